@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from spark_jobs.sources.licences.expressions import UNKNOWN, joined, licences_in, parsed, unknown
+from spark_jobs.sources.licences.expressions import UNKNOWN, is_recognised, joined, licences_in, parsed, unknown
 from spark_jobs.sources.licences.names import families, licence_named, stated
 
 _CHARACTERS = 4096  # of the beginning of a file; the notice of the GPL with its copyright lines has some 900
@@ -23,10 +23,10 @@ _WORDS = 12  # of a name in a sentence
 
 _TAG = "SPDX-License-Identifier"
 _TAG_LINE = re.compile(
-    rf"""(?m)^(?:[^\w\n"'`]*|[ \t]*(?:""\"|'''|"[ \t])[ \t]*|[ \t]*(?i:rem|dnl|c|@c|@comment|::)[ \t]+)"""
-    rf"{_TAG}:[ \t]*([^\n]*)"
+    rf"""(?m)^(?:[^\w\n"'`]*|[ \t]*(?:""\"|'''|"[ \t])[ \t]*|[ \t]*(?i:rem|dnl|c|@c|@comment|::)[ \t]+"""
+    rf"""|(?P<words>[ \t]*(?:\*|\#|//)[^\n"'`]*[ \t])){_TAG}:[ \t]*(?P<value>[^\n]*)"""
 )
-_COMMENT_END = re.compile(r"\s*(?:\*+/|-->|--\}\}|#\}|%>|\*\)|-\}|\]\]|\"\"\"|'''|#|\*|-)+\s*$|\s*\*+/.*$")
+_COMMENT_END = re.compile(r"\s*(?:\*+/|-->|--\}\}|#\}|%>|\*\)|-\}|\]\]|\"\"\"|'''|#|\*\|?|-)+\s*$|\s*\*+/.*$")
 _COMMENT_BEGIN = re.compile(r"^[\s/*#;%!-]+")
 _PLACEHOLDER = re.compile(r"[{}$<>%\\|\[]")  # a template or a pattern, which states nothing
 
@@ -95,9 +95,12 @@ def header_licence(text: str, of_repository: str | None = None) -> str | None:
 
 
 def _tagged(head: str) -> Iterator[str]:
-    """The expression of each line of SPDX; one that ends in the middle goes on in the next line."""
+    """The expression of each line of SPDX; one that ends in the middle goes on in the next line.
+
+    Behind other words of a comment, as where lines were filled anew, it counts where it is recognised.
+    """
     for line in _TAG_LINE.finditer(head):
-        value, end = _COMMENT_END.sub("", line[1]).strip().rstrip(".,;"), line.end()
+        value, end = _COMMENT_END.sub("", line["value"]).strip().rstrip(".,;"), line.end()
         while re.search(r"(?i)(?:\b(?:and|or|with)|\()$", value) or value.count("(") > value.count(")"):
             following = re.compile(r"\n([^\n]*)").match(head, end)
             if following is None or not following[1].strip():
@@ -105,7 +108,7 @@ def _tagged(head: str) -> Iterator[str]:
             more = _COMMENT_END.sub("", _COMMENT_BEGIN.sub("", following[1]))
             value, end = f"{value} {more}".strip(), following.end()
         licence = stated(value) if not _PLACEHOLDER.search(value) else None
-        if licence is not None:
+        if licence is not None and (line["words"] is None or is_recognised(licence)):
             yield licence
 
 

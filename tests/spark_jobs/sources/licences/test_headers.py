@@ -15,6 +15,7 @@ _COMMENTS = (
     *("% {}\n", "! {}\n", ".. {}\n", "dnl {}\n", "REM {}\n", '" {}\n', '"""{}"""\n', "'''\n{}\n'''\n", "{{- {} -}}\n"),
     *("(* {} *)\n", "#!/bin/sh\n# {}\n", "<?php\n// {}\n", "#ifndef X_H\n#define X_H\n// {}\n", "#{}\n", "//{}\n"),
     *("@c {}\n", "C {}\n", "--[[ {} ]]\n", "#=\n{}\n=#\n", "{{# {} #}}\n", "<%-- {} --%>\n", "/** {} **/ int x;\n"),
+    *("|* {}     *|\n", "/* ==== */\n/* {} */\n", "#   {}   #\n"),
 )
 _EXPRESSIONS = {
     "MIT": "MIT",
@@ -47,6 +48,8 @@ def test_all_lines_of_a_header_hold(first: str, second: str) -> None:
 def test_every_id_of_the_list_is_a_header() -> None:
     """Also the deprecated ones, under their new names."""
     assert all(header_licence(f"// SPDX-License-Identifier: {name}\n") for name in LICENSES)
+    assert header_licence(" * All rights\n *reserved. SPDX-License-Identifier: BSD-3-Clause\n") == "BSD-3-Clause"
+    assert header_licence("# Write SPDX-License-Identifier: and an id.\n") is None
     assert header_licence("# SPDX-License-Identifier: GPL-2.0 OR\n#   MIT\n") == "GPL-2.0-only OR MIT"
 
 

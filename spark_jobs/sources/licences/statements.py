@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
 from spark_jobs.sources.licence_texts import recognised
-from spark_jobs.sources.licences.expressions import is_recognised, joined, licences_in, parsed, unknown
+from spark_jobs.sources.licences.expressions import ids_in, is_recognised, joined, unknown
 from spark_jobs.sources.licences.headers import sentence_licence
 from spark_jobs.sources.licences.names import families, says_nothing, spdx_expression, stated
 
@@ -133,7 +133,7 @@ def _agreed(licence: str, exact: Set[str], vague: Mapping[tuple[str, ...], str],
         vague: classifiers that name a family, by the ways in which its ids begin.
         statement: what is given where all agree.
     """
-    leaves = {leaf.name for leaf in licences_in(parsed(licence, keep_unknown=True))}
+    leaves = set(ids_in(licence))
     if all(any(map(leaf.startswith, vague)) for leaf in leaves) or (not exact and not vague):
         return statement
     fits = all(any(_same(leaf, other) for leaf in leaves) for other in exact)
@@ -281,7 +281,7 @@ def _of_text(name: str, data: bytes) -> tuple[str | None, str]:
 
 def _fits(licence: str, begins: tuple[str, ...]) -> bool:
     """Whether all ids of an expression begin in one of some ways."""
-    return all(leaf.name.startswith(begins) for leaf in licences_in(parsed(licence, keep_unknown=True)))
+    return all(name.startswith(begins) for name in ids_in(licence))
 
 
 def _same(licence: str, other: str) -> bool:

@@ -14,7 +14,7 @@ from ruamel.yaml import YAML
 
 from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.corpora.dataset_card import Privacy, card
+from dagster_project.inspect.corpora.dataset_card import Privacy, _hub_licences, card
 from dagster_project.inspect.corpora.snapshot_diff import corpus_diff, dataset_diff, find_state
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
@@ -261,3 +261,10 @@ def test_a_card_with_noise_has_no_true_count(lake: Catalog, capfd: Said) -> None
         assert (
             run_command(["dataset", "show", "--card", "notes", *bad]) == 2 and capfd.readouterr().err.count("\n") == 1
         )
+
+
+def test_a_card_names_every_licence_of_an_expression() -> None:
+    """As hubs name them; what is not on SPDX's list is `other`."""
+    licences = ["MIT OR Apache-2.0", "GPL-2.0-only WITH Linux-syscall-note", "MIT", "LicenseRef-stated-Foo", "in words"]
+    assert _hub_licences(licences) == ["mit", "apache-2.0", "gpl-2.0-only", "other"]
+    assert _hub_licences([]) == ["unknown"]

@@ -139,7 +139,7 @@ def _licence_texts(distribution: importlib.metadata.Distribution) -> dict[str, b
     for path in distribution.files or ():
         if _INFO.match(str(path)) and LICENCE_FILE.fullmatch(path.name):
             with contextlib.suppress(OSError):  # listed, but taken away
-                with open(distribution.locate_file(path), "rb") as file:
+                with open(str(distribution.locate_file(path)), "rb") as file:
                     data = file.read(MAX_LICENCE_BYTES)
                 texts[stable_path(str(path))] = data if len(data) < MAX_LICENCE_BYTES else None
     return texts

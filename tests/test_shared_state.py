@@ -78,6 +78,7 @@ _REVIEWED = {
     "spark_jobs.models.causal_model.torch.set_num_threads()": "of each thread its own: OpenMP's number for this thread",
     "spark_jobs.models.ngram_model.NgramModel._table": "never changed; each call holds the one that it asked for",
     "spark_jobs.plugins.declared": _PURE,
+    "spark_jobs.sources.licences.headers._in_paragraph": _PURE,
     "spark_jobs.sources.encodings.page_encoding._writes_ascii": _PURE,
     "spark_jobs.sources.executed.attacks.require_sandbox": _DRIVER,
     "spark_jobs.sources.executed.execution._tools": _DRIVER,

@@ -13,6 +13,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from functools import lru_cache
 from typing import Final
 
 from spark_jobs.sources.licences.expressions import UNKNOWN, ids_in, is_recognised, joined, unknown
@@ -138,22 +139,35 @@ def _leading_comment(head: str) -> str:
 
 
 def sentence_licence(comment: str) -> str | None:
-    """What the sentences of a header state: names of licences, else words that restrict."""
-    for under in _UNDER.finditer(comment):
-        sentence = comment[under.end() : under.end() + 400].partition("\n")[0]
+    """What the sentences of a header state: names of licences, else words that restrict.
+
+    Args:
+        comment: its words, a paragraph a line.
+    """
+    found = [_in_paragraph(words) for words in comment.split("\n") if _TRIGGER.search(words)]
+    named = (licence for licence, _ in found if licence is not None)
+    return next(named, None) or next((restricted for _, restricted in found if restricted is not None), None)
+
+
+@lru_cache(1024)  # files of a repository have the same notice
+def _in_paragraph(words: str) -> tuple[str | None, str | None]:
+    """The licence that a paragraph names, and the id of words in it that restrict."""
+    restricted = _RESTRICTED.search(words)
+    other = unknown(_sentence_around(words, restricted)) if restricted else None
+    for under in _UNDER.finditer(words):
+        sentence = words[under.end() : under.end() + 400]
         licence = _listed_names(sentence) or (_gnu(sentence) if _GNU.match(sentence) else _other_name(sentence))
         if licence is not None:
-            return licence
-    restricted = _RESTRICTED.search(comment)
-    return _gnu(comment) or (unknown(_sentence_around(comment, restricted)) if restricted else None)
+            return licence, other
+    return _gnu(words), other
 
 
 def _sentence_around(comment: str, words: re.Match[str]) -> str:
     """The sentence in which words stand; of `public domain` the words alone, as sentences around it add nothing."""
     if words[0].lower().startswith("public"):
         return words[0]
-    begin = max(comment.rfind(".", 0, words.start()), comment.rfind("\n", 0, words.start())) + 1
-    return re.split(r"[.\n]", comment[begin : begin + 1000], maxsplit=1)[0]
+    begin = comment.rfind(".", 0, words.start()) + 1
+    return comment[begin : begin + 1000].partition(".")[0]
 
 
 def _gnu(text: str) -> str | None:

@@ -23,6 +23,8 @@ Hashes: TypeAlias = npt.NDArray[np.uint32]
 RUN: Final = 16  # letters
 _SIGNS: Final = 6  # runs of a template that a text must have to be tried
 _SAMPLE: Final = 16  # one of so many runs says what is near
+_SHORT: Final = 6000  # letters of a text that is compared in full
+_REFINED: Final = 8  # with so many templates
 _LEAST_NEAR: Final = 0.3  # share of the template's runs or of the text's
 
 
@@ -104,8 +106,18 @@ def nearest(hashes: Hashes) -> int | None:
     shared = np.bincount(table.owners[places], minlength=len(table.templates))
     likeness = 2 * shared / (table.sizes + len(sample))
     best = int(likeness.argmax())
-    is_near = shared[best] >= _LEAST_NEAR * min(table.sizes[best], len(sample)) and shared[best] > 0
-    return best if is_near else None
+    if shared[best] < max(1, _LEAST_NEAR * min(table.sizes[best], len(sample))):
+        return None
+    if len(hashes) > _SHORT:
+        return best
+    near = np.argsort(-likeness, kind="stable")[:_REFINED]  # a sample says little of a short text
+    return int(max(near, key=lambda k: _likeness(hashes, table.templates[k])))
+
+
+def _likeness(hashes: Hashes, template: Template) -> float:
+    """The runs that a text and a template share, of the longer: from 0 to 1."""
+    least = len(run_hashes(_letters(template.parts, False)))
+    return int(np.isin(hashes, all_hashes(template.parts)).sum()) / max(len(hashes), least)
 
 
 def fixed_parts(parts: list[Any]) -> Iterator[str]:

@@ -16,6 +16,7 @@ States: TypeAlias = "dict[int, int]"  # place in the letters -> where the match 
 _MAX_MARKS: Final = 4  # words of the number of an item: `Article 1.2.a`
 _MAX_NAMES: Final = 40  # words of a name
 _MAX_UNCAPITALISED: Final = 2  # of these, words without a capital that no name need have
+_MAX_DESCRIPTION: Final = 20  # of what a program does
 _MAX_NOTICES: Final = 2000  # words of notices of copyright
 _NOTICE_LETTERS: Final = 600  # of notices before the first words that have to be there
 
@@ -121,6 +122,7 @@ def _free(kind: str, states: States, text: Words) -> States:
     """The ends of the words from each state on that an item's number, a name or a notice may consist of."""
     is_part = {"b": text.is_mark, "n": text.is_number}.get(kind, text.is_name)
     most = _MAX_MARKS if kind == "b" else _MAX_NOTICES if kind == "c" else _MAX_NAMES
+    most_uncapitalised = {"s": _MAX_UNCAPITALISED, "d": _MAX_DESCRIPTION}.get(kind, 0)
     behind: States = {}
     walked: dict[int, int] = {}  # ordinal of a word -> up to where the walk went that came by it
     for place in sorted(states, key=lambda place: (states[place], place)):
@@ -131,7 +133,7 @@ def _free(kind: str, states: States, text: Words) -> States:
         while k < last:
             if not is_part(k):
                 uncapitalised += 1
-                if kind != "s" or uncapitalised > _MAX_UNCAPITALISED or not text.is_no_condition(k):
+                if uncapitalised > most_uncapitalised or not text.is_no_condition(k):
                     break
             if k + 1 in walked:
                 k = walked[k + 1]

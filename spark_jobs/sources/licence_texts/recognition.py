@@ -39,7 +39,7 @@ _LICENCES_OF_EXCEPTIONS: Final = {
 }
 _STATEMENT: Final = re.compile(
     r"(?P<subject>(?:\b[a-z0-9]+ ){1,4})(?:is|are) (?:also )?(?:(?:released|licensed|distributed|published|available|covered|made available) )?"
-    r"(?:(?:under|with|by) )?(?:the )?(?:terms of )?(?:the )?(?P<name>(?:[a-z0-9]+ ){1,5})(?:software )?licenses? "
+    r"(?:(?:under|with|by) )?(?:the )?(?:terms of )?(?:the )?(?P<name>(?:[a-z0-9]+ ){1,5}?)(?:software )?licenses? "
     r"(?:version )?(?:[0-9] ){0,2}(?:(?:as )?reproduced below |below |as follows |see below )?"
 )
 _NAME_WORDS: Final = frozenset("new modified simplified revised version style clause general public open source 2 3 0 v2 v3 x11".split())

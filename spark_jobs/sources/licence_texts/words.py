@@ -19,7 +19,7 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
-_EQUIVALENT: Final = dict(
+EQUIVALENT: Final = dict(
     pair.split(":")
     for pair in (
         "acknowledgement:acknowledgment acknowledgements:acknowledgments analogue:analog analyse:analyze "
@@ -56,7 +56,7 @@ _LINK: Final = re.compile(r"\[([^\[\]]{1,300})\]\([^()\s]{1,300}\)")
 _HTML: Final = re.compile(r"(?i)<(?:html|body|head|div|p|br|h[1-6]|pre)\b[^<>]*>")
 _HIDDEN: Final = (("<script", "</script>"), ("<style", "</style>"), ("<title", "</title>"), ("<!--", "-->"))
 _TAG: Final = re.compile(r"<[/!?]?[A-Za-z][^<>]*>")
-_COMMENT_WORD: Final = re.compile(r"(?i)(?:[ \t]*(?:dnl|rem)\b[^\n]*(?:\n|\Z)|[ \t]*\n){2,}")
+_COMMENT_WORD: Final = re.compile(r"(?i)(?:[ \t]*(?:dnl|rem)\b[^\n]*(?:\n|\Z)|[ \t]*\n)+")
 _COMMENT_MARK: Final = re.compile(r"(?im)^[ \t]*(?:dnl|rem)\b")
 _RTF_GROUP: Final = re.compile(r"\{\\(?:\*|fonttbl|colortbl|stylesheet|info|pict)(?:[^{}]|\{[^{}]*\})*\}")
 _RTF: Final = re.compile(r"\\'([0-9a-fA-F]{2})|\\(par|line|tab|[~_-])(?![a-z])-?\d* ?|\\[a-z]+-?\d* ?|\\\*|[{}]")
@@ -67,7 +67,7 @@ _MARK: Final = re.compile(
 _ADDRESS: Final = re.compile(r"@|://|^\W*www\.|[A-Za-z0-9]\.[A-Za-z]{2,}")
 _VERSION: Final = re.compile(r"v\d+")
 _NO_NOTICE: Final = frozenset("holder holders notice notices law laws statement license interest and or".split())
-_SENTENCE_END: Final = re.compile(r"[.;:!?]\s")
+_SENTENCE_END: Final = re.compile(r"[.!?]\s")
 _NOTICE_REACH: Final = 12  # words behind `copyright` that may be names without a capital
 
 # Small words of names, notices and titles.
@@ -167,7 +167,7 @@ class Words:
             if any(sign in folded for sign in signs):
                 text = pattern.sub(replacement, text)
         self.text = text
-        self.words = [_EQUIVALENT.get(word, word) for word in _WORD.findall(self.text.casefold())]
+        self.words = [EQUIVALENT.get(word, word) for word in _WORD.findall(self.text.casefold())]
         self.letters = "".join(self.words)
         self.starts = [0]
         place = 0
@@ -210,7 +210,7 @@ class Words:
 
     def _ends_sentence(self, k: int) -> bool:
         if not 0 <= k < len(self.words) - 1:
-            return True
+            return False
         return _SENTENCE_END.search(self.text, self._spans[k][1], self._spans[k + 1][0] + 1) is not None
 
     @cached_property

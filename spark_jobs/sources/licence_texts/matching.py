@@ -83,10 +83,11 @@ def spans(template: Compiled, text: Words) -> list[Span]:
         return []
     seeds = {p for place in places for p in text.starts[text.word_at(place - template.head_letters) : text.index[place] + 1]}
     begins = _through(template.head, {seed: seed for seed in seeds}, text)
-    ends: dict[int, int] = {}
+    ends: dict[int, tuple[int, int]] = {}  # the first and the last: names at the end can be the next text's title
     for end, origin in _through(template.body, {place: place for place in places if place in begins}, text).items():
-        ends[origin] = max(end, ends.get(origin, 0))
-    return [Span(begins[origin], origin, end) for origin, end in sorted(ends.items())]
+        first, last = ends.get(origin, (end, end))
+        ends[origin] = min(first, end), max(last, end)
+    return [Span(begins[origin], origin, end) for origin, both in sorted(ends.items()) for end in sorted(set(both))]
 
 
 def _through(parts: Any, states: States, text: Words) -> States:

@@ -51,7 +51,11 @@ def _inner(part: Any) -> Any:
     """A part with names that stand between fixed words: they may be written without capitals."""
     if isinstance(part, str) or part[0] not in "aof":
         return part
-    return ("s",) if part[0] == "f" else (part[0], *(tuple(map(_inner, p)) if part[0] == "a" else _inner(p) for p in part[1:]))
+    return (
+        ("s",)
+        if part[0] == "f"
+        else (part[0], *(tuple(map(_inner, p)) if part[0] == "a" else _inner(p) for p in part[1:]))
+    )
 
 
 def _letters(part: Any) -> int:
@@ -81,7 +85,9 @@ def spans(template: Compiled, text: Words) -> list[Span]:
     places = [place for place in places if place in text.index]
     if not places:
         return []
-    seeds = {p for place in places for p in text.starts[text.word_at(place - template.head_letters) : text.index[place] + 1]}
+    seeds = {
+        p for place in places for p in text.starts[text.word_at(place - template.head_letters) : text.index[place] + 1]
+    }
     begins = _through(template.head, {seed: seed for seed in seeds}, text)
     ends: dict[int, tuple[int, int]] = {}  # the first and the last: names at the end can be the next text's title
     for end, origin in _through(template.body, {place: place for place in places if place in begins}, text).items():

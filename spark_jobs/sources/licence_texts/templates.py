@@ -192,4 +192,4 @@ if __name__ == "__main__":
     templates = list(distinct.values())
     table = json.dumps(templates, ensure_ascii=False, separators=(",", ":")).encode()
     _TABLE.write_bytes(lzma.compress(table, preset=9 | lzma.PRESET_EXTREME))
-    print(f"{len(templates)} templates, {_TABLE.stat().st_size} bytes: {_TABLE}")
+    print(f"{len(templates)} templates, {_TABLE.stat().st_size} bytes: {_TABLE}")  # noqa: T201  # a command

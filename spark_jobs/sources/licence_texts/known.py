@@ -15,7 +15,6 @@ import numpy.typing as npt
 
 from spark_jobs.sources.licence_texts.matching import Compiled, compiled
 from spark_jobs.sources.licence_texts.templates import Template, read_templates
-from spark_jobs.sources.licence_texts.words import Words
 from spark_jobs.threads import made_once
 
 Hashes: TypeAlias = npt.NDArray[np.uint32]
@@ -23,6 +22,8 @@ Hashes: TypeAlias = npt.NDArray[np.uint32]
 RUN: Final = 16  # letters
 _SIGNS: Final = 6  # runs of a template that a text must have to be tried
 _SAMPLE: Final = 16  # one of so many runs says what is near
+_SHORT: Final = 6000  # letters of a text that is compared in full
+_REFINED: Final = 8  # with so many templates
 _LEAST_NEAR: Final = 0.3  # share of the template's runs or of the text's
 
 
@@ -64,7 +65,14 @@ def run_hashes(letters: str) -> Hashes:
 def known() -> Known:
     """The table, made once a process: see `read_templates`."""
     templates = tuple(read_templates())
-    fixed = [np.unique(np.concatenate([run_hashes(part.replace(" ", "")) for part in fixed_parts(t.parts)] or [np.empty(0, np.uint32)])) for t in templates]
+    fixed = [
+        np.unique(
+            np.concatenate(
+                [run_hashes(part.replace(" ", "")) for part in fixed_parts(t.parts)] or [np.empty(0, np.uint32)]
+            )
+        )
+        for t in templates
+    ]
     every, counts = np.unique(np.concatenate(fixed), return_counts=True)
     signs = []
     for hashes in fixed:
@@ -100,12 +108,24 @@ def nearest(hashes: Hashes) -> int | None:
     if not len(sample):
         return None
     lows, highs = np.searchsorted(table.sampled, sample, "left"), np.searchsorted(table.sampled, sample, "right")
-    places = np.concatenate([np.arange(low, high) for low, high in zip(lows, highs, strict=True) if high > low] or [np.empty(0, np.int64)])
+    places = np.concatenate(
+        [np.arange(low, high) for low, high in zip(lows, highs, strict=True) if high > low] or [np.empty(0, np.int64)]
+    )
     shared = np.bincount(table.owners[places], minlength=len(table.templates))
     likeness = 2 * shared / (table.sizes + len(sample))
     best = int(likeness.argmax())
-    is_near = shared[best] >= _LEAST_NEAR * min(table.sizes[best], len(sample)) and shared[best] > 0
-    return best if is_near else None
+    if shared[best] < max(1, _LEAST_NEAR * min(table.sizes[best], len(sample))):
+        return None
+    if len(hashes) > _SHORT:
+        return best
+    near = np.argsort(-likeness, kind="stable")[:_REFINED]  # a sample says little of a short text
+    return int(max(near, key=lambda k: _likeness(hashes, table.templates[k])))
+
+
+def _likeness(hashes: Hashes, template: Template) -> float:
+    """The runs that a text and a template share, of the longer: from 0 to 1."""
+    least = len(run_hashes(_letters(template.parts, False)))
+    return int(np.isin(hashes, all_hashes(template.parts)).sum()) / max(len(hashes), least)
 
 
 def fixed_parts(parts: list[Any]) -> Iterator[str]:
@@ -114,8 +134,16 @@ def fixed_parts(parts: list[Any]) -> Iterator[str]:
 
 
 def all_hashes(parts: list[Any]) -> Hashes:
-    """(N,) the runs of a template's texts with what is optional and without, in SPDX's own words where several stand."""
+    """(N,) the runs of a template's texts with what is optional and without, in SPDX's words of several."""
     return np.concatenate([run_hashes(_letters(parts, True)), run_hashes(_letters(parts, False))])
+
+
+def all_words(parts: list[Any]) -> list[str]:
+    """The words of all of a template's parts."""
+    words: list[str] = []
+    for part in parts:
+        words += part.split() if isinstance(part, str) else all_words(part)
+    return words
 
 
 def _letters(parts: list[Any], with_optional: bool) -> str:

@@ -16,6 +16,7 @@ States: TypeAlias = "dict[int, int]"  # place in the letters -> where the match 
 _MAX_MARKS: Final = 4  # words of the number of an item: `Article 1.2.a`
 _MAX_NAMES: Final = 40  # words of a name
 _MAX_UNCAPITALISED: Final = 2  # of these, words without a capital that no name need have
+_MAX_DESCRIPTION: Final = 20  # of what a program does
 _MAX_NOTICES: Final = 2000  # words of notices of copyright
 _NOTICE_LETTERS: Final = 600  # of notices before the first words that have to be there
 
@@ -50,7 +51,11 @@ def _inner(part: Any) -> Any:
     """A part with names that stand between fixed words: they may be written without capitals."""
     if isinstance(part, str) or part[0] not in "aof":
         return part
-    return ("s",) if part[0] == "f" else (part[0], *(tuple(map(_inner, p)) if part[0] == "a" else _inner(p) for p in part[1:]))
+    return (
+        ("s",)
+        if part[0] == "f"
+        else (part[0], *(tuple(map(_inner, p)) if part[0] == "a" else _inner(p) for p in part[1:]))
+    )
 
 
 def _letters(part: Any) -> int:
@@ -80,12 +85,15 @@ def spans(template: Compiled, text: Words) -> list[Span]:
     places = [place for place in places if place in text.index]
     if not places:
         return []
-    seeds = {p for place in places for p in text.starts[text.word_at(place - template.head_letters) : text.index[place] + 1]}
+    seeds = {
+        p for place in places for p in text.starts[text.word_at(place - template.head_letters) : text.index[place] + 1]
+    }
     begins = _through(template.head, {seed: seed for seed in seeds}, text)
-    ends: dict[int, int] = {}
+    ends: dict[int, tuple[int, int]] = {}  # the first and the last: names at the end can be the next text's title
     for end, origin in _through(template.body, {place: place for place in places if place in begins}, text).items():
-        ends[origin] = max(end, ends.get(origin, 0))
-    return [Span(begins[origin], origin, end) for origin, end in sorted(ends.items())]
+        first, last = ends.get(origin, (end, end))
+        ends[origin] = min(first, end), max(last, end)
+    return [Span(begins[origin], origin, end) for origin, both in sorted(ends.items()) for end in sorted(set(both))]
 
 
 def _through(parts: Any, states: States, text: Words) -> States:
@@ -121,6 +129,7 @@ def _free(kind: str, states: States, text: Words) -> States:
     """The ends of the words from each state on that an item's number, a name or a notice may consist of."""
     is_part = {"b": text.is_mark, "n": text.is_number}.get(kind, text.is_name)
     most = _MAX_MARKS if kind == "b" else _MAX_NOTICES if kind == "c" else _MAX_NAMES
+    most_uncapitalised = {"s": _MAX_UNCAPITALISED, "d": _MAX_DESCRIPTION}.get(kind, 0)
     behind: States = {}
     walked: dict[int, int] = {}  # ordinal of a word -> up to where the walk went that came by it
     for place in sorted(states, key=lambda place: (states[place], place)):
@@ -131,7 +140,7 @@ def _free(kind: str, states: States, text: Words) -> States:
         while k < last:
             if not is_part(k):
                 uncapitalised += 1
-                if kind != "s" or uncapitalised > _MAX_UNCAPITALISED or not text.is_no_condition(k):
+                if uncapitalised > most_uncapitalised or not text.is_no_condition(k):
                     break
             if k + 1 in walked:
                 k = walked[k + 1]

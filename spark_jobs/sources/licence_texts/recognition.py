@@ -12,6 +12,7 @@ from spark_jobs.sources.licence_texts.known import (
     RUN,
     Hashes,
     all_hashes,
+    all_words,
     candidates,
     fixed_parts,
     known,
@@ -24,7 +25,16 @@ from spark_jobs.sources.licence_texts.words import LICENCE_NAMES, Words, decoded
 
 _MAX_BYTES: Final = 1_000_000  # of a file that is looked at
 _MAX_SHOWN: Final = 400  # characters of what is added or missing
-_FAMILIES: Final = {"gpl": "gnu", "lgpl": "gnu", "agpl": "gnu", "gfdl": "gnu", "epl": "eclipse", "mpl": "mozilla", "cc": "commons", "ofl": "sil"}
+_FAMILIES: Final = {
+    "gpl": "gnu",
+    "lgpl": "gnu",
+    "agpl": "gnu",
+    "gfdl": "gnu",
+    "epl": "eclipse",
+    "mpl": "mozilla",
+    "cc": "commons",
+    "ofl": "sil",
+}
 
 # Exceptions that belong to other licences than GNU's.
 _LICENCES_OF_EXCEPTIONS: Final = {
@@ -38,11 +48,32 @@ _LICENCES_OF_EXCEPTIONS: Final = {
     "polyparse-exception": "LGPL-",
 }
 _STATEMENT: Final = re.compile(
-    r"(?P<subject>(?:\b[a-z0-9]+ ){1,4})(?:is|are) (?:also )?(?:(?:released|licensed|distributed|published|available|covered|made available) )?"
-    r"(?:(?:under|with|by) )?(?:the )?(?:terms of )?(?:the )?(?P<name>(?:[a-z0-9]+ ){1,5})(?:software )?licenses? "
+    r"(?P<subject>(?:\b[a-z0-9]+ ){1,4})(?:is|are) (?:also )?"
+    r"(?:(?:released|licensed|distributed|published|available|covered|made available) )?"
+    r"(?:(?:under|with|by) )?(?:the )?(?:terms of )?(?:the )?(?P<name>(?:[a-z0-9]+ ){1,5}?)(?:software )?licenses? "
     r"(?:version )?(?:[0-9] ){0,2}(?:(?:as )?reproduced below |below |as follows |see below )?"
 )
-_NAME_WORDS: Final = frozenset("new modified simplified revised version style clause general public open source 2 3 0 v2 v3 x11".split())
+_NAME_WORDS: Final = frozenset(
+    [
+        "new",
+        "modified",
+        "simplified",
+        "revised",
+        "version",
+        "style",
+        "clause",
+        "general",
+        "public",
+        "open",
+        "source",
+        "2",
+        "3",
+        "0",
+        "v2",
+        "v3",
+        "x11",
+    ]
+)
 _GNU: Final = ("GPL-", "LGPL-", "AGPL-")
 
 
@@ -83,10 +114,11 @@ def recognised(data: bytes) -> TextMatch:
     text = Words(decoded(data))
     hashes = run_hashes(text.letters)
     parts = _cover(text, hashes)
-    gaps = list(_gaps(parts, text))
     ids = [part.template.name for part in parts]
+    gaps = [(first, end) for first, end, title in _gaps(parts, text) if not _is_harmless(text, first, end, title, ids)]
     expression = _expression(parts)
-    added = " … ".join(text.raw(first, end) for first, end, title in gaps if not _is_harmless(text, first, end, title, ids))
+    gaps += [_title(part, text) for part in parts if _contradicts(part, text)]
+    added = " … ".join(text.raw(first, end) for first, end in gaps)
     if expression is not None and not added:
         return TextMatch(expression)
     if parts:
@@ -148,14 +180,28 @@ def _gaps(parts: list[_Part], text: Words) -> Iterator[tuple[int, int, int]]:
 
 
 def _is_harmless(text: Words, first: int, end: int, title: int, ids: list[str]) -> bool:
-    """Whether words beside a licence's text are notices, titles, names or addresses, or say that this is its licence."""
-    own = {word for name in ids for word in re.split(r"[^a-z0-9]+", name.lower())}
-    own |= {_FAMILIES[word] for word in own if word in _FAMILIES}
+    """Whether words beside a licence's text are notices, titles, names or addresses, or say that it is the licence."""
+    own = _words_of_ids(ids)
     stated = _stated(text, first, title, own)
     return all(
-        k in stated or text.is_name(k) and (text.words[k] not in LICENCE_NAMES or text.words[k] in own)
+        k in stated or (text.is_name(k) and (text.words[k] not in LICENCE_NAMES or text.words[k] in own))
         for k in range(first, end)
     )
+
+
+def _words_of_ids(ids: list[str]) -> set[str]:
+    words = {word for name in ids for word in re.split(r"[^a-z0-9]+", name.lower())}
+    return words | {_FAMILIES[word] for word in words if word in _FAMILIES}
+
+
+def _title(part: _Part, text: Words) -> tuple[int, int]:
+    return text.word_at(part.span.start), text.word_at(part.span.fixed)
+
+
+def _contradicts(part: _Part, text: Words) -> bool:
+    """Whether the title of a part names another licence: `MIT License` above the text of JSON's."""
+    others = LICENCE_NAMES.intersection(text.words[slice(*_title(part, text))]) - _words_of_ids([part.template.name])
+    return bool(others) and not others <= set(all_words(part.template.parts))
 
 
 def _stated(text: Words, first: int, end: int, own: set[str]) -> set[int]:
@@ -166,7 +212,12 @@ def _stated(text: Words, first: int, end: int, own: set[str]) -> set[int]:
     for statement in _STATEMENT.finditer(" ".join(words) + " "):
         subject, names = statement["subject"].split(), statement["name"].split()
         if all(word in own or word in _NAME_WORDS for word in names) and not is_condition(subject):
-            stated.update(range(first + int(np.searchsorted(ends, statement.start())), first + int(np.searchsorted(ends, statement.end()))))
+            stated.update(
+                range(
+                    first + int(np.searchsorted(ends, statement.start())),
+                    first + int(np.searchsorted(ends, statement.end())),
+                )
+            )
     return stated
 
 
@@ -183,7 +234,9 @@ def _expression(parts: list[_Part]) -> str | None:
         of = [k for k, name in enumerate(names) if name.startswith(prefixes)]
         if len(of) != 1:
             return None
-        names[of[0]] += f" WITH {exception}" if " WITH " not in names[of[0]] else f" AND {names[of[0]].split()[0]} WITH {exception}"
+        names[of[0]] += (
+            f" WITH {exception}" if " WITH " not in names[of[0]] else f" AND {names[of[0]].split()[0]} WITH {exception}"
+        )
     return " AND ".join(names) or None
 
 
@@ -202,7 +255,7 @@ def _uncovered(text: Words, hashes: Hashes, others: Hashes) -> Iterator[tuple[in
     begins[shared] += 1
     begins[shared + RUN] -= 1
     is_bare = np.cumsum(begins)[:-1] == 0
-    bare = [bool(is_bare[start:end].any()) for start, end in zip(text.starts, text.starts[1:])]
+    bare = [bool(is_bare[start:end].any()) for start, end in zip(text.starts[:-1], text.starts[1:], strict=True)]
     first = None
     for k, is_outside in enumerate([*bare, False]):
         if is_outside and first is None:

@@ -8,7 +8,8 @@ writes the table from a folder `license-list-data` (https://github.com/spdx/lice
     "permission is hereby granted"    words that have to be there
     ["o", part, ..]                   parts that may be there
     ["a", [part, ..], [part, ..]]     one of several lists of parts
-    ["b"] ["c"] ["f"] ["n"]           the number of an item; notices of copyright; a name or a title; numbers
+    ["b"] ["c"] ["f"] ["d"] ["n"]     the number of an item; notices of copyright; a name or a title; what a program
+                                      does, in a line; numbers
 
 SPDX's `match` of a replaceable part is a regular expression. What it allows at will (`.+`) stands for names here, never
 for any words: `.+` for the holder also matches a condition more.
@@ -93,6 +94,8 @@ def _words(text: str) -> str:
 def _replaceable(original: str, match: str) -> list[Part]:
     """The original of a replaceable part, or what its expression allows."""
     words = _words(original)
+    if words.startswith("one line to give the"):
+        return [["o", ["d"]], ["o", words]]
     if match == ".{0,20}":
         is_number = len(words) < 8 and re.fullmatch(r"(?:[0-9a-z]{0,4} ?)*", words)
         return [["b"]] if is_number else [["a", [["b"]], [words]]]
@@ -101,8 +104,8 @@ def _replaceable(original: str, match: str) -> list[Part]:
     allowed = _allowed(match)
     options: list[list[Part]] = allowed[0][1:] if len(allowed) == 1 and allowed[0][0] == "a" else [allowed]  # type: ignore[assignment]
     options = [option for k, option in enumerate(options) if option not in options[:k]]
-    fixed = [words] if words else []
-    return options[0] if options == [fixed] else [["a", *options, *([fixed] if fixed not in options else [])]]
+    fixed: list[Part] = [words] if words else []
+    return fixed if options == [fixed] else [["a", *(option for option in options if option != fixed), fixed]]
 
 
 def _allowed(match: str) -> list[Part]:
@@ -183,7 +186,10 @@ def _preference(template: Template) -> tuple[bool, int, str, str]:
 
 
 if __name__ == "__main__":
-    templates = list({json.dumps([t.kind, t.parts]): t for t in sorted(_official(Path(sys.argv[1])), key=_preference, reverse=True)}.values())[::-1]
+    distinct: dict[str, Template] = {}
+    for template in sorted(_official(Path(sys.argv[1])), key=_preference):
+        distinct.setdefault(json.dumps([template.kind, template.parts]), template)
+    templates = list(distinct.values())
     table = json.dumps(templates, ensure_ascii=False, separators=(",", ":")).encode()
     _TABLE.write_bytes(lzma.compress(table, preset=9 | lzma.PRESET_EXTREME))
-    print(f"{len(templates)} templates, {_TABLE.stat().st_size} bytes: {_TABLE}")
+    print(f"{len(templates)} templates, {_TABLE.stat().st_size} bytes: {_TABLE}")  # noqa: T201  # a command

@@ -19,20 +19,25 @@ from collections.abc import Callable
 from functools import cached_property
 from typing import Final
 
-_EQUIVALENT: Final = dict(
+
+def _listed(words: str) -> frozenset[str]:
+    return frozenset(words.split())
+
+
+# SPDX's words that are equal, as `other:compared`, with their plurals.
+EQUIVALENT: Final[dict[str, str]] = dict(
     pair.split(":")
-    for pair in (
-        "acknowledgement:acknowledgment acknowledgements:acknowledgments analogue:analog analyse:analyze "
-        "artefact:artifact artefacts:artifacts authorisation:authorization authorised:authorized calibre:caliber "
-        "cancelled:canceled capitalisations:capitalizations catalogue:catalog categorise:categorize centre:center "
-        "emphasised:emphasized favour:favor favourite:favorite fulfil:fulfill fulfilment:fulfillment "
-        "initialise:initialize judgement:judgment labelling:labeling labour:labor licence:license licences:licenses "
-        "licenced:licensed maximise:maximize modelled:modeled modelling:modeling offence:offense optimise:optimize "
-        "organisation:organization organisations:organizations organise:organize practise:practice "
-        "programme:program programmes:programs realise:realize recognise:recognize recognised:recognized "
-        "signalling:signaling sublicence:sublicense utilisation:utilization whilst:while wilfull:willful "
-        "wilful:willful https:http"
-    ).split()
+    for pair in _listed("""
+    acknowledgement:acknowledgment acknowledgements:acknowledgments analogue:analog analyse:analyze
+    artefact:artifact artefacts:artifacts authorisation:authorization authorised:authorized calibre:caliber
+    cancelled:canceled capitalisations:capitalizations catalogue:catalog categorise:categorize centre:center
+    emphasised:emphasized favour:favor favourite:favorite fulfil:fulfill fulfilment:fulfillment
+    initialise:initialize judgement:judgment labelling:labeling labour:labor licence:license licences:licenses
+    licenced:licensed maximise:maximize modelled:modeled modelling:modeling offence:offense optimise:optimize
+    organisation:organization organisations:organizations organise:organize practise:practice programme:program
+    programmes:programs realise:realize recognise:recognize recognised:recognized signalling:signaling
+    sublicence:sublicense utilisation:utilization whilst:while wilfull:willful wilful:willful https:http
+    """)
 )
 _CJK: Final = "\u3040-\u30ff\u3400-\u9fff"
 _WORD: Final = re.compile(rf"[{_CJK}]|[^\W_{_CJK}]+")
@@ -56,55 +61,56 @@ _LINK: Final = re.compile(r"\[([^\[\]]{1,300})\]\([^()\s]{1,300}\)")
 _HTML: Final = re.compile(r"(?i)<(?:html|body|head|div|p|br|h[1-6]|pre)\b[^<>]*>")
 _HIDDEN: Final = (("<script", "</script>"), ("<style", "</style>"), ("<title", "</title>"), ("<!--", "-->"))
 _TAG: Final = re.compile(r"<[/!?]?[A-Za-z][^<>]*>")
-_COMMENT_WORD: Final = re.compile(r"(?i)(?:[ \t]*(?:dnl|rem)\b[^\n]*(?:\n|\Z)|[ \t]*\n){2,}")
+_COMMENT_WORD: Final = re.compile(r"(?i)(?:[ \t]*(?:dnl|rem)\b[^\n]*(?:\n|\Z)|[ \t]*\n)+")
 _COMMENT_MARK: Final = re.compile(r"(?im)^[ \t]*(?:dnl|rem)\b")
 _RTF_GROUP: Final = re.compile(r"\{\\(?:\*|fonttbl|colortbl|stylesheet|info|pict)(?:[^{}]|\{[^{}]*\})*\}")
 _RTF: Final = re.compile(r"\\'([0-9a-fA-F]{2})|\\(par|line|tab|[~_-])(?![a-z])-?\d* ?|\\[a-z]+-?\d* ?|\\\*|[{}]")
 
 _MARK: Final = re.compile(
-    rf"\d{{1,3}}[a-z]?|[a-z]|[ivxl]{{1,6}}|article|artikel|section|part|clause|appendix|preamble|[第条一二三四五六七八九十]"
+    r"\d{1,3}[a-z]?|[a-z]|[ivxl]{1,6}|article|artikel|section|part|clause|appendix|preamble|[第条一二三四五六七八九十]"
 )
 _ADDRESS: Final = re.compile(r"@|://|^\W*www\.|[A-Za-z0-9]\.[A-Za-z]{2,}")
 _VERSION: Final = re.compile(r"v\d+")
-_NO_NOTICE: Final = frozenset("holder holders notice notices law laws statement license interest and or".split())
-_SENTENCE_END: Final = re.compile(r"[.;:!?]\s")
+_NO_NOTICE: Final = _listed("holder holders notice notices law laws statement license interest and or")
+_SENTENCE_END: Final = re.compile(r"[.!?]\s")
 _NOTICE_REACH: Final = 12  # words behind `copyright` that may be names without a capital
 
-# Small words of names, notices and titles.
-_SMALL: Final = frozenset(
-    "a al all an and are2 at author authors by c co contact contributor contributors copyright da de del der des dev "
-    "developer developers dos du e ed et e-mail email file for foundation from gmbh group holder holders homepage http "
-    "in inc individual its la lab labs le license licenses list llc ltd maintainer maintainers mail names notice of on "
-    "onwards or organization other others owner owners page parts permission2 portions present project reserved "
-    "respective rights see some team text the their to2 txt und und university url van von web website with y year "
-    "yyyy name company corporation projects md rst org affiliates more his her subsidiaries every various "
-    "everyone original version revised full complete below following".split()
-)
+# Small words of names, notices of copyright and titles.
+_SMALL: Final = _listed("""
+    a affiliates al all an and at author authors below by c co company complete contact contributor contributors
+    copyright corporation da de del der des dev developer developers dos du e e-mail ed email et every everyone file
+    following for foundation from full gmbh group her his holder holders homepage http in inc individual its la lab
+    labs le license licenses list llc ltd mail maintainer maintainers md more name names notice of on onwards or org
+    organization original other others owner owners page parts portions present project projects reserved respective
+    revised rights rst see some subsidiaries team text the their txt und university url van various version von web
+    website with y year yyyy
+""")
 # Words of conditions, grants and negations: none of them is part of a name, a notice or a title.
-_CONDITION: Final = frozenset(
-    "not no nor never none neither non only solely except unless without if provided provision provisions subject must "
-    "shall should may2 can cannot could need needs prohibited prohibit prohibits forbidden forbid banned ban disallowed "
-    "allowed allow permitted permit permits grant grants granted granting require requires required requirement "
-    "condition conditions restriction restrictions restricted restrict limited2 limitation exception exceptions "
-    "exclude excluded excluding use used uses using useful usage user users sell sold selling sale resale commercial "
-    "commercially noncommercial nonprofit profit academic purpose purposes educational evaluation train training "
-    "trained models model machine learning ai evil good military nuclear weapons is be been being was were has have do "
-    "does did agree agrees agreed accept acknowledge acknowledges you your we us2 he she they i2 it this that these "
-    "those which who whom whose modify modified modification modifications copy copies copying redistribute "
-    "redistribution redistributions distribute distributed distribution disclaim disclaims disclaimer warranty "
-    "warranties liable liability terminate terminates termination revoke revoked dual dually either alternatively "
-    "additionally addition additional also however instead proprietary confidential advertising endorse promote "
-    "attribution credit payment pay fee fees royalty royalties free2 licensed relicense relicensed sublicense obtain "
-    "comply compliance law laws patent patents clause addendum apply applies "
-    "applied applicable violate violates mandatory owe owes belong belongs remain remains stay buy consent rider amendment amended supplement".split()
-)
+_CONDITION: Final = _listed("""
+    academic accept acknowledge acknowledges addendum addition additional additionally advertising agree agreed
+    agrees ai allow allowed also alternatively amended amendment applicable applied applies apply attribution ban
+    banned be been being belong belongs buy can cannot clause commercial commercially compliance comply condition
+    conditions confidential consent copies copy copying could credit did disallowed disclaim disclaimer disclaims
+    distribute distributed distribution do does dual dually educational either endorse evaluation evil except
+    exception exceptions exclude excluded excluding fee fees forbid forbidden good grant granted granting grants has
+    have he however if instead is it law laws learning liability liable licensed limitation machine mandatory
+    military model models modification modifications modified modify must need needs neither never no non
+    noncommercial none nonprofit nor not nuclear obtain only owe owes patent patents pay payment permit permits
+    permitted profit prohibit prohibited prohibits promote proprietary provided provision provisions purpose
+    purposes redistribute redistribution redistributions relicense relicensed remain remains require required
+    requirement requires resale restrict restricted restriction restrictions revoke revoked rider royalties royalty
+    sale sell selling shall she should sold solely stay subject sublicense supplement terminate terminates
+    termination that these they this those train trained training unless usage use used useful user users uses using
+    violate violates warranties warranty was we weapons were which who whom whose without you your
+""")
 # Of these, such as names of holders have: `Human Who Codes`.
-_OF_NAMES_TOO: Final = frozenset("who is this that it distribution uses user users law free machine learning ai copy".split())
-LICENCE_NAMES: Final = frozenset(
-    "mit bsd isc apache psf zlib ofl sil mpl mozilla gpl gplv2 gplv3 lgpl lgplv2 lgplv3 agpl agplv3 gnu gpl2 gpl3 epl "
-    "eclipse cddl commons cc0 boost unlicense openssl artistic eupl cecill sspl busl bsl polyform elastic wtfpl "
-    "ncsa mulan openrail rail".split()
-)
+_OF_NAMES_TOO: Final = _listed("ai copy distribution free is it law learning machine that this user users uses who")
+# Names of licences in titles: beside a text they are its own or contradict it.
+LICENCE_NAMES: Final = _listed("""
+    agpl agplv3 apache artistic boost bsd bsl busl cc0 cddl cecill commons eclipse elastic epl eupl gnu gpl gpl2
+    gpl3 gplv3 isc lgpl lgplv3 mit mozilla mpl mulan ncsa ofl openrail openssl polyform psf rail sil sspl unlicense
+    wtfpl zlib
+""")
 
 
 def decoded(data: bytes) -> str:
@@ -157,7 +163,8 @@ class Words:
         """Take the words out of a text."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         if not text.isascii():
-            text = "".join(c for c in unicodedata.normalize("NFKD", text.replace("®", "").replace("™", "")) if not unicodedata.combining(c))
+            text = unicodedata.normalize("NFKD", text.replace("®", "").replace("™", ""))
+            text = "".join(character for character in text if not unicodedata.combining(character))
         if "](" in text:
             text = _LINK.sub(r"\1", text)
         if _COMMENT_WORD.fullmatch(text):
@@ -167,7 +174,7 @@ class Words:
             if any(sign in folded for sign in signs):
                 text = pattern.sub(replacement, text)
         self.text = text
-        self.words = [_EQUIVALENT.get(word, word) for word in _WORD.findall(self.text.casefold())]
+        self.words = [EQUIVALENT.get(word, word) for word in _WORD.findall(self.text.casefold())]
         self.letters = "".join(self.words)
         self.starts = [0]
         place = 0
@@ -210,7 +217,7 @@ class Words:
 
     def _ends_sentence(self, k: int) -> bool:
         if not 0 <= k < len(self.words) - 1:
-            return True
+            return False
         return _SENTENCE_END.search(self.text, self._spans[k][1], self._spans[k + 1][0] + 1) is not None
 
     @cached_property

@@ -86,7 +86,7 @@ def score(content: pa.Array, config: LanguagesConfig | None = None) -> dict[str,
 
 @scorer(
     name="languages",
-    version="1",
+    version="2",
     columns=(
         Column("language", "string", "ISO 639 code of the model; null, as all columns, without letters"),
         Column("confidence", "double", "mean probability of the language in the windows that are in it"),

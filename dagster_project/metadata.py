@@ -194,23 +194,33 @@ def previous_counts(
 
 
 def notice_metadata(notice: Notice, identifier: str, counts: Mapping[str, int], used_count: int) -> dict[str, Any]:
-    """The counts of a notice, and one line with the command that shows the rows; empty where there are none.
+    """The counts of a notice, and one line with the command that shows the rows.
 
     Args:
         notice: of the table.
         identifier: of the table.
         counts: rows that the notice is about, by reason.
         used_count: rows of the step's main table, which are those that the notice is not about.
+
+    Returns:
+        The counts, the share of those that are not `expected`, and the line; empty where there are none.
     """
     if not counts:
         return {}
-    count = sum(counts.values())
-    first = ", ".join(f"{name} {number:,}" for name, number in list(counts.items())[:_SHOWN_COUNTS])
-    more = " .." if len(counts) > _SHOWN_COUNTS else ""
-    shown = f'headrace table show {identifier} --rows 20 --where "{notice.rows}"'
-    line = f"{count:,} of {count + used_count:,} {notice.called}: {first}{more}; look: {shown}"
-    share = round(count / (count + used_count), 4)
+    faults = {name: number for name, number in counts.items() if name not in notice.expected}
+    left_out = {name: number for name, number in counts.items() if name in notice.expected}
+    count = sum(faults.values())
+    parts = [f"{count:,} of {count + used_count:,} {notice.called}: {_first(faults)}"] if faults else []
+    parts += [f"{sum(left_out.values()):,} left out: {_first(left_out)}"] if left_out else []
+    line = "; ".join([*parts, f'look: headrace table show {identifier} --rows 20 --where "{notice.rows}"'])
+    share = round(count / (count + used_count), 4) if faults else 0.0
     return {notice.called: dict(counts), f"{notice.called}_share": share, "notice": line}
+
+
+def _first(counts: Mapping[str, int]) -> str:
+    """The first of some counts, as text."""
+    more = " .." if len(counts) > _SHOWN_COUNTS else ""
+    return ", ".join(f"{name} {number:,}" for name, number in list(counts.items())[:_SHOWN_COUNTS]) + more
 
 
 def kept_metadata(previous: Mapping[str, Any]) -> dict[str, Any]:

@@ -135,7 +135,7 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
         word_byte="$",
     ),
     Syntax(
-        ("TypeScript",),
+        ("TypeScript", "TSX"),
         (_SLASHES, _BLOCK, _DOUBLE, _SINGLE, Region(b"`", b"`", _STRING | Flag.DOLLAR_BRACE)),
         _JAVASCRIPT_WORDS + " " + _TYPESCRIPT_WORDS,
         prefixes=Prefix.REGEX,

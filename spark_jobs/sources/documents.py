@@ -38,7 +38,7 @@ from spark_jobs.sources.landing.provenance import PROVENANCE, provenance
 from spark_jobs.sources.listing.changes import discover, fetch
 from spark_jobs.sources.listing.row_counts import listed_rows
 from spark_jobs.sources.listing_rows import without_superseded
-from spark_jobs.sources.refusals import Reason
+from spark_jobs.sources.refusals import LEFT_OUT, Reason
 
 if TYPE_CHECKING:
     from pyspark.sql import Column as SparkColumn
@@ -160,7 +160,8 @@ ARRIVALS = Table(
         "status = 'rejected'",
         "rejected",
         "reason",
-        "every file and record could be used, or no more are rejected than before",
+        "every file and record that the source takes could be used, or no more are rejected than before",
+        frozenset(map(str, LEFT_OUT)),
     ),
 )
 

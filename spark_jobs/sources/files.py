@@ -121,7 +121,7 @@ class FileKind(ListedKind[F]):
         except Exception as error:  # a class of somebody else's may fail in any way, for this file alone
             raise OSError(f"its source failed: {type(error).__name__}: {first_line(error)}") from error
 
-    def member(self, name: str, location: str) -> dict[str, Any] | Refusal | None:
+    def member(self, name: str, location: str) -> dict[str, Any] | Refusal:
         """A member of an archive is what it would be as a file of that name."""
         return member_columns(self.source, name, location)
 

@@ -105,8 +105,8 @@ class Kind(Generic[S]):
         """
         return open_file(location)
 
-    def member(self, name: str, location: str) -> dict[str, Any] | Refusal | None:
-        """Columns of the listing for a member of the archive at a location; None where such files are not taken."""
+    def member(self, name: str, location: str) -> dict[str, Any] | Refusal:
+        """Columns of the listing for a member of the archive at a location, or why it is left out or not read."""
         raise NotImplementedError
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,14 +1,17 @@
-"""Tell from the name of a file its kind of text, language and media type.
+"""Tell from the name and the bytes of a file its kind of text, language and media type.
 
-Languages of code are named as GitHub's Linguist names them (The Stack v2 does too). Markdown and reStructuredText are
-`prose`, with the media type of their light markup; `markup` is text that is mostly tags (HTML, XML, TeX).
+Languages are those of GitHub's Linguist (`linguist.py`; The Stack v2 has them too), and kinds its types, with the few
+exceptions of `_OTHER_KINDS`. Markdown and reStructuredText are `prose`, with the media type of their light markup;
+`markup` is text that is mostly tags (HTML, XML, TeX).
 """
 
 from __future__ import annotations
 
-import posixpath
 import re
 from typing import Final, NamedTuple
+
+from spark_jobs.sources import linguist
+from spark_jobs.threads import made_once
 
 
 class Language(NamedTuple):
@@ -19,71 +22,18 @@ class Language(NamedTuple):
     media_type: str
 
 
-_TABLE: tuple[tuple[str, str, str | None, str], ...] = (
-    (".py .pyi .pyw", "code", "Python", "text/x-python"),
-    (".pyx .pxd .pxi", "code", "Cython", "text/x-cython"),
-    (".c .h", "code", "C", "text/x-c"),
-    (".cc .cpp .cxx .hh .hpp .hxx .inl .ipp", "code", "C++", "text/x-c++"),
-    (".cu .cuh", "code", "Cuda", "text/x-cuda"),
-    (".rs", "code", "Rust", "text/x-rust"),
-    (".go", "code", "Go", "text/x-go"),
-    (".java", "code", "Java", "text/x-java"),
-    (".kt .kts", "code", "Kotlin", "text/x-kotlin"),
-    (".scala", "code", "Scala", "text/x-scala"),
-    (".cs", "code", "C#", "text/x-csharp"),
-    (".js .mjs .cjs .jsx", "code", "JavaScript", "text/javascript"),
-    (".ts .tsx .mts .cts", "code", "TypeScript", "text/x-typescript"),
-    (".rb", "code", "Ruby", "text/x-ruby"),
-    (".php", "code", "PHP", "text/x-php"),
-    (".swift", "code", "Swift", "text/x-swift"),
-    (".lua", "code", "Lua", "text/x-lua"),
-    (".pl .pm", "code", "Perl", "text/x-perl"),
-    (".r", "code", "R", "text/x-r"),
-    (".jl", "code", "Julia", "text/x-julia"),
-    (".hs", "code", "Haskell", "text/x-haskell"),
-    (".ml .mli", "code", "OCaml", "text/x-ocaml"),
-    (".ex .exs", "code", "Elixir", "text/x-elixir"),
-    (".clj", "code", "Clojure", "text/x-clojure"),
-    (".f .f90 .f95 .for", "code", "Fortran", "text/x-fortran"),
-    (".m", "code", "MATLAB", "text/x-matlab"),
-    (".asm .s", "code", "Assembly", "text/x-asm"),
-    (".sh .bash .zsh", "code", "Shell", "text/x-shellscript"),
-    (".ps1", "code", "PowerShell", "text/x-powershell"),
-    (".bat .cmd", "code", "Batchfile", "text/x-bat"),
-    (".sql", "code", "SQL", "application/sql"),
-    (".proto", "code", "Protocol Buffer", "text/x-protobuf"),
-    (".thrift", "code", "Thrift", "text/x-thrift"),
-    (".cmake", "code", "CMake", "text/x-cmake"),
-    (".mako", "code", "Mako", "text/x-mako"),
-    (".html .htm .xhtml .xht", "markup", "HTML", "text/html"),
-    (".xml .xsd .xsl .svg .rng", "markup", "XML", "application/xml"),
-    (".css", "markup", "CSS", "text/css"),
-    (".scss", "markup", "SCSS", "text/x-scss"),
-    (".tex", "markup", "TeX", "text/x-tex"),
-    (".jinja .jinja2 .j2", "markup", "Jinja", "text/x-jinja"),
-    (".json .ipynb", "data", "JSON", "application/json"),
-    (".yaml .yml", "data", "YAML", "application/yaml"),
-    (".toml", "data", "TOML", "application/toml"),
-    (".ini .cfg", "data", "INI", "text/x-ini"),
-    (".gradle", "data", "Gradle", "text/x-gradle"),
-    (".csv", "data", "CSV", "text/csv"),
-    (".tsv", "data", "TSV", "text/tab-separated-values"),
-    (".txt .text", "prose", None, "text/plain"),
-    (".md .markdown .mdx", "prose", None, "text/markdown"),
-    (".rst", "prose", None, "text/x-rst"),
-)
-_BY_EXTENSION = {
-    extension: Language(kind, name, media_type)
-    for extensions, kind, name, media_type in _TABLE
-    for extension in extensions.split()
+_KINDS: Final = {"programming": "code", "markup": "markup", "data": "data", "prose": "prose"}
+_OTHER_KINDS: Final = {
+    **dict.fromkeys(("Gradle Kotlin DSL", "Protocol Buffer", "SQL"), "code"),
+    **dict.fromkeys(("Maven POM", "SVG", "XML"), "markup"),
+    "Jupyter Notebook": "data",
+    "MDX": "prose",
 }
-_BY_LANGUAGE = {language.name.lower(): language for language in _BY_EXTENSION.values() if language.name}
-_BY_NAME = {
-    "makefile": Language("code", "Makefile", "text/x-makefile"),
-    "dockerfile": Language("code", "Dockerfile", "text/x-dockerfile"),
-    "cmakelists.txt": Language("code", "CMake", "text/x-cmake"),
-    "go.mod": Language("data", "Go Module", "text/x-go.mod"),
-    "go.work": Language("data", "Go Workspace", "text/x-go.work"),
+"""Languages whose files are of another kind here than Linguist's type says."""
+_MEDIA_TYPES: Final = {
+    **dict.fromkeys(("Markdown", "MDX", "RMarkdown"), "text/markdown"),
+    "CSV": "text/csv",
+    "TSV": "text/tab-separated-values",
 }
 MANIFEST: Final = (
     r"(^|[/#])(go\.(mod|work)|Cargo\.toml|package\.json|[jt]sconfig[^/]*\.json|pyproject\.toml|setup\.cfg|pom\.xml"
@@ -119,15 +69,35 @@ DECLARES_ENCODING = frozenset({"Python", "Cython"})
 """Languages whose sources may declare their encoding in a comment (PEP 263)."""
 
 
+@made_once
 def code_language_names() -> frozenset[str]:
-    """Names of all languages of code, markup and data that are recognised by a file's name."""
-    return frozenset(one.name for one in (*_BY_EXTENSION.values(), *_BY_NAME.values()) if one.name)
+    """Names of all languages of code, markup and data that Linguist knows."""
+    return frozenset(name for name in linguist.tables().types if _language(name).name)
+
+
+def _language(name: str) -> Language:
+    """Kind, language and media type of files in a language, by Linguist's name of it."""
+    known = linguist.tables()
+    kind = _OTHER_KINDS.get(name) or _KINDS[known.types[name]]
+    media_type = _MEDIA_TYPES.get(name) or known.media_types.get(name, "text/plain")
+    return Language(kind, None if kind == "prose" else name, media_type)
 
 
 def language_of(path: str) -> Language | None:
-    """The language of a file by its name, or None where the extension is unknown or missing."""
-    name = posixpath.basename(path).lower()
-    return _BY_NAME.get(name) or _BY_EXTENSION.get(posixpath.splitext(name)[1])
+    """The language of a file by its name, the likeliest of several; None where the name says nothing."""
+    name = linguist.preferred(path, linguist.by_name(path))
+    return None if name is None else _language(name)
+
+
+def language_of_text(path: str, data: bytes) -> Language | None:
+    """The language of a file by its name and its bytes; None where neither says anything."""
+    name = linguist.preferred(path, linguist.by_content(path, data))
+    return None if name is None else _language(name)
+
+
+def kinds_of(path: str) -> frozenset[str]:
+    """The kinds of text that a file of this name may hold; none where the name says nothing."""
+    return frozenset(_language(name).kind for name in linguist.by_name(path))
 
 
 def language_columns(reader: str | None, language: Language | None) -> dict[str, str | None]:
@@ -137,8 +107,9 @@ def language_columns(reader: str | None, language: Language | None) -> dict[str,
 
 
 def language_named(name: str) -> Language | None:
-    """The language of a name in whatever letters, or None where there is none of it in the table."""
-    return _BY_LANGUAGE.get(name.lower())
+    """The language that has a name or an alias, in whatever letters, or None where there is none."""
+    known = linguist.tables().aliases.get(name.lower())
+    return None if known is None else _language(known)
 
 
 def is_manifest(path: str) -> bool:

@@ -26,9 +26,13 @@ class Reason(enum.StrEnum):
     NO_FILE_LIST = "no_file_list"
     """An installed distribution that does not say which files are its own."""
     UNKNOWN_FORMAT = "unknown_format"
-    """No reader takes this extension."""
+    """No reader takes this extension; in a repository, neither name nor content says which language it is in."""
     NOT_INSTALLED = "not_installed"
     """The package that reads it is not installed; with it the file is read by the next run."""
+    HIDDEN = "hidden"
+    """A file or folder whose name begins with a dot, `__pycache__` or `node_modules`."""
+    OTHER_KIND = "other_kind"
+    """A file of a repository or package that is of none of the `kinds` that the source takes."""
     NO_DATA = "no_data"
     """What an engine keeps beside the data of a table: a log, a mark, the files of a task that was not committed."""
     UNKNOWN_CONTENT = "unknown_content"
@@ -104,6 +108,8 @@ LEFT_OUT = frozenset(
     {
         Reason.UNKNOWN_FORMAT,
         Reason.UNKNOWN_CONTENT,
+        Reason.HIDDEN,
+        Reason.OTHER_KIND,
         Reason.NO_DATA,
         Reason.NOT_A_FILE,
         Reason.LISTED_TWICE,

@@ -27,7 +27,7 @@ from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_
 from spark_jobs.code.imports.source_names import SuffixIndex
 from spark_jobs.lexing.blank import blank
 
-_LANGUAGES = frozenset({"C", "C++", "Cuda"})
+_LANGUAGES = frozenset({"C", "C++", "Cuda", "Objective-C", "Objective-C++"})
 _STANDARD_C = """assert complex ctype errno fenv float inttypes iso646 limits locale math setjmp signal stdalign stdarg
     stdatomic stdbit stdbool stdckdint stddef stdint stdio stdlib stdnoreturn string tgmath threads time uchar wchar
     wctype alloca dirent dlfcn fcntl getopt glob grp malloc memory netdb poll pthread pwd regex sched semaphore spawn
@@ -68,7 +68,7 @@ def include_lines(source: bytes) -> Iterator[tuple[int, int, int, bool]]:
 
 
 def c_includes(repository: Repository) -> Iterator[Dependency]:
-    """Yield the includes between the C, C++ and Cuda files of a repository."""
+    """Yield the includes between the files of C, C++, Cuda and Objective-C of a repository."""
     readers = [number for number, language in enumerate(repository.languages) if language in _LANGUAGES]
     if not readers:
         return

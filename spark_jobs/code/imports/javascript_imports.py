@@ -30,7 +30,8 @@ from spark_jobs.code.imports.javascript_statements import INNER, LOADED, TYPE_ON
 from spark_jobs.code.imports.source_names import Nearest
 
 _KIND_NAMES = {LOADED: "import", INNER: "import_inner", TYPE_ONLY: "import_type"}
-_LANGUAGES = frozenset({"JavaScript", "TypeScript"})
+_TYPED = ("TypeScript", "TSX")
+_LANGUAGES = frozenset({"JavaScript", *_TYPED})
 _TYPESCRIPT = (".ts", ".tsx", ".d.ts", ".mts", ".cts", ".js", ".jsx", ".mjs", ".cjs", ".json")
 _JAVASCRIPT = (".js", ".jsx", ".mjs", ".cjs", ".json", ".ts", ".tsx", ".d.ts", ".mts", ".cts")
 _SWAPS = {".js": (".ts", ".tsx", ".d.ts", ".jsx"), ".jsx": (".tsx",), ".mjs": (".mts",), ".cjs": (".cts",)}
@@ -55,7 +56,7 @@ def javascript_imports(repository: Repository) -> Iterator[Dependency]:
             continue
         data = utf8_of(text)
         path = repository.paths[needs]
-        directory, typescript = posixpath.dirname(path), repository.languages[needs] == "TypeScript"
+        directory, typescript = posixpath.dirname(path), repository.languages[needs] in _TYPED
         for start, begin, end, kind in module_references(data, repository.languages[needs] or ""):
             needed = modules.find(directory, data[begin:end].decode(errors="replace"), typescript)
             if needed is not None and needed != needs:

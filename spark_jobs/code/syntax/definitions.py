@@ -113,7 +113,7 @@ _CPP: Final = """
 GRAMMARS: Final = {
     "Python": Grammar("tree_sitter_python", "language", _PYTHON),
     "JavaScript": Grammar("tree_sitter_javascript", "language", _JAVASCRIPT + _FORMAL),
-    "TypeScript": Grammar("tree_sitter_typescript", "language_tsx", _JAVASCRIPT + _TYPES),
+    **dict.fromkeys(("TypeScript", "TSX"), Grammar("tree_sitter_typescript", "language_tsx", _JAVASCRIPT + _TYPES)),
     "Go": Grammar(
         "tree_sitter_go",
         "language",

@@ -31,9 +31,9 @@ from spark_jobs.lexing.blank import BLANKED_LANGUAGES, blank, keywords_of
 
 MOST_DEFINING_FILES: Final = 2
 FEWEST_CHARACTERS: Final = 3
-_FAMILIES: Final = {"TypeScript": "JavaScript", "C++": "C"}
+_FAMILIES: Final = {"TypeScript": "JavaScript", "TSX": "JavaScript", "C++": "C"}
 _WITH_IMPORTS: Final = frozenset({"Python", "JavaScript", "Go", "Java", "Kotlin", "Rust"})
-_IMPORTS_NAME_ALL: Final = frozenset({"Python", "JavaScript", "TypeScript"})
+_IMPORTS_NAME_ALL: Final = frozenset({"Python", "JavaScript", "TypeScript", "TSX"})
 _HEADERS: Final = "C"
 _STATEMENTS: Final = {
     "Python": re.compile(

@@ -151,6 +151,7 @@ class Notice:
         called: the noun for such rows in messages, such as `rejected`.
         by: column by whose values they are counted.
         description: what holds where there are none.
+        expected: values of that column that are counted and never warned of.
     """
 
     name: str
@@ -158,6 +159,7 @@ class Notice:
     called: str
     by: str
     description: str
+    expected: frozenset[str] = frozenset()
 
 
 INCREMENT = Column("increment!", "int", "increment that brought the row, from 0")

@@ -14,14 +14,16 @@ the increment that brought them.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.sources import linguist
 from spark_jobs.sources.config.source_config import DocumentsConfig, EveryNth, GitSource
+from spark_jobs.sources.git.arrived import TRIED_AGAIN, Arrived, arrived_of, damaged
 from spark_jobs.sources.git.facts import described_licence, failed_rule, original_of, quality_facts
 from spark_jobs.sources.git.history import (
     LINK,
@@ -39,12 +41,13 @@ from spark_jobs.sources.git.history import (
 from spark_jobs.sources.git.repositories import Repository, allowed_folders, find_repositories, written
 from spark_jobs.sources.git.store import IsolatedGit, RefusedRepositoryError, Store, open_store
 from spark_jobs.sources.identity import sha256_hex
-from spark_jobs.sources.languages import Language, is_manifest, language_columns, language_of
+from spark_jobs.sources.languages import Language, language_columns, language_of
 from spark_jobs.sources.listing.changes import LatestArrivals
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
-from spark_jobs.sources.opening.file_trees import LEFT_OUT, absolute
+from spark_jobs.sources.opening.file_trees import absolute
 from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.taken import BY_PATH, is_left_out_still, left_out
 
 Row = dict[str, Any]
 
@@ -53,24 +56,23 @@ _CHUNK_FILES = 500  # files of one repository that one task reads, so that git f
 _CHUNK_BYTES = 16 << 20
 _NO_NAMES = frozenset({"", ".", ".."})
 _MARKED = str(Reason.MARKED)
-_TRIED_AGAIN = (str(Reason.MISSING_OBJECT), str(Reason.UNREADABLE))
-
-
-@dataclass
-class _Arrived:
-    """What arrived of a repository: the reason at each location, and the location that each path has now."""
-
-    reasons: dict[str, str | None] = field(default_factory=dict)
-    live: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class _Path:
-    """A path that the source takes: as text, with its language, and why none of its versions is read."""
+    """A path as text, with its language by name, and why none of its versions is read.
+
+    Of a path that is left out, whatever is in its versions, the one that HEAD has gets a row, once.
+    """
 
     shown: str
     language: Language | None
     refusal: Refusal | None
+
+    @property
+    def is_left_out(self) -> bool:
+        """Whether the path itself says that it is not taken."""
+        return self.refusal is not None and self.refusal.reason in BY_PATH
 
 
 def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table, reread: bool) -> pa.Table | None:
@@ -90,21 +92,21 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
         )
     allowed = allowed_folders(repositories)
     opened = [_opened(one, source, allowed) for one in repositories]
-    damaged = _damaged(arrivals)
-    changed = [one for one in opened if reread or one.name in damaged or not _is_as_before(one, states)]
+    broken = damaged(arrivals)
+    changed = [one for one in opened if reread or one.name in broken or not _is_as_before(one, states)]
     if not changed and not vanished:
         return None
     names = [one.name for one in changed] + [states[root]["repository"] for root in vanished]
-    arrived = _arrived(arrivals, states, names)
+    arrived = arrived_of(arrivals, names)
     rows: list[Row] = []
     forks = _forks(opened) if any(one.refusal is None for one in changed) and len(opened) > 1 else {}
     for one in changed:
-        rows += _repository_rows(one, source, arrived.get(one.name, _Arrived()), forks.get(one.name), reread)
+        rows += _repository_rows(one, source, arrived.get(one.name, Arrived()), forks.get(one.name), reread)
     for root in vanished:
-        before, name = arrived.get(states[root]["repository"], _Arrived()), states[root]["repository"]
+        before, name = arrived.get(states[root]["repository"], Arrived()), states[root]["repository"]
         lost = Refusal(Reason.NO_REPOSITORY, f"no repository is there any more; its {len(before.live)} files are gone")
         rows += [listing_row(location=root, repository=name, gone=True, **why(lost))]
-        rows += _gone(root, name, before.live)
+        rows += _gone(root, name, sorted(before.paths))
     rows = [row for row in rows if not _is_refused_as_before(row, states)]
     if not rows:
         return None
@@ -114,7 +116,7 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
 
 
 def _opened(one: Repository, source: GitSource, allowed: frozenset[str]) -> Repository:
-    """A repository with its refs, and the digest of those that decide what is selected; or with its refusal."""
+    """A repository with its refs, and the digest of what decides which files are read; or with its refusal."""
     try:
         one.root.encode()
         store = open_store(one.root, absolute(source.cache), allowed)
@@ -124,7 +126,9 @@ def _opened(one: Repository, source: GitSource, allowed: frozenset[str]) -> Repo
         return replace(one, refusal=Refusal(Reason.BAD_NAME, "its name is not UTF-8; rename it"))
     refs = store.refs if source.revisions == "tags" else {}
     tags = sorted(f"{oid} {name}" for name, oid in refs.items() if name.startswith("refs/tags/"))
-    return replace(one, store=store, digest=sha256_hex("\n".join([str(store.head), *tags]).encode(errors="replace")))
+    taken = [*sorted(source.kinds), linguist.tables().source]
+    decides = "\n".join([str(store.head), *tags, *taken])
+    return replace(one, store=store, digest=sha256_hex(decides.encode(errors="replace")))
 
 
 def _is_as_before(one: Repository, states: Mapping[str, Row]) -> bool:
@@ -146,33 +150,6 @@ def _is_refused_as_before(row: Row, states: Mapping[str, Row]) -> bool:
         and not row["gone"]
         and all(row[name] == state[name] for name in compared)
     )
-
-
-def _damaged(arrivals: pa.Table) -> set[str]:
-    """Repositories with blobs that could not be read; they are looked into again, as they may be whole now."""
-    reasons = pa.array(_TRIED_AGAIN)
-    last = arrivals.filter(pc.field("path").is_valid() & pc.field("reason").isin(reasons))
-    return set(last["repository"].to_pylist())
-
-
-def _arrived(arrivals: pa.Table, states: Mapping[str, Row], names: list[str]) -> dict[str, _Arrived]:
-    """What arrived of some repositories; of versions that landed together, the one with a doc_id is at the path now."""
-    chosen = arrivals.filter(pc.field("path").is_valid() & pc.field("repository").isin(pa.array(names, pa.string())))
-    if chosen.num_rows == 0:
-        return {}
-    chosen = chosen.append_column("named", pc.is_valid(chosen["doc_id"]))
-    chosen = chosen.sort_by([("increment", "ascending"), ("named", "ascending")])
-    columns = ("location", "repository", "path", "status", "reason")
-    known: dict[str, _Arrived] = {}
-    for location, repository, path, status, reason in zip(*(chosen[name].to_pylist() for name in columns), strict=True):
-        arrived = known.setdefault(repository, _Arrived())
-        if status == "gone":
-            arrived.live.pop(path, None)
-            continue
-        arrived.reasons[location] = reason
-        if status in ("landed", "returned"):
-            arrived.live[path] = location
-    return known
 
 
 def _forks(opened: list[Repository]) -> dict[str, str]:
@@ -201,7 +178,7 @@ def _forks(opened: list[Repository]) -> dict[str, str]:
 
 
 def _repository_rows(
-    one: Repository, source: GitSource, arrived: _Arrived, fork_of: str | None, reread: bool
+    one: Repository, source: GitSource, arrived: Arrived, fork_of: str | None, reread: bool
 ) -> list[Row]:
     """The rows of one repository: its own, those of new versions, and those of paths that are gone."""
     root, name = written(one.root), one.name
@@ -216,7 +193,7 @@ def _repository_rows(
 
 
 def _rows_of_store(
-    git: IsolatedGit, store: Store, own: Row, source: GitSource, arrived: _Arrived, fork_of: str | None, reread: bool
+    git: IsolatedGit, store: Store, own: Row, source: GitSource, arrived: Arrived, fork_of: str | None, reread: bool
 ) -> list[Row]:
     """The rows of a repository that could be opened.
 
@@ -246,55 +223,64 @@ def _rows_of_store(
     own = own | {"revision": newest.oid, "licence": stated.licence, "modified": _microseconds(newest.time)}
     failed = failed_rule(source.select, facts)
     if failed is not None:
-        lost = _gone(root, name, arrived.live)
+        lost = _gone(root, name, sorted(arrived.paths))
         return [own | why(Refusal(Reason.NOT_SELECTED, failed)), *lost]
-    wanted = _wanted(histories, source, marked if source.marked == "leave_out" else {})
+    paths = _paths(histories, source, marked if source.marked == "leave_out" else {})
     rows: list[Row] = []
     gone: list[str] = []
-    for raw, path in wanted.items():
+    for raw, path in paths.items():
+        if path.is_left_out:
+            assert path.refusal is not None
+            if histories[raw].live is not None and arrived.refused.get(path.shown) != _told(path.refusal):
+                version = histories[raw].ordered()[-1]
+                row = _version_row(root, path, version) | {"byte_count": sizes.get(version.blob)}
+                rows.append(row | {"repository": name, "licence": stated.licence, "version": 0, "past": False})
+            continue
         versions = [_version_row(root, path, version) for version in histories[raw].ordered()]
         is_live = histories[raw].live is not None
         for number, row in enumerate(versions):
             past = not is_live or number < len(versions) - 1
             row |= {"repository": name, "licence": stated.licence, "version": number, "past": past}
-        fresh = versions if reread else versions[_first_to_read(versions, arrived, is_live) :]
+        fresh = versions if reread else versions[_first_to_read(versions, arrived, is_live, source) :]
         rows += fresh
-        if not is_live and (fresh or path.shown in arrived.live):
+        if not is_live and (fresh or path.shown in arrived.paths):
             gone.append(path.shown)
-    gone += sorted(arrived.live.keys() - {path.shown for path in wanted.values()})
+    by_path = {path.shown for raw, path in paths.items() if path.is_left_out and histories[raw].live is not None}
+    taken = {path.shown for path in paths.values() if not path.is_left_out}
+    gone += sorted((arrived.paths - taken - by_path) | (arrived.live.keys() & by_path))
     own["repository_facts"] = facts_json(facts)
     return [own, *_with_sizes(git, rows), *_gone(root, name, gone)]
 
 
-def _wanted(histories: dict[bytes, PathHistory], source: GitSource, left_out: dict[bytes, str]) -> dict[bytes, _Path]:
-    """The paths that a source takes: by extension, manifests too, nothing hidden; and submodules, to refuse them."""
+def _told(refusal: Refusal) -> tuple[str, str]:
+    """Reason and detail as they stand in arrivals."""
+    return str(refusal.reason), refusal.detail
+
+
+def _paths(histories: dict[bytes, PathHistory], source: GitSource, marked: dict[bytes, str]) -> dict[bytes, _Path]:
+    """Every path, with its language by name, and why it is not read, if it is not."""
     found = {}
     for raw, history in histories.items():
         shown = raw.decode(errors="backslashreplace")
-        parts = shown.split("/")
-        if any((part.startswith(".") and part not in _NO_NAMES) or part in LEFT_OUT for part in parts):
-            continue
-        language = language_of(shown)
-        taken = (language is not None and language.kind in source.kinds) or is_manifest(shown)
-        refusal = None
-        if shown.encode() != raw:
+        refusal = left_out(shown, source.kinds)
+        if any(version.mode == SUBMODULE for version in history.versions.values()):
+            refusal = None  # its row says that it is one
+        if refusal is None and shown.encode() != raw:
             refusal = Refusal(Reason.BAD_NAME, "the name is not UTF-8; rename the file")
-        elif not _NO_NAMES.isdisjoint(parts):
+        elif refusal is None and not _NO_NAMES.isdisjoint(shown.split("/")):
             refusal = Refusal(Reason.BAD_NAME, "a part of the path is empty, . or ..; no file of a checkout has it")
-        elif raw in left_out:
-            detail = f"{left_out[raw]} in .gitattributes; `marked: take` takes such files"
-            refusal = Refusal(Reason.MARKED, detail)
-        if taken or any(version.mode == SUBMODULE for version in history.versions.values()):
-            found[raw] = _Path(shown, language, refusal)
+        elif refusal is None and raw in marked:
+            refusal = Refusal(Reason.MARKED, f"{marked[raw]} in .gitattributes; `marked: take` takes such files")
+        found[raw] = _Path(shown, language_of(shown), refusal)
     return found
 
 
 def _version_row(root: str, path: _Path, version: Version) -> Row:
     """The row of one version of a file, or of what is no content."""
     refusal = path.refusal
-    if version.mode == SUBMODULE:
+    if version.mode == SUBMODULE and not path.is_left_out:
         refusal = Refusal(Reason.NOT_A_FILE, f"a submodule at commit {version.blob}; name its repository in the source")
-    elif version.mode == LINK:
+    elif version.mode == LINK and not path.is_left_out:
         refusal = Refusal(Reason.NOT_A_FILE, "a symbolic link; what it leads to lands by its own path")
     return listing_row(
         location=f"{root}@{version.blob}:{path.shown}",
@@ -307,19 +293,25 @@ def _version_row(root: str, path: _Path, version: Version) -> Row:
     )
 
 
-def _first_to_read(versions: list[Row], arrived: _Arrived, is_live: bool) -> int:
+def _first_to_read(versions: list[Row], arrived: Arrived, is_live: bool, source: GitSource) -> int:
     """The number of the first version of a path to be read; those after it are read again, to know which is the last.
 
-    Where all have arrived that is the last one alone if the path had another one, or none, until now. What was missing
-    or marked may not be so any more.
+    Where all have arrived that is the last one alone if the path had another one, or none, until now. What was missing,
+    marked, of another kind or of no known language may not be so any more.
     """
-    reasons, last = arrived.reasons, versions[-1]
-    is_new = [
-        reasons.get(row["location"], _TRIED_AGAIN[0]) in (_TRIED_AGAIN if row["reason"] else (*_TRIED_AGAIN, _MARKED))
-        for row in versions
-    ]
-    returns = is_live and reasons.get(last["location"]) is None and arrived.live.get(last["path"]) != last["location"]
-    return is_new.index(True) if any(is_new) else len(versions) - returns
+
+    def is_new(row: Row) -> bool:
+        reason, detail = arrived.reasons.get(row["location"], (TRIED_AGAIN[0], ""))
+        if row["reason"] or reason in TRIED_AGAIN:
+            return reason in TRIED_AGAIN
+        is_named_now = reason == Reason.UNKNOWN_FORMAT and row["kind"] is not None
+        return reason == _MARKED or is_named_now or not is_left_out_still(reason, detail, source.kinds)
+
+    last = versions[-1]
+    new = [is_new(row) for row in versions]
+    has_landed = arrived.reasons.get(last["location"], (None, ""))[0] is None
+    returns = is_live and has_landed and arrived.live.get(last["path"]) != last["location"]
+    return new.index(True) if any(new) else len(versions) - returns
 
 
 def _with_sizes(git: IsolatedGit, rows: list[Row]) -> list[Row]:

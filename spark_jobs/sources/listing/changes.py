@@ -34,6 +34,7 @@ from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_file
 from spark_jobs.sources.opening.remote_trees import has_validator, is_web
 from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.taken import BY_PATH, is_left_out_still
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -117,10 +118,13 @@ class ListedKind(Kind[S]):
         deleted, files = _deleted_hashes(arrivals), self.files(config, {} if reread else earlier, lake)
         if files is None:
             return None
+        left = {one.file.location: one.refusal for one in files if _loses_document(one, earlier)}
         rows: dict[str, dict[str, Any]] = {}  # by location; an unchanged file has one where a step reads more of it
         for listed in files:
             location = listed.file.location
             before = earlier.get(location)
+            if location in left:
+                continue
             known = before if before and _is_unchanged(listed, before, config) else None
             stays = known is not None and known["reason"] == Reason.DELETED and listed.reader != "repositories"
             if known is None or (reread and not stays):
@@ -128,7 +132,8 @@ class ListedKind(Kind[S]):
                 rows[location] = row | {"content_sha256": deleted.get(location)}
             elif listed.reader == "repositories":
                 rows[location] = _row(listed, known, known["object"])
-        gone = _gone_rows(files, earlier)
+        gone = _gone_rows([listed for listed in files if listed.file.location not in left], earlier)
+        gone = [row | why(left.get(row["location"])) for row in gone]
         if not gone and all(row["unchanged"] for row in rows.values()):
             return None
         for listed in _looked_at_too(files, rows, gone):
@@ -138,6 +143,14 @@ class ListedKind(Kind[S]):
         listing = [*rows.values(), *gone]
         add_size_ranks(listing)
         return pa.Table.from_pylist(sorted(listing, key=lambda row: row["location"]), LISTING)
+
+
+def _loses_document(listed: Listed, earlier: Earlier) -> bool:
+    """Whether a file is left out by its path now, and landed before: then its document is gone."""
+    if listed.refusal is None or listed.refusal.reason not in BY_PATH:
+        return False
+    before = earlier.get(listed.file.location)
+    return before is not None and before["status"] != "gone" and before["reason"] is None
 
 
 def _looked_at_too(
@@ -287,12 +300,20 @@ def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
 def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
     """Whether a file has not changed since its arrival, nor has the cause of its refusal."""
     file = listed.file
+    reason, refusal = before["reason"], file.refusal or listed.refusal
+    if refusal is not None and refusal.reason in BY_PATH:
+        return bool(reason == refusal.reason)
     has_time = not is_web(file.location) or has_validator(file.location, file.modified)
     if before["status"] == "gone" or not has_time or not same_file(file, before):
         return False
-    reason, refusal = before["reason"], file.refusal or listed.refusal
     if refusal is not None:
         return bool(reason == refusal.reason)
+    return _is_refused_still(reason, listed, before, config)
+
+
+def _is_refused_still(reason: str | None, listed: Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
+    """Whether the cause for which the same bytes were refused is still there; true of those that landed."""
+    file = listed.file
     if reason in (Reason.UNREADABLE, Reason.NOT_A_FILE):
         return not (is_uri(file.location) or os.access(file.location, os.R_OK))
     if reason in (Reason.OTHER_PACKAGE, Reason.NOT_INSTALLED):
@@ -300,7 +321,9 @@ def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfi
     if reason == Reason.TOO_LARGE:
         return file.byte_count is None or file.byte_count > config.max_document_bytes
     if reason == Reason.UNKNOWN_FORMAT:
-        return listed.reader is None
+        return listed.reader is None or listed.language is None
+    if reason == Reason.OTHER_KIND:
+        return is_left_out_still(reason, before["detail"], getattr(config.source, "kinds", ()))
     if reason == Reason.MISSING_COLUMN and isinstance(config.source, FileReading):
         return any(f"{column!r} in " in before["detail"] for column in config.source.mapped_columns)
     return True

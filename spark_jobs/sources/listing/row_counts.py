@@ -27,6 +27,8 @@ def listed_rows(config: DocumentsConfig, listing: pa.Table) -> int | None:
     if "unchanged" not in listing.column_names:
         return None
     new = listing.filter(~pc.field("unchanged") & ~pc.field("gone") & pc.field("reason").is_null())
+    if kinds := getattr(config.source, "kinds", None):  # of files that only their content can tell, most hold no text
+        new = new.filter((pc.field("reader") != "text") | pc.field("kind").isin(pa.array(kinds)))
     footers = new.filter(pc.field("reader") == "parquet")
     single = int(new.filter(pc.field("reader").isin(ONE_DOCUMENT_READERS)).num_rows)
     if footers.num_rows > _MOST_FOOTERS or single + footers.num_rows < new.num_rows:

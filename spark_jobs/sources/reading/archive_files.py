@@ -23,6 +23,7 @@ from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package
 from spark_jobs.sources.reading.readers import reader_by_name
 from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, closing_arrivals, opened
 from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.taken import BY_PATH
 
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DRIVE = re.compile(r"[A-Za-z]:")
@@ -64,7 +65,7 @@ def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[
                     if row["doc_id"] is not None:
                         document_count += 1
                     elif row.get("status") == "rejected":
-                        refused_count += 1
+                        refused_count += row["reason"] not in BY_PATH
                         damaged = row["location"] if row["reason"] in _DAMAGES else damaged
                     yield row
             content_sha256 = source.sha256_to_end()
@@ -89,7 +90,7 @@ def _member_rows(
     found = _member_file(member, file, outer, names, rules)
     if isinstance(found, Refusal):
         yield arrival({"location": f"{file['location']}#{_shown(member.name or '')}"}, found)
-    elif found is not None:
+    else:
         for row in read(found):
             if row["doc_id"] is None and row.get("status") == "rejected":
                 yield arrival({"location": row["location"]}, Refusal(Reason(row["reason"]), row["detail"]))
@@ -115,27 +116,24 @@ def _of_member(row: Row, name: str) -> Row:
     return row | {"metadata": metadata, "member": name if inner is None else f"{name}#{inner}"}
 
 
-def _member_file(
-    member: Member, file: Row, outer: _Outer, names: set[str], rules: ReadingRules
-) -> Row | Refusal | None:
-    """A member as a file to be read, why it is not read, or None where files of that name are left out."""
+def _member_file(member: Member, file: Row, outer: _Outer, names: set[str], rules: ReadingRules) -> Row | Refusal:
+    """A member as a file to be read, or why it is not read."""
     name = "/".join(part for part in (member.name or "").split("/") if part not in ("", "."))
     fault = _bad_name(member.name or "")
-    if fault is None and any(map(is_hidden, name.split("/"))):
-        return None
+    if fault is None and (part := next(filter(is_hidden, name.split("/")), None)):
+        return Refusal(Reason.HIDDEN, f"{part} in its path")
     if fault is None and kind_of(rules.source).reads_tables:
         fault = engine_refusal(name)
-    columns = kind_of(rules.source).member(name, file["location"]) if fault is None else None
-    if fault is None and columns is None:
-        return None
-    if fault is not None or member.refusal is not None:
-        return fault or member.refusal
+    columns = kind_of(rules.source).member(name, file["location"]) if fault is None else fault
+    if isinstance(columns, Refusal) and columns.reason in BY_PATH:
+        return columns
+    if refusal := fault or member.refusal:
+        return refusal
     if name in names:
         return Refusal(Reason.LISTED_TWICE, "an earlier member has this name")
     names.add(name)
     if isinstance(columns, Refusal):
         return columns
-    assert columns is not None
     return {
         **file,
         "path": f"{file['path']}#{name}",

@@ -9,7 +9,7 @@ from __future__ import annotations
 from typing import Any, NamedTuple
 
 from spark_jobs.exceptions import SetupError
-from spark_jobs.sources.languages import Language, language_of
+from spark_jobs.sources.languages import Language, language_named, language_of
 from spark_jobs.threads import made_once
 
 
@@ -33,7 +33,7 @@ class ContentType(NamedTuple):
     @property
     def language(self) -> Language | None:
         """Kind and language as `documents` has them; None where this project has no name for the type."""
-        known = (language_of(f"file.{extension}") for extension in self.extensions)
+        known = (language_named(self.label), *(language_of(f"file.{extension}") for extension in self.extensions))
         return next((each for each in known if each), None)
 
 

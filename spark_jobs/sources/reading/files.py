@@ -9,7 +9,7 @@ on that file alone.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 
 import pyarrow as pa
@@ -19,7 +19,7 @@ from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.encodings.decoding import DETECTION_BYTES, Decoded, decode, decode_as
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.kinds import kind_of
-from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY
+from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY, kinds_of, language_columns, language_of_text
 from spark_jobs.sources.licences.headers import header_licence
 from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import unreadable
@@ -27,7 +27,7 @@ from spark_jobs.sources.opening.streams import BATCH_BYTES, HashedFile, read_up_
 from spark_jobs.sources.reading.archive_files import read_archive
 from spark_jobs.sources.reading.built_in import READERS, extract
 from spark_jobs.sources.reading.foreign import read_foreign
-from spark_jobs.sources.reading.readers import columns_by_content
+from spark_jobs.sources.reading.readers import columns_by_content, unpacked
 from spark_jobs.sources.reading.record_files import read_facts, read_records
 from spark_jobs.sources.reading.rows import (
     READ_ROWS,
@@ -42,6 +42,7 @@ from spark_jobs.sources.reading.rows import (
 )
 from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import DELETED, Reason, Refusal, RefusedError, first_line, reason_of
+from spark_jobs.sources.taken import language_taken
 
 _BATCH_ROWS = 10_000
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -86,6 +87,8 @@ def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
         yield {**row, "status": "unchanged"} if file["reason"] == Reason.DELETED else row
     elif file.get("content_sha256") and (found := _deleted_hash(file, rules)):
         yield {**arrival(file, DELETED, found), "status": "unchanged"}
+    elif _is_unnamed(file):
+        yield from _told_by_content(file, rules, read_file)
     elif file["reader"] != "detect" and (refusal := _size_refusal(file, rules)):
         yield arrival(file, refusal)
     elif rules.copies and rules.objects is not None and not file.get("object"):
@@ -104,17 +107,30 @@ def _deleted_hash(file: Row, rules: ReadingRules) -> str | None:
     return found if found in file["content_sha256"].split() else None
 
 
+def _is_unnamed(file: Row) -> bool:
+    """Whether the content of a file of a repository has to say its language, as its name does not."""
+    return file["reader"] == "text" and file["kind"] is None
+
+
+def _told_by_content(
+    file: Row, rules: ReadingRules, read: Callable[[Row, ReadingRules], Iterator[Row]]
+) -> Iterator[Row]:
+    """The rows of a file whose name does not say what it is, read as what its first bytes say."""
+    try:
+        found = _detected(file, rules)
+    except OSError as error:
+        found = unreadable(error)
+    if isinstance(found, Refusal):
+        yield arrival(file, found)
+    else:
+        yield from read(found, rules)
+
+
 def _read_bytes(file: Row, rules: ReadingRules) -> Iterator[Row]:
     """Documents and refusals of a file, or of a member of an archive, then its arrival."""
-    if file["reader"] == "detect":
-        try:
-            found = _detected(file, rules)
-        except OSError as error:
-            found = unreadable(error)
-        if isinstance(found, Refusal):
-            yield arrival(file, found)
-            return
-        file = found
+    if file["reader"] == "detect" or _is_unnamed(file):
+        yield from _told_by_content(file, rules, _read_bytes)
+        return
     gives = _gives(file)
     if refusal := _size_refusal(file, rules):
         yield arrival(file, refusal)
@@ -142,8 +158,11 @@ def _detected(file: Row, rules: ReadingRules) -> Row | Refusal:
         head = source.head(_DETECTED_BYTES)
         if "stream" in file:
             file = {**file, "stream": source}
-    assert isinstance(rules.source, FileReading)  # no other source lists such files
-    columns = columns_by_content(head, rules.source)
+    if isinstance(rules.source, FileReading):
+        columns = columns_by_content(head, rules.source)
+    else:
+        language = language_taken(file["path"], head, rules.source.kinds)
+        columns = language if isinstance(language, Refusal) else language_columns("text", language)
     return columns if isinstance(columns, Refusal) else {**file, **columns}
 
 
@@ -214,7 +233,8 @@ def _read_whole(file: Row, rules: ReadingRules) -> Iterator[Row]:
     if _gives(file) == "documents":
         yield from _foreign(file, data, file_sha256, rules)
         return
-    document = _text_document(file, data, rules)
+    taken = _with_language(file, data, rules.source)
+    document = taken if isinstance(taken, Refusal) else _text_document(taken, data, rules)
     if isinstance(document, Refusal):
         yield arrival(file, document, file_sha256)
         return
@@ -250,6 +270,22 @@ def _foreign(file: Row, data: bytes, file_sha256: str, rules: ReadingRules) -> I
     else:
         every = Refusal(Reason.NO_USABLE_RECORD, f"all {len(found)} of its documents were refused")
         yield arrival(file, None if document_count else every, file_sha256)
+
+
+def _with_language(file: Row, data: bytes, source: object) -> Row | Refusal:
+    """A text file with the kind and language that its name and its bytes tell, or why it is left out for them."""
+    if file["reader"] != "text":
+        return file
+    kinds = getattr(source, "kinds", None)
+    if kinds is not None:
+        language = language_taken(file["path"], data, kinds)
+    else:
+        path = unpacked(file["path"])
+        by_name = isinstance(source, FileReading) and source.format == "auto" and kinds_of(path)
+        language = language_of_text(path, data) if by_name else None
+    if language is None or isinstance(language, Refusal):
+        return language or file
+    return {**file, **language_columns("text", language)}
 
 
 def _text_document(file: Row, data: bytes, rules: ReadingRules) -> Row | Refusal:

@@ -36,6 +36,7 @@ _READERS = {
     ".mht": "mhtml",
     ".eml": "mail",
     ".ipynb": "notebook",
+    ".text": "text",
 }
 _PICTURE_EXTENSIONS = (".png", ".jpg", ".jpeg", ".tif", ".tiff")
 _PAGE_READERS = {".html": "html", ".htm": "html", ".xhtml": "xhtml", ".xht": "xhtml"}
@@ -48,7 +49,7 @@ def reader_by_name(path: str, source: FileReading, stated: str) -> tuple[str | N
     reader = _reader_of(path, source, stated)
     if reader is None and source.unknown == "detect":
         reader = "detect"
-    language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(_unpacked(path))
+    language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(unpacked(path))
     if reader in READERS and reader != "text" and reader not in COLUMN_READERS:
         language = PLAIN_TEXT
     if stated == "markdown":
@@ -77,7 +78,7 @@ def columns_by_content(head: bytes, source: FileReading) -> dict[str, str | None
         if reader in COLUMN_READERS and source.text_column is None:
             reader, language = "text", language_of(f"x.{extension}") or language
         if reader not in (None, "detect") and (reader != "text" or found.text_kind):
-            return by | language_columns(reader, language)
+            return by | language_columns(reader, (found.language or language) if reader == "text" else language)
     if head.startswith(ZIP_MAGIC):  # the model takes small ones for much else
         return by | language_columns("archive", PLAIN_TEXT)
     if found.text_kind is not None:
@@ -85,7 +86,7 @@ def columns_by_content(head: bytes, source: FileReading) -> dict[str, str | None
     return Refusal(Reason.UNKNOWN_CONTENT, f"no reader for what its content is: {found.label}")
 
 
-def _unpacked(path: str) -> str:
+def unpacked(path: str) -> str:
     """A name without the extension of its compression."""
     stem, extension = os.path.splitext(path)
     return stem if extension.lower() in CODECS else path
@@ -111,7 +112,7 @@ def _reader_of(path: str, source: FileReading, stated: str) -> str | None:
     lacking = {".xml": source.xml_element is None, ".log": source.line_pattern is None, ".json": not has_columns}
     if not lacking.get(extension, False) and (reader := _READERS.get(extension)):
         return reader
-    return "text" if language_of(path) else reader_by_extension(extension)
+    return reader_by_extension(extension) or ("text" if language_of(path) else None)
 
 
 def is_picture(path: str) -> bool:

@@ -15,7 +15,7 @@ from spark_jobs.sources.config.source_config import Source
 from spark_jobs.sources.encodings.decoding import Recoded
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.kinds import kind_of
-from spark_jobs.sources.languages import language_of
+from spark_jobs.sources.languages import kinds_of, language_of_text
 from spark_jobs.sources.licences.names import spdx_expression, stated
 from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import open_file, unreadable
@@ -180,5 +180,6 @@ def _record_language(record: Record, source: Source) -> str | None:
     """The language by the column that names it; without one, for code, markup and data, by the id as a path."""
     if record.kind == "prose" or (isinstance(source, FileReading) and source.language_column is not None):
         return record.language
-    language = language_of(record.record_id or "")
+    path = record.record_id or ""
+    language = language_of_text(path, record.text.encode()) if kinds_of(path) else None
     return language and language.name

@@ -19,10 +19,13 @@ import tomllib
 from collections.abc import Iterator, Mapping
 from typing import Any, Final, NamedTuple
 
+import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.sources.config.source_config import DocumentsConfig, PackagesSource
-from spark_jobs.sources.languages import PLAIN_TEXT, Language, is_manifest, language_columns, language_of
+from spark_jobs.sources.kinds import Listing
+from spark_jobs.sources.languages import PLAIN_TEXT, language_columns, language_of
 from spark_jobs.sources.licences.statements import LICENCE_FILE, MAX_LICENCE_BYTES, of_repository
 from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, located
 from spark_jobs.sources.opening.archives import Unpacking, archive_members
@@ -32,6 +35,7 @@ from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories.package_versions import version_key
 from spark_jobs.sources.repositories.repositories import distribution_facts, normalised_name, stable_path
+from spark_jobs.sources.taken import is_left_out_still, left_out
 
 _METADATA: Final = {
     ".whl": ("wheel", re.compile(r"[^/]+\.dist-info/METADATA")),
@@ -67,18 +71,37 @@ class PackagesKind(ListedKind[PackagesSource]):
         found = list_packages(self.source, earlier)
         return located(config, (Listed(file, ".", "package", PLAIN_TEXT, facts, why) for file, facts, why in found))
 
-    def member(self, name: str, location: str) -> dict[str, Any] | None:
-        """Columns of the listing for a member of the package at a location; None where such files are not taken."""
+    def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
+        """See `ListedKind`; packages with members that were left out by other `kinds` than now are read again."""
+        last = _last_increments(arrivals.filter(pc.field("path") == "."))
+        left = arrivals.filter(pc.field("reason") == str(Reason.OTHER_KIND)).select(["location", "increment", "detail"])
+        again = set()
+        for location, increment, detail in zip(*(column.to_pylist() for column in left.columns), strict=True):
+            package = location.partition("#")[0]
+            if not is_left_out_still(str(Reason.OTHER_KIND), detail, self.source.kinds):
+                again |= {package} if last.get(package) == increment else set()
+        is_read = pc.field("location").isin(pa.array(sorted(again), pa.string()))
+        rest = arrivals.filter(~is_read | (pc.field("reason") == str(Reason.DELETED))) if again else arrivals
+        return super().changes(config, rest, reread, lake)
+
+    def member(self, name: str, location: str) -> dict[str, Any] | Refusal:
+        """Columns of the listing for a member of the package at a location, or why it is left out."""
         path = _PURE.sub("", name) if location.lower().endswith(".whl") else name.partition("/")[2]
-        language = language_of(path)
-        is_taken = (language is not None and language.kind in self.source.kinds) or is_manifest(path)
-        if not path or not is_taken or _INFO.search(path):
-            return None
-        return {"path": path} | language_columns("text", language or Language("data", None, ""))
+        if not path:
+            return Refusal(Reason.OTHER_KIND, "beside the folder of the package")
+        if _INFO.search(path):
+            return Refusal(Reason.OTHER_KIND, "it describes the package, and is none of its sources")
+        return left_out(path, self.source.kinds) or {"path": path} | language_columns("text", language_of(path))
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
         """The reader of packages."""
         return language_columns("package", PLAIN_TEXT)
+
+
+def _last_increments(arrivals: pa.Table) -> dict[str, int]:
+    """The last increment in which each location arrived."""
+    found = arrivals.group_by("location").aggregate([("increment", "max")])
+    return dict(zip(found["location"].to_pylist(), found["increment_max"].to_pylist(), strict=True))
 
 
 def list_packages(

@@ -23,12 +23,13 @@ from pyiceberg.catalog import Catalog
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.file_reading import FACTS_FILE
 from spark_jobs.sources.config.source_config import DocumentsConfig, PythonCodeSource, PythonDocsSource
-from spark_jobs.sources.languages import PLAIN_TEXT, is_manifest, language_columns, language_of
+from spark_jobs.sources.languages import PLAIN_TEXT, language_columns, language_of
 from spark_jobs.sources.licences.statements import LICENCE_FILE, MAX_LICENCE_BYTES, of_distribution, of_repository
 from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, facts_files, located
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, stat_file
 from spark_jobs.sources.records.facts import Facts
 from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.taken import left_out
 
 _REQUIREMENT = re.compile(r"\s*([A-Za-z0-9][A-Za-z0-9._-]*)(.*)", re.DOTALL)
 _NAME = re.compile(r"^Name:[ \t]*(\S.*)$", re.MULTILINE)
@@ -42,6 +43,9 @@ _PROSE = re.compile(
 )
 _DESCRIPTION = re.compile(r"(?:\.dist-info/METADATA|\.egg-info/PKG-INFO)$")
 _INFO = re.compile(r"^[^/]+\.(?:dist|egg)-info/")
+_OUTSIDE = Refusal(Reason.OTHER_KIND, "outside of site-packages; none of the sources of its distribution")
+_DESCRIBES = Refusal(Reason.OTHER_KIND, "it describes the distribution, and is none of its sources")
+_NO_PROSE = Refusal(Reason.OTHER_KIND, "no prose by its name")
 
 
 @dataclass(frozen=True)
@@ -52,11 +56,17 @@ class Repository:
     root: str
     distribution: importlib.metadata.Distribution | None = None
 
-    def files(self, wanted: Callable[[str], bool]) -> Iterator[FoundFile]:
-        """The files whose path is wanted, and what could not be listed; paths are below the root (site-packages)."""
+    def files(self, left_out: Callable[[str], Refusal | None]) -> Iterator[tuple[FoundFile, Refusal | None]]:
+        """Every file and what could not be listed, with why it is left out; paths are below the root (site-packages).
+
+        Args:
+            left_out: why a file is left out, by its path.
+        """
         if self.distribution is None:
-            return (file for file in find_files(self.root) if wanted(file.path) or file.path.endswith("/"))
-        return _distribution_files(self.distribution, self.root, wanted)
+            for file in find_files(self.root):
+                yield file, None if file.path.endswith("/") else left_out(file.path)
+        else:
+            yield from _distribution_files(self.distribution, self.root, left_out)
 
 
 def normalised_name(name: str) -> str:
@@ -209,18 +219,19 @@ def _strings(value: object) -> list[str]:
 
 
 def _distribution_files(
-    distribution: importlib.metadata.Distribution, root: str, wanted: Callable[[str], bool]
-) -> Iterator[FoundFile]:
-    """The files of a distribution below site-packages; scripts that it put elsewhere are not its sources."""
+    distribution: importlib.metadata.Distribution, root: str, left_out: Callable[[str], Refusal | None]
+) -> Iterator[tuple[FoundFile, Refusal | None]]:
+    """The files of a distribution, with why they are left out; scripts outside of site-packages are not its sources."""
     recorded = distribution.files
     if recorded is None:
         name = distribution.metadata["Name"]
         refusal = Refusal(Reason.NO_FILE_LIST, f"{name} has no RECORD; reinstall it from a wheel")
-        yield FoundFile(f"{root}/{name}", f"{name}/", None, None, refusal)
+        yield FoundFile(f"{root}/{name}", f"{name}/", None, None, refusal), None
         return
     for path in dict.fromkeys(str(file) for file in recorded):
-        if wanted(path) and not path.startswith(("../", "/")):
-            yield stat_file(os.path.join(root, path), path)
+        location = os.path.join(root, path)
+        refusal = _OUTSIDE if path.startswith(("../", "/")) else left_out(path)
+        yield (FoundFile(location, path, None, None), refusal) if refusal else (stat_file(location, path), None)
 
 
 def stable_path(path: str) -> str:
@@ -259,20 +270,16 @@ class _PythonKind(ListedKind[P]):
 
 
 class CodeKind(_PythonKind[PythonCodeSource]):
-    """Source files, by their extension, and manifests; files that describe the distribution are left out."""
+    """Source files, by their kinds, and manifests; files that describe the distribution are left out."""
 
     takes_manifests = True
 
     def listed(self, repository: Repository) -> Iterator[Listed]:
-        """Files of the kinds that the source takes, and manifests."""
-
-        def wanted(path: str) -> bool:
-            language = language_of(path)
-            taken = (language is not None and language.kind in self.source.kinds) or is_manifest(path)
-            return taken and not _INFO.match(path)
-
-        for file in repository.files(wanted):
-            yield Listed(file, file.path, "text", language_of(file.path), repository.facts)
+        """Every file: those of the kinds that the source takes and manifests, and why the others are left out."""
+        for file, refusal in repository.files(
+            lambda path: _DESCRIBES if _INFO.match(path) else left_out(path, self.source.kinds)
+        ):
+            yield Listed(file, file.path, "text", language_of(file.path), repository.facts, refusal)
 
 
 class DocsKind(_PythonKind[PythonDocsSource]):
@@ -281,15 +288,17 @@ class DocsKind(_PythonKind[PythonDocsSource]):
     def listed(self, repository: Repository) -> Iterator[Listed]:
         """The prose in each file: the file itself, its docstring or its description."""
 
-        def wanted(path: str) -> bool:
+        def without_prose(path: str) -> Refusal | None:
             reader = _prose_reader(path)
-            return reader is not None and (self.source.docstrings or reader != "docstring")
+            if reader == "docstring" and not self.source.docstrings:
+                return Refusal(Reason.OTHER_KIND, "a module; docstrings is false")
+            return _NO_PROSE if reader is None else None
 
-        for file in repository.files(wanted):
+        for file, refusal in repository.files(without_prose):
             path, reader = stable_path(file.path), _prose_reader(file.path)
-            part = "" if reader == "text" else f"#{reader}"
+            part = "" if reader in ("text", None) else f"#{reader}"
             language = language_of(path) if reader == "text" else None
-            yield Listed(file, path + part, reader, language or PLAIN_TEXT, repository.facts)
+            yield Listed(file, path + part, reader, language or PLAIN_TEXT, repository.facts, refusal)
 
 
 def _prose_reader(path: str) -> str | None:

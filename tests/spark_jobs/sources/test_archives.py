@@ -128,8 +128,10 @@ def test_a_member_becomes_what_it_would_be_as_a_file(files_config: Configs, data
     assert faults(arrivals, "b.tar.gz") == {
         "#in/a.zip#b.jsonl.gz#line:2": "wrong_type",
         "#in/a.zip#no/reader.bin": "unknown_format",
+        "#in/a.zip#.hidden/x.txt": "hidden",
         "#in/b.tar.bz2#b.jsonl.gz#line:2": "wrong_type",
         "#in/b.tar.bz2#no/reader.bin": "unknown_format",
+        "#in/b.tar.bz2#.hidden/x.txt": "hidden",
     }
     assert {row["location"] for row in documents} <= {row["location"] for row in arrivals}
 

@@ -175,8 +175,8 @@ def test_a_format_may_name_a_reader(site: Path, tmp_path: Path) -> None:
 
 def test_without_the_package_its_files_wait(site: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """They are refused as of an unknown format, and read once it is installed."""
-    (tmp_path / "film.srt").write_text(_FILM)
-    declared, landing = config({"kind": "files", "path": str(tmp_path / "film.srt")}), Landing()
+    (tmp_path / "film.sbv").write_text(_FILM)
+    declared, landing = config({"kind": "files", "path": str(tmp_path / "film.sbv")}), Landing()
     with monkeypatch.context() as patch:
         patch.setattr(sys, "path", [one for one in sys.path if one != str(site)])
         forget()

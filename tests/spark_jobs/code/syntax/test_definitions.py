@@ -27,6 +27,7 @@ _SAMPLES = {
         "I T E A f",
         "d p q",
     ),
+    "TSX": ("export const A = (p: T) => <b>{p}</b>; interface I {}\nfunction f() { let q = <A/> }\n", "A I f", "p q"),
     "Go": (
         "package p\nconst (\n A = 1\n)\nvar b, c = 1, 2\ntype T struct { F int }\nfunc f(x T) { y := 1 }\n"
         "func (t T) M() {}\n",
@@ -120,4 +121,22 @@ def test_every_grammar_is_of_a_language_that_ingest_names_and_blanking_knows() -
     assert set(GRAMMARS) <= BLANKED_LANGUAGES
 
 
-_EXTENSIONS = ["py", "js", "ts", "go", "java", "rs", "c", "cpp", "cs", "rb", "php", "sh", "scala", "kt", "swift", "lua"]
+_EXTENSIONS = [
+    "py",
+    "js",
+    "ts",
+    "tsx",
+    "go",
+    "java",
+    "rs",
+    "c",
+    "cpp",
+    "cs",
+    "rb",
+    "php",
+    "sh",
+    "scala",
+    "kt",
+    "swift",
+    "lua",
+]

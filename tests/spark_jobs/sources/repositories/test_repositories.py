@@ -10,6 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories.repositories import (
     dependency_names,
     directory_repositories,
@@ -31,11 +32,14 @@ def test_facts_of_a_real_distribution_are_those_of_its_metadata() -> None:
 
 
 def test_files_of_a_real_distribution_are_those_of_its_record() -> None:
-    """Every Python file that rich installed, with its size on disk; scripts outside of site-packages are left out."""
+    """Every file that rich installed: Python's with its size on disk, the others with why they are left out."""
     (repository,) = installed_repositories(["rich"])
-    files = {file.path: file for file in repository.files(lambda path: path.endswith(".py"))}
-    recorded = {str(f) for f in importlib.metadata.files("rich") or [] if f.suffix == ".py" and ".." not in str(f)}
-    assert set(files) == recorded and len(files) > 50
+    other = Refusal(Reason.OTHER_KIND, "no Python")
+    listed = list(repository.files(lambda path: None if path.endswith(".py") else other))
+    files = {file.path: file for file, refusal in listed if refusal is None}
+    recorded = [str(f) for f in importlib.metadata.files("rich") or []]
+    assert sorted(file.path for file, _ in listed) == sorted(recorded)
+    assert set(files) == {path for path in recorded if path.endswith(".py") and ".." not in path} and len(files) > 50
     assert all(file.byte_count == Path(file.location).stat().st_size for file in files.values())
 
 

@@ -1,0 +1,218 @@
+"""Which language a file is in, as GitHub's Linguist tells it: by its name, its first line and rules about its content.
+
+    modeline     -*- mode: C++ -*-, vim: ft=sh    in the first and last five lines
+    name         Makefile, Jenkinsfile            the whole name
+    first line   #!/usr/bin/env python3
+    extension    .dart, .h.in                     the longest that is known, in any letters
+    XML          <?xml version=                   where nothing was said yet
+    rules        .m with @interface is Objective-C
+
+Each step gives languages, or takes from those of the step before; the first step after which there is one alone
+decides. Names, extensions, interpreters and rules are Linguist's own (`setup/linguist.py` makes the file of them). Its
+last step, a classifier trained on samples, is not here: where rules leave several, `preferred` takes one.
+
+Rules are looked for by Arrow with RE2, whose time is linear in the text, in as many bytes as Linguist looks at.
+"""
+
+from __future__ import annotations
+
+import json
+import posixpath
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import resources
+from typing import Final, NamedTuple, TypeAlias
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from spark_jobs.threads import made_once
+
+Rules: TypeAlias = Sequence[tuple[tuple[str, ...], Sequence[tuple[bool, str]]]]
+"""In order: languages, and conditions that hold for their files: whether a pattern is in the text."""
+_LOOKED_AT: Final = 50 << 10  # bytes that rules see; HEURISTICS_CONSIDER_BYTES of Linguist
+_LAST_ID: Final = 1000  # later languages have ids of six digits and more
+_LINES_BYTES: Final = 4 << 10  # of the beginning and the end, in which lines are looked at
+_MODELINES: Final = 5
+_VIM = re.compile(rb"(?:^|[ \t])(?:[vV]im?(?:[<=>]?\d+)?|ex):(.*)")
+_VIM_LANGUAGE = re.compile(rb"(?:^|[ \t:])(?:filetype|ft|syntax)[ \t]*=(\w+)(?=[\s:]|$)")
+_EMACS = re.compile(rb"-\*-(.*?)-\*-")
+_EMACS_MODE = re.compile(rb"(?i)(?:^|[;\s])mode\s*:\s*([^:;\s]+)")
+_EXEC = re.compile(rb"exec (\w+)")
+_ENV_ARGUMENT = re.compile(r"-[i0uCSv]*|--\S+|\S+=\S*")
+_MAN_PAGE = re.compile(r"(?i)\.(?:[1-9](?![0-9])[a-z_0-9]*|0p|n|man|mdoc)(?:\.in)?$")
+
+
+class Tables(NamedTuple):
+    """Linguist's data, indexed.
+
+    Attributes:
+        source: the packages that it is from, with versions.
+        types: of each language, by its name: programming, markup, data or prose.
+        media_types: of languages that have one.
+        late: languages that Linguist took up when its ids were not in order any more.
+        first: the extension that is stated first, of each language that has one.
+        extensions: languages by extension, in lower-case letters.
+        filenames: languages by the whole name of a file.
+        interpreters: languages by the program that runs them.
+        aliases: language by each of its names in lower-case letters.
+        rules: by extension.
+    """
+
+    source: str
+    types: Mapping[str, str]
+    media_types: Mapping[str, str]
+    late: frozenset[str]
+    first: Mapping[str, str]
+    extensions: Mapping[str, tuple[str, ...]]
+    filenames: Mapping[str, tuple[str, ...]]
+    interpreters: Mapping[str, tuple[str, ...]]
+    aliases: Mapping[str, str]
+    rules: Mapping[str, Rules]
+
+
+@made_once
+def tables() -> Tables:
+    """The data, read once per process."""
+    data = json.loads(resources.files(__package__).joinpath("linguist.json").read_text("utf-8"))
+    by: tuple[dict[str, tuple[str, ...]], ...] = ({}, {}, {})
+    aliases: dict[str, str] = {}
+    for name, (_, _, _, *columns, names) in data["languages"].items():
+        for index, values in zip(by, columns, strict=True):
+            for value in values:
+                key = value.lower() if index is by[0] else value
+                index[key] = (*index.get(key, ()), name) if name not in index.get(key, ()) else index[key]
+        aliases |= dict.fromkeys((one.lower() for one in names), name)
+    aliases |= {form: name for name in data["languages"] for form in (name.lower(), name.lower().replace(" ", "-"))}
+    return Tables(
+        data["source"],
+        {name: row[0] for name, row in data["languages"].items()},
+        {name: row[2] for name, row in data["languages"].items() if row[2]},
+        frozenset(name for name, row in data["languages"].items() if row[1] > _LAST_ID),
+        {name: row[3][0].lower() for name, row in data["languages"].items() if row[3]},
+        *by,
+        aliases,
+        {extension: rules for extensions, rules in data["heuristics"] for extension in extensions},
+    )
+
+
+def by_name(path: str) -> tuple[str, ...]:
+    """The languages that the name of a file allows; none where it says nothing."""
+    known, name = tables(), posixpath.basename(path)
+    if found := known.filenames.get(name):
+        return found
+    return next((known.extensions[end] for end in _extensions(name) if end in known.extensions), ())
+
+
+def by_content(path: str, data: bytes) -> tuple[str, ...]:
+    """The languages that the name and the bytes of a file allow, one where they decide; none where they say nothing."""
+    known, name = tables(), posixpath.basename(path)
+    found: tuple[str, ...] = ()
+    for step in _steps(known, name, data):
+        both = tuple(language for language in step if language in found) if found else step
+        if len(both) == 1:
+            return both
+        found = both or found
+    if not found:
+        if re.search(rb"<?xml version=", b"\n".join(data[:_LINES_BYTES].split(b"\n", 2)[:2])):
+            return ("XML",)
+        found = ("Roff Manpage", "Roff") if _MAN_PAGE.search(name) else ()
+    rules = next((known.rules[end] for end in _extensions(name) if end in known.rules), ())
+    return _ruled(rules, data) or found
+
+
+def preferred(path: str, languages: Sequence[str]) -> str | None:
+    """Of the languages that a file may be in the one that is taken where nothing decides; None of none.
+
+    The one that the last rule of its extension gives, else the first of those that editors know, for whose files its
+    extension is the first that Linguist states; of those the one that Linguist had before it gave ids at random.
+    """
+    if len(languages) < 2:
+        return languages[0] if languages else None
+    known, ends = tables(), list(_extensions(posixpath.basename(path)))
+    last = next((known.rules[end][-1] for end in ends if end in known.rules), None)
+    if last is not None and not last[1] and last[0][0] in languages:
+        return last[0][0]
+
+    def rank(name: str) -> tuple[bool, bool, bool, str]:
+        return name not in known.media_types, known.first.get(name) not in ends, name in known.late, name
+
+    return min(languages, key=rank)
+
+
+def _steps(known: Tables, name: str, data: bytes) -> Iterator[tuple[str, ...]]:
+    """The languages that each of the first steps tells, in order."""
+    yield _of_modeline(known, data)
+    yield known.filenames.get(name, ())
+    yield _of_first_line(known, data) if data.startswith(b"#!") else ()
+    yield next((known.extensions[end] for end in _extensions(name) if end in known.extensions), ())
+
+
+def _extensions(name: str) -> Iterator[str]:
+    """What stands from each point of a name on, the longest first: `.h.in`, then `.in`."""
+    name, at = name.lower(), -1
+    while (at := name.find(".", at + 1)) >= 0:
+        yield name[at:]
+
+
+def _ruled(rules: Rules, data: bytes) -> tuple[str, ...]:
+    """The languages of the first rule whose conditions hold."""
+    if not rules:
+        return ()
+    text = pa.scalar(data[:_LOOKED_AT], pa.binary())
+    for languages, conditions in rules:
+        if all(pc.match_substring_regex(text, pattern).as_py() == expected for expected, pattern in conditions):
+            return tuple(languages)
+    return ()
+
+
+def _of_modeline(known: Tables, data: bytes) -> tuple[str, ...]:
+    """The language that a line for Emacs or Vim names."""
+    ends = [data] if len(data) <= 2 * _LINES_BYTES else [data[:_LINES_BYTES], data[-_LINES_BYTES:]]
+    if not any(mark in end for end in ends for mark in (b"-*-", b"vi", b"Vi", b"ex:")):
+        return ()
+    head, tail = ends[0].split(b"\n", _MODELINES)[:_MODELINES], ends[-1].rsplit(b"\n", _MODELINES)[-_MODELINES:]
+    lines = [*head, *tail]
+    for line in lines:
+        if found := _EMACS.search(line):
+            mode = _EMACS_MODE.search(found[1])
+            return _aliased(known, mode[1] if mode else found[1].strip())
+    for line in lines:
+        if found := _VIM.search(line):
+            names = set(_VIM_LANGUAGE.findall(found[1]))
+            return _aliased(known, names.pop()) if len(names) == 1 else ()
+    return ()
+
+
+def _aliased(known: Tables, alias: bytes) -> tuple[str, ...]:
+    name = known.aliases.get(alias.decode(errors="replace").lower())
+    return (name,) if name else ()
+
+
+def _of_first_line(known: Tables, data: bytes) -> tuple[str, ...]:
+    """The languages of the interpreter that the first line names."""
+    words = data[2:_LINES_BYTES].split(b"\n", 1)[0].decode(errors="replace").split()
+    if not words:
+        return ()
+    interpreter = posixpath.basename(words[0])
+    if interpreter == "env":
+        arguments = words[1:]
+        while len(arguments) > 1 and _ENV_ARGUMENT.fullmatch(arguments[0]):
+            arguments = arguments[1:]
+        interpreter = posixpath.basename(arguments[0]) if arguments else ""
+    if interpreter == "sh":
+        interpreter = _executed(data[:_LINES_BYTES].split(b"\n", _MODELINES)[:_MODELINES]) or interpreter
+    if re.fullmatch(r"python\d\.\d+", interpreter):
+        interpreter = interpreter.partition(".")[0]
+    if interpreter == "osascript" and "-l" in words:
+        return ()  # it runs other languages too
+    return known.interpreters.get(interpreter, ())
+
+
+def _executed(lines: Sequence[bytes]) -> str | None:
+    """The program that a script of the shell hands itself over to: `exec tclsh "$0" "$@"`."""
+    for line in lines:
+        for found in _EXEC.finditer(line):
+            if b"$@" in line[found.end() :].partition(b"$0")[2]:
+                return found[1].decode()
+    return None

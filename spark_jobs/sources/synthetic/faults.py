@@ -40,7 +40,7 @@ _LIMIT: Final = re.compile(r"max_(completion_)?tokens.{0,60}(too large|at most|g
 _MENDS: Final = (  # by what the server's words have
     (_LIMIT.pattern, "lower endpoint.answer_tokens"),
     (r"max_completion_tokens", "declare endpoint.limit_field: max_completion_tokens"),
-    (r"api.?key|auth|credential|unauthorized|permission|forbidden", "correct endpoint.key"),
+    (r"api.?key|auth|credential|unauthorized|permission|\bforbidden", "correct endpoint.key"),
     (r"temperature", "correct endpoint.temperature"),
     (r"balance|credit|quota|billing|payment|budget", "look at the account of the endpoint"),
     (r"response_format|json_schema|guided|grammar", "correct answer_schema, or leave it out"),

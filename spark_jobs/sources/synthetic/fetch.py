@@ -19,7 +19,7 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from spark_jobs.exceptions import InputError
+from spark_jobs.exceptions import InputError, nearest
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.plugins import attribute
@@ -98,6 +98,32 @@ def fetch_answers(
             raise InputError(f"{dataset}: {lacks}")
         _log.warning("%s: %s", dataset, lacks)
     return done
+
+
+def reopen_requests(dataset: str, reasons: Collection[str], catalogue: Catalog, wait_seconds: float) -> dict[str, int]:
+    """Ask again, with the next run, what was refused for some reasons; gives how many requests that are, by reason.
+
+    Raises:
+        InputError: nothing was refused for one of them, or the catalogue has no database.
+        LeaseError: a run is asking, and goes on for longer than `wait_seconds`.
+    """
+    with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
+        return reopen_refused(AnswerStore(catalogue, dataset), reasons)
+
+
+def reopen_refused(store: AnswerStore, reasons: Collection[str]) -> dict[str, int]:
+    """Forget requests that were refused for some reasons; gives how many there were, by reason.
+
+    Raises:
+        InputError: nothing was refused for one of them.
+    """
+    counts = {reason: count for reason, count in store.outcomes().items() if reason}
+    for reason in reasons:
+        if reason not in counts:
+            there = ", ".join(f"{one} {count:,}" for one, count in sorted(counts.items())) or "nothing was refused"
+            raise InputError(f"{store.dataset}: no request was refused as {reason!r}{nearest(reason, counts)}; {there}")
+    store.reopen(reasons)
+    return {reason: counts[reason] for reason in reasons}
 
 
 def require_packages(dataset: str) -> None:

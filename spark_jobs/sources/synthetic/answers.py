@@ -121,8 +121,8 @@ def _said(error: Any) -> Any:
     if not isinstance(error, Mapping):
         return error
     words = _text(error, "message") or _text(error, "detail") or _text(error, "error")
-    code = _text(error, "code") or _text(error, "type")
-    return (f"{words} ({code})" if code and code not in words else words) if words else dict(error)
+    codes = (one for name in ("code", "type") if (one := _text(error, name)) and not one.isdigit())
+    return " ".join((words, *(f"({one})" for one in codes if one not in words))) if words else dict(error)
 
 
 def _first_choice(choices: Any) -> Mapping[str, Any]:

@@ -251,7 +251,7 @@ class Asker:
         if isinstance(found, Answer):
             await self._judge(pending, found, seconds)
             return
-        fault = without_addresses(found)[:DETAIL_CHARACTERS]
+        fault = " ".join(without_addresses(found).split())[:DETAIL_CHARACTERS]
         self.done.said[fault] += 1
         if status in WAIT_STATUSES:
             self._gate.pause(began, wait)

@@ -39,14 +39,16 @@ _CONTENT: Final = re.compile(
 _LIMIT: Final = re.compile(r"max_(completion_)?tokens.{0,60}(too large|at most|greater|exceed)", re.IGNORECASE)
 _MENDS: Final = (  # by what the server's words have
     (_LIMIT.pattern, "lower endpoint.answer_tokens"),
+    (r"time.?out|timed out|no answer in", "raise asking.answer_seconds, or the time that the gateway gives the model"),
     (r"max_completion_tokens", "declare endpoint.limit_field: max_completion_tokens"),
-    (r"api.?key|auth|credential|unauthorized|permission|\bforbidden", "correct endpoint.key"),
+    (r"no_db_connection|api.?key|auth|credential|unauthorized|permission|\bforbidden", "correct endpoint.key"),
+    (r"connection|connect to", "look whether the endpoint and its model are up"),
     (r"temperature", "correct endpoint.temperature"),
     (r"balance|credit|quota|billing|payment|budget", "look at the account of the endpoint"),
-    (r"response_format|json_schema|guided|grammar", "correct answer_schema, or leave it out"),
+    (r"response_format|json.?schema|guided|grammar", "correct answer_schema, or leave it out"),
     (r"unknown|unexpected|unrecognized|unsupported|extra|not permitted|additional propert|parameter|field|argument",
      "correct endpoint.more"),
-    (r"model|deployment|not found", "correct endpoint.model and endpoint.url"),
+    (r"model|pinned|deployment|not found", "correct endpoint.model and endpoint.url"),
 )  # fmt: skip
 _MENDS_OF_REASONS: Final = {
     "cut": "raise endpoint.answer_tokens, or declare on_cut",

@@ -39,7 +39,9 @@ TOO_LONG = (
     "prompt is too long: 210000 tokens > 200000 maximum",
     "The input token count (1200000) exceeds the maximum number of tokens allowed (1048576).",
     "Please reduce the length of the messages or completion. (context_length_exceeded)",
-    "litellm.ContextWindowExceededError: litellm.BadRequestError: OpenAIException - exceed_context_size_error",
+    "litellm.ContextWindowExceededError: litellm.BadRequestError: OpenAIException - request (15019 tokens) exceeds the "
+    "available context size (512 tokens), try increasing it model=good. context_window_fallbacks=None. fallbacks=None.",
+    "request (15019 tokens) exceeds the available context size (512 tokens) (exceed_context_size_error)",
     "Range of input length should be [1, 30720]",
 )
 CONTENT = (
@@ -59,9 +61,15 @@ MISTAKES = {
         "endpoint.answer_tokens",
     "{'detail': [{'type': 'extra_forbidden', 'loc': ['body', 'top_j'], 'msg': 'Extra inputs are not permitted'}]}":
         "endpoint.more",
-    "Unexpected keys in the request: {'top_j'}": "endpoint.more",
+    "Unexpected fields in the request: {'top_j'}": "endpoint.more",  # transformers serve 5.24.0
+    "Server is pinned to 'm'; requested 'n'.": "endpoint.model",
     "Unsupported value: 'temperature' does not support 0.7 with this model.": "endpoint.temperature",
     "litellm.BadRequestError: no deployment. context_window_fallbacks=None, content_policy_fallbacks=None": "endpoint",
+    "No connected db. (no_db_connection)": "endpoint.key",  # litellm 1.108.7, of a wrong key
+    "Unable to generate parser for this template. JSON schema error at #: unrecognized type text": "answer_schema",
+    "Field 'temperature': [json.exception.type_error.302] type must be number, but is string": "endpoint.temperature",
+    "litellm.Timeout: APITimeoutError - Request timed out. model group 'slow' failed": "asking.answer_seconds",
+    "litellm.InternalServerError: OpenAIException - Connection error. model group 'dead' failed": "are up",
     "Insufficient Balance": "account",
     "bad": "endpoint",
 }  # fmt: skip
@@ -114,7 +122,8 @@ def test_what_is_said_of_one_request_is_told_from_what_is_said_of_the_endpoint(s
 
 
 @pytest.mark.parametrize(
-    ("status", "said"), [(400, next(iter(MISTAKES))), (422, [*MISTAKES][8]), (400, TOO_LONG[0]), (500, "no")]
+    ("status", "said"),
+    [(400, next(iter(MISTAKES))), (422, "Extra inputs are not permitted"), (400, TOO_LONG[0]), (500, "no")],
 )
 def test_what_all_requests_get_ends_the_run_and_burns_none(status: int, said: str, twin: Twin) -> None:
     """After the first 50 that end for one reason; mended, all are asked."""
@@ -307,14 +316,14 @@ def test_a_conversation_with_several_servers_is_one_document_where_that_is_decla
     with served(talking := Talking()) as url:
         source = declared(url, execute={"rounds": 3}, served=served_by, asking={"at_once": 1})
         pages = AnswerPages(twin.store, twin.checkpoints, twin.objects, of_all=served_by == "any")
-        tasks, wanted = twin.tasks(source), iter(requests_for(source, 2))
+        tasks, wanted = twin.tasks(source), iter(requests_for(source, 1))
         done = asyncio.run(ask(tasks, wanted, pages.seal_full, executor=lambda _: lambda code: ("1", "0")))
         pages.seal()
         assert not any("<think>" in message["content"] for body in talking.bodies for message in body["messages"])
     if served_by == "one":
-        assert set(done.refused) == {"other_model"}
+        assert done.refused == {"other_model": 1}
         return
-    assert done.accepted == 2
+    assert done.accepted == 1
     for record in twin.records():
         assert record["reasoning"] == "hm\n\nhm" and record["text"].endswith("It gave one.")
         assert len(record["served"].split(", ")) == 2

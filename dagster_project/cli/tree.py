@@ -84,6 +84,7 @@ EXAMPLES = {
     "dataset add": "notes --from ~/notes --corpus main",
     "dataset show": "notes 10",
     "dataset verify": "notes",
+    "dataset reopen": "twin --reason rejected",
     "dataset archive": "notes --days 90 --to s3://bucket/cold",
     "dataset delete": "notes --plan",
     "corpus show": "main",

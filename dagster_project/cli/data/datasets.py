@@ -23,6 +23,7 @@ from dagster_project.project.declared import (
 )
 from dagster_project.project.diagnosis import short_path
 from dagster_project.project.loading import lake_catalogue, load_definitions, open_lake, run_id_of
+from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -30,6 +31,7 @@ from spark_jobs.lake.session.catalogue import tables_in
 from spark_jobs.lake.session.settings import load_settings
 
 _DAY_SECONDS = 86_400
+_LEASE_SECONDS = 5  # that a command waits for a run to end
 
 
 @click.group()
@@ -137,6 +139,32 @@ def verify_dataset(name: str, as_json: bool) -> None:
 
 
 dataset.add_command(add_dataset)
+
+
+@dataset.command()
+@click.argument("name", shell_complete=complete_names)
+@click.option(
+    "--reason", "reasons", multiple=True, required=True, help="of the refusal, as status has it: rejected, .."
+)
+def reopen(name: str, reasons: tuple[str, ...]) -> None:
+    """Have the next run ask again what a model refused to NAME, a generated dataset or a judge (DATASET.JUDGE).
+
+    Answers that were accepted stay, and what the refused ones cost stays counted.
+    """
+    from spark_jobs.filters.labels.answers import reopen_labels
+    from spark_jobs.sources.synthetic.attempts import datasets_with_answers
+    from spark_jobs.sources.synthetic.fetch import reopen_requests
+
+    space, _, judge = name.partition(".")
+    catalogue = lake_catalogue()
+    if name not in (there := datasets_with_answers(catalogue)):
+        raise CommandError(f"dataset reopen {name}: no model was asked for it{nearest(name, there)}")
+    if judge:
+        counts = reopen_labels(space, judge, reasons, catalogue, _LEASE_SECONDS)
+    else:
+        counts = reopen_requests(space, reasons, catalogue, _LEASE_SECONDS)
+    said = ", ".join(f"{reason} {count:,}" for reason, count in counts.items())
+    say(f"{name}: {sum(counts.values()):,} requests are open again ({said}); next: headrace run {space}")
 
 
 @dataset.command()

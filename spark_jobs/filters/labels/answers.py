@@ -8,7 +8,7 @@ failed has a row too, and is open again in the next run.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator, Set
+from collections.abc import Collection, Iterator, Set
 from datetime import UTC, datetime
 from typing import Final
 
@@ -24,7 +24,7 @@ from spark_jobs.lake.files.maintenance import expire
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table, tables_in
 from spark_jobs.sources.synthetic.attempts import FAILED, AnswerStore
-from spark_jobs.sources.synthetic.fetch import ask, require_packages, tell_outcome
+from spark_jobs.sources.synthetic.fetch import ask, in_vain, reopen_refused, require_packages, tell_outcome
 from spark_jobs.sources.synthetic.requests import Parent, Request, request_of
 from spark_jobs.sources.synthetic.tasks import TaskQueue
 
@@ -68,14 +68,30 @@ def ask_judge(dataset: str, name: str, judge: JudgeConfig, catalogue: Catalog, w
     tasks = TaskQueue(store, source)
     with table_leases(catalogue, [landed], wait_seconds):
         _land(store, catalogue, landed)  # what a killed run left
-        store.reopen_failed()
+        store.reopen()
         requests = _requests(dataset, name, judge, catalogue)
         done = asyncio.run(ask(tasks, requests, field=f"judged.{name}"))
         _land(store, catalogue, landed)
     tell_outcome(source, store, done)
     if done.attempts and not store.outcomes().keys() - {FAILED}:
-        why = done.stopped or "every request failed"
-        raise InputError(f"{landed}: no answer came: {why}; look: headrace table show {landed} --rows 3")
+        raise InputError(f"{landed}: {in_vain(store, done)}; look: headrace table show {landed} --rows 3")
+
+
+def reopen_labels(
+    dataset: str, name: str, reasons: Collection[str], catalogue: Catalog, wait_seconds: float
+) -> dict[str, int]:
+    """Ask a judge again, with the next run, what was refused for some reasons; gives how many requests, by reason.
+
+    Raises:
+        InputError: nothing was refused for one of them, or the catalogue has no database.
+        LeaseError: a run is asking, and goes on for longer than `wait_seconds`.
+    """
+    landed = f"{dataset}.answers_{name}"
+    with table_leases(catalogue, [landed], wait_seconds):
+        counts = reopen_refused(AnswerStore(catalogue, store_name(dataset, name)), reasons)
+        if (table := load_table(catalogue, landed)) is not None:
+            table.delete(In("reason", set(reasons)))
+    return counts
 
 
 def lacks_answers(dataset: str, name: str, catalogue: Catalog) -> bool:

@@ -26,7 +26,7 @@ JUDGED = Table(
             "reason",
             "string",
             "why there is no score: no_text, not_asked (yet), no_score, outside_rubric, or what became of the request "
-            "(refused, cut, empty, reasoning_only, repetitive, rejected, failed)",
+            "(refused, cut, unfinished, unparsed, empty, reasoning_only, repetitive, rejected, failed)",
         ),
         Column("weight!", "double", "documents of the dataset that this one stands for"),
         Column("stratum!", "string", "by what the sample is spread"),

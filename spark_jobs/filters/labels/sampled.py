@@ -55,7 +55,7 @@ _DDL: Final = (
 )
 
 
-@step(version="1", scope=Scope.WHOLE, tables=(SAMPLED,), without_excised=True)
+@step(version="2", scope=Scope.WHOLE, tables=(SAMPLED,), without_excised=True)
 def sampled(
     texts: DataFrame,
     signals: DataFrame,

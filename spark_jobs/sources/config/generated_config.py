@@ -25,6 +25,8 @@ from spark_jobs.sources.config.declared import NO_ROWS, Declared
 from spark_jobs.sources.config.execution_config import ProgramExecution
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
+ABSENT: Final = "absent"  # in `also_whole`: an answer that names no reason for its end
+_SEEDS: Final = ("seed", "random_seed")  # fields of a request that endpoints have for it
 BEGIN_TEXT: Final = "\n\n----- the text begins -----\n"  # around a text that a judge is asked about
 END_TEXT: Final = "\n----- the text ends -----\n\n"
 _SYSTEM: Final = "You rewrite texts for training. Use only what the text says. Answer in the language of the text."
@@ -127,24 +129,40 @@ class ModelEndpoint(Declared):
     url: str = Field(pattern=r"^https?://", description="its address, up to and with /v1")
     model: str = Field(min_length=1, description="name of the model")
     key: str | None = Field(None, pattern=VARIABLE, description="environment variable that holds the key")
-    answer_tokens: int = Field(1024, ge=1, description="most tokens of an answer (max_tokens)")
+    answer_tokens: int = Field(1024, ge=1, description="most tokens of an answer")
+    limit_field: Literal["max_tokens", "max_completion_tokens"] = Field(
+        "max_tokens", description="field of the request that has answer_tokens"
+    )
     reads_characters: int = Field(
         12_000, ge=100, description="characters that the model reads; longer parents are cut at paragraphs"
     )
     temperature: float = Field(0.7, ge=0, le=2, description="sampling temperature")
     more: dict[str, object] = Field(default_factory=dict, description="further fields of each request, e.g. top_p")
+    also_whole: tuple[str, ...] = Field(
+        (), description="further words (finish_reason) for whole answers; absent: the endpoint names none",
+        json_schema_extra=NO_ROWS,
+    )  # fmt: skip
 
     @field_validator("more")
     @classmethod
     def _keeps_the_form(cls, given: dict[str, object]) -> dict[str, object]:
         """Refuse fields that are declared elsewhere, and those that would make answers of a form that is not read."""
         own = {"model": "endpoint.model", "max_tokens": "endpoint.answer_tokens", "n": "samples"}
+        own |= {"max_completion_tokens": "endpoint.limit_field"}
         own |= {"temperature": "endpoint.temperature", "messages": "templates", "response_format": "answer_schema"}
         for name in given.keys() & own.keys():
             raise ValueError(f"more: {name} is not sent from here; declare {own[name]}")
         if given.get("stream"):
             raise ValueError("more: answers that stream are not read; leave out stream")
+        for name in _SEEDS:
+            if name in given and type(given[name]) is not int:
+                raise ValueError(f"more: {name} is {given[name]!r}; write a whole number, to which samples add theirs")
         return given
+
+    def fields_of(self, sample: int) -> dict[str, object]:
+        """The further fields of a request for a sample, by its number; each sample has a seed of its own."""
+        seeds = {name: seed + sample for name in _SEEDS if isinstance(seed := self.more.get(name), int)}
+        return {**self.more, **seeds}
 
 
 class Budget(Declared):
@@ -207,6 +225,10 @@ class GeneratedSource(PagedSource):
         None, ge=1, description="most requests that are made for them", json_schema_extra=NO_ROWS
     )
     seed: int = Field(0, description="seed of the order in which parents are asked about")
+    served: Literal["one", "any"] = Field(
+        "one", description="whose answers an increment has: those of one model and fingerprint, or of all that answer",
+        json_schema_extra=NO_ROWS,
+    )  # fmt: skip
     on_cut: Literal["drop", "raise_limit_once", "keep"] = Field(
         "drop", description="what becomes of an answer that reached answer_tokens"
     )
@@ -225,6 +247,15 @@ class GeneratedSource(PagedSource):
         names = Counter(template_of(one).name for one in self.templates)
         if twice := [name for name, count in names.items() if count > 1]:
             raise ValueError(f"templates: {twice[0]} is there twice; name one of them otherwise")
+        return self
+
+    @model_validator(mode="after")
+    def _samples_differ(self) -> GeneratedSource:
+        """Refuse several samples where the model is to give its likeliest answer, which is the same each time."""
+        endpoint = self.endpoint
+        greedy = "temperature: 0" if endpoint.temperature == 0 else "more: {top_k: 1}"
+        if self.samples > 1 and (endpoint.temperature == 0 or endpoint.more.get("top_k") == 1):
+            raise ValueError(f"samples: {self.samples} answers of endpoint.{greedy} are equal; raise it, or ask once")
         return self
 
     @model_validator(mode="after")

@@ -7,18 +7,35 @@ import re
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Final
+from typing import Any, Final, NamedTuple
 
-from spark_jobs.sources.config.generated_config import GeneratedSource, Template
+from spark_jobs.sources.config.generated_config import ABSENT, GeneratedSource, Template
+from spark_jobs.sources.synthetic.thoughts import parted
 
 DETAIL_CHARACTERS: Final = 300  # of a message about a fault that are kept
+# Words for why an answer ended, in small letters, as OpenAI, vLLM, SGLang, llama.cpp, TGI, Mistral, Anthropic, Gemini,
+# Cohere, Together, Bedrock and watsonx have them. An answer that ended for another one is not known to be whole.
+WHOLE: Final = frozenset(
+    {"stop", "eos", "eos_token", "end_turn", "end_of_turn", "stop_sequence", "stop_string", "complete", "completed"}
+)
+BY_LIMIT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "token_limit"})
+BY_CONTEXT: Final = frozenset({"model_length", "model_context_window_exceeded"})  # no higher limit helps
+BY_CONTENT: Final = frozenset(
+    {"content_filter", "content_filtered", "refusal", "safety", "sensitive", "recitation", "prohibited_content"}
+    | {"blocklist", "spii", "guardrail_intervened", "error_toxic"}
+)
 _WORDS: Final = 8  # words of a run that counts as copied
 _REPETITIVE: Final = 0.1  # compressed size over size, below which a text repeats itself
 _LEAST_BYTES: Final = 400  # shorter texts compress well by chance
 _MOST_TOKENS: Final = (1 << 31) - 1  # largest usage that the column in the database takes
 _LEAST_CHARACTERS: Final = 200  # length that a shorter parent counts as having: five times a title is no long answer
-_ONE_CHARACTER: Final = re.compile(r"\w|\S")
-_SPACELESS: Final = re.compile(r"[\u3040-\u30ff\u3400-\u9fff\u0e00-\u0e7f]")
+_FENCED: Final = re.compile(r"(`{3,}|~{3,})[ \t]*[\w+-]*(?=[\s{\[\"])\s*(.*?)\s*\1", re.DOTALL)
+_SPACELESS: Final = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han
+    r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
+    r"\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U000323af"
+)
+_WORD: Final = re.compile(rf"[{_SPACELESS}]|[^\W{_SPACELESS}]+")
+_THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking", "reasoning_details")  # fields of a message
 
 
 @dataclass(frozen=True)
@@ -26,14 +43,15 @@ class Answer:
     """An answer of an endpoint.
 
     Attributes:
-        text: what the model wrote; empty where it wrote nothing.
-        reasoning: what it thought aloud, where the endpoint sets it apart.
+        text: what the model wrote, without its thought; empty where it wrote nothing.
+        reasoning: what it thought aloud.
         model: as the server named it.
         fingerprint: of the server's configuration; empty where it gives none.
-        finish: why it stopped: stop, length, content_filter, ..
+        finish: why it stopped, in the word of the server that the model runs on; `null`, or empty where none is named.
         refusal: the model's own words for why it does not answer.
         tokens_in: tokens of the prompt; None where the endpoint does not report them.
         tokens_out: tokens of the answer; None where it does not report them.
+        unparsed: a mark of a chat template, or a kind of content, that shows that the text is none; else empty.
     """
 
     text: str = ""
@@ -44,6 +62,15 @@ class Answer:
     refusal: str = ""
     tokens_in: int | None = None
     tokens_out: int | None = None
+    unparsed: str = ""
+
+
+class Verdict(NamedTuple):
+    """What an answer is worth: the text of a document; or a reason why it is none, with what shows it."""
+
+    text: str
+    reason: str = ""
+    detail: str = ""
 
 
 NOTHING: Final = Answer()
@@ -54,33 +81,103 @@ def answer_of(data: Any) -> Answer | str:
     if not isinstance(data, Mapping):
         return f"a JSON {type(data).__name__}, no object"
     if error := data.get("error"):
-        said = error.get("message", error) if isinstance(error, Mapping) else error
-        return f"status 200 with an error: {said}"
-    choices = data.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices and isinstance(choices[0], Mapping) else None
-    message = choice.get("message") if choice is not None else None
-    if choice is None or not isinstance(message, Mapping):
+        return f"status 200 with an error: {_said(error)}"
+    choice = _first_choice(data.get("choices"))
+    message = choice.get("message")
+    if error := choice.get("error"):
+        return f"status 200 with an error: {_said(error)}"
+    if not isinstance(message, Mapping):
         return f"no choices[0].message in the answer, it has {', '.join(map(str, data))}"
-    usage = data.get("usage")
+    content = _parts(message.get("content"))
+    answer, usage = parted(content.text), data.get("usage")
     usage = usage if isinstance(usage, Mapping) else {}
-
-    def text(source: Mapping[str, Any], *names: str) -> str:
-        return next((value for name in names if isinstance(value := source.get(name), str)), "")
+    apart = next(filter(None, (_words(message.get(name)) for name in _THOUGHTS)), "")
 
     def count(name: str) -> int | None:
         value = usage.get(name)
         return value if type(value) is int and 0 <= value <= _MOST_TOKENS else None
 
     return Answer(
-        text(message, "content"),
-        text(message, "reasoning_content", "reasoning"),
-        text(data, "model"),
-        text(data, "system_fingerprint"),
-        text(choice, "finish_reason"),
-        text(message, "refusal"),
+        answer.text,
+        "\n\n".join(filter(None, (apart, content.reasoning, answer.reasoning))),
+        _text(data, "model"),
+        _text(data, "system_fingerprint"),
+        _finish(choice, message),
+        _text(message, "refusal") or content.refusal,
         count("prompt_tokens"),
         count("completion_tokens"),
+        content.unparsed or answer.mark,
     )
+
+
+def _text(source: Any, name: str) -> str:
+    """A field of an object, where it is a text; else an empty one."""
+    value = source.get(name) if isinstance(source, Mapping) else None
+    return value if isinstance(value, str) else ""
+
+
+def _said(error: Any) -> Any:
+    """The message of an error with its code, in the forms that servers have for them."""
+    if not isinstance(error, Mapping):
+        return error
+    words = _text(error, "message") or _text(error, "detail") or _text(error, "error")
+    codes = (one for name in ("code", "type") if (one := _text(error, name)) and not one.isdigit())
+    return " ".join((words, *(f"({one})" for one in codes if one not in words))) if words else dict(error)
+
+
+def _first_choice(choices: Any) -> Mapping[str, Any]:
+    """The choice with the lowest index, of which there is one where one answer is asked for; else an empty one."""
+    some = [one for one in choices if isinstance(one, Mapping)] if isinstance(choices, list) else []
+    places = [one["index"] if type(one.get("index")) is int else place for place, one in enumerate(some)]
+    return some[places.index(min(places))] if some else {}
+
+
+def _finish(choice: Mapping[str, Any], message: Mapping[str, Any]) -> str:
+    """Why an answer ended: in the word of the model's own server, where a gateway has put another in its place."""
+    named = choice.get("finish_reason")
+    finish = named if isinstance(named, str) else "null" if "finish_reason" in choice else ""
+    native = _text(choice.get("provider_specific_fields"), "native_finish_reason") or _text(
+        choice, "native_finish_reason"
+    )
+    if native and finish.casefold() in WHOLE | {"", "null"}:
+        finish = native
+    if finish.casefold() in WHOLE and (message.get("tool_calls") or message.get("function_call")):
+        return "tool_calls"
+    return finish
+
+
+class _Content(NamedTuple):
+    """The content of a message: texts of its parts, joined."""
+
+    text: str = ""
+    reasoning: str = ""
+    refusal: str = ""
+    unparsed: str = ""
+
+
+def _parts(content: Any) -> _Content:
+    """A content that is a text or a list of parts: texts, thoughts and refusals; another part is not parsed."""
+    if isinstance(content, str):
+        return _Content(content)
+    parts = [content] if isinstance(content, Mapping) else content if isinstance(content, list) else []
+    text, reasoning, refusal, unparsed = list[str](), list[str](), list[str](), ""
+    for part in parts:
+        kind = "text" if isinstance(part, str) else _text(part, "type") or "text"
+        if isinstance(part, str):
+            text.append(part)
+        elif kind.startswith(("thinking", "reasoning", "thought")):
+            reasoning += filter(None, (_words(part.get(one)) for one in (*_THOUGHTS, "text", "summary", "content")))
+        elif kind == "refusal":
+            refusal.append(_text(part, "refusal"))
+        elif (
+            kind in ("text", "output_text", "summary_text")
+            and isinstance(part, Mapping)
+            and isinstance(part.get("text"), str)
+        ):
+            text.append(part["text"])
+        else:
+            unparsed = unparsed or f"a part of type {kind}"
+    return _Content("".join(text), "\n\n".join(reasoning), "\n".join(refusal), unparsed)
 
 
 def read_answer(status: int, data: bytes) -> Answer | str:
@@ -90,43 +187,52 @@ def read_answer(status: int, data: bytes) -> Answer | str:
     except (ValueError, RecursionError):
         value = None
     if status != 200:
-        error = (
-            value.get("error", value) if isinstance(value, dict) else data[:DETAIL_CHARACTERS].decode(errors="replace")
-        )
-        said = error.get("message", error) if isinstance(error, dict) else error
-        return f"status {status}: {said}"
+        words = data[:DETAIL_CHARACTERS].decode(errors="replace") if not isinstance(value, Mapping) else None
+        return f"status {status}: {_said(value.get('error') or value) if words is None else words}"
     return "status 200, and no JSON" if value is None else answer_of(value)
 
 
-def judged(answer: Answer, template: Template, parent: str, source: GeneratedSource) -> tuple[str, str]:
-    """The text of a usable answer and no reason; else no text and the reason why it is none.
+def _words(content: Any) -> str:
+    """All texts of a content that is a thought."""
+    parts = _parts(content)
+    return parts.text or parts.reasoning
 
-    Reasons: refused, cut, empty, reasoning_only, form, longer, repetitive, copied. An answer in another language is
-    left to the rules of the dataset's policy, which know languages.
+
+def judged(answer: Answer, template: Template, parent: str, source: GeneratedSource) -> Verdict:
+    """The text of a usable answer; else the reason why it is none.
+
+    Reasons: refused, cut, unfinished, unparsed, reasoning_only, empty, form, longer, repetitive, copied. An answer in
+    another language is left to the rules of the dataset's policy, which know languages.
     """
-    text = answer.text.strip()
+    text, word = answer.text.strip(), answer.finish or ABSENT
     usable = text.removeprefix(template.prefix).strip()
-    data = usable.encode(errors="surrogatepass")
-    faults: tuple[tuple[str, Callable[[], bool]], ...] = (
-        ("refused", lambda: bool(answer.refusal) or answer.finish == "content_filter"),
-        ("cut", lambda: answer.finish == "length" and source.on_cut != "keep"),
-        ("reasoning_only", lambda: not text and bool(answer.reasoning.strip())),
-        ("empty", lambda: not usable),
-        ("form", lambda: not text.startswith(template.prefix) or not _fits(usable, template.answer_schema)),
-        ("longer", lambda: len(usable) > source.max_longer * max(len(parent), _LEAST_CHARACTERS)),
-        ("repetitive", lambda: len(data) >= _LEAST_BYTES and len(zlib.compress(data, 1)) < _REPETITIVE * len(data)),
-        ("copied", lambda: source.max_copied < 1 and copied_share(usable, parent) > source.max_copied),
+    if template.answer_schema is not None and (fenced := _FENCED.fullmatch(usable)) is not None:
+        usable = fenced[2]
+    data, ended = usable.encode(errors="surrogatepass"), word.casefold()
+    is_cut, ending = ended in BY_LIMIT | BY_CONTEXT, f"finish_reason {word}"
+    is_whole = ended in WHOLE | set(map(str.casefold, source.endpoint.also_whole))
+    faults: tuple[tuple[str, str, Callable[[], bool]], ...] = (
+        ("refused", answer.refusal or ending, lambda: bool(answer.refusal) or (ended in BY_CONTENT and not is_whole)),
+        ("cut", ending, lambda: is_cut and source.on_cut != "keep"),
+        ("unfinished", ending, lambda: not is_cut and not is_whole),
+        ("unparsed", answer.unparsed, lambda: bool(answer.unparsed)),
+        ("reasoning_only", "", lambda: not text and bool(answer.reasoning.strip())),
+        ("empty", "", lambda: not usable),
+        ("form", "", lambda: not text.startswith(template.prefix) or not _fits(usable, template.answer_schema)),
+        ("longer", "", lambda: len(usable) > source.max_longer * max(len(parent), _LEAST_CHARACTERS)),
+        ("repetitive", "", lambda: len(data) >= _LEAST_BYTES and len(zlib.compress(data, 1)) < _REPETITIVE * len(data)),
+        ("copied", "", lambda: source.max_copied < 1 and copied_share(usable, parent) > source.max_copied),
     )
-    reason = next((name for name, is_so in faults if is_so()), "")
-    return ("", reason) if reason else (usable, "")
+    found = next(((reason, detail) for reason, detail, is_so in faults if is_so()), None)
+    return Verdict(usable) if found is None else Verdict("", *found)
 
 
 def copied_share(text: str, parent: str) -> float:
-    """Share of a text's runs of 8 words that its parent has too; characters count as words in scripts without spaces.
+    """Share of a text's runs of 8 words that its parent has too; in scripts without spaces a character is a word.
 
     An answer that is shorter than a run is compared as a whole.
     """
-    own, others = _words(text), _words(parent)
+    own, others = (_WORD.findall(one.casefold()) for one in (text, parent))
     size = min(_WORDS, len(own))
     if not size:
         return 0.0
@@ -138,11 +244,6 @@ def copied_share(text: str, parent: str) -> float:
 def _runs(words: list[str], size: int) -> Iterator[tuple[str, ...]]:
     """All runs of `size` words."""
     return zip(*(words[at:] for at in range(size)), strict=False)
-
-
-def _words(text: str) -> list[str]:
-    folded = text.casefold()
-    return _ONE_CHARACTER.findall(folded) if _SPACELESS.search(folded) else re.findall(r"\w+", folded)
 
 
 def _fits(text: str, schema: Mapping[str, object] | None) -> bool:

@@ -2,15 +2,20 @@
 
 What becomes of an attempt:
 
-    429, 503                   all wait as long as Retry-After says; it costs no attempt
+    429, 503                   all wait as long as Retry-After says, else longer each time, and one at a time are sent
+                               until one is answered; it costs no attempt
     broken connection, 5xx,    the request goes back into the queue and comes again after a pause that grows and is
-    200 with an error,         random, while its slot asks others; after so many attempts it is refused as `failed`
-    no answer in time
-    401, 403, 404, a redirect  the run stops: no other request would do better
-    400 and others             refused as `rejected`; sent again it would fail again
+    408, 409, 425, no answer   random, while its slot asks others; after so many attempts it is refused as `failed`
+    in time, 200 with an error
+    401 to 404, a redirect     the run stops: no other request would do better
+    400 and others             `rejected` for good where it says so of this request (too long, content refused); else
+                               `failed`, since the endpoint or its declaration may be wrong; not sent again in this run
     an answer                  judged; one that was cut is never sent again unchanged (`on_cut`)
     an answer with code, and   the code is executed in a thread of its own, and what it gave is the next request of the
     `execute` is declared      conversation; it ends with an answer without code, a refused one, or so many rounds
+
+Where the first 50 requests end for one reason, and no answer is accepted, the run stops and forgets them: the endpoint,
+or its declaration, is wrong. They are asked again once that is mended.
 
 An answer is written down before its slot takes the next request, so a kill asks again at most what was in flight.
 """
@@ -23,18 +28,20 @@ import logging
 import math
 import random
 import time
-from collections import Counter
 from collections.abc import Callable, Collection
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from spark_jobs.messages import without_addresses
 from spark_jobs.sources.api.rate import retry_after
 from spark_jobs.sources.config.api_config import header_secret_of
-from spark_jobs.sources.synthetic.answers import DETAIL_CHARACTERS, NOTHING, Answer, judged, read_answer
-from spark_jobs.sources.synthetic.attempts import Attempt, Heard, Landed
+from spark_jobs.sources.synthetic.answers import BY_LIMIT, DETAIL_CHARACTERS, NOTHING, Answer, judged, read_answer
+from spark_jobs.sources.synthetic.asked import Asked
+from spark_jobs.sources.synthetic.attempts import FAILED, Attempt, Heard, Landed
 from spark_jobs.sources.synthetic.conversations import Execute, Executor, code_of, conversation_of
+from spark_jobs.sources.synthetic.faults import HOPELESS_STATUSES, PASSING_STATUSES, WAIT_STATUSES, is_of_request
+from spark_jobs.sources.synthetic.gate import LONGEST_PAUSE, Gate
 from spark_jobs.sources.synthetic.requests import Request, Turn, next_request, request_of
 from spark_jobs.sources.synthetic.tables import Hold
 from spark_jobs.sources.synthetic.tasks import BudgetError, Taken, TaskQueue
@@ -43,10 +50,6 @@ from spark_jobs.sources.synthetic.writing import Writer
 if TYPE_CHECKING:
     import aiohttp
 
-_WAIT_STATUSES: Final = frozenset({429, 503, 529})
-_HOPELESS_STATUSES: Final = frozenset({401, 403, 404})
-_LONGEST_PAUSE: Final = 60.0
-_LEAST_WAIT: Final = 1.0  # seconds, where a 429 names no time
 _MOST_BYTES: Final = 64 << 20
 _LOOK_SECONDS: Final = 0.2  # between two looks for a task, where none waits
 
@@ -74,25 +77,6 @@ class _Pending:
     cut: Landed | None = None
 
 
-@dataclass
-class Asked:
-    """What asking came to.
-
-    Attributes:
-        accepted: answers that are documents.
-        refused: answers and requests that are none, by reason.
-        attempts: requests that were sent.
-        stopped: why it ended before all was asked; empty where it did not.
-        hopeless: whether it would end so again, because the endpoint refuses the key or is not there.
-    """
-
-    accepted: int = 0
-    refused: Counter[str] = field(default_factory=Counter)
-    attempts: int = 0
-    stopped: str = ""
-    hopeless: bool = False
-
-
 class Asker:
     """A worker: takes tasks of a dataset from the queue and asks their requests."""
 
@@ -105,8 +89,7 @@ class Asker:
         self._executor = executor
         self._execute: Execute | None = None
         self._leases: list[_Lease] = []
-        self._sent = 0  # requests in flight
-        self._resume = self._next = 0.0  # moments before which the endpoint, or requests_a_minute, lets nothing be sent
+        self._gate = Gate(tasks.source.asking)
         self._changed = asyncio.Event()
         self._writer = Writer(tasks, self._lose)
         self._short_looks = 0  # looks in a row at which the budget had no room, and nobody held any of it
@@ -148,6 +131,8 @@ class Asker:
                 await asyncio.gather(writer, working, return_exceptions=True)
                 for lease in self._leases:
                     self._tasks.give_back(lease.task.hold, [*lease.open.values(), *lease.task.rest])
+                if in_vain := self.done.in_vain:
+                    self._store.reopen(keys=in_vain)
                 pool.shutdown(wait=False, cancel_futures=True)
         return self.done
 
@@ -174,7 +159,7 @@ class Asker:
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
-        while self._sent and time.monotonic() < self._patience:
+        while self._gate.sent and time.monotonic() < self._patience:
             await asyncio.sleep(0.05)
 
     async def _take(self) -> bool:
@@ -215,20 +200,15 @@ class Asker:
         """Ask one request after the other."""
         while True:
             pending = await self._queue.get()
-            while (left := max(self._resume, self._next) - time.monotonic()) > 0:
-                await asyncio.sleep(left)
-            self._next = max(self._next, time.monotonic()) + 60.0 / self._source.asking.requests_a_minute
+            await self._gate.turn()
             if self.done.stopped:
                 return
             if time.monotonic() > pending.lease.until:  # this process was stopped meanwhile
                 await self._renew()
             if pending.lease.lost:
                 continue
-            self._sent += 1
-            try:
+            with self._gate.passed():
                 await self._attempt(session, pending)
-            finally:
-                self._sent -= 1
 
     async def _renew(self) -> None:
         """Push the ends of leases ahead, in good time."""
@@ -271,22 +251,25 @@ class Asker:
         if isinstance(found, Answer):
             await self._judge(pending, found, seconds)
             return
-        fault = without_addresses(found)[:DETAIL_CHARACTERS]
-        if status in _WAIT_STATUSES:
-            self._resume = max(self._resume, time.monotonic() + (_LEAST_WAIT if wait is None else wait))
+        fault = " ".join(without_addresses(found).split())[:DETAIL_CHARACTERS]
+        self.done.said[fault] += 1
+        if status in WAIT_STATUSES:
+            self._gate.pause(began, wait)
             await self._writer.note([Attempt(key, seconds, "waited", fault)])
             self._queue.put_nowait(pending)
-        elif status in _HOPELESS_STATUSES or 300 <= status < 400:
+        elif is_of_request(status, found):
+            await self._end(pending, Attempt(key, seconds, "rejected", fault), "rejected", fault)
+        elif status in HOPELESS_STATUSES or 300 <= status < 400:
             await self._writer.note([Attempt(key, seconds, "rejected", fault)])
             self.done.hopeless = True
             self.stop(f"{url}: {fault}; correct {self._field}.endpoint", patience=0)
-        elif 400 <= status < 500:
-            await self._end(pending, Attempt(key, seconds, "rejected", fault), "rejected", fault)
+        elif 400 <= status < 500 and status not in PASSING_STATUSES:
+            await self._end(pending, Attempt(key, seconds, "rejected", fault), FAILED, fault)
         elif pending.attempts + 1 >= asking.attempts:
-            await self._end(pending, Attempt(key, seconds, "broken", fault), "failed", fault)
+            await self._end(pending, Attempt(key, seconds, "broken", fault), FAILED, fault)
         else:
             await self._writer.note([Attempt(key, seconds, "broken", fault)])
-            longest = min(asking.backoff_seconds * 2**pending.attempts, _LONGEST_PAUSE)
+            longest = min(asking.backoff_seconds * 2**pending.attempts, LONGEST_PAUSE)
             pending.attempts += 1
             pause = random.uniform(longest / 2, longest)
             asyncio.get_running_loop().call_later(pause, self._queue.put_nowait, pending)
@@ -295,11 +278,13 @@ class Asker:
         """Note an answer, or go on from it: with a higher limit where it was cut, else with its code."""
         request, source, hold = pending.request, self._source, pending.lease.task.hold
         template = self._tasks.templates[request.template]
-        self._success, detail = time.monotonic(), answer.refusal
+        self._success = time.monotonic()
+        self._gate.answered()
         attempt = Attempt(request.key, seconds, "answered", answer.finish, answer, self._tasks.most_tokens(request))
-        text, reason = judged(answer, template, request.parent.text, source)
-        if reason == "cut" and source.on_cut == "raise_limit_once" and pending.cut is None:
-            limit = 2 * request.body["max_tokens"]
+        text, reason, detail = judged(answer, template, request.parent.text, source)
+        may_be_raised = source.on_cut == "raise_limit_once" and answer.finish.casefold() in BY_LIMIT
+        if reason == "cut" and may_be_raised and pending.cut is None:
+            limit = 2 * request.answer_tokens
             again = request_of(request.parent, template, source.endpoint, request.sample, limit)
             if not await asyncio.to_thread(self._store.answered, [again.key]):  # else the limit was declared before
                 await self._writer.note([attempt])
@@ -308,8 +293,9 @@ class Asker:
                 return
         if source.execute is not None:
             served = answer.model, answer.fingerprint
-            if any((one.answer.model, one.answer.fingerprint) != served for one in request.turns):
-                reason = reason or "other_model"
+            others = [one for one in request.turns if (one.answer.model, one.answer.fingerprint) != served]
+            if others and source.served == "one" and not reason:
+                reason = "other_model"
             if not reason:
                 await self._converse(pending, attempt, answer, source.execute.language)
                 return
@@ -375,9 +361,11 @@ class Asker:
         ends = [end] if pending.cut is None else [pending.cut, end]
         if not await self._writer.note([] if attempt is None else [attempt], ends):
             return
-        self.done.refused.update(one.reason for one in ends if one.reason)
-        self.done.accepted += not reason
+        self.done.end(ends)
         self._close(pending)
+        if self.done.in_vain and not self.done.stopped:
+            self.done.hopeless = True
+            self.stop(f"{self.done.why_in_vain()}; all of them are asked again by the next run")
 
     def _close(self, pending: _Pending) -> None:
         """Count a request as done: it is answered for good, or goes back to the queue with its task."""
@@ -395,5 +383,5 @@ class Asker:
             await asyncio.sleep(min(1.0, silence / 4, self._tasks.lease_seconds / 4))
             await self._renew()
             if self._open > self._executing and time.monotonic() - self._success > silence:
-                said = f"no answer succeeded for {silence:g} s; what is done stays, the next run goes on"
-                self.stop(said, patience=0)
+                said = f"no answer succeeded for {silence:g} s{self.done.words()}"
+                self.stop(f"{said}; what is done stays, the next run goes on", patience=0)

@@ -38,6 +38,7 @@ from spark_jobs.sources.synthetic.tables import (
 )
 
 FAILED = "failed"  # reason of a request that got no answer in all of its attempts
+_MOST_WORDS = 1000  # different words for reasons that are looked at
 
 
 @dataclass(frozen=True)
@@ -213,7 +214,7 @@ class AnswerStore:
             "reason": one.reason,
             **{name: _clean(text) for name, text in texts.items()},
             **served,
-            "answer_tokens": one.request.body.get("max_tokens", 0),
+            "answer_tokens": one.request.answer_tokens,
             "tokens_in": answer.tokens_in,
             "tokens_out": answer.tokens_out,
             "landed": False,
@@ -249,6 +250,12 @@ class AnswerStore:
         counted = sa.select(ANSWERS.c.reason, sa.func.count()).where(self._own).group_by(ANSWERS.c.reason)
         return dict(tuple(row) for row in self._all(counted))
 
+    def refusals(self) -> list[tuple[str, str, int]]:
+        """Reasons for which answers are none, what shows them, and how many there are: the commonest."""
+        wanted = sa.select(ANSWERS.c.reason, ANSWERS.c.detail, count := sa.func.count()).where(self._own)
+        wanted = wanted.where(ANSWERS.c.reason != "").group_by(ANSWERS.c.reason, ANSWERS.c.detail)
+        return [(row[0], row[1], int(row[2])) for row in self._all(wanted.order_by(count.desc()).limit(_MOST_WORDS))]
+
     def spent(self) -> tuple[int, int, int]:
         """Tokens of prompts and of answers over all attempts, and the number of answers without a reported usage."""
         unknown = sa.and_(ATTEMPTS.c.outcome == "answered", ATTEMPTS.c.tokens_out.is_(None))
@@ -276,16 +283,20 @@ class AnswerStore:
         counted = sa.select(*served, sa.func.count()).where(self._own, *accepted).group_by(*served)
         return {(model, fingerprint): count for model, fingerprint, count in map(tuple[Any, ...], self._all(counted))}
 
-    def to_land(self, count: int, served: tuple[str, str] | None = None) -> list[Mapping[str, Any]]:
-        """Answers that have not landed, by template and key: all with their reasons, or the accepted ones of a model.
+    def to_land(
+        self, count: int, served: tuple[str, str] | None = None, *, accepted: bool = False
+    ) -> list[Mapping[str, Any]]:
+        """Answers that have not landed, by template and key: all with their reasons, or accepted ones.
 
         Args:
             count: most of them.
-            served: the model and fingerprint that the server named.
+            served: the model and fingerprint that the server named; without them those of all.
+            accepted: only accepted ones.
         """
         which: list[sa.ColumnElement[bool]] = [ANSWERS.c.landed.is_(False)]
+        which += [ANSWERS.c.reason == ""] if accepted else []
         if served is not None:
-            which += [ANSWERS.c.reason == "", ANSWERS.c.model == served[0], ANSWERS.c.fingerprint == served[1]]
+            which += [ANSWERS.c.model == served[0], ANSWERS.c.fingerprint == served[1]]
         wanted = sa.select(ANSWERS).where(self._own, *which).order_by(ANSWERS.c.template, ANSWERS.c.key).limit(count)
         return [dict(row._mapping) for row in self._all(wanted)]
 
@@ -314,11 +325,25 @@ class AnswerStore:
         self._count_again()
 
     @until_reached
-    def reopen_failed(self) -> None:
-        """Forget requests that failed to the end, so that they are asked again; what they cost stays counted."""
+    def reopen(self, reasons: Collection[str] = (FAILED,), keys: Sequence[str] | None = None) -> int:
+        """Forget requests that were refused, so that they are asked again; what they cost stays counted.
+
+        Args:
+            reasons: for which they were refused; those that failed to the end by default.
+            keys: instead of reasons: their keys.
+
+        Returns:
+            How many there were.
+        """
+        count = 0
         with self.transaction() as connection:
-            connection.execute(sa.delete(ANSWERS).where(self._own, ANSWERS.c.reason == FAILED))
+            which = [ANSWERS.c.reason.in_(reasons)] if keys is None else []
+            for at in range(0, len(keys or ()), KEYS_AT_ONCE):
+                which.append(ANSWERS.c.key.in_((keys or ())[at : at + KEYS_AT_ONCE]))
+            for some in which:
+                count += connection.execute(sa.delete(ANSWERS).where(self._own, ANSWERS.c.reason != "", some)).rowcount
         self._count_again()
+        return count
 
     @until_reached
     def _count_again(self) -> None:
@@ -341,21 +366,6 @@ class AnswerStore:
     @property
     def _totals(self) -> sa.ColumnElement[bool]:
         return TOTALS.c.dataset == self.dataset
-
-
-def children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, str, str]]:
-    """Answers (dataset, template, key) that were accepted about some documents, in all datasets of a lake."""
-    if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(ANSWERS.name):
-        return []
-    wanted, found = sorted(doc_ids), list[tuple[str, str, str]]()
-    of_datasets = sa.not_(ANSWERS.c.dataset.contains("."))  # the answers of judges are no documents
-    columns = sa.select(ANSWERS.c.dataset, ANSWERS.c.template, ANSWERS.c.key)
-    columns = columns.where(ANSWERS.c.reason == "", of_datasets)
-    with catalogue.engine.connect() as connection:
-        for at in range(0, len(wanted), KEYS_AT_ONCE):
-            some = ANSWERS.c.parent_doc_id.in_(wanted[at : at + KEYS_AT_ONCE])
-            found += [(row[0], row[1], row[2]) for row in connection.execute(columns.where(some))]
-    return found
 
 
 def datasets_with_answers(catalogue: Catalog) -> list[str]:

@@ -72,6 +72,9 @@ def conversation_of(request: Request, turns: Sequence[Turn], last: Answer | None
         "ended": "no_code" if last is not None else "rounds",
         "exit_statuses": ", ".join(one.status for one in turns),
     }
+    served = dict.fromkeys("/".join(filter(None, (one.model, one.fingerprint))) for one in answers)
+    if len(served) > 1:
+        facts["served"] = ", ".join(served)
     reasoning = "\n\n".join(filter(None, (one.reasoning for one in answers)))
     counted = {name: _sum([getattr(one, name) for one in answers]) for name in ("tokens_in", "tokens_out")}
     whole: dict[str, Any] = {"reasoning": reasoning, **counted}

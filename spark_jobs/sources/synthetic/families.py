@@ -5,11 +5,14 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Collection
 
+import sqlalchemy as sa
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import In
 
 from spark_jobs.lake.files.lookups import read_batches, read_rows
-from spark_jobs.sources.synthetic.attempts import children, datasets_with_answers
+from spark_jobs.sources.synthetic.attempts import datasets_with_answers
+from spark_jobs.sources.synthetic.tables import ANSWERS, KEYS_AT_ONCE
 
 
 def descendants(catalogue: Catalog, doc_ids: Collection[str]) -> set[str]:
@@ -17,7 +20,7 @@ def descendants(catalogue: Catalog, doc_ids: Collection[str]) -> set[str]:
     found, new = set[str](), set(doc_ids)
     while new:
         paths: dict[str, set[str]] = defaultdict(set)
-        for dataset, template, key in children(catalogue, new):
+        for dataset, template, key in _children(catalogue, new):
             paths[dataset].add(f"{template}#{key}")
         new = {
             row["doc_id"]
@@ -41,4 +44,19 @@ def roots(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, str]:
         while root in parents and parents[root] != root:  # a child has another text than its parent, so there is an end
             root = parents[root]
         found[doc_id] = root
+    return found
+
+
+def _children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, str, str]]:
+    """Answers (dataset, template, key) that were accepted about some documents, in all datasets of a lake."""
+    if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(ANSWERS.name):
+        return []
+    wanted, found = sorted(doc_ids), list[tuple[str, str, str]]()
+    of_datasets = sa.not_(ANSWERS.c.dataset.contains("."))  # the answers of judges are no documents
+    columns = sa.select(ANSWERS.c.dataset, ANSWERS.c.template, ANSWERS.c.key)
+    columns = columns.where(ANSWERS.c.reason == "", of_datasets)
+    with catalogue.engine.connect() as connection:
+        for at in range(0, len(wanted), KEYS_AT_ONCE):
+            some = ANSWERS.c.parent_doc_id.in_(wanted[at : at + KEYS_AT_ONCE])
+            found += [(row[0], row[1], row[2]) for row in connection.execute(columns.where(some))]
     return found

@@ -11,6 +11,7 @@ import itertools
 import json
 import logging
 import time
+from collections import Counter
 from collections.abc import Callable, Collection, Iterator, Mapping
 from importlib.util import find_spec
 from typing import Any, Final
@@ -18,7 +19,7 @@ from typing import Any, Final
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
-from spark_jobs.exceptions import InputError
+from spark_jobs.exceptions import InputError, nearest
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.plugins import attribute
@@ -26,9 +27,11 @@ from spark_jobs.progress import tell
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.config.generated_config import Budget, GeneratedSource, template_of
-from spark_jobs.sources.synthetic.asking import Asked, Asker
-from spark_jobs.sources.synthetic.attempts import AnswerStore
+from spark_jobs.sources.synthetic.asked import Asked
+from spark_jobs.sources.synthetic.asking import Asker
+from spark_jobs.sources.synthetic.attempts import FAILED, AnswerStore
 from spark_jobs.sources.synthetic.conversations import Executor
+from spark_jobs.sources.synthetic.faults import commonest, why
 from spark_jobs.sources.synthetic.parents import parent_count, parent_texts
 from spark_jobs.sources.synthetic.progress import progress_of
 from spark_jobs.sources.synthetic.requests import Request, parts_of, request_of
@@ -79,18 +82,49 @@ def fetch_answers(
     require_packages(dataset)
     store = AnswerStore(catalogue, dataset)
     tasks = TaskQueue(store, source)
-    sealed = AnswerPages(store, Checkpoints(catalogue, dataset), objects)
+    checkpoints = Checkpoints(catalogue, dataset)
+    sealed = AnswerPages(store, checkpoints, objects, of_all=source.served == "any")
     with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
-        sealed.seal()  # what a killed run left
-        store.reopen_failed()
+        count = sealed.seal()  # what a killed run left
+        store.reopen()
         lacking, left = _open(source, store, 0)
         bounds = [one for one in (lacking, left) if one is not None]
         wanted = iter(()) if 0 in bounds else _requests(catalogue, source, store, min(bounds, default=None))
         executor = attribute("spark_jobs.sources.executed.programs:program_executor") if source.execute else None
         done = asyncio.run(ask(tasks, wanted, sealed.seal_full, executor=executor))
-        sealed.seal()
+        count += sealed.seal()
     tell_outcome(source, store, done)
+    if (lacks := in_vain(store, done, source.parents.table)) and lacking != 0 and not count:
+        if done.attempts or not any(checkpoints.all_pages().values()):
+            raise InputError(f"{dataset}: {lacks}")
+        _log.warning("%s: %s", dataset, lacks)
     return done
+
+
+def reopen_requests(dataset: str, reasons: Collection[str], catalogue: Catalog, wait_seconds: float) -> dict[str, int]:
+    """Ask again, with the next run, what was refused for some reasons; gives how many requests that are, by reason.
+
+    Raises:
+        InputError: nothing was refused for one of them, or the catalogue has no database.
+        LeaseError: a run is asking, and goes on for longer than `wait_seconds`.
+    """
+    with table_leases(catalogue, [f"{dataset}.fetched"], wait_seconds):
+        return reopen_refused(AnswerStore(catalogue, dataset), reasons)
+
+
+def reopen_refused(store: AnswerStore, reasons: Collection[str]) -> dict[str, int]:
+    """Forget requests that were refused for some reasons; gives how many there were, by reason.
+
+    Raises:
+        InputError: nothing was refused for one of them.
+    """
+    counts = {reason: count for reason, count in store.outcomes().items() if reason}
+    for reason in reasons:
+        if reason not in counts:
+            there = ", ".join(f"{one} {count:,}" for one, count in sorted(counts.items())) or "nothing was refused"
+            raise InputError(f"{store.dataset}: no request was refused as {reason!r}{nearest(reason, counts)}; {there}")
+    store.reopen(reasons)
+    return {reason: counts[reason] for reason in reasons}
 
 
 def require_packages(dataset: str) -> None:
@@ -201,7 +235,10 @@ def _shares(needed: float, count: int) -> list[float]:
 
 
 class AnswerPages:
-    """Makes pages of accepted answers, in one run those of one model; what another wrote lands with the next."""
+    """Makes pages of accepted answers, in one run those of one model; what another wrote lands with the next.
+
+    Where answers of all models are wanted (`served: any`), those of each land as they come.
+    """
 
     def __init__(
         self,
@@ -209,9 +246,14 @@ class AnswerPages:
         pages: Checkpoints,
         objects: ObjectFolder,
         record_of: Callable[[Mapping[str, Any]], dict[str, Any]] | None = None,
+        *,
+        of_all: bool = False,
     ) -> None:
-        """`record_of` makes the record of a page from an answer's row; without it that is `_record`."""
-        self._store, self._pages, self._objects = store, pages, objects
+        """`record_of` makes the record of a page from an answer's row; without it that is `_record`.
+
+        `of_all` is for answers of whatever model and fingerprint.
+        """
+        self._store, self._pages, self._objects, self._of_all = store, pages, objects, of_all
         self._record_of = record_of or _record
         self._served: tuple[str, str] | None = None
         self._other = ""
@@ -221,17 +263,25 @@ class AnswerPages:
 
         After a kill an answer may be in two pages, and lands once.
         """
-        unlanded, count = self._store.unlanded(), 0
+        unlanded = self._store.unlanded()
+        if self._of_all:
+            return self._seal(None, sum(unlanded.values()), least)
         self._served = self._served or min(unlanded, default=None)
         if self._served is None:
             return 0
         if others := [served for served in unlanded if served != self._served]:
             before, now = ("/".join(filter(None, one)) for one in (self._served, others[0]))
             self._other = (
-                f"the endpoint served {before}, now {now}; what came before lands, the next run goes on with it"
+                f"the endpoint served {before}, now {now}; what came before lands, the next run goes on with it; where "
+                "several answer behind one address, declare served: any"
             )
-        while unlanded.get(self._served, 0) - count >= least:
-            rows = self._store.to_land(_PAGE_RECORDS, self._served)
+        return self._seal(self._served, unlanded.get(self._served, 0), least)
+
+    def _seal(self, served: tuple[str, str] | None, unlanded: int, least: int) -> int:
+        """Make pages of the answers of a model, or of all models, while there are enough of them; gives how many."""
+        count = 0
+        while unlanded - count >= least:
+            rows = self._store.to_land(_PAGE_RECORDS, served, accepted=True)
             rows = [row for row in rows if row["template"] == rows[0]["template"]]
             self._save(rows)
             count += len(rows)
@@ -264,3 +314,30 @@ def tell_outcome(source: GeneratedSource, store: AnswerStore, done: Asked) -> No
         _log.warning("%s: this run sent %s requests; in all: %s", store.dataset, f"{done.attempts:,}", so_far)
     if done.stopped:
         _log.warning("%s: stopped: %s", store.dataset, done.stopped)
+
+
+def in_vain(store: AnswerStore, done: Asked, parents: str = "") -> str:
+    """Why a run has no answer, in a line with the endpoint's words and the mend; empty where it has, or lacks none.
+
+    Args:
+        store: the answers of all runs.
+        done: what this run came to.
+        parents: the table of the documents that are asked about.
+    """
+    outcomes = store.outcomes()
+    accepted, refused = outcomes.pop("", 0), sum(outcomes.values())
+    if done.accepted:
+        return ""
+    if done.hopeless or (done.stopped and done.attempts):
+        return f"no answer came: {done.stopped}"
+    if outcomes.keys() - {FAILED} and (refused > accepted or "rejected" in outcomes):
+        refusals = [one for one in store.refusals() if one[0] != FAILED]
+        reason = Counter({one: outcomes[one] for one in outcomes.keys() - {FAILED}}).most_common(1)[0][0]
+        words = commonest({detail: count for one, detail, count in refusals if one == reason})
+        again = f"headrace dataset reopen {store.dataset} --reason {reason}"
+        return f"{outcomes[reason]:,} of {accepted + refused:,} requests ended as {why(reason, words)}; then: {again}"
+    if done.attempts:
+        return f"no answer came: every request {why(FAILED, commonest(done.said))}"
+    return (
+        "" if accepted or done.stopped else f"{parents} names no document to ask about; look at what its policy keeps"
+    )

@@ -76,6 +76,11 @@ class Request:
         """The key of the first request of its conversation, which is the key in its task and of its document."""
         return self.turns[0].key if self.turns else self.key
 
+    @property
+    def answer_tokens(self) -> int:
+        """The most tokens that the answer may have."""
+        return int(next(self.body[name] for name in ("max_tokens", "max_completion_tokens") if name in self.body))
+
 
 def request_of(
     parent: Parent, template: Template, endpoint: ModelEndpoint, sample: int = 0, answer_tokens: int | None = None
@@ -84,10 +89,10 @@ def request_of(
     messages = [{"role": "system", "content": template.system}] if template.system else []
     messages.append({"role": "user", "content": template.user.replace("{text}", parent.text)})
     body: dict[str, Any] = {
-        **endpoint.more,
+        **endpoint.fields_of(sample),
         "model": endpoint.model,
         "messages": messages,
-        "max_tokens": answer_tokens or endpoint.answer_tokens,
+        endpoint.limit_field: answer_tokens or endpoint.answer_tokens,
         "temperature": endpoint.temperature,
     }
     if template.answer_schema is not None:

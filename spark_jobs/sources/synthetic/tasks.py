@@ -170,7 +170,7 @@ class TaskQueue:
     def most_tokens(self, request: Request) -> tuple[int, int]:
         """The most tokens of prompts and answers that a request can cost: a token is a byte or more."""
         size = sum(len(message["content"].encode(errors="replace")) for message in request.body["messages"])
-        prompt, answer = size + _MARK_TOKENS * (1 + len(request.turns)), int(request.body["max_tokens"])
+        prompt, answer = size + _MARK_TOKENS * (1 + len(request.turns)), request.answer_tokens
         # A cut answer is asked for once more, with twice the limit.
         return (2 * prompt, 3 * answer) if self.source.on_cut == "raise_limit_once" else (prompt, answer)
 

@@ -15,7 +15,8 @@ from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.generated_config import GeneratedSource
-from spark_jobs.sources.synthetic.asking import Asked, Asker
+from spark_jobs.sources.synthetic.asked import Asked
+from spark_jobs.sources.synthetic.asking import Asker
 from spark_jobs.sources.synthetic.attempts import AnswerStore
 from spark_jobs.sources.synthetic.conversations import Executor
 from spark_jobs.sources.synthetic.tasks import LEASE_SECONDS, TaskQueue

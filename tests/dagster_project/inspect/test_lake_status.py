@@ -200,6 +200,11 @@ def test_a_dataset_is_shown_while_its_first_answers_come(pointed: None, planted:
     assert run_command(["status", "twin"]) == 0
     said = capfd.readouterr().out
     assert "2 answers accepted; refused: cut 1; 15 + 14 tokens; the usage of 1 answers is not known" in said
+    assert run_command(["dataset", "reopen", "twin", "--reason", "cut"]) == 0
+    assert "twin: 1 requests are open again (cut 1); next: headrace run twin" in capfd.readouterr().out
+    for words, said in (("twin", "no request was refused as 'cut'"), ("twn", "asked for it; did you mean 'twin'?")):
+        assert run_command(["dataset", "reopen", words, "--reason", "cut"]) == 2
+        assert said in capfd.readouterr().err
 
 
 def test_prometheus_gets_what_the_dashboard_shows(pointed: None) -> None:

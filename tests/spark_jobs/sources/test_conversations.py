@@ -24,7 +24,7 @@ from spark_jobs.sources.executed import programs
 from spark_jobs.sources.executed.programs import program_executor
 from spark_jobs.sources.synthetic import tasks as tasks_module
 from spark_jobs.sources.synthetic.answers import Answer
-from spark_jobs.sources.synthetic.asking import Asked
+from spark_jobs.sources.synthetic.asked import Asked
 from spark_jobs.sources.synthetic.attempts import Heard
 from spark_jobs.sources.synthetic.conversations import code_of
 from spark_jobs.sources.synthetic.fetch import AnswerPages, ask

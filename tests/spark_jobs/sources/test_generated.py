@@ -35,7 +35,7 @@ from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.generated_config import GeneratedSource, Template
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.sources.synthetic.answers import Answer, answer_of, copied_share, judged
-from spark_jobs.sources.synthetic.asking import Asked
+from spark_jobs.sources.synthetic.asked import Asked
 from spark_jobs.sources.synthetic.attempts import AnswerStore, Landed
 from spark_jobs.sources.synthetic.families import descendants
 from spark_jobs.sources.synthetic.fetch import AnswerPages, ask
@@ -179,9 +179,11 @@ def test_answers_are_judged_by_kind() -> None:
     nested = Template(name="deep", user="{text}", answer_schema={"items": {"$ref": "#"}})
 
     def verdict(answer: Answer, template: Template = PLAIN, **more: Any) -> str:
+        answer = replace(answer, finish=answer.finish or "stop")
         return judged(answer, template, parent, declared("http://localhost", **more))[1]
 
-    assert judged(Answer("Here: all is well"), prefixed, parent, declared("http://localhost")) == ("all is well", "")
+    well = judged(Answer("Here: all is well", finish="stop"), prefixed, parent, declared("http://localhost"))
+    assert well == ("all is well", "", "")
     assert verdict(Answer("[[1]]"), nested) == "" and verdict(Answer("[" * 400 + "]" * 400), nested) == "form"
     assert verdict(Answer("all is well", finish="length")) == "cut"
     assert verdict(Answer("all is well", finish="length"), on_cut="keep") == ""

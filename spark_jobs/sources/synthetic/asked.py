@@ -1,0 +1,60 @@
+"""What asking came to, and whether the endpoint, or what is declared of it, is wrong."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Collection
+from dataclasses import dataclass, field
+from typing import Final
+
+from spark_jobs.sources.synthetic.attempts import Landed
+from spark_jobs.sources.synthetic.faults import commonest, why
+
+_FIRST: Final = 50  # requests that end for one reason, without an accepted answer, before the run stops
+_MOST_ENDS: Final = 10_000  # that are remembered: those in flight at a stop are some of them
+
+
+@dataclass
+class Asked:
+    """What asking came to.
+
+    Attributes:
+        accepted: answers that are documents.
+        refused: answers and requests that are none, by reason.
+        attempts: requests that were sent.
+        stopped: why it ended before all was asked; empty where it did not.
+        hopeless: whether it would end so again, because the endpoint or what is declared of it is wrong.
+        said: what the endpoint said of requests without an answer, and how often.
+    """
+
+    accepted: int = 0
+    refused: Counter[str] = field(default_factory=Counter)
+    attempts: int = 0
+    stopped: str = ""
+    hopeless: bool = False
+    said: Counter[str] = field(default_factory=Counter)
+    _ended: list[Landed] = field(default_factory=list)  # while no answer is accepted
+
+    def end(self, ends: Collection[Landed]) -> None:
+        """Count what became of a request."""
+        self.refused.update(one.reason for one in ends if one.reason)
+        self.accepted += sum(not one.reason for one in ends)
+        if self.accepted:
+            self._ended.clear()
+        elif len(self._ended) < _MOST_ENDS:
+            self._ended += ends
+
+    @property
+    def in_vain(self) -> list[str]:
+        """Keys of all requests so far, where they are enough to show that no other one would do better; else none."""
+        keys = list(dict.fromkeys(one.request.first_key for one in self._ended))
+        return keys if len(keys) >= _FIRST and len(self.refused) == 1 else []
+
+    def why_in_vain(self) -> str:
+        """The reason for which all requests ended, in a line with the mend."""
+        words = commonest(Counter(one.detail for one in self._ended))
+        return f"the first {len(self.in_vain)} requests ended as {why(self._ended[-1].reason, words)}"
+
+    def words(self) -> str:
+        """What the endpoint said most often, for the end of a message."""
+        return f": {words}" if (words := commonest(self.said)) else ""

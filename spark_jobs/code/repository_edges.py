@@ -20,12 +20,18 @@ import pyarrow.compute as pc
 
 from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.code.imports.c_includes import c_includes
+from spark_jobs.code.imports.cpp_modules import cpp_modules
+from spark_jobs.code.imports.cython_imports import LANGUAGE as CYTHON
+from spark_jobs.code.imports.cython_imports import cython_imports
 from spark_jobs.code.imports.dependency import Dependency, Repository, Resolver
 from spark_jobs.code.imports.go_imports import go_imports
 from spark_jobs.code.imports.java_names import java_names, kotlin_names
 from spark_jobs.code.imports.javascript_imports import javascript_imports
+from spark_jobs.code.imports.proto_imports import LANGUAGE as PROTO
+from spark_jobs.code.imports.proto_imports import proto_imports
 from spark_jobs.code.imports.python_imports import python_imports
 from spark_jobs.code.imports.rust_uses import rust_uses
+from spark_jobs.code.imports.scala_givens import scala_givens
 from spark_jobs.code.syntax.definitions import GRAMMARS
 from spark_jobs.code.syntax.symbols import symbol_edges
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits, shared_child
@@ -34,10 +40,14 @@ RESOLVERS: tuple[Resolver, ...] = (
     python_imports,
     javascript_imports,
     c_includes,
+    cpp_modules,
+    cython_imports,
     go_imports,
     java_names,
     kotlin_names,
+    proto_imports,
     rust_uses,
+    scala_givens,
 )
 """Their order does not matter: the edges of a repository are the union of all that they yield."""
 
@@ -161,7 +171,7 @@ def _languages(rows: pa.Table) -> dict[str, Any]:
     unordered = [
         {"language": language, "file_count": count}
         for language, count in sorted(counts.items())
-        if language not in GRAMMARS
+        if language not in GRAMMARS and language not in (CYTHON, PROTO)
     ]
     return {
         "language": min(counts, key=lambda language: (-counts[language], language), default=None),

@@ -72,25 +72,34 @@ def c_includes(repository: Repository) -> Iterator[Dependency]:
     readers = [number for number, language in enumerate(repository.languages) if language in _LANGUAGES]
     if not readers:
         return
-    files = {path: number for number, path in enumerate(repository.paths)}
-    by_end = SuffixIndex(files.items())
-    search = HeaderSearch(repository)
-    known: dict[tuple[str, tuple[str, ...], str, bool], int | None] = {}
+    included = IncludedFiles(repository)
     for needs in readers:
         text = repository.texts[needs]
         if "include" not in text and "import" not in text:
             continue
         data = utf8_of(text)
-        directory = posixpath.dirname(repository.paths[needs])
-        searched = search.of(repository.paths[needs])
         for start, begin, end, angled in include_lines(data):
-            name = data[begin:end].decode(errors="replace")
-            key = (directory, searched, name, angled)
-            if key not in known:
-                known[key] = _included(files, by_end, *key)
-            needed = known[key]
+            needed = included.find(repository.paths[needs], data[begin:end].decode(errors="replace"), angled)
             if needed is not None and needed != needs:
                 yield Dependency(needs, needed, "import", evidence_of(data[start : end + 1].decode(errors="replace")))
+
+
+class IncludedFiles:
+    """Finds the files of a repository that names in `#include` refer to."""
+
+    def __init__(self, repository: Repository) -> None:
+        """Of all paths, with the directories of every compile_commands.json."""
+        self._files = {path: number for number, path in enumerate(repository.paths)}
+        self._by_end = SuffixIndex(self._files.items())
+        self._search = HeaderSearch(repository)
+        self._known: dict[tuple[str, tuple[str, ...], str, bool], int | None] = {}
+
+    def find(self, path: str, name: str, angled: bool) -> int | None:
+        """The file that a name means in the file at a path; None for one outside the repository."""
+        key = (posixpath.dirname(path), self._search.of(path), name, angled)
+        if key not in self._known:
+            self._known[key] = _included(self._files, self._by_end, *key)
+        return self._known[key]
 
 
 def _included(

@@ -8,6 +8,9 @@ A name is resolved by these rules in order, to the first file that exists:
         name, name/x   a package of the repository by the name in its package.json: sources before built files
     @/x  ~/x       below `src` of a directory above, as bundlers are mostly set up
 
+    /// <reference path="x" />     the file beside this one, as it stands, with .ts, .tsx or .d.ts
+    /// <reference types="x" />    the declarations of a package of the repository, or of `@types/x`
+
 Out of scope: AMD's `define`, `require` of computed names, aliases in the configuration of a bundler.
 """
 
@@ -26,7 +29,13 @@ from spark_jobs.code.imports.javascript_packages import (
     read_package,
     read_project,
 )
-from spark_jobs.code.imports.javascript_statements import INNER, LOADED, TYPE_ONLY, module_references
+from spark_jobs.code.imports.javascript_statements import (
+    INNER,
+    LOADED,
+    TYPE_ONLY,
+    module_references,
+    reference_directives,
+)
 from spark_jobs.code.imports.source_names import Nearest
 
 _KIND_NAMES = {LOADED: "import", INNER: "import_inner", TYPE_ONLY: "import_type"}
@@ -42,6 +51,8 @@ _NODE_MODULES = """
     stream string_decoder sys timers tls trace_events tty url util v8 vm wasi worker_threads zlib"""
 _NODE = frozenset(_NODE_MODULES.split())
 _EVIDENCE_BYTES = 80
+_TOLD_BY = ("import", "require", "export", "<reference")
+_DECLARATIONS = (".d.ts", ".d.mts", ".d.cts")
 
 
 def javascript_imports(repository: Repository) -> Iterator[Dependency]:
@@ -52,7 +63,7 @@ def javascript_imports(repository: Repository) -> Iterator[Dependency]:
     modules = _Modules(repository)
     for needs in readers:
         text = repository.texts[needs]
-        if "import" not in text and "require" not in text and "export" not in text:
+        if not any(word in text for word in _TOLD_BY):
             continue
         data = utf8_of(text)
         path = repository.paths[needs]
@@ -61,6 +72,11 @@ def javascript_imports(repository: Repository) -> Iterator[Dependency]:
             needed = modules.find(directory, data[begin:end].decode(errors="replace"), typescript)
             if needed is not None and needed != needs:
                 yield Dependency(needs, needed, _KIND_NAMES[kind], _evidence(data, start, end))
+        for is_path, name, line in reference_directives(text):
+            needed = modules.beside(directory, name) if is_path else modules.types(directory, name)
+            if needed is not None and needed != needs:
+                is_declared = not is_path or repository.paths[needed].endswith(_DECLARATIONS)
+                yield Dependency(needs, needed, "import_type" if is_declared else "import", evidence_of(line))
 
 
 def _evidence(data: bytes, start: int, end: int) -> str:
@@ -102,6 +118,24 @@ class _Modules:
             plain = name.rpartition("!")[2].partition("?")[0]
             self._found[key] = self._search(directory, plain, extensions)
         return self._found[key]
+
+    def beside(self, directory: str, name: str) -> int | None:
+        """The file that a path in a directive names from a directory."""
+        return self._first(join(directory, name), ("", ".ts", ".tsx", ".d.ts"))
+
+    def types(self, directory: str, name: str) -> int | None:
+        """The declarations of a package that a directive names: those of the repository, else of `@types`."""
+        scoped = "@types/" + name.removeprefix("@").replace("/", "__")
+        above = directory
+        while True:
+            for package in (scoped, name):
+                for folder in ("node_modules", "types", "typings", ""):
+                    found = self._at(join(above, join(folder, package)), _DECLARATIONS)
+                    if found is not None:
+                        return found
+            if not above:
+                return self.find(directory, name, True)
+            above = posixpath.dirname(above)
 
     def _search(self, directory: str, name: str, extensions: tuple[str, ...]) -> int | None:
         if not name:

@@ -63,6 +63,23 @@ def module_references(source: bytes, language: str) -> Iterator[tuple[int, int, 
             position = named.end(named.lastindex) + 1
 
 
+_DIRECTIVE: Final = re.compile(r"///\s*<reference\s+([^>\n]*?)/?>")
+_ATTRIBUTE: Final = re.compile(r"\b(path|types)\s*=\s*(?:\"([^\"\n]*)\"|'([^'\n]*)')")
+_LEADING: Final = re.compile(r"(?:\s++|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/|\A#![^\n]*+)*+")
+
+
+def reference_directives(text: str) -> Iterator[tuple[bool, str, str]]:
+    """Whether each `/// <reference ..>` names a path (else types), the name, and the line; only before all code."""
+    if "<reference" not in text:
+        return
+    head = _LEADING.match(text.removeprefix("\ufeff"))
+    for line in head[0].splitlines() if head else ():
+        found = _DIRECTIVE.match(line.lstrip())
+        for kind, one, other in _ATTRIBUTE.findall(found[1]) if found else ():
+            if one or other:
+                yield kind == "path", one or other, line
+
+
 def _statement(code: bytes, word: bytes, position: int) -> tuple[re.Match[bytes] | None, int]:
     """Match of the module name after the keyword `word`, which ends at `position`; None without one; and its kind."""
     if word == b"import":

@@ -4,6 +4,7 @@
     from a.b import c               the module a.b.c where there is one, else a.b
     from ..x import y               relative to the file's own directory
     from a import *                 a
+    lazy import a.b                 a.b, when it is used first (PEP 810)
 
 A dotted name fits every path that ends in its parts. Of several such files those are preferred whose path is relative
 to a root (a directory without `__init__`), and of these the nearest is taken; a repository may have several roots
@@ -48,12 +49,13 @@ STANDARD_LIBRARY = frozenset(_STANDARD_NAMES.split())
 """Top-level modules of CPython 3.11 to 3.14, private ones left out; fixed, so that edges do not depend on ours."""
 
 
-_KIND_NAMES = {LOADED: "import", INNER: "import_inner", TYPE_ONLY: "import_type"}
+KIND_NAMES = {LOADED: "import", INNER: "import_inner", TYPE_ONLY: "import_type"}
 _EXTENSIONS = (".py", ".pyw", ".pyx", ".pyi", ".pxd")  # in order of preference if one module has several files
 _READ = (".py", ".pyw", ".pyi")
 _SOURCE_DIRECTORIES = ("src", "lib", "python")
 _COMMENT = re.compile(r"#[^\n]*")
-_IMPORT_WORD = re.compile(r"(?<!\w)import(?!\w)")
+_IMPORT_WORD = re.compile(r"(?<!\w)c?import(?!\w)")
+_LAZY = re.compile(r"lazy(?:\s|\\\n)+")
 
 Target = tuple[int, str, str]
 """Leading dots, dotted module, and the name taken from it ('' for the module itself)."""
@@ -68,7 +70,7 @@ def python_imports(repository: Repository) -> Iterator[Dependency]:
     ]
     if not readers:
         return
-    modules = _Modules(repository.paths, renamed_directories(repository))
+    modules = Modules(repository.paths, renamed_directories(repository))
     for needs in readers:
         text = repository.texts[needs]
         if "import" not in text:
@@ -79,7 +81,7 @@ def python_imports(repository: Repository) -> Iterator[Dependency]:
             statement = data[start:end].decode(errors="replace")
             for needed in modules.targets(directory, statement):
                 if needed != needs:
-                    yield Dependency(needs, needed, _KIND_NAMES[kind], evidence_of(statement))
+                    yield Dependency(needs, needed, KIND_NAMES[kind], evidence_of(statement))
 
 
 def parse_import(statement: str) -> list[Target]:
@@ -90,8 +92,9 @@ def parse_import(statement: str) -> list[Target]:
     """
     if "\n" in statement:
         statement = _COMMENT.sub("", statement).replace("\\\n", " ")
-    if statement.startswith("import"):
-        names = (part.split() for part in statement[6:].split(","))
+    statement = _LAZY.sub("", statement, count=1) if statement.startswith("lazy") else statement
+    if statement.startswith(("import", "cimport")):
+        names = (part.split() for part in statement.partition("import")[2].split(","))
         return [(0, words[0], "") for words in names if words]
     found = _IMPORT_WORD.search(statement, len("from"))
     if found is None:
@@ -103,21 +106,25 @@ def parse_import(statement: str) -> list[Target]:
     return [(len(source) - len(module), module, "" if name == "*" else name) for name in taken if module or source]
 
 
-class _Modules:
+class Modules:
     """Finds modules of a repository by path without extension (a package: its directory) or by the end of that path."""
 
-    def __init__(self, paths: tuple[str, ...], renamed: dict[str, str]) -> None:
+    def __init__(
+        self, paths: tuple[str, ...], renamed: dict[str, str], extensions: tuple[str, ...] = _EXTENSIONS
+    ) -> None:
+        """Of files with some extensions; a package is one by any `__init__`."""
         self._file: dict[str, int] = {}
         self._packages: set[str] = set()
         ranks: dict[str, int] = {}
         for number, path in enumerate(paths):
             module, extension = posixpath.splitext(path)
-            if extension not in _EXTENSIONS:
-                continue
-            rank = _EXTENSIONS.index(extension)
             directory, name = posixpath.split(module)
-            if name == "__init__":
+            if extension in _EXTENSIONS and name == "__init__":
                 self._packages.add(directory)
+            if extension not in extensions:
+                continue
+            rank = extensions.index(extension)
+            if name == "__init__":
                 module, rank = directory, rank - len(_EXTENSIONS)  # a package hides a module of its name
             if rank < ranks.get(module, len(_EXTENSIONS)):
                 ranks[module] = rank

@@ -8,6 +8,8 @@ The pass recognizes strings (doctests and templates contain imports too), commen
     if TYPE_CHECKING:
         import c                    import_type     never runs
     try: import d; import e         two statements of one line
+    lazy import f                   import_inner    runs when f is used (PEP 810)
+    cimport g                       import          of Cython
 
 It never fails. In text that is no Python it finds whatever looks like an import. A bracket that is never closed ends
 where an unindented line begins with `import`, `from`, `def` or `class`.
@@ -31,10 +33,11 @@ _CLASS_OF = np.zeros(256, dtype=np.uint8)
 for _number, _bytes in enumerate((b" \t", b"\n", b"#", b";", b":", b"\"'", b"([{", b")]}", b"\\"), start=_BLANK):
     _CLASS_OF[np.frombuffer(_bytes, dtype=np.uint8)] = _number
 _WORDS = (
-    *(b"import", b"from", b"def", b"async", b"class", b"if"),  # these have constants below; the others only open blocks
+    # These have constants below; the others only open blocks.
+    *(b"import", b"from", b"def", b"async", b"class", b"if", b"cimport", b"lazy"),
     *(b"elif", b"else", b"try", b"except", b"finally", b"with", b"for", b"while", b"case"),
 )
-_IMPORT, _FROM, _DEF, _ASYNC, _CLASS, _IF = 0, 1, 2, 3, 4, 5
+_IMPORT, _FROM, _DEF, _ASYNC, _CLASS, _IF, _CIMPORT, _LAZY = 0, 1, 2, 3, 4, 5, 6, 7
 _LETTERS = np.frombuffer(b"".join(word.ljust(8, b"\0") for word in _WORDS), dtype=np.uint8).reshape(-1, 8).copy()
 _LENGTHS = np.array([len(word) for word in _WORDS])
 _GUARD = np.frombuffer(b"TYPE_CHECKING", dtype=np.uint8).copy()
@@ -118,10 +121,22 @@ def _string_end(text: UInt8Array, position: int) -> int:
 @compiled
 def _opens_import(text: UInt8Array, position: int, word: int) -> bool:
     """Whether a word at the beginning of a statement begins an import."""
-    if word not in (_IMPORT, _FROM):
+    if word not in (_IMPORT, _FROM, _CIMPORT):
         return False
     after = text[min(position + _LENGTHS[word], text.size - 1)]
     return after in (_SPACE, _TAB, _BACKSLASH) or (after == _DOT and word == _FROM)
+
+
+@compiled
+def _lazy_import(text: UInt8Array, position: int) -> bool:
+    """Whether `lazy` at the beginning of a statement begins an import, on the same line or one that it joins."""
+    position += _LENGTHS[_LAZY]
+    while position < text.size and (
+        text[position] in (_SPACE, _TAB, _BACKSLASH)
+        or (text[position] == _NEWLINE and text[position - 1] == _BACKSLASH)
+    ):
+        position += 1
+    return position < text.size and _opens_import(text, position, _word_at(text, position))
 
 
 @compiled
@@ -133,9 +148,11 @@ def _opened_block(text: UInt8Array, position: int, word: int) -> int:
 
 
 @compiled
-def _append(found: Int64Array, count: int, begin: int, end: int, blocks: Int64Array, open_blocks: int) -> int:
-    """Append (begin, end, kind) of a statement to `found`, the kind by the open blocks; the new count."""
-    kind = LOADED
+def _append(
+    found: Int64Array, count: int, begin: int, end: int, least: int, blocks: Int64Array, open_blocks: int
+) -> int:
+    """Append (begin, end, kind) of a statement to `found`, the kind `least` or by the open blocks; the new count."""
+    kind = least
     for number in range(open_blocks):
         kind = max(kind, blocks[number])
     found[count, 0], found[count, 1], found[count, 2] = begin, end, kind
@@ -189,22 +206,26 @@ def _read_line(
         First byte of the next line, number of open blocks, and of statements so far.
     """
     indents, blocks, open_blocks = stack
-    begins, compound, statement, depth = True, False, -1, 0
+    begins, compound, statement, depth, least = True, False, -1, 0, LOADED
     while position < text.size:
         kind = _CLASS_OF[text[position]]
         if begins and kind != _BLANK:
             begins = False
             word = _word_at(text, position)
-            if _opens_import(text, position, word):
+            least = INNER if word == _LAZY else LOADED
+            if word == _LAZY:
+                if _lazy_import(text, position):
+                    statement = position
+            elif _opens_import(text, position, word):
                 statement = position
-            elif word >= 0:
+            elif word >= 0 and word != _CIMPORT:
                 compound = True
                 block = _opened_block(text, position, word)
                 if block > 0 and open_blocks < _MAX_BLOCKS:
                     indents[open_blocks], blocks[open_blocks] = indent, block
                     open_blocks += 1
         if statement >= 0 and depth == 0 and _LINE_END <= kind <= _SEMICOLON:
-            count = _append(found, count, statement, position, blocks, open_blocks)
+            count = _append(found, count, statement, position, least, blocks, open_blocks)
             statement = -1
         if kind == _OPEN:
             depth += 1
@@ -218,7 +239,7 @@ def _read_line(
         while not begins and position < text.size and _CLASS_OF[text[position]] == 0:
             position += 1
     if statement >= 0:
-        count = _append(found, count, statement, text.size, blocks, open_blocks)
+        count = _append(found, count, statement, text.size, least, blocks, open_blocks)
     return position, open_blocks, count
 
 

@@ -3,7 +3,8 @@
     def area(width): height = 2        defines `area`, binds `width` and `height`
 
 Defined are functions, classes, types, constants and macros that other files can name: those at the top of a file and in
-its namespaces and modules, but no methods and no locals. Bound are parameters, variables and loop targets; where a file
+its namespaces and modules, and members that it adds to types of others (extensions of Swift, Scala and C#), but no
+other methods and no locals. Bound are parameters, variables and loop targets; where a file
 binds a name, its uses of that name refer to no other file. Trees with errors are used too, since macros make them
 common in C.
 
@@ -14,6 +15,7 @@ that come with the grammars are not used, because they miss too much and count p
 from __future__ import annotations
 
 import importlib
+import re
 from functools import cache
 from typing import Any, Final, NamedTuple
 
@@ -161,6 +163,10 @@ GRAMMARS: Final = {
 [(class_declaration name: (_) @defined) (interface_declaration name: (_) @defined)
  (struct_declaration name: (_) @defined) (record_declaration name: (_) @defined)
  (enum_declaration name: (_) @defined) (delegate_declaration name: (_) @defined)]
+(method_declaration name: (identifier) @defined
+  parameters: (parameter_list . (parameter (modifier) @_this (#eq? @_this "this"))))
+(struct_declaration name: (identifier) @_extension (#eq? @_extension "__") body: (declaration_list [
+  (method_declaration name: (identifier) @defined) (property_declaration name: (identifier) @defined)]))
 (parameter name: (identifier) @bound)
 (variable_declarator name: (identifier) @bound)
 """,
@@ -207,7 +213,11 @@ GRAMMARS: Final = {
 [(class_definition name: (_) @defined) (object_definition name: (_) @defined) (trait_definition name: (_) @defined)
  (enum_definition name: (_) @defined)]
 (compilation_unit [(type_definition name: (_) @defined) (function_definition name: (identifier) @defined)
-  (val_definition pattern: (identifier) @defined)])
+  (val_definition pattern: (identifier) @defined) (given_definition name: (identifier) @defined)
+  (extension_definition body: (function_definition name: (identifier) @defined))])
+(package_clause body: (template_body [(function_definition name: (identifier) @defined)
+  (val_definition pattern: (identifier) @defined) (given_definition name: (identifier) @defined)
+  (extension_definition body: (function_definition name: (identifier) @defined))]))
 (parameter name: (identifier) @bound)
 (val_definition pattern: (identifier) @bound)
 """,
@@ -230,6 +240,9 @@ GRAMMARS: Final = {
 (source_file [(function_declaration name: (simple_identifier) @defined)
   (property_declaration name: (pattern bound_identifier: (simple_identifier) @defined))
   (typealias_declaration name: (type_identifier) @defined)])
+(class_declaration "extension" body: (class_body [(function_declaration name: (simple_identifier) @defined)
+  (property_declaration name: (pattern bound_identifier: (simple_identifier) @defined))
+  (typealias_declaration name: (type_identifier) @defined)]))
 (parameter name: (simple_identifier) @bound)
 (property_declaration name: (pattern bound_identifier: (simple_identifier) @bound))
 """,
@@ -247,6 +260,17 @@ GRAMMARS: Final = {
     ),
 }
 """By the names of `documents.language`. Other languages have no symbols; COBOL's grammar hangs on some inputs."""
+
+
+_EXTENSION: Final = re.compile(
+    rb"(?<=[{};\]/>)])(\s*+)extension\s*+(?:<(?:[^<>{}();]|<[^<>{}();]*+>)*+>)?\s*+"
+    rb"\((?:[^(){};]|\([^(){};]*+\))*+\)[^{};=]{0,2048}+(?=\{)"
+)
+
+
+def _with_structs(source: bytes) -> bytes:
+    """C# with each block `extension(string text) { .. }` (C# 14) as a struct, which the grammar reads, of no name."""
+    return _EXTENSION.sub(rb"\1struct __ ", source) if b"extension" in source else source
 
 
 class _Loaded(NamedTuple):
@@ -269,6 +293,7 @@ def read_definitions(language: str, source: bytes) -> Definitions:
         What it defines and binds. A name that is both counts as defined.
     """
     parser, query = _loaded(language)
+    source = _with_structs(source) if language == "C#" else source
     captures = QueryCursor(query).captures(parser.parse(source).root_node)
     defined, bound = (
         {source[node.start_byte : node.end_byte].decode("utf-8", "replace") for node in captures.get(kind, ())}

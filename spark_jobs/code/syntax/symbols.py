@@ -37,7 +37,8 @@ _IMPORTS_NAME_ALL: Final = frozenset({"Python", "JavaScript", "TypeScript", "TSX
 _HEADERS: Final = "C"
 _STATEMENTS: Final = {
     "Python": re.compile(
-        rb"^[ \t]*(?:from\b[^\n]*?\bimport\b[ \t]*(?:\([^()]*\)|(?:[^\n\\]|\\\n)*)|import\b(?:[^\n\\]|\\\n)*)",
+        rb"^[ \t]*(?:lazy[ \t]+)?(?:from\b[^\n]*?\bimport\b[ \t]*(?:\([^()]*\)|(?:[^\n\\]|\\\n)*)"
+        rb"|import\b(?:[^\n\\]|\\\n)*)",
         re.MULTILINE,
     ),
     "JavaScript": re.compile(  # a statement ends where a line begins with the next one

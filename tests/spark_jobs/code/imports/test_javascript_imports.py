@@ -233,3 +233,32 @@ def test_the_longest_pattern_wins_and_an_exact_name_before_it() -> None:
     """As TypeScript and Node choose."""
     table = {"*": ("0/*",), "a/*": ("1/*",), "a/b/*": ("2/*",), "a/b/c": ("3",)}
     assert [matching(table, name) for name in ("x", "a/x", "a/b/x", "a/b/c")] == [("0/x",), ("1/x",), ("2/x",), ("3",)]
+
+
+@pytest.mark.parametrize(
+    ("text", "expected"),
+    [
+        ('/// <reference path="globals.d.ts" />\nlet x', [("a/globals.d.ts", "import_type")]),
+        ("/// <reference path='../lib/b'/>\nimport './c'", [("a/c.ts", "import"), ("lib/b.ts", "import")]),
+        ('///<reference types="shop" resolution-mode="require" />', [("types/shop/index.d.ts", "import_type")]),
+        (
+            '#!/usr/bin/env x\n/* licence */\n// why\n/// <reference types="@acme/deep"/>',
+            [("node_modules/@types/acme__deep/index.d.ts", "import_type")],
+        ),
+        ('/// <reference lib="es2020" />\n/// <reference no-default-lib="true"/>', []),
+        ('let x = 1\n/// <reference path="globals.d.ts" />', []),
+        ('// <reference path="globals.d.ts" />\n/* /// <reference path="c.ts" /> */', []),
+        ('/// <reference path="lost.d.ts" />', []),
+    ],
+)
+def test_directives_before_all_code_name_files_and_packages(text: str, expected: list[tuple[str, str]]) -> None:
+    """`path` the file beside, `types` the declarations of a package; elsewhere they are comments."""
+    files = {
+        "a/x.ts": text,
+        "a/globals.d.ts": "",
+        "a/c.ts": "",
+        "lib/b.ts": "",
+        "types/shop/index.d.ts": "",
+        "node_modules/@types/acme__deep/index.d.ts": "",
+    }
+    assert sorted((to, kind) for of, to, kind in edges(javascript_imports, files) if of == "a/x.ts") == expected

@@ -38,6 +38,45 @@ def pairs(
         ({"A.cs": "class Alpha {}", "B.cs": "class Beta : Alpha { }"}, {("B.cs", "A.cs")}),
         ({"a.php": "<?php function area() {}", "b.php": "<?php echo area();"}, {("b.php", "a.php")}),
         ({"A.scala": "trait Alpha", "B.scala": "object Beta extends Alpha"}, {("B.scala", "A.scala")}),
+        (
+            {
+                "a.swift": "extension String {\n func shouted() -> String { self }\n var isBlank: Bool { true }\n}\n",
+                "b.swift": "print(text.shouted())\n",
+                "c.swift": "if text.isBlank {}\n",
+            },
+            {("b.swift", "a.swift"), ("c.swift", "a.swift")},
+        ),
+        ({"a.swift": "class Shop { func member() {} }\n", "b.swift": "x.member()\n"}, set()),
+        (
+            {
+                "A.cs": "static class Words {\n extension(string text) { public bool IsBlank => true; }\n"
+                " /// <summary>more</summary>\n extension<T>(IEnumerable<T> all) where T : class {\n"
+                "  public T Second() => all.First(); }\n}",
+                "B.cs": "class Beta { bool F(string s) => s.IsBlank; }",
+                "C.cs": "class Gamma { int F() => All().Second(); }",
+            },
+            {("B.cs", "A.cs"), ("C.cs", "A.cs")},
+        ),
+        (
+            {
+                "A.cs": "static class Words { public static string Shouted(this string text) => text;"
+                " public static int Plain(int x) => x; }",
+                "B.cs": "class Beta { string F(string s) => s.Shouted(); }",
+                "C.cs": "class Gamma { int F() => Plain(3); }",
+            },
+            {("B.cs", "A.cs")},
+        ),
+        (
+            {"A.scala": "package shop\ngiven intOrder: Ord[Int] = ???\n", "B.scala": "import shop.intOrder\n"},
+            {("B.scala", "A.scala")},
+        ),
+        (
+            {
+                "A.scala": "extension (c: Circle)\n  def circumference: Double = 2\n",
+                "B.scala": "val x = c.circumference\n",
+            },
+            {("B.scala", "A.scala")},
+        ),
         ({"a.rb": "class Alpha; end\n", "b.lua": "Alpha()\n"}, set()),
         ({"a.rb": "class Alpha; end\n"}, set()),
         ({}, set()),

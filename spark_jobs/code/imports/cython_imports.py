@@ -1,0 +1,68 @@
+"""Imports of Cython between the files of a repository.
+
+cimport a.b    from a cimport b    from . cimport c      the declarations (.pxd) of that module
+import a.b     from a import b                           the module, as in Python
+include "x.pxi"                                          the file, beside this one or by the end of its path
+cdef extern from "x.h":                                  the header, likewise
+a.pyx, a.py beside a.pxd                                 its own declarations, which no statement names
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import Final
+
+import numpy as np
+
+from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.python_imports import KIND_NAMES, Modules, renamed_directories
+from spark_jobs.code.imports.python_statements import import_statements
+from spark_jobs.code.imports.source_names import SuffixIndex
+from spark_jobs.lexing.blank import blank
+
+LANGUAGE: Final = "Cython"
+_READ: Final = (".pyx", ".pxd", ".pxi")
+_FILE: Final = re.compile(
+    rb"^[ \t]*+(?:include|(?:cdef[ \t]++)?extern[ \t]++from)[ \t]*+(?:\"( ++)\"|'( ++)')", re.MULTILINE
+)
+
+
+def cython_imports(repository: Repository) -> Iterator[Dependency]:
+    """Yield the imports between the Cython files of a repository, and between these and its Python files."""
+    paths = repository.paths
+    readers = [number for number, path in enumerate(paths) if path.endswith(_READ)]
+    if not readers:
+        return
+    renamed = renamed_directories(repository)
+    modules, declarations = Modules(paths, renamed), Modules(paths, renamed, (".pxd",))
+    files = {path: number for number, path in enumerate(paths)}
+    by_end = SuffixIndex(files.items())
+    for needs in readers:
+        data = utf8_of(repository.texts[needs])
+        directory = posixpath.dirname(paths[needs])
+        for start, end, kind in import_statements(np.frombuffer(data, dtype=np.uint8)).tolist():
+            statement = data[start:end].decode(errors="replace")
+            of = declarations if re.search(r"\bcimport\b", statement) else modules
+            for needed in of.targets(directory, statement):
+                if needed != needs:
+                    yield Dependency(needs, needed, KIND_NAMES[kind], evidence_of(statement))
+        for found in _FILE.finditer(blank(data, LANGUAGE)):
+            form = 1 if found[1] is not None else 2
+            name = posixpath.normpath(data[found.start(form) : found.end(form)].decode(errors="replace"))
+            beside = files.get(posixpath.normpath(posixpath.join(directory, name)))
+            file = by_end.nearest(name, directory) if beside is None else beside
+            if file is not None and file != needs:
+                statement = data[found.start() : found.end()].decode(errors="replace")
+                yield Dependency(needs, file, "import", evidence_of(statement))
+    yield from _own_declarations(files)
+
+
+def _own_declarations(files: dict[str, int]) -> Iterator[Dependency]:
+    """Modules that have declarations of their own name beside them."""
+    for path, number in files.items():
+        stem, extension = posixpath.splitext(path)
+        declared = files.get(f"{stem}.pxd") if extension in (".pyx", ".py") else None
+        if declared is not None:
+            yield Dependency(number, declared, "import", evidence_of(posixpath.basename(f"{stem}.pxd")))

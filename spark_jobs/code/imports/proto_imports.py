@@ -1,0 +1,39 @@
+"""Imports between the Protocol Buffers files of a repository.
+
+    import "a/b.proto";     import public "..";     import weak "..";     import option "..";
+
+A path is one below a root that only the call of protoc names, so it fits every file whose path ends in it; of several
+the nearest is taken. Strings that stand side by side are one, as in C.
+"""
+
+from __future__ import annotations
+
+import posixpath
+import re
+from collections.abc import Iterator
+from typing import Final
+
+from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.source_names import SuffixIndex
+from spark_jobs.lexing.blank import blank
+
+LANGUAGE: Final = "Protocol Buffer"
+_STRING: Final = rb"(?:\"[^\"\n]*+\"|'[^'\n]*+')\s*+"
+_IMPORT: Final = re.compile(rb"(?<![\w.])import\b\s*+(?:(?:public|weak|option)\b\s*+)?((?:%s)++);" % _STRING)
+_PART: Final = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'")
+
+
+def proto_imports(repository: Repository) -> Iterator[Dependency]:
+    """Yield the imports between the Protocol Buffers files of a repository."""
+    readers = [number for number, path in enumerate(repository.paths) if path.endswith(".proto")]
+    by_end = SuffixIndex((repository.paths[number], number) for number in readers)
+    for needs in readers:
+        source = utf8_of(repository.texts[needs])
+        directory = posixpath.dirname(repository.paths[needs])
+        for found in _IMPORT.finditer(blank(source, "C")):
+            statement = source[found.start() : found.end()].decode(errors="replace")
+            strings = source[found.start(1) : found.end(1)].decode(errors="replace")
+            path = "".join(one or other for one, other in _PART.findall(strings))
+            needed = by_end.nearest(path, directory) if path else None
+            if needed is not None and needed != needs:
+                yield Dependency(needs, needed, "import", evidence_of(statement))

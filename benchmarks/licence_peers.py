@@ -39,7 +39,7 @@ def licenseid() -> Callable[[str], str | None]:
 
     def answer(text: str) -> str | None:
         found = peer.match(text)
-        return str(found[0].license_id) if found and found[0].score >= 0.999 else None
+        return str(found[0]["license_id"]) if found and found[0]["score"] >= 0.999 else None
 
     return answer
 

@@ -21,7 +21,7 @@ from spark_jobs.sources.licence_texts.known import (
 )
 from spark_jobs.sources.licence_texts.matching import Span, spans
 from spark_jobs.sources.licence_texts.templates import Template
-from spark_jobs.sources.licence_texts.words import LICENCE_NAMES, Words, decoded, is_condition
+from spark_jobs.sources.licence_texts.words import LICENCE_NAMES, Words, decoded, is_condition, listed
 
 _MAX_BYTES: Final = 1_000_000  # of a file that is looked at
 _MAX_SHOWN: Final = 400  # characters of what is added or missing
@@ -53,26 +53,8 @@ _STATEMENT: Final = re.compile(
     r"(?:(?:under|with|by) )?(?:the )?(?:terms of )?(?:the )?(?P<name>(?:[a-z0-9]+ ){1,5}?)(?:software )?licenses? "
     r"(?:version )?(?:[0-9] ){0,2}(?:(?:as )?reproduced below |below |as follows |see below )?"
 )
-_NAME_WORDS: Final = frozenset(
-    [
-        "new",
-        "modified",
-        "simplified",
-        "revised",
-        "version",
-        "style",
-        "clause",
-        "general",
-        "public",
-        "open",
-        "source",
-        "2",
-        "3",
-        "0",
-        "v2",
-        "v3",
-        "x11",
-    ]
+_NAME_WORDS: Final = listed(
+    "new modified simplified revised version style clause general public open source 2 3 0 v2 v3 x11"
 )
 _GNU: Final = ("GPL-", "LGPL-", "AGPL-")
 

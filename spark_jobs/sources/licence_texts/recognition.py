@@ -41,6 +41,11 @@ _LICENCES_OF_EXCEPTIONS: Final = {
     "LLVM-exception": "Apache-",
     "Swift-exception": "Apache-",
     "mxml-exception": "Apache-",
+    "SHL-2.0": "Apache-",
+    "SHL-2.1": "Apache-",
+    "fmt-exception": "MIT",
+    "Google-Patent-WebM": "BSD-3-",
+    "GNOME-examples-exception": "CC-BY-SA-",
     "KiCad-libraries-exception": "CC-BY-SA-",
     "LZMA-exception": "CPL-",
     "PCRE2-exception": "BSD-3-",
@@ -100,6 +105,9 @@ def recognised(data: bytes) -> TextMatch:
     gaps = [(first, end) for first, end, title in _gaps(parts, text) if not _is_harmless(text, first, end, title, ids)]
     expression = _expression(parts)
     gaps += [_title(part, text) for part in parts if _contradicts(part, text)]
+    if expression is None:  # exceptions without the licence that they belong to
+        exceptions = [part.span for part in parts if part.template.kind == "exception"]
+        gaps += [(text.word_at(span.start), text.word_at(span.end)) for span in exceptions]
     added = " … ".join(text.raw(first, end) for first, end in gaps)
     if expression is not None and not added:
         return TextMatch(expression)

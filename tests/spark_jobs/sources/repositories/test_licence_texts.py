@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import random
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from spark_jobs.sources.licence_texts import known_text, recognised
 from spark_jobs.sources.licence_texts.known import known
+from spark_jobs.sources.licence_texts.templates import DIGEST, TABLE, VERSION
 from tests.spark_jobs.sources.repositories.licence_variants import (
     CONDITIONS,
     decorated,
@@ -30,6 +33,12 @@ LLVM = "\n\n--- LLVM Exceptions to the Apache 2.0 License ----\n\n" + (
     "(Section 9) or other Section of the License conflicts with the conditions of the GPLv2, you may retroactively and "
     "prospectively choose to deem waived or otherwise exclude such Section(s) of the License, but only in their "
     "entirety and only with respect to the Combined Software.\n"
+)
+FMT = (
+    "\n\n--- Optional exception to the license ---\n\nAs an exception, if, as a result of your compiling your source "
+    "code, portions of this Software are embedded into a machine-executable object form of such source code, you may "
+    "redistribute such embedded portions in such object form without including the above copyright and permission "
+    "notices.\n"
 )
 GPL_HEADER = (
     "frobnicate - make things frob\nCopyright (C) 2020  Ada Lovelace\n\n"
@@ -76,6 +85,19 @@ def test_every_official_text_is_itself_or_none() -> None:
     assert [licence for licence in licences.values() if licence and licence.endswith(("-or-later", "+"))] == []
     assert licences["GPL-2.0"] == "GPL-2.0-only" and licences["MPL-2.0-no-copyleft-exception"] == "MPL-2.0"
     assert licences["GFDL-1.3-invariants-or-later"] == "GFDL-1.3-only" and licences["OFL-1.1-RFN"] == "OFL-1.1"
+
+
+def test_the_code_names_its_table() -> None:
+    """The digest of the table stands in the code: what decides rows is part of the step's version."""
+    assert hashlib.sha256(TABLE.read_bytes()).hexdigest() == DIGEST and VERSION in TABLE.name
+
+
+def test_threads_that_ask_at_once_get_the_same() -> None:
+    """Tasks of the embedded engine share the table alone, which never changes."""
+    known.forget()
+    texts = [TEXTS[name].encode() for name in ("MIT", "Apache-2.0", "BSD-3-Clause", "ISC", "Zlib")] * 4
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(known_text, texts)) == ["MIT", "Apache-2.0", "BSD-3-Clause", "ISC", "Zlib"] * 4
 
 
 def test_ids_are_those_in_force() -> None:
@@ -132,6 +154,7 @@ def test_files_of_other_forms_are_texts_too(name: str) -> None:
     ("text", "licence"),
     [
         (TEXTS["Apache-2.0"] + LLVM, "Apache-2.0 WITH LLVM-exception"),
+        (TEXTS["MIT"] + FMT, "MIT WITH fmt-exception"),
         (TEXTS["MIT"] + "\n\n-----\n\n" + TEXTS["Apache-2.0"], "Apache-2.0 AND MIT"),
         (TEXTS["MIT"] + "\n\nlib/x.c:\n\n" + TEXTS["MIT"], "MIT"),
         (GPL_HEADER.format(comma=";", version=2, where="write to the Free Software Foundation, Inc., 59 Temple Place, "
@@ -164,6 +187,7 @@ def test_several_texts_in_a_file_are_all_of_them(text: str, licence: str) -> Non
         (TEXTS["MIT"].replace("publish, distribute,", "publish,"), "MIT", "", "distribute"),
         (TEXTS["BSD-3-Clause"] + "\nYou acknowledge that this software is not designed for use in any nuclear "
          "facility.", "BSD-3-Clause", "nuclear", ""),
+        (TEXTS["MIT"] + LLVM, "MIT", "As an exception", ""),
         (TEXTS["ISC"].replace("and/or distribute", "but not distribute"), "ISC", "but not", ""),
     ],
 )  # fmt: skip

@@ -68,6 +68,13 @@ NONE = {
     "eCos-2.0",  # deprecated: a notice with an exception
     "wxWindows",
 }
+# Texts that differ in their titles alone, which may be left out.
+TWINS = [
+    {"NBPL-1.0", "OLDAP-1.1", "OLDAP-1.2"},
+    {"OLDAP-2.0", "Plexus"},
+    {"OLDAP-2.2.2", "OLDAP-2.3"},
+    {"BitTorrent-1.0", "BitTorrent-1.1"},
+]
 RENAMED = {"BSD-2-Clause-FreeBSD": "BSD-2-Clause-Views", "Nunit": "zlib-acknowledgement", "StandardML-NJ": "SMLNJ"}
 
 
@@ -117,7 +124,8 @@ def test_a_template_is_recognised_however_it_is_written() -> None:
         for _ in range(tries(4, 1)):
             text = decorated(joined(pieces(template.parts, draw)), draw)
             licence = known_text(text.encode())
-            assert licence is not None and family(licence) == family(template.name), (template.name, text[:2000])
+            names = {licence and family(licence), family(template.name)}
+            assert len(names) == 1 or any(names <= twins for twins in TWINS), (template.name, licence, text[:2000])
 
 
 def test_other_terms_make_any_template_none() -> None:

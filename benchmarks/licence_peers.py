@@ -39,7 +39,7 @@ def licenseid() -> Callable[[str], str | None]:
 
     def answer(text: str) -> str | None:
         found = peer.match(text)
-        return str(found[0].license_id) if found and found[0].score >= 0.999 else None
+        return str(found[0]["license_id"]) if found and found[0]["score"] >= 0.999 else None
 
     return answer
 
@@ -60,7 +60,7 @@ def scancode() -> Callable[[str], str | None]:
         matches = [match for detection in found for match in detection.matches]
         if not matches or any(match.coverage() < 100 or match.score() < 100 for match in matches):
             return None
-        return " AND ".join(sorted({detection.license_expression_spdx for detection in found}))
+        return " AND ".join(sorted({str(detection.license_expression_spdx) for detection in found}))
 
     return answer
 

@@ -21,7 +21,7 @@ from spark_jobs.sources.licence_texts.known import (
 )
 from spark_jobs.sources.licence_texts.matching import Span, spans
 from spark_jobs.sources.licence_texts.templates import Template
-from spark_jobs.sources.licence_texts.words import LICENCE_NAMES, Words, decoded, is_condition
+from spark_jobs.sources.licence_texts.words import LICENCE_NAMES, Words, decoded, is_condition, listed
 
 _MAX_BYTES: Final = 1_000_000  # of a file that is looked at
 _MAX_SHOWN: Final = 400  # characters of what is added or missing
@@ -41,6 +41,11 @@ _LICENCES_OF_EXCEPTIONS: Final = {
     "LLVM-exception": "Apache-",
     "Swift-exception": "Apache-",
     "mxml-exception": "Apache-",
+    "SHL-2.0": "Apache-",
+    "SHL-2.1": "Apache-",
+    "fmt-exception": "MIT",
+    "Google-Patent-WebM": "BSD-3-",
+    "GNOME-examples-exception": "CC-BY-SA-",
     "KiCad-libraries-exception": "CC-BY-SA-",
     "LZMA-exception": "CPL-",
     "PCRE2-exception": "BSD-3-",
@@ -53,26 +58,8 @@ _STATEMENT: Final = re.compile(
     r"(?:(?:under|with|by) )?(?:the )?(?:terms of )?(?:the )?(?P<name>(?:[a-z0-9]+ ){1,5}?)(?:software )?licenses? "
     r"(?:version )?(?:[0-9] ){0,2}(?:(?:as )?reproduced below |below |as follows |see below )?"
 )
-_NAME_WORDS: Final = frozenset(
-    [
-        "new",
-        "modified",
-        "simplified",
-        "revised",
-        "version",
-        "style",
-        "clause",
-        "general",
-        "public",
-        "open",
-        "source",
-        "2",
-        "3",
-        "0",
-        "v2",
-        "v3",
-        "x11",
-    ]
+_NAME_WORDS: Final = listed(
+    "new modified simplified revised version style clause general public open source 2 3 0 v2 v3 x11"
 )
 _GNU: Final = ("GPL-", "LGPL-", "AGPL-")
 
@@ -118,6 +105,9 @@ def recognised(data: bytes) -> TextMatch:
     gaps = [(first, end) for first, end, title in _gaps(parts, text) if not _is_harmless(text, first, end, title, ids)]
     expression = _expression(parts)
     gaps += [_title(part, text) for part in parts if _contradicts(part, text)]
+    if expression is None:  # exceptions without the licence that they belong to
+        exceptions = [part.span for part in parts if part.template.kind == "exception"]
+        gaps += [(text.word_at(span.start), text.word_at(span.end)) for span in exceptions]
     added = " … ".join(text.raw(first, end) for first, end in gaps)
     if expression is not None and not added:
         return TextMatch(expression)

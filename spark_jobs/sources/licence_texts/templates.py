@@ -17,6 +17,7 @@ for any words: `.+` for the holder also matches a condition more.
 
 from __future__ import annotations
 
+import hashlib
 import json
 import lzma
 import re
@@ -30,7 +31,9 @@ from spark_jobs.sources.licence_texts.words import Words
 Part: TypeAlias = "str | list[Any]"
 
 VERSION: Final = "3.29.0"  # of SPDX's list
-_TABLE: Final = Path(__file__).with_name(f"spdx_{VERSION}.json.xz")
+# Of the table, so that another one is other code.
+DIGEST: Final = "ab0bf73e12237449982a457379fd1216a7d453cd9cade466bc2829df0ce243e1"
+TABLE: Final = Path(__file__).with_name(f"spdx_{VERSION}.json.xz")
 _TAG: Final = re.compile(r'<<(beginOptional|endOptional|var;name=".*?";original="(.*?)";match="(.*?)")>>', re.DOTALL)
 _ITEM: Final = re.compile(r"(?m)^[ \t]*(?:\(?(?:\d{1,2}(?:\.\d{1,2})*|[a-z]|[ivx]{1,4})[.)]+)[ \t]+")
 _NOTICE: Final = re.compile(r"(?i)(?:\A|\n)\s*Copyright(?: \(C\))?\s*\Z")  # before the holder's name
@@ -52,7 +55,7 @@ class Template(NamedTuple):
 
 def read_templates() -> list[Template]:
     """All templates, the preferred one of several with the same text first."""
-    return [Template(*row) for row in json.loads(lzma.decompress(_TABLE.read_bytes()))]
+    return [Template(*row) for row in json.loads(lzma.decompress(TABLE.read_bytes()))]
 
 
 def parsed(template: str) -> list[Part]:
@@ -191,5 +194,6 @@ if __name__ == "__main__":
         distinct.setdefault(json.dumps([template.kind, template.parts]), template)
     templates = list(distinct.values())
     table = json.dumps(templates, ensure_ascii=False, separators=(",", ":")).encode()
-    _TABLE.write_bytes(lzma.compress(table, preset=9 | lzma.PRESET_EXTREME))
-    print(f"{len(templates)} templates, {_TABLE.stat().st_size} bytes: {_TABLE}")  # noqa: T201  # a command
+    TABLE.write_bytes(lzma.compress(table, preset=9 | lzma.PRESET_EXTREME))
+    digest = hashlib.sha256(TABLE.read_bytes()).hexdigest()
+    print(f"{len(templates)} templates, {TABLE.stat().st_size} bytes, DIGEST {digest}")  # noqa: T201  # a command

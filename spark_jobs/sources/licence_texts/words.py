@@ -20,14 +20,15 @@ from functools import cached_property
 from typing import Final
 
 
-def _listed(words: str) -> frozenset[str]:
+def listed(words: str) -> frozenset[str]:
+    """The words of a text as a set."""
     return frozenset(words.split())
 
 
 # SPDX's words that are equal, as `other:compared`, with their plurals.
 EQUIVALENT: Final[dict[str, str]] = dict(
     pair.split(":")
-    for pair in _listed("""
+    for pair in listed("""
     acknowledgement:acknowledgment acknowledgements:acknowledgments analogue:analog analyse:analyze
     artefact:artifact artefacts:artifacts authorisation:authorization authorised:authorized calibre:caliber
     cancelled:canceled capitalisations:capitalizations catalogue:catalog categorise:categorize centre:center
@@ -71,12 +72,12 @@ _MARK: Final = re.compile(
 )
 _ADDRESS: Final = re.compile(r"@|://|^\W*www\.|[A-Za-z0-9]\.[A-Za-z]{2,}")
 _VERSION: Final = re.compile(r"v\d+")
-_NO_NOTICE: Final = _listed("holder holders notice notices law laws statement license interest and or")
+_NO_NOTICE: Final = listed("holder holders notice notices law laws statement license interest and or")
 _SENTENCE_END: Final = re.compile(r"[.!?]\s")
 _NOTICE_REACH: Final = 12  # words behind `copyright` that may be names without a capital
 
 # Small words of names, notices of copyright and titles.
-_SMALL: Final = _listed("""
+_SMALL: Final = listed("""
     a affiliates al all an and at author authors below by c co company complete contact contributor contributors
     copyright corporation da de del der des dev developer developers dos du e e-mail ed email et every everyone file
     following for foundation from full gmbh group her his holder holders homepage http in inc individual its la lab
@@ -86,7 +87,7 @@ _SMALL: Final = _listed("""
     website with y year yyyy
 """)
 # Words of conditions, grants and negations: none of them is part of a name, a notice or a title.
-_CONDITION: Final = _listed("""
+_CONDITION: Final = listed("""
     academic accept acknowledge acknowledges addendum addition additional additionally advertising agree agreed
     agrees ai allow allowed also alternatively amended amendment applicable applied applies apply attribution ban
     banned be been being belong belongs buy can cannot clause commercial commercially compliance comply condition
@@ -104,9 +105,9 @@ _CONDITION: Final = _listed("""
     violate violates warranties warranty was we weapons were which who whom whose without you your
 """)
 # Of these, such as names of holders have: `Human Who Codes`.
-_OF_NAMES_TOO: Final = _listed("ai copy distribution free is it law learning machine that this user users uses who")
+_OF_NAMES_TOO: Final = listed("ai copy distribution free is it law learning machine that this user users uses who")
 # Names of licences in titles: beside a text they are its own or contradict it.
-LICENCE_NAMES: Final = _listed("""
+LICENCE_NAMES: Final = listed("""
     agpl agplv3 apache artistic boost bsd bsl busl cc0 cddl cecill commons eclipse elastic epl eupl gnu gpl gpl2
     gpl3 gplv3 isc lgpl lgplv3 mit mozilla mpl mulan ncsa ofl openrail openssl polyform psf rail sil sspl unlicense
     wtfpl zlib
@@ -174,7 +175,7 @@ class Words:
             if any(sign in folded for sign in signs):
                 text = pattern.sub(replacement, text)
         self.text = text
-        self.words = [EQUIVALENT.get(word, word) for word in _WORD.findall(self.text.casefold())]
+        self.words: list[str] = [EQUIVALENT.get(word, word) for word in _WORD.findall(self.text.casefold())]
         self.letters = "".join(self.words)
         self.starts = [0]
         place = 0

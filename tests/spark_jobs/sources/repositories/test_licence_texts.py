@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import hashlib
 import html
 import random
 import re
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
 from spark_jobs.sources.licence_texts import known_text, recognised
 from spark_jobs.sources.licence_texts.known import known
+from spark_jobs.sources.licence_texts.templates import DIGEST, TABLE, VERSION
 from tests.spark_jobs.sources.repositories.licence_variants import (
     CONDITIONS,
     decorated,
@@ -30,6 +33,12 @@ LLVM = "\n\n--- LLVM Exceptions to the Apache 2.0 License ----\n\n" + (
     "(Section 9) or other Section of the License conflicts with the conditions of the GPLv2, you may retroactively and "
     "prospectively choose to deem waived or otherwise exclude such Section(s) of the License, but only in their "
     "entirety and only with respect to the Combined Software.\n"
+)
+FMT = (
+    "\n\n--- Optional exception to the license ---\n\nAs an exception, if, as a result of your compiling your source "
+    "code, portions of this Software are embedded into a machine-executable object form of such source code, you may "
+    "redistribute such embedded portions in such object form without including the above copyright and permission "
+    "notices.\n"
 )
 GPL_HEADER = (
     "frobnicate - make things frob\nCopyright (C) 2020  Ada Lovelace\n\n"
@@ -59,6 +68,13 @@ NONE = {
     "eCos-2.0",  # deprecated: a notice with an exception
     "wxWindows",
 }
+# Texts that differ in their titles alone, which may be left out.
+TWINS = [
+    {"NBPL-1.0", "OLDAP-1.1", "OLDAP-1.2"},
+    {"OLDAP-2.0", "Plexus"},
+    {"OLDAP-2.2.2", "OLDAP-2.3"},
+    {"BitTorrent-1.0", "BitTorrent-1.1"},
+]
 RENAMED = {"BSD-2-Clause-FreeBSD": "BSD-2-Clause-Views", "Nunit": "zlib-acknowledgement", "StandardML-NJ": "SMLNJ"}
 
 
@@ -78,6 +94,19 @@ def test_every_official_text_is_itself_or_none() -> None:
     assert licences["GFDL-1.3-invariants-or-later"] == "GFDL-1.3-only" and licences["OFL-1.1-RFN"] == "OFL-1.1"
 
 
+def test_the_code_names_its_table() -> None:
+    """The digest of the table stands in the code: what decides rows is part of the step's version."""
+    assert hashlib.sha256(TABLE.read_bytes()).hexdigest() == DIGEST and VERSION in TABLE.name
+
+
+def test_threads_that_ask_at_once_get_the_same() -> None:
+    """Tasks of the embedded engine share the table alone, which never changes."""
+    known.forget()
+    texts = [TEXTS[name].encode() for name in ("MIT", "Apache-2.0", "BSD-3-Clause", "ISC", "Zlib")] * 4
+    with ThreadPoolExecutor(8) as pool:
+        assert list(pool.map(known_text, texts)) == ["MIT", "Apache-2.0", "BSD-3-Clause", "ISC", "Zlib"] * 4
+
+
 def test_ids_are_those_in_force() -> None:
     """No template has an id that the list calls deprecated, such as GPL-2.0."""
     from packaging.licenses._spdx import EXCEPTIONS, LICENSES
@@ -95,7 +124,8 @@ def test_a_template_is_recognised_however_it_is_written() -> None:
         for _ in range(tries(4, 1)):
             text = decorated(joined(pieces(template.parts, draw)), draw)
             licence = known_text(text.encode())
-            assert licence is not None and family(licence) == family(template.name), (template.name, text[:2000])
+            names = {licence and family(licence), family(template.name)}
+            assert len(names) == 1 or any(names <= twins for twins in TWINS), (template.name, licence, text[:2000])
 
 
 def test_other_terms_make_any_template_none() -> None:
@@ -132,6 +162,7 @@ def test_files_of_other_forms_are_texts_too(name: str) -> None:
     ("text", "licence"),
     [
         (TEXTS["Apache-2.0"] + LLVM, "Apache-2.0 WITH LLVM-exception"),
+        (TEXTS["MIT"] + FMT, "MIT WITH fmt-exception"),
         (TEXTS["MIT"] + "\n\n-----\n\n" + TEXTS["Apache-2.0"], "Apache-2.0 AND MIT"),
         (TEXTS["MIT"] + "\n\nlib/x.c:\n\n" + TEXTS["MIT"], "MIT"),
         (GPL_HEADER.format(comma=";", version=2, where="write to the Free Software Foundation, Inc., 59 Temple Place, "
@@ -164,6 +195,7 @@ def test_several_texts_in_a_file_are_all_of_them(text: str, licence: str) -> Non
         (TEXTS["MIT"].replace("publish, distribute,", "publish,"), "MIT", "", "distribute"),
         (TEXTS["BSD-3-Clause"] + "\nYou acknowledge that this software is not designed for use in any nuclear "
          "facility.", "BSD-3-Clause", "nuclear", ""),
+        (TEXTS["MIT"] + LLVM, "MIT", "As an exception", ""),
         (TEXTS["ISC"].replace("and/or distribute", "but not distribute"), "ISC", "but not", ""),
     ],
 )  # fmt: skip
@@ -191,7 +223,7 @@ def test_what_is_no_licence_is_none(data: bytes) -> None:
 
 def test_time_grows_with_the_text_alone() -> None:
     """Texts that make patterns and searches go back and forth end; with a square of 100 kB it would take hours."""
-    size = tries(100_000, 15_000)
+    size = tries(100_000, 6_000)
     mit, bsd = TEXTS["MIT"], TEXTS["BSD-3-Clause"]
     repeated = ["Copyright 2020 ", "(c) ", "1. ", "A ", "is under the mit ", "<script ", "[a](", "http://a.b/", mit]
     repeated += [bsd[:900], bsd, "IN NO EVENT SHALL ", "write to the Free Software Foundation ", "許", "é", "dnl\n"]

@@ -174,11 +174,11 @@ def _of_modeline(known: Tables, data: bytes) -> tuple[str, ...]:
     head, tail = ends[0].split(b"\n", _MODELINES)[:_MODELINES], ends[-1].rsplit(b"\n", _MODELINES)[-_MODELINES:]
     lines = [*head, *tail]
     for line in lines:
-        if found := _EMACS.search(line):
+        if b"-*-" in line and (found := _EMACS.search(line)):
             mode = _EMACS_MODE.search(found[1])
             return _aliased(known, mode[1] if mode else found[1].strip())
     for line in lines:
-        if found := _VIM.search(line):
+        if (b"i" in line or b"ex:" in line) and b":" in line and (found := _VIM.search(line)):
             names = set(_VIM_LANGUAGE.findall(found[1]))
             return _aliased(known, names.pop()) if len(names) == 1 else ()
     return ()

@@ -65,7 +65,7 @@ class PythonCodeSource(_Repositories):
     kinds: tuple[Kind, ...] = Field(
         ("code", "markup", "data"),
         min_length=1,
-        description="kinds of files taken, told by their extension; manifests (go.mod, package.json, ..) of other "
+        description="kinds of files taken, told by name and content; manifests (go.mod, package.json, ..) of other "
         "kinds land too, for `dependencies` alone",
     )
 
@@ -117,7 +117,7 @@ class GitSource(Declared):
         "of first parents",
     )
     kinds: tuple[Kind, ...] = Field(
-        ("code", "markup", "data"), min_length=1, description="kinds of files taken, by their extension; and manifests"
+        ("code", "markup", "data"), min_length=1, description="kinds of files taken, by name and content; and manifests"
     )
     marked: Literal["leave_out", "take"] = Field(
         "leave_out", description="files that .gitattributes calls linguist-generated, linguist-vendored or -diff"
@@ -137,7 +137,7 @@ class PackagesSource(Declared):
     kind: Literal["packages"] = "packages"
     path: str = Field(min_length=1, description="package or directory of packages, or a URI that PyArrow opens")
     kinds: tuple[Kind, ...] = Field(
-        ("code", "markup", "data"), min_length=1, description="kinds of files taken, by their extension; and manifests"
+        ("code", "markup", "data"), min_length=1, description="kinds of files taken, by name and content; and manifests"
     )
     archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of a package is unpacked")
 

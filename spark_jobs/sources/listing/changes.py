@@ -213,7 +213,7 @@ def _gone_rows(files: Iterable[Listed], earlier: Mapping[str, dict[str, Any]]) -
         for listed in files
         if listed.file.path.endswith("/")
         and listed.file.refusal
-        and listed.file.refusal.reason not in (Reason.LISTED_TWICE, Reason.NO_DATA)
+        and listed.file.refusal.reason not in (Reason.LISTED_TWICE, Reason.NO_DATA, Reason.HIDDEN)
     )
     rows = []
     for location in earlier:

@@ -43,7 +43,7 @@ class FoundFile(NamedTuple):
 
 
 def is_hidden(name: str) -> bool:
-    """Whether files and folders of a name are left out without a word; what an engine keeps is told."""
+    """Whether files and folders of a name are left out; what an engine keeps is told as such."""
     return name in LEFT_OUT or (name.startswith(".") and engine_name(name) is None)
 
 
@@ -89,8 +89,13 @@ def is_file(location: str) -> bool:
         raise InputError(f"{location}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
 
 
-def find_files(root: str, stall_seconds: float = STALL_SECONDS) -> Iterator[FoundFile]:
+def find_files(root: str, stall_seconds: float = STALL_SECONDS, tells_hidden: bool = False) -> Iterator[FoundFile]:
     """Every file below `root` (an absolute path or URI), or `root` itself where it is a file; in any order.
+
+    Args:
+        root: where.
+        stall_seconds: how long a web server may give nothing.
+        tells_hidden: whether hidden files and folders of a local tree are told, each with its refusal.
 
     Raises:
         InputError: nothing is there, or the file system cannot be reached.
@@ -98,7 +103,7 @@ def find_files(root: str, stall_seconds: float = STALL_SECONDS) -> Iterator[Foun
     if is_uri(root):
         yield from _find_by_uri(root, stall_seconds)
     elif os.path.isdir(root):
-        yield from _walk(root)
+        yield from _walk(root, tells_hidden)
     elif os.path.lexists(root):
         yield stat_file(root, os.path.basename(root))
     else:
@@ -140,7 +145,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     return re.compile(body if "/" in glob else f"(?:.*/)?{body}")
 
 
-def _walk(root: str) -> Iterator[FoundFile]:
+def _walk(root: str, tells_hidden: bool) -> Iterator[FoundFile]:
     """Walk real directories first, then linked ones; each directory once."""
     seen: dict[tuple[int, int], str] = {}
     real, linked = [(root, "")], list[tuple[str, str]]()
@@ -160,6 +165,9 @@ def _walk(root: str) -> Iterator[FoundFile]:
         for entry in entries:
             path = below + entry.name
             if is_hidden(entry.name):
+                if tells_hidden and not _FOREIGN_BYTE.search(path):
+                    refusal = Refusal(Reason.HIDDEN, f"{entry.name} in its path")
+                    yield FoundFile(entry.path, path + "/" * _is_directory(entry), None, None, refusal)
                 continue
             if _FOREIGN_BYTE.search(path):
                 yield _badly_named(entry.path, path)

@@ -59,12 +59,14 @@ class Repository:
     def files(self, left_out: Callable[[str], Refusal | None]) -> Iterator[tuple[FoundFile, Refusal | None]]:
         """Every file and what could not be listed, with why it is left out; paths are below the root (site-packages).
 
+        Of a hidden folder there is one entry for all that is in it.
+
         Args:
             left_out: why a file is left out, by its path.
         """
         if self.distribution is None:
-            for file in find_files(self.root):
-                yield file, None if file.path.endswith("/") else left_out(file.path)
+            for file in find_files(self.root, tells_hidden=True):
+                yield file, file.refusal if file.path.endswith("/") else left_out(file.path)
         else:
             yield from _distribution_files(self.distribution, self.root, left_out)
 

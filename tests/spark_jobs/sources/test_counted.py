@@ -97,6 +97,25 @@ def test_documents_and_arrivals_are_all_files(tmp_path: Path, landing: Landing, 
     assert landing.land(config) is None
 
 
+@pytest.mark.parametrize("kind", ["python_code", "python_docs"])
+def test_files_of_directories_are_counted_too(tmp_path: Path, landing: Landing, kind: str) -> None:
+    """Of a hidden folder there is one row: build tools and version control keep thousands of files there."""
+    files = tree(7)
+    for name, data in files.items():
+        path = tmp_path / "net" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    config = {"dataset": "d", "source": {"kind": kind, "directories": [str(tmp_path / "net")]}}
+    declared = DocumentsConfig.model_validate(config)
+    documents, arrivals = landing.land(declared) or ([], [])
+    folders = {"node_modules/", "deep/__pycache__/", ".github/"}
+    below = {name for name in files for folder in folders if name.startswith(folder)}
+    paths = [row["path"].partition("#")[0] for row in documents]
+    refused = [row["path"].partition("#")[0] for row in arrivals if row["reason"]]
+    assert sorted([*paths, *refused]) == sorted((files.keys() - below) | folders)
+    assert landing.land(declared) is None
+
+
 @pytest.mark.parametrize("kind", sorted(MADE))
 def test_a_kind_that_becomes_wanted_is_read(tmp_path: Path, landing: Landing, kind: str) -> None:
     """And what was known stays: a row is written again only where it says something else."""

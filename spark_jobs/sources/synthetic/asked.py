@@ -7,10 +7,10 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from spark_jobs.sources.synthetic.attempts import Landed
+from spark_jobs.sources.synthetic.attempts import FAILED, Landed
 from spark_jobs.sources.synthetic.faults import commonest, why
 
-_FIRST: Final = 50  # requests that end for one reason, without an accepted answer, before the run stops
+_FIRST: Final = 50  # requests that end for one reason, without an accepted answer, or fail in a row: then the run stops
 _MOST_ENDS: Final = 10_000  # that are remembered: those in flight at a stop are some of them
 
 
@@ -25,6 +25,7 @@ class Asked:
         stopped: why it ended before all was asked; empty where it did not.
         hopeless: whether it would end so again, because the endpoint or what is declared of it is wrong.
         said: what the endpoint said of requests without an answer, and how often.
+        in_a_row: requests that failed since the last one that was answered.
     """
 
     accepted: int = 0
@@ -33,12 +34,14 @@ class Asked:
     stopped: str = ""
     hopeless: bool = False
     said: Counter[str] = field(default_factory=Counter)
+    in_a_row: int = 0
     _ended: list[Landed] = field(default_factory=list)  # while no answer is accepted
 
     def end(self, ends: Collection[Landed]) -> None:
         """Count what became of a request."""
         self.refused.update(one.reason for one in ends if one.reason)
         self.accepted += sum(not one.reason for one in ends)
+        self.in_a_row = self.in_a_row + 1 if all(one.reason == FAILED for one in ends) else 0
         if self.accepted:
             self._ended.clear()
         elif len(self._ended) < _MOST_ENDS:
@@ -50,10 +53,14 @@ class Asked:
         keys = list(dict.fromkeys(one.request.first_key for one in self._ended))
         return keys if len(keys) >= _FIRST and len(self.refused) == 1 else []
 
-    def why_in_vain(self) -> str:
-        """The reason for which all requests ended, in a line with the mend."""
-        words = commonest(Counter(one.detail for one in self._ended))
-        return f"the first {len(self.in_vain)} requests ended as {why(self._ended[-1].reason, words)}"
+    def why_to_stop(self) -> str:
+        """Why no other request would do better, in a line with the mend; empty where one may."""
+        if keys := self.in_vain:
+            words = commonest(Counter(one.detail for one in self._ended))
+            return f"the first {len(keys)} requests ended as {why(self._ended[-1].reason, words)}"
+        if self.in_a_row < _FIRST:
+            return ""
+        return f"{self.in_a_row} requests in a row {why(FAILED, commonest(self.said))}"
 
     def words(self) -> str:
         """What the endpoint said most often, for the end of a message."""

@@ -7,7 +7,7 @@ What becomes of an attempt:
     broken connection, 5xx,    the request goes back into the queue and comes again after a pause that grows and is
     408, 409, 425, no answer   random, while its slot asks others; after so many attempts it is refused as `failed`
     in time, 200 with an error
-    401 to 404, a redirect     the run stops: no other request would do better
+    401 to 404, a redirect     the run stops: no other request would do better; after an accepted answer as 400
     400 and others             `rejected` for good where it says so of this request (too long, content refused); else
                                `failed`, since the endpoint or its declaration may be wrong; not sent again in this run
     an answer                  judged; one that was cut is never sent again unchanged (`on_cut`)
@@ -15,7 +15,7 @@ What becomes of an attempt:
     `execute` is declared      conversation; it ends with an answer without code, a refused one, or so many rounds
 
 Where the first 50 requests end for one reason, and no answer is accepted, the run stops and forgets them: the endpoint,
-or its declaration, is wrong. They are asked again once that is mended.
+or its declaration, is wrong. They are asked again once that is mended. It stops after 50 that fail in a row, too.
 
 An answer is written down before its slot takes the next request, so a kill asks again at most what was in flight.
 """
@@ -259,7 +259,7 @@ class Asker:
             self._queue.put_nowait(pending)
         elif is_of_request(status, found):
             await self._end(pending, Attempt(key, seconds, "rejected", fault), "rejected", fault)
-        elif status in HOPELESS_STATUSES or 300 <= status < 400:
+        elif (status in HOPELESS_STATUSES and not self.done.accepted) or 300 <= status < 400:
             await self._writer.note([Attempt(key, seconds, "rejected", fault)])
             self.done.hopeless = True
             self.stop(f"{url}: {fault}; correct {self._field}.endpoint", patience=0)
@@ -363,9 +363,9 @@ class Asker:
             return
         self.done.end(ends)
         self._close(pending)
-        if self.done.in_vain and not self.done.stopped:
+        if not self.done.stopped and (said := self.done.why_to_stop()):
             self.done.hopeless = True
-            self.stop(f"{self.done.why_in_vain()}; all of them are asked again by the next run")
+            self.stop(f"{said}; all of them are asked again by the next run")
 
     def _close(self, pending: _Pending) -> None:
         """Count a request as done: it is answered for good, or goes back to the queue with its task."""

@@ -179,6 +179,22 @@ def test_one_answer_shows_that_the_endpoint_is_right(twin: Twin) -> None:
         assert set(twin.ask(source, requests_for(source, 70)).refused) == {"failed"}
 
 
+@pytest.mark.parametrize("status", [401, 404, 400])
+def test_an_endpoint_that_goes_wrong_later_ends_the_run_too(status: int, twin: Twin) -> None:
+    """After 50 that fail in a row, whatever came before; one of them alone ends nothing."""
+    number = itertools.count()
+    stand_in = Refusing(status, "Model m is gone", lambda body: next(number) in {2, *range(5, 70)})
+    with served(stand_in) as url:
+        source = declared(url, asking={"at_once": 1})
+        asked = requests_for(source, 80)
+        done = twin.ask(source, asked)
+        assert (done.accepted, done.attempts, dict(done.refused)) == (4, 55, {"failed": 51})
+        assert done.hopeless and f"50 requests in a row failed: status {status}: Model m is gone" in done.stopped
+        stand_in.when = lambda body: False
+        twin.store.reopen()
+        assert twin.ask(source, asked).accepted == 76
+
+
 def test_a_worker_of_a_wrong_endpoint_ends_with_the_line(twin: Twin) -> None:
     """And forgets what it asked, so that the run has it again."""
     with served(Refusing(400, "Invalid model name passed in model=m")) as url:

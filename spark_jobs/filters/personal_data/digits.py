@@ -51,7 +51,8 @@ def _pairs() -> BoolArray:
 @njit
 def _value_at(data: UInt8Array, i: int, end: int, values: UInt8Array) -> int:
     """That of the character at i, where it is whole."""
-    return np.int64(values[code_point(data, i)]) if i + width(data[i]) <= end else _NOTHING
+    value: int = values[code_point(data, i)] if i + width(data[i]) <= end else _NOTHING
+    return value
 
 
 @compiled

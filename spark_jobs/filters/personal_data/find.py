@@ -144,7 +144,7 @@ def _scanned(data: UInt8Array, offsets: Int64Array, min_confidence: float) -> li
         offsets: (D + 1,) where each begins, and the end of the last.
         min_confidence: findings below it are left out.
     """
-    buffer = memoryview(data)
+    buffer = data.data
     found: list[list[Span]] = [[] for _ in range(len(offsets) - 1)]
     for block in scan(data, offsets):
         bounds = zip(offsets[block[:, TEXT]].tolist(), offsets[block[:, TEXT] + 1].tolist(), strict=True)

@@ -14,7 +14,9 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 
+from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.filters.personal_data.checks import Candidate, findings
+from spark_jobs.filters.personal_data.digits import has_other_digits, with_ascii_digits
 from spark_jobs.filters.personal_data.rules import KINDS, RULES
 from spark_jobs.filters.personal_data.scan import TEXT, scan
 from spark_jobs.text.text_columns import utf8_buffer
@@ -123,11 +125,28 @@ def spans_column(spans: list[list[Span]]) -> pa.ListArray:
 
 
 def found_spans(content: pa.Array, min_confidence: float) -> list[list[Span]]:
-    """Findings of each text, overlapping ones among them."""
+    """Findings of each text, overlapping ones among them; digits of every script are digits."""
     offsets, signed = utf8_buffer(content)
-    buffer = signed.cast("B")
-    found: list[list[Span]] = [[] for _ in range(len(content))]
-    for block in scan(np.frombuffer(buffer, np.uint8), offsets):
+    data = np.frombuffer(signed.cast("B"), np.uint8)
+    found = _scanned(data, offsets, min_confidence)
+    for row in np.flatnonzero(has_other_digits(data, offsets)).tolist():
+        folded, places = with_ascii_digits(data[offsets[row] : offsets[row + 1]])
+        of_text = _scanned(folded, np.array([0, len(folded)], np.int64), min_confidence)[0]
+        found[row] = [span._replace(start=int(places[span.start]), end=int(places[span.end])) for span in of_text]
+    return found
+
+
+def _scanned(data: UInt8Array, offsets: Int64Array, min_confidence: float) -> list[list[Span]]:
+    """Findings of each text by digits of ASCII.
+
+    Args:
+        data: (B,) bytes of the texts.
+        offsets: (D + 1,) where each begins, and the end of the last.
+        min_confidence: findings below it are left out.
+    """
+    buffer = data.data
+    found: list[list[Span]] = [[] for _ in range(len(offsets) - 1)]
+    for block in scan(data, offsets):
         bounds = zip(offsets[block[:, TEXT]].tolist(), offsets[block[:, TEXT] + 1].tolist(), strict=True)
         for (row, start, end, number, beside_words, context), (low, high) in zip(block.tolist(), bounds, strict=True):
             # One character a byte, so that positions in it are bytes.

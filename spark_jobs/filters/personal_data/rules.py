@@ -15,6 +15,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Final
 
+from spark_jobs.filters.personal_data.phone_words import CLDR_PHONE_WORDS
+
 KINDS: Final = ("mail", "phone", "card", "iban", "ip", "mac", "national_number", "secret")
 """What patterns find; the tagger adds the labels that it was trained on."""
 
@@ -82,7 +84,7 @@ RULES: Final = (
         "телефоны моб мобильный мобильного сотовый факс فون موبائل فیکس rufnummer "
         "telefonnummer handynummer mobilnummer mobiltelefon durchwahl telepon telp ponsel "
         "handphone cellulare 전화 휴대폰 휴대전화 핸드폰 연락처 팩스 telefonu faks komórka telefoon mobiel thoại "
-        "sđt โทร มือถือ טלפון נייד τηλέφωνο τηλ puhelin",
+        "sđt đt dđ โทร มือถือ טלפון נייד τηλέφωνο τηλ κιν τηλεομοιότυπο puhelin تماس تلفکس " + CLDR_PHONE_WORDS,
         confidence=0.8,
     ),
     Rule("phone_national", "phone", words="", confidence=0.6, confidence_beside_words=0.85),
@@ -208,6 +210,9 @@ OTHER_WORDS: Final = {
 }
 KEY_PREFIXES: Final = (
     "ghp gho ghu ghs ghr github sk rk npm glpat gldt glft glrt glcbt glptt xoxa xoxb xoxe xoxp xoxo xoxs xoxr "
-    "xapp pypi sq0csp hf dop doo dor dot shpat shpca shppa shpss gsk glsa glc whsec dckr lin ntn GOCSPX PMAK AGE sbp"
+    "xapp pypi sq0csp hf dop doo dor dot shpat shpca shppa shpss gsk glsa glc whsec dckr lin ntn GOCSPX PMAK AGE sbp "
+    "r8 xai pplx pnu pul rdme rubygems sntrys sntryu shippo sgp sq0atp xkeysib ops p8e pscale fo1 fm1a fm1r fm2 fio "
+    "ico duffel FLWSECK HRKU API glffct glimt glagent gloas glsoat A3 nvapi fw tgp tvly jina lsv2 csk sb phx figd "
+    "CLOJARS dapi LTAI AKCp cmVm 4b1d EAAM EAAC ATAT ATCT ATBB EZAK EZTK"
 )
-"""Words before the first `_` or `-` of well-known keys."""
+"""Words before the first `_` or `-` of well-known keys; and four letters with which those begin that have neither."""

@@ -5,7 +5,7 @@ Most bytes cost one look into a table of triggers. These bytes are triggers:
     digit        its run of letters and digits, then the runs joined to it by one blank or mark: shapes, phones, IPv4
     @            a mail address, or the password of a URL before a host
     :            an IPv6 or MAC address; with = also the value assigned to a name such as `password`
-    _ - G B I J  prefixes of keys (`ghp_`, `xoxb-`, `SG.`, `-----BEGIN`, `AIza`, `eyJ`)
+    _ - G B I J ~  marks of keys (`ghp_`, `xoxb-`, `SG.`, `-----BEGIN`, `AIza`, `eyJ`, `8Q~`)
 
 A candidate must have the right boundaries and, where its rule says so, one of the rule's words before it. The exact
 checks (checksums, dates, ranges) are in `checks.py`, for the few candidates that are left.
@@ -23,7 +23,7 @@ from headrace.kernels.compiling import compiled
 from headrace.kernels.memory import byte_at
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from spark_jobs.arrays import Int64Array, UInt8Array
-from spark_jobs.filters.personal_data import rules
+from spark_jobs.filters.personal_data import rules, secret_spans
 from spark_jobs.filters.personal_data.number_ends import extension_end, iban_end, ipv4_end, phone_end
 from spark_jobs.filters.personal_data.scan_words import (
     ALNUM,
@@ -47,7 +47,6 @@ from spark_jobs.filters.personal_data.scan_words import (
     slot_of,
     words_in,
 )
-from spark_jobs.filters.personal_data.secret_spans import assigned_value, key_start
 
 TEXT, START, END, RULE, BESIDE_WORDS, CONTEXT = range(6)
 """Columns of a candidate: row of the text, byte span in the buffer, index into `RULES`, whether a word of the rule
@@ -191,6 +190,8 @@ def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
             e - s == 20 and byte_at(data + s) == 65 and byte_at(data + s + 2) in (73, 67, 84)
         ):  # the ids of AWS keys: A..I, ACC, A3T
             n = _emit(out, n, row, s, e, rules.KNOWN_KEY, False, 0)
+        if secret_spans.begins_key(t, data, s, e):
+            n = _emit(out, n, row, s, min(high, s + _LONGEST_KEY), rules.KNOWN_KEY, False, 0)
         if e - s < 8 or e - s > 18 or letters > 14:
             return e, n
     if begins_well(data, s, low, high):
@@ -361,14 +362,17 @@ def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int,
             elif trigger >= 5:
                 if byte_at(data + i) == 45 and i + 6 < high and byte_at(data + i + 3) == 45 == byte_at(data + i + 6):
                     n = _dashed_mac(t, data, i, low, high, row, out, n)
-                start = key_start(t, data, i, low, high)
+                start = secret_spans.key_start(t, data, i, low, high)
                 if start >= low:
                     n = _emit(out, n, row, start, min(high, start + _LONGEST_KEY), rules.KNOWN_KEY, False, 0)
                 i += 1
             else:
-                start, end = assigned_value(t, data, i, low, high)
+                start, end = secret_spans.assigned_value(t, data, i, low, high)
                 if end - start >= 8:
                     n = _emit(out, n, row, start, end, rules.ASSIGNED_SECRET, False, 0)
+                start = secret_spans.unprefixed_start(data, i, low, high)
+                if start >= low:
+                    n = _emit(out, n, row, start, min(high, start + _LONGEST_KEY), rules.KNOWN_KEY, False, 0)
                 if trigger == 3:
                     i, n = _at_colon(t, data, i, low, high, row, out, n)
                 else:

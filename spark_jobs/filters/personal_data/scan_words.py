@@ -5,6 +5,7 @@ All texts lie in one buffer at the address `data`; positions are bytes of it, `l
 
 from __future__ import annotations
 
+import unicodedata
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -19,7 +20,7 @@ from spark_jobs.threads import made_once
 
 KEY_PREFIX: Final = 1 << 62
 """Mask of the words of `KEY_PREFIXES`."""
-_SLOTS: Final = 4096
+_SLOTS: Final = 1 << 14
 _CONTEXT_BYTES: Final = 48
 _LONGEST_WORD: Final = 40
 _LONGEST_UNSPACED: Final = 7  # characters
@@ -43,7 +44,7 @@ def _byte_tables() -> tuple[UInt8Array, UInt8Array]:
     classes[(classes & ALNUM) > 0] |= DOMAIN | LOCAL
     classes[list(b".-")] |= DOMAIN
     classes[list(b"._%+-'")] |= LOCAL
-    for trigger, members in enumerate((b"0123456789", b"@", b":", b"=", b"_-", b"GBIJ"), start=1):
+    for trigger, members in enumerate((b"0123456789", b"@", b":", b"=", b"_-", b"GBIJ~"), start=1):
         triggers[list(members)] = trigger
     return classes, triggers
 
@@ -55,9 +56,9 @@ class ScanTables(NamedTuple):
     """What the scan knows of words and shapes.
 
     Attributes:
-        keys: (2, 4096) hashes of words and shapes, each at the first free slot from its own on.
-        alone: (4096,) rules that take the shape in the slot wherever it stands.
-        masks: (2, 4096) rules of the word, or of the shape beside their words, in the slot.
+        keys: (2, 16384) hashes of words and shapes, each at the first free slot from its own on.
+        alone: (16384,) rules that take the shape in the slot wherever it stands.
+        masks: (2, 16384) rules of the word, or of the shape beside their words, in the slot.
     """
 
     keys: UInt64Array
@@ -71,13 +72,13 @@ def scan_tables() -> ScanTables:
     words: dict[str, int] = {}
     shapes: dict[str, tuple[int, int]] = {}
     for bit, rule in enumerate(RULES):
-        for word in rule.words.split():
+        for word in _all_forms(rule.words):
             words[word] = words.get(word, 0) | 1 << bit
         for shape in {*rule.alone, *rule.beside_words}:
             alone, beside = shapes.get(shape, (0, 0))
             shapes[shape] = (alone | (shape in rule.alone) << bit, beside | 1 << bit)
     for mask, text in {**OTHER_WORDS, KEY_PREFIX: KEY_PREFIXES}.items():
-        for word in text.split():
+        for word in _all_forms(text):
             words[word] = words.get(word, 0) | mask
     tables = ScanTables(
         np.zeros((2, _SLOTS), np.uint64),
@@ -95,6 +96,30 @@ def scan_tables() -> ScanTables:
             if table == 1:
                 tables.alone[slot] = shapes[text][0]
     return tables
+
+
+_ARABIC: Final = str.maketrans("يك", "یک")
+"""Letters that Arabic and Persian keyboards write otherwise."""
+_FOLDED: Final = {point: chr(point).lower() for point in (*range(0x41, 0x5B), *range(0xC0, 0xDF), *range(0x410, 0x430))}
+"""Capitals that `_hashed` takes for small letters."""
+
+
+def _all_forms(words: str) -> set[str]:
+    return {form for word in words.split() for form in _forms(word)}
+
+
+def _forms(word: str) -> set[str]:
+    """A word as it is written: with capitals that `_hashed` does not fold, in Greek capitals without marks, decomposed.
+
+    `τηλέφωνο` is `Τηλέφωνο` and `ΤΗΛΕΦΩΝΟ` as well, `thoại` also `THOẠI`; of Arabic letters there are two sets.
+    """
+    if word.isascii():
+        return {word}
+    bare = "".join(letter for letter in unicodedata.normalize("NFD", word) if not unicodedata.combining(letter))
+    is_greek = "\u0370" <= bare[0] <= "\u03ff"
+    forms = {word, word.capitalize(), word.upper(), word.translate(_ARABIC), unicodedata.normalize("NFD", word)}
+    forms |= {bare.upper(), bare.capitalize()} if is_greek else set()
+    return {form.translate(_FOLDED) for form in forms}
 
 
 @njit

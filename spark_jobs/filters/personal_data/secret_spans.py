@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from typing import Any
+from typing import Any, Final
 
 from numba import njit
 
@@ -11,6 +11,7 @@ from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from spark_jobs.filters.personal_data import rules
 from spark_jobs.filters.personal_data.scan_words import (
     ALNUM,
+    DIGIT,
     KEY_PREFIX,
     U64,
     ScanTables,
@@ -18,6 +19,9 @@ from spark_jobs.filters.personal_data.scan_words import (
     slot_of,
     words_in,
 )
+
+_LONGEST_PREFIX: Final = 8
+_SHORTEST_RUN: Final = 12
 
 
 @njit
@@ -78,9 +82,9 @@ def key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
     byte = byte_at(data + i)
     if byte in (95, 45):  # _ -
         s = i
-        while s > low and i - s < 8 and is_class(data, s - 1, ALNUM):
+        while s > low and i - s < _LONGEST_PREFIX + 1 and is_class(data, s - 1, ALNUM):
             s -= 1
-        if not 2 <= i - s <= 6:
+        if not 2 <= i - s <= _LONGEST_PREFIX:
             return -1
         if s - 1 > low and byte_at(data + s - 1) in (95, 45) and is_class(data, s - 2, ALNUM):
             return -1  # the end of a longer name
@@ -91,6 +95,10 @@ def key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
         return s if slot >= 0 and t.masks[0, slot] & KEY_PREFIX else -1
     if i + 2 >= high or i == low:
         return -1
+    if byte == 126:  # ..8Q~.., secrets of Entra applications
+        s = i - 5
+        is_secret = byte_at(data + i - 1) == 81 and s >= low and is_class(data, i - 2, DIGIT)
+        return s if is_secret and (s == low or not is_class(data, s - 1, ALNUM)) else -1
     before, after = byte_at(data + i - 1), byte_at(data + i + 1)
     if byte == 66:  # -----BEGIN
         return i - 5 if before == 45 and after == 69 and byte_at(data + i + 2) == 71 and i - 5 >= low else -1
@@ -106,3 +114,69 @@ def key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
         s = i - 2
         found = before == 121 and s >= low and byte_at(data + s) == 101
     return s if found and (s == low or not is_class(data, s - 1, ALNUM)) else -1
+
+
+@njit
+def _is_azdo(data: int, i: int) -> bool:
+    return (
+        byte_at(data + i) == 65
+        and byte_at(data + i + 1) == 90
+        and byte_at(data + i + 2) == 68
+        and byte_at(data + i + 3) == 79
+    )
+
+
+@njit
+def _is_jqqj(data: int, i: int) -> bool:
+    return (
+        byte_at(data + i) == 74
+        and byte_at(data + i + 1) == 81
+        and byte_at(data + i + 2) == 81
+        and byte_at(data + i + 3) == 74
+    )
+
+
+@njit
+def begins_key(t: ScanTables, data: int, s: int, e: int) -> bool:
+    """Whether a run of letters and digits begins as keys do that have no mark after their first letters.
+
+    Those of Azure have one inside: JQQJ9 after 52 letters and digits, AZDO after 76.
+    """
+    if e - s < _SHORTEST_RUN:
+        return False
+    if e - s >= 80 and (_is_azdo(data, s + 76) or _is_jqqj(data, s + 52)):
+        return True
+    h = FNV_BASIS
+    for k in range(s, s + 4):
+        h = (h ^ U64(byte_at(data + k))) * FNV_PRIME
+    slot = slot_of(t.keys[0], h)
+    return slot >= 0 and t.masks[0, slot] & KEY_PREFIX != 0
+
+
+@njit
+def unprefixed_start(data: int, i: int, low: int, high: int) -> int:
+    """Where a key begins that nothing but the : or = at i tells; -1 if there is none."""
+    return _bot_start(data, i, low, high) if byte_at(data + i) == 58 else _padded_start(data, i, low, high)
+
+
+@njit
+def _bot_start(data: int, i: int, low: int, high: int) -> int:
+    """Where a token of a Telegram bot begins whose colon is at i: eight to ten digits, then AA..; -1 for none."""
+    if i + 36 > high or byte_at(data + i + 1) != 65 or byte_at(data + i + 2) != 65:
+        return -1
+    s = i
+    while s > low and i - s < 11 and is_class(data, s - 1, DIGIT):
+        s -= 1
+    return s if 8 <= i - s <= 10 and (s == low or not is_class(data, s - 1, ALNUM)) else -1
+
+
+@njit
+def _padded_start(data: int, i: int, low: int, high: int) -> int:
+    """Where a base64 of 32 or 64 bytes begins whose first = is at i, or what follows `sig=`; -1 for none."""
+    if i - 3 >= low and byte_at(data + i - 3) == 115 and byte_at(data + i - 2) == 105 and byte_at(data + i - 1) == 103:
+        return i + 1 if i + 40 < high and (i - 3 == low or not is_class(data, i - 4, ALNUM)) else -1
+    s = i
+    while s > low and i - s < 88 and (is_class(data, s - 1, ALNUM) or byte_at(data + s - 1) in (43, 47)):
+        s -= 1
+    padding = 2 if i + 1 < high and byte_at(data + i + 1) == 61 else 1
+    return s if (i - s, padding) == (86, 2) or (i - s, padding) == (43, 1) else -1

@@ -192,8 +192,8 @@ def _made(module: ModuleType, statements: list[tuple[str, Any]], asked: dict[str
         if stated:
             as_stated.append(session.is_as_stated(stated, exception))
     cut = {"trace_was_cut": tracer.was_cut, "values_were_cut": tracer.shown.was_cut}
-    cut["as_stated"] = all(as_stated) if as_stated else None
-    return {"reason": "", "detail": "", "statements": done, "trace": tracer.events, **cut}
+    whole = all(as_stated) if as_stated else None
+    return {"reason": "", "detail": "", "statements": done, "trace": tracer.events, "as_stated": whole, **cut}
 
 
 def _stream(buffer: io.BytesIO) -> io.TextIOWrapper:

@@ -12,8 +12,9 @@ from typing import Any
 
 def future_flags(module: ModuleType) -> int:
     """The flags under which a module was compiled, as far as it says so by `from __future__ import`."""
-    features = {name: getattr(__future__, name) for name in __future__.all_feature_names}
-    return sum(one.compiler_flag for name, one in features.items() if vars(module).get(name) is one)
+    names, features = vars(module), vars(__future__)
+    declared = [name for name in __future__.all_feature_names if name in names and names[name] is features[name]]
+    return sum(features[name].compiler_flag for name in declared)
 
 
 class Session:

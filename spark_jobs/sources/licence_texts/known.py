@@ -146,16 +146,21 @@ def all_words(parts: list[Any]) -> list[str]:
     return words
 
 
-def _letters(parts: list[Any], with_optional: bool) -> str:
-    letters = []
+def plain_words(parts: list[Any], with_optional: bool) -> str:
+    """A template's text in SPDX's own words where several may stand, without names and notices."""
+    words = []
     for part in parts:
         if isinstance(part, str):
-            letters.append(part.replace(" ", ""))
+            words.append(part)
         elif part[0] == "o" and with_optional:
-            letters.append(_letters(part[1:], with_optional))
+            words.append(plain_words(part[1:], with_optional))
         elif part[0] == "a":
-            letters.append(_letters(part[-1], with_optional))
-    return "".join(letters)
+            words.append(plain_words(part[-1], with_optional))
+    return " ".join(words)
+
+
+def _letters(parts: list[Any], with_optional: bool) -> str:
+    return plain_words(parts, with_optional).replace(" ", "")
 
 
 def _sample(hashes: Hashes) -> Hashes:

@@ -7,6 +7,7 @@ of the words that can be one. No state is looked at twice for a part, so nothing
 
 from __future__ import annotations
 
+from os.path import commonprefix
 from typing import Any, Final, NamedTuple, TypeAlias
 
 from spark_jobs.sources.licence_texts.words import Words
@@ -94,6 +95,23 @@ def spans(template: Compiled, text: Words) -> list[Span]:
         first, last = ends.get(origin, (end, end))
         ends[origin] = min(first, end), max(last, end)
     return [Span(begins[origin], origin, end) for origin, both in sorted(ends.items()) for end in sorted(set(both))]
+
+
+def difference(template: Compiled, text: Words) -> tuple[int, int, int] | None:
+    """Where a text first differs from a template's fixed words: place in the text, part, letters of it that are equal.
+
+    None where it does not have the first longer fixed words, or differs by names.
+    """
+    place = text.letters.find(template.body[0])
+    states = {place: place} if place in text.index else {}
+    for k, part in enumerate(template.body, len(template.head)):
+        behind = _step(part, states, text)
+        if not behind and states and isinstance(part, str):
+            equal = {p: len(commonprefix([part, text.letters[p : p + len(part)]])) for p in states}  # noqa: RUF071  # of letters, no paths
+            place = max(equal, key=lambda p: (equal[p], p))
+            return place + equal[place], k, equal[place]
+        states = behind
+    return None
 
 
 def _through(parts: Any, states: States, text: Words) -> States:

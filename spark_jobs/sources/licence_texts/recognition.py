@@ -14,16 +14,17 @@ from spark_jobs.sources.licence_texts.known import (
     all_hashes,
     all_words,
     candidates,
-    fixed_parts,
     known,
     nearest,
+    plain_words,
     run_hashes,
 )
-from spark_jobs.sources.licence_texts.matching import Span, spans
+from spark_jobs.sources.licence_texts.matching import Span, difference, spans
 from spark_jobs.sources.licence_texts.templates import Template
 from spark_jobs.sources.licence_texts.words import LICENCE_NAMES, Words, decoded, is_condition, listed
 
 _MAX_BYTES: Final = 1_000_000  # of a file that is looked at
+_CONTEXT: Final = 8  # words that are shown where a text first differs
 _MAX_SHOWN: Final = 400  # characters of what is added or missing
 _FAMILIES: Final = {
     "gpl": "gnu",
@@ -111,12 +112,12 @@ def recognised(data: bytes) -> TextMatch:
     added = " … ".join(text.raw(first, end) for first, end in gaps)
     if expression is not None and not added:
         return TextMatch(expression)
-    if parts:
-        return TextMatch(None, max(parts, key=lambda part: part.letters).template.name, added[:_MAX_SHOWN])
     near = nearest(hashes)
+    if parts and (near is None or 2 * sum(part.span.end - part.span.fixed for part in parts) > len(text.letters)):
+        return TextMatch(None, max(parts, key=lambda part: part.letters).template.name, added[:_MAX_SHOWN])
     if near is None:
         return TextMatch(None)
-    return TextMatch(None, known().templates[near].name, *_difference(text, hashes, known().templates[near]))
+    return TextMatch(None, known().templates[near].name, *_difference(text, hashes, near))
 
 
 def _cover(text: Words, hashes: Hashes) -> list[_Part]:
@@ -230,16 +231,26 @@ def _expression(parts: list[_Part]) -> str | None:
     return " AND ".join(names) or None
 
 
-def _difference(text: Words, hashes: Hashes, template: Template) -> tuple[str, str]:
+def _difference(text: Words, hashes: Hashes, rank: int) -> tuple[str, str]:
     """What a text has beside a template's words, and what it lacks of those that have to be there."""
-    added = " … ".join(text.raw(first, end) for first, end in _uncovered(text, hashes, all_hashes(template.parts)))
-    fixed = Words(" ".join(fixed_parts(template.parts)))
+    parts = known().templates[rank].parts
+    fixed = Words(plain_words(parts, with_optional=False))
+    more = " … ".join(text.raw(first, end) for first, end in _uncovered(text, hashes, all_hashes(parts)))
     lacking = _uncovered(fixed, run_hashes(fixed.letters), hashes)
-    return added[:_MAX_SHOWN], " … ".join(fixed.raw(first, end) for first, end in lacking)[:_MAX_SHOWN]
+    less = " … ".join(fixed.raw(first, end) for first, end in lacking)
+    if not more and not less and (first_difference := difference(known().compiled[rank], text)):
+        place, part, letters = first_difference  # words that stand elsewhere in the licence too
+        k, words = text.word_at(place), Words(str(parts[part]))
+        j = max(0, words.word_at(letters + 1) - 1)
+        more, less = (
+            text.raw(k - 1, min(len(text.words), k + _CONTEXT)),
+            words.raw(j, min(len(words.words), j + _CONTEXT)),
+        )
+    return more[:_MAX_SHOWN], less[:_MAX_SHOWN]
 
 
 def _uncovered(text: Words, hashes: Hashes, others: Hashes) -> Iterator[tuple[int, int]]:
-    """The runs of words of a text that no run of letters of another text covers: first and end."""
+    """The runs of words of a text that no run of letters of another covers, names left out: first and end."""
     begins = np.zeros(len(text.letters) + 1, dtype=np.int64)
     shared = np.flatnonzero(np.isin(hashes, others))
     begins[shared] += 1
@@ -251,6 +262,6 @@ def _uncovered(text: Words, hashes: Hashes, others: Hashes) -> Iterator[tuple[in
         if is_outside and first is None:
             first = k
         elif not is_outside and first is not None:
-            if not all(text.is_mark(j) for j in range(first, k)):
+            if not all(text.is_mark(j) or text.is_name(j) for j in range(first, k)):
                 yield first, k
             first = None

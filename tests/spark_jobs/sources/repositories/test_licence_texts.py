@@ -195,6 +195,7 @@ def test_several_texts_in_a_file_are_all_of_them(text: str, licence: str) -> Non
         (TEXTS["MIT"].replace("publish, distribute,", "publish,"), "MIT", "", "distribute"),
         (TEXTS["BSD-3-Clause"] + "\nYou acknowledge that this software is not designed for use in any nuclear "
          "facility.", "BSD-3-Clause", "nuclear", ""),
+        (TEXTS["Apache-2.0"].replace("do not pertain", "don't pertain", 1), "Apache-2.0", "don't", "not pertain"),
         (TEXTS["MIT"] + LLVM, "MIT", "As an exception", ""),
         (TEXTS["ISC"].replace("and/or distribute", "but not distribute"), "ISC", "but not", ""),
     ],
@@ -204,6 +205,7 @@ def test_the_nearest_is_told_with_what_differs(text: str, nearest: str, added: s
     match = recognised(text.encode())
     assert match.licence is None and match.nearest == nearest
     assert added in match.added and missing in match.missing
+    assert bool(added) == bool(match.added) and bool(missing) == bool(match.missing)
 
 
 def test_near_texts_are_told_apart() -> None:

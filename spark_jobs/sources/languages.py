@@ -8,6 +8,7 @@ exceptions of `_OTHER_KINDS`. Markdown and reStructuredText are `prose`, with th
 from __future__ import annotations
 
 import re
+from collections.abc import Callable
 from typing import Final, NamedTuple
 
 from spark_jobs.sources import linguist
@@ -89,9 +90,20 @@ def language_of(path: str) -> Language | None:
     return None if name is None else _language(name)
 
 
-def language_of_text(path: str, data: bytes) -> Language | None:
-    """The language of a file by its name and its bytes; None where neither says anything."""
-    name = linguist.preferred(path, linguist.by_content(path, data))
+def language_of_text(
+    path: str, data: bytes, model: Callable[[bytes], Language | None] | None = None
+) -> Language | None:
+    """The language of a file by its name and its bytes; None where neither says anything.
+
+    Args:
+        path: of the file.
+        data: its bytes.
+        model: asked where Linguist's rules leave several languages; what it says counts if it is one of them.
+    """
+    names = linguist.by_content(path, data)
+    if model is not None and len(names) > 1 and (said := model(data)) in [_language(name) for name in names]:
+        return said
+    name = linguist.preferred(path, names)
     return None if name is None else _language(name)
 
 

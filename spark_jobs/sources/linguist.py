@@ -28,6 +28,7 @@ import pyarrow.compute as pc
 
 from spark_jobs.threads import made_once
 
+_Names: TypeAlias = tuple[str, ...]
 Rules: TypeAlias = Sequence[tuple[tuple[str, ...], Sequence[tuple[bool, str]]]]
 """In order: languages, and conditions that hold for their files: whether a pattern is in the text."""
 _LOOKED_AT: Final = 50 << 10  # bytes that rules see; HEURISTICS_CONSIDER_BYTES of Linguist
@@ -75,12 +76,12 @@ class Tables(NamedTuple):
 def tables() -> Tables:
     """The data, read once per process."""
     data = json.loads(resources.files(__package__).joinpath("linguist.json").read_text("utf-8"))
-    by: tuple[dict[str, tuple[str, ...]], ...] = ({}, {}, {})
+    extensions, filenames, interpreters = by = dict[str, _Names](), dict[str, _Names](), dict[str, _Names]()
     aliases: dict[str, str] = {}
     for name, (_, _, _, *columns, names) in data["languages"].items():
         for index, values in zip(by, columns, strict=True):
             for value in values:
-                key = value.lower() if index is by[0] else value
+                key = value.lower() if index is extensions else value
                 index[key] = (*index.get(key, ()), name) if name not in index.get(key, ()) else index[key]
         aliases |= dict.fromkeys((one.lower() for one in names), name)
     aliases |= {form: name for name in data["languages"] for form in (name.lower(), name.lower().replace(" ", "-"))}
@@ -90,9 +91,11 @@ def tables() -> Tables:
         {name: row[2] for name, row in data["languages"].items() if row[2]},
         frozenset(name for name, row in data["languages"].items() if row[1] > _LAST_ID),
         {name: row[3][0].lower() for name, row in data["languages"].items() if row[3]},
-        *by,
+        extensions,
+        filenames,
+        interpreters,
         aliases,
-        {extension: rules for extensions, rules in data["heuristics"] for extension in extensions},
+        {end: rules for ends, rules in data["heuristics"] for end in ends},
     )
 
 

@@ -19,13 +19,21 @@ from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.encodings.decoding import DETECTION_BYTES, Decoded, decode, decode_as
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.kinds import kind_of
-from spark_jobs.sources.languages import DECLARES_ENCODING, EXTRACTED_BY, kinds_of, language_columns, language_of_text
+from spark_jobs.sources.languages import (
+    DECLARES_ENCODING,
+    EXTRACTED_BY,
+    Language,
+    kinds_of,
+    language_columns,
+    language_of_text,
+)
 from spark_jobs.sources.licences.headers import header_licence
 from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import unreadable
 from spark_jobs.sources.opening.streams import BATCH_BYTES, HashedFile, read_up_to
 from spark_jobs.sources.reading.archive_files import read_archive
 from spark_jobs.sources.reading.built_in import READERS, extract
+from spark_jobs.sources.reading.content_types import content_type
 from spark_jobs.sources.reading.foreign import read_foreign
 from spark_jobs.sources.reading.readers import columns_by_content, unpacked
 from spark_jobs.sources.reading.record_files import read_facts, read_records
@@ -277,15 +285,23 @@ def _with_language(file: Row, data: bytes, source: object) -> Row | Refusal:
     if file["reader"] != "text":
         return file
     kinds = getattr(source, "kinds", None)
+    language: Language | Refusal | None
     if kinds is not None:
         language = language_taken(file["path"], data, kinds)
     else:
         path = unpacked(file["path"])
-        by_name = isinstance(source, FileReading) and source.format == "auto" and kinds_of(path)
-        language = language_of_text(path, data) if by_name else None
+        if not isinstance(source, FileReading) or source.format != "auto" or not kinds_of(path):
+            return file
+        model = _by_model if source.unknown == "detect" else None
+        language = language_of_text(path, data, model)
     if language is None or isinstance(language, Refusal):
         return language or file
     return {**file, **language_columns("text", language)}
+
+
+def _by_model(data: bytes) -> Language | None:
+    """What magika takes the beginning of a text for."""
+    return content_type(data[:_DETECTED_BYTES]).language
 
 
 def _text_document(file: Row, data: bytes, rules: ReadingRules) -> Row | Refusal:

@@ -232,8 +232,8 @@ def _distribution_files(
         return
     for path in dict.fromkeys(str(file) for file in recorded):
         location = os.path.join(root, path)
-        refusal = _OUTSIDE if path.startswith(("../", "/")) else left_out(path)
-        yield (FoundFile(location, path, None, None), refusal) if refusal else (stat_file(location, path), None)
+        why = _OUTSIDE if path.startswith(("../", "/")) else left_out(path)
+        yield (FoundFile(location, path, None, None), why) if why else (stat_file(location, path), None)
 
 
 def stable_path(path: str) -> str:

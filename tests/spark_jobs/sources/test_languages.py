@@ -8,10 +8,11 @@ import re
 import pytest
 
 from spark_jobs.sources import linguist
-from spark_jobs.sources.languages import LOCK_FILE, Language, is_manifest, language_of
+from spark_jobs.sources.languages import LOCK_FILE, Language, is_manifest, language_of, language_of_text
 from spark_jobs.sources.reading.content_types import ContentType
 
 SAMPLES = [
+    ("net.h", "/* -*- Mode: C++; tab-width: 4; indent-tabs-mode: nil -*- */\nint a;\n", "C++"),
     ("a.m", "@interface Net : NSObject\n@end\n", "Objective-C"),
     ("a.m", "% sums\nfunction y = f(x)\n", "MATLAB"),
     ("a.m", ":- module net.\n", "Mercury"),
@@ -166,6 +167,15 @@ def test_rules_take_any_bytes() -> None:
         assert {name for names, _ in rules for name in names} <= known.types.keys() | {"Hosts File"}
         for data in (b"", b"\xff\xfe\0", b" \n" * 40_000, b"(" * 60_000):
             linguist.by_content(f"net{extension}", data)
+
+
+def test_a_model_decides_where_rules_leave_several() -> None:
+    """Among the languages that are left, and nowhere else."""
+    perl, prolog = language_of_text("a.pl", b"x\n"), Language("code", "Prolog", "text/plain")
+    assert perl is not None and perl.name == "Perl"
+    assert language_of_text("a.pl", b"x\n", lambda _: prolog) == prolog
+    assert language_of_text("a.pl", b"x\n", lambda _: language_of("a.zig")) == perl
+    assert language_of_text("a.pl", b"use strict;\n", lambda _: prolog) == perl
 
 
 def test_what_magika_names_is_the_language_of_that_name() -> None:

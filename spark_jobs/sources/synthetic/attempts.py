@@ -252,9 +252,10 @@ class AnswerStore:
 
     def refusals(self) -> list[tuple[str, str, int]]:
         """Reasons for which answers are none, what shows them, and how many there are: the commonest."""
-        wanted = sa.select(ANSWERS.c.reason, ANSWERS.c.detail, count := sa.func.count()).where(self._own)
-        wanted = wanted.where(ANSWERS.c.reason != "").group_by(ANSWERS.c.reason, ANSWERS.c.detail)
-        return [(row[0], row[1], int(row[2])) for row in self._all(wanted.order_by(count.desc()).limit(_MOST_WORDS))]
+        count = sa.func.count()
+        counted = sa.select(ANSWERS.c.reason, ANSWERS.c.detail, count).where(self._own, ANSWERS.c.reason != "")
+        counted = counted.group_by(ANSWERS.c.reason, ANSWERS.c.detail).order_by(count.desc()).limit(_MOST_WORDS)
+        return [(reason, detail, number) for reason, detail, number in self._all(counted)]
 
     def spent(self) -> tuple[int, int, int]:
         """Tokens of prompts and of answers over all attempts, and the number of answers without a reported usage."""

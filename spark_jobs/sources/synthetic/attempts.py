@@ -255,7 +255,7 @@ class AnswerStore:
         count = sa.func.count()
         counted = sa.select(ANSWERS.c.reason, ANSWERS.c.detail, count).where(self._own, ANSWERS.c.reason != "")
         counted = counted.group_by(ANSWERS.c.reason, ANSWERS.c.detail).order_by(count.desc()).limit(_MOST_WORDS)
-        return [(reason, detail, number) for reason, detail, number in self._all(counted)]
+        return [tuple(row) for row in self._all(counted)]
 
     def spent(self) -> tuple[int, int, int]:
         """Tokens of prompts and of answers over all attempts, and the number of answers without a reported usage."""

@@ -161,7 +161,7 @@ ARRIVALS = Table(
         "rejected",
         "reason",
         "every file and record that the source takes could be used, or no more are rejected than before",
-        frozenset(map(str, LEFT_OUT)),
+        tuple(sorted(map(str, LEFT_OUT))),
     ),
 )
 

@@ -159,7 +159,7 @@ class Notice:
     called: str
     by: str
     description: str
-    expected: frozenset[str] = frozenset()
+    expected: tuple[str, ...] = ()
 
 
 INCREMENT = Column("increment!", "int", "increment that brought the row, from 0")

@@ -20,7 +20,7 @@ from pathlib import Path
 
 import command
 
-_TEXTS = Path(__file__).parents[1] / "tests/spark_jobs/sources/repositories/spdx_texts.json.xz"
+_TEXTS = Path(__file__).parents[1] / "tests/spark_jobs/sources/licences/spdx_texts.json.xz"
 _NAMES = re.compile(r"(?i)(?:un)?licen[cs]e(?:[-_.].*)?|copying(?:[-_.].*)?")
 _CONDITIONS = (
     "This software may not be used to train machine learning models.",
@@ -64,7 +64,7 @@ def licence_files(folder: str) -> list[Path]:
 
 def own(texts: list[str]) -> dict[str, object]:
     """What headrace answers."""
-    from spark_jobs.sources.licence_texts import known_text
+    from spark_jobs.sources.licences.texts import known_text
 
     before = time.perf_counter()
     known_text(b"load " * 9)

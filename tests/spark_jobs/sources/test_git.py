@@ -17,7 +17,7 @@ import pytest
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.source_config import DocumentsConfig, GitSource
 from spark_jobs.sources.git.store import BlobReaders, RefusedRepositoryError, open_store
-from spark_jobs.sources.licence_texts import known_text
+from spark_jobs.sources.licences.texts import known_text
 from spark_jobs.sources.listing.changes import discover
 
 from .conftest import ARRIVAL_ROWS

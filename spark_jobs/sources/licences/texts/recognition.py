@@ -8,7 +8,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from spark_jobs.sources.licence_texts.known import (
+from spark_jobs.sources.licences.texts.known import (
     RUN,
     Hashes,
     all_hashes,
@@ -19,9 +19,9 @@ from spark_jobs.sources.licence_texts.known import (
     plain_words,
     run_hashes,
 )
-from spark_jobs.sources.licence_texts.matching import Span, difference, spans
-from spark_jobs.sources.licence_texts.templates import Template
-from spark_jobs.sources.licence_texts.words import LICENCE_NAMES, Words, decoded, is_condition, listed
+from spark_jobs.sources.licences.texts.matching import Span, difference, spans
+from spark_jobs.sources.licences.texts.templates import Template
+from spark_jobs.sources.licences.texts.words import LICENCE_NAMES, Words, decoded, is_condition, listed
 
 _MAX_BYTES: Final = 1_000_000  # of a file that is looked at
 _CONTEXT: Final = 8  # words that are shown where a text first differs

@@ -10,6 +10,6 @@ licences in one file are all of them (`A AND B`), an exception behind its licenc
 notices of copyright, titles, names and addresses, nothing that could be a condition.
 """
 
-from spark_jobs.sources.licence_texts.recognition import TextMatch, known_text, recognised
+from spark_jobs.sources.licences.texts.recognition import TextMatch, known_text, recognised
 
 __all__ = ["TextMatch", "known_text", "recognised"]

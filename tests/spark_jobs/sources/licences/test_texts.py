@@ -10,10 +10,10 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from spark_jobs.sources.licence_texts import known_text, recognised
-from spark_jobs.sources.licence_texts.known import known
-from spark_jobs.sources.licence_texts.templates import DIGEST, TABLE, VERSION
-from tests.spark_jobs.sources.repositories.licence_variants import (
+from spark_jobs.sources.licences.texts import known_text, recognised
+from spark_jobs.sources.licences.texts.known import known
+from spark_jobs.sources.licences.texts.templates import DIGEST, TABLE, VERSION
+from tests.spark_jobs.sources.licences.variants import (
     CONDITIONS,
     decorated,
     joined,

@@ -13,8 +13,8 @@ from typing import Any, Final, NamedTuple, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from spark_jobs.sources.licence_texts.matching import Compiled, compiled
-from spark_jobs.sources.licence_texts.templates import Template, read_templates
+from spark_jobs.sources.licences.texts.matching import Compiled, compiled
+from spark_jobs.sources.licences.texts.templates import Template, read_templates
 from spark_jobs.threads import made_once
 
 Hashes: TypeAlias = npt.NDArray[np.uint32]

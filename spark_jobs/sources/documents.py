@@ -354,8 +354,9 @@ def _with_events(rows: DataFrame, files: DataFrame, events: DataFrame | None) ->
     names = [column.name for column in ARRIVALS.columns]
     if events is None:
         return rows.withColumn("doc_id", F.lit(None).cast("string")).select(names)
-    files_of = files.select("location", F.struct("repository", "path").alias("file"))
-    of_files = events.join(files_of, "location").withColumn("whole", F.expr("struct(repository, path) <=> file"))
+    files_of = files.select("location", F.struct("repository", "path").alias("file"), F.col("gone").alias("file_gone"))
+    is_whole = F.expr("struct(repository, path) <=> file AND (file_gone OR status <> 'gone')")
+    of_files = events.join(files_of, "location").withColumn("whole", is_whole)
     by_file = of_files.groupBy("location").agg(
         F.max(F.when(F.col("whole"), F.col("doc_id"))).alias("doc_id"),
         F.max(F.col("status") == "returned").alias("returned"),
@@ -363,4 +364,4 @@ def _with_events(rows: DataFrame, files: DataFrame, events: DataFrame | None) ->
     returned = F.when((F.col("status") == "unchanged") & F.col("returned"), "returned").otherwise(F.col("status"))
     whole_files = rows.join(by_file, "location", "left").withColumn("status", returned).select(names)
     records = of_files.where("NOT whole").withColumn("location", F.concat("location", F.lit("#record:"), "doc_id"))
-    return whole_files.unionByName(records.drop("file", "whole"), allowMissingColumns=True)
+    return whole_files.unionByName(records.drop("file", "file_gone", "whole"), allowMissingColumns=True)

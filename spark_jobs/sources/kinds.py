@@ -109,6 +109,10 @@ class Kind(Generic[S]):
         """Columns of the listing for a member of the archive at a location, or why it is left out or not read."""
         raise NotImplementedError
 
+    def taking(self) -> str | None:
+        """Which members of an archive are taken, in words that its arrival keeps; None where all that are readable."""
+        return None
+
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
         """Columns of the listing with which a file that arrived before is read again."""
         raise NotImplementedError

@@ -33,9 +33,16 @@ _OTHER_KINDS: Final = {
 """Languages whose files are of another kind here than Linguist's type says."""
 _MEDIA_TYPES: Final = {
     **dict.fromkeys(("Markdown", "MDX", "RMarkdown"), "text/markdown"),
+    **dict.fromkeys(("Maven POM", "XML", "XML Property List", "XSLT"), "application/xml"),
     "CSV": "text/csv",
+    "Makefile": "text/x-makefile",
+    "SQL": "application/sql",
+    "SVG": "image/svg+xml",
+    "TOML": "application/toml",
     "TSV": "text/tab-separated-values",
+    "YAML": "application/yaml",
 }
+"""Media types that are registered (Makefiles have none), where Linguist states the mode of an editor."""
 MANIFEST: Final = (
     r"(^|[/#])(go\.(mod|work)|Cargo\.toml|package\.json|[jt]sconfig[^/]*\.json|pyproject\.toml|setup\.cfg|pom\.xml"
     r"|(build|settings)\.gradle(\.kts)?|compile_commands\.json)$"

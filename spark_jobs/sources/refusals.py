@@ -118,6 +118,8 @@ LEFT_OUT = frozenset(
     | {Reason.NO_DOCSTRING, Reason.NOT_SELECTED, Reason.MARKED, Reason.DELETED}
 )
 """Reasons that are no faults: the source does not take such files."""
+TRIED_AGAIN = (str(Reason.MISSING_OBJECT), str(Reason.UNREADABLE))
+"""Reasons of blobs of git that may be whole the next time."""
 
 
 @dataclass(frozen=True)

@@ -38,6 +38,22 @@ from spark_jobs.sources.opening.limits import ArchiveLimits
 from spark_jobs.sources.opening.table_folders import without_engine_files
 
 
+class _OfKinds(Declared):
+    """Which files of a repository are taken."""
+
+    kinds: tuple[Kind, ...] = Field(
+        ("code", "markup", "data"),
+        min_length=1,
+        description="kinds of files taken, by name and content; manifests (go.mod, package.json, ..) of other kinds "
+        "land too, for `dependencies` alone",
+    )
+    unknown: Literal["refuse", "detect"] = Field(
+        "refuse",
+        description="files for which Linguist has no language, or several: leave them out or take the likeliest, or "
+        "detect by magika what they are",
+    )
+
+
 class _Repositories(Described):
     """Installed Python distributions, or directories, each of them a repository."""
 
@@ -58,16 +74,10 @@ class _Repositories(Described):
         return self
 
 
-class PythonCodeSource(_Repositories):
+class PythonCodeSource(_Repositories, _OfKinds):
     """Source files of repositories."""
 
     kind: Literal["python_code"] = "python_code"
-    kinds: tuple[Kind, ...] = Field(
-        ("code", "markup", "data"),
-        min_length=1,
-        description="kinds of files taken, told by name and content; manifests (go.mod, package.json, ..) of other "
-        "kinds land too, for `dependencies` alone",
-    )
 
 
 class PythonDocsSource(_Repositories):
@@ -104,7 +114,7 @@ class EveryNth(Declared):
     every: int = Field(ge=1, description="N; 1 takes each commit of that line")
 
 
-class GitSource(Declared):
+class GitSource(_OfKinds):
     """Source files of git repositories, in one revision or in many; docs/ingest_git.md."""
 
     kind: Literal["git"] = "git"
@@ -115,9 +125,6 @@ class GitSource(Declared):
         "latest",
         description="which commits are read: that of HEAD, those of tags, all behind HEAD, or {every: N} on its line "
         "of first parents",
-    )
-    kinds: tuple[Kind, ...] = Field(
-        ("code", "markup", "data"), min_length=1, description="kinds of files taken, by name and content; and manifests"
     )
     marked: Literal["leave_out", "take"] = Field(
         "leave_out", description="files that .gitattributes calls linguist-generated, linguist-vendored or -diff"
@@ -131,14 +138,11 @@ class GitSource(Declared):
     )
 
 
-class PackagesSource(Declared):
+class PackagesSource(_OfKinds):
     """Source files of packages as registries give them: sdist, wheel, npm, crate; docs/ingest_archives.md."""
 
     kind: Literal["packages"] = "packages"
     path: str = Field(min_length=1, description="package or directory of packages, or a URI that PyArrow opens")
-    kinds: tuple[Kind, ...] = Field(
-        ("code", "markup", "data"), min_length=1, description="kinds of files taken, by name and content; and manifests"
-    )
     archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of a package is unpacked")
 
 

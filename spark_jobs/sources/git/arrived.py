@@ -3,16 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field
-from typing import Final
 
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.sources.refusals import Reason
+from spark_jobs.sources.refusals import TRIED_AGAIN
 from spark_jobs.sources.taken import BY_PATH
-
-TRIED_AGAIN: Final = (str(Reason.MISSING_OBJECT), str(Reason.UNREADABLE))
-"""Reasons of blobs that may be whole the next time."""
 
 
 @dataclass
@@ -42,7 +38,8 @@ def damaged(arrivals: pa.Table) -> set[str]:
 def arrived_of(arrivals: pa.Table, names: list[str]) -> dict[str, Arrived]:
     """What arrived of some repositories; of versions that landed together, the one with a doc_id is at the path now.
 
-    What an increment says of a path that is gone counts after its versions, and that it is left out after both.
+    What an increment says of a path that is gone counts after its versions, and that it is left out after both. A row
+    `LOCATION#record:5f1c..` says that the document is gone, as the file at that location is none.
     """
     chosen = arrivals.filter(pc.field("path").is_valid() & pc.field("repository").isin(pa.array(names, pa.string())))
     if chosen.num_rows == 0:
@@ -52,16 +49,21 @@ def arrived_of(arrivals: pa.Table, names: list[str]) -> dict[str, Arrived]:
     rank = pc.add(pc.multiply(is_gone.cast(pa.int8()), 2), pc.is_valid(chosen["doc_id"]).cast(pa.int8()))
     chosen = chosen.append_column("rank", pc.if_else(is_left_out, pa.scalar(4, pa.int8()), rank))
     chosen = chosen.sort_by([("increment", "ascending"), ("rank", "ascending")])
-    columns = ("location", "repository", "path", "status", "reason", "detail")
+    columns = ("location", "repository", "path", "status", "reason", "detail", "doc_id")
     known: dict[str, Arrived] = {}
-    for location, repository, path, status, code, detail in zip(*(chosen[n].to_pylist() for n in columns), strict=True):
+    for location, repository, path, status, code, detail, doc_id in zip(
+        *(chosen[name].to_pylist() for name in columns), strict=True
+    ):
         arrived, reason = known.setdefault(repository, Arrived()), (code, detail or "")
         if status == "gone":
             arrived.live.pop(path, None)
             arrived.refused.pop(path, None)
+            file = location.removesuffix(f"#record:{doc_id}")
+            if file != location and file in arrived.reasons:
+                arrived.refused[path] = arrived.reasons[file]
             continue
         arrived.reasons[location] = reason
-        if status in ("landed", "returned"):
+        if status in ("landed", "returned", "deleted"):
             arrived.live[path] = location
             arrived.refused.pop(path, None)
         elif status == "rejected":

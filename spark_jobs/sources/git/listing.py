@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources import linguist
 from spark_jobs.sources.config.source_config import DocumentsConfig, EveryNth, GitSource
-from spark_jobs.sources.git.arrived import TRIED_AGAIN, Arrived, arrived_of, damaged
+from spark_jobs.sources.git.arrived import Arrived, arrived_of, damaged
 from spark_jobs.sources.git.facts import described_licence, failed_rule, original_of, quality_facts
 from spark_jobs.sources.git.history import (
     LINK,
@@ -46,8 +46,8 @@ from spark_jobs.sources.listing.changes import LatestArrivals
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.opening.file_trees import absolute
 from spark_jobs.sources.records.facts import Facts, facts_json
-from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.taken import BY_PATH, is_left_out_still, left_out
+from spark_jobs.sources.refusals import TRIED_AGAIN, Reason, Refusal
+from spark_jobs.sources.taken import BY_PATH, is_taken_as_before, left_out
 
 Row = dict[str, Any]
 
@@ -91,7 +91,7 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
             "declare `allow_empty: true` if all of them were deleted"
         )
     allowed = allowed_folders(repositories)
-    opened = [_opened(one, source, allowed) for one in repositories]
+    opened = [_opened(one, config, source, allowed) for one in repositories]
     broken = damaged(arrivals)
     changed = [one for one in opened if reread or one.name in broken or not _is_as_before(one, states)]
     if not changed and not vanished:
@@ -101,7 +101,7 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
     rows: list[Row] = []
     forks = _forks(opened) if any(one.refusal is None for one in changed) and len(opened) > 1 else {}
     for one in changed:
-        rows += _repository_rows(one, source, arrived.get(one.name, Arrived()), forks.get(one.name), reread)
+        rows += _repository_rows(one, config, source, arrived.get(one.name, Arrived()), forks.get(one.name), reread)
     for root in vanished:
         before, name = arrived.get(states[root]["repository"], Arrived()), states[root]["repository"]
         lost = Refusal(Reason.NO_REPOSITORY, f"no repository is there any more; its {len(before.live)} files are gone")
@@ -115,7 +115,7 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
     return pa.Table.from_pylist(rows, LISTING)
 
 
-def _opened(one: Repository, source: GitSource, allowed: frozenset[str]) -> Repository:
+def _opened(one: Repository, config: DocumentsConfig, source: GitSource, allowed: frozenset[str]) -> Repository:
     """A repository with its refs, and the digest of what decides which files are read; or with its refusal."""
     try:
         one.root.encode()
@@ -126,8 +126,9 @@ def _opened(one: Repository, source: GitSource, allowed: frozenset[str]) -> Repo
         return replace(one, refusal=Refusal(Reason.BAD_NAME, "its name is not UTF-8; rename it"))
     refs = store.refs if source.revisions == "tags" else {}
     tags = sorted(f"{oid} {name}" for name, oid in refs.items() if name.startswith("refs/tags/"))
-    taken = [*sorted(source.kinds), linguist.tables().source]
-    decides = "\n".join([str(store.head), *tags, *taken])
+    declared = source.model_copy(update={"kinds": tuple(sorted(source.kinds))})
+    taken = declared.model_dump_json(exclude={"repositories", "cache"})
+    decides = "\n".join([str(store.head), *tags, taken, str(config.max_document_bytes), linguist.tables().source])
     return replace(one, store=store, digest=sha256_hex(decides.encode(errors="replace")))
 
 
@@ -178,7 +179,7 @@ def _forks(opened: list[Repository]) -> dict[str, str]:
 
 
 def _repository_rows(
-    one: Repository, source: GitSource, arrived: Arrived, fork_of: str | None, reread: bool
+    one: Repository, config: DocumentsConfig, source: GitSource, arrived: Arrived, fork_of: str | None, reread: bool
 ) -> list[Row]:
     """The rows of one repository: its own, those of new versions, and those of paths that are gone."""
     root, name = written(one.root), one.name
@@ -187,13 +188,20 @@ def _repository_rows(
         return [own | why(one.refusal)]
     try:
         with IsolatedGit(one.store) as git:
-            return _rows_of_store(git, one.store, own, source, arrived, fork_of, reread)
+            return _rows_of_store(git, one.store, own, config, source, arrived, fork_of, reread)
     except RefusedRepositoryError as error:
         return [own | why(error.refusal)]
 
 
 def _rows_of_store(
-    git: IsolatedGit, store: Store, own: Row, source: GitSource, arrived: Arrived, fork_of: str | None, reread: bool
+    git: IsolatedGit,
+    store: Store,
+    own: Row,
+    config: DocumentsConfig,
+    source: GitSource,
+    arrived: Arrived,
+    fork_of: str | None,
+    reread: bool,
 ) -> list[Row]:
     """The rows of a repository that could be opened.
 
@@ -241,13 +249,12 @@ def _rows_of_store(
         for number, row in enumerate(versions):
             past = not is_live or number < len(versions) - 1
             row |= {"repository": name, "licence": stated.licence, "version": number, "past": past}
-        fresh = versions if reread else versions[_first_to_read(versions, arrived, is_live, source) :]
+        fresh = versions if reread else versions[_first_to_read(versions, arrived, is_live, config, source) :]
         rows += fresh
         if not is_live and (fresh or path.shown in arrived.paths):
             gone.append(path.shown)
-    by_path = {path.shown for raw, path in paths.items() if path.is_left_out and histories[raw].live is not None}
-    taken = {path.shown for path in paths.values() if not path.is_left_out}
-    gone += sorted((arrived.paths - taken - by_path) | (arrived.live.keys() & by_path))
+    listed = {path.shown for raw, path in paths.items() if not path.is_left_out or histories[raw].live is not None}
+    gone += sorted(arrived.paths - listed)
     own["repository_facts"] = facts_json(facts)
     return [own, *_with_sizes(git, rows), *_gone(root, name, gone)]
 
@@ -293,25 +300,32 @@ def _version_row(root: str, path: _Path, version: Version) -> Row:
     )
 
 
-def _first_to_read(versions: list[Row], arrived: Arrived, is_live: bool, source: GitSource) -> int:
+def _first_to_read(
+    versions: list[Row], arrived: Arrived, is_live: bool, config: DocumentsConfig, source: GitSource
+) -> int:
     """The number of the first version of a path to be read; those after it are read again, to know which is the last.
 
     Where all have arrived that is the last one alone if the path had another one, or none, until now. What was missing,
-    marked, of another kind or of no known language may not be so any more.
+    marked, too large, of another kind or of no known language may not be so any more.
     """
+    limit = f"max_document_bytes is {config.max_document_bytes}"
 
     def is_new(row: Row) -> bool:
         reason, detail = arrived.reasons.get(row["location"], (TRIED_AGAIN[0], ""))
         if row["reason"] or reason in TRIED_AGAIN:
             return reason in TRIED_AGAIN
         is_named_now = reason == Reason.UNKNOWN_FORMAT and row["kind"] is not None
-        return reason == _MARKED or is_named_now or not is_left_out_still(reason, detail, source.kinds)
+        has_room = reason == Reason.TOO_LARGE and not detail.endswith(limit)
+        return reason == _MARKED or is_named_now or has_room or not is_taken_as_before(reason, detail, source)
 
-    last = versions[-1]
     new = [is_new(row) for row in versions]
-    has_landed = arrived.reasons.get(last["location"], (None, ""))[0] is None
-    returns = is_live and has_landed and arrived.live.get(last["path"]) != last["location"]
-    return new.index(True) if any(new) else len(versions) - returns
+    if any(new):
+        return new.index(True)
+    last = versions[-1]
+    reason = last["reason"] or arrived.reasons[last["location"]][0]
+    document = last["location"] if reason in (None, str(Reason.DELETED)) else None
+    is_as_before = last["path"] in arrived.paths and arrived.live.get(last["path"]) == document
+    return len(versions) - (is_live and not is_as_before)
 
 
 def _with_sizes(git: IsolatedGit, rows: list[Row]) -> list[Row]:

@@ -6,6 +6,8 @@ lands no document at a path can change the latest one there in two ways, each an
     returned    the documents read at a path are all known, and the latest one is not among them (or the path was gone)
     gone        the latest document's file is not listed any more, or its file of records was read to the end without it
 
+A file that is read, and that its source does not take any more for what is in it, has no document either: `gone`.
+
 Only paths of files that are read or gone are looked at, by the part of the path before the first `#`; of
 packages, which stand for their repositories, all paths of those.
 
@@ -21,12 +23,15 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Sequence
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Final
+
+from spark_jobs.sources.refusals import TRIED_AGAIN, Reason
 
 if TYPE_CHECKING:
     from pyspark.sql import Column, DataFrame
 
 PATH = ("repository", "path")
+_LEFT_BY_CONTENT: Final = (str(Reason.OTHER_KIND), str(Reason.UNKNOWN_FORMAT))
 
 
 def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> DataFrame:
@@ -120,16 +125,21 @@ def reading_events(
     ).select(*PATH, F.col("doc_id").alias("latest"), F.col("gone").alias("was_gone"))
     now = read.where("doc_id IS NOT NULL").select("location", *PATH, "doc_id", "known")
     lost = _lost(before, at_hand, read, stem)
+    left = _refused(read).where(F.col("reason").isin(*_LEFT_BY_CONTENT)).alias("left")
+    left = left.join(before.where("NOT was_gone").alias("before"), same_path("left", "before")).select(
+        "left.*", F.col("latest").alias("doc_id"), F.lit("gone").alias("status")
+    )
     for there in (now, files.where("NOT gone")):
         lost = lost.alias("lost").join(there.select(*PATH).alias("there"), same_path("lost", "there"), "left_anti")
-    return _returned(now, before).unionByName(lost)
+    return _returned(now, before).unionByName(lost).unionByName(left.drop("reason"))
 
 
 def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arrivals: DataFrame) -> DataFrame:
     """Find what a listing with `version` (the order of versions at a path) says about the latest document of each path.
 
     The last version that could be read is the latest. An event says so where the landings of this reading alone would
-    not: several landed, or none, or an older one. A path with a row `gone` has no latest document, whatever landed.
+    not: several landed, or none, or an older one. A path with a row `gone` has no latest document, whatever landed; nor
+    has one whose present version is refused, unless that one may be whole the next time.
 
     Args:
         files: the listing of a source with histories.
@@ -159,7 +169,9 @@ def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
         )
         .alias("now")
     )
-    gone = files.where("gone AND path IS NOT NULL").select("location", *PATH).alias("gone")
+    refused = _refused(read).where(~F.col("reason").isin(*TRIED_AGAIN)).drop("reason")
+    refused = refused.join(files.where("NOT past").select("location"), "location", "left_semi")
+    gone = files.where("gone AND path IS NOT NULL").select("location", *PATH).unionByName(refused).alias("gone")
     is_latest = F.coalesce(F.col("latest") == F.col("last.doc_id"), F.lit(False))
     needs_event = F.when(F.col("landings") == 0, ~is_latest).otherwise((F.col("landings") > 1) | ~F.col("last.is_new"))
     status = F.when(F.col("last.is_new"), "landed").otherwise("returned")
@@ -176,6 +188,11 @@ def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
         .where("doc_id IS NOT NULL")
     )
     return stay.unionByName(lost)
+
+
+def _refused(read: DataFrame) -> DataFrame:
+    """Location, repository, path and reason of files that were refused; records and members have no path."""
+    return read.where("doc_id IS NULL AND path IS NOT NULL AND status = 'rejected'").select("location", *PATH, "reason")
 
 
 def _of_paths(rows: DataFrame, paths: DataFrame) -> DataFrame:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.config.file_reading import FileReading
-from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.config.source_config import DocumentsConfig, PythonCodeSource
 from spark_jobs.sources.kinds import Kind, Listing, S, kind_of
 from spark_jobs.sources.languages import Language, language_columns
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
@@ -34,7 +34,7 @@ from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_file
 from spark_jobs.sources.opening.remote_trees import has_validator, is_web
 from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import Reason, Refusal
-from spark_jobs.sources.taken import BY_PATH, is_left_out_still
+from spark_jobs.sources.taken import BY_PATH, is_taken_as_before
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -312,7 +312,7 @@ def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfi
 
 
 def _is_refused_still(reason: str | None, listed: Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
-    """Whether the cause for which the same bytes were refused is still there; true of those that landed."""
+    """Whether the same bytes land, or are refused, as they were."""
     file = listed.file
     if reason in (Reason.UNREADABLE, Reason.NOT_A_FILE):
         return not (is_uri(file.location) or os.access(file.location, os.R_OK))
@@ -320,10 +320,10 @@ def _is_refused_still(reason: str | None, listed: Listed, before: dict[str, Any]
         return False
     if reason == Reason.TOO_LARGE:
         return file.byte_count is None or file.byte_count > config.max_document_bytes
-    if reason == Reason.UNKNOWN_FORMAT:
-        return listed.reader is None or listed.language is None
-    if reason == Reason.OTHER_KIND:
-        return is_left_out_still(reason, before["detail"], getattr(config.source, "kinds", ()))
+    if reason == Reason.UNKNOWN_FORMAT and listed.reader is not None and listed.language is not None:
+        return False
+    if isinstance(config.source, PythonCodeSource):
+        return is_taken_as_before(reason, before["detail"] or "", config.source)
     if reason == Reason.MISSING_COLUMN and isinstance(config.source, FileReading):
         return any(f"{column!r} in " in before["detail"] for column in config.source.mapped_columns)
     return True

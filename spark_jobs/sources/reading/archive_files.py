@@ -75,7 +75,9 @@ def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[
         fault = Refusal(Reason.CORRUPT_ARCHIVE, f"what is damaged at {damaged} is not read")
     every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} of its members and records were refused")
     nothing = every if refused_count else Refusal(Reason.EMPTY, "it holds no file that is taken")
-    yield from closing_arrivals(file, document_count > 0, fault, nothing, content_sha256)
+    taking = kind_of(rules.source).taking() if outer.depth == 1 else None
+    nothing = Refusal(nothing.reason, f"{nothing.detail}; {taking}") if taking else nothing
+    yield from closing_arrivals(file, document_count > 0, fault, nothing, content_sha256, taking)
 
 
 def _member_rows(

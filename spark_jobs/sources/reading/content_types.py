@@ -12,6 +12,8 @@ from spark_jobs.exceptions import SetupError
 from spark_jobs.sources.languages import Language, language_named, language_of
 from spark_jobs.threads import made_once
 
+_TEXT_BYTES = 1 << 16  # of the beginning of a text
+
 
 class ContentType(NamedTuple):
     """What some bytes are.
@@ -35,6 +37,18 @@ class ContentType(NamedTuple):
         """Kind and language as `documents` has them; None where this project has no name for the type."""
         known = (language_named(self.label), *(language_of(f"file.{extension}") for extension in self.extensions))
         return next((each for each in known if each), None)
+
+
+def text_language(data: bytes) -> Language | None:
+    """What a text is taken for, by its beginning; None for what is no text.
+
+    Raises:
+        SetupError: magika is not installed.
+    """
+    found = content_type(data[:_TEXT_BYTES])
+    if found.text_kind is None:
+        return None
+    return found.language or Language(found.text_kind, None, "text/plain")
 
 
 def content_type(data: bytes) -> ContentType:

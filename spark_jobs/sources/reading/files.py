@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
+from typing import Any
 
 import pyarrow as pa
 
@@ -33,7 +34,7 @@ from spark_jobs.sources.opening.file_trees import unreadable
 from spark_jobs.sources.opening.streams import BATCH_BYTES, HashedFile, read_up_to
 from spark_jobs.sources.reading.archive_files import read_archive
 from spark_jobs.sources.reading.built_in import READERS, extract
-from spark_jobs.sources.reading.content_types import content_type
+from spark_jobs.sources.reading.content_types import text_language
 from spark_jobs.sources.reading.foreign import read_foreign
 from spark_jobs.sources.reading.readers import columns_by_content, unpacked
 from spark_jobs.sources.reading.record_files import read_facts, read_records
@@ -50,7 +51,7 @@ from spark_jobs.sources.reading.rows import (
 )
 from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import DELETED, Reason, Refusal, RefusedError, first_line, reason_of
-from spark_jobs.sources.taken import language_taken
+from spark_jobs.sources.taken import Model, kind_by_content, language_taken
 
 _BATCH_ROWS = 10_000
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
@@ -169,7 +170,7 @@ def _detected(file: Row, rules: ReadingRules) -> Row | Refusal:
     if isinstance(rules.source, FileReading):
         columns = columns_by_content(head, rules.source)
     else:
-        language = language_taken(file["path"], head, rules.source.kinds)
+        language = language_taken(file["path"], head, rules.source.kinds, _model(rules.source))
         columns = language if isinstance(language, Refusal) else language_columns("text", language)
     return columns if isinstance(columns, Refusal) else {**file, **columns}
 
@@ -247,11 +248,13 @@ def _read_whole(file: Row, rules: ReadingRules) -> Iterator[Row]:
         yield arrival(file, document, file_sha256)
         return
     yield with_folders(document, file, rules.source)
-    yield {**arrival(file, None, file_sha256), "detail": _ignored(file, rules.source)}
+    yield {**arrival(file, None, file_sha256), "detail": _told(file, document["kind"], rules.source)}
 
 
-def _ignored(file: Row, source: object) -> str | None:
-    """What is told of a file that is one document where the text of others stands in a column."""
+def _told(file: Row, kind: str, source: object) -> str | None:
+    """What is told of a file that landed: its kind where its name leaves that open, or that it has no columns."""
+    if hasattr(source, "kinds"):
+        return kind_by_content(file["path"], kind)
     if not isinstance(source, FileReading) or source.text_column is None:
         return None
     return f"it has no columns: the whole of it landed, read by {file['reader']}; text_column is not asked of it"
@@ -287,21 +290,20 @@ def _with_language(file: Row, data: bytes, source: object) -> Row | Refusal:
     kinds = getattr(source, "kinds", None)
     language: Language | Refusal | None
     if kinds is not None:
-        language = language_taken(file["path"], data, kinds)
+        language = language_taken(file["path"], data, kinds, _model(source))
     else:
         path = unpacked(file["path"])
         if not isinstance(source, FileReading) or source.format != "auto" or not kinds_of(path):
             return file
-        model = _by_model if source.unknown == "detect" else None
-        language = language_of_text(path, data, model)
+        language = language_of_text(path, data, _model(source))
     if language is None or isinstance(language, Refusal):
         return language or file
     return {**file, **language_columns("text", language)}
 
 
-def _by_model(data: bytes) -> Language | None:
-    """What magika takes the beginning of a text for."""
-    return content_type(data[:_DETECTED_BYTES]).language
+def _model(source: Any) -> Model | None:
+    """What tells the language of a text where Linguist does not decide; None where the source asks no model."""
+    return text_language if source.unknown == "detect" else None
 
 
 def _text_document(file: Row, data: bytes, rules: ReadingRules) -> Row | Refusal:

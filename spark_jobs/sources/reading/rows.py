@@ -135,7 +135,12 @@ def facts_row(facts: str, location: str | None = None) -> Row:
 
 
 def closing_arrivals(
-    file: Row, is_usable: bool, fault: Refusal | None, nothing: Refusal, content_sha256: str | None
+    file: Row,
+    is_usable: bool,
+    fault: Refusal | None,
+    nothing: Refusal,
+    content_sha256: str | None,
+    detail: str | None = None,
 ) -> Iterator[Row]:
     """The arrival of a file whose parts were read; a fault behind usable parts has a row of its own, `file#rest`.
 
@@ -145,7 +150,9 @@ def closing_arrivals(
         fault: what ended its reading, if something did.
         nothing: why it is refused if none of its parts landed, and nothing ended its reading.
         content_sha256: of the file, where it was read to its end.
+        detail: what is told of a file that landed.
     """
     if is_usable and fault is not None:
         yield arrival({"location": f"{file['location']}#rest"}, fault)
-    yield arrival(file, None if is_usable else fault or nothing, content_sha256)
+    closing = arrival(file, None if is_usable else fault or nothing, content_sha256)
+    yield {**closing, "detail": detail} if is_usable else closing

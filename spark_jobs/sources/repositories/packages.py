@@ -23,11 +23,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
+from spark_jobs.sources import linguist
 from spark_jobs.sources.config.source_config import DocumentsConfig, PackagesSource
 from spark_jobs.sources.kinds import Listing
 from spark_jobs.sources.languages import PLAIN_TEXT, language_columns, language_of
 from spark_jobs.sources.licences.statements import LICENCE_FILE, MAX_LICENCE_BYTES, of_repository
-from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, located
+from spark_jobs.sources.listing.changes import Earlier, LatestArrivals, Listed, ListedKind, located
 from spark_jobs.sources.opening.archives import Unpacking, archive_members
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, open_file, same_file, unreadable
 from spark_jobs.sources.opening.streams import HashedFile, read_up_to
@@ -35,7 +36,7 @@ from spark_jobs.sources.records.facts import Facts, facts_json
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.repositories.package_versions import version_key
 from spark_jobs.sources.repositories.repositories import distribution_facts, normalised_name, stable_path
-from spark_jobs.sources.taken import is_left_out_still, left_out
+from spark_jobs.sources.taken import left_out, taken
 
 _METADATA: Final = {
     ".whl": ("wheel", re.compile(r"[^/]+\.dist-info/METADATA")),
@@ -52,6 +53,8 @@ _LICENCES = re.compile(rf"(?:[^/]+/|[^/]+\.dist-info/licen[cs]es/(?:.*/)?){LICEN
 _INFO = re.compile(r"(?:^|/)[^/]+\.(?:dist|egg)-info/")
 _PURE = re.compile(r"^[^/]+\.data/(?:pure|plat)lib/")
 _MAX_METADATA_BYTES = 4 << 20
+_READ: Final = (None, str(Reason.EMPTY), str(Reason.NO_USABLE_RECORD))
+"""Reasons of packages that were read to their end."""
 
 
 class Package(NamedTuple):
@@ -72,17 +75,21 @@ class PackagesKind(ListedKind[PackagesSource]):
         return located(config, (Listed(file, ".", "package", PLAIN_TEXT, facts, why) for file, facts, why in found))
 
     def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
-        """See `ListedKind`; packages with members that were left out by other `kinds` than now are read again."""
-        last = _last_increments(arrivals.filter(pc.field("path") == "."))
-        left = arrivals.filter(pc.field("reason") == str(Reason.OTHER_KIND)).select(["location", "increment", "detail"])
-        again = set()
-        for location, increment, detail in zip(*(column.to_pylist() for column in left.columns), strict=True):
-            package = location.partition("#")[0]
-            if not is_left_out_still(str(Reason.OTHER_KIND), detail, self.source.kinds):
-                again |= {package} if last.get(package) == increment else set()
-        is_read = pc.field("location").isin(pa.array(sorted(again), pa.string()))
+        """See `ListedKind`; packages of which other members were taken than would be now are read again."""
+        taking = self.taking()
+        again = [
+            location
+            for location, last in LatestArrivals(arrivals.filter(pc.field("path") == ".")).items()
+            if last["reason"] in _READ and not (last["detail"] or "").endswith(taking)
+        ]
+        is_read = pc.field("location").isin(pa.array(again, pa.string()))
         rest = arrivals.filter(~is_read | (pc.field("reason") == str(Reason.DELETED))) if again else arrivals
         return super().changes(config, rest, reread, lake)
+
+    def taking(self) -> str:
+        """By kinds, and whose languages they are of."""
+        by = f"by {linguist.tables().source}" + "; the rest by magika" * (self.source.unknown == "detect")
+        return f"{taken(self.source.kinds)} {by}"
 
     def member(self, name: str, location: str) -> dict[str, Any] | Refusal:
         """Columns of the listing for a member of the package at a location, or why it is left out."""
@@ -96,12 +103,6 @@ class PackagesKind(ListedKind[PackagesSource]):
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
         """The reader of packages."""
         return language_columns("package", PLAIN_TEXT)
-
-
-def _last_increments(arrivals: pa.Table) -> dict[str, int]:
-    """The last increment in which each location arrived."""
-    found = arrivals.group_by("location").aggregate([("increment", "max")])
-    return dict(zip(found["location"].to_pylist(), found["increment_max"].to_pylist(), strict=True))
 
 
 def list_packages(

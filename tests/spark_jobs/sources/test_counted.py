@@ -5,7 +5,7 @@ from __future__ import annotations
 import random
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pytest
 
@@ -15,6 +15,11 @@ from spark_jobs.sources.refusals import LEFT_OUT, Reason
 from tests.spark_jobs.sources.conftest import Landing
 from tests.spark_jobs.sources.git_repositories import Repository
 from tests.spark_jobs.sources.repositories.test_packages import CORE, packed
+from tests.spark_jobs.sources.test_git_increments import Lake
+from tests.tiers import tries
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 ODD = {
     "logo.png": b"\x89PNG\r\n\0\0",
@@ -60,6 +65,18 @@ def packages(folder: Path, files: dict[str, bytes], **source: object) -> tuple[D
     return DocumentsConfig.model_validate(config), set(members)
 
 
+def directories(folder: Path, files: dict[str, bytes], **source: object) -> tuple[DocumentsConfig, set[str]]:
+    """A source of one directory with these files, and its files and hidden folders."""
+    for name, data in files.items():
+        path = folder / "net" / name
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.write_bytes(data)
+    hidden = {"node_modules/", "deep/__pycache__/", ".github/"}
+    below = {name for name in files for start in hidden if name.startswith(start)}
+    config = {"dataset": "d", "source": {"kind": "python_code", "directories": [str(folder / "net")], **source}}
+    return DocumentsConfig.model_validate(config), (files.keys() - below) | hidden
+
+
 MADE: dict[str, Callable[..., tuple[DocumentsConfig, set[str]]]] = {"git": git, "packages": packages}
 
 
@@ -100,19 +117,11 @@ def test_documents_and_arrivals_are_all_files(tmp_path: Path, landing: Landing, 
 @pytest.mark.parametrize("kind", ["python_code", "python_docs"])
 def test_files_of_directories_are_counted_too(tmp_path: Path, landing: Landing, kind: str) -> None:
     """Of a hidden folder there is one row: build tools and version control keep thousands of files there."""
-    files = tree(7)
-    for name, data in files.items():
-        path = tmp_path / "net" / name
-        path.parent.mkdir(parents=True, exist_ok=True)
-        path.write_bytes(data)
-    config = {"dataset": "d", "source": {"kind": kind, "directories": [str(tmp_path / "net")]}}
-    declared = DocumentsConfig.model_validate(config)
+    declared, files = directories(tmp_path / "made", tree(7), kind=kind)
     documents, arrivals = landing.land(declared) or ([], [])
-    folders = {"node_modules/", "deep/__pycache__/", ".github/"}
-    below = {name for name in files for folder in folders if name.startswith(folder)}
     paths = [row["path"].partition("#")[0] for row in documents]
     refused = [row["path"].partition("#")[0] for row in arrivals if row["reason"]]
-    assert sorted([*paths, *refused]) == sorted((files.keys() - below) | folders)
+    assert sorted([*paths, *refused]) == sorted(files)
     assert landing.land(declared) is None
 
 
@@ -171,3 +180,37 @@ def test_a_file_that_is_left_out_now_is_gone(tmp_path: Path, landing: Landing) -
     assert [row["path"] for row in documents] == ["a.rst"]
     assert {row["path"] for row in arrivals} == {"a.rst", "a.json"}
     assert landing.land(config("code", "data", "prose")) is None
+
+
+@pytest.mark.parametrize("kind", sorted(MADE))
+def test_a_model_names_what_linguist_does_not(tmp_path: Path, landing: Landing, kind: str) -> None:
+    """Once `unknown: detect` is declared the files that were left out are read again; pictures stay refused."""
+    pytest.importorskip("magika")
+    code = b"import os\n\n\ndef main(path: str) -> None:\n    for name in os.listdir(path):\n        print(name)\n" * 3
+    some = {"a.py": b"1\n", "net.unheard": code, "logo.png": b"\x89PNG\r\n\0\0"}
+    config, files = MADE[kind](tmp_path / "made", some)
+    landing.land(config)
+    assert told(landing.arrivals)["net.unheard"] == "unknown_format"
+    detects = config.model_copy(update={"source": config.source.model_copy(update={"unknown": "detect"})})
+    documents, _ = landing.land(detects) or ([], [])
+    assert {row["path"]: row["language"] for row in documents}["net.unheard"] == "Python"
+    assert "a.py" not in {row["path"] for row in documents}
+    assert {row["path"] for row in landing.documents} | told(landing.arrivals).keys() == files
+    assert landing.land(detects) is None
+
+
+@pytest.mark.parametrize("kind", ["directories", "packages"])
+def test_what_stands_is_what_is_declared_now(tmp_path: Path, spark: SparkSession, kind: str) -> None:
+    """Whatever kinds were taken before, what stands at last is what a fresh dataset has; unchanged, nothing lands."""
+    config, files = (packages if kind == "packages" else directories)(tmp_path / "made", tree(3))
+    lake, chosen = Lake(spark, config), random.Random(3)
+    every = ["code", "markup", "data", "prose"]
+    for _ in range(tries(20, 4)):
+        kinds = chosen.sample(every, chosen.randrange(1, 5))
+        declared = config.model_copy(update={"source": config.source.model_copy(update={"kinds": tuple(kinds)})})
+        lake.config, fresh = declared, Lake(spark, declared)
+        lake.land()
+        fresh.land()
+        assert lake.latest() == fresh.latest()
+        assert {path for _, path in fresh.latest()} | told(fresh.arrivals).keys() == files
+        assert lake.land() is None

@@ -100,7 +100,7 @@ DEPENDENCY_METHODS = Table(
 )
 
 
-@step(version="8", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
+@step(version="9", scope=Scope.INCREMENT, tables=(DEPENDENCIES, DEPENDENCY_METHODS))
 def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesConfig) -> Output:
     """Find the dependencies between the files of each repository; one task has all files of a repository.
 

@@ -22,7 +22,8 @@ from spark_jobs.code.imports.source_names import nearest
 from spark_jobs.lexing.blank import blank
 
 _ENDINGS: Final = (".cppm", ".ixx", ".mpp", ".ccm", ".cxxm", ".c++m")
-_NAME: Final = rb"[A-Za-z_]\w*+(?:\s*+\.\s*+[A-Za-z_]\w*+)*+"
+_WORD: Final = rb"[A-Za-z_\x80-\xff][\w\x80-\xff]*+"
+_NAME: Final = rb"%s(?:\s*+\.\s*+%s)*+" % (_WORD, _WORD)
 _END: Final = rb"\s*+(?:\[\[[^\n;]*\]\]\s*+)?;"
 _DECLARED: Final = re.compile(
     rb"^[ \t]*+(export\s++)?module\b\s*+(%s)\s*+(?::\s*+(%s))?%s" % (_NAME, _NAME, _END), re.MULTILINE
@@ -83,7 +84,7 @@ def _read(text: str) -> _Unit | None:
     if "import" not in text and "module" not in text:
         return None
     source = utf8_of(text)
-    code = blank(source, "C++")
+    code = blank(source, "C++").replace(b"\\\n", b"  ")  # a joined line is one: that of a macro, or of an import
     declared, imports = _DECLARED.search(code), list(_IMPORTED.finditer(code))
     if declared is None:
         return _Unit(source, None, "", False, "", imports) if imports else None

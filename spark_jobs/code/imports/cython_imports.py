@@ -2,6 +2,7 @@
 
 cimport a.b    from a cimport b    from . cimport c      the declarations (.pxd) of that module
 import a.b     from a import b                           the module, as in Python
+from cython.cimports.a import b                          the same, as a .py says it
 include "x.pxi"                                          the file, beside this one or by the end of its path
 cdef extern from "x.h":                                  the header, likewise
 a.pyx, a.py beside a.pxd                                 its own declarations, which no statement names
@@ -24,6 +25,7 @@ from spark_jobs.lexing.blank import blank
 
 LANGUAGE: Final = "Cython"
 _READ: Final = (".pyx", ".pxd", ".pxi")
+_CIMPORTS: Final = "cython.cimports."
 _FILE: Final = re.compile(
     rb"^[ \t]*+(?:include|(?:cdef[ \t]++)?extern[ \t]++from)[ \t]*+(?:\"( ++)\"|'( ++)')", re.MULTILINE
 )
@@ -32,7 +34,11 @@ _FILE: Final = re.compile(
 def cython_imports(repository: Repository) -> Iterator[Dependency]:
     """Yield the imports between the Cython files of a repository, and between these and its Python files."""
     paths = repository.paths
-    readers = [number for number, path in enumerate(paths) if path.endswith(_READ)]
+    readers = [
+        number
+        for number, path in enumerate(paths)
+        if path.endswith(_READ) or (path.endswith(".py") and _CIMPORTS in repository.texts[number])
+    ]
     if not readers:
         return
     renamed = renamed_directories(repository)
@@ -44,8 +50,11 @@ def cython_imports(repository: Repository) -> Iterator[Dependency]:
         directory = posixpath.dirname(paths[needs])
         for start, end, kind in import_statements(np.frombuffer(data, dtype=np.uint8)).tolist():
             statement = data[start:end].decode(errors="replace")
-            of = declarations if re.search(r"\bcimport\b", statement) else modules
-            for needed in of.targets(directory, statement):
+            is_declared = _CIMPORTS in statement or re.search(r"\bcimport\b", statement) is not None
+            if paths[needs].endswith(".py") and not is_declared:
+                continue  # read as Python
+            searched = declarations if is_declared else modules
+            for needed in searched.targets(directory, statement.replace(_CIMPORTS, "")):
                 if needed != needs:
                     yield Dependency(needs, needed, KIND_NAMES[kind], evidence_of(statement))
         for found in _FILE.finditer(blank(data, LANGUAGE)):

@@ -63,21 +63,31 @@ def module_references(source: bytes, language: str) -> Iterator[tuple[int, int, 
             position = named.end(named.lastindex) + 1
 
 
-_DIRECTIVE: Final = re.compile(r"///\s*<reference\s+([^>\n]*?)/?>")
-_ATTRIBUTE: Final = re.compile(r"\b(path|types)\s*=\s*(?:\"([^\"\n]*)\"|'([^'\n]*)')")
-_LEADING: Final = re.compile(r"(?:\s++|//[^\n]*+|/\*(?:[^*]++|\*(?!/))*+\*/|\A#![^\n]*+)*+")
+_LEADING: Final = re.compile(r"\s++|(//[^\n]*+)|/\*(?:[^*]++|\*(?!/))*+\*/|\A#![^\n]*+")
+_DIRECTIVE: Final = re.compile(r"///\s*<reference(\s.*?)/>")
+_NAMED: Final = {
+    kind: re.compile(rf"\s{kind}\s*=\s*(?:\"([^\"]*)\"|'([^']*)')")
+    for kind in ("no-default-lib", "types", "lib", "path")
+}
 
 
 def reference_directives(text: str) -> Iterator[tuple[bool, str, str]]:
-    """Whether each `/// <reference ..>` names a path (else types), the name, and the line; only before all code."""
+    """Whether each `/// <reference ..>` names a path (else types), the name, and the line; only before all code.
+
+    Of several attributes the compiler takes the first of `_NAMED`.
+    """
     if "<reference" not in text:
         return
-    head = _LEADING.match(text.removeprefix("\ufeff"))
-    for line in head[0].splitlines() if head else ():
-        found = _DIRECTIVE.match(line.lstrip())
-        for kind, one, other in _ATTRIBUTE.findall(found[1]) if found else ():
-            if one or other:
-                yield kind == "path", one or other, line
+    position = 1 if text.startswith("\ufeff") else 0
+    while leading := _LEADING.match(text, position):
+        position = leading.end()
+        directive = _DIRECTIVE.match(leading[1] or "")
+        for kind, pattern in _NAMED.items() if directive else ():
+            if directive and (value := pattern.search(directive[1])):
+                name = value[1] or value[2]
+                if kind in ("path", "types") and name:
+                    yield kind == "path", name, leading[0]
+                break
 
 
 def _statement(code: bytes, word: bytes, position: int) -> tuple[re.Match[bytes] | None, int]:

@@ -1,4 +1,4 @@
-"""Givens of Scala 3 that a file imports without naming them; what has a name is found as a symbol.
+"""Givens of Scala 3 that a file imports or exports without naming them; what has a name is found as a symbol.
 
     import shop.given               every file with givens at the top of package `shop`, or in an object of that path
     import shop.{given, *}          the same
@@ -18,9 +18,9 @@ from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_
 from spark_jobs.lexing.blank import blank
 
 _PACKAGE: Final = re.compile(rb"^[ \t]*+package[ \t]++(?!object\b)([\w.`]++)", re.MULTILINE)
-_IMPORT: Final = re.compile(rb"^[ \t]*+import[ \t]++([^\n;{]*+(?:\{[^}]{0,2048}+\})?[^\n;{]*+)", re.MULTILINE)
+_IMPORT: Final = re.compile(rb"^[ \t]*+(?:im|ex)port[ \t]++([^\n;{]*+(?:\{[^}]{0,2048}+\})?[^\n;{]*+)", re.MULTILINE)
 _OPENED: Final = re.compile(
-    rb"^([ \t]*+)(?:(?:case|final|private|sealed|open|abstract|inline|implicit|transparent|override)[ \t]++)*+"
+    rb"^([ \t]*+)(?:(?:package|case|final|private|sealed|open|abstract|inline|implicit|transparent|override)[ \t]++)*+"
     rb"(given|object|class|trait|enum|def|val|extension)\b([^\n]*+)",
     re.MULTILINE,
 )

@@ -122,7 +122,7 @@ GRAMMARS: Final = {
         """
 (function_declaration name: (identifier) @defined)
 (source_file (type_declaration [(type_spec name: (_) @defined) (type_alias name: (_) @defined)]))
-(source_file (const_declaration (const_spec name: (identifier) @defined)))
+(source_file (const_declaration (const_spec (identifier) @defined)))
 (source_file (var_declaration (var_spec name: (identifier) @defined)))
 (source_file (var_declaration (var_spec_list (var_spec name: (identifier) @defined))))
 (parameter_declaration name: (identifier) @bound)
@@ -213,11 +213,10 @@ GRAMMARS: Final = {
 [(class_definition name: (_) @defined) (object_definition name: (_) @defined) (trait_definition name: (_) @defined)
  (enum_definition name: (_) @defined)]
 (compilation_unit [(type_definition name: (_) @defined) (function_definition name: (identifier) @defined)
-  (val_definition pattern: (identifier) @defined) (given_definition name: (identifier) @defined)
-  (extension_definition body: (function_definition name: (identifier) @defined))])
+  (val_definition pattern: (identifier) @defined) (given_definition name: (identifier) @defined)])
 (package_clause body: (template_body [(function_definition name: (identifier) @defined)
-  (val_definition pattern: (identifier) @defined) (given_definition name: (identifier) @defined)
-  (extension_definition body: (function_definition name: (identifier) @defined))]))
+  (val_definition pattern: (identifier) @defined) (given_definition name: (identifier) @defined)]))
+(extension_definition (function_definition name: (identifier) @defined))
 (parameter name: (identifier) @bound)
 (val_definition pattern: (identifier) @bound)
 """,
@@ -263,8 +262,9 @@ GRAMMARS: Final = {
 
 
 _EXTENSION: Final = re.compile(
-    rb"(?<=[{};\]/>)])(\s*+)extension\s*+(?:<(?:[^<>{}();]|<[^<>{}();]*+>)*+>)?\s*+"
-    rb"\((?:[^(){};]|\([^(){};]*+\))*+\)[^{};=]{0,2048}+(?=\{)"
+    rb"((?<=[{};\]/>)])\s*+|^[ \t]*+)extension\s*+(?:<(?:[^<>{}();]|<[^<>{}();]*+>)*+>)?\s*+"
+    rb"\((?:[^(){};]|\([^(){};]*+\))*+\)[^{};=]{0,2048}+(?=\{)",
+    re.MULTILINE,
 )
 
 

@@ -106,9 +106,13 @@ def test_gcc_compiles_files_in_the_order_of_the_edges(tmp_path: Path) -> None:
         ("module a.b;\n", ["ab.cppm"]),
         ("module :private;\nmodule = 5;\nmodule x(3);", []),
         ('R"(\nimport a.b;\n)";', []),
+        ("import \\\n  a.b;", ["ab.cppm"]),
+        ("#define LOAD \\\n    import a.b;", []),
+        ("export module größe;\nimport größe.λ;", ["letters.cppm"]),
     ],
 )
 def test_statements_are_found_outside_of_comments_and_strings(text: str, needed: list[str]) -> None:
     """Each trap on its own."""
     files = {"x.cpp": text, "ab.cppm": "export module a.b;", "part.ixx": "export module a.b:part;", "h.hpp": ""}
+    files["letters.cppm"] = "export module größe.λ;"
     assert targets(cpp_modules, files, "x.cpp") == needed

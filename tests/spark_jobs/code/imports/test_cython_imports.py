@@ -37,6 +37,10 @@ FILES = {
         ('cdef extern from * :\n    pass\ncdef extern from "math.h":\n    pass', []),
         ('# include "one.pxi"\ns = """\ninclude "one.pxi"\nfrom .core cimport X\n"""', []),
         ("def f():\n    from .core cimport X", ["pkg/core.pxd"]),
+        (
+            "from cython.cimports.pkg.core import Thing\nimport cython.cimports.pkg.sub as s",
+            ["pkg/core.pxd", "pkg/sub/__init__.pxd"],
+        ),
         ("cdef int include = 5\ncimported = core", []),
     ],
 )
@@ -50,6 +54,13 @@ def test_a_module_needs_its_own_declarations() -> None:
     files = {"a.pyx": "", "a.pxd": "", "b.py": "", "b.pxd": "", "c/d.pyx": "", "d.pxd": ""}
     found = {(needs, needed) for needs, needed, _ in edges(cython_imports, files)}
     assert found == {("a.pyx", "a.pxd"), ("b.py", "b.pxd")}
+
+
+def test_python_in_the_form_of_cython_needs_declarations() -> None:
+    """What a .py takes from `cython.cimports`; its other imports are those of Python."""
+    files = {**FILES, "pkg/x.py": "import cython\nfrom pkg import tools\nfrom cython.cimports.pkg.core import Thing\n"}
+    assert targets(cython_imports, files, "pkg/x.py") == ["pkg/core.pxd"]
+    assert targets(python_imports, files, "pkg/x.py") == ["pkg/tools.py"]
 
 
 def test_python_still_finds_modules_of_cython() -> None:

@@ -248,6 +248,9 @@ def test_the_longest_pattern_wins_and_an_exact_name_before_it() -> None:
         ('/// <reference lib="es2020" />\n/// <reference no-default-lib="true"/>', []),
         ('let x = 1\n/// <reference path="globals.d.ts" />', []),
         ('// <reference path="globals.d.ts" />\n/* /// <reference path="c.ts" /> */', []),
+        ('/*\n/// <reference path="globals.d.ts" />\n*/', []),
+        ('/// <reference path="globals.d.ts">', []),
+        ('/// <reference types="shop" path="globals.d.ts" />', [("types/shop/index.d.ts", "import_type")]),
         ('/// <reference path="lost.d.ts" />', []),
     ],
 )

@@ -24,6 +24,7 @@ class C:
   given Show[Int] = ???
 // given X = 1
 """,
+    "Package.scala": "package shop\npackage object tools {\n  given Eq[Int] = ???\n}\n",
 }
 
 
@@ -42,6 +43,9 @@ class C:
         ("import shop.local.given", set()),
         ('// import shop.base.given\nval s = "import shop.base.given"', set()),
         ("import shop.base.givens", set()),
+        ("import shop.tools.given", {"Package.scala"}),
+        ("import shop.given", set()),
+        ("object All:\n  export shop.base.{given Ord[?]}", {"Ord.scala"}),
     ],
 )
 def test_an_import_of_givens_leads_to_the_files_that_have_them(text: str, needed: set[str]) -> None:

@@ -46,6 +46,25 @@ def pairs(
             },
             {("b.swift", "a.swift"), ("c.swift", "a.swift")},
         ),
+        *(
+            (
+                {
+                    "A.cs": f"static class Words {{\n{line} extension(string s) {{ public int Vowels() => 1; }}\n}}",
+                    "B.cs": "class Beta { int F(string s) => s.Vowels(); }",
+                },
+                {("B.cs", "A.cs")},
+            )
+            for line in ("", "// vowels\n", "#region vowels\n", "/// vowels\n", "/* vowels */", "int a = 1;")
+        ),
+        *(
+            ({"a.scala": text, "b.scala": "val n = text.vowels + text.digits"}, {("b.scala", "a.scala")})
+            for text in (
+                "extension (s: String) { def vowels = 1 }",
+                "extension (s: String)\n  private def a = 1\n  def vowels = 1\n",
+                "object Words {\n  extension (s: String) def vowels = 1\n}",
+                "given Ord[Int] with\n  extension (s: String)\n    def a = 1\n    def digits = 1\n",
+            )
+        ),
         ({"a.swift": "class Shop { func member() {} }\n", "b.swift": "x.member()\n"}, set()),
         (
             {

@@ -74,7 +74,8 @@ _ADDRESS: Final = re.compile(r"@|://|^\W*www\.|[A-Za-z0-9]\.[A-Za-z]{2,}")
 _VERSION: Final = re.compile(r"v\d+")
 _NO_NOTICE: Final = listed("holder holders notice notices law laws statement license interest and or")
 _SENTENCE_END: Final = re.compile(r"[.!?]\s")
-_NOTICE_REACH: Final = 12  # words behind `copyright` that may be names without a capital
+_SHORTENED: Final = listed("co corp inc jr ltd st v ver")
+_NOTICE_REACH: Final = 24  # words behind `copyright` that may be names without a capital
 
 # Small words of names, notices of copyright and titles.
 _SMALL: Final = listed("""
@@ -112,6 +113,8 @@ LICENCE_NAMES: Final = listed("""
     gpl3 gplv3 isc lgpl lgplv3 mit mozilla mpl mulan ncsa ofl openrail openssl polyform psf rail sil sspl unlicense
     wtfpl zlib
 """)
+# Of these, such as are holders' too.
+_HOLDERS: Final = listed("apache boost cecill commons eclipse elastic gnu isc mit mozilla ncsa openssl sil")
 
 
 def decoded(data: bytes) -> str:
@@ -249,6 +252,18 @@ class Words:
             return True
         return self._follows_notice(k) or self._is_paragraph(k)
 
+    def _is_short(self, k: int) -> bool:
+        """Whether a point behind a word ends no sentence: `Inc.`, an initial."""
+        return len(self.words[k]) == 1 or self.words[k] in _SHORTENED
+
+    def names_licence(self, k: int) -> bool:
+        """Whether a word is the name of a licence, and of no holder: `Copyright Mozilla Foundation`."""
+        word = self.words[k]
+        if word not in LICENCE_NAMES:
+            return False
+        is_title = self.words[k + 1 : k + 2] and self.words[k + 1] in ("license", "licenses", "public")
+        return word not in _HOLDERS or bool(is_title) or not self._follows_notice(k)
+
     def _is_capital(self, k: int) -> bool:
         return self.text[self._spans[k][0]].isupper()
 
@@ -261,7 +276,7 @@ class Words:
         """Whether `copyright` stands shortly before a word, in its sentence and line."""
         for j in range(k - 1, max(-1, k - 1 - _NOTICE_REACH), -1):
             between = self.text[self._spans[j][1] : self._spans[j + 1][0]]
-            if "\n" in between or _SENTENCE_END.search(between):
+            if "\n" in between or (_SENTENCE_END.search(between) and not self._is_short(j)):
                 return False
             if self.words[j] == "copyright" and self.words[j + 1] not in _NO_NOTICE and self._is_capital(j):
                 return True

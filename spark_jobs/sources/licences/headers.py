@@ -78,6 +78,7 @@ _CHOICE = re.compile(
     r"(?i)\bat\s+your\s+(?:election|option|choice)|\beither\b|\bchoice\s+of\b|\bchoose\b|\balternatively\b"
 )
 _GNU_CHOICE = re.compile(r"(?i)(?:\beither\s+)?version\s+[0-9.]+[^.;]{0,40}?\s+or,?\s+\(?at\s+your\s+option\)?")
+_ASIDE = re.compile(r"\s*(?:<[^<>]{1,200}>(?:`_{1,2})?|\((?:LICEN|https?:)[^()]{0,200}\))")  # where a text is
 _REFERENCE = re.compile(r"(?i)\b(?:same|this|following|below|found|see|file|LICEN[CS]E(?:\.\w+)?|COPYING)\b")
 _ADDED = re.compile(  # behind the name of a licence
     r"(?i)[\"'”)\s,]*(?:licen[cs]es?\b[\"'”)\s,]*)?\(?(?P<words>(?:with|plus|except|excluding|but|subject\s+to|provided|modified"
@@ -245,10 +246,9 @@ def _sentences(comment: str) -> tuple[list[str], list[str], str]:
 @lru_cache(1024)  # files of a repository have the same notice
 def _in_paragraph(words: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
     """The licences that a paragraph names, and the ids of words in it that restrict."""
-    names, restrictions = (
-        list[str](),
-        [unknown(_sentence_around(words, found)) for found in _RESTRICTED.finditer(words)],
-    )
+    words = _ASIDE.sub("", words)
+    names = list[str]()
+    restrictions = [unknown(_sentence_around(words, restricted)) for restricted in _RESTRICTED.finditer(words)]
     for under in _UNDER.finditer(words):
         sentence = words[under.end() : under.end() + 400]
         listed = _listed_names(sentence)

@@ -11,6 +11,7 @@ licences, as BSD does, is unknown; `families` says which it may be, so that a te
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterable
 from typing import Final
@@ -21,6 +22,7 @@ from spark_jobs.exceptions import nearest
 from spark_jobs.sources.licences.expressions import NoExpressionError, canonical, joined, parsed, unknown, written
 from spark_jobs.threads import made_once
 
+_MAX_LIST = 4096  # characters
 _MAX_NAME = 200  # characters; the longest name of the list has 119
 _USUAL: Final = {
     "Apache-2.0": "apache|apache 2|apache software license|apache software license 2|apache public license 2|asl 2",
@@ -55,7 +57,7 @@ _USUAL: Final = {
 }
 """Names beside those of the list, as `_key` gives them."""
 _LEFT_OUT: Final = frozenset({"the", "version", "ver", "v", "license", "licence", "licensed", "a", "under"})
-_WORD = re.compile(r"[a-z]+|[0-9]+(?:\.[0-9]+)*")
+_WORD = re.compile(r"[^\W\d_]+|[0-9]+(?:\.[0-9]+)*")
 _WITH_SHORT_NAME = re.compile(r"([^()]+?)\s*\(([^()]+)\)")
 _ACRONYM = re.compile(r"[A-Z]{2,8}")
 
@@ -162,6 +164,17 @@ def spdx_expression(text: str | None) -> str | None:
     return canonical(text) or licence_named(text) or _joined_names(text)
 
 
+def _json_list(text: str) -> list[str] | None:
+    """The texts of a list in JSON; None for all else."""
+    if not text.startswith("[") or len(text) > _MAX_LIST:
+        return None
+    try:
+        names = json.loads(text)
+    except (ValueError, RecursionError):
+        return None
+    return names if isinstance(names, list) and all(isinstance(name, str) for name in names) else None
+
+
 def _joined_names(text: str) -> str | None:
     """The expression of names between which everywhere `or` stands, or `and`: `MIT or Apache License, Version 2.0`."""
     for operator in ("OR", "AND"):
@@ -175,10 +188,14 @@ def _joined_names(text: str) -> str | None:
 def stated(text: str | None) -> str | None:
     """The SPDX expression of words that state a licence; None only where they say nothing.
 
-    What is not recognised is `LicenseRef-stated-WORDS`, in an expression the part that is not on the list alone.
+    What is not recognised is `LicenseRef-stated-WORDS`, in an expression the part that is not on the list alone. The
+    licences of a list in JSON, as columns have them, hold together; an empty one says nothing.
     """
     if text is None or not text.strip():
         return None
+    if (names := _json_list(text)) is not None:
+        licences = [licence for name in names if (licence := stated(name))]
+        return joined("AND", licences) if licences else None
     known = spdx_expression(text)
     if known is not None:
         return known

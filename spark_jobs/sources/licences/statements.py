@@ -10,6 +10,7 @@ A manifest or metadata count before texts. A text that equals no licence is `Lic
 
 from __future__ import annotations
 
+import configparser
 import hashlib
 import json
 import re
@@ -17,19 +18,31 @@ import tomllib
 from collections.abc import Callable, Mapping, Sequence, Set
 from typing import Any, Final, NamedTuple
 
-from spark_jobs.sources.licences.expressions import ids_in, is_recognised, joined, unknown
+from spark_jobs.sources.licences.expressions import canonical, ids_in, is_recognised, joined, unknown
 from spark_jobs.sources.licences.headers import sentence_licence
 from spark_jobs.sources.licences.names import families, says_nothing, spdx_expression, stated
 from spark_jobs.sources.licences.texts import recognised
+from spark_jobs.sources.licences.texts.words import Words, decoded, is_condition, listed
 
-LICENCE_FILE: Final = re.compile(r"(?i:LICEN[CS]E|COPYING|UNLICEN[CS]E)(?:[-._][^/]*)?")
-"""Names of files that are texts of licences."""
-MANIFESTS: Final = ("pyproject.toml", "package.json", "Cargo.toml", "composer.json", "setup.cfg")
+LICENCE_FILE: Final = re.compile(
+    r"(?i:(?!.*\.(?:c|cc|cpp|cs|css|go|h|java|jsx?|json|kt|mjs|php|py|rb|rs|sh|spdx|svg|swift|toml|tsx?|ya?ml)\Z)"
+    r"(?:[A-Z0-9.]{2,12}[-_])?(?:(?:LICEN[CS]E|COPYING|UNLICEN[CS]E)\d*(?:[-._][^/]*)?|LICEN[CS]ES(?:\.md|\.txt)?))"
+)
+"""Names of files that are texts of licences: `LICENSE.md`, `MIT-LICENSE`, `COPYING3`, and no code."""
+MANIFESTS: Final = ("pyproject.toml", "package.json", "Cargo.toml", "composer.json", "setup.cfg", "setup.py")
 """Manifests that state licences, at the root of a repository."""
 MAX_LICENCE_BYTES: Final = 1 << 18
 _SHORT_BYTES = 400  # texts up to this length may be the name of a licence, or a sentence
 _SHOWN = 600  # characters of a detail
+_SENTENCE = re.compile(r"[.;:!]\s|\n\s*\n")
+_OF_STATEMENTS: Final = listed("distributed dual dually either is it licensed provided that this use used you your")
 _NPM_FILE = re.compile(r"(?i)\s*see\s+licen[cs]e\s+in\s+<?([^<>]+?)>?\s*")
+_STATING = re.compile(  # a licence in a manifest that is not parsed
+    r"""(?m)(?:^|[{,(\s])["']?licen[cs]e["']?[ \t]*[:=][ \t]*"""
+    r"""(?:\{\s*["']?(?:text|type|name)["']?\s*[:=]\s*)?(?P<quote>["'])(?P<words>[^"'\n]+)(?P=quote)"""
+)
+_SETUP_CLASSIFIER = re.compile(r"""(["'])(License ::[^"'\n]+)\1""")
+_CHOICE_OF_CRATES = re.compile(r"[^\s()/]+(?:\s*/\s*[^\s()/]+)+")  # `/` once stood for OR
 _CLASSIFIER = "License ::"
 _OTHER_CLASSIFIERS: Final = frozenset({"License :: OSI Approved", "License :: DFSG approved"})  # they name none
 
@@ -74,8 +87,10 @@ def of_repository(content: Callable[[str], bytes | None], names: Sequence[str]) 
     files = [name for name in names if LICENCE_FILE.fullmatch(name)]
     statements = list[tuple[str, str]]()
     for name in MANIFESTS:
-        data = content(name) if name in names else None
-        declared = declared_in(name, data) if data is not None else Declared()
+        if name not in names:
+            continue
+        data = content(name)
+        declared = declared_in(name, data) if data is not None else Declared(f"file {name}")
         if declared.words is not None:
             statements.append((name, declared.words))
         elif declared.file is not None and declared.file not in files:
@@ -162,6 +177,8 @@ def of_texts(texts: Mapping[str, bytes | None]) -> Statement:
             details += [detail] if detail else []
     if not licences:
         return Statement()
+    if any(licence.startswith("LGPL-3.0") for licence in licences):
+        licences.pop("GPL-3.0-only", None)  # LGPL 3 adds permissions to this text, and comes with it
     return Statement(joined("AND", sorted(licences)), ", ".join(evidence), "; ".join(details))
 
 
@@ -172,33 +189,43 @@ def declared_in(name: str, data: bytes) -> Declared:
         name: one of `MANIFESTS`.
         data: its bytes; a byte order mark does not matter.
     """
+    text = decoded(data)
+    stating = _STATING.search(text)
+    words = stating["words"] if stating else None
     try:
-        text = data.decode("utf-8-sig")
         if name.endswith(".json"):
             return _of_json(json.loads(text), "composer" in name)
         if name == "setup.cfg":
-            found = re.search(
-                r"(?ms)^\[metadata\][ \t]*$.*?^license[ \t]*=[ \t]*(\S[^\n]*)$", text.partition("\n[options")[0]
-            )
-            return Declared(found[1].strip()) if found else Declared()
+            parser = configparser.RawConfigParser(strict=False)
+            parser.read_string(text)
+            metadata = dict(parser["metadata"]) if "metadata" in parser else {}
+            lines = metadata.get("classifiers", metadata.get("classifier", "")).splitlines()
+            words = " ".join(metadata.get("license", metadata.get("licence", "")).split())
+            return _of_metadata([line.strip() for line in lines], words)
+        if name == "setup.py":
+            return _of_metadata([line[2] for line in _SETUP_CLASSIFIER.finditer(text)], words)
         return (_of_crate if name == "Cargo.toml" else _of_project)(tomllib.loads(text))
-    except (ValueError, RecursionError, AttributeError):
-        return Declared()
+    except (ValueError, RecursionError, AttributeError, configparser.Error):
+        return Declared(words)  # it cannot be read, but what it says of a licence can
 
 
 def _of_json(manifest: Any, either: bool) -> Declared:
     """The licence of a package.json, in its forms of all times, or of a composer.json, whose lists are choices."""
-    licence = manifest.get("license", manifest.get("licence"))
-    several = licence if isinstance(licence, list) else manifest.get("licenses") if licence is None else None
-    if isinstance(several, dict):
-        several = [several]
-    if isinstance(several, list):
-        names = [name for entry in several if (name := _type(entry))]
-        licences = [licence for name in names if (licence := stated(name))]
-        return Declared(joined("OR", licences) if len(licences) > 1 else next(iter(names), None))
+    licence, several = manifest.get("license", manifest.get("licence")), manifest.get("licenses")
+    entries = licence if isinstance(licence, list) else several if isinstance(several, list) else [several]
+    choices = [words for entry in entries if (words := _type(entry))]
+    choice = joined("OR", map(_stated, choices)) if len(choices) > 1 else next(iter(choices), None)
     name = _type(licence)
+    if choice and name and _stated(name) != _stated(choice):
+        return Declared(joined("AND", [_stated(name), _stated(choice)]))
+    if choice:
+        return Declared(choice)
     file = _NPM_FILE.fullmatch(name) if name and not either else None
     return Declared(file=file[1].removeprefix("./")) if file else Declared(name)
+
+
+def _stated(words: str) -> str:
+    return stated(words) or unknown(words)
 
 
 def _type(entry: Any) -> str | None:
@@ -216,23 +243,29 @@ def _of_crate(manifest: dict[str, Any]) -> Declared:
         licence = workspace.get("license")
     if isinstance(file, dict) or not package:
         file = workspace.get("license-file")
-    words = re.sub(r"\s*/\s*", " OR ", licence) if isinstance(licence, str) and licence.strip() else None
+    words = licence if isinstance(licence, str) and licence.strip() else None
+    if words is not None:
+        choices = _CHOICE_OF_CRATES.sub(lambda names: f"({names[0].replace('/', ' OR ')})", words)
+        words = canonical(choices) or words
     return Declared(words) if words else Declared(file=file if isinstance(file, str) else None)
 
 
 def _of_project(manifest: dict[str, Any]) -> Declared:
-    """The licence of a pyproject.toml: that of `project` in its forms of all times, else that of Poetry."""
-    project, poetry = manifest.get("project", {}), manifest.get("tool", {}).get("poetry", {})
+    """The licence of a pyproject.toml: that of `project` in its forms of all times, else Poetry's or Flit's."""
+    project, tools = manifest.get("project", {}), manifest.get("tool", {})
+    poetry = tools.get("poetry") or tools.get("flit", {}).get("metadata", {})
     licence = project.get("license")
     if isinstance(licence, dict) and isinstance(licence.get("file"), str):
         return Declared(file=licence["file"].removeprefix("./"))
     words = licence.get("text") if isinstance(licence, dict) else licence
     classifiers = [*_strings(project.get("classifiers")), *_strings(poetry.get("classifiers"))]
-    words = words if isinstance(words, str) else poetry.get("license")
-    statement = of_distribution(None, classifiers, words if isinstance(words, str) else None, {})
-    return Declared(
-        statement.licence if classifiers and statement.licence else words if not says_nothing(words) else None
-    )
+    return _of_metadata(classifiers, words if isinstance(words, str) else poetry.get("license"))
+
+
+def _of_metadata(classifiers: Sequence[str], words: str | None) -> Declared:
+    """The licence that classifiers and words state together."""
+    statement = of_distribution(None, classifiers, words, {}) if classifiers else Statement()
+    return Declared(statement.licence or (None if says_nothing(words) else words))
 
 
 def _strings(value: object) -> list[str]:
@@ -268,8 +301,12 @@ def _of_text(name: str, data: bytes) -> tuple[str | None, str]:
     text = " ".join(data.decode(errors="replace").lstrip("\ufeff").split())
     if not text or says_nothing(text):
         return None, ""
-    if len(text) <= _SHORT_BYTES and (licence := spdx_expression(text) or sentence_licence(text)):
+    if len(text) <= _SHORT_BYTES and (licence := spdx_expression(text)):
         return licence, ""
+    if len(text) <= _SHORT_BYTES and not any(map(_is_condition, _SENTENCE.split(decoded(data)))):
+        licence = sentence_licence(text)
+        if licence is not None:
+            return licence, ""
     digest = hashlib.sha256(text.lower().encode()).hexdigest()[:8]
     if match.nearest is None:
         return unknown(f"text {digest}"), f"{name} is near no licence: {text[:100]}"
@@ -277,6 +314,12 @@ def _of_text(name: str, data: bytes) -> tuple[str | None, str]:
         f"; {what}: {words}" for what, words in (("added", match.added), ("missing", match.missing)) if words
     )
     return unknown(f"near {match.nearest} {digest}"), f"{name} is nearest to {match.nearest}{difference}"
+
+
+def _is_condition(sentence: str) -> bool:
+    """Whether a sentence of a short text can be a condition: more than that something is under a licence."""
+    words = set(Words(sentence).words)
+    return is_condition(list(words - _OF_STATEMENTS if words & {"license", "licensed", "licenses"} else words))
 
 
 def _fits(licence: str, begins: tuple[str, ...]) -> bool:

@@ -16,7 +16,8 @@ from spark_jobs.sources.encodings.decoding import Recoded
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.languages import kinds_of, language_of_text
-from spark_jobs.sources.licences.names import spdx_expression, stated
+from spark_jobs.sources.licences.expressions import is_recognised
+from spark_jobs.sources.licences.names import stated
 from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import open_file, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
@@ -145,15 +146,15 @@ def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], r
         return arrival(where, record.refusal)
     data = record.text.encode()
     content_sha256 = sha256_hex(data)
-    recognised = spdx_expression(record.licence)
-    unrecognised = {} if recognised or not record.licence else {"licence": record.licence}
+    licence = stated(record.licence)
+    unrecognised = {"licence": str(record.licence)} if licence and not is_recognised(licence) else {}
     facts = {
         **file,
         "repository": record.repository,
         "path": f"{file['path']}#{record.record_id or content_sha256[:16]}",
         "kind": record.kind,
         "language": _record_language(record, rules.source),
-        "licence": recognised or stated(record.licence),
+        "licence": licence,
     }
     row = document_row(facts, rules, record.text, "utf-8", content_sha256, len(data))
     row["metadata"] = {**row["metadata"], **unrecognised, **record.metadata}

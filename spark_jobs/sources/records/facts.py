@@ -18,7 +18,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.sources.licences.names import spdx_expression, stated
+from spark_jobs.sources.licences.expressions import is_recognised
+from spark_jobs.sources.licences.names import stated
 from spark_jobs.sources.records.plain_values import value_text
 from spark_jobs.sources.records.records import Refused, json_object, numbered_lines
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -70,7 +71,7 @@ def stated_facts(repository: str, values: Mapping[str, object]) -> tuple[Facts, 
             known[key] = found
         elif key == "licence":
             known[key] = stated(found)
-            metadata |= {} if spdx_expression(found) else {"licence": found}
+            metadata |= {} if is_recognised(known[key]) else {"licence": found}
         else:
             metadata[key] = found
     return Facts(repository, **known, metadata=metadata), fault
@@ -126,7 +127,7 @@ def _read(key: str, value: object) -> Any:
         return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
     if key == "stars":
         return _whole_number(value)
-    if key in _TEXTS or key == "licence":
+    if key in _TEXTS:
         return value if isinstance(value, str) else None
     return value_text(value)
 

@@ -21,7 +21,7 @@ from spark_jobs.sources.licences.texts.known import (
 )
 from spark_jobs.sources.licences.texts.matching import Span, difference, spans
 from spark_jobs.sources.licences.texts.templates import Template
-from spark_jobs.sources.licences.texts.words import LICENCE_NAMES, Words, decoded, is_condition, listed
+from spark_jobs.sources.licences.texts.words import Words, decoded, is_condition, listed
 
 _MAX_BYTES: Final = 1_000_000  # of a file that is looked at
 _CONTEXT: Final = 8  # words that are shown where a text first differs
@@ -175,7 +175,7 @@ def _is_harmless(text: Words, first: int, end: int, title: int, ids: list[str]) 
     own = _words_of_ids(ids)
     stated = _stated(text, first, title, own)
     return all(
-        k in stated or (text.is_name(k) and (text.words[k] not in LICENCE_NAMES or text.words[k] in own))
+        k in stated or (text.is_name(k) and (text.words[k] in own or not text.names_licence(k)))
         for k in range(first, end)
     )
 
@@ -191,7 +191,8 @@ def _title(part: _Part, text: Words) -> tuple[int, int]:
 
 def _contradicts(part: _Part, text: Words) -> bool:
     """Whether the title of a part names another licence: `MIT License` above the text of JSON's."""
-    others = LICENCE_NAMES.intersection(text.words[slice(*_title(part, text))]) - _words_of_ids([part.template.name])
+    named = {text.words[k] for k in range(*_title(part, text)) if text.names_licence(k)}
+    others = named - _words_of_ids([part.template.name])
     return bool(others) and not others <= set(all_words(part.template.parts))
 
 

@@ -25,6 +25,11 @@ def listed(words: str) -> frozenset[str]:
     return frozenset(words.split())
 
 
+def _without_marks(text: str) -> str:
+    """A text without accents, in compatible characters: syllables of Korean become their letters."""
+    return "".join(c for c in unicodedata.normalize("NFKD", text) if not unicodedata.combining(c))
+
+
 # SPDX's words that are equal, as `other:compared`, with their plurals.
 EQUIVALENT: Final[dict[str, str]] = dict(
     pair.split(":")
@@ -74,7 +79,15 @@ _ADDRESS: Final = re.compile(r"@|://|^\W*www\.|[A-Za-z0-9]\.[A-Za-z]{2,}")
 _VERSION: Final = re.compile(r"v\d+")
 _NO_NOTICE: Final = listed("holder holders notice notices law laws statement license interest and or")
 _SENTENCE_END: Final = re.compile(r"[.!?]\s")
-_NOTICE_REACH: Final = 12  # words behind `copyright` that may be names without a capital
+_RESTRICTS: Final = re.compile(  # in scripts without capitals, or in sentences that are set in capitals
+    _without_marks(
+        "禁止|商用|商业|商業|不得|不可|不能|仅|限于|限定|只能|训练|訓練|学習|使用|利用|許可|许可|금지|상업|학습|용도|تجاري|تدريب"
+        "|коммерч|запрещ|только|обучени|εμπορικ|μονο|απαγορ"
+    ),
+    re.IGNORECASE,
+)
+_SHORTENED: Final = listed("co corp inc jr ltd st v ver")
+_NOTICE_REACH: Final = 24  # words behind `copyright` that may be names without a capital
 
 # Small words of names, notices of copyright and titles.
 _SMALL: Final = listed("""
@@ -88,6 +101,9 @@ _SMALL: Final = listed("""
 """)
 # Words of conditions, grants and negations: none of them is part of a name, a notice or a title.
 _CONDITION: Final = listed("""
+    comercial comerciais commerciale commerciali commerciaux interdit interdite kommerziell kommerzielle
+    kommerziellen nichtkommerziell nichtkommerzielle nichtkommerziellen prohibida prohibido proibida proibido
+    untersagt verboten vietata vietato
     academic accept acknowledge acknowledges addendum addition additional additionally advertising agree agreed
     agrees ai allow allowed also alternatively amended amendment applicable applied applies apply attribution ban
     banned be been being belong belongs buy can cannot clause commercial commercially compliance comply condition
@@ -112,6 +128,8 @@ LICENCE_NAMES: Final = listed("""
     gpl3 gplv3 isc lgpl lgplv3 mit mozilla mpl mulan ncsa ofl openrail openssl polyform psf rail sil sspl unlicense
     wtfpl zlib
 """)
+# Of these, such as are holders' too.
+_HOLDERS: Final = listed("apache boost cecill commons eclipse elastic gnu isc mit mozilla ncsa openssl sil")
 
 
 def decoded(data: bytes) -> str:
@@ -164,8 +182,7 @@ class Words:
         """Take the words out of a text."""
         text = text.replace("\r\n", "\n").replace("\r", "\n")
         if not text.isascii():
-            text = unicodedata.normalize("NFKD", text.replace("®", "").replace("™", ""))
-            text = "".join(character for character in text if not unicodedata.combining(character))
+            text = _without_marks(text.replace("®", "").replace("™", ""))
         if "](" in text:
             text = _LINK.sub(r"\1", text)
         if _COMMENT_WORD.fullmatch(text):
@@ -241,13 +258,26 @@ class Words:
             return not self.text[first:end].isupper()
         if _is_address(self.text, first, end):
             return True
+        if not word.isascii() and not unicodedata.name(word[0], "").startswith("LATIN"):
+            return self._is_line_of_notice(first, end)
         if word in _CONDITION:
             return False
-        if word in _SMALL or word.isdigit() or len(word) == 1:
+        if word in _SMALL or word.isdigit() or len(word) == 1 or _VERSION.fullmatch(word):
             return True
-        if any(character.isupper() for character in self.text[first:end]) or _VERSION.fullmatch(word):
-            return True
-        return self._follows_notice(k) or self._is_paragraph(k)
+        is_capital = any(character.isupper() for character in self.text[first:end])
+        return is_capital or self._follows_notice(k) or self._is_paragraph(k)
+
+    def _is_short(self, k: int) -> bool:
+        """Whether a point behind a word ends no sentence: `Inc.`, an initial."""
+        return len(self.words[k]) == 1 or self.words[k] in _SHORTENED
+
+    def names_licence(self, k: int) -> bool:
+        """Whether a word is the name of a licence, and of no holder: `Copyright Mozilla Foundation`."""
+        word = self.words[k]
+        if word not in LICENCE_NAMES:
+            return False
+        is_title = self.words[k + 1 : k + 2] and self.words[k + 1] in ("license", "licenses", "public")
+        return word not in _HOLDERS or bool(is_title) or not self._follows_notice(k)
 
     def _is_capital(self, k: int) -> bool:
         return self.text[self._spans[k][0]].isupper()
@@ -257,11 +287,18 @@ class Words:
         first, end = _chunk(self.text, *self._spans[k])
         return not self.text[max(0, first - 2) : first].strip("\n") and not self.text[end : end + 2].strip("\n")
 
+    def _is_line_of_notice(self, first: int, end: int) -> bool:
+        """Whether `copyright` stands in the line of a word in another script, and nothing there that restricts."""
+        line = (
+            self.text[max(0, first - 300) : first].rpartition("\n")[2] + self.text[first : end + 300].partition("\n")[0]
+        )
+        return "copyright" in line.lower() and not _RESTRICTS.search(line)
+
     def _follows_notice(self, k: int) -> bool:
         """Whether `copyright` stands shortly before a word, in its sentence and line."""
         for j in range(k - 1, max(-1, k - 1 - _NOTICE_REACH), -1):
             between = self.text[self._spans[j][1] : self._spans[j + 1][0]]
-            if "\n" in between or _SENTENCE_END.search(between):
+            if "\n" in between or (_SENTENCE_END.search(between) and not self._is_short(j)):
                 return False
             if self.words[j] == "copyright" and self.words[j + 1] not in _NO_NOTICE and self._is_capital(j):
                 return True

@@ -111,6 +111,15 @@ def test_patterns_templates_references_and_code_state_nothing(text: str) -> None
             "LGPL-2.1-or-later",
         ),
         ("under the terms of version 2 of the GNU General Public License as published", "GPL-2.0-only"),
+        (
+            "Licensed under the Apache License, Version 2.0 <LICENSE-APACHE or\nhttp://apache.org/LICENSE-2.0> "
+            "or the MIT license <LICENSE-MIT or http://x.org/MIT>, at your\noption.",
+            "Apache-2.0 OR MIT",
+        ),
+        (
+            "It is licensed under the GPL 2.0 (LICENSE-GPL) or the LGPL 2.1 (LICENSE-LGPL)",
+            "GPL-2.0-only OR LGPL-2.1-only",
+        ),
         ("License: BSD 3-clause", "BSD-3-Clause"),
         ("@license MIT", "MIT"),
         ("Proprietary and confidential. Do not copy.", f"{UNKNOWN}Proprietary-and-confidential"),

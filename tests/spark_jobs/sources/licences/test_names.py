@@ -134,3 +134,21 @@ def test_names_that_one_operator_joins_are_an_expression() -> None:
     assert spdx_expression("New BSD and Apache 2") == "BSD-3-Clause AND Apache-2.0"
     for words in ("MIT or non-commercial", "MIT License or Acme License", "MIT or Apache 2 and GPLv2"):
         assert spdx_expression(words) is None
+
+
+def test_licences_of_a_list_hold_together() -> None:
+    """As a column holds them; an unknown one keeps its words, none says nothing, all else is one name."""
+    assert stated('["mit"]') == "MIT"
+    assert stated('["MIT", "GPL-3.0"]') == "MIT AND GPL-3.0-only"
+    assert stated('["MIT", "Acme License"]') == f"MIT AND {UNKNOWN}Acme-License"
+    assert stated("[]") is None
+    for text in ("[1]", "[" * 5000, "3"):
+        assert str(stated(text)).startswith(UNKNOWN)
+
+
+@pytest.mark.parametrize("words", ["非商用", "некоммерческое", "غير تجاري", "μη εμπορικό", "ikke-kommerciel", "sinó"])
+@pytest.mark.parametrize("name", ["MIT", "MIT License", "New BSD License", "Apache Software License"])
+def test_words_of_any_script_tell_a_name_from_others(name: str, words: str) -> None:
+    """What is added to a name is not passed over because of its letters."""
+    for text in (f"{name} {words}", f"{words} {name}", f"{name} ({words})", f"{name}, {words}"):
+        assert spdx_expression(text) is None and str(stated(text)).startswith(UNKNOWN)

@@ -9,6 +9,7 @@ import pytest
 
 from spark_jobs.sources.licences.expressions import UNKNOWN
 from spark_jobs.sources.licences.statements import Statement, of_distribution, of_repository, of_texts
+from tests.spark_jobs.sources.licences.variants import official_texts
 
 MIT = b"""MIT License
 
@@ -27,6 +28,7 @@ WARRANTIES OF MERCHANTABILITY, FITNESS FOR A PARTICULAR PURPOSE AND NONINFRINGEM
 COPYRIGHT HOLDERS BE LIABLE FOR ANY CLAIM, DAMAGES OR OTHER LIABILITY, WHETHER IN AN ACTION OF CONTRACT, TORT OR
 OTHERWISE, ARISING FROM, OUT OF OR IN CONNECTION WITH THE SOFTWARE OR THE USE OR OTHER DEALINGS IN THE SOFTWARE.
 """
+GPL = official_texts()["GPL-3.0-only"].encode()
 OSI = "License :: OSI Approved :: "
 
 
@@ -52,7 +54,10 @@ def _manifests(words: str) -> dict[str, str]:
         "pyproject.toml (poetry)": f"[tool.poetry]\nname = 'a'\nlicense = {quoted}\n",
         "composer.json": f'{{"license": {quoted}}}',
         "composer.json (several)": f'{{"license": [{quoted}]}}',
+        "pyproject.toml (flit)": f"[tool.flit.metadata]\nlicense = {quoted}\n",
         "setup.cfg": f"[metadata]\nname = a\nlicense = {words}\n[options]\nzip_safe = no\n",
+        "setup.cfg (next line)": f"[metadata]\nLicense:\n    {words}\n",
+        "setup.py": f"from setuptools import setup\nsetup(name='a', license={quoted})\n",
     }
 
 
@@ -79,6 +84,28 @@ def test_a_manifest_decides_over_the_text_beside_it(form: str, words: str, licen
     assert (words in statement.detail) == (UNKNOWN in licence)
 
 
+@pytest.mark.parametrize("form", [form for form in _manifests("") if "workspace" not in form and "several" not in form])
+def test_a_manifest_that_cannot_be_parsed_still_states(form: str) -> None:
+    """A comma too many, an end that is missing, UTF-16: the words count; one that is too large is unknown."""
+    name, manifest = form.partition(" ")[0], _manifests("GPL-3.0-only")[form]
+    assert _of({name: manifest.encode("utf-16"), "LICENSE": MIT}).licence == "GPL-3.0-only"
+    if "object" not in form and "texts" not in form and "next line" not in form and name != "setup.cfg":
+        assert _of({name: f"{manifest}\n{{,", "LICENSE": MIT}).licence == "GPL-3.0-only"
+    assert _of({name: None, "LICENSE": MIT}).licence == f"{UNKNOWN}file-{name}"
+
+
+@pytest.mark.parametrize("name", ["setup.cfg", "setup.py", "pyproject.toml"])
+def test_classifiers_of_a_manifest_state(name: str) -> None:
+    """As those of a distribution do, also where no other words are."""
+    classifier = "License :: OSI Approved :: GNU General Public License v3 (GPLv3)"
+    manifest = {
+        "setup.cfg": f"[metadata]\nclassifiers =\n    Topic :: X\n    {classifier}\n",
+        "setup.py": f"setup(classifiers=['Topic :: X', '{classifier}'])",
+        "pyproject.toml": f"[project]\nclassifiers = ['{classifier}']\n",
+    }[name]
+    assert _of({name: manifest, "LICENSE": MIT}).licence == "GPL-3.0-only"
+
+
 @pytest.mark.parametrize("form", _manifests(""))
 def test_a_manifest_that_states_nothing_leaves_it_to_texts(form: str) -> None:
     """Also one that cannot be read."""
@@ -96,7 +123,11 @@ def test_several_licences_of_old_manifests_are_a_choice() -> None:
     assert _of({"composer.json": '{"license": ["LGPL-2.1-only", "GPL-3.0-or-later"]}'}).licence == (
         "LGPL-2.1-only OR GPL-3.0-or-later"
     )
+    assert _of({"package.json": '{"license": "MIT", "licenses": ["GPL-3.0"]}'}).licence == "MIT AND GPL-3.0-only"
     assert _of({"Cargo.toml": "[package]\nlicense = 'MIT/Apache-2.0'"}).licence == "MIT OR Apache-2.0"
+    assert _of({"Cargo.toml": "[package]\nlicense = 'MIT / Apache-2.0 AND Zlib'"}).licence == (
+        "(MIT OR Apache-2.0) AND Zlib"
+    )
 
 
 def test_manifests_that_differ_hold_together() -> None:
@@ -148,6 +179,53 @@ def test_a_file_may_hold_a_name_or_a_sentence() -> None:
     """Instead of the text of the licence."""
     assert _of({"LICENSE": "Apache-2.0\n"}).licence == "Apache-2.0"
     assert _of({"LICENSE.md": "This project is licensed under the MIT License."}).licence == "MIT"
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *("Non-commercial use only.", "You owe Acme a share.", "Not for training.", "The ee folder is proprietary."),
+        *("Except the ee folder, which has another license.", "Use it for good.", "A commercial license is required."),
+        "You must buy a license.",
+    ],
+)
+@pytest.mark.parametrize("sentence", ["This project is licensed under the MIT License", "MIT License", "License: MIT"])
+def test_a_short_text_with_more_in_it_is_unknown(sentence: str, more: str) -> None:
+    """A sentence that names a licence counts alone, or beside such as add nothing."""
+    for text in (
+        f"{sentence}. {more}",
+        f"{more} {sentence}.",
+        f"{sentence}\n\n{more}\n",
+        f"{sentence}, {more.lower()}",
+    ):
+        licence = _of({"LICENSE": text}).licence
+        assert licence is not None and UNKNOWN in licence, text
+    text = (
+        "This project is dual-licensed under the Unlicense and MIT licenses.\n\nYou may use it under either license.\n"
+    )
+    assert _of({"COPYING": text}).licence == "Unlicense OR MIT"
+
+
+@pytest.mark.parametrize(
+    ("name", "is_text"),
+    [
+        *(("MIT-LICENSE", True), ("GPL-LICENSE.txt", True), ("COPYING3", True), ("LICENSE3", True), ("LICENSES", True)),
+        *(("LICENSE.APACHE2", True), ("licence", True), ("UNLICENSE", True), ("COPYING.LIB", True), ("LICENSE", True)),
+        *(("license.py", False), ("license.go", False), ("LICENSE.spdx", False), ("LICENSES.third-party", False)),
+        *(("license-checker.json", False), ("README", False), ("relicense.md", False)),
+    ],
+)
+def test_names_of_files_that_are_texts_of_licences(name: str, is_text: bool) -> None:
+    """Before or behind the word stands which one; code is none."""
+    statement = _of({name: GPL})
+    assert (statement.licence == "GPL-3.0-only") == is_text and (statement == Statement()) != is_text
+
+
+def test_the_lesser_licence_comes_with_the_text_of_the_other() -> None:
+    """LGPL 3 adds permissions to GPL 3, whose text lies beside it; LGPL 2.1 is whole."""
+    lesser = {name: official_texts()[name].encode() for name in ("LGPL-3.0-only", "LGPL-2.1-only")}
+    assert _of({"COPYING": GPL, "COPYING.LESSER": lesser["LGPL-3.0-only"]}).licence == "LGPL-3.0-only"
+    assert _of({"COPYING": GPL, "COPYING.LIB": lesser["LGPL-2.1-only"]}).licence == "GPL-3.0-only AND LGPL-2.1-only"
 
 
 @pytest.mark.parametrize(

@@ -184,6 +184,58 @@ def test_several_texts_in_a_file_are_all_of_them(text: str, licence: str) -> Non
 
 
 @pytest.mark.parametrize(
+    "holder",
+    [
+        *("Mozilla Foundation", "The Apache Software Foundation", "Eclipse Foundation, Inc. and its licensors"),
+        *("Internet Systems Consortium (ISC)", "GNU Project developers", "MIT, npm, Inc., and jni-rs contributors"),
+        *("Isaac Z. Schlueter, npm, Inc.", "Kim (python-dotenv), 2013, Lee (django-dotenv-rw), 2013, Ann (x-y-z)"),
+        *("The Python Markdown Project (v. 1.7 and later)", "Boost.org, Elastic N.V. and others", "Jo St. John, x-rs"),
+    ],
+)
+@pytest.mark.parametrize("name", ["MIT", "BSD-2-Clause", "BSD-3-Clause", "ISC", "Zlib", "MIT-0"])
+def test_holders_may_have_names_of_licences_and_small_letters(name: str, holder: str) -> None:
+    """A foundation, a project, an abbreviation with a point; in their notice terms and other licences are none."""
+    text = re.sub(r"Copyright .*\n", "", TEXTS[name], count=1)
+    assert known_text(f"Copyright (c) 2020 {holder}\n\n{text}".encode()) == name
+    for more in (*(condition.lower() for condition in CONDITIONS), "GPL", "GPLv3", "Elastic License", "BUSL"):
+        notice = f"Copyright (c) 2020 {holder}, {more}\n\n"
+        assert known_text((notice + text).encode()) is None, notice
+
+
+@pytest.mark.parametrize(
+    "more",
+    [
+        *(
+            "仅限非商业用途。",
+            "禁止商用",
+            "商用利用は禁止します。",
+            "仅供学习",
+            "상업적 사용 금지",
+            "Только для некоммерческого использования",
+        ),
+        *("ТОЛЬКО ДЛЯ НЕКОММЕРЧЕСКОГО ИСПОЛЬЗОВАНИЯ", "للاستخدام غير التجاري فقط", "Nur für nichtkommerzielle Nutzung"),
+        *(
+            "Uso Comercial Prohibido",
+            "USAGE COMMERCIAL INTERDIT",
+            "ΜΟΝΟ ΓΙΑ ΜΗ ΕΜΠΟΡΙΚΗ ΧΡΗΣΗ",
+            "Kommerzielle Nutzung Verboten",
+        ),
+    ],
+)
+@pytest.mark.parametrize("name", ["MIT", "BSD-3-Clause", "Apache-2.0"])
+def test_conditions_of_other_languages_make_a_text_none(name: str, more: str) -> None:
+    """Words of other scripts are names in a line with `copyright` alone."""
+    for text in (
+        f"{TEXTS[name]}\n\n{more}\n",
+        f"{more}\n\n{TEXTS[name]}",
+        f"Copyright 2020 张三 {more}\n\n{TEXTS[name]}",
+    ):
+        assert known_text(text.encode()) is None
+    for holder in ("张三", "株式会社エース", "Иван Иванов", "김철수", "Γιώργος Π."):
+        assert known_text(f"Copyright (c) 2020 {holder}\n\n{TEXTS[name]}".encode()) == name
+
+
+@pytest.mark.parametrize(
     ("text", "nearest", "added", "missing"),
     [
         (TEXTS["MIT"] + "\n" + CONDITIONS[0], "MIT", CONDITIONS[0][:-1], ""),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -57,9 +58,10 @@ _LEAST_BYTES: Final = 400  # shorter texts compress well by chance
 _MOST_TOKENS: Final = (1 << 31) - 1  # largest usage that the column in the database takes
 _LEAST_CHARACTERS: Final = 200  # length that a shorter parent counts as having: five times a title is no long answer
 _FENCED: Final = re.compile(r"(`{3,}|~{3,})[ \t]*[\w+-]*(?=[\s{\[\"])\s*(.*?)\s*\1", re.DOTALL)
-_SPACELESS: Final = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han
-    r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
-    r"\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U000323af"
+_SPACELESS: Final = (  # Thai, Lao, Tibetan, Burmese, Khmer, scripts of Tai languages, Balinese, Yi, Javanese, kana, Han
+    r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
+    r"\u3400-\u9fff\ua000-\ua48c\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff\uff66-\uff9f\U00011700-\U0001174f"
+    r"\U0001b000-\U0001b16f\U00020000-\U000323af"
 )
 _WORD: Final = re.compile(rf"[{_SPACELESS}]|[^\W{_SPACELESS}]+")
 _ERRORS: Final = ("message", "msg", "detail", "error", "errors")  # fields that have the words of an error
@@ -276,7 +278,7 @@ def copied_share(text: str, parent: str) -> float:
 
     An answer that is shorter than a run is compared as a whole.
     """
-    own, others = (_WORD.findall(one.casefold()) for one in (text, parent))
+    own, others = (_WORD.findall(unicodedata.normalize("NFC", one.casefold())) for one in (text, parent))
     size = min(_WORDS, len(own))
     if not size:
         return 0.0

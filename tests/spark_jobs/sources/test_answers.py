@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import json
+import unicodedata
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -384,6 +385,10 @@ SCRIPTS = {
     "Hangul": "방앗간은 강가에 서 있고 그 물길은 그해 여름 내내 말라 있었다 한다",
     "Han": "水车立在河边，那年夏天的大部分时间水渠都是干的。人们等着雨来",
     "Thai": "โรงสีตั้งอยู่ริมแม่น้ำและรางน้ำแห้งเกือบตลอดฤดูร้อนของปีนั้น",
+    "Khmer": "រោងម៉ាស៊ីនឈរនៅមាត់ទន្លេ ហើយប្រឡាយរបស់វាស្ងួតពេញរដូវក្តៅ",
+    "Javanese": "ꦥꦁꦒꦶꦭꦶꦁꦔꦤ꧀ꦲꦤꦲꦶꦁꦥꦶꦁꦒꦶꦂꦏꦭꦶꦭꦤ꧀ꦧꦚꦸꦤꦺꦲꦱꦠ꧀",
+    "Tai Tham": "ᩁᩰᩫ᩠ᨦᨾᩮᩬᩥᨦᨲᩢ᩠ᨦᨿᩪᩁᩥ᩠ᨾᨶᩣᩴᨾᩯ᩵ᩁᩣ᩠ᨦᨶᩣᩴᩉᩯ᩠᩶ᨦ",
+    "accents": "l'école du moulin était fermée pendant tout l'été où la rivière à côté était sèche",
     "kana": "みずぐるまはかわのほとりにたち、そのなつはずっとみずがなかった",
 }
 
@@ -396,6 +401,8 @@ def test_a_letter_of_another_script_hides_no_copy(script: str, guest: str) -> No
     for answer in (f"{guest} {parent}", f"{parent} {guest}", parent, f"{parent}\n\n({guest})"):
         assert copied_share(answer, parent) > 0.5
         assert copied_share(parent, answer) == 1.0
+        for form in ("NFC", "NFD"):
+            assert copied_share(unicodedata.normalize(form, parent), answer) == 1.0, "letters are equal however stored"
     assert copied_share(f"{parent} and {' '.join(map(str, range(90)))}", parent) < 0.5
 
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import itertools
 import json
-import threading
 import time
 from pathlib import Path
 from types import SimpleNamespace
@@ -268,28 +267,21 @@ def test_slow_answers_show_that_quick_refusals_are_of_their_requests(said: str, 
 
 def test_an_endpoint_that_is_started_again_is_waited_for(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
     """Nobody listens for longer than all attempts take: after an answer it costs none."""
-    monkeypatch.setattr(gate, "_FIRST_PAUSE", 0.05)
-    refuses = threading.Event()
+    monkeypatch.setattr(gate, "_FIRST_PAUSE", 0.01)
+    refused = itertools.count()
 
     class Away(aiohttp.TCPConnector):
-        async def connect(self, *_: Any, **__: Any) -> Any:
-            if refuses.is_set():
+        async def connect(self, *args: Any, **fields: Any) -> Any:
+            if len(restarted.bodies) == 10 and next(refused) < 6:
                 key: Any = SimpleNamespace(ssl=True, host="x", port=1)
                 raise aiohttp.ClientConnectorError(key, OSError("refused"))
-            return await super().connect(*_, **__)
-
-    class Restarted(StandIn):
-        async def respond(self, request: web.Request, body: dict[str, Any], fault: str) -> web.StreamResponse:
-            if len(self.bodies) == 10:
-                refuses.set()
-                threading.Timer(1.5, refuses.clear).start()
-            return await super().respond(request, body, fault)
+            return await super().connect(*args, **fields)
 
     monkeypatch.setattr(aiohttp, "TCPConnector", Away)
-    with served(Restarted()) as url:
-        source = declared(url, asking={"at_once": 4, "attempts": 2, "backoff_seconds": 0.01})
-        done = twin.ask(source, requests_for(source, 80))
-    assert done.accepted == 80 and not done.refused
+    with served(restarted := StandIn()) as url:
+        source = declared(url, asking={"at_once": 1, "attempts": 1})
+        done = twin.ask(source, requests_for(source, 20))
+    assert (done.accepted, done.attempts, dict(done.refused)) == (20, 26, {})
 
 
 @pytest.mark.parametrize("status", [401, 404, 400])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+import unicodedata
 import zlib
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
@@ -13,28 +14,58 @@ from spark_jobs.sources.config.generated_config import ABSENT, GeneratedSource, 
 from spark_jobs.sources.synthetic.thoughts import parted
 
 DETAIL_CHARACTERS: Final = 300  # of a message about a fault that are kept
-# Words for why an answer ended, in small letters, as OpenAI, vLLM, SGLang, llama.cpp, TGI, Mistral, Anthropic, Gemini,
-# Cohere, Together, Bedrock and watsonx have them. An answer that ended for another one is not known to be whole.
+
+
+def ending(word: str) -> str:
+    """A word for why an answer ended as all spellings of it have it: `FinishReason.MAX_TOKENS` is maxtokens."""
+    return re.sub(r"[\s_.-]+", "", word.casefold()).removeprefix("finishreason")
+
+
+# Words for why an answer ended, as OpenAI, vLLM, SGLang, llama.cpp, TGI, Mistral, Anthropic, Gemini, Cohere, Together,
+# Bedrock and watsonx have them. An answer that ended for another one is not known to be whole.
 WHOLE: Final = frozenset(
-    {"stop", "eos", "eos_token", "end_turn", "end_of_turn", "stop_sequence", "stop_string", "complete", "completed"}
+    map(
+        ending,
+        (
+            "stop",
+            "eos",
+            "eos_token",
+            "end_turn",
+            "end_of_turn",
+            "stop_sequence",
+            "stop_string",
+            "complete",
+            "completed",
+        ),
+    )
 )
-BY_LIMIT: Final = frozenset({"length", "max_tokens", "max_output_tokens", "token_limit"})
-BY_CONTEXT: Final = frozenset({"model_length", "model_context_window_exceeded"})  # no higher limit helps
-BY_CONTENT: Final = frozenset(
-    {"content_filter", "content_filtered", "refusal", "safety", "sensitive", "recitation", "prohibited_content"}
-    | {"blocklist", "spii", "guardrail_intervened", "error_toxic"}
+BY_LIMIT: Final = frozenset(map(ending, ("length", "max_tokens", "max_output_tokens", "token_limit")))
+BY_CONTEXT: Final = frozenset(map(ending, ("model_length", "model_context_window_exceeded")))  # no higher limit helps
+_CONTENT: Final = (
+    "content_filter",
+    "content_filtered",
+    "refusal",
+    "safety",
+    "sensitive",
+    "recitation",
+    "blocklist",
+    "spii",
 )
+BY_CONTENT: Final = frozenset(map(ending, (*_CONTENT, "prohibited_content", "guardrail_intervened", "error_toxic")))
 _WORDS: Final = 8  # words of a run that counts as copied
 _REPETITIVE: Final = 0.1  # compressed size over size, below which a text repeats itself
 _LEAST_BYTES: Final = 400  # shorter texts compress well by chance
 _MOST_TOKENS: Final = (1 << 31) - 1  # largest usage that the column in the database takes
 _LEAST_CHARACTERS: Final = 200  # length that a shorter parent counts as having: five times a title is no long answer
 _FENCED: Final = re.compile(r"(`{3,}|~{3,})[ \t]*[\w+-]*(?=[\s{\[\"])\s*(.*?)\s*\1", re.DOTALL)
-_SPACELESS: Final = (  # Thai, Lao, Tibetan, Burmese, Khmer, kana, Han
-    r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u19e0-\u19ff\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff\u3400-\u9fff\uf900-\ufaff"
-    r"\uff66-\uff9f\U0001b000-\U0001b16f\U00020000-\U000323af"
+_SPACELESS: Final = (  # Thai, Lao, Tibetan, Burmese, Khmer, scripts of Tai languages, Balinese, Yi, Javanese, kana, Han
+    r"\u0e00-\u0fff\u1000-\u109f\u1780-\u17ff\u1950-\u19ff\u1a20-\u1aaf\u1b00-\u1b7f\u3005-\u3007\u3040-\u30ff\u31f0-\u31ff"
+    r"\u3400-\u9fff\ua000-\ua48c\ua980-\ua9ff\uaa60-\uaadf\uf900-\ufaff\uff66-\uff9f\U00011700-\U0001174f"
+    r"\U0001b000-\U0001b16f\U00020000-\U000323af"
 )
 _WORD: Final = re.compile(rf"[{_SPACELESS}]|[^\W{_SPACELESS}]+")
+_ERRORS: Final = ("message", "msg", "detail", "error", "errors")  # fields that have the words of an error
+_MOST_ERRORS: Final = 3  # of several that are told
 _THOUGHTS: Final = ("reasoning_content", "reasoning", "thinking", "reasoning_details")  # fields of a message
 
 
@@ -64,6 +95,11 @@ class Answer:
     tokens_out: int | None = None
     unparsed: str = ""
 
+    @property
+    def is_cut_by_limit(self) -> bool:
+        """Whether a higher limit would make it longer."""
+        return ending(self.finish) in BY_LIMIT
+
 
 class Verdict(NamedTuple):
     """What an answer is worth: the text of a document; or a reason why it is none, with what shows it."""
@@ -80,8 +116,8 @@ def answer_of(data: Any) -> Answer | str:
     """The answer in a response of the protocol, or in words what is wrong with the response."""
     if not isinstance(data, Mapping):
         return f"a JSON {type(data).__name__}, no object"
-    if error := data.get("error"):
-        return f"status 200 with an error: {_said(error)}"
+    if (error := data.get("error")) or ("choices" not in data and _has_words(data)):
+        return f"status 200 with an error: {_said(error or data)}"
     choice = _first_choice(data.get("choices"))
     message = choice.get("message")
     if error := choice.get("error"):
@@ -116,13 +152,25 @@ def _text(source: Any, name: str) -> str:
     return value if isinstance(value, str) else ""
 
 
-def _said(error: Any) -> Any:
-    """The message of an error with its code, in the forms that servers have for them."""
+def _has_words(data: Mapping[str, Any]) -> bool:
+    """Whether an object is an error itself, as some servers and gateways send it."""
+    return any(isinstance(data.get(name), str | list) for name in _ERRORS)
+
+
+def _said(error: Any) -> str:
+    """The message of an error with its place and codes, in the forms that servers have for them.
+
+    What else it has is left out where there is a message: it may be the request, whose text says nothing of the error.
+    """
+    if isinstance(error, list):
+        return "; ".join(dict.fromkeys(map(_said, error[:_MOST_ERRORS])))
     if not isinstance(error, Mapping):
-        return error
-    words = _text(error, "message") or _text(error, "detail") or _text(error, "error")
+        return str(error)
+    words = next((_said(value) for name in _ERRORS if (value := error.get(name))), "")
+    place = ".".join(map(str, loc)) if isinstance(loc := error.get("loc"), list) else ""
     codes = (one for name in ("code", "type") if (one := _text(error, name)) and not one.isdigit())
-    return " ".join((words, *(f"({one})" for one in codes if one not in words))) if words else dict(error)
+    beside = (f"({one})" for one in (place, *codes) if one and one not in words)
+    return " ".join((words, *beside)) if words else str(dict(error))
 
 
 def _first_choice(choices: Any) -> Mapping[str, Any]:
@@ -139,9 +187,9 @@ def _finish(choice: Mapping[str, Any], message: Mapping[str, Any]) -> str:
     native = _text(choice.get("provider_specific_fields"), "native_finish_reason") or _text(
         choice, "native_finish_reason"
     )
-    if native and finish.casefold() in WHOLE | {"", "null"}:
+    if native and ending(finish) in WHOLE | {"", "null"}:
         finish = native
-    if finish.casefold() in WHOLE and (message.get("tool_calls") or message.get("function_call")):
+    if ending(finish) in WHOLE and (message.get("tool_calls") or message.get("function_call")):
         return "tool_calls"
     return finish
 
@@ -184,12 +232,10 @@ def read_answer(status: int, data: bytes) -> Answer | str:
     """The answer in a response, or what is wrong with it."""
     try:
         value = json.loads(data)
-    except (ValueError, RecursionError):
-        value = None
-    if status != 200:
-        words = data[:DETAIL_CHARACTERS].decode(errors="replace") if not isinstance(value, Mapping) else None
-        return f"status {status}: {_said(value.get('error') or value) if words is None else words}"
-    return "status 200, and no JSON" if value is None else answer_of(value)
+        return answer_of(value) if status == 200 else f"status {status}: {_said(value)}"
+    except (ValueError, RecursionError):  # no JSON, or too deep
+        words = data[:DETAIL_CHARACTERS].decode(errors="replace")
+        return f"status {status}{', and no JSON' if status == 200 else ''}: {words or 'an empty body'}"
 
 
 def _words(content: Any) -> str:
@@ -208,13 +254,13 @@ def judged(answer: Answer, template: Template, parent: str, source: GeneratedSou
     usable = text.removeprefix(template.prefix).strip()
     if template.answer_schema is not None and (fenced := _FENCED.fullmatch(usable)) is not None:
         usable = fenced[2]
-    data, ended = usable.encode(errors="surrogatepass"), word.casefold()
-    is_cut, ending = ended in BY_LIMIT | BY_CONTEXT, f"finish_reason {word}"
-    is_whole = ended in WHOLE | set(map(str.casefold, source.endpoint.also_whole))
+    data, ended = usable.encode(errors="surrogatepass"), ending(word)
+    is_cut, stated = ended in BY_LIMIT | BY_CONTEXT, f"finish_reason {word}"
+    is_whole = ended in WHOLE | set(map(ending, source.endpoint.also_whole))
     faults: tuple[tuple[str, str, Callable[[], bool]], ...] = (
-        ("refused", answer.refusal or ending, lambda: bool(answer.refusal) or (ended in BY_CONTENT and not is_whole)),
-        ("cut", ending, lambda: is_cut and source.on_cut != "keep"),
-        ("unfinished", ending, lambda: not is_cut and not is_whole),
+        ("refused", answer.refusal or stated, lambda: bool(answer.refusal) or (ended in BY_CONTENT and not is_whole)),
+        ("cut", stated, lambda: is_cut and source.on_cut != "keep"),
+        ("unfinished", stated, lambda: not is_cut and not is_whole),
         ("unparsed", answer.unparsed, lambda: bool(answer.unparsed)),
         ("reasoning_only", "", lambda: not text and bool(answer.reasoning.strip())),
         ("empty", "", lambda: not usable),
@@ -232,7 +278,7 @@ def copied_share(text: str, parent: str) -> float:
 
     An answer that is shorter than a run is compared as a whole.
     """
-    own, others = (_WORD.findall(one.casefold()) for one in (text, parent))
+    own, others = (_WORD.findall(unicodedata.normalize("NFC", one.casefold())) for one in (text, parent))
     size = min(_WORDS, len(own))
     if not size:
         return 0.0
@@ -253,6 +299,11 @@ def _fits(text: str, schema: Mapping[str, object] | None) -> bool:
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
 
     try:
-        return bool(Draft202012Validator(dict(schema)).is_valid(json.loads(text)))
+        return bool(Draft202012Validator(dict(schema)).is_valid(json.loads(text, parse_constant=_refuse)))
     except (ValueError, RecursionError):  # no JSON, or too deep
         return False
+
+
+def _refuse(constant: str) -> None:
+    """Refuse a constant that Python reads and JSON does not have, such as NaN."""
+    raise ValueError(constant)

@@ -7,7 +7,7 @@ from collections.abc import Collection
 from dataclasses import dataclass, field
 from typing import Final
 
-from spark_jobs.sources.synthetic.attempts import FAILED, Landed
+from spark_jobs.sources.synthetic.attempts import FAILED, REJECTED, Landed
 from spark_jobs.sources.synthetic.faults import commonest, why
 
 _FIRST: Final = 50  # requests that end for one reason, without an accepted answer, or fail in a row: then the run stops
@@ -16,7 +16,7 @@ _MOST_ENDS: Final = 10_000  # that are remembered: those in flight at a stop are
 
 @dataclass
 class Asked:
-    """What asking came to.
+    """What asking came to. Requests that failed and those that were rejected ended for one reason: no answer came.
 
     Attributes:
         accepted: answers that are documents.
@@ -50,14 +50,17 @@ class Asked:
     @property
     def in_vain(self) -> list[str]:
         """Keys of all requests so far, where they are enough to show that no other one would do better; else none."""
+        if len({FAILED if reason == REJECTED else reason for reason in self.refused}) != 1:
+            return []
         keys = list(dict.fromkeys(one.request.first_key for one in self._ended))
-        return keys if len(keys) >= _FIRST and len(self.refused) == 1 else []
+        return keys if len(keys) >= _FIRST else []
 
     def why_to_stop(self) -> str:
         """Why no other request would do better, in a line with the mend; empty where one may."""
         if keys := self.in_vain:
-            words = commonest(Counter(one.detail for one in self._ended))
-            return f"the first {len(keys)} requests ended as {why(self._ended[-1].reason, words)}"
+            reason = self.refused.most_common(1)[0][0]
+            words = commonest(Counter(one.detail for one in self._ended if one.reason == reason))
+            return f"the first {len(keys)} requests ended as {why(reason, words)}"
         if self.in_a_row < _FIRST:
             return ""
         return f"{self.in_a_row} requests in a row {why(FAILED, commonest(self.said))}"

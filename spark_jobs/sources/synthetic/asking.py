@@ -2,8 +2,8 @@
 
 What becomes of an attempt:
 
-    429, 503                   all wait as long as Retry-After says, else longer each time, and one at a time are sent
-                               until one is answered; it costs no attempt
+    429, 503; nobody listens,  all wait as long as Retry-After says, else longer each time, and one at a time are sent
+    after an accepted answer   until one is answered; it costs no attempt
     broken connection, 5xx,    the request goes back into the queue and comes again after a pause that grows and is
     408, 409, 425, no answer   random, while its slot asks others; after so many attempts it is refused as `failed`
     in time, 200 with an error
@@ -15,7 +15,8 @@ What becomes of an attempt:
     `execute` is declared      conversation; it ends with an answer without code, a refused one, or so many rounds
 
 Where the first 50 requests end for one reason, and no answer is accepted, the run stops and forgets them: the endpoint,
-or its declaration, is wrong. They are asked again once that is mended. It stops after 50 that fail in a row, too.
+or its declaration, is wrong. They are asked again once that is mended. It stops after 50 that fail in a row, too. What
+is in flight by then may show that it was wrong to stop, as slow answers beside quick refusals do: then it goes on.
 
 An answer is written down before its slot takes the next request, so a kill asks again at most what was in flight.
 """
@@ -36,11 +37,11 @@ from typing import TYPE_CHECKING, Final
 from spark_jobs.messages import without_addresses
 from spark_jobs.sources.api.rate import retry_after
 from spark_jobs.sources.config.api_config import header_secret_of
-from spark_jobs.sources.synthetic.answers import BY_LIMIT, DETAIL_CHARACTERS, NOTHING, Answer, judged, read_answer
+from spark_jobs.sources.synthetic import faults
+from spark_jobs.sources.synthetic.answers import DETAIL_CHARACTERS, NOTHING, Answer, judged, read_answer
 from spark_jobs.sources.synthetic.asked import Asked
-from spark_jobs.sources.synthetic.attempts import FAILED, Attempt, Heard, Landed
+from spark_jobs.sources.synthetic.attempts import FAILED, REJECTED, Attempt, Heard, Landed
 from spark_jobs.sources.synthetic.conversations import Execute, Executor, code_of, conversation_of
-from spark_jobs.sources.synthetic.faults import HOPELESS_STATUSES, PASSING_STATUSES, WAIT_STATUSES, is_of_request
 from spark_jobs.sources.synthetic.gate import LONGEST_PAUSE, Gate
 from spark_jobs.sources.synthetic.requests import Request, Turn, next_request, request_of
 from spark_jobs.sources.synthetic.tables import Hold
@@ -90,7 +91,9 @@ class Asker:
         self._execute: Execute | None = None
         self._leases: list[_Lease] = []
         self._gate = Gate(tasks.source.asking)
-        self._changed = asyncio.Event()
+        self._changed, self._going = asyncio.Event(), asyncio.Event()
+        self._going.set()
+        self._in_doubt = False  # a stop that an answer to what is in flight takes back
         self._writer = Writer(tasks, self._lose)
         self._short_looks = 0  # looks in a row at which the budget had no room, and nobody held any of it
         self._renewal = asyncio.Lock()
@@ -139,7 +142,8 @@ class Asker:
     def stop(self, reason: str, patience: float = math.inf) -> None:
         """Send nothing more, and wait `patience` seconds for what is in flight, since it is paid for."""
         self._patience = min(self._patience, time.monotonic() + patience)
-        self.done.stopped = self.done.stopped or reason
+        self.done.stopped, self._in_doubt = self.done.stopped or reason, False
+        self._going.clear()
         self._changed.set()
 
     @property
@@ -149,7 +153,7 @@ class Asker:
 
     async def _feed(self, more: Callable[[], bool], working: asyncio.Future[list[None]]) -> None:
         """Take tasks while there are slots for them, and wait for their ends."""
-        while not self.done.stopped:
+        while not self.done.stopped or await self._goes_on():
             if working.done():
                 working.result()  # what went wrong in a slot is no fault of the endpoint's
             if self._open < self._source.asking.at_once and await self._take():
@@ -159,8 +163,15 @@ class Asker:
             self._changed.clear()
             with contextlib.suppress(TimeoutError):
                 await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
+
+    async def _goes_on(self) -> bool:
+        """Whether what was in flight at a stop, which is waited for, shows that the endpoint is right."""
         while self._gate.sent and time.monotonic() < self._patience:
             await asyncio.sleep(0.05)
+        if self._in_doubt and not self.done.why_to_stop():
+            self.done.stopped, self.done.hopeless, self._in_doubt = "", False, False
+            self._going.set()
+        return not self.done.stopped
 
     async def _take(self) -> bool:
         """Take a task, where one waits and the budget allows it."""
@@ -201,8 +212,7 @@ class Asker:
         while True:
             pending = await self._queue.get()
             await self._gate.turn()
-            if self.done.stopped:
-                return
+            await self._going.wait()
             if time.monotonic() > pending.lease.until:  # this process was stopped meanwhile
                 await self._renew()
             if pending.lease.lost:
@@ -234,6 +244,7 @@ class Asker:
 
         key, began, asking = pending.request.key, time.monotonic(), self._source.asking
         url, wait, data = f"{self._source.endpoint.url.rstrip('/')}/chat/completions", None, b""
+        is_away = False  # nobody listens, where somebody answered before: it is started again, say
         self.done.attempts += 1
         try:
             async with session.post(url, json=pending.request.body, allow_redirects=False) as response:
@@ -247,23 +258,25 @@ class Asker:
             status, found = 0, f"no answer in {asking.answer_seconds:g} s"
         except (aiohttp.ClientError, OSError) as error:
             status, found = 0, f"{type(error).__name__}: {error}"
+            is_away = self.done.accepted > 0 and isinstance(error, aiohttp.ClientConnectorError)
         seconds = time.monotonic() - began
         if isinstance(found, Answer):
             await self._judge(pending, found, seconds)
             return
         fault = " ".join(without_addresses(found).split())[:DETAIL_CHARACTERS]
         self.done.said[fault] += 1
-        if status in WAIT_STATUSES:
+        if status in faults.WAIT_STATUSES or is_away:
             self._gate.pause(began, wait)
             await self._writer.note([Attempt(key, seconds, "waited", fault)])
             self._queue.put_nowait(pending)
-        elif is_of_request(status, found):
-            await self._end(pending, Attempt(key, seconds, "rejected", fault), "rejected", fault)
-        elif (status in HOPELESS_STATUSES and not self.done.accepted) or 300 <= status < 400:
+        elif faults.is_of_request(status, found):
+            await self._end(pending, Attempt(key, seconds, "rejected", fault), REJECTED, fault)
+        elif (status in faults.HOPELESS_STATUSES and not self.done.accepted) or 300 <= status < 400:
             await self._writer.note([Attempt(key, seconds, "rejected", fault)])
             self.done.hopeless = True
-            self.stop(f"{url}: {fault}; correct {self._field}.endpoint", patience=0)
-        elif 400 <= status < 500 and status not in PASSING_STATUSES:
+            mend = faults.mend_of(fault).replace("endpoint.", f"{self._field}.endpoint.")
+            self.stop(f"{url}: {fault}; {mend}", patience=0)
+        elif 400 <= status < 500 and status not in faults.PASSING_STATUSES:
             await self._end(pending, Attempt(key, seconds, "rejected", fault), FAILED, fault)
         elif pending.attempts + 1 >= asking.attempts:
             await self._end(pending, Attempt(key, seconds, "broken", fault), FAILED, fault)
@@ -282,7 +295,7 @@ class Asker:
         self._gate.answered()
         attempt = Attempt(request.key, seconds, "answered", answer.finish, answer, self._tasks.most_tokens(request))
         text, reason, detail = judged(answer, template, request.parent.text, source)
-        may_be_raised = source.on_cut == "raise_limit_once" and answer.finish.casefold() in BY_LIMIT
+        may_be_raised = source.on_cut == "raise_limit_once" and answer.is_cut_by_limit
         if reason == "cut" and may_be_raised and pending.cut is None:
             limit = 2 * request.answer_tokens
             again = request_of(request.parent, template, source.endpoint, request.sample, limit)
@@ -364,8 +377,8 @@ class Asker:
         self.done.end(ends)
         self._close(pending)
         if not self.done.stopped and (said := self.done.why_to_stop()):
-            self.done.hopeless = True
             self.stop(f"{said}; all of them are asked again by the next run")
+            self.done.hopeless = self._in_doubt = True
 
     def _close(self, pending: _Pending) -> None:
         """Count a request as done: it is answered for good, or goes back to the queue with its task."""

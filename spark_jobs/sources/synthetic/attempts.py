@@ -38,6 +38,7 @@ from spark_jobs.sources.synthetic.tables import (
 )
 
 FAILED = "failed"  # reason of a request that got no answer in all of its attempts
+REJECTED = "rejected"  # reason of one of which the endpoint says that it never answers it
 _MOST_WORDS = 1000  # different words for reasons that are looked at
 
 

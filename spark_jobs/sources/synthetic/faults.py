@@ -38,11 +38,14 @@ _CONTENT: Final = re.compile(
 )
 _LIMIT: Final = re.compile(r"max_(completion_)?tokens.{0,60}(too large|at most|greater|exceed)", re.IGNORECASE)
 _MENDS: Final = (  # by what the server's words have
+    (r"^status 200, and no JSON: (data|event|id|retry)?:", "it streams; declare endpoint.more: {stream: false}"),
+    (r"^(status 200, and no JSON|a JSON \w+, no object|no choices)", "correct endpoint.url, whose end is /v1 mostly"),
+    (r"redirects are not followed", "correct endpoint.url"),
     (_LIMIT.pattern, "lower endpoint.answer_tokens"),
     (r"time.?out|timed out|no answer in", "raise asking.answer_seconds, or the time that the gateway gives the model"),
     (r"max_completion_tokens", "declare endpoint.limit_field: max_completion_tokens"),
     (r"no_db_connection|api.?key|auth|credential|unauthorized|permission|\bforbidden", "correct endpoint.key"),
-    (r"connection|connect to", "look whether the endpoint and its model are up"),
+    (r"connection|connect|ClientPayloadError", "look whether the endpoint and its model are up"),
     (r"temperature", "correct endpoint.temperature"),
     (r"balance|credit|quota|billing|payment|budget", "look at the account of the endpoint"),
     (r"response_format|json.?schema|guided|grammar", "correct answer_schema, or leave it out"),
@@ -96,5 +99,10 @@ def why(reason: str, words: str) -> str:
         return f"{reason}{said}; {_MENDS_OF_REASONS[reason].format(word=words.rpartition(' ')[2] or ABSENT)}"
     if _TOO_LONG.search(words) is not None and _LIMIT.search(words) is None:
         return f"{reason}{said}; lower endpoint.reads_characters or endpoint.answer_tokens"
+    return f"{reason}{said}; {mend_of(words)}"
+
+
+def mend_of(words: str) -> str:
+    """What mends what a server says."""
     mends = (mend for pattern, mend in _MENDS if re.search(pattern, words, re.IGNORECASE))
-    return f"{reason}{said}; {next(mends, 'look at the endpoint: key, model and fields (endpoint.more)')}"
+    return next(mends, "look at the endpoint: key, model and fields (endpoint.more)")

@@ -49,12 +49,12 @@ class Gate:
 
         Args:
             began: when the request was sent; those that were sent before a pause do not make it longer.
-            seconds: that the endpoint names.
+            seconds: that the endpoint names; 0 (also: a date that is past) is no time.
         """
-        if seconds is None and (not self._pause_seconds or began >= self._resume):
+        if not seconds and (not self._pause_seconds or began >= self._resume):
             self._pause_seconds = seconds = min(max(_FIRST_PAUSE, 2 * self._pause_seconds), LONGEST_PAUSE)
             self._at_once = 1
-        if seconds is not None:
+        if seconds:
             self._resume = max(self._resume, time.monotonic() + seconds)
 
     def answered(self) -> None:

@@ -5,6 +5,8 @@ r"""Thoughts and marks of chat templates in the text of an answer, as servers gi
     <|channel|>analysis<|message|>hm<|end|><|start|>..final<|message|>It is 4.     channels (harmony)
     It is 4.<|im_end|>                                               a mark of the end, which is no text
     It is 4.<|im_end|>\n<|im_start|>user ..                           went on as somebody else: not parsed
+    It is <think>hm</think> 4.                                       a thought in the midst: not parsed
+    Here is my thought process: hm Here is my response: It is 4.     words in place of marks (Granite)
     Write `</think>`, or </think> in a sentence                      a text about such marks stays as it is
 
 A mark stands at the start of a line, on the end of a word or behind a sentence, as templates and models write it; one
@@ -13,12 +15,13 @@ that is quoted, in code or in the midst of a sentence is a mention. What may be 
 
 from __future__ import annotations
 
+import json
 import re
 from typing import Final, NamedTuple
 
 _NAMES: Final = r"(?:\w+:)?(?:think|thinking|thoughts?|reasoning|reflection|scratchpad)"
 _PAIRS: Final = (
-    (rf"<(?P<name>{_NAMES})(?:[ ][^<>\n]*)?>", r"</(?:NAME)>"),
+    (rf"<(?P<name>{_NAMES})(?:[ ][^<>\n]*)?>", r"</(?:NAME)[ ]?>"),
     (r"\[(?P<name>THINK)\]", r"\[/(?:NAME)\]"),
     (rf"◁(?P<name>{_NAMES})▷", r"◁/(?:NAME)▷"),
     (r"<\|(?:begin|start)_?(?:of_)?(?P<name>think\w*|thought|reasoning)\|>", r"<\|end_?(?:of_)?(?:NAME)\|>"),
@@ -31,13 +34,18 @@ _STARTS: Final = tuple((re.compile(rf"\s*{start}", re.IGNORECASE), end) for star
 _CLOSING: Final = "|".join(end.replace("NAME", _NAMES if "◁" in end or end[0] == "<" else "THINK") for _, end in _PAIRS)
 _CONTROL: Final = (
     r"<\|[^|<>\s]{1,40}\|?>|<[^|<>\s]{1,20}\|>|<｜[^｜<>\n]{1,40}｜>"
-    r"|<(?:start|end)_of_(?:turn|utterance)>|<eos>|\[EOS\]"
+    r"|<(?:start|end)_of_(?:turn|utterance)>|<(?:bos|eos|pad|unk)>|\[(?:EOS|PAD|UNK)\]"
+)
+# Calls of tools as models write them: Hermes, Qwen, MiniMax, Seed, xAI, Llama, Nemotron, Mistral, Claude.
+_CALLS: Final = (
+    r"</?(?:\w+[:_])?(?:tool|function)_?calls?>|<function=[\w.-]+>|<invoke[ ]name=[^<>\n]{1,80}>|\[TOOL_CALLS\]"
 )
 _END: Final = re.compile(rf"(?:{_CONTROL}|</s>)\Z")
 _CLOSER: Final = re.compile(_CLOSING, re.IGNORECASE)
+_OPENER: Final = re.compile("|".join(re.sub("[?]P<name>", "?:", start) for start, _ in _PAIRS), re.IGNORECASE)
 _MARK: Final = re.compile(
-    rf"{'|'.join(re.sub('[?]P<name>', '?:', start) for start, _ in _PAIRS)}|{_CLOSING}|{_CONTROL}"
-    r"|</s>|</?tool_call>|\[TOOL_CALLS\]|\[/?INST\]",
+    rf"{_OPENER.pattern}|{_CLOSING}|{_CONTROL}"
+    rf"|</s>|{_CALLS}|\[/?INST\]",
     re.IGNORECASE,
 )
 _ANSWER: Final = re.compile(
@@ -48,7 +56,7 @@ _ANSWER: Final = re.compile(
 _FENCE: Final = re.compile(r"[ \t]*(`{3,}|~{3,})(.*)", re.DOTALL)
 _TICKS: Final = re.compile(r"(?<!`)(`+)(?!`)[^\n]*?(?<!`)\1(?!`)")
 _FILLER: Final = "\ufffc"  # stands for each character of code
-_PAIR_ON_A_LINE: Final = re.compile(rf"(?<=\S[ \t])<({_NAMES})>[^\n<]*</\1>", re.IGNORECASE)
+_WORDLESS_PAIR: Final = re.compile(rf"(?<=\S[ \t])<({_NAMES})>[^\w\n<]*</\1>", re.IGNORECASE)
 _BLANK_LINE: Final = re.compile(r"[ \t\r]*(?:\n|\Z)")
 _SEEN: Final = 200  # characters of a line before a mark that are looked at
 _LONGEST: Final = 60  # characters of a mark
@@ -60,6 +68,10 @@ _HARMONY: Final = re.compile(
     re.DOTALL,
 )
 _HARMONY_FINAL: Final = re.compile(r"<\|end\|>\s*<\|start\|>assistant\s*<\|channel\|>final")
+_IN_WORDS: Final = re.compile(
+    r"\s*Here(?:'s|’s| is) my thought process:(?P<thought>.*?)(?:Here(?:'s|’s| is) my response:(?P<text>.*)|\Z)",
+    re.DOTALL,
+)
 _BARE_HARMONY: Final = re.compile(
     r"\s*analysis(?:(?P<thought>.*?)assistantfinal(?P<text>.*)|(?=[A-Z\"*]).*)\Z", re.DOTALL
 )
@@ -81,12 +93,23 @@ class Parted(NamedTuple):
 
 def parted(content: str) -> Parted:
     """The thought in an answer, and the text that is the answer."""
+    content = content.removeprefix("\ufeff")
+    if _is_json(content):
+        return Parted(content)
     parts = _channels(content) or _thought_first(content)
     text, mark = _without_end(parts.text)
     masked, has_strikes = _masked(text), "<s>" in text
     left = (one for one in _MARK.finditer(masked) if not (has_strikes and one[0] == "</s>"))
     wrong = (one[0] for one in left if _is_mark(masked, one.start(), one.end()) is not False)
     return Parted(text, parts.reasoning, parts.mark or mark or next(wrong, ""))
+
+
+def _is_json(content: str) -> bool:
+    """Whether all of a content is a JSON object or array, in whose texts a mark is a word."""
+    try:
+        return content.lstrip()[:1] in ("{", "[") and json.loads(content) is not None
+    except (ValueError, RecursionError):  # no JSON, or too deep
+        return False
 
 
 def _thought_first(content: str) -> Parted:
@@ -105,7 +128,8 @@ def _thought_first(content: str) -> Parted:
         masked = _masked(text)
         for found in _MARK.finditer(masked):
             is_mark = _is_mark(masked, found.start(), found.end())
-            if is_mark and _CLOSER.fullmatch(found[0]) is not None:
+            line = masked[masked.rfind("\n", 0, found.start()) + 1 : found.start()][-_SEEN:]
+            if is_mark and _CLOSER.fullmatch(found[0]) is not None and _OPENER.search(line) is None:
                 before, text = _split(text, found)
                 thoughts.append(before.strip())
             if is_mark is not False:
@@ -122,7 +146,7 @@ def _split(text: str, found: re.Match[str] | None) -> tuple[str, str]:
 
 def _channels(content: str) -> Parted | None:
     """Text and thought of an answer in channels, with its marks or without; None where it has none."""
-    if (bare := _BARE_HARMONY.match(content)) is not None:
+    if (bare := _BARE_HARMONY.match(content) or _IN_WORDS.match(content)) is not None:
         return Parted(bare["text"] or "", (bare["thought"] or bare[0]).strip())
     if _HARMONY.match(content) is None:
         if _HARMONY_FINAL.search(content) is None:
@@ -155,7 +179,7 @@ def _without_end(text: str) -> tuple[str, str]:
 
 
 def _masked(text: str) -> str:
-    """A text of equal length without code, and without a thought that is quoted within a line.
+    """A text of equal length without code, and without pairs of marks within a line that have no word between them.
 
     A fence that holds the end of a thought and not its start is no code: the fence began in the thought.
     """
@@ -169,7 +193,7 @@ def _masked(text: str) -> str:
                 lines[first : number + 1] = map(_filled, lines[first : number + 1])
             fence = ""
     inline = _TICKS.sub(lambda found: _filled(found[0]), "".join(lines))
-    return _PAIR_ON_A_LINE.sub(lambda found: _filled(found[0]), inline)
+    return _WORDLESS_PAIR.sub(lambda found: _filled(found[0]), inline)
 
 
 def _filled(code: str) -> str:

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Iterator
+import unicodedata
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -85,6 +86,22 @@ def test_only_what_ended_for_a_word_of_whole_answers_lands(word: Any) -> None:
         if dropped.reason and word:
             assert word in dropped.detail, "the word is told"
         assert dropped.reason == "cut" or word not in BY_LENGTH
+
+
+SPELLINGS: tuple[Callable[[str], str], ...] = (
+    str.upper, str.title, lambda word: f" {word}\n", lambda word: word.replace("_", "-"),
+    lambda word: word.replace("_", " "), lambda word: word.title().replace("_", ""),
+    lambda word: f"FINISH_REASON_{word.upper()}", lambda word: f"FinishReason.{word.upper()}",
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("spelled", SPELLINGS)
+@pytest.mark.parametrize("word", ["stop", "end_turn", "length", "max_tokens", "content_filter", "abort", "time_limit"])
+def test_a_word_is_read_in_every_spelling(word: str, spelled: Callable[[str], str]) -> None:
+    """Gateways give words as their languages name them: with spaces, in large letters, behind an enum's name."""
+    for place, data in placed(spelled(word)):
+        assert verdict(data).reason == verdict(response(finish=word)).reason, place
+    assert verdict(response(finish=spelled(word)), endpoint={"also_whole": [word]}).reason in ("", "cut")
 
 
 def test_an_endpoint_that_names_no_reason_is_declared() -> None:
@@ -232,6 +249,52 @@ def test_a_model_that_repeats_itself_is_read_in_time(content: str) -> None:
     assert parted(content)
 
 
+CALLS = (
+    "<tool_call>", "<minimax:tool_call>", "<seed:tool_call>", "<longcat_tool_call>", "<TOOLCALL>", "<tool_calls>",
+    "<function_call>", "<xai:function_call>", "<function_calls>", "<function=get_mill>", '<invoke name="get_mill">',
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("call", CALLS)
+def test_a_call_of_a_tool_in_the_text_is_no_text(call: str) -> None:
+    """In whatever marks a model has for it, alone or behind a text; a sentence about them stays."""
+    for content in (f'{call}{{"a": 1}}', f"{TEXT}\n{call}\n{{}}\n", f"<think>hm</think>\n\n{call}\n{{}}"):
+        found = verdict(response(content))
+        assert found.reason == "unparsed" and found.detail == call
+    assert verdict(response(f"Models write {call} before it.")).text and verdict(response(f"`{call}` is one.")).text
+
+
+@given(st.sampled_from(PAIRS), st.sampled_from(["The mill ", "Sure! ", "Answer: ", "It turns.\n"]), thoughts)
+def test_a_thought_in_the_midst_of_a_text_does_not_land(pair: tuple[str, str], before: str, thought: str) -> None:
+    """Whatever stands before it on its line, no part of the text lands; a pair around dots is a mention."""
+    start, end = map(str.strip, pair)
+    words = f"a {thought}".replace("\n", " ").rstrip()
+    assert verdict(response(f"{before}{start} {words}b{end} and {TEXT}")).reason == "unparsed"
+    if start[0] == "<" and start.strip("<>").replace(":", "").isalpha():
+        for dots in ("", "...", "…"):
+            text = f"A thought goes into {start}{dots}{end} there."
+            assert parted(text) == (text, "", "")
+
+
+def test_a_thought_in_words_is_kept_apart() -> None:
+    """As Granite 3.2 has it, whose template knows no marks."""
+    assert parted(f"Here is my thought process:\n{THOUGHT}\n\nHere is my response:{TEXT}") == (TEXT, THOUGHT, "")
+    assert parted(f"Here's my thought process: {THOUGHT}") == ("", THOUGHT, "")
+
+
+@given(
+    st.recursive(
+        st.sampled_from([*itertools.chain(*PAIRS), *ENDS, *CALLS]),
+        lambda some: st.lists(some) | st.dictionaries(st.sampled_from(ENDS), some),
+    ),
+    st.sampled_from([None, 0, 2]),
+)
+def test_marks_in_a_json_answer_are_words(value: Any, indent: int | None) -> None:
+    """Where all of the answer is JSON nothing is taken out of its texts."""
+    text = json.dumps([value], indent=indent, ensure_ascii=False)
+    assert parted(text) == (text, "", "") == parted(f"\ufeff{text}")
+
+
 def test_contents_in_parts_are_joined() -> None:
     """Texts are the text, thoughts are kept apart, refusals refuse, and a part of another kind is not parsed."""
     text = [{"type": "text", "text": TEXT[:9]}, {"type": "text", "text": TEXT[9:]}]
@@ -311,6 +374,8 @@ def test_fenced_json_is_unfenced_once() -> None:
         assert verdict(response(form.replace("{}", data)), template).text == data, form
     for form in ("Here:\n```json\n{}\n```", "```json\n```json\n{}\n```\n```", "```json\n{}", "{}\n```"):
         assert verdict(response(form.replace("{}", data)), template).reason == "form", form
+    for constant in ("NaN", "Infinity", "-Infinity"):
+        assert verdict(response(f'{{"q": {constant}}}'), template).reason == "form", "Python reads it, JSON has it not"
     assert verdict(response(f"```json\n{data}\n```")).text.startswith("```"), "without a schema a fence is text"
 
 
@@ -320,6 +385,10 @@ SCRIPTS = {
     "Hangul": "방앗간은 강가에 서 있고 그 물길은 그해 여름 내내 말라 있었다 한다",
     "Han": "水车立在河边，那年夏天的大部分时间水渠都是干的。人们等着雨来",
     "Thai": "โรงสีตั้งอยู่ริมแม่น้ำและรางน้ำแห้งเกือบตลอดฤดูร้อนของปีนั้น",
+    "Khmer": "រោងម៉ាស៊ីនឈរនៅមាត់ទន្លេ ហើយប្រឡាយរបស់វាស្ងួតពេញរដូវក្តៅ",
+    "Javanese": "ꦥꦁꦒꦶꦭꦶꦁꦔꦤ꧀ꦲꦤꦲꦶꦁꦥꦶꦁꦒꦶꦂꦏꦭꦶꦭꦤ꧀ꦧꦚꦸꦤꦺꦲꦱꦠ꧀",
+    "Tai Tham": "ᩁᩰᩫ᩠ᨦᨾᩮᩬᩥᨦᨲᩢ᩠ᨦᨿᩪᩁᩥ᩠ᨾᨶᩣᩴᨾᩯ᩵ᩁᩣ᩠ᨦᨶᩣᩴᩉᩯ᩠᩶ᨦ",
+    "accents": "l'école du moulin était fermée pendant tout l'été où la rivière à côté était sèche",
     "kana": "みずぐるまはかわのほとりにたち、そのなつはずっとみずがなかった",
 }
 
@@ -332,6 +401,8 @@ def test_a_letter_of_another_script_hides_no_copy(script: str, guest: str) -> No
     for answer in (f"{guest} {parent}", f"{parent} {guest}", parent, f"{parent}\n\n({guest})"):
         assert copied_share(answer, parent) > 0.5
         assert copied_share(parent, answer) == 1.0
+        for form in ("NFC", "NFD"):
+            assert copied_share(unicodedata.normalize(form, parent), answer) == 1.0, "letters are equal however stored"
     assert copied_share(f"{parent} and {' '.join(map(str, range(90)))}", parent) < 0.5
 
 
@@ -419,3 +490,14 @@ def test_whatever_json_a_server_sends_is_an_answer_or_a_fault(value: Any, status
         {"choices": [{"message": {"content": value}}]},
     ):
         assert isinstance(read_answer(status, json.dumps(data).encode()), Answer | str)
+
+
+@pytest.mark.parametrize("depth", [300, 450, 900])
+@pytest.mark.parametrize("key", ["error", "detail", "thinking", "content"])
+def test_whatever_depth_a_server_sends_is_an_answer_or_a_fault(key: str, depth: int) -> None:
+    """What Python can parse and is nested deeper than it recurses."""
+    for open_, close in ((f'{{"type": "{key}", "{key}": ', "}"), (f'[{{"type": "{key}", "{key}": ', "}]")):
+        data = f"{open_ * depth}1{close * depth}".encode()
+        wrapped = b'{"choices": [{"message": {"reasoning": ' + data + b', "content": ' + data + b"}}]}"
+        for status, body in itertools.product((200, 400), (data, wrapped)):
+            assert isinstance(read_answer(status, body), Answer | str)

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import itertools
+import json
 import time
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
+import aiohttp
 import pytest
 from aiohttp import web
 
@@ -16,7 +19,7 @@ from spark_jobs.filters.labels.answers import ask_judge, reopen_labels
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.sources.synthetic import gate
-from spark_jobs.sources.synthetic.answers import Answer
+from spark_jobs.sources.synthetic.answers import Answer, read_answer
 from spark_jobs.sources.synthetic.asked import _FIRST, Asked
 from spark_jobs.sources.synthetic.attempts import Landed
 from spark_jobs.sources.synthetic.faults import commonest, is_of_request, why
@@ -121,6 +124,55 @@ def test_what_is_said_of_one_request_is_told_from_what_is_said_of_the_endpoint(s
     assert commonest({"a 1": 2, "b": 3, "a 22": 2}) == "a 1" and commonest({}) == ""
 
 
+MESSAGE = "Extra inputs are not permitted"
+FORMS: tuple[Any, ...] = (
+    {"error": {"message": MESSAGE, "code": 400}}, {"error": MESSAGE}, {"message": MESSAGE},
+    {"msg": MESSAGE, "code": 1214},
+    {"object": "error", "message": MESSAGE, "type": "BadRequestError"}, {"errors": [{"message": MESSAGE}]},
+    {"detail": MESSAGE}, [{"error": {"message": MESSAGE}}], {"error": {"error": {"message": MESSAGE}}},
+    {"detail": [{"type": "extra_forbidden", "loc": ["body", "top_j"], "msg": MESSAGE}]},
+    {"error": {"message": [{"msg": MESSAGE, "loc": ["body", "top_j"]}]}},
+)  # fmt: skip
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("status", [200, 400, 422])
+def test_words_of_an_error_are_read_in_every_form_and_what_it_echoes_is_left_out(form: Any, status: int) -> None:
+    """FastAPI sends back what it was sent: a text about moderation or too long prompts says nothing of its request."""
+
+    def with_echo(value: Any) -> Any:
+        if isinstance(value, list):
+            return [with_echo(one) for one in value]
+        echo = {"input": {"messages": [{"content": f"{CONTENT[0]} {TOO_LONG[0]}"}]}}
+        return {name: with_echo(one) for name, one in value.items()} | echo if isinstance(value, dict) else value
+
+    said = read_answer(status, json.dumps(with_echo(form)).encode())
+    if status == 200 and isinstance(form, list):
+        assert said == "a JSON list, no object"
+        return
+    assert isinstance(said, str) and MESSAGE in said and "content management" not in said
+    assert ("top_j" in said) == ("top_j" in str(form)), "the field is told"
+    assert not is_of_request(status, said)
+    assert "endpoint.more" in why("failed", said)
+
+
+@pytest.mark.parametrize(
+    ("body", "mend"),
+    [
+        (b"<!DOCTYPE html><title>API key</title>", "endpoint.url"), (b"", "endpoint.url"), (b"[]", "endpoint.url"),
+        (b'{"type": "message", "content": [{"type": "text", "text": "the model"}]}', "endpoint.url"),
+        (b'{"object": "response", "output": []}', "endpoint.url"), (b'{"choices": [{"text": "a"}]}', "endpoint.url"),
+        (b'data: {"choices": [{"delta": {}}]}\n\ndata: [DONE]\n\n', "{stream: false}"),
+        (b": PROCESSING\n\n", "{stream: false}"),
+    ],
+)  # fmt: skip
+def test_an_answer_of_another_protocol_is_told_with_the_mend(body: bytes, mend: str) -> None:
+    """A page, a stream, another API: what came is told, and that the address or the form of answers is wrong."""
+    said = read_answer(200, body)
+    assert isinstance(said, str) and mend in why("failed", said).rpartition(";")[2]
+    assert body[:20].decode() in said or not body.startswith((b"<", b"data", b":"))
+
+
 @pytest.mark.parametrize(
     ("status", "said"),
     [(400, next(iter(MISTAKES))), (422, "Extra inputs are not permitted"), (400, TOO_LONG[0]), (500, "no")],
@@ -179,6 +231,59 @@ def test_one_answer_shows_that_the_endpoint_is_right(twin: Twin) -> None:
         assert set(twin.ask(source, requests_for(source, 70)).refused) == {"failed"}
 
 
+def test_refusals_of_two_kinds_without_an_answer_end_the_run_too(twin: Twin) -> None:
+    """A prompt that is too long is refused before the wrong model is noticed: neither had an answer, none is burnt."""
+    number = itertools.count()
+
+    class Both(Refusing):
+        async def respond(self, request: web.Request, body: dict[str, Any], fault: str) -> web.StreamResponse:
+            self.said = TOO_LONG[0] if next(number) % 5 == 0 else "The model `m` does not exist."
+            return await super().respond(request, body, fault)
+
+    with served(both := Both(400, "")) as url:
+        source = declared(url, asking={"at_once": 8})
+        done = twin.ask(source, requests_for(source, 90))
+    assert _FIRST <= len(both.bodies) <= _FIRST + 8 and twin.store.outcomes() == {}
+    assert done.hopeless and "ended as failed: status 400: The model `m` does not exist.; correct" in done.stopped
+
+
+@pytest.mark.parametrize("said", [TOO_LONG[0], "bad"])
+def test_slow_answers_show_that_quick_refusals_are_of_their_requests(said: str, twin: Twin) -> None:
+    """50 are refused before the first answer can be there: the run waits for what is in flight, and goes on."""
+    number = itertools.count()
+
+    class Slow(Refusing):
+        async def respond(self, request: web.Request, body: dict[str, Any], fault: str) -> web.StreamResponse:
+            response = await super().respond(request, body, fault)
+            await asyncio.sleep(0 if response.status == 400 else 1)
+            return response
+
+    with served(Slow(400, said, lambda body: next(number) % 64 >= 4)) as url:
+        source = declared(url, asking={"at_once": 64})
+        done = twin.ask(source, requests_for(source, 90))
+    assert done.accepted == 8 and not done.stopped and not done.hopeless
+    assert sum(twin.store.outcomes().values()) == 90
+
+
+def test_an_endpoint_that_is_started_again_is_waited_for(twin: Twin, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nobody listens for longer than all attempts take: after an answer it costs none."""
+    monkeypatch.setattr(gate, "_FIRST_PAUSE", 0.01)
+    refused = itertools.count()
+
+    class Away(aiohttp.TCPConnector):
+        async def connect(self, *args: Any, **fields: Any) -> Any:
+            if len(restarted.bodies) == 10 and next(refused) < 6:
+                key: Any = SimpleNamespace(ssl=True, host="x", port=1)
+                raise aiohttp.ClientConnectorError(key, OSError("refused"))
+            return await super().connect(*args, **fields)
+
+    monkeypatch.setattr(aiohttp, "TCPConnector", Away)
+    with served(restarted := StandIn()) as url:
+        source = declared(url, asking={"at_once": 1, "attempts": 1})
+        done = twin.ask(source, requests_for(source, 20))
+    assert (done.accepted, done.attempts, dict(done.refused)) == (20, 26, {})
+
+
 @pytest.mark.parametrize("status", [401, 404, 400])
 def test_an_endpoint_that_goes_wrong_later_ends_the_run_too(status: int, twin: Twin) -> None:
     """After 50 that fail in a row, whatever came before; one of them alone ends nothing."""
@@ -193,6 +298,21 @@ def test_an_endpoint_that_goes_wrong_later_ends_the_run_too(status: int, twin: T
         stand_in.when = lambda body: False
         twin.store.reopen()
         assert twin.ask(source, asked).accepted == 76
+
+
+@pytest.mark.parametrize(
+    ("status", "said", "field"),
+    [
+        (401, "Incorrect API key provided", "key"),
+        (404, "The model `m` does not exist.", "model"),
+        (403, "Forbidden", "key"),
+    ],
+)
+def test_a_stop_at_once_names_the_field_to_mend(status: int, said: str, field: str, twin: Twin) -> None:
+    """Of the endpoint, as the source declares it."""
+    with served(Refusing(status, said)) as url:
+        stopped = twin.ask(declared(url), requests_for(declared(url), 3)).stopped
+    assert said in stopped and f"; correct source.endpoint.{field}" in stopped
 
 
 def test_a_worker_of_a_wrong_endpoint_ends_with_the_line(twin: Twin) -> None:
@@ -285,6 +405,12 @@ def test_a_gate_pauses_for_longer_each_time_and_for_a_moment_after_an_answer() -
     lock.answered()
     lock.pause(lock._resume, None)
     assert lock._pause_seconds == 1 and lock._at_once == 1
+    lock.answered()
+    for _ in range(3):
+        lock.pause(lock._resume, 0.0)
+    assert lock._pause_seconds == 4, "no time, such as a date that is past by the clock here, is none"
+    lock.answered()
+    lock.pause(lock._resume, None)
     lock.pause(now, 7.5)
     assert lock._pause_seconds == 1, "a time that is named is kept to"
 

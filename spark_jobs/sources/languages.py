@@ -8,7 +8,7 @@ exceptions of `_OTHER_KINDS`. Markdown and reStructuredText are `prose`, with th
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from spark_jobs.sources import linguist
@@ -80,21 +80,25 @@ DECLARES_ENCODING = frozenset({"Python", "Cython"})
 @made_once
 def code_language_names() -> frozenset[str]:
     """Names of all languages of code, markup and data that Linguist knows."""
-    return frozenset(name for name in linguist.tables().types if _language(name).name)
+    return frozenset(name for name, language in _languages().items() if language.name)
 
 
-def _language(name: str) -> Language:
-    """Kind, language and media type of files in a language, by Linguist's name of it."""
+@made_once
+def _languages() -> Mapping[str, Language]:
+    """Kind, language and media type of files in each language, by Linguist's name of it."""
     known = linguist.tables()
-    kind = _OTHER_KINDS.get(name) or _KINDS[known.types[name]]
-    media_type = _MEDIA_TYPES.get(name) or known.media_types.get(name, "text/plain")
-    return Language(kind, None if kind == "prose" else name, media_type)
+    found = {}
+    for name, stated in known.types.items():
+        kind = _OTHER_KINDS.get(name) or _KINDS[stated]
+        media_type = _MEDIA_TYPES.get(name) or known.media_types.get(name, "text/plain")
+        found[name] = Language(kind, None if kind == "prose" else name, media_type)
+    return found
 
 
 def language_of(path: str) -> Language | None:
     """The language of a file by its name, the likeliest of several; None where the name says nothing."""
     name = linguist.preferred(path, linguist.by_name(path))
-    return None if name is None else _language(name)
+    return None if name is None else _languages()[name]
 
 
 def language_of_text(
@@ -108,15 +112,15 @@ def language_of_text(
         model: asked where Linguist's rules leave several languages; what it says counts if it is one of them.
     """
     names = linguist.by_content(path, data)
-    if model is not None and len(names) > 1 and (said := model(data)) in [_language(name) for name in names]:
+    if model is not None and len(names) > 1 and (said := model(data)) in [_languages()[name] for name in names]:
         return said
     name = linguist.preferred(path, names)
-    return None if name is None else _language(name)
+    return None if name is None else _languages()[name]
 
 
 def kinds_of(path: str) -> frozenset[str]:
     """The kinds of text that a file of this name may hold; none where the name says nothing."""
-    return frozenset(_language(name).kind for name in linguist.by_name(path))
+    return frozenset(_languages()[name].kind for name in linguist.by_name(path))
 
 
 def language_columns(reader: str | None, language: Language | None) -> dict[str, str | None]:
@@ -128,7 +132,7 @@ def language_columns(reader: str | None, language: Language | None) -> dict[str,
 def language_named(name: str) -> Language | None:
     """The language that has a name or an alias, in whatever letters, or None where there is none."""
     known = linguist.tables().aliases.get(name.lower())
-    return None if known is None else _language(known)
+    return None if known is None else _languages()[known]
 
 
 def is_manifest(path: str) -> bool:

@@ -128,11 +128,17 @@ def found_spans(content: pa.Array, min_confidence: float) -> list[list[Span]]:
     """Findings of each text, overlapping ones among them; digits of every script are digits."""
     offsets, signed = utf8_buffer(content)
     data = np.frombuffer(signed.cast("B"), np.uint8)
+    folded = {
+        row: with_ascii_digits(data[offsets[row] : offsets[row + 1]])
+        for row in np.flatnonzero(has_other_digits(data, offsets)).tolist()
+    }
+    if folded:
+        bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
+        texts = [folded[row][0] if row in folded else data[low:high] for row, (low, high) in enumerate(bounds)]
+        data, offsets = np.concatenate(texts), np.cumsum([0, *map(len, texts)])
     found = _scanned(data, offsets, min_confidence)
-    for row in np.flatnonzero(has_other_digits(data, offsets)).tolist():
-        folded, places = with_ascii_digits(data[offsets[row] : offsets[row + 1]])
-        of_text = _scanned(folded, np.array([0, len(folded)], np.int64), min_confidence)[0]
-        found[row] = [span._replace(start=int(places[span.start]), end=int(places[span.end])) for span in of_text]
+    for row, (_, places) in folded.items():
+        found[row] = [span._replace(start=int(places[span.start]), end=int(places[span.end])) for span in found[row]]
     return found
 
 

@@ -80,6 +80,19 @@ _MORE_KEYS: Final = (
     ("artifactory_key", r"AKCp[A-Za-z0-9]{69}|cmVmd[A-Za-z0-9]{59}" + _END),
     ("clickhouse_key", r"4b1d[A-Za-z0-9]{38}" + _END),
     ("facebook_token", r"EAA[MC][A-Za-z0-9]{100,}"),
+    ("vault_token", r"hv[sbr]\.[\w-]{80,300}" + _END),
+    ("doppler_token", r"dp\.(?:ct|pt|sa|scim|audit|st(?:\.[a-z0-9_-]{2,35})?)\.[A-Za-z0-9]{40,44}" + _END),
+    ("dropbox_token", r"sl\.(?:u\.)?[\w=-]{130,}"),
+    ("dynatrace_token", r"dt0c01\.[A-Z2-7]{24}\.[A-Z2-7]{64}" + _END),
+    ("slack_webhook", r"hooks\.slack\.com/(?:services|workflows|triggers)/[\w+/]{40,60}"),
+    ("discord_webhook", r"discord(?:app)?\.com/api/(?:v\d+/)?webhooks/\d{17,20}/[\w-]{60,72}"),
+    ("pinecone_key", r"pcsk_\w{60,80}" + _END),
+    ("e2b_key", r"e2b_[a-f0-9]{40}" + _END),
+    ("firecrawl_key", r"fc-[a-f0-9]{32}" + _END),
+    ("voyage_key", r"pa-(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{43}" + _END),
+    # Of services that serve models, without the capitals that openai_token asks for.
+    ("model_service_key", r"sk-(?:or-v1-[a-f0-9]{64}|lf-[a-f0-9-]{36}|[a-f0-9]{32})" + _END),
+    ("elevenlabs_key", r"sk_[a-f0-9]{48}" + _END),
     ("easypost_key", r"EZ[AT]K[A-Za-z0-9]{54}" + _END),
 )
 

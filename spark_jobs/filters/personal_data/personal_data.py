@@ -28,7 +28,7 @@ class PersonalDataConfig(ConfigModel):
 
 @scorer(
     name="personal_data",
-    version="3",
+    version="4",
     columns=(
         Column(
             "spans!",
@@ -104,7 +104,7 @@ def checked_actions(redact: Mapping[str, str], tagger: str | None = None) -> dic
 
 @scorer(
     name="personal_data_audit",
-    version="3",
+    version="4",
     columns=(
         Column(
             "spans!",

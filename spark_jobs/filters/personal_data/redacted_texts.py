@@ -43,7 +43,7 @@ REDACTED_TEXTS = dataclasses.replace(
 )
 
 
-@step(version="3", scope=Scope.INCREMENT, tables=(REDACTED_TEXTS,))
+@step(version="4", scope=Scope.INCREMENT, tables=(REDACTED_TEXTS,))
 def redacted_texts(raw_texts: DataFrame, personal_data: DataFrame, config: TextsConfig) -> Output:
     """Replace personal data in every text; one row per document.
 

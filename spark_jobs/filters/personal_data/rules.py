@@ -84,7 +84,12 @@ RULES: Final = (
         "телефоны моб мобильный мобильного сотовый факс فون موبائل فیکس rufnummer "
         "telefonnummer handynummer mobilnummer mobiltelefon durchwahl telepon telp ponsel "
         "handphone cellulare 전화 휴대폰 휴대전화 핸드폰 연락처 팩스 telefonu faks komórka telefoon mobiel thoại "
-        "sđt đt dđ โทร มือถือ טלפון נייד τηλέφωνο τηλ κιν τηλεομοιότυπο puhelin تماس تلفکس " + CLDR_PHONE_WORDS,
+        "sđt đt dđ โทร มือถือ טלפון נייד τηλέφωνο τηλ κιν τηλεομοιότυπο puhelin تماس تلفکس "
+        # What CLDR lacks: short forms, and forms that stand before the number.
+        "puh mob whats טל הטלפון ტელ ტელეფონის հեռ тэл тлф tālr tālruņa telefonszám telefonszáma telefonní telefónne "
+        "telefoonnummer telefoonnr telefoninumero telefoninumber puhelinnumero puhelinnro telefonnr mobilnr mobilszám "
+        "símanúmer telefonas telefonul telefonului telefones teléfonos téléphones телефонен телефонний "
+        "telefona mobitela telefonem telefonního " + CLDR_PHONE_WORDS,
         confidence=0.8,
     ),
     Rule("phone_national", "phone", words="", confidence=0.6, confidence_beside_words=0.85),
@@ -213,6 +218,8 @@ KEY_PREFIXES: Final = (
     "xapp pypi sq0csp hf dop doo dor dot shpat shpca shppa shpss gsk glsa glc whsec dckr lin ntn GOCSPX PMAK AGE sbp "
     "r8 xai pplx pnu pul rdme rubygems sntrys sntryu shippo sgp sq0atp xkeysib ops p8e pscale fo1 fm1a fm1r fm2 fio "
     "ico duffel FLWSECK HRKU API glffct glimt glagent gloas glsoat A3 nvapi fw tgp tvly jina lsv2 csk sb phx figd "
-    "CLOJARS dapi LTAI AKCp cmVm 4b1d EAAM EAAC ATAT ATCT ATBB EZAK EZTK"
+    "CLOJARS dapi LTAI AKCp cmVm 4b1d EAAM EAAC ATAT ATCT ATBB EZAK EZTK "
+    "pcsk e2b fc pa hvs. hvb. hvr. dp. sl. dt0c01. hooks. discord. discordapp."
 )
-"""Words before the first `_` or `-` of well-known keys; and four letters with which those begin that have neither."""
+"""Words before the first `_`, `-` or `.` (that with its point) of well-known keys; and four letters with which those
+begin that have none of them."""

@@ -5,7 +5,7 @@ Most bytes cost one look into a table of triggers. These bytes are triggers:
     digit        its run of letters and digits, then the runs joined to it by one blank or mark: shapes, phones, IPv4
     @            a mail address, or the password of a URL before a host
     :            an IPv6 or MAC address; with = also the value assigned to a name such as `password`
-    _ - G B I J ~  marks of keys (`ghp_`, `xoxb-`, `SG.`, `-----BEGIN`, `AIza`, `eyJ`, `8Q~`)
+    _ - . G B I J ~  marks of keys (`ghp_`, `xoxb-`, `hvs.`, `SG.`, `-----BEGIN`, `AIza`, `eyJ`, `8Q~`)
 
 A candidate must have the right boundaries and, where its rule says so, one of the rule's words before it. The exact
 checks (checksums, dates, ranges) are in `checks.py`, for the few candidates that are left.
@@ -56,6 +56,7 @@ _BLOCK: Final = 8192  # candidates
 _MOST_AT_ONCE: Final = 512  # no trigger gives more: 12 windows of at most 20 rules, and a few
 _LONGEST_KEY: Final = 8192  # bytes; a private key in PEM form has a few thousand
 _LONGEST_SHAPE: Final = 32  # bytes; the longest shapes have 23 characters, of which a mark may take three bytes
+_LONGEST_START: Final = 128  # bytes of a run before its first digit; keys of letters and digits have some by then
 _PHONE_BIT: Final = 1 << rules.PHONE_INTERNATIONAL
 
 
@@ -154,7 +155,7 @@ def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out
 def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> Any:
     """Add all candidates that begin with the run of letters and digits around i; returns its end and the new count."""
     s = i
-    while s > low and i - s < _LONGEST_SHAPE and is_class(data, s - 1, ALNUM):
+    while s > low and i - s < _LONGEST_START and is_class(data, s - 1, ALNUM):
         s -= 1
     e, letters = s, 0
     while e < high and is_class(data, e, ALNUM):

@@ -15,7 +15,7 @@ from headrace.kernels.hash_tables import key_slot
 from headrace.kernels.memory import byte_at
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
-from spark_jobs.filters.personal_data.rules import KEY_PREFIXES, OTHER_WORDS, RULES
+from spark_jobs.filters.personal_data.rules import KEY_PREFIXES, OTHER_WORDS, PHONE_INTERNATIONAL, RULES
 from spark_jobs.threads import made_once
 
 KEY_PREFIX: Final = 1 << 62
@@ -44,7 +44,7 @@ def _byte_tables() -> tuple[UInt8Array, UInt8Array]:
     classes[(classes & ALNUM) > 0] |= DOMAIN | LOCAL
     classes[list(b".-")] |= DOMAIN
     classes[list(b"._%+-'")] |= LOCAL
-    for trigger, members in enumerate((b"0123456789", b"@", b":", b"=", b"_-", b"GBIJ~"), start=1):
+    for trigger, members in enumerate((b"0123456789", b"@", b":", b"=", b"_-.", b"GBIJ~"), start=1):
         triggers[list(members)] = trigger
     return classes, triggers
 
@@ -164,6 +164,16 @@ def _character(data: int, i: int) -> Any:
 
 
 @njit
+def _is_phone_sign(data: int, i: int, size: int) -> bool:
+    """Whether the character at i is a sign for phones: ☎ ☏ ✆ 📞 📟 📠 📱 📲."""
+    lead, second, last = byte_at(data + i), byte_at(data + i + 1), byte_at(data + i + size - 1)
+    if size == 3:
+        return lead == 0xE2 and ((second == 0x98 and last in (0x8E, 0x8F)) or (second == 0x9C and last == 0x86))
+    is_of_block = size == 4 and second == 0x9F and byte_at(data + i + 2) == 0x93
+    return is_of_block and (0x9E <= last <= 0xA0 or 0xB1 <= last <= 0xB2)
+
+
+@njit
 def _hashed(h: Any, data: int, i: int, size: int) -> Any:
     """A hash with the character at i added, in its small form where that is of Latin or Cyrillic."""
     lead = byte_at(data + i)
@@ -213,7 +223,10 @@ def words_in(t: ScanTables, data: int, start: int, end: int) -> int:
         if is_class(data, i, HIGH):
             size, kind = _character(data, i)
             if kind != SPACED or i + size > end:
-                mask |= _unspaced_words(t, data, i, end) if kind == UNSPACED else 0
+                if kind == UNSPACED:
+                    mask |= _unspaced_words(t, data, i, end)
+                elif i + size <= end and _is_phone_sign(data, i, size):
+                    mask |= 1 << PHONE_INTERNATIONAL
                 i += size
                 continue
         h, first, was_lower = FNV_BASIS, i, False

@@ -20,7 +20,7 @@ from spark_jobs.filters.personal_data.scan_words import (
     words_in,
 )
 
-_LONGEST_PREFIX: Final = 8
+_LONGEST_PREFIX: Final = 10
 _SHORTEST_RUN: Final = 12
 
 
@@ -80,7 +80,9 @@ def key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
         high: end of the text.
     """
     byte = byte_at(data + i)
-    if byte in (95, 45):  # _ -
+    if byte in (95, 45, 46):  # _ - .
+        if byte == 46 and (i + 1 >= high or not is_class(data, i + 1, ALNUM)):
+            return -1  # the end of a sentence
         s = i
         while s > low and i - s < _LONGEST_PREFIX + 1 and is_class(data, s - 1, ALNUM):
             s -= 1
@@ -89,7 +91,7 @@ def key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
         if s - 1 > low and byte_at(data + s - 1) in (95, 45) and is_class(data, s - 2, ALNUM):
             return -1  # the end of a longer name
         h = FNV_BASIS
-        for k in range(s, i):
+        for k in range(s, i + (byte == 46)):
             h = (h ^ U64(byte_at(data + k))) * FNV_PRIME
         slot = slot_of(t.keys[0], h)
         return s if slot >= 0 and t.masks[0, slot] & KEY_PREFIX else -1

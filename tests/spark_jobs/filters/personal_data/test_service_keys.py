@@ -45,6 +45,16 @@ FORMS: dict[str, Callable[[Draw], str]] = {
     "fly_token": lambda d: f"fo1_{d(WORD, 42)}{d(ALNUM, 1)}",
     "facebook_token": lambda d: f"EAAM1{d(ALNUM, 119)}",
     "easypost_key": lambda d: f"EZAK9{d(ALNUM, 53)}",
+    "vault_token": lambda d: f"hvs.{d(WORD, 91)}{d(ALNUM, 1)}",
+    "doppler_token": lambda d: f"dp.{d('ps', 1)}t.{d(ALNUM, 43)}",
+    "dropbox_token": lambda d: f"sl.{d(WORD, 135)}{d(ALNUM, 1)}",
+    "dynatrace_token": lambda d: f"dt0c01.{d(string.ascii_uppercase + '234567', 24)}.{d(string.ascii_uppercase, 64)}",
+    "pinecone_key": lambda d: f"pcsk_{d(ALNUM, 5)}_{d(ALNUM, 63)}",
+    "e2b_key": lambda d: f"e2b_{d(HEX, 40)}",
+    "firecrawl_key": lambda d: f"fc-{d(HEX, 32)}",
+    "voyage_key": lambda d: f"pa-{d(WORD, 40)}{d('0123456789', 1)}{d(string.ascii_uppercase, 2)}",
+    "model_service_key": lambda d: f"sk-or-v1-{d(HEX, 64)}",
+    "elevenlabs_key": lambda d: f"sk_{d(HEX, 48)}",
     "langsmith_key": lambda d: f"lsv2_pt_{d(HEX, 32)}_{d(HEX, 10)}",
     "tavily_key": lambda d: f"tvly-{d(ALNUM, 32)}",
     "figma_token": lambda d: f"figd_{d(WORD, 40)}",
@@ -106,6 +116,28 @@ def test_half_a_key_and_a_key_inside_of_a_longer_word_are_none(rule: str) -> Non
     if rule != "telegram_bot":
         inside = [f"some{key}" for key in keys]
         assert [found for found in secrets(inside) if any(name == rule for name, _ in found)] == []
+
+
+def test_a_key_may_begin_with_many_letters() -> None:
+    """One in some hundred has no digit among its first 32 characters."""
+    draw = drawn(11)
+    keys = [f"AKCp{draw(string.ascii_letters, 40)}{draw(ALNUM, 28)}1" for _ in range(20)]
+    assert secrets(keys) == [[("artifactory_key", key)] for key in keys]
+
+
+def test_webhooks_are_keys() -> None:
+    """Who has the address may post: of Slack and Discord, wherever a text has it; other pages of both are none."""
+    draw = drawn(13)
+    for company in COMPANIES[:6]:
+        slack = f"hooks.slack.com/services/T{draw(UPPER, 8)}/B{draw(UPPER, 10)}/{draw(ALNUM, 24)}"
+        discord = f"discord.com/api/webhooks/{draw('123456789', 18)}/{draw(WORD, 67)}{draw(ALNUM, 1)}"
+        texts = [company.format(f"https://{key}") for key in (slack, discord)]
+        assert secrets(texts) == [[("slack_webhook", slack)], [("discord_webhook", discord)]]
+    assert secrets(["https://discord.com/channels/123456789012345678/1", "hooks.slack.com/services", "dp.pt. sl."]) == [
+        [],
+        [],
+        [],
+    ]
 
 
 def test_keys_of_azure_in_their_strings() -> None:

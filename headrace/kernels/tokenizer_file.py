@@ -73,8 +73,9 @@ def open_text_tokenizer(file_text: str) -> Tokenizer:
     """As `open_tokenizer`, for texts whose own words are never control tokens: what a text says is letters.
 
     `encode_special_tokens` alone leaves the pieces of a model: Unigram reads a text's `</s>` as the piece of that name,
-    and a model of whole words does too. Such pieces get a name that no text has, and keep their ids; that of unknown
-    words may stay, as whoever writes its name is not known either.
+    as do models of whole words and BPE whose merges (or `ignore_merges`) lead there. Such pieces get a name that no
+    text has, and keep their ids; a letter stays itself, and so may the name of unknown words, as whoever writes it is
+    not known either.
 
     Raises:
         ValueError: as `open_tokenizer`.
@@ -85,16 +86,24 @@ def open_text_tokenizer(file_text: str) -> Tokenizer:
         unknown = model.get(
             "unk_token", model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else None
         )
-        controls = {one["content"] for one in declared["added_tokens"] if one["special"]} - {unknown}
-        if model.get("type", "BPE") != "BPE":  # merges of BPE give no name that its words were split in
-            for one in declared["added_tokens"]:
-                one["content"] = _hidden(one["content"], controls)
-            vocabulary = model["vocab"]
-            is_list = isinstance(vocabulary, list)
-            pieces = vocabulary if is_list else vocabulary.items()
-            renamed = [(_hidden(piece, controls), value) for piece, value in pieces]
-            model["vocab"] = renamed if is_list else dict(renamed)
-            file_text = json.dumps(declared)
+        special = {one["content"] for one in declared["added_tokens"] if one["special"]}
+        controls = {name for name in special - {unknown} if len(name) > 1}
+        for one in declared["added_tokens"]:
+            one["content"] = _hidden(one["content"], controls)
+        vocabulary = model["vocab"]
+        is_list = isinstance(vocabulary, list)
+        pieces = vocabulary if is_list else vocabulary.items()
+        renamed = [(_hidden(piece, controls), value) for piece, value in pieces]
+        model["vocab"] = renamed if is_list else dict(renamed)
+        if "merges" in model:
+            prefix = model.get("continuing_subword_prefix") or ""
+            pairs = [pair.split(" ") if isinstance(pair, str) else pair for pair in model["merges"]]
+            model["merges"] = [
+                [left, right]
+                for left, right in pairs
+                if not {left, right, left + right.removeprefix(prefix)} & controls
+            ]
+        file_text = json.dumps(declared)
     except (ValueError, LookupError, TypeError, AttributeError):  # whatever is wrong with it has its words there
         pass
     tokenizer = open_tokenizer(file_text)

@@ -133,7 +133,7 @@ def with_columns(config: ModelScoresConfig) -> Scorer:
     columns = [column for reference, labels in config.models.items() for _, column in columns_of(reference, labels)]
     return scorer(
         name="model_scores",
-        version="2",
+        version="3",
         columns=columns,
         config=ModelScoresConfig,
         prepare=located,

@@ -107,7 +107,7 @@ def with_table(config: VectorsConfig) -> Scorer:
 vectors = dataclasses.replace(
     scorer(
         name="vectors",
-        version="2",
+        version="3",
         columns=_COLUMNS,
         config=VectorsConfig,
         prepare=located,

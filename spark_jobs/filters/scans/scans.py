@@ -86,7 +86,7 @@ class _Rules(NamedTuple):
     min_confidence: float
 
 
-@step(version="2", scope=Scope.INCREMENT, tables=(SCANS,))
+@step(version="3", scope=Scope.INCREMENT, tables=(SCANS,))
 def scans(documents: DataFrame, repositories: DataFrame, provenance: DataFrame, config: ScansConfig) -> DataFrame:
     """Scan every document of an increment."""
     rules = _Rules(yara_source(config), config.clamd, config.min_confidence)

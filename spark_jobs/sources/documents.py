@@ -175,7 +175,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="14",
+    version="15",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,

@@ -24,7 +24,14 @@ from spark_jobs.lake.files.maintenance import expire
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table, tables_in
 from spark_jobs.sources.synthetic.attempts import FAILED, AnswerStore
-from spark_jobs.sources.synthetic.fetch import ask, in_vain, reopen_refused, require_packages, tell_outcome
+from spark_jobs.sources.synthetic.fetch import (
+    ask,
+    in_vain,
+    refused_counts,
+    reopen_refused,
+    require_packages,
+    tell_outcome,
+)
 from spark_jobs.sources.synthetic.requests import Parent, Request, request_of
 from spark_jobs.sources.synthetic.tasks import TaskQueue
 
@@ -88,10 +95,12 @@ def reopen_labels(
     """
     landed = f"{dataset}.answers_{name}"
     with table_leases(catalogue, [landed], wait_seconds):
-        counts = reopen_refused(AnswerStore(catalogue, store_name(dataset, name)), reasons)
-        if (table := load_table(catalogue, landed)) is not None:
-            table.delete(In("reason", set(reasons)))
-    return counts
+        store = AnswerStore(catalogue, store_name(dataset, name))
+        refused_counts(store, reasons)
+        some, table = In("reason", set(reasons)), load_table(catalogue, landed)
+        if table is not None and table.scan(some, ("reason",)).count():
+            table.delete(some)  # before the store forgets them: after a kill in between the same command goes on
+        return reopen_refused(store, reasons)
 
 
 def lacks_answers(dataset: str, name: str, catalogue: Catalog) -> bool:

@@ -94,6 +94,10 @@ def fetch_answers(
         done = asyncio.run(ask(tasks, wanted, sealed.seal_full, executor=executor))
         count += sealed.seal()
     tell_outcome(source, store, done)
+    if left == 0 and lacking != 0:
+        _log.warning(
+            "%s: nobody was asked: asked_at_most is %d, which all runs made; raise it", dataset, source.asked_at_most
+        )
     if (lacks := in_vain(store, done, source.parents.table)) and lacking != 0 and not count:
         if done.attempts or not any(checkpoints.all_pages().values()):
             raise InputError(f"{dataset}: {lacks}")
@@ -118,12 +122,22 @@ def reopen_refused(store: AnswerStore, reasons: Collection[str]) -> dict[str, in
     Raises:
         InputError: nothing was refused for one of them.
     """
+    counts = refused_counts(store, reasons)
+    store.reopen(reasons)
+    return counts
+
+
+def refused_counts(store: AnswerStore, reasons: Collection[str]) -> dict[str, int]:
+    """How many requests were refused for some reasons.
+
+    Raises:
+        InputError: nothing was refused for one of them.
+    """
     counts = {reason: count for reason, count in store.outcomes().items() if reason}
     for reason in reasons:
         if reason not in counts:
             there = ", ".join(f"{one} {count:,}" for one, count in sorted(counts.items())) or "nothing was refused"
             raise InputError(f"{store.dataset}: no request was refused as {reason!r}{nearest(reason, counts)}; {there}")
-    store.reopen(reasons)
     return {reason: counts[reason] for reason in reasons}
 
 

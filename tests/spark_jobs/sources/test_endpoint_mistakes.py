@@ -15,6 +15,7 @@ import pytest
 from aiohttp import web
 
 from spark_jobs.exceptions import InputError
+from spark_jobs.filters.labels import answers as labels
 from spark_jobs.filters.labels.answers import ask_judge, reopen_labels
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.session.catalogue import load_table
@@ -355,8 +356,25 @@ def test_a_run_without_an_answer_fails_and_says_why(twin: Twin) -> None:
         assert fetch(url) == "" and fetch(url) == "" and len(twin.records()) == 3
 
 
+def test_a_run_that_may_ask_nobody_says_so(twin: Twin, caplog: pytest.LogCaptureFixture) -> None:
+    """Where `asked_at_most` was reached before `accepted`, by runs before it."""
+    put(twin.catalogue, "notes", VERDICTS, 0, [{"doc_id": one, "kept": True} for one in "abc"])
+    put(twin.catalogue, "notes", TEXTS, 0, [{"doc_id": one, "content": f"text {one} of the mill"} for one in "abc"])
+    with served(StandIn()) as url:
+        source = declared(url, asked_at_most=2)
+        fetch_answers("twin", source, twin.catalogue, twin.objects, 1)
+        assert "nobody was asked" not in caplog.text
+        fetch_answers("twin", source, twin.catalogue, twin.objects, 1)
+    assert "twin: nobody was asked: asked_at_most is 2, which all runs made; raise it" in caplog.text
+
+
+def killed(*_: Any) -> None:
+    """What a kill looks like from inside."""
+    raise KeyboardInterrupt
+
+
 def test_a_judge_is_asked_again_about_what_it_refused(twin: Twin) -> None:
-    """Rows of the reason go from its table, so that the next answer is the only one."""
+    """Rows of the reason go from its table, so that the next answer is the only one, also after a kill in between."""
     with served(Refusing(400, TOO_LONG[0], lambda body: "third" in str(body))) as url:
         judge = judge_of(url)
         put_sample(twin.catalogue, judge, {"a": "first", "b": "second", "c": "third"})
@@ -364,6 +382,10 @@ def test_a_judge_is_asked_again_about_what_it_refused(twin: Twin) -> None:
         table = load_table(twin.catalogue, "notes.answers_worth")
         assert table is not None
         assert sorted(table.scan().to_arrow()["reason"].to_pylist()) == ["", "", "rejected"]
+        for at in ("load_table", "reopen_refused"):
+            with pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+                patch.setattr(labels, at, killed)
+                reopen_labels("notes", "worth", ["rejected"], twin.catalogue, 1)
         assert reopen_labels("notes", "worth", ["rejected"], twin.catalogue, 1) == {"rejected": 1}
     with served(StandIn()) as url:
         again = judge_of(url)

@@ -80,6 +80,8 @@ _CHOICE = re.compile(
 _GNU_CHOICE = re.compile(r"(?i)(?:\beither\s+)?version\s+[0-9.]+[^.;]{0,40}?\s+or,?\s+\(?at\s+your\s+option\)?")
 _ASIDE = re.compile(r"\s*(?:<[^<>]{1,200}>(?:`_{1,2})?|\((?:LICEN|https?:)[^()]{0,200}\))")  # where a text is
 _REFERENCE = re.compile(r"(?i)\b(?:same|this|following|below|found|see|file|LICEN[CS]E(?:\.\w+)?|COPYING)\b")
+_FOREIGN = re.compile(r"[^.。;]{0,40}?(?P<words>(?![\0-\u024f])[^\W\d_][^.。;]*)")
+"""Words of a script other than Latin behind a name, of which nobody here knows what they add."""
 _ADDED = re.compile(  # behind the name of a licence
     r"(?i)[\"'”)\s,]*(?:licen[cs]es?\b[\"'”)\s,]*)?\(?(?P<words>(?:with|plus|except|excluding|but|subject\s+to|provided|modified"
     r"|as\s+modified|limited\s+to|for)\b[^.;]*)"
@@ -258,6 +260,9 @@ def _in_paragraph(words: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
         added = _ADDED.match(sentence, listed[1]) if listed else None
         if added and not _NO_ADDITION.search(added["words"]) and not _RESTRICTED.search(added["words"]):
             restrictions.append(unknown(added["words"]))
+        foreign = _FOREIGN.match(sentence, listed[1]) if listed else None
+        if foreign:
+            restrictions.append(unknown(foreign["words"]))
     if not names and (licence := _gnu(words)) is not None:
         names.append(licence)
     return tuple(names), tuple(restrictions)

@@ -120,9 +120,10 @@ def test_watches_of_health_leave_room_for_others(serve: Serve, prose: PackedFixt
         watch = health_pb2_grpc.HealthStub(channel).Watch
         unknown = [answer.status for answer in watch(health_pb2.HealthCheckRequest(service="nobody's"))]
         assert unknown == [health_pb2.HealthCheckResponse.SERVICE_UNKNOWN], "and nothing is kept of it"
-        watches = [watch(health_pb2.HealthCheckRequest()) for _ in range(MOST_LASTING_CALLS + 1)]
-        for one in watches:
-            next(one)
+        watches = []
+        for _ in range(MOST_LASTING_CALLS + 1):  # one after the other, so that the first is the oldest
+            watches.append(watch(health_pb2.HealthCheckRequest(), timeout=60))
+            next(watches[-1])
         with pytest.raises(grpc.RpcError) as caught:
             next(watches[0])
         assert caught.value.code() == grpc.StatusCode.CANCELLED

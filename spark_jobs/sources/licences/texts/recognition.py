@@ -11,13 +11,14 @@ import numpy as np
 from spark_jobs.sources.licences.texts.known import (
     RUN,
     Hashes,
-    all_hashes,
     all_words,
+    are_in,
     candidates,
     known,
     nearest,
     plain_words,
     run_hashes,
+    runs_of,
 )
 from spark_jobs.sources.licences.texts.matching import Span, difference, spans
 from spark_jobs.sources.licences.texts.templates import Template
@@ -155,7 +156,7 @@ def _holds(outer: Span, inner: Span) -> bool:
 def _shared(part: _Part, hashes: Hashes) -> int:
     """How many letters of a part are the template's own words, and no names."""
     of_part = hashes[part.span.start : max(part.span.start, part.span.end - RUN + 1)]
-    return int(np.isin(of_part, all_hashes(part.template.parts)).sum()) + 1
+    return int(are_in(of_part, runs_of(part.rank)[0]).sum()) + 1
 
 
 def _gaps(parts: list[_Part], text: Words) -> Iterator[tuple[int, int, int]]:
@@ -236,8 +237,8 @@ def _difference(text: Words, hashes: Hashes, rank: int) -> tuple[str, str]:
     """What a text has beside a template's words, and what it lacks of those that have to be there."""
     parts = known().templates[rank].parts
     fixed = Words(plain_words(parts, with_optional=False))
-    more = " … ".join(text.raw(first, end) for first, end in _uncovered(text, hashes, all_hashes(parts)))
-    lacking = _uncovered(fixed, run_hashes(fixed.letters), hashes)
+    more = " … ".join(text.raw(first, end) for first, end in _uncovered(text, hashes, runs_of(rank)[0]))
+    lacking = _uncovered(fixed, run_hashes(fixed.letters), np.sort(hashes))
     less = " … ".join(fixed.raw(first, end) for first, end in lacking)
     if not more and not less and (first_difference := difference(known().compiled[rank], text)):
         place, part, letters = first_difference  # words that stand elsewhere in the licence too
@@ -251,9 +252,9 @@ def _difference(text: Words, hashes: Hashes, rank: int) -> tuple[str, str]:
 
 
 def _uncovered(text: Words, hashes: Hashes, others: Hashes) -> Iterator[tuple[int, int]]:
-    """The runs of words of a text that no run of letters of another covers, names left out: first and end."""
+    """The runs of words of a text that none of some sorted runs of letters covers, names left out: first and end."""
     begins = np.zeros(len(text.letters) + 1, dtype=np.int64)
-    shared = np.flatnonzero(np.isin(hashes, others))
+    shared = np.flatnonzero(are_in(hashes, others))
     begins[shared] += 1
     begins[shared + RUN] -= 1
     is_bare = np.cumsum(begins)[:-1] == 0

@@ -26,7 +26,31 @@ def is_expected(name: str, key: str, before: str) -> bool:
 
 _END: Final = r"(?![\w-])"
 # Forms as the services document them; prefixes and lengths as gitleaks 8.30 (MIT) lists them too.
-_MORE_KEYS: Final = (
+_KEYS: Final = (
+    (
+        "private_key",
+        r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:(?:[A-Za-z0-9\s+/=:,.\\()<>@\"']|-(?!-)){64,8000}"
+        r"-----END [A-Z0-9 ]+-----)?",
+    ),
+    ("github_token", r"github_pat_\w{40,}"),
+    ("google_api_key", r"AIza[\w-]{35}"),
+    ("npm_token", r"npm_[A-Za-z0-9]{36}"),
+    ("hugging_face_token", r"hf_[A-Za-z0-9]{30,}"),
+    ("slack", r"xox[abeposr][.-][\w.-]{10,}|xapp-\d-[\w-]{10,}"),
+    ("digitalocean_token", r"do[oprt]_v1_[a-f0-9]{64}"),
+    ("shopify_token", r"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32}"),
+    ("groq_key", r"gsk_[A-Za-z0-9]{40,}"),
+    ("grafana_token", r"gl(?:sa_[A-Za-z0-9]{32}_[A-Fa-f0-9]{8}|c_[A-Za-z0-9+/=]{32,})"),
+    ("stripe_webhook", r"whsec_[A-Za-z0-9+/=]{32,}"),
+    ("docker_token", r"dckr_pat_[\w-]{27,}"),
+    ("linear_key", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}"),
+    ("notion_token", r"ntn_[A-Za-z0-9]{40,}"),
+    ("google_oauth_secret", r"GOCSPX-[\w-]{28}"),
+    ("postman_key", r"PMAK-[a-f0-9]{24}-[a-f0-9]{34}"),
+    ("age_key", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
+    ("supabase_key", r"sbp_[a-f0-9]{40}"),
+    ("openai_token", r"sk-(?:proj-|ant-|svcacct-)?(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{32,}"),
+    ("stripe_key", r"[rs]k_(?:live|test)_[0-9A-Za-z]{24,}"),
     ("telegram_bot", r"\d{8,10}:AA[\w-]{33}" + _END),
     ("azure_client_secret", r"[\w.~]{3}\dQ~[\w.~-]{31,34}(?![\w.~-])"),
     ("azure_devops_token", r"[A-Za-z0-9]{76}AZDO[A-Za-z0-9]{4}" + _END),
@@ -94,54 +118,29 @@ _MORE_KEYS: Final = (
     ("model_service_key", r"sk-(?:or-v1-[a-f0-9]{64}|lf-[a-f0-9-]{36}|[a-f0-9]{32})" + _END),
     ("elevenlabs_key", r"sk_[a-f0-9]{48}" + _END),
     ("easypost_key", r"EZ[AT]K[A-Za-z0-9]{54}" + _END),
+    ("jwt", r"eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
 )
+
+_PLUGINS: Final = {
+    "aws": "AWSKeyDetector",
+    "github_token": "GitHubTokenDetector",
+    "gitlab_token": "GitLabTokenDetector",
+    "jwt": "JwtTokenDetector",
+    "openai": "OpenAIDetector",
+    "pypi_token": "PypiTokenDetector",
+    "sendgrid": "SendGridDetector",
+    "slack": "SlackDetector",
+    "square_oauth": "SquareOAuthDetector",
+    "stripe": "StripeDetector",
+}
+"""Detectors of detect-secrets, by their modules."""
 
 
 @made_once
 def key_patterns() -> list[tuple[str, re.Pattern[str]]]:
     """Patterns of the keys of services, by rule: those of detect-secrets, and newer ones that it lacks."""
-    plugins = {
-        "aws": "AWSKeyDetector",
-        "github_token": "GitHubTokenDetector",
-        "gitlab_token": "GitLabTokenDetector",
-        "jwt": "JwtTokenDetector",
-        "openai": "OpenAIDetector",
-        "pypi_token": "PypiTokenDetector",
-        "sendgrid": "SendGridDetector",
-        "slack": "SlackDetector",
-        "square_oauth": "SquareOAuthDetector",
-        "stripe": "StripeDetector",
-    }
-    own = [
-        (
-            "private_key",
-            r"-----BEGIN [A-Z0-9 ]*PRIVATE KEY(?: BLOCK)?-----(?:(?:[A-Za-z0-9\s+/=:,.\\()<>@\"']|-(?!-)){64,8000}"
-            r"-----END [A-Z0-9 ]+-----)?",
-        ),
-        ("github_token", r"github_pat_\w{40,}"),
-        ("google_api_key", r"AIza[\w-]{35}"),
-        ("npm_token", r"npm_[A-Za-z0-9]{36}"),
-        ("hugging_face_token", r"hf_[A-Za-z0-9]{30,}"),
-        ("slack", r"xox[abeposr][.-][\w.-]{10,}|xapp-\d-[\w-]{10,}"),
-        ("digitalocean_token", r"do[oprt]_v1_[a-f0-9]{64}"),
-        ("shopify_token", r"shp(?:at|ca|pa|ss)_[A-Fa-f0-9]{32}"),
-        ("groq_key", r"gsk_[A-Za-z0-9]{40,}"),
-        ("grafana_token", r"gl(?:sa_[A-Za-z0-9]{32}_[A-Fa-f0-9]{8}|c_[A-Za-z0-9+/=]{32,})"),
-        ("stripe_webhook", r"whsec_[A-Za-z0-9+/=]{32,}"),
-        ("docker_token", r"dckr_pat_[\w-]{27,}"),
-        ("linear_key", r"lin_(?:api|oauth)_[A-Za-z0-9]{32,}"),
-        ("notion_token", r"ntn_[A-Za-z0-9]{40,}"),
-        ("google_oauth_secret", r"GOCSPX-[\w-]{28}"),
-        ("postman_key", r"PMAK-[a-f0-9]{24}-[a-f0-9]{34}"),
-        ("age_key", r"AGE-SECRET-KEY-1[0-9A-Z]{58}"),
-        ("supabase_key", r"sbp_[a-f0-9]{40}"),
-        ("openai_token", r"sk-(?:proj-|ant-|svcacct-)?(?=[\w-]*\d)(?=[\w-]*[A-Z])[\w-]{32,}"),
-        ("stripe_key", r"[rs]k_(?:live|test)_[0-9A-Za-z]{24,}"),
-        *_MORE_KEYS,
-        ("jwt", r"eyJ[\w-]{10,}\.eyJ[\w-]{10,}\.[\w-]{10,}"),
-    ]
-    patterns = [(name, re.compile(pattern, re.ASCII)) for name, pattern in own]
-    for module, plugin in plugins.items():
+    patterns = [(name, re.compile(pattern, re.ASCII)) for name, pattern in _KEYS]
+    for module, plugin in _PLUGINS.items():
         detector = getattr(importlib.import_module(f"detect_secrets.plugins.{module}"), plugin)
         flags = [pattern.flags & ~re.UNICODE | re.ASCII for pattern in detector.denylist]
         patterns += [(module, re.compile(p.pattern, f)) for p, f in zip(detector.denylist, flags, strict=True)]

@@ -119,22 +119,13 @@ def key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
 
 
 @njit
-def _is_azdo(data: int, i: int) -> bool:
+def _spells(data: int, i: int, a: int, b: int, c: int, d: int) -> bool:
+    """Whether four bytes stand at i."""
     return (
-        byte_at(data + i) == 65
-        and byte_at(data + i + 1) == 90
-        and byte_at(data + i + 2) == 68
-        and byte_at(data + i + 3) == 79
-    )
-
-
-@njit
-def _is_jqqj(data: int, i: int) -> bool:
-    return (
-        byte_at(data + i) == 74
-        and byte_at(data + i + 1) == 81
-        and byte_at(data + i + 2) == 81
-        and byte_at(data + i + 3) == 74
+        byte_at(data + i) == a
+        and byte_at(data + i + 1) == b
+        and byte_at(data + i + 2) == c
+        and byte_at(data + i + 3) == d
     )
 
 
@@ -146,7 +137,7 @@ def begins_key(t: ScanTables, data: int, s: int, e: int) -> bool:
     """
     if e - s < _SHORTEST_RUN:
         return False
-    if e - s >= 80 and (_is_azdo(data, s + 76) or _is_jqqj(data, s + 52)):
+    if e - s >= 80 and (_spells(data, s + 76, 65, 90, 68, 79) or _spells(data, s + 52, 74, 81, 81, 74)):  # AZDO, JQQJ
         return True
     h = FNV_BASIS
     for k in range(s, s + 4):

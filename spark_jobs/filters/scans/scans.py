@@ -52,7 +52,7 @@ class ScansConfig(ConfigModel):
     @field_validator("licences_allowed")
     @classmethod
     def _are_licences(cls, licences: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse what is no SPDX id; letters are made canonical."""
+        """Check that each name is an SPDX id, and spell it as SPDX does."""
         return required_ids(licences)
 
 

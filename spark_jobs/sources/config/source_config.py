@@ -104,7 +104,7 @@ class RepositorySelection(Declared):
     @field_validator("licences")
     @classmethod
     def _licences_are_ids(cls, licences: tuple[str, ...]) -> tuple[str, ...]:
-        """Refuse what is no SPDX id; letters are made canonical."""
+        """Check that each name is an SPDX id, and spell it as SPDX does."""
         return required_ids(licences)
 
 

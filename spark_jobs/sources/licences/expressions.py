@@ -82,7 +82,7 @@ def parsed(text: str, keep_unknown: bool = False) -> Expression:
 
 
 def canonical(text: str | None) -> str | None:
-    """An expression in the list's letters, with brackets where operators change; None for what is none."""
+    """The expression with ids spelled as SPDX does, bracketed where operators change; None for any other text."""
     try:
         return written(parsed(text or ""))
     except NoExpressionError:

@@ -259,7 +259,7 @@ def _of_project(manifest: dict[str, Any]) -> Declared:
     if isinstance(licence, dict) and isinstance(licence.get("file"), str):
         return Declared(file=licence["file"].removeprefix("./"))
     words = licence.get("text") if isinstance(licence, dict) else licence
-    classifiers = [*_strings(project.get("classifiers")), *_strings(poetry.get("classifiers"))]
+    classifiers = [*strings_in(project.get("classifiers")), *strings_in(poetry.get("classifiers"))]
     return _of_metadata(classifiers, words if isinstance(words, str) else poetry.get("license"))
 
 
@@ -269,7 +269,8 @@ def _of_metadata(classifiers: Sequence[str], words: str | None) -> Declared:
     return Declared(statement.licence or (None if says_nothing(words) else words))
 
 
-def _strings(value: object) -> list[str]:
+def strings_in(value: object) -> list[str]:
+    """The strings in a list; none for a value that is no list."""
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 

@@ -175,7 +175,7 @@ def read_package(location: str, byte_count: int | None, source: PackagesSource) 
                     found[os.path.basename(name)] = read_up_to(member.stream, _MAX_METADATA_BYTES)
                 elif _LICENCES.fullmatch(name):
                     large = size >= MAX_LICENCE_BYTES
-                    licences[stable_path(name) if kind == "wheel" else _below(name)] = (
+                    licences[stable_path(name) if kind == "wheel" else name.partition("/")[2]] = (
                         None if large else read_up_to(member.stream, MAX_LICENCE_BYTES)
                     )
     except OSError as error:
@@ -225,11 +225,6 @@ class _CoreMetadata(importlib.metadata.Distribution):
     def locate_file(self, path: Any) -> Any:
         """Where a file of it is: nowhere, but the base class requires it."""
         return path
-
-
-def _below(name: str) -> str:
-    """The path of a member below the folder of the package."""
-    return name.partition("/")[2]
 
 
 def _facts(kind: str, data: bytes, requirements: bytes, texts: Mapping[str, bytes | None]) -> Facts | None:

@@ -24,7 +24,13 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.file_reading import FACTS_FILE
 from spark_jobs.sources.config.source_config import DocumentsConfig, PythonCodeSource, PythonDocsSource
 from spark_jobs.sources.languages import PLAIN_TEXT, language_columns, language_of
-from spark_jobs.sources.licences.statements import LICENCE_FILE, MAX_LICENCE_BYTES, of_distribution, of_repository
+from spark_jobs.sources.licences.statements import (
+    LICENCE_FILE,
+    MAX_LICENCE_BYTES,
+    of_distribution,
+    of_repository,
+    strings_in,
+)
 from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, facts_files, located
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, stat_file
 from spark_jobs.sources.records.facts import Facts
@@ -151,10 +157,15 @@ def _licence_texts(distribution: importlib.metadata.Distribution) -> dict[str, b
     for path in distribution.files or ():
         if _INFO.match(str(path)) and LICENCE_FILE.fullmatch(path.name):
             with contextlib.suppress(OSError):  # listed, but taken away
-                with open(str(distribution.locate_file(path)), "rb") as file:
-                    data = file.read(MAX_LICENCE_BYTES)
-                texts[stable_path(str(path))] = data if len(data) < MAX_LICENCE_BYTES else None
+                texts[stable_path(str(path))] = _small_file(str(distribution.locate_file(path)))
     return texts
+
+
+def _small_file(path: str) -> bytes | None:
+    """The bytes of a file; None where it is larger than texts of licences and manifests may be."""
+    with open(path, "rb") as file:
+        data = file.read(MAX_LICENCE_BYTES)
+    return data if len(data) < MAX_LICENCE_BYTES else None
 
 
 def _header(metadata: importlib.metadata.PackageMetadata, name: str) -> str | None:
@@ -187,11 +198,9 @@ def _project_facts(name: str, path: str) -> Facts:
 
     def content(file_name: str) -> bytes | None:
         try:
-            with open(os.path.join(path, file_name), "rb") as file:
-                data = file.read(MAX_LICENCE_BYTES)
+            return _small_file(os.path.join(path, file_name))
         except OSError:
             return None
-        return data if len(data) < MAX_LICENCE_BYTES else None
 
     licence = of_repository(content, sorted(entry.name for entry in os.scandir(path) if entry.is_file()))
     try:
@@ -202,7 +211,7 @@ def _project_facts(name: str, path: str) -> Facts:
         project = {}
     version = project.get("version") if isinstance(project.get("version"), str) else None
     urls = project.get("urls")
-    classifiers = _strings(project.get("classifiers"))
+    classifiers = strings_in(project.get("classifiers"))
     return Facts(
         repository=name,
         revision=version,
@@ -210,14 +219,9 @@ def _project_facts(name: str, path: str) -> Facts:
         licence=licence.licence,
         home_page=_home_page(None, [f"{key}, {url}" for key, url in urls.items()] if isinstance(urls, dict) else []),
         topics=sorted({c.removeprefix("Topic :: ") for c in classifiers if c.startswith("Topic :: ")}),
-        dependencies=dependency_names(_strings(project.get("dependencies"))),
+        dependencies=dependency_names(strings_in(project.get("dependencies"))),
         metadata=licence.metadata,
     )
-
-
-def _strings(value: object) -> list[str]:
-    """The strings in a list; none for a value that is no list."""
-    return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
 def _distribution_files(

@@ -119,9 +119,9 @@ def _answers(
     A document alone may need more memory than its first child had left. What a file needs is for its reader to judge:
     there only a child that somebody killed is replaced.
     """
-    call, count = (function, seconds, arguments, file, memory_bytes), 0
+    call, count = (_kind(memory_bytes), function, seconds, arguments, file, memory_bytes), 0
     try:
-        for answer in _answers_of(idle_child(_kind(memory_bytes)) or _started(memory_bytes), *call):
+        for answer in _answers_of(idle_child(call[0]) or _started(memory_bytes), *call):
             yield answer
             count += 1
     except ChildEndedError as error:
@@ -132,6 +132,7 @@ def _answers(
 
 def _answers_of(
     child: subprocess.Popen[bytes],
+    kind: Hashable,
     function: Callable[..., Any],
     seconds: int,
     arguments: tuple[Any, ...],
@@ -157,7 +158,7 @@ def _answers_of(
         raise _why_ended(child, seconds, memory_bytes) from error
     finally:
         if is_kept:
-            keep_child(_kind(memory_bytes), child)
+            keep_child(kind, child)
         else:
             end_child(child)
 
@@ -257,8 +258,8 @@ def _resident_bytes() -> int:
 
 
 def _kind(memory_bytes: int) -> Hashable:
-    """What all children with this address space have in common."""
-    return serve, memory_bytes
+    """What all children with this address space have in common that find modules where this process does now."""
+    return serve, memory_bytes, *sys.path
 
 
 def _started(memory_bytes: int) -> subprocess.Popen[bytes]:

@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from spark_jobs.child_processes import end_idle_children, idle_children
+from spark_jobs.plugins import attribute
 from spark_jobs.sources.opening.parser_process import _kind, read_apart, run_apart
 from spark_jobs.sources.refusals import Refusal
 from tests.waiting import until
@@ -80,3 +81,12 @@ def test_what_a_child_held_of_others_refuses_no_document(tmp_path: Path) -> None
     """A document for which memory is short is read again in a fresh child, alone; what is too large for that is not."""
     assert run_apart(echoed, 5, "text", str(tmp_path / "once"), _MEMORY, memory_bytes=_MEMORY) == "text"
     assert isinstance(run_apart(bytearray, 5, _MEMORY, memory_bytes=_MEMORY), Refusal)
+
+
+def test_a_child_that_waits_knows_no_package_of_later(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is looked for by name in a folder that is on the path since is called in a fresh child."""
+    assert run_apart(attribute, 5, "string:digits", memory_bytes=_MEMORY) == "0123456789"
+    assert len(idle_children(_kind(_MEMORY))) == 1
+    (tmp_path / "added_since.py").write_text("answer = 42\n")
+    monkeypatch.syspath_prepend(tmp_path)
+    assert run_apart(attribute, 5, "added_since:answer", memory_bytes=_MEMORY) == 42

@@ -17,6 +17,7 @@ from blender_service.server.server import DEFAULT_PORT, AddService
 from blender_service.server.server import serve as serve_one
 from blender_service.server.settings import OperationConfig
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES
+from headrace.interrupts import heed_interrupts
 
 _TYPES: Final = {Path: click.Path(path_type=Path), int: click.INT, float: click.FLOAT, str: click.STRING}
 
@@ -104,6 +105,7 @@ def _operation(given: dict[str, Any]) -> OperationConfig:
 
 
 if __name__ == "__main__":
+    heed_interrupts()
     try:
         serve(prog_name="python -m blender_service")
     except BlenderError as error:

@@ -6,10 +6,11 @@ import atexit
 import contextlib
 import gc
 import os
-import signal
 import sys
 from importlib.util import find_spec
 from typing import Final
+
+from headrace.interrupts import heed_interrupts
 
 PLATFORM: Final = ("click", "dagster", "pyiceberg", "pyspark")  # each is imported by one command or another
 
@@ -40,15 +41,6 @@ def main() -> None:
 def spare_collector() -> None:
     """Have Python search more seldom for unreachable objects: imports alone make half a million lasting ones."""
     gc.set_threshold(100_000, 50, 50)
-
-
-def heed_interrupts() -> None:
-    """Restore SIGINT where a shell script started the command in its background, with SIGINT ignored.
-
-    Dagster gives SIGTERM the handler of SIGINT after each step. With an ignored SIGINT no `kill` would end a run.
-    """
-    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def _end_at_once(statuses: list[int]) -> None:

@@ -17,6 +17,7 @@ from dagster_project.inspect.lake.alert_thresholds import Thresholds, read_thres
 from dagster_project.lake_asset import declared_assets
 from dagster_project.resources import LakeResource
 from dagster_project.restrictions import refuse_forbidden_reads
+from headrace.interrupts import heed_interrupts
 from spark_jobs.exceptions import nearest
 
 _SHOWN_INPUTS = 3
@@ -68,6 +69,7 @@ def load_project(package: Path) -> dg.Definitions:
     Raises:
         DefinitionError: a declaration cannot be used.
     """
+    heed_interrupts()  # this is a code server's process, or that of one of its runs
     refuse_hidden_modules(package / "defs")
     thresholds = read_thresholds(package.absolute())
     return build(dg.load_from_defs_folder(path_within_project=package), thresholds=thresholds)

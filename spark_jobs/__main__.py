@@ -22,6 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
+from headrace.interrupts import heed_interrupts
 from spark_jobs.exceptions import ConfigError, SparkJobsError
 from spark_jobs.registry import config_model, find_step, step_names
 
@@ -158,4 +159,5 @@ def _plain(text: str) -> Any:
 
 
 if __name__ == "__main__":
+    heed_interrupts()
     sys.exit(main())

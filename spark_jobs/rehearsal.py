@@ -14,6 +14,8 @@ import sys
 import numpy as np
 import pyarrow as pa
 
+from headrace.interrupts import heed_interrupts
+
 _SOURCES = {
     "Python": ("a.py", "import b\nfrom c import d\n"),
     "JavaScript": ("a.js", "import b from './b.js'\nconst c = require('./c')\n"),
@@ -92,6 +94,7 @@ def _hash_rows() -> None:
 
 
 if __name__ == "__main__":
+    heed_interrupts()
     # Deduplication's kernels take as long as all others, so they are compiled at the same time.
     with subprocess.Popen([sys.executable, "-m", "spark_jobs.dedup.rehearsal"]) as deduplication:
         rehearse()

@@ -11,7 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import pytest
 
-from dagster_project.command import heed_interrupts, spare_collector
+from dagster_project.command import spare_collector
+from headrace.interrupts import heed_interrupts
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.ledger import Ledger

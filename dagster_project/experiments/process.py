@@ -24,6 +24,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.experiments.harness import harness_scores
 from dagster_project.experiments.reading import Contents, Rows, rows_of
 from dagster_project.inspect.documents.blend_rows import tokenizer_file
+from headrace.interrupts import heed_interrupts
 from spark_jobs.experiments.evaluation import Item, score_documents, score_items
 from spark_jobs.experiments.training import network_of, next_offset, train
 from spark_jobs.experiments.training_run import TrainingRun, shape_of
@@ -171,6 +172,7 @@ def _encoder(catalogue: Catalog, table: str, window: WindowFacts) -> Callable[[s
 
 
 if __name__ == "__main__":
+    heed_interrupts()
     logging.basicConfig(format="%(message)s")
     logging.getLogger(PROGRESS).setLevel(logging.INFO)
     sys.exit(main(sys.argv[1]))

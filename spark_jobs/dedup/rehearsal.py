@@ -17,6 +17,8 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
+from headrace.interrupts import heed_interrupts
+
 _TEXTS = [
     ("prose", "en", "Each of these words is counted, weighed and signed; the words are few."),
     ("prose", "en", "Each of these words is counted, weighed and signed; the words are many."),
@@ -157,6 +159,7 @@ def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.R
 
 
 if __name__ == "__main__":
+    heed_interrupts()
     started = time.monotonic()
     rehearse()
     sys.stdout.write(f"headrace: kernels compiled in {time.monotonic() - started:.0f} s\n")

@@ -412,21 +412,6 @@ def test_the_interface_leaves_no_process_behind(sign: signal.Signals, deaf: bool
     assert (rest, started.returncode) == ("", 0)
 
 
-def test_a_command_in_the_background_of_a_script_hears_signals() -> None:
-    """There SIGINT is ignored, and Dagster gives SIGTERM the same handler after each step that it has run."""
-    program = (
-        "import signal, time; signal.signal(signal.SIGINT, signal.SIG_IGN);"
-        "from dagster_project.command import heed_interrupts; heed_interrupts();"
-        "from dagster._utils.interrupts import capture_interrupts\n"
-        "with capture_interrupts(): pass\n"
-        "print('up', flush=True); time.sleep(600)"
-    )
-    with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
-        assert started.stdout is not None and started.stdout.readline() == b"up\n"
-        started.send_signal(signal.SIGTERM)
-        assert b"KeyboardInterrupt" in started.communicate(timeout=60)[1]
-
-
 def test_the_status_of_a_program_that_ends_by_itself_is_given() -> None:
     """Not taken for a stop."""
     assert run_until_stopped([sys.executable, "-c", "raise SystemExit(7)"], os.environ) == 7

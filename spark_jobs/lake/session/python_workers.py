@@ -13,6 +13,8 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import PurePath
 
+from headrace.interrupts import heed_interrupts
+
 
 def without_archives(path: list[str]) -> list[str]:
     """The path without jars and without Spark's zips of pyspark and py4j."""
@@ -40,4 +42,5 @@ def main() -> None:
 
 
 if __name__ == "__main__":
+    heed_interrupts()
     main()

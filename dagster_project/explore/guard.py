@@ -19,7 +19,6 @@ from starlette.datastructures import Headers, MutableHeaders
 from starlette.requests import HTTPConnection
 from starlette.responses import PlainTextResponse, RedirectResponse, Response
 
-COOKIE: Final = "headrace_explore"
 LOCAL_HOSTS: Final = ("localhost", "127.0.0.1", "[::1]")
 HEADERS: Final = {
     "Content-Security-Policy": (
@@ -38,15 +37,18 @@ Receive = Callable[[], Awaitable[Any]]
 Send = Callable[[Any], Awaitable[None]]
 
 
+App = Callable[[Scope, Receive, Send], Awaitable[None]]
+
+
 class Guard:
     """ASGI middleware: refuses requests of other sites or without a token, and puts the principal into the scope."""
 
-    def __init__(
-        self,
-        app: Callable[[Scope, Receive, Send], Awaitable[None]],
-        hosts: frozenset[str],
-        holder: Callable[[str], str],
-    ) -> None:
+    command = "headrace explore"
+    cookie = "headrace_explore"  # one for each kind of pages: a browser sends those of a host to all its ports
+    headers: Mapping[str, str] = HEADERS
+    without_token: tuple[str, ...] = ("/static/",)
+
+    def __init__(self, app: App, hosts: frozenset[str], holder: Callable[[str], str]) -> None:
         """Guard an application.
 
         Args:
@@ -60,14 +62,20 @@ class Guard:
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Answer a request, or refuse it."""
-        if scope["type"] != "http":
+        if scope["type"] == "lifespan":
             await self._app(scope, receive, send)
+            return
+        if scope["type"] == "websocket":
+            if self._refusal({**scope, "method": "SOCKET"}) is None:
+                await self._app(scope, receive, send)
+            else:
+                await send({"type": "websocket.close", "code": 1008})
             return
 
         async def guarded(message: Any) -> None:
             if message["type"] == "http.response.start":
                 headers = MutableHeaders(scope=message)
-                for name, value in HEADERS.items():
+                for name, value in self.headers.items():
                     headers.setdefault(name, value)
             await send(message)
 
@@ -78,16 +86,20 @@ class Guard:
         """Give the answer to a request that may not pass; note the principal of one that may."""
         headers = Headers(scope=scope)
         if _host(headers.get("host", "")) not in self._hosts:
-            return PlainTextResponse("this host name is not ours; start headrace explore with --allow-host NAME\n", 421)
-        if scope["path"].startswith("/static/"):
+            return PlainTextResponse(f"this host name is not ours; start {self.command} with --allow-host NAME\n", 421)
+        if scope["path"].startswith(self.without_token):
             return None
         connection = HTTPConnection(scope)
         given = connection.query_params.get("token")
         if given is not None and scope["method"] == "GET":
             return self._sign_in(scope, given)
-        principal = self._holder(_cookie(headers) or _bearer(headers))
+        return self._entry(scope, headers)
+
+    def _entry(self, scope: Scope, headers: Headers) -> Response | None:
+        """Judge a request to one of our hosts, by its token and by where it comes from."""
+        principal = self._holder(_cookie(headers, self.cookie) or _bearer(headers))
         if not principal:
-            return PlainTextResponse("open the address that headrace explore printed, with its token\n", 401)
+            return PlainTextResponse(f"open the address that {self.command} printed, with its token\n", 401)
         if scope["method"] not in ("GET", "HEAD") and not self._is_own(headers):
             return PlainTextResponse("a decision has to come from a page of this explorer\n", 403)
         scope["principal"] = principal
@@ -96,7 +108,7 @@ class Guard:
     def _sign_in(self, scope: Scope, token: str) -> Response:
         """Keep the token of an address in a cookie, and go on without it in the address."""
         if not self._holder(token):
-            return PlainTextResponse("nobody has that token; open the address that headrace explore printed\n", 401)
+            return PlainTextResponse(f"nobody has that token; open the address that {self.command} printed\n", 401)
         pairs = [
             pair
             for pair in parse_qsl(scope["query_string"].decode(errors="replace"), keep_blank_values=True)
@@ -104,7 +116,7 @@ class Guard:
         ]
         path = "/" + quote(scope["path"].lstrip("/"))  # `//host` would be another site
         answer = RedirectResponse(path + (f"?{urlencode(pairs)}" if pairs else ""), 303)
-        answer.set_cookie(COOKIE, token, httponly=True, samesite="strict", path="/")
+        answer.set_cookie(self.cookie, token, httponly=True, samesite="strict", path="/")
         return answer
 
     def _is_own(self, headers: Headers) -> bool:
@@ -113,6 +125,30 @@ class Guard:
             return True
         origin = urlsplit(headers.get("origin", ""))
         return bool(origin.netloc) and origin.netloc == headers.get("host")
+
+
+class PagesGuard(Guard):
+    """Guards pages that are not ours and ask for no login, as Dagster's, of what pages of other sites send, too.
+
+    Their GraphQL answers GET, POST and web sockets, from wherever they come.
+    """
+
+    command = "headrace ui"
+    cookie = "headrace_ui"
+    headers: Mapping[str, str] = {}
+    without_token = ("/server_info",)  # is asked by health checks, and tells versions
+
+    def _entry(self, scope: Scope, headers: Headers) -> Response | None:
+        """Refuse what comes from a page of another site, or without a token where tokens are asked for."""
+        opens_a_page = scope["method"] == "GET" and headers.get("sec-fetch-mode") == "navigate"
+        from_elsewhere = headers.get("sec-fetch-site", "none") not in ("none", "same-origin")
+        if ("origin" in headers and not self._is_own(headers)) or (
+            from_elsewhere and not (opens_a_page and not scope["path"].startswith("/graphql"))
+        ):
+            return PlainTextResponse("this request comes from another site\n", 403)
+        if not self._holder(_cookie(headers, self.cookie) or _bearer(headers)):
+            return PlainTextResponse(f"open the address that {self.command} printed, with its token\n", 401)
+        return None
 
 
 def one_token(principal: str) -> tuple[str, Callable[[str], str]]:
@@ -127,9 +163,9 @@ def _host(given: str) -> str:
     return (name if colon and port.isdecimal() else given).lower()
 
 
-def _cookie(headers: Headers | Mapping[str, str]) -> str:
+def _cookie(headers: Headers | Mapping[str, str], name: str) -> str:
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(COOKIE)
+        found = SimpleCookie(headers.get("cookie", "")).get(name)
     except CookieError:
         return ""
     return found.value if found is not None else ""

@@ -16,6 +16,7 @@ from types import FrameType
 
 import click
 
+from dagster_project import dagster_pages
 from dagster_project.addresses import DAGSTER, EXPLORER_PORT, EXPLORER_VARIABLE, announced
 from dagster_project.cli.output import say
 from dagster_project.exceptions import CommandError
@@ -26,21 +27,33 @@ from dagster_project.project.loading import dagster_home, project_folder
 @click.option("--host", default="127.0.0.1", show_default=True, help="address to listen on")
 @click.option("--port", default=3000, show_default=True, help="port to listen on")
 @click.option(
+    "--tokens",
+    type=click.Path(exists=True, dir_okay=False, path_type=Path),
+    help="file of tokens, a name and its token a line; needed where --host is open to other machines",
+)
+@click.option("--allow-host", "allowed_hosts", multiple=True, metavar="NAME", help="another name of this server")
+@click.option(
     "--explore", "explores", is_flag=True, help="serve the explorer too, at port 4141; each links to the other"
 )
-def ui(host: str, port: int, explores: bool) -> None:
+def ui(host: str, port: int, tokens: Path | None, allowed_hosts: tuple[str, ...], explores: bool) -> None:
     """Open Dagster's UI on this lake (Ctrl-C ends it)."""
     home = dagster_home()
+    if host not in ("127.0.0.1", "localhost", "::1") and tokens is None:
+        raise CommandError(f"ui: --host {host} is open to others; give --tokens FILE, a name and its token a line")
     require_free(host, port)
     with (
         _workspace() as workspace,
         announced(DAGSTER, f"http://{host}:{port}"),
         _explorer(explores) as beside,
     ):
-        say(f"Dagster on http://{host}:{port}, its history in {home}")
-        command = [sys.executable, "-m", "dagster", "dev", "-w", str(workspace), "-h", host, "-p", str(port)]
+        said = "" if tokens is None else " (each reader opens it with ?token=..)"
+        say(f"Dagster on http://{host}:{port}{said}, its history in {home}")
+        command = [sys.executable, "-m", dagster_pages.__name__, "dev", "-w", str(workspace), "-h", host]
+        command += ["-p", str(port)]
         # Dagster warns of `dagster dev` itself, in favour of a command that reads no workspace.yaml.
         environment = {**os.environ, **beside, "DAGSTER_HOME": str(home), "PYTHONWARNINGS": "ignore"}
+        environment |= {dagster_pages.HOSTS: ",".join([host, *allowed_hosts])}
+        environment |= {dagster_pages.TOKENS: str(tokens.absolute()) if tokens is not None else ""}
         status = run_until_stopped(command, environment)
     if status not in (0, 130, -2):
         raise CommandError(f"dagster dev ended with status {status}; its own lines above say why")

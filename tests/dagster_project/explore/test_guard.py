@@ -7,10 +7,10 @@ from starlette.requests import Request
 from starlette.responses import PlainTextResponse, Response
 
 from dagster_project.explore.app import make_app
-from dagster_project.explore.guard import COOKIE, LOCAL_HOSTS, one_token
+from dagster_project.explore.guard import LOCAL_HOSTS, Guard, one_token
 from tests.dagster_project.explore.planted import TOKEN, KeptLake, Planted, drawn
 
-SIGNED = {"Cookie": f"{COOKIE}={TOKEN}"}
+SIGNED = {"Cookie": f"{Guard.cookie}={TOKEN}"}
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def test_the_token_goes_from_the_address_into_a_cookie(lake: Planted) -> None:
         assert answer.headers["location"] == given.replace(f"token={TOKEN}&", "").replace(f"?token={TOKEN}", "")
         assert TOKEN not in answer.text
         cookie = answer.headers["set-cookie"]
-        assert all(said in cookie for said in (f"{COOKIE}={TOKEN}", "HttpOnly", "SameSite=strict", "Path=/"))
+        assert all(said in cookie for said in (f"{Guard.cookie}={TOKEN}", "HttpOnly", "SameSite=strict", "Path=/"))
     assert client.get("/", headers=SIGNED).status_code == 200
 
 
@@ -87,8 +87,8 @@ def test_no_redirect_leads_to_another_site(lake: Planted, path: str) -> None:
         {"Authorization": "Bearer other"},
         {"Authorization": f"Basic {TOKEN}"},
         {"Authorization": "Bearer "},
-        {"Cookie": f"{COOKIE}="},
-        {"Cookie": f"{COOKIE}=other"},
+        {"Cookie": f"{Guard.cookie}="},
+        {"Cookie": f"{Guard.cookie}=other"},
         {"Cookie": f"other={TOKEN}"},
         {"Cookie": "\x22;;=,"},
         {"Authorization": "Bearer \xfc\xff"},

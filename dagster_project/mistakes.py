@@ -25,7 +25,7 @@ from dagster_project.restrictions import refuse_forbidden_reads
 from spark_jobs.exceptions import CatalogueError, DeclarationError, SparkJobsError
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.plan.decisions import refuse_around_quarantine
-from spark_jobs.lake.plan.forecast import other_columns
+from spark_jobs.lake.plan.reasons import refused_columns
 
 if TYPE_CHECKING:
     from blender_service.auth.visibility import Visibility
@@ -85,7 +85,7 @@ def _refuse(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger, traine
     binding = asset.bound(config, graph, ledger.catalogue, None)
     if asset.step.discover is not None:
         refuse_around_quarantine(ledger, binding)
-    if said := other_columns(ledger, binding):
+    if said := refused_columns(ledger, binding):
         raise DeclarationError(said)
     settings = config_json(config)
     computed = ledger.places(asset.tables[0]).values()

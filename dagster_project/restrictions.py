@@ -194,7 +194,7 @@ def record_visibility(catalogue: Catalog, graph: BaseAssetGraph[Any]) -> dict[st
         if one != PUBLIC
     ]
     with catalogue_errors():
-        table = ensure_table(catalogue, VISIBILITY_TABLE, RECORD, {SCOPE_PROPERTY: "visibility"}, grows=True)
+        table = ensure_table(catalogue, VISIBILITY_TABLE, RECORD, {SCOPE_PROPERTY: "visibility"})
         with table.transaction() as both:
             if stale := sorted(recorded.keys() & changed.keys()):
                 both.delete(In("namespace", stale))

@@ -34,6 +34,7 @@ from spark_jobs.lake.session.cluster import is_local
 from spark_jobs.sources.config.api_config import PAGE_MARK
 from spark_jobs.sources.config.source_config import DocumentsConfig, Source
 from spark_jobs.sources.kinds import kind_of
+from spark_jobs.sources.landing.news import news
 from spark_jobs.sources.landing.provenance import PROVENANCE, provenance
 from spark_jobs.sources.listing.changes import discover, fetch
 from spark_jobs.sources.listing.row_counts import listed_rows
@@ -181,6 +182,7 @@ _FACTS_TYPE = (
     discover=discover,
     fetch=fetch,
     listed_rows=listed_rows,
+    news=news,
 )
 def documents(
     files: DataFrame,

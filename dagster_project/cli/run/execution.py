@@ -259,8 +259,8 @@ def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterato
             yield f"will fail: {problem}"
     for table, sentence in found.kept_frozen:
         yield f"{table} stays {sentence}"
-    for table in found.recomputed_frozen:
-        yield f"{table} was computed from rows that are computed anew: so is it, and all that follows from it"
+    for table, reason in found.recomputed_frozen:
+        yield f"{table} is computed anew, and all that follows from it: {reason}"
     blends = dependent_blends(catalogue, found.renumbered)
     for table in found.renumbered:
         effect = effect_of_repacking(blends[table])

@@ -153,6 +153,7 @@ class Standing:
     inputs: Mapping[str, tuple[str, ...]]
 
 
+News: TypeAlias = "Callable[[str, DataFrame, int], DataFrame]"
 Guard: TypeAlias = "Callable[[Any, Mapping[str, DataFrame], Standing | None], Mapping[str, str]]"
 
 
@@ -186,6 +187,8 @@ class Step:
             It is called with the config, the inputs by parameter and the table as it stands (None where there are no
             earlier increments), gives properties of the table to set, and raises where the two do not agree.
         sample: properties of the table that some new rows say.
+        news: for a step with `discover`: from a table's name, its rows and the number of a new increment among them to
+            what that increment says and earlier ones do not (`lake.run.no_news`).
         listed_rows: for a step with `discover`: how many rows what it listed will make; None where that is not known.
     """
 
@@ -206,6 +209,7 @@ class Step:
     listed_rows: Callable[[Any, pa.Table], int | None] | None = None
     guard: Guard | None = None
     sample: Sample | None = None
+    news: News | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
@@ -265,6 +269,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
     listed_rows: Callable[[Any, pa.Table], int | None] | None = None,
     guard: Guard | None = None,
     sample: Sample | None = None,
+    news: News | None = None,
 ) -> Callable[[Callable[..., Any]], Step]:
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
@@ -278,7 +283,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
         own = (step_name, version, scope, tables, model, function)
-        more = (any_engine, without_excised, listed_rows, guard, sample)
+        more = (any_engine, without_excised, listed_rows, guard, sample, news)
         return Step(*own, discover, fetch, numbered, plot, gate, refuse, *more)
 
     return declare

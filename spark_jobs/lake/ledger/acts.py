@@ -67,6 +67,6 @@ def note_act(
         "why": why,
     }
     with catalogue_errors():
-        table = ensure_table(catalogue, AUDIT_TABLE, AUDIT, {SCOPE_PROPERTY: "audit"}, grows=True)
+        table = ensure_table(catalogue, AUDIT_TABLE, AUDIT, {SCOPE_PROPERTY: "audit"})
         table.append(pa.Table.from_pylist([row], schema=table.schema().as_arrow()))
         tidy(catalogue, table)

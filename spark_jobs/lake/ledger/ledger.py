@@ -238,17 +238,18 @@ class Ledger:
             return len(rows) - len(self._rows.get(identifier, [])) + len(rolled_back(table, rows))
 
     def forget(self, identifiers: Collection[str], since: int = 0) -> None:
-        """Mark increments of some tables to be computed anew, in one commit; called by a writer under their leases.
+        """Mark all places of some tables, or increments from one on, to be computed anew, in one commit.
 
-        Readers see the present rows until then. The first increment that is computed removes all later ones.
+        Called by a writer under their leases. Readers see the present rows until then. The first increment that is
+        computed removes all later ones.
         """
         with self._lock:
             self.settle(identifiers)
             rows = [
                 forgotten(row)
                 for table in identifiers
-                for number, row in self.increments(table).items()
-                if number >= since
+                for place, row in self.places(table).items()
+                if not since or (place.isdecimal() and int(place) >= since)
             ]
             if rows:
                 self.record(rows)
@@ -283,7 +284,7 @@ class Ledger:
                 self._read()  # what another process has recorded is not written again: it may be forgotten since
             if not self._gathered:
                 return
-            table = ensure_table(self.catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"}, grows=True)
+            table = ensure_table(self.catalogue, LEDGER, MATERIALIZATIONS, {SCOPE_PROPERTY: "ledger"})
             # Later than all rows there, whatever this machine's clock says, because the newest row of a place counts.
             self._newest = now or max(datetime.now(UTC), self._newest + timedelta(microseconds=1))
             table.append(to_arrow(self._gathered, self._newest, table))

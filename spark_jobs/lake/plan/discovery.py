@@ -59,7 +59,9 @@ def next_increment(ledger: Ledger, binding: Binding) -> Due | None:
         place=str(number),
     )
     reads = reads_of(binding, ledger, number)
-    return Due(Place.increment(number), number, _reason(binding, last, listing), reads=reads, listing=listing, key=key)
+    certain = as_before or last is None or binding.step.news is None or _has_other_files(known, listing)
+    reason = _reason(binding, last, listing)
+    return Due(Place.increment(number), number, reason, certain, reads=reads, listing=listing, key=key)
 
 
 def new_files(listing: pa.Table) -> int | None:
@@ -78,6 +80,17 @@ def _reason(binding: Binding, last: Materialization | None, listing: pa.Table) -
     counts = {"gone": listing.filter(_gone(listing)).num_rows, "new or changed": changed}
     files = ", ".join(f"{count:,} {name}" for name, count in counts.items() if count)
     return "; ".join([*settings, f"files: {files or 'all read again'}"])
+
+
+def _has_other_files(known: pa.Table, listing: pa.Table) -> bool:
+    """Whether a listing, read again or not, has files that are new, changed or gone."""
+    known = known.sort_by([("increment", "descending")])
+    at = pc.index_in(listing["location"], known["location"])
+    before = known.select(["byte_count", "modified"]).take(at)
+    same = pc.is_valid(at)
+    for name in before.column_names:
+        same = pc.and_(same, pc.fill_null(pc.equal(before[name], listing[name]), True))
+    return bool(listing.filter(_gone(listing)).num_rows) or not pc.all(same).as_py()
 
 
 def _gone(listing: pa.Table) -> pc.Expression:

@@ -21,8 +21,7 @@ from spark_jobs.lake.plan.due import Due, ForecastPlace, Upcoming
 from spark_jobs.lake.plan.estimates import estimated, listed_bytes, read_bytes
 from spark_jobs.lake.plan.foreseen import StepForecast
 from spark_jobs.lake.plan.plan import due
-from spark_jobs.lake.plan.reasons import is_growing, other_settings
-from spark_jobs.lake.session.catalogue import schema_difference
+from spark_jobs.lake.plan.reasons import other_settings, refused_columns
 
 
 def forecast(ledger: Ledger, bindings: Iterable[Binding]) -> list[StepForecast]:
@@ -33,7 +32,7 @@ def forecast(ledger: Ledger, bindings: Iterable[Binding]) -> list[StepForecast]:
         try:
             for table in binding.tables:
                 ledger.places(table)
-            refused = other_columns(ledger, binding)
+            refused = refused_columns(ledger, binding)
             one = StepForecast(binding, problem=refused) if refused else _step(ledger, binding, upcoming)
         except SparkJobsError as error:
             one = StepForecast(binding, problem=str(error))
@@ -41,17 +40,6 @@ def forecast(ledger: Ledger, bindings: Iterable[Binding]) -> list[StepForecast]:
         for table in binding.tables:
             upcoming.places.setdefault(table, {}).update({place.place: place for place in one.places})
     return found
-
-
-def other_columns(ledger: Ledger, binding: Binding) -> str:
-    """Which table of a step has other columns than declared, those aside that it lacks and will get (`is_growing`)."""
-    grows = is_growing(ledger, binding)
-    for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
-        table = ledger.table(identifier)
-        difference = schema_difference(table, declared, grows) if table is not None else None
-        if difference:
-            return f"{identifier}: {difference}; run first: headrace table delete {identifier}"
-    return ""
 
 
 def _step(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> StepForecast:

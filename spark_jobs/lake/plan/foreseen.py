@@ -43,13 +43,13 @@ class Foreseen:
 
     Attributes:
         kept_frozen: frozen tables that differ from their declaration and stay as they are, each with a sentence.
-        recomputed_frozen: frozen tables that were computed from rows which are computed again.
+        recomputed_frozen: frozen tables that are computed again, each with why.
         renumbered: numbered tables of which existing rows are computed again.
         failing: tables whose step will fail, each with why.
     """
 
     kept_frozen: tuple[tuple[str, str], ...]
-    recomputed_frozen: tuple[str, ...]
+    recomputed_frozen: tuple[tuple[str, str], ...]
     renumbered: tuple[str, ...]
     failing: tuple[tuple[str, str], ...] = ()
 
@@ -63,9 +63,9 @@ def surprises(steps: Iterable[StepForecast]) -> Foreseen:
             failing.append((table, one.problem))
         if one.frozen:
             kept.append((table, one.frozen))
-        if any(place.exists for place in one.places):
+        if there := [place for place in one.places if place.exists]:
             if one.binding.step.scope is Scope.FROZEN:
-                again.append(table)
+                again.append((table, there[0].reason))
             elif one.binding.step.numbered:
                 renumbered.append(table)
     return Foreseen(tuple(kept), tuple(again), tuple(renumbered), tuple(failing))

@@ -39,7 +39,7 @@ from spark_jobs.lake.plan.reads import (
     taken_of,
     versions_of,
 )
-from spark_jobs.lake.plan.reasons import UNKNOWN, changed_settings, some, why_again
+from spark_jobs.lake.plan.reasons import UNKNOWN, changed_columns, changed_settings, some, why_again
 
 
 @dataclass(frozen=True)
@@ -90,7 +90,7 @@ def due(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> Iterator[Due]:
     Raises:
         InputError: an input is missing, and nothing upcoming makes it.
     """
-    scope, planner = binding.step.scope, _Planner(ledger, binding, upcoming)
+    scope, planner = binding.step.scope, _Planner(ledger, binding, upcoming, changed_columns(ledger, binding))
     if binding.step.discover is not None:
         found = next_increment(ledger, binding)
         yield from () if found is None else (found,)
@@ -140,6 +140,7 @@ class _Planner:
     ledger: Ledger
     binding: Binding
     upcoming: Upcoming
+    columns: str
 
     @property
     def _is_frozen(self) -> bool:
@@ -201,7 +202,7 @@ class _Planner:
     def intake(self) -> Iterator[Due]:
         """A corpus's next increment, where a dataset has, or will have, increments that no earlier one took in."""
         own = self.ledger.increments(self.binding.tables[0])
-        coming = self.upcoming.new(self.binding, certain=True)
+        coming = self.upcoming.new(self.binding)
         taken: dict[str, set[str]] = {}
         for row in own.values():
             for table, facts in row.inputs.items():
@@ -219,7 +220,9 @@ class _Planner:
         if names := [*dict.fromkeys([*there, *coming])]:
             number = max(own, default=-1) + 1
             place = Place.increment(number, and_later=True)
-            yield Due(place, number, f"new increment: {some(names)}", reads=fresh)
+            certain = bool(there or self.upcoming.new(self.binding, certain=True))
+            reason = f"new increment: {some(names)}" if certain else f"if there will be {some(names)}"
+            yield Due(place, number, reason, certain, reads=fresh)
 
     def one(
         self,
@@ -241,9 +244,12 @@ class _Planner:
             decided: of a step behind quarantine, the decision; None for other steps.
         """
         row = self.ledger.places(self.binding.tables[0]).get(place.key)
+        anew = anew or self.columns
         reads = self._reads(frozen_from(self.ledger, self.binding) if self._is_frozen else increment)
         if row is None:
-            reason, certain = self._why_new(place, decided), True
+            follows = self.upcoming.places.get(self.binding.driving_table or "", {}).get(place.key)
+            certain = follows is None or follows.exists or follows.certain
+            reason = self._why_new(place, decided) if certain else f"if {self.binding.driving_table} gets an increment"
         elif anew:
             reason, certain = anew, True
         else:

@@ -11,6 +11,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.reads import Reads, changed_places
+from spark_jobs.lake.session.table_columns import column_difference
 
 _SHOWN = 3
 UNKNOWN = "its step key differs"
@@ -42,10 +43,35 @@ def changed_settings(row: Materialization, binding: Binding) -> list[str]:
     return [*changed, *_differences(had, wanted, "")]
 
 
-def is_growing(ledger: Ledger, binding: Binding) -> bool:
-    """Whether tables of a step get the optional columns that they lack: of a source, or all computed by former code."""
-    rows = ledger.places(binding.tables[0]).values()
-    return binding.step.discover is not None or all(row.code_version != binding.step.version for row in rows)
+def keeps_rows(ledger: Ledger, binding: Binding) -> bool:
+    """Whether tables of a step keep their rows where their columns change: what came from a source, or is frozen.
+
+    A frozen table whose rows cannot have the declared columns is computed anew.
+    """
+    if binding.step.scope is Scope.FROZEN:
+        return not _column_mismatch(ledger, binding, True)
+    return binding.step.discover is not None or binding.step.scope is Scope.INTAKE
+
+
+def changed_columns(ledger: Ledger, binding: Binding) -> str:
+    """Why all rows of a step's tables are computed anew, where their columns are not the declared ones; else empty."""
+    said = "" if keeps_rows(ledger, binding) else _column_mismatch(ledger, binding, False)
+    return f"its columns changed: {said}" if said else ""
+
+
+def refused_columns(ledger: Ledger, binding: Binding) -> str:
+    """Which table of a step has other columns than declared that no run mends, and the mend; else empty."""
+    said = _column_mismatch(ledger, binding, True) if keeps_rows(ledger, binding) else ""
+    return f"{said}; run first: headrace table delete {said.partition(':')[0]}" if said else ""
+
+
+def _column_mismatch(ledger: Ledger, binding: Binding, keeping: bool) -> str:
+    """The first difference of a step's tables from their declaration, as `column_difference` tells it."""
+    for declared, identifier in zip(binding.step.tables, binding.tables, strict=True):
+        table = ledger.table(identifier)
+        if table is not None and (difference := column_difference(table, declared, keeping)):
+            return f"{identifier}: {difference}"
+    return ""
 
 
 def other_settings(ledger: Ledger, binding: Binding) -> str:

@@ -56,7 +56,7 @@ def record(catalogue: Catalog, row: Mapping[str, Any]) -> dict[str, Any]:
     """Write the row of a run."""
     full = {**row, "recorded_at": datetime.now(UTC)}
     with catalogue_errors():
-        table = ensure_table(catalogue, TABLE, EVALUATIONS, {SCOPE_PROPERTY: "audit"}, grows=True)
+        table = ensure_table(catalogue, TABLE, EVALUATIONS, {SCOPE_PROPERTY: "audit"})
         table.append(pa.Table.from_pylist([full], schema=table.schema().as_arrow()))
         tidy(catalogue, table)
     return full

@@ -43,8 +43,9 @@ from spark_jobs.lake.plan.decisions import refuse_around_quarantine
 from spark_jobs.lake.plan.excisions import excisions_in
 from spark_jobs.lake.plan.plan import Task, first_surplus_increment, tasks
 from spark_jobs.lake.plan.reads import sizes_of
-from spark_jobs.lake.plan.reasons import is_growing, other_settings
+from spark_jobs.lake.plan.reasons import changed_columns, keeps_rows, other_settings
 from spark_jobs.lake.run.frames import frames
+from spark_jobs.lake.run.no_news import has_no_news, note_read_again
 from spark_jobs.lake.run.provenance import generation_of, git_commit, require_properties, sampled, summary_of
 from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
 from spark_jobs.lake.session.catalogue import (
@@ -144,15 +145,19 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         lake.ledger.refresh()
         lake.ledger.settle(binding.tables)
         since = first_surplus_increment(lake.ledger, binding)
-        if since is not None:
+        if said := changed_columns(lake.ledger, binding):
+            _log.info("%s: recomputed, %s", binding.tables[0], said)
+            lake.ledger.forget(binding.tables)
+        elif since is not None:
             lake.ledger.forget(binding.tables, since)
         computed: list[str] = []
         checks: dict[str, tuple[CheckResult, ...]] = {}
         started = time.monotonic()
         for task in tasks(lake.ledger, binding):
-            for identifier, results in _compute_with_retry(lake, binding, task).items():
-                checks[identifier] = _worst(checks.get(identifier, ()), results)
-            computed.append(task.place.key)
+            results = _compute_with_retry(lake, binding, task)
+            for identifier, of_table in results.items():
+                checks[identifier] = _worst(checks.get(identifier, ()), of_table)
+            computed += [task.place.key] if results else []
         for table in filter(None, map(lake.ledger.table, binding.tables if computed else ())):
             expire_surplus(lake.catalogue, table, KEPT_SNAPSHOTS, KEPT_SECONDS)
         return _outcomes(lake, binding, computed, checks, time.monotonic() - started)
@@ -182,13 +187,17 @@ def _compute_with_retry(lake: Lake, binding: Binding, task: Task) -> dict[str, t
 
 
 def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckResult, ...]]:
-    """Compute, write, audit, publish and record one place; returns the checks by table."""
+    """Compute, write, audit, publish and record one place; returns the checks by table, none where nothing is new."""
     started = time.monotonic()
     lake.ledger.make_room(binding.tables)
     generation = generation_of(lake.ledger, binding, task)
     with metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]") as core_seconds:
         properties, written = write_task(lake, binding, task, generation)
         spent = core_seconds()
+    if has_no_news(lake.session(), lake.ledger, binding, task, written):
+        discard_all(lake, written)
+        note_read_again(lake.ledger, binding)
+        return {}
     try:
         rows = [
             _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started, spent)
@@ -211,9 +220,9 @@ def write_task(
     from pyspark.errors import PySparkException
 
     scope = {SCOPE_PROPERTY: binding.step.scope.value}
-    grows = is_growing(lake.ledger, binding)
+    stay = keeps_rows(lake.ledger, binding)
     ready = [
-        ensure_table(lake.catalogue, identifier, declared, scope, grows)
+        ensure_table(lake.catalogue, identifier, declared, scope, stay)
         for declared, identifier in zip(binding.step.tables, binding.tables, strict=True)
     ]
     summary = {**summary_of(lake.run_id, binding, task), **generation}

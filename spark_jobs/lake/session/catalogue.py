@@ -24,8 +24,6 @@ from pyiceberg.exceptions import (
     NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate, TableRequirement, TableUpdate
 from sqlalchemy import Engine, MetaData, create_engine, event
@@ -34,9 +32,10 @@ from sqlalchemy.pool import StaticPool
 
 from spark_jobs.exceptions import CatalogueError, InputError, LeaseError, TableMismatchError
 from spark_jobs.lake.declare.quarantined import QUARANTINE_PROPERTY, is_quarantine
-from spark_jobs.lake.declare.tables import Table, type_text
+from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.session.identity import STANDS_IN, ensure_namespace, guard, require_lake, require_own
 from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
+from spark_jobs.lake.session.table_columns import column_difference, with_declared_columns
 
 _Result = TypeVar("_Result")
 
@@ -257,21 +256,21 @@ def tables_in(catalogue: Catalog, namespace: str) -> list[str]:
 
 
 def ensure_table(
-    catalogue: Catalog, identifier: str, declared: Table, properties: Mapping[str, str], grows: bool = False
+    catalogue: Catalog, identifier: str, declared: Table, properties: Mapping[str, str], keeps_rows: bool = True
 ) -> IcebergTable:
-    """Get a table, making it as declared if it does not exist.
+    """Get a table with the declared columns, making it if it does not exist.
 
     Args:
         catalogue: where it is.
         identifier: its name.
         declared: its declaration.
         properties: of a new table, beside those declared.
-        grows: whether optional columns that an existing table lacks are added; rows that an earlier version of headrace
-            wrote hold nulls in them. Used where rows cannot be computed again, because they came from a source, and
-            where all of them will be.
+        keeps_rows: whether an existing table keeps its rows if its columns change (`table_columns`); False where all of
+            them are marked to be computed anew.
 
     Raises:
-        TableMismatchError: it exists with other columns or partitions; the message names the first difference.
+        TableMismatchError: it has other columns or partitions, and cannot keep its rows with those that are declared;
+            the message names the first difference.
     """
     existing = load_table(catalogue, identifier)
     if existing is None:
@@ -292,68 +291,12 @@ def ensure_table(
         except TableAlreadyExistsError:
             existing = catalogue.load_table(identifier)
     require_own(catalogue, [existing])
-    if grows:
-        existing = _grown(existing, declared)
-    difference = schema_difference(existing, declared)
-    if difference:
+    if keeps_rows and (difference := column_difference(existing, declared, keeps_rows)):
         raise TableMismatchError(
             f"{identifier}: {difference}; drop the table (headrace table delete {identifier}) "
             "or go back to the former declaration"
         )
-    return existing
-
-
-def _grown(existing: IcebergTable, declared: Table) -> IcebergTable:
-    """The table with the optional columns that it lacks, each in its position in the declaration."""
-    there = set(existing.schema().column_names)
-    fields = declared.schema().fields
-    lacking = [index for index, field in enumerate(fields) if field.name not in there and not field.required]
-    if lacking:
-        with existing.update_schema() as update:
-            for index in lacking:
-                field = fields[index]
-                update.add_column(field.name, field.field_type, field.doc)
-                update.move_after(field.name, fields[index - 1].name)
-    return existing
-
-
-def schema_difference(existing: IcebergTable, declared: Table, grows: bool = False) -> str | None:
-    """The first column or partition in which a table differs from its declaration, in words.
-
-    Args:
-        existing: the table.
-        declared: its declaration.
-        grows: whether optional columns that it lacks are none, since they will be added.
-    """
-    found = {field.name: (type_text(field.field_type), field.required) for field in existing.schema().fields}
-    schema = declared.schema()
-    for field in schema.fields:
-        want = (type_text(field.field_type), field.required)
-        have = found.pop(field.name, None)
-        if have is None and grows and not field.required:
-            continue
-        if have is None:
-            return f"column {field.name} is declared, the table has none"
-        if have != want:
-            return f"column {field.name} is {_shape(have)}, declared is {_shape(want)}"
-    if found:
-        return f"column {next(iter(found))} is in the table, not in the declaration"
-    has = _partitions(existing.schema(), existing.spec())
-    wanted = _partitions(schema, declared.partition_spec(schema))
-    return None if has == wanted else f"it is partitioned by {has}, declared is {wanted}"
-
-
-def _shape(have: tuple[str, bool]) -> str:
-    return f"{have[0]}{' not null' if have[1] else ''}"
-
-
-def _partitions(schema: Schema, spec: PartitionSpec) -> list[str]:
-    """Columns and transforms of a spec, as `day(moment)` or the column's name."""
-    found = []
-    for field in spec.fields:
-        column = schema.find_column_name(field.source_id) or ""
-        found.append(column if str(field.transform) == "identity" else f"{field.transform}({column})")
-    return found
+    return with_declared_columns(existing, declared, keeps_rows)
 
 
 def database_of(catalogue: Catalog, what: str, tables: MetaData) -> Engine:

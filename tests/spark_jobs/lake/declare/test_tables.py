@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -12,7 +11,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
 
-from spark_jobs.exceptions import TableDeclarationError, TableMismatchError
+from spark_jobs.exceptions import TableDeclarationError
 from spark_jobs.lake.declare.tables import Column, Table, check_identifier, parse_type, partition_column, type_text
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
@@ -152,64 +151,6 @@ def test_a_table_is_made_as_declared_and_found_again(catalogue: Catalog) -> None
     assert made.properties["headrace.scope"] == "increment"
     assert made.metadata.format_version == 2
     assert ensure_table(catalogue, "demo.notes", NOTES, {}).metadata.table_uuid == made.metadata.table_uuid
-
-
-@pytest.mark.parametrize(
-    ("columns", "partition", "message"),
-    [
-        (NOTES.columns[:2], NOTES.partition, "column scores is in the table, not in the declaration"),
-        (
-            (*NOTES.columns, Column("more", "int", "more")),
-            NOTES.partition,
-            "column more is declared, the table has none",
-        ),
-        (
-            (Column("day!", "date", "when"), Column("body!", "string", "text"), NOTES.columns[2]),
-            NOTES.partition,
-            "column body is string, declared is string not null",
-        ),
-        (
-            (*NOTES.columns[:2], Column("scores", "list<long!>", "marks")),
-            NOTES.partition,
-            "column scores is list<int!>, declared is list<long!>",
-        ),
-        (
-            (*NOTES.columns[:2], Column("scores", "list<int>", "marks")),
-            NOTES.partition,
-            "column scores is list<int!>, declared is list<int>",
-        ),
-        (NOTES.columns, ("increment",), "it is partitioned by"),
-        (
-            NOTES.columns,
-            ("increment", "day"),
-            r"partitioned by \['increment', 'day\(day\)'\], declared is \['increment', 'day'\]",
-        ),
-    ],
-)
-def test_the_first_difference_is_named(
-    catalogue: Catalog, columns: tuple[Column, ...], partition: tuple[str, ...], message: str
-) -> None:
-    """A declaration that changed is refused before any row is written."""
-    ensure_table(catalogue, "demo.notes", NOTES, {})
-    changed = Table("notes", "one row per note", columns, key=("body",), partition=partition)
-    with pytest.raises(TableMismatchError, match=message) as caught:
-        ensure_table(catalogue, "demo.notes", changed, {})
-    assert "\n" not in str(caught.value)
-
-
-def test_a_table_of_an_earlier_version_grows_where_its_rows_cannot_be_computed_again(catalogue: Catalog) -> None:
-    """Optional columns are put where the declaration has them; a required one is still a difference."""
-    made = ensure_table(catalogue, "demo.notes", NOTES, {})
-    first, *others = NOTES.columns
-    added = (Column("more", "int", "more"), Column("most", "list<string!>", "most"))
-    changed = replace(NOTES, columns=(first, *added, *others))
-    grown = ensure_table(catalogue, "demo.notes", changed, {}, grows=True)
-    assert grown.metadata.table_uuid == made.metadata.table_uuid
-    names = [(field.name, field.required, field.doc) for field in catalogue.load_table("demo.notes").schema().fields]
-    assert names == [(field.name, field.required, field.doc) for field in changed.schema().fields]
-    needed = replace(NOTES, columns=(*NOTES.columns, *added, Column("must!", "int", "must")))
-    with pytest.raises(TableMismatchError, match="column must is declared, the table has none"):
-        ensure_table(catalogue, "demo.notes", needed, {}, grows=True)
 
 
 def test_schema_equals_the_one_that_the_catalogue_gives_back(catalogue: Catalog) -> None:

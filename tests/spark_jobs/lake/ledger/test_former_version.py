@@ -5,16 +5,18 @@ from __future__ import annotations
 import dataclasses
 from pathlib import Path
 from typing import TYPE_CHECKING
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
 
 from dagster_project.inspect.lake.verification import Verdict, verified
-from spark_jobs.lake.declare.step import Scope, step
+from spark_jobs.lake.declare.step import Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger.former_version import former_digests, is_of_engine
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.plan.forecast import other_columns
+from spark_jobs.lake.plan.forecast import forecast
+from spark_jobs.lake.plan.reasons import changed_columns
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.ledger.former_lake import age
 from tests.spark_jobs.lake.steps import FactorConfig, FolderConfig, bind, doubles, first_seen, land, numbers, one, rows
@@ -90,25 +92,55 @@ def test_equal_rows_keep_their_former_version(lake: Lake) -> None:
     assert str(one(materialize(lake, bind(again, FactorConfig(factor=3)))).version).startswith("v2:4:")
 
 
-def test_tables_get_columns_that_newer_code_computes(lake: Lake, folder: Path) -> None:
-    """Every increment is computed anew, and the columns are optional; without a new code version both stay refused."""
+def nested_with(*columns: Column, select: str, version: str = "1") -> Step:
+    """The step with other columns."""
+    table = dataclasses.replace(NESTED, columns=(Column("n!", "long", "the number"), *columns))
+
+    def function(numbers):  # type: ignore[no-untyped-def]
+        return numbers.selectExpr("n", *select.split(";"))
+
+    return dataclasses.replace(nested, tables=(table,), function=function, version=version)
+
+
+@pytest.mark.parametrize("version", ["1", "2"])
+def test_tables_get_the_columns_that_their_steps_declare_now(lake: Lake, folder: Path, version: str) -> None:
+    """New ones, of another type, taken out: all increments are computed anew, and it is told before."""
     materialize(lake, bind(nested))
     land(folder, "b.txt", [30, 31])
     materialize(lake, bind(numbers, FolderConfig(folder=str(folder))))
     materialize(lake, bind(nested))
-    more = dataclasses.replace(NESTED, columns=(*NESTED.columns, Column("half", "double", "half of it")))
+    scores, half = Column("scores", "list<double>", "of it"), Column("half!", "double", "half of it")
+    halved, text = "n / 2.0D AS half", Column("half", "string", "half of it")
+    for step_now, said, last in (
+        (nested_with(scores, half, select=f"array(n / 100000.0D, null) AS scores;{halved}"), "half is declared", 15.5),
+        (nested_with(half, select=halved), "scores is in the table", 15.5),
+        (nested_with(text, select="string(n / 2.0D) AS half"), "half is double, declared is string", "15.5"),
+        (nested_with(Column("half!", "long", "half of it"), select="bigint(n / 2) AS half"), "half is string", 15),
+    ):
+        binding = bind(dataclasses.replace(step_now, version=version))
+        lake.ledger.refresh()
+        (foreseen,) = forecast(lake.ledger, [binding])
+        assert not foreseen.problem
+        assert all(said in place.reason and place.reason.startswith("its columns changed") for place in foreseen.places)
+        assert one(materialize(lake, binding)).computed == ("0", "1")
+        assert rows(lake, "demo.nested", "n", "half")[-1] == (31, last)
+        assert not changed_columns(lake.ledger, binding)
+        assert one(materialize(lake, binding)).computed == ()
 
-    def function(numbers):  # type: ignore[no-untyped-def]
-        return numbers.selectExpr("n", "array(n / 100000.0D, null) AS scores", "n / 2.0D AS half")
 
-    same = bind(dataclasses.replace(nested, tables=(more,), function=function))
-    lake.ledger.refresh()
-    assert "half is declared" in other_columns(lake.ledger, same)
-    newer = bind(dataclasses.replace(same.step, version="2"))
-    assert other_columns(lake.ledger, newer) == ""
-    assert one(materialize(lake, newer)).computed == ("0", "1")
-    assert rows(lake, "demo.nested", "n", "half")[-1] == (31, 15.5)
-    assert verify(lake, "nested") == Verdict(6, "as recorded", True)
+def test_a_kill_after_the_columns_changed_leaves_what_the_next_run_computes(
+    lake: Lake, folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """All places, though the table has the new columns already."""
+    materialize(lake, bind(nested))
+    other = bind(nested_with(Column("half!", "double", "half of it"), select="n / 2.0D AS half"))
+    with monkeypatch.context() as patch, pytest.raises(KeyboardInterrupt):
+        patch.setattr("spark_jobs.lake.run.materialize.write_to_branch", Mock(side_effect=KeyboardInterrupt))
+        materialize(lake, other)
+    fresh = dataclasses.replace(lake, ledger=Ledger.fresh(lake.catalogue))
+    assert not changed_columns(fresh.ledger, other)
+    assert one(materialize(fresh, other)).computed == ("0",)
+    assert rows(fresh, "demo.nested", "half")[-1] == (rows(fresh, "demo.nested", "n")[-1][0] / 2,)
 
 
 @pytest.mark.parametrize(

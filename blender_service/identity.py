@@ -1,7 +1,8 @@
 """Whether the catalogue and the files that are open are of one lake; `spark_jobs.lake.session.identity` says why.
 
 What it notes is read here and never written: in the catalogue as a property of the namespace `system`, and beside the
-files as an object with the same JSON.
+files as an object with the same JSON. Before a tag is set or a blend deleted the lake's fencing token is raised, as
+before each write (`headrace.fence`). A clone of the catalogue is served.
 """
 
 from __future__ import annotations
@@ -19,6 +20,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import DBAPIError
 
 from blender_service.exceptions import CatalogueError
+from headrace.fence import BehindError, raise_fence
 
 PROPERTY: Final = "headrace.lake"
 OBJECT: Final = "headrace-lake.json"
@@ -34,10 +36,11 @@ def require_one_lake(catalogue: Catalog, location: str | None = None) -> None:
 
     Args:
         catalogue: of the lake.
-        location: of a table that is about to be written, which must lie in the lake's warehouse.
+        location: of what is about to be written or deleted, which must lie in the lake's warehouse.
 
     Raises:
-        CatalogueError: one line that says what was found.
+        CatalogueError: one line that says what was found; where something is written also that another catalogue, of
+            which this one is a clone or an older copy, wrote the lake since.
     """
     given = str(catalogue.properties.get("warehouse", ""))
     if not given or not (given.startswith("/") or ":/" in given or isinstance(catalogue, SqlCatalog)):
@@ -59,6 +62,11 @@ def require_one_lake(catalogue: Catalog, location: str | None = None) -> None:
         raise CatalogueError(
             f"lake: {warehouse} belongs to another catalogue; see headrace doctor, which says what to do"
         )
+    if location is not None:
+        try:
+            raise_fence(catalogue, warehouse)
+        except BehindError as error:
+            raise CatalogueError(str(error)) from error
 
 
 def _noted_in_catalogue(catalogue: Catalog) -> dict[str, str] | None:

@@ -42,7 +42,9 @@ from blender_service.blend.validation import (
     schedule_fields,
     settle_weights,
 )
+from blender_service.catalogue import warehouse_location
 from blender_service.exceptions import BlendInUseError, ExhaustedSourceError
+from blender_service.identity import require_one_lake
 from blender_service.order.epochs import covered_rows
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import Progress, consumed, cut_segments
@@ -157,8 +159,10 @@ def delete_blend(catalogue: Catalog, store: BlendStore, blend_id: str) -> list[s
     Raises:
         BlendNotFoundError: there is no such blend.
         BlendInUseError: another blend goes on from it.
+        CatalogueError: another catalogue wrote the lake since this one did.
     """
     pins = store.head(store.get(blend_id)).pins().values()
+    require_one_lake(catalogue, warehouse_location(catalogue))
     children = [one[:12] for one in store.list_ids() if one != blend_id and store.get(one).parent == blend_id]
     if children:
         raise BlendInUseError(

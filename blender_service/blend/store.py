@@ -36,6 +36,7 @@ from blender_service.exceptions import (
     InvalidBlendError,
 )
 from blender_service.order.resolved_blend import HEAD_VERSION, Head, decode_head, encode_head
+from headrace.s3_client import s3_client, status_of
 
 MIN_ID_DIGITS: Final = 6
 S3_SCHEMES: Final = ("s3", "s3a", "s3n")
@@ -176,7 +177,7 @@ class S3Store(RemoteStore):
             try:
                 client.put_object(Bucket=bucket, Key=f"{folder}/{path}", Body=content, IfNoneMatch="*")
             except (BotoCoreError, ClientError) as error:
-                status = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
+                status = status_of(error)
                 if status == HTTPStatus.PRECONDITION_FAILED:
                     return False
                 if status != HTTPStatus.CONFLICT or next(attempts, None) is None:
@@ -186,26 +187,14 @@ class S3Store(RemoteStore):
 
     @functools.cached_property
     def _client(self) -> Any:
-        """Connect as PyIceberg does; what its properties leave out boto3 finds where the AWS tools do."""
+        """A client of boto3, with PyIceberg's settings."""
         try:
-            import boto3
+            return s3_client(self._properties)
         except ImportError as error:
             raise CatalogueError(
                 "lake: the warehouse is in S3, where blends are written with boto3, which is not installed; install "
                 "headrace[s3]"
             ) from error
-
-        def setting(name: str) -> str | None:
-            return self._properties.get(f"s3.{name}") or self._properties.get(f"client.{name}")
-
-        return boto3.session.Session().client(
-            "s3",
-            endpoint_url=setting("endpoint"),
-            region_name=setting("region"),
-            aws_access_key_id=setting("access-key-id"),
-            aws_secret_access_key=setting("secret-access-key"),
-            aws_session_token=setting("session-token"),
-        )
 
 
 def open_store(catalogue: Catalog) -> BlendStore:

@@ -37,6 +37,7 @@ from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.run.releases import releases
 from spark_jobs.lake.session.catalogue import tables_in
+from spark_jobs.lake.session.identity import require_own
 from spark_jobs.sources.kinds import forget
 
 if TYPE_CHECKING:
@@ -143,6 +144,7 @@ def delete_dataset(lake: Lake, plan: Deletion, why: str) -> Iterator[str]:
             catalogue.drop_table(table)
             yield f"dropped {table}"
         for folder in plan.folders:
+            require_own(catalogue)
             _remove(folder, dict(catalogue.properties))
             yield f"deleted {folder}"
     if quarantine_of(plan.dataset) in recorded_visibility(catalogue):

@@ -24,7 +24,6 @@ _DAY_SECONDS = 86_400
 
 def freeze_old(lake: Lake, days: float, dry_run: bool, keeping: Mapping[str, Keeping]) -> Iterator[Done]:
     """Moves the kept bytes of datasets that declare `freeze_after` to their cold folder, once they are that old."""
-    require_own(lake.catalogue)
     for name, kept in sorted(keeping.items()):
         if kept.freezing is not None:
             yield _frozen(lake, name, kept.freezing, dry_run)
@@ -40,6 +39,7 @@ def _frozen(lake: Lake, name: str, freezing: Freezing, dry_run: bool) -> Done:
     if dry_run:
         count = sum(len(folder.older(before)) for folder in folders)
     else:
+        require_own(lake.catalogue)
         count = sum(folder.freeze(freezing.to, before) for folder in folders)
     return Done(name, count, f"{count:,} objects {'to move' if dry_run else 'moved'} to {freezing.to}")
 

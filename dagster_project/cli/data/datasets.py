@@ -28,6 +28,7 @@ from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import tables_in
+from spark_jobs.lake.session.identity import require_own
 from spark_jobs.lake.session.settings import load_settings
 
 _DAY_SECONDS = 86_400
@@ -187,6 +188,7 @@ def archive(name: str, cold: str | None, days: float | None, thaw: bool) -> None
         cold, days = cold or declared.to, declared.days if days is None else days
     catalogue = lake_catalogue()
     folders = [ObjectFolder.of(catalogue, space) for space in (name, quarantine_of(name))]
+    require_own(catalogue)
     try:
         if thaw:
             say(f"moved {sum(folder.thaw() for folder in folders):,} objects back to the warehouse")

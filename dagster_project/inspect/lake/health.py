@@ -24,7 +24,7 @@ from spark_jobs.lake.engine.embedded import require_sail
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_folder, require_writable
 from spark_jobs.lake.session.cluster import is_local
-from spark_jobs.lake.session.identity import metadata_locations, require_lake
+from spark_jobs.lake.session.identity import metadata_locations, require_lake, require_newest
 from spark_jobs.lake.session.jars import archive_path, jar_paths, missing_jars
 from spark_jobs.lake.session.java import java_home, java_version
 from spark_jobs.lake.session.object_store import require_store
@@ -230,7 +230,7 @@ def _lake(settings: LakeSettings) -> tuple[str, str]:
     if not settings.is_there:
         return "ok", f"{settings.warehouse} has no table yet"
     catalogue = connect(settings)
-    require_lake(catalogue)
+    require_newest(catalogue)
     tables = metadata_locations(catalogue)
     if not tables:
         return "ok", f"{settings.warehouse} has no table yet"

@@ -21,7 +21,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.storage import files_below, local_path
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, table_leases
 from spark_jobs.lake.session.catalogue import remove_ref
-from spark_jobs.lake.session.identity import real, require_inside, warehouse_of
+from spark_jobs.lake.session.identity import real, require_inside, require_own, warehouse_of
 from spark_jobs.lake.session.tidiness import files_of, manifests_of, remove_files, remove_snapshots
 
 
@@ -133,7 +133,8 @@ def remove_orphans(
         if old:  # files that a commit after the listing refers to are kept too
             named = {canonical(path) for path in _named(catalogue.load_table(identifier))}
             old = [path for path in old if canonical(path) not in named and not _is_hidden(path, location)]
-        if not dry_run:
+        if old and not dry_run:
+            require_own(catalogue, [table])  # the listing may have taken long
             remove_files(table, old)
         return old
 

@@ -36,6 +36,7 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StructType
 from sqlalchemy import delete, insert, update
 
+from headrace.fence import raise_fence
 from spark_jobs.exceptions import LeaseError, WrongLakeError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.storage import create, exists, files_below, open_input, remove
@@ -51,7 +52,7 @@ from spark_jobs.lake.session.identity import (
     noted_in_catalogue,
     noted_in_warehouse,
     plain,
-    require_lake,
+    require_newest,
     warehouse_of,
 )
 
@@ -117,14 +118,16 @@ def relocate(catalogue: Catalog, former: str, now: str, dry_run: bool = False) -
         for space in catalogue.list_namespaces():
             ObjectFolder.of(catalogue, ".".join(space)).leave_cold_folders()
     note_in_warehouse(catalogue, now, identity)
+    ensure_namespace(catalogue, SPACE)
+    raise_fence(catalogue, now, over=True)
     _lead(catalogue, now, {table: (places[table], location) for table, location in moved.items()}, identity)
     yield f"lake {identity.lake} is in {now}, with {len(moved)} tables led there"
 
 
 def _is_done(catalogue: Catalog, moved: Mapping[str, str]) -> bool:
-    """Whether catalogue and warehouse are of one lake, and no table was moved."""
+    """Whether catalogue and warehouse are of one lake, of which no other catalogue is ahead, and no table was moved."""
     try:
-        require_lake(catalogue)
+        require_newest(catalogue)
     except WrongLakeError:
         return False
     return not moved

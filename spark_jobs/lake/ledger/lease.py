@@ -3,8 +3,10 @@
 A lease is a row `(table, holder, host, pid, started, expires)` in the catalogue's own database, taken by an INSERT that
 fails when the row is there. The holder renews it from a thread. A second writer waits. It takes the lease over as soon
 as the holder's process is gone, if that can be looked up (`process.py`), so nobody waits after a `kill -9`; else, as
-from another machine or container, the lease must expire first. `host` is the name of the host and what its pids mean
-something in, `dagster-code a62a442d-..:4026531836`; rows of an earlier version have the name alone, so they expire.
+from another machine or container, once `expires` has not moved for a minute of the waiter's own monotonic clock. So
+clocks of two machines are never compared: `expires`, a moment by the holder's clock, is a counter that renewals move.
+`host` is the name of the host and what its pids mean something in, `dagster-code a62a442d-..:4026531836`; rows of an
+earlier version have the name alone, so they are watched.
 
 A writer whose lease was taken over meanwhile, as after a pause of its machine, stops before it publishes: the commit
 that publishes asks for the lease once more (`Leases.require`), and demands that main is where the writer found it.
@@ -33,6 +35,7 @@ from sqlalchemy import (
     Engine,
     Integer,
     MetaData,
+    RowMapping,
     String,
     Table,
     delete,
@@ -178,9 +181,13 @@ def _make_table(engine: Engine) -> None:
 
 
 def _take(engine: Engine, table: str, holder: str, wait_seconds: float) -> None:
-    """Insert the lease's row, waiting while a living holder has it."""
+    """Insert the lease's row, waiting while a living holder has it.
+
+    A lease that nobody can look up, and that looks as if it were over, is watched to its end even if that takes longer
+    than `wait_seconds`: else whoever waits shortly would never get the lease of a holder that died.
+    """
     deadline = time.monotonic() + wait_seconds
-    told = False
+    told, seen, since, moved = False, ("", 0), 0.0, False
     me = this_process()
     while True:
         row = {
@@ -196,32 +203,43 @@ def _take(engine: Engine, table: str, holder: str, wait_seconds: float) -> None:
                 connection.execute(insert(_LEASES).values(**row))
             return
         except IntegrityError:
-            who = _clear_dead(engine, table)
-        if who is None:
+            held = _held(engine, table)
+        if held is None:
             continue
-        if time.monotonic() > deadline:
-            raise LeaseError(f"{table}: {who} is writing it; wait for that run to end, or stop it")
+        now, marks = time.monotonic(), (held["holder"], held["expires"])
+        if marks != seen:
+            moved = seen != ("", 0)
+            seen, since = marks, now
+        holder_process = _process(held)
+        lives = holder_process.lives()
+        if not (now - since < LEASE_SECONDS if lives is None else lives):
+            _clear(engine, table, *marks)
+            _log.info("%s: took over the lease of %s, which is gone", table, holder_process)
+            continue
+        watched = lives is None and not moved and held["expires"] <= time.time()
+        if now > deadline and not watched:
+            raise LeaseError(f"{table}: {holder_process} is writing it; wait for that run to end, or stop it")
         if not told:
-            _log.warning("%s: waiting for %s, which is writing it", table, who)
+            _log.warning("%s: waiting for %s, which is writing it", table, holder_process)
             told = True
         time.sleep(_POLL_SECONDS)
 
 
-def _clear_dead(engine: Engine, table: str) -> str | None:
-    """Remove the lease of a holder that is gone; else say who holds it."""
+def _held(engine: Engine, table: str) -> RowMapping | None:
     with engine.begin() as connection:
-        found = connection.execute(select(_LEASES).where(_LEASES.c.table_name == table)).mappings().first()
-        if found is None:
-            return None
-        host, _, scope = found["host"].partition(" ")
-        holder = Process(host, scope, found["pid"], found["started"])
-        alive = holder.lives()
-        if found["expires"] > time.time() if alive is None else alive:
-            return str(holder)
-        # Both columns, so that of two takers only one removes it and none removes the other's fresh lease.
-        connection.execute(delete(_LEASES).where(_LEASES.c.table_name == table, _LEASES.c.holder == found["holder"]))
-        _log.info("%s: took over the lease of %s, which is gone", table, holder)
-    return None
+        return connection.execute(select(_LEASES).where(_LEASES.c.table_name == table)).mappings().first()
+
+
+def _process(held: RowMapping) -> Process:
+    host, _, scope = held["host"].partition(" ")
+    return Process(host, scope, held["pid"], held["started"])
+
+
+def _clear(engine: Engine, table: str, holder: str, expires: int) -> None:
+    """Remove a lease as it was seen: of two takers one does, and none removes a fresh or a renewed one."""
+    here = _LEASES.c.table_name == table, _LEASES.c.holder == holder, _LEASES.c.expires == expires
+    with engine.begin() as connection:
+        connection.execute(delete(_LEASES).where(*here))
 
 
 def _release(engine: Engine, table: str, holder: str) -> None:

@@ -14,11 +14,12 @@ and maintenance of the copy would delete what the original has made since. An id
     a lake of a version before identities             none is noted: adopted if all its tables lie in the warehouse
 
 A lake that differs is not opened. `files.relocation` gives it files and an identity of its own. Blender compares the
-same (`blender_service.identity`).
+same (`blender_service.identity`). A clone that keeps its address has the same identity; what tells it is the fencing
+token that each writing run raises in both places (`headrace.fence`), and with which writes and deletes begin.
 
 A Postgres database is known by the identifier of its cluster and its number in it, whatever address leads there; both
 are others after `pg_dump` and `pg_restore`. A file of SQLite is known by its path. A REST catalogue tells nothing of
-itself, so a copy of one is told by its warehouse alone; so is the clone of a whole Postgres server by its storage.
+itself, so a copy of one is told by its warehouse, or by the fencing token.
 """
 
 from __future__ import annotations
@@ -41,6 +42,7 @@ from pyiceberg.table import Table as IcebergTable
 from sqlalchemy import insert, select, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
+from headrace.fence import BehindError, is_fresh, is_local, raise_fence, require_newest_token
 from spark_jobs.exceptions import CatalogueError, WrongLakeError
 
 SPACE, PROPERTY, OBJECT = "system", "headrace.lake", "headrace-lake.json"
@@ -210,7 +212,10 @@ def require_lake(catalogue: Catalog) -> None:
 def _is_noted(catalogue: Catalog, warehouse: str) -> bool:
     """Whether the identity of the lake is noted in both places; refuses what is not of one lake."""
     # In this order: another process may note the identity meanwhile, in the catalogue first.
-    found, known = noted_in_warehouse(catalogue, warehouse), noted_in_catalogue(catalogue)
+    return _is_of(catalogue, warehouse, noted_in_warehouse(catalogue, warehouse), noted_in_catalogue(catalogue))
+
+
+def _is_of(catalogue: Catalog, warehouse: str, found: Identity | None, known: Identity | None) -> bool:
     if known is None:
         if found is not None:
             raise WrongLakeError(
@@ -229,6 +234,12 @@ def _is_noted(catalogue: Catalog, warehouse: str) -> bool:
             f"good, take its place: {relocation(warehouse, warehouse)}"
         )
     if found is not None and found != known:
+        if found.before == known.lake:
+            raise WrongLakeError(
+                f"lake: another copy of the catalogue that is open took its place in {warehouse} (lake {known.lake} is "
+                f"{found.lake} now); go on with that one, or, if it is gone for good, take its place: "
+                f"{relocation(warehouse, warehouse)}"
+            )
         raise WrongLakeError(
             f"lake: the catalogue is that of lake {known.lake}, {warehouse} holds the files of lake {found.lake}; "
             "correct PYICEBERG_CATALOG__LAKE__URI or PYICEBERG_CATALOG__LAKE__WAREHOUSE"
@@ -259,7 +270,9 @@ def _require_all_inside(catalogue: Catalog, warehouse: str) -> None:
 def require_own(catalogue: Catalog, tables: Iterable[str | IcebergTable] = ()) -> None:
     """Refuse to write or delete in a lake that is not the one that is open, or tables outside of its warehouse.
 
-    Called before every write and delete; the first one gives a lake its identity.
+    Called before every write and delete; the first one gives a lake its identity, and each run's first one raises the
+    lake's fencing token, so that a catalogue that is behind writes and deletes nothing. In a store that raise compares
+    the identity as well, since it fails where another catalogue wrote; so a run asks the store once.
 
     Args:
         catalogue: of the lake.
@@ -274,14 +287,45 @@ def require_own(catalogue: Catalog, tables: Iterable[str | IcebergTable] = ()) -
     warehouse = warehouse_of(catalogue)
     if warehouse is None:
         return
-    if not _is_noted(catalogue, warehouse):
-        _note(catalogue, warehouse)
+    _raise(catalogue, warehouse)
     for one in tables:
         with suppress(NoSuchTableError, NoSuchNamespaceError, FileNotFoundError):  # then there is nothing to write to
             table = catalogue.load_table(one) if isinstance(one, str) else one
             for location in (table.location(), *(table.properties.get(name, "") for name in _PATH_PROPERTIES)):
                 if location:
                     require_inside(".".join(table.name()), location, warehouse)
+
+
+def _raise(catalogue: Catalog, warehouse: str) -> None:
+    """Compare the identity and raise the fencing token; asks a store nothing where this process has just done so."""
+    known = noted_in_catalogue(catalogue)
+    if known is None or is_local(warehouse):
+        if not _is_noted(catalogue, warehouse):
+            _note(catalogue, warehouse)
+    else:
+        _is_of(catalogue, warehouse, known, known)
+    if is_fresh(catalogue, warehouse):
+        return
+    try:
+        raise_fence(catalogue, warehouse)
+    except BehindError as error:
+        _is_noted(catalogue, warehouse)  # who took the lake's place is told as such
+        raise WrongLakeError(str(error)) from error
+
+
+def require_newest(catalogue: Catalog) -> None:
+    """Refuse a lake that `require_lake` refuses, and one that another catalogue wrote since this one did.
+
+    Raises:
+        WrongLakeError: one line.
+    """
+    require_lake(catalogue)
+    warehouse = warehouse_of(catalogue)
+    if warehouse is not None:
+        try:
+            require_newest_token(catalogue, warehouse)
+        except BehindError as error:
+            raise WrongLakeError(str(error)) from error
 
 
 def require_inside(what: str, location: str, warehouse: str) -> None:

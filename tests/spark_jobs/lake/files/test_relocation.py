@@ -204,7 +204,7 @@ def test_a_catalogue_takes_the_place_of_one_that_is_gone(lake: Path, tmp_path: P
         open_catalogue(settings)
     assert "with 0 tables led there" in list(relocate(connect(settings), str(lake), str(lake)))[-1]
     assert open_catalogue(settings).load_table(TABLE).scan().to_arrow().num_rows == 10
-    with pytest.raises(WrongLakeError, match="holds the files of lake"):
+    with pytest.raises(WrongLakeError, match="took its place"):
         open_catalogue(settings_at(lake))
     assert list(relocate(connect(settings_at(lake)), str(lake), str(lake)))  # it was alive, and takes its place back
     assert open_catalogue(settings_at(lake)).load_table(TABLE).scan().to_arrow().num_rows == 10

@@ -112,8 +112,11 @@ def forge(catalogue: SqlCatalog, host: str, expires: int, started: int = 1) -> N
         )
 
 
-def test_a_lease_of_another_machine_counts_until_it_expires(catalogue: SqlCatalog) -> None:
-    """Nobody here can tell whether its process lives."""
+def test_a_lease_of_another_machine_counts_until_it_stands_still(
+    catalogue: SqlCatalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nobody here can tell whether its process lives; whatever its clock says, it is watched first."""
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 1)
     forge(catalogue, "elsewhere", int(time.time()) + 100)
     with pytest.raises(LeaseError, match="process 1 on elsewhere"), table_leases(catalogue, ["a.b"], wait_seconds=0):
         pass
@@ -124,8 +127,11 @@ def test_a_lease_of_another_machine_counts_until_it_expires(catalogue: SqlCatalo
 
 
 @pytest.mark.parametrize("scope", ["{scope}", "", "00000000-another-boot:4026531836", "{boot}:1"])
-def test_where_a_process_cannot_be_looked_up_expiry_decides(catalogue: SqlCatalog, scope: str) -> None:
+def test_where_a_process_cannot_be_looked_up_its_renewals_decide(
+    catalogue: SqlCatalog, scope: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """A row without a start, of a former version, of another boot and of a container with this host's name."""
+    monkeypatch.setattr(lease, "LEASE_SECONDS", 1)
     me = this_process()
     host = f"{me.host} {scope.format(scope=me.scope, boot=me.scope.split(':')[0])}".strip()
     forge(catalogue, host, int(time.time()) + 100, started=0 if "{scope}" in scope else 1)

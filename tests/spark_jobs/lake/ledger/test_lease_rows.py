@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import random
 import threading
 from types import SimpleNamespace
 from typing import Any, cast
@@ -107,11 +108,37 @@ def test_a_catalogue_without_a_database_has_no_leases(monkeypatch: pytest.Monkey
     assert asked == [(catalogue, ["a.b"])]
 
 
+class Holder:
+    """The holder of `a.b` on another machine, whose clock is some seconds ahead, seen from a waiter that sleeps."""
+
+    def __init__(self, engine: Engine, clock: Clock, ahead: float) -> None:
+        """It begins now."""
+        self.engine, self.clock, self.ahead, self.lives = engine, clock, ahead, True
+        insert(engine, "a.b", expires=int(clock.now + ahead) + 60)
+        self.renewed, self.sleeps = clock.now, clock.sleep
+
+    def sleep(self, seconds: float) -> None:
+        """What the waiter's sleep is: the holder renews meanwhile, every ten seconds while it lives."""
+        self.sleeps(seconds)
+        if self.lives and self.clock.now - self.renewed >= 10:
+            self.renewed = self.clock.now
+            with self.engine.begin() as connection:
+                expires = {"expires": int(self.clock.now + self.ahead) + 60}
+                connection.execute(text("UPDATE headrace_leases SET expires = :expires WHERE holder = 'x'"), expires)
+
+
+@pytest.fixture
+def other(catalogue: SqlCatalog, clock: Clock, monkeypatch: pytest.MonkeyPatch) -> Holder:
+    """A living holder whose clock agrees."""
+    holder = Holder(catalogue.engine, clock, 0)
+    monkeypatch.setattr(lease.time, "sleep", holder.sleep)
+    return holder
+
+
 def test_who_waits_asks_twice_a_second_for_ten_minutes(
-    catalogue: SqlCatalog, clock: Clock, caplog: pytest.LogCaptureFixture
+    catalogue: SqlCatalog, clock: Clock, other: Holder, caplog: pytest.LogCaptureFixture
 ) -> None:
-    """And is told once whom it waits for; a lease that ends meanwhile is taken over in the second of its end."""
-    insert(catalogue.engine, "a.b", expires=BEGIN + 10_000)
+    """And is told once whom it waits for; a lease that is not renewed any more is taken over after its minute."""
     expected = "a.b: process 7 on elsewhere is writing it; wait for that run to end, or stop it"
     with pytest.raises(LeaseError, match=f"^{expected}$"), table_leases(catalogue, ["a.a", "a.b"]):
         pass
@@ -119,10 +146,33 @@ def test_who_waits_asks_twice_a_second_for_ten_minutes(
     waited = [record.getMessage() for record in caplog.records if record.name == table_leases.__module__]
     assert waited == ["a.b: waiting for process 7 on elsewhere, which is writing it"]
     assert list(stored(catalogue.engine)) == ["a.b"]
-    clock.now, clock.slept = BEGIN + 9_999.0, []
-    with table_leases(catalogue, ["a.b"], wait_seconds=1):
-        assert clock.slept == [0.5, 0.5]
-        assert stored(catalogue.engine)["a.b"][-1] == BEGIN + 10_060
+    other.lives, clock.slept = False, []
+    with table_leases(catalogue, ["a.b"]):
+        assert clock.slept == [0.5] * 120
+        assert stored(catalogue.engine)["a.b"][-1] == int(clock.now) + 60
+
+
+@pytest.mark.parametrize("ahead", [*random.Random(6).sample(range(-90, 90), 8), -90, 90, -3600, 3600])
+@pytest.mark.parametrize("wait_seconds", [5, 600])
+def test_no_two_clocks_are_compared(
+    catalogue: SqlCatalog, clock: Clock, other: Holder, ahead: int, wait_seconds: int
+) -> None:
+    """A living lease is not taken over, however far the holder's clock is off; a dead one is, a minute later.
+
+    Who waits for seconds watches one that looks over, so that it gets it; one that looks alive it leaves.
+    """
+    with catalogue.engine.begin() as connection:
+        connection.execute(text(f"UPDATE headrace_leases SET expires = {BEGIN + ahead + 60}"))
+    other.ahead = ahead
+    with pytest.raises(LeaseError), table_leases(catalogue, ["a.b"], wait_seconds):
+        pass
+    assert [row[0] for row in stored(catalogue.engine).values()] == ["x"]
+    other.lives, began = False, clock.now
+    if wait_seconds < 60:
+        clock.now += max(0, ahead) + 60  # until then it looks alive from here
+        began = clock.now
+    with table_leases(catalogue, ["a.b"], wait_seconds):
+        assert clock.now - began == 60
 
 
 def test_a_renewal_extends_the_leases_of_its_holder_alone(catalogue: SqlCatalog, clock: Clock) -> None:

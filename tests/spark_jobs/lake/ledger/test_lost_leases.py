@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import contextlib
 import ssl
-import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 from types import SimpleNamespace
@@ -104,6 +103,11 @@ def vars_of(written: Written) -> tuple[int, int, str]:
     return written.snapshot_id, written.sequence_number, written.table_uuid
 
 
+def pass_by(now: list[float]) -> None:
+    """Let a minute pass instead of half a second, so that who watches a lease looks at it twice."""
+    now[0] += LEASE_SECONDS
+
+
 def holders(catalogue: SqlCatalog) -> list[str]:
     """Who holds leases."""
     with catalogue.engine.begin() as connection:
@@ -143,7 +147,7 @@ def test_of_two_writers_one_publishes_and_no_branch_goes_under_a_living_one(
     now = [1_000_000_000.0]
     with TemporaryDirectory() as folder, pytest.MonkeyPatch.context() as patch:
         patch.setattr(
-            lease, "time", SimpleNamespace(time=lambda: now[0], monotonic=time.monotonic, sleep=lambda _: None)
+            lease, "time", SimpleNamespace(time=lambda: now[0], monotonic=lambda: now[0], sleep=lambda _: pass_by(now))
         )
         catalogue = open_catalogue(settings_at(Path(folder)))
         assert isinstance(catalogue, SqlCatalog)

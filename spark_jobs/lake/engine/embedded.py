@@ -6,14 +6,19 @@ writes, it keeps no rows, and it drops sorts in front of Python functions; those
 `lake.files`, so no step knows which engine it runs on.
 
 It needs `pip install 'headrace[platform]'` and a lake in local files; `choice` says which process takes it. One process
-runs one engine: PySpark's functions of columns belong to one of them for the life of a process. What its queries hold
-at a time is bounded by HEADRACE_EMBEDDED_MEMORY, 2g by default; one that needs more ends in an error.
+runs one engine: PySpark's functions of columns belong to one of them for the life of a process.
+
+Memory is bounded twice. What operators hold comes of a pool (`memory`), of which each gets its share; sorts, sums and
+joins write to disk beyond that, as joins of large runs merge sorted rows and do not hash a side. Rows that a Python
+function must have in order are sorted in parts, on disk too (`in_order`). What a step's end leaves free in the several
+allocators of the process goes back to the machine (`give_back_memory`).
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import os
 import shutil
@@ -28,18 +33,24 @@ from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.memory_limit import core_count
+from spark_jobs.child_processes import end_idle_children
 from spark_jobs.exceptions import InputError, SetupError
-from spark_jobs.lake.engine.choice import ENGINE, MEMORY, missing_sail, size_setting
+from spark_jobs.lake.engine.choice import ENGINE, chosen, missing_sail
+from spark_jobs.lake.engine.memory import pool_bytes
 from spark_jobs.progress import tell
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 from spark_jobs.threads import made_once
 
-_DEFAULT_MEMORY = 2 << 30
 _BATCH_ROWS = 2_048
+_LEAST_PARTITIONS = 2  # with one Sail would hash a side of every join, whatever it is told
+_SMALL_FRACTION = 1 / 16  # of the pool: so little text is joined by hashing a side, which is faster
+_RUN_BYTES = 64 << 20  # of rows that one call sorts in memory
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _meters: dict[object, float] = {}  # seconds of each computation that is under way
@@ -68,8 +79,8 @@ def spark_alone(what: str) -> InputError:
 
 
 def parallelism() -> int:
-    """Partitions of what is read and shuffled: one a core."""
-    return len(os.sched_getaffinity(0))
+    """Partitions of what is read and shuffled: one a core, and two at least."""
+    return max(_LEAST_PARTITIONS, core_count())
 
 
 def require_sail() -> None:
@@ -96,11 +107,8 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     with _lock:
         if _server is None:
             tell("starting Sail, in this process")
-            os.environ.setdefault("RUST_LOG", "error")
-            os.environ.setdefault("SAIL_EXECUTION__BATCH_SIZE", str(_BATCH_ROWS))
-            os.environ.setdefault("SAIL_RUNTIME__MEMORY_POOL__TYPE", "greedy")
-            memory = size_setting(MEMORY, _DEFAULT_MEMORY)
-            os.environ.setdefault("SAIL_RUNTIME__MEMORY_POOL__GREEDY__MAX_SIZE", str(memory))
+            for name, value in _server_settings().items():
+                os.environ.setdefault(name, value)
             _server = SparkConnectServer()
             _server.start()
         _, port = _server.listening_address
@@ -117,6 +125,28 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     session.createDataFrame = functools.partial(_frame_of, session.createDataFrame)
     _sessions.add(session)
     return session  # type: ignore[no-any-return]
+
+
+def _server_settings() -> dict[str, str]:
+    """Sail's settings, as variables of the environment: it reads them when the server starts, and not again."""
+    pool, joined = pool_bytes(), chosen().joined
+    is_small = joined is not None and joined <= pool * _SMALL_FRACTION
+    return {
+        "RUST_LOG": "error",
+        "SAIL_EXECUTION__BATCH_SIZE": str(_BATCH_ROWS),
+        "SAIL_EXECUTION__DEFAULT_PARALLELISM": str(parallelism()),
+        "SAIL_OPTIMIZER__PREFER_HASH_JOIN": str(is_small).lower(),
+        "SAIL_RUNTIME__MEMORY_POOL__TYPE": "fair",
+        "SAIL_RUNTIME__MEMORY_POOL__FAIR__MAX_SIZE": str(pool),
+    }
+
+
+def give_back_memory() -> None:
+    """Give the machine what this process keeps after a step: children that wait, and what allocators hold free."""
+    end_idle_children()
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
 
 
 def interrupt_queries() -> None:
@@ -239,14 +269,79 @@ def dealt_by_hash(frame: DataFrame, count: int, number: Column) -> DataFrame:
 def in_order(
     batches: Iterable[pa.RecordBatch], order: tuple[str, ...], columns: tuple[str, ...] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a call sorted by some columns, nulls first; gives the columns that are wanted."""
-    whole = [batch for batch in batches if batch.num_rows]
-    if not whole:
+    """All rows of a call sorted by some columns, nulls first; gives the columns that are wanted.
+
+    Of more rows than `_RUN_BYTES` the columns of the order are held alone. The rest is sorted in parts, which go to
+    disk; the next rows in order are then a stretch of each part, one after the stretch before.
+    """
+    if not order:
+        wanted = (batch for batch in batches if batch.num_rows)
+        yield from wanted if columns is None else (batch.select(columns) for batch in wanted)
         return
-    rows = pa.Table.from_batches(whole)
-    if order:
-        rows = rows.take(pc.sort_indices(rows, [(name, "ascending", "at_start") for name in order]))
-    yield from (rows if columns is None else rows.select(columns)).to_batches(max_chunksize=_BATCH_ROWS)
+    with tempfile.TemporaryDirectory(prefix="headrace-sorted-") as folder:
+        parts = list[pa.Table]()
+        for rows in _in_parts(batches):
+            part = rows.take(_sorted_places(rows, order))
+            parts.append(part)
+            if len(parts) > 1 or part.nbytes >= _RUN_BYTES:  # else it is all there is
+                parts[-1] = _on_disk(part, f"{folder}/{len(parts)}.arrow")
+        if len(parts) == 1:
+            yield from _chosen(parts[0], columns).to_batches(max_chunksize=_BATCH_ROWS)
+        elif parts:
+            yield from _merged(parts, order, columns)
+
+
+def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows as tables of about `_RUN_BYTES`."""
+    waiting, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            size += batch.nbytes
+        if size >= _RUN_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _sorted_places(rows: pa.Table, order: tuple[str, ...]) -> pa.Array:
+    return pc.sort_indices(rows, [(name, "ascending", "at_start") for name in order])
+
+
+def _chosen(rows: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
+    return rows if columns is None else rows.select(columns)
+
+
+def _on_disk(rows: pa.Table, path: str) -> pa.Table:
+    """The rows as a file that is mapped: the machine may drop its pages from memory, and reads them again."""
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=_BATCH_ROWS)
+    return pa.ipc.open_file(pa.memory_map(path)).read_all()
+
+
+def _merged(
+    parts: Sequence[pa.Table], order: tuple[str, ...], columns: tuple[str, ...] | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of sorted parts, in the order of all."""
+    keys = pa.concat_tables([part.select(order) for part in parts])
+    places = _sorted_places(keys, order).to_numpy()
+    del keys
+    ends = np.cumsum([part.num_rows for part in parts])
+    owners, taken = np.searchsorted(ends, places, side="right"), np.zeros(len(parts), np.int64)
+    for first in range(0, len(places), _BATCH_ROWS):
+        owner = owners[first : first + _BATCH_ROWS]
+        counts = np.bincount(owner, minlength=len(parts))
+        stretches = [
+            _chosen(part.slice(start, count), columns)
+            for part, start, count in zip(parts, taken.tolist(), counts.tolist(), strict=True)
+            if count
+        ]
+        taken += counts
+        # Rows of a part stand in their order already, so their places among the stretches are those of a stable sort.
+        back = np.empty(len(owner), np.int64)
+        back[np.argsort(owner, kind="stable")] = np.arange(len(owner))
+        yield from pa.concat_tables(stretches).take(pa.array(back)).combine_chunks().to_batches()
 
 
 @contextlib.contextmanager

@@ -25,7 +25,7 @@ from spark_jobs.exceptions import CheckResult, LeaseError, SparkJobsError, StepR
 from spark_jobs.lake.declare.step import Output, Scope, Standing
 from spark_jobs.lake.engine.arrangement import release
 from spark_jobs.lake.engine.choice import SAIL, SPARK
-from spark_jobs.lake.engine.embedded import is_embedded
+from spark_jobs.lake.engine.embedded import give_back_memory, is_embedded
 from spark_jobs.lake.files.audit import Evidence
 from spark_jobs.lake.files.branches import Written, discard, note_properties, publish, require_passed
 from spark_jobs.lake.files.data_files import with_constant
@@ -186,9 +186,13 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     started = time.monotonic()
     lake.ledger.make_room(binding.tables)
     generation = generation_of(lake.ledger, binding, task)
-    with metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]") as core_seconds:
-        properties, written = write_task(lake, binding, task, generation)
-        spent = core_seconds()
+    try:
+        with metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]") as core_seconds:
+            properties, written = write_task(lake, binding, task, generation)
+            spent = core_seconds()
+    finally:
+        if is_embedded(lake.session()):
+            give_back_memory()
     try:
         rows = [
             _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started, spent)

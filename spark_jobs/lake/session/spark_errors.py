@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from spark_jobs.lake.engine.choice import ENGINE, MEMORY
+from spark_jobs.lake.engine.choice import ENGINE
+from spark_jobs.lake.engine.memory import MEMORY
 
 _OWN_ERROR = re.compile(r"spark_jobs\.exceptions\.\w+Error: (?P<message>.+)")
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.|py4j\.)[\w.]*(Error|Exception): ")

@@ -47,6 +47,7 @@ from dagster_project.dagster_core import (
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_process import give_sign, signs_of_life
 from headrace.memory_limit import core_count
+from spark_jobs.lake.engine.choice import chosen
 from spark_jobs.lake.engine.embedded import interrupt_queries
 from spark_jobs.lake.engine.memory import steps_at_once
 
@@ -74,7 +75,11 @@ def side_by_side(context: dg.InitExecutorContext) -> Executor:
     most: Any = context.executor_config["max_concurrent"]
     if most is not None and most < 1:
         raise DefinitionError(f"execution: max_concurrent is {most}; give 1 or more, or leave it out")
-    return _SideBySide(most or steps_at_once(min(core_count(), _MOST_STEPS)))
+    return _SideBySide(most or _side_by_side_steps())
+
+
+def _side_by_side_steps() -> int:
+    return 1 if chosen().careful else steps_at_once(min(core_count(), _MOST_STEPS))
 
 
 def run_here(

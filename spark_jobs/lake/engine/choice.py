@@ -35,11 +35,15 @@ class Needs(NamedTuple):
         byte_count: the most bytes of text that one step reads as new; None where that is not known.
         spark: why it must be Spark; empty where it need not.
         joined: the most bytes of text that one step may join.
+        unmanaged: which table Sail did not manage when it last tried; empty where it did.
+        has_java: whether Spark can take its place.
     """
 
     byte_count: int | None
     spark: str = ""
     joined: int = 0
+    unmanaged: str = ""
+    has_java: bool = True
 
 
 @dataclass(frozen=True)
@@ -50,15 +54,18 @@ class Choice:
         engine: `spark` or `sail`.
         reason: why it was chosen, as a part of a sentence.
         joined: bytes of text that a step of the run joins at most; None where that is not known.
+        careful: whether Sail takes half of the memory and one step at a time.
     """
 
     engine: str
     reason: str
     joined: int | None = None
+    careful: bool = False
 
     def __str__(self) -> str:
         """The choice as the first line of a run prints it."""
-        what = "Spark" if self.engine == SPARK else "Sail, in this process"
+        careful = ", in half of the memory and one step at a time" if self.careful else ""
+        what = "Spark" if self.engine == SPARK else f"Sail, in this process{careful}"
         return f"engine: {what} ({self.reason})"
 
 
@@ -97,8 +104,12 @@ def choose(warehouse: str, needs: Callable[[], Needs] | None = None, needs_spark
 def choice(warehouse: str, needs: Callable[[], Needs] | None = None, needs_spark: str = "") -> Choice:
     """What `choose` would give, without fixing it for this process; for forecasts of a run."""
     name, most = _named(), most_text_bytes()
-    if name != AUTO:
+    if name == SPARK:
         return Choice(name, f"{ENGINE}={name}")
+    if name == SAIL:
+        asked = needs() if needs is not None else Needs(None)
+        why = f"{ENGINE}={name}{asked.unmanaged and f'; {asked.unmanaged}'}"
+        return Choice(name, why, None if asked.byte_count is None else asked.joined, bool(asked.unmanaged))
     reason = (
         ("PYSPARK_GATEWAY_PORT" in os.environ and "spark-submit started it")
         or (os.environ.get("HEADRACE_SPARK_MASTER") and "HEADRACE_SPARK_MASTER is set")
@@ -112,6 +123,8 @@ def choice(warehouse: str, needs: Callable[[], Needs] | None = None, needs_spark
     if asked.spark or asked.byte_count is None:
         return Choice(SPARK, asked.spark or "how much it reads is not known")
     said = f"it reads {shown(asked.byte_count)} of text"
+    if asked.unmanaged:
+        return Choice(SPARK if asked.has_java else SAIL, asked.unmanaged, asked.joined, not asked.has_java)
     if asked.byte_count > most:
         return Choice(SPARK, f"{said}, {MOST_BYTES} is {shown(most)}")
     return Choice(SAIL, said, asked.joined)

@@ -31,7 +31,7 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
 import numpy as np
 import pyarrow as pa
@@ -50,12 +50,14 @@ from spark_jobs.threads import made_once
 _BATCH_ROWS = 2_048
 _LEAST_PARTITIONS = 2  # with one Sail would hash a side of every join, whatever it is told
 _SMALL_FRACTION = 1 / 16  # of the pool: so little text is joined by hashing a side, which is faster
+_BATCH_BYTES = 16 << 20
 _RUN_BYTES = 64 << 20  # of rows that one call sorts in memory
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _meters: dict[object, float] = {}  # seconds of each computation that is under way
 _given_out = 0.0  # processor seconds of the process at the last call of `_give_out`
 _server: Any = None
+_environment: dict[str, str] = {}  # of this process before Sail and PySpark's client changed it
 _sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
@@ -99,7 +101,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     Raises:
         SetupError: as `require_sail`.
     """
-    global _server  # noqa: PLW0603  one server a process, which nothing but its end stops
+    global _server, _environment  # noqa: PLW0603  one server a process, which nothing but its end stops
     require_sail()
     from pysail.spark import SparkConnectServer
     from pyspark.sql import SparkSession
@@ -107,6 +109,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     with _lock:
         if _server is None:
             tell("starting Sail, in this process")
+            _environment = dict(os.environ)
             for name, value in _server_settings().items():
                 os.environ.setdefault(name, value)
             _server = SparkConnectServer()
@@ -129,11 +132,12 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
 
 def _server_settings() -> dict[str, str]:
     """Sail's settings, as variables of the environment: it reads them when the server starts, and not again."""
-    pool, joined = pool_bytes(), chosen().joined
-    is_small = joined is not None and joined <= pool * _SMALL_FRACTION
+    pool, joined = pool_bytes() // (2 if chosen().careful else 1), chosen().joined
+    is_small = not chosen().careful and joined is not None and joined <= pool * _SMALL_FRACTION
     return {
         "RUST_LOG": "error",
-        "SAIL_EXECUTION__BATCH_SIZE": str(_BATCH_ROWS),
+        # A sort takes its share of the pool by batches: of 2,048 long texts one alone can be more than that.
+        "SAIL_EXECUTION__BATCH_SIZE": str(_BATCH_ROWS if is_small else max(256, min(_BATCH_ROWS, pool >> 21))),
         "SAIL_EXECUTION__DEFAULT_PARALLELISM": str(parallelism()),
         "SAIL_OPTIMIZER__PREFER_HASH_JOIN": str(is_small).lower(),
         "SAIL_RUNTIME__MEMORY_POOL__TYPE": "fair",
@@ -165,13 +169,23 @@ def interrupt_queries() -> None:
 
 def end_process(status: int) -> None:
     """End this process at once where Sail computes in it, as PySpark's exit waits for that; else nothing."""
-    if _server is None:
-        return
+    if _server is not None:
+        _leave()
+        os._exit(status)
+
+
+def replace_process(command: Sequence[str]) -> NoReturn:
+    """Run a program in place of this one, whose memory goes with it: another process may take another engine."""
+    _leave()
+    end_idle_children()
+    os.execve(command[0], command, _environment or dict(os.environ))
+
+
+def _leave() -> None:
     if _scratch.count:
         shutil.rmtree(_scratch(), ignore_errors=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)
 
 
 def _frame_of(create: Callable[..., DataFrame], data: Any, schema: Any = None, **others: Any) -> DataFrame:
@@ -286,7 +300,7 @@ def in_order(
             if len(parts) > 1 or part.nbytes >= _RUN_BYTES:  # else it is all there is
                 parts[-1] = _on_disk(part, f"{folder}/{len(parts)}.arrow")
         if len(parts) == 1:
-            yield from _chosen(parts[0], columns).to_batches(max_chunksize=_BATCH_ROWS)
+            yield from _chosen(parts[0], columns).to_batches(max_chunksize=_rows_of_a_batch(parts))
         elif parts:
             yield from _merged(parts, order, columns)
 
@@ -303,6 +317,12 @@ def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
             waiting, size = [], 0
     if waiting:
         yield pa.Table.from_batches(waiting)
+
+
+def _rows_of_a_batch(parts: Sequence[pa.Table]) -> int:
+    """Rows of about `_BATCH_BYTES`."""
+    row_bytes = sum(part.nbytes for part in parts) // sum(part.num_rows for part in parts)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, row_bytes)))
 
 
 def _sorted_places(rows: pa.Table, order: tuple[str, ...]) -> pa.Array:
@@ -329,15 +349,16 @@ def _merged(
     del keys
     ends = np.cumsum([part.num_rows for part in parts])
     owners, taken = np.searchsorted(ends, places, side="right"), np.zeros(len(parts), np.int64)
-    for first in range(0, len(places), _BATCH_ROWS):
-        owner = owners[first : first + _BATCH_ROWS]
-        counts = np.bincount(owner, minlength=len(parts))
+    count = _rows_of_a_batch(parts)
+    for first in range(0, len(places), count):
+        owner = owners[first : first + count]
+        shares = np.bincount(owner, minlength=len(parts))
         stretches = [
-            _chosen(part.slice(start, count), columns)
-            for part, start, count in zip(parts, taken.tolist(), counts.tolist(), strict=True)
-            if count
+            _chosen(part.slice(start, share), columns)
+            for part, start, share in zip(parts, taken.tolist(), shares.tolist(), strict=True)
+            if share
         ]
-        taken += counts
+        taken += shares
         # Rows of a part stand in their order already, so their places among the stretches are those of a stable sort.
         back = np.empty(len(owner), np.int64)
         back[np.argsort(owner, kind="stable")] = np.arange(len(owner))

@@ -5,10 +5,14 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from pyiceberg.catalog import Catalog
+
 from spark_jobs.lake.declare.step import Scope, Step
 from spark_jobs.lake.engine.choice import Needs
+from spark_jobs.lake.ledger.attempts import unmanaged
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.due import ForecastPlace
+from spark_jobs.lake.session.java import has_java
 
 
 @dataclass(frozen=True)
@@ -90,15 +94,18 @@ def bytes_to_read(steps: Iterable[StepForecast]) -> tuple[int | None, int]:
     return new + largest, new + held
 
 
-def engine_needs(forecasts: Collection[StepForecast | None]) -> Needs:
+def engine_needs(forecasts: Collection[StepForecast | None], catalogue: Catalog) -> Needs:
     """What decides the engine of a run.
 
     Args:
         forecasts: of the steps that are to be computed; None of a step of which nothing is known.
+        catalogue: of the lake.
     """
     known = [one for one in forecasts if one is not None]
     byte_count, joined = bytes_to_read(known)
-    return Needs(byte_count, reason_for_spark((one.binding.tables[0], one.binding.step) for one in known), joined)
+    reason = reason_for_spark((one.binding.tables[0], one.binding.step) for one in known)
+    failed = unmanaged(catalogue, [one.binding.tables[0] for one in known])
+    return Needs(byte_count, reason, joined, str(failed or ""), failed is None or has_java())
 
 
 def reason_for_spark(steps: Iterable[tuple[str, Step]]) -> str:

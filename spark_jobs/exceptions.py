@@ -15,7 +15,7 @@ SparkJobsError              the base to catch: every message says what, where an
 +-- InputError              an input table or file is missing or unusable
 |   +-- EmptyBagError       a bag without weight has no signature
 +-- StepRunError            Spark failed while a step ran
-    +-- StepMemoryError     the embedded engine had too little memory for it
+    +-- StepMemoryError     an engine had too little memory for it
 """
 
 from __future__ import annotations
@@ -122,7 +122,7 @@ class StepRunError(SparkJobsError):
 
 
 class StepMemoryError(StepRunError):
-    """The embedded engine had too little memory for a step."""
+    """An engine had too little memory for a step."""
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

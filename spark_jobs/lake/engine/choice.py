@@ -19,10 +19,13 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from spark_jobs.exceptions import SetupError, nearest
-from spark_jobs.lake.engine.memory import MOST_BYTES, embedded_memory, most_text_bytes, shown
+from spark_jobs.lake.engine.memory import MOST_BYTES, embedded_memory, most_text_bytes, shown, spark_fits
 
 ENGINE = "HEADRACE_ENGINE"
 SPARK, SAIL, AUTO = "spark", "sail", "auto"
+CAREFUL = "careful sail"
+WAYS = (SAIL, SPARK, CAREFUL)
+"""Ways to compute a table, in the order in which they are tried."""
 SAIL_VERSION = "0.7.2"  # the only version whose rows were compared with Spark's
 _chosen: list[Choice] = []
 _lock = threading.Lock()
@@ -35,15 +38,15 @@ class Needs(NamedTuple):
         byte_count: the most bytes of text that one step reads as new; None where that is not known.
         spark: why it must be Spark; empty where it need not.
         joined: the most bytes of text that one step may join.
-        unmanaged: which table Sail did not manage when it last tried; empty where it did.
-        has_java: whether Spark can take its place.
+        unmanaged: which table an engine did not manage when it last tried; empty where it did.
+        instead: the way to compute it then, of `WAYS`.
     """
 
     byte_count: int | None
     spark: str = ""
     joined: int = 0
     unmanaged: str = ""
-    has_java: bool = True
+    instead: str = ""
 
 
 @dataclass(frozen=True)
@@ -53,7 +56,7 @@ class Choice:
     Attributes:
         engine: `spark` or `sail`.
         reason: why it was chosen, as a part of a sentence.
-        joined: bytes of text that a step of the run joins at most; None where that is not known.
+        joined: bytes of text that a step of the run joins at most; None where that is not known, or a setting decided.
         careful: whether Sail takes half of the memory and one step at a time.
     """
 
@@ -61,6 +64,11 @@ class Choice:
     reason: str
     joined: int | None = None
     careful: bool = False
+
+    @property
+    def way(self) -> str:
+        """One of `WAYS`."""
+        return CAREFUL if self.careful else self.engine
 
     def __str__(self) -> str:
         """The choice as the first line of a run prints it."""
@@ -124,9 +132,12 @@ def choice(warehouse: str, needs: Callable[[], Needs] | None = None, needs_spark
         return Choice(SPARK, asked.spark or "how much it reads is not known")
     said = f"it reads {shown(asked.byte_count)} of text"
     if asked.unmanaged:
-        return Choice(SPARK if asked.has_java else SAIL, asked.unmanaged, asked.joined, not asked.has_java)
+        is_spark = asked.instead == SPARK
+        return Choice(SPARK if is_spark else SAIL, asked.unmanaged, asked.joined, not is_spark)
     if asked.byte_count > most:
-        return Choice(SPARK, f"{said}, {MOST_BYTES} is {shown(most)}")
+        if spark_fits():
+            return Choice(SPARK, f"{said}, {MOST_BYTES} is {shown(most)}", asked.joined)
+        said += ", which is much, and Spark has too little memory here"
     return Choice(SAIL, said, asked.joined)
 
 

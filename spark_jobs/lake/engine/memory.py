@@ -30,6 +30,7 @@ _LEAST_POOL = 192 << 20
 # Of a local Spark: its JVM beyond the heap .4 GiB, Python's driver .35, two workers .2 each.
 BESIDE_HEAP = 1152 * _MIB
 _LEAST_HEAP, _MOST_HEAP = 512 * _MIB, 3 << 30
+_GOOD_HEAP = 3 << 29
 _STEP = 3 << 29  # of a step that runs beside others
 
 
@@ -55,6 +56,11 @@ def spark_heap() -> str:
         return given
     free = max(0, memory_limit().free - BESIDE_HEAP)
     return f"{min(_MOST_HEAP, max(_LEAST_HEAP, free * 3 // 4)) // _MIB}m"
+
+
+def spark_fits() -> bool:
+    """Whether a Spark on this machine would have a heap that is worth its name: less failed at 1 GB of text."""
+    return bool(os.environ.get(SPARK_MEMORY)) or memory_limit().free >= BESIDE_HEAP + _GOOD_HEAP
 
 
 def steps_at_once(most: int) -> int:

@@ -1,7 +1,7 @@
-"""Tables that Sail did not manage: a process ended while it computed one, or had too little memory for it.
+"""Tables that an engine did not manage: Sail's process ended while it computed one, or it had too little memory.
 
     logs/under-way/main.pairs.json of the lake's folder
-    {"process": {"host": "worker-3", "pid": 4711, ..}, "began": "2026-11-29 13:02:11 UTC", "failed": false}
+    {"process": {"host": "worker-3", "pid": 4711, ..}, "began": "2026-11-29 13:02:11 UTC", "tried": ["sail"]}
 
 The kernel ends a process that takes more memory than its group may have, and nothing tells of it. So a file is there
 while Sail computes a table. One whose process is gone says to the next run that it ended without a word, be it for
@@ -13,14 +13,16 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.exceptions import StepMemoryError
+from spark_jobs.lake.engine.choice import SPARK, WAYS, chosen
 from spark_jobs.lake.ledger.process import Process, this_process
 from spark_jobs.lake.session.settings import LakeSettings
 
@@ -30,49 +32,59 @@ _under_way: set[Path] = set()
 
 @dataclass(frozen=True)
 class Unmanaged:
-    """A table that Sail did not manage: when it began, and whether it is known that it had too little memory."""
+    """A table that an engine did not manage when it last tried.
+
+    Attributes:
+        table: identifier.
+        began: when the last try began.
+        failed: whether it is known that it had too little memory.
+        tried: the ways that were tried, in order, of `WAYS`.
+    """
 
     table: str
     began: str
     failed: bool
+    tried: tuple[str, ...]
 
     def __str__(self) -> str:
         """As the reason of another choice."""
+        engine = "Spark" if self.tried[-1] == SPARK else "Sail"
         if self.failed:
-            return f"{self.table} needs more memory than Sail may take here"
-        return f"a process that computed {self.table} on Sail since {self.began} ended without a word"
+            return f"{self.table} needs more memory than {engine} may take here"
+        return f"a process that computed {self.table} on {engine} since {self.began} ended without a word"
 
 
 def unmanaged(catalogue: Catalog, tables: Collection[str]) -> Unmanaged | None:
-    """The first of some tables that Sail did not manage when it last tried.
+    """The first of some tables that an engine did not manage when it last tried.
 
     Of a process in another container nothing can be looked up: it counts as gone, which costs the choice of Spark.
     """
     for table in tables:
-        try:
-            facts = json.loads(_file(catalogue, table).read_text())
-            if facts["failed"] or not Process(**facts["process"]).lives():
-                return Unmanaged(table, facts["began"], facts["failed"])
-        except (OSError, ValueError, KeyError, TypeError):  # none, or cut off by the same end
-            continue
+        facts = _read(_file(catalogue, table))
+        if facts and (facts["failed"] or not Process(**facts["process"]).lives()):
+            return Unmanaged(table, facts["began"], facts["failed"], tuple(facts["tried"]))
     return None
 
 
 @contextlib.contextmanager
-def attempt(catalogue: Catalog, table: str, on_sail: bool) -> Iterator[None]:
-    """Note, while the block runs, that Sail computes a table; what another engine computes is managed after it."""
-    file = _file(catalogue, table)
-    if on_sail:
-        _note(file, failed=False)
+def attempt(catalogue: Catalog, table: str) -> Iterator[None]:
+    """Note, while the block runs, that Sail computes a table, and where an engine had too little memory for it.
+
+    Spark's executors are processes of their own, whose end this one is told.
+    """
+    file, way = _file(catalogue, table), chosen().way
+    tried = _read(file).get("tried", [])
+    if way != SPARK:
+        _note(file, [*tried, way], failed=False)
     try:
         yield
     except StepMemoryError:
-        _note(file, failed=True)
+        _note(file, [*tried, way], failed=True)
         with _lock:
             _under_way.discard(file)
         raise
     except BaseException:
-        if on_sail:
+        if way != SPARK:
             _forget(file)
         raise
     _forget(file)
@@ -91,9 +103,19 @@ def _file(catalogue: Catalog, table: str) -> Path:
     return LakeSettings({"warehouse": warehouse}, embedded=False).home / "logs" / "under-way" / f"{table}.json"
 
 
-def _note(file: Path, failed: bool) -> None:
+def _read(file: Path) -> dict[str, Any]:
+    """What a note says; empty where there is none, or it was cut off by the end that it tells of."""
+    with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
+        facts: dict[str, Any] = json.loads(file.read_text())
+        Process(**facts["process"])
+        if {"began", "failed"} <= facts.keys() and facts["tried"][-1] in WAYS:
+            return facts
+    return {}
+
+
+def _note(file: Path, tried: Sequence[str], failed: bool) -> None:
     began = datetime.now(UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-    facts = {"process": asdict(this_process()), "began": began, "failed": failed}
+    facts = {"process": asdict(this_process()), "began": began, "failed": failed, "tried": tried}
     with contextlib.suppress(OSError):  # a note that cannot be written must not end a run
         file.parent.mkdir(parents=True, exist_ok=True)
         file.write_text(json.dumps(facts))

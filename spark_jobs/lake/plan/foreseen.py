@@ -8,8 +8,9 @@ from dataclasses import dataclass
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.lake.declare.step import Scope, Step
-from spark_jobs.lake.engine.choice import Needs
-from spark_jobs.lake.ledger.attempts import unmanaged
+from spark_jobs.lake.engine.choice import CAREFUL, SPARK, WAYS, Needs
+from spark_jobs.lake.engine.memory import spark_fits
+from spark_jobs.lake.ledger.attempts import Unmanaged, unmanaged
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.due import ForecastPlace
 from spark_jobs.lake.session.java import has_java
@@ -105,7 +106,13 @@ def engine_needs(forecasts: Collection[StepForecast | None], catalogue: Catalog)
     byte_count, joined = bytes_to_read(known)
     reason = reason_for_spark((one.binding.tables[0], one.binding.step) for one in known)
     failed = unmanaged(catalogue, [one.binding.tables[0] for one in known])
-    return Needs(byte_count, reason, joined, str(failed or ""), failed is None or has_java())
+    return Needs(byte_count, reason, joined, str(failed or ""), another_way(failed) or CAREFUL if failed else "")
+
+
+def another_way(failed: Unmanaged) -> str:
+    """A way that was not tried to compute a table that an engine did not manage; empty where all were."""
+    left = [way for way in WAYS if way not in failed.tried]
+    return next((way for way in left if way == CAREFUL or (way == SPARK and spark_fits() and has_java())), "")
 
 
 def reason_for_spark(steps: Iterable[tuple[str, Step]]) -> str:

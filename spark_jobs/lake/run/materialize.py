@@ -190,7 +190,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     on_sail = is_embedded(lake.session())
     try:
         with (
-            attempt(lake.catalogue, binding.tables[0], on_sail),
+            attempt(lake.catalogue, binding.tables[0]),
             metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]") as core_seconds,
         ):
             properties, written = write_task(lake, binding, task, generation)

@@ -14,6 +14,8 @@ _LOST_DATABASE = re.compile(
     r"An I/O error|This connection has been closed)"
 )
 _SAIL_IS_FULL = ("remain available for the total memory pool", "Not enough memory to continue external sort")
+# The last is what is seen of a JVM that the kernel ended.
+_SPARK_IS_FULL = ("java.lang.OutOfMemoryError", "Answer from Java side is empty")
 _GRPC_DETAILS = re.compile(r'details = "(.+)"')  # of Sail
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
@@ -29,8 +31,8 @@ def is_spark_error(error: Exception) -> bool:
 
 
 def is_out_of_memory(error: BaseException) -> bool:
-    """Whether Sail failed because its pool was too small."""
-    return any(sign in str(error) for sign in _SAIL_IS_FULL)
+    """Whether an engine failed for memory: Sail's pool was too small, Spark's heap, or the kernel ended its JVM."""
+    return any(sign in str(error) for sign in (*_SAIL_IS_FULL, *_SPARK_IS_FULL))
 
 
 def cause_line(error: Exception) -> str:
@@ -49,7 +51,7 @@ def failure_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(sign in line for line in lines for sign in _FULL_DISK):
         return "the disk is full; free some space and run again, nothing was published"
-    if is_out_of_memory(error):
+    if any(sign in str(error) for sign in _SAIL_IS_FULL):
         return (
             f"Sail needs more memory than {MEMORY} allows; raise it where there is more, or run with {ENGINE}=spark; "
             "the table is as it was"

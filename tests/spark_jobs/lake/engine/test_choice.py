@@ -30,6 +30,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(choice_module, "_chosen", [])
     monkeypatch.setattr(choice_module, "missing_sail", lambda: "")
+    monkeypatch.setattr(choice_module, "spark_fits", lambda: True)
 
 
 def test_little_of_a_local_lake_is_read_by_sail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -39,6 +40,8 @@ def test_little_of_a_local_lake_is_read_by_sail(monkeypatch: pytest.MonkeyPatch)
     assert choice("/lake", lambda: Needs(1 << 29)).engine == "sail"
     found = choice("/lake", lambda: Needs((1 << 29) + 1))
     assert str(found) == "engine: Spark (it reads 537 MB of text, HEADRACE_EMBEDDED_BYTES is 537 MB)"
+    monkeypatch.setattr(choice_module, "spark_fits", lambda: False)
+    assert choice("/lake", lambda: Needs((1 << 29) + 1)).engine == "sail"
     monkeypatch.setenv("HEADRACE_EMBEDDED_BYTES", "2g")
     assert choice("/lake", lambda: Needs(2_000_000_000)).engine == "sail"
     assert choice("/lake", lambda: Needs(None)) == Choice("spark", "how much it reads is not known")

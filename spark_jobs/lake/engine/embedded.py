@@ -51,7 +51,7 @@ _BATCH_ROWS = 2_048
 _LEAST_PARTITIONS = 2  # with one Sail would hash a side of every join, whatever it is told
 _SMALL_FRACTION = 1 / 16  # of the pool: so little text is joined by hashing a side, which is faster
 _BATCH_BYTES = 16 << 20
-_RUN_BYTES = 64 << 20  # of rows that one call sorts in memory
+_RUN_BYTES = 32 << 20  # of rows that one call sorts in memory
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _meters: dict[object, float] = {}  # seconds of each computation that is under way
@@ -132,8 +132,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
 
 def _server_settings() -> dict[str, str]:
     """Sail's settings, as variables of the environment: it reads them when the server starts, and not again."""
-    pool, joined = pool_bytes() // (2 if chosen().careful else 1), chosen().joined
-    is_small = not chosen().careful and joined is not None and joined <= pool * _SMALL_FRACTION
+    pool, is_small = pool_bytes() // (2 if chosen().careful else 1), _is_small()
     return {
         "RUST_LOG": "error",
         # A sort takes its share of the pool by batches: of 2,048 long texts one alone can be more than that.
@@ -143,6 +142,12 @@ def _server_settings() -> dict[str, str]:
         "SAIL_RUNTIME__MEMORY_POOL__TYPE": "fair",
         "SAIL_RUNTIME__MEMORY_POOL__FAIR__MAX_SIZE": str(pool),
     }
+
+
+def _is_small() -> bool:
+    """Whether what a step of this run joins is little beside the pool."""
+    joined = chosen().joined
+    return not chosen().careful and joined is not None and joined <= pool_bytes() * _SMALL_FRACTION
 
 
 def give_back_memory() -> None:
@@ -214,6 +219,8 @@ def persist_in_files(frame: DataFrame) -> DataFrame:
     schema = frame.schema
     write = functools.partial(_write, folder=str(folder), schema=to_arrow_schema(schema))
     files = sorted(row["path"] for row in frame.mapInArrow(write, "path string").collect())
+    if not _is_small():
+        give_back_memory()
     kept = read_files(frame.sparkSession, files, schema)
     setattr(kept, _FOLDER, folder)
     return kept

@@ -24,8 +24,8 @@ _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _MIB = 1 << 20
 _MOST = 4 << 30
 # Of a process that runs Sail: Python with Dagster .3 GiB, compiled code .1, two children that parse .15 each, and what
-# two tasks hold between Sail and Python (`benchmarks/bench_memory.py`).
-_BESIDE_POOL = 5 << 28
+# two tasks hold between Sail and Python .5 (`benchmarks/bench_memory.py`).
+_BESIDE_POOL = 11 << 27
 _LEAST_POOL = 192 << 20
 # Of a local Spark: its JVM beyond the heap .4 GiB, Python's driver .35, two workers .2 each.
 BESIDE_HEAP = 1152 * _MIB

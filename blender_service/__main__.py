@@ -16,7 +16,7 @@ from blender_service.server.processes import serve_processes, set_up_logging
 from blender_service.server.server import DEFAULT_PORT, AddService
 from blender_service.server.server import serve as serve_one
 from blender_service.server.settings import OperationConfig
-from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES
+from blender_service.tables.block_cache import default_cache_bytes
 from headrace.interrupts import heed_interrupts
 
 _TYPES: Final = {Path: click.Path(path_type=Path), int: click.INT, float: click.FLOAT, str: click.STRING}
@@ -60,8 +60,8 @@ def _no_files(context: click.Context, option: click.Parameter, given: str | None
     "--cache-memory",
     "cache_bytes",
     type=click.IntRange(1),
-    default=DEFAULT_CACHE_BYTES,
-    show_default=True,
+    default=default_cache_bytes,
+    show_default="a third of the memory that is free, 1 GiB at most",
     help="most bytes of memory for decoded blocks, of all processes together",
 )
 @click.option("--cache-folder", hidden=True, expose_value=False, callback=_no_files)

@@ -13,7 +13,6 @@ from __future__ import annotations
 import copy
 import functools
 import math
-import os
 import queue
 import threading
 import time
@@ -47,7 +46,10 @@ from dagster_project.dagster_core import (
 )
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_process import give_sign, signs_of_life
+from headrace.memory_limit import core_count
+from spark_jobs.lake.engine.choice import chosen
 from spark_jobs.lake.engine.embedded import interrupt_queries
+from spark_jobs.lake.engine.memory import steps_at_once
 
 _MOST_STEPS = 4
 _WAKE_SECONDS = 0.2
@@ -64,7 +66,7 @@ _INTERRUPTED: list[threading.Event] = []
             dg.Noneable(int),
             is_required=False,
             default_value=None,
-            description=f"most steps at a time; by default as many as there are cores, {_MOST_STEPS} at most",
+            description=f"most steps at a time; by default one a core, {_MOST_STEPS} at most, fewer in little memory",
         )
     },
 )
@@ -73,7 +75,11 @@ def side_by_side(context: dg.InitExecutorContext) -> Executor:
     most: Any = context.executor_config["max_concurrent"]
     if most is not None and most < 1:
         raise DefinitionError(f"execution: max_concurrent is {most}; give 1 or more, or leave it out")
-    return _SideBySide(most or min(os.cpu_count() or 1, _MOST_STEPS))
+    return _SideBySide(most or _side_by_side_steps())
+
+
+def _side_by_side_steps() -> int:
+    return 1 if chosen().careful else steps_at_once(min(core_count(), _MOST_STEPS))
 
 
 def run_here(

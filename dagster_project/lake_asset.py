@@ -48,6 +48,7 @@ from spark_jobs.exceptions import (
 from spark_jobs.lake.declare.quarantined import SUFFIX
 from spark_jobs.lake.declare.step import Scope, Step
 from spark_jobs.lake.declare.tables import Table, check_identifier
+from spark_jobs.lake.engine.choice import Needs
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.plan.binding import Binding, Source, tables_of
@@ -110,14 +111,14 @@ def assets_of(definitions: dg.Definitions) -> list[LakeAsset]:
     return _distinct(_behind(metadata) for one in made for metadata in one.metadata_by_key.values())
 
 
-def _engine_needs(context: dg.AssetExecutionContext, catalogue: Catalog, ledger: Ledger) -> tuple[int | None, str]:
+def _engine_needs(context: dg.AssetExecutionContext, catalogue: Catalog, ledger: Ledger) -> Needs:
     """What the Dagster run of a step asks of an engine; see `foreseen.engine_needs`."""
     layer = context.job_def.asset_layer
     partition = context.partition_key if context.has_partition_key else None
     chosen = set(context.run.asset_selection or layer.executable_asset_keys)
     tables = [".".join(key.path) for key in layer.asset_graph.toposorted_asset_keys if key in chosen]
     found = (declared_binding(table, layer.asset_graph, catalogue, partition) for table in tables)
-    return engine_needs(forecast(ledger, {one.tables: one for one in found if one is not None}.values()))
+    return engine_needs(forecast(ledger, {one.tables: one for one in found if one is not None}.values()), catalogue)
 
 
 def _distinct(found: Iterable[LakeAsset | None]) -> list[LakeAsset]:

@@ -44,7 +44,7 @@ class LakeResource(LazyPySparkResource):
     _own: threading.local = PrivateAttr(default_factory=threading.local)
     _ledger: Ledger | None = PrivateAttr(None)
 
-    def open(self, run_id: str, needs: Callable[[Catalog, Ledger], tuple[int | None, str]] | None = None) -> Lake:
+    def open(self, run_id: str, needs: Callable[[Catalog, Ledger], Needs] | None = None) -> Lake:
         """The lake for one Dagster run.
 
         Args:
@@ -67,7 +67,7 @@ class LakeResource(LazyPySparkResource):
         """The session, started on first use."""
         return self._started(None)
 
-    def _started(self, needs: Needs | None) -> SparkSession:
+    def _started(self, needs: Callable[[], Needs] | None) -> SparkSession:
         if self._spark_session is None:
             configured = "spark_config of the lake's resource is set" if self.spark_config else ""
             chosen = choose(load_settings().warehouse, needs, configured)
@@ -75,7 +75,7 @@ class LakeResource(LazyPySparkResource):
             self._spark_session = start(self.spark_config)
         return self._spark_session
 
-    def _session_of_thread(self, needs: Needs | None) -> SparkSession:
+    def _session_of_thread(self, needs: Callable[[], Needs] | None) -> SparkSession:
         """The session of this thread: a step sets its session up for what it reads. The first thread starts Spark."""
         with _STARTING:
             if not hasattr(self._own, "session"):

@@ -15,6 +15,7 @@ SparkJobsError              the base to catch: every message says what, where an
 +-- InputError              an input table or file is missing or unusable
 |   +-- EmptyBagError       a bag without weight has no signature
 +-- StepRunError            Spark failed while a step ran
+    +-- StepMemoryError     an engine had too little memory for it
 """
 
 from __future__ import annotations
@@ -118,6 +119,10 @@ class EmptyBagError(InputError):
 
 class StepRunError(SparkJobsError):
     """Spark failed while a step ran."""
+
+
+class StepMemoryError(StepRunError):
+    """An engine had too little memory for a step."""
 
 
 def did_you_mean(given: str, known: Iterable[str]) -> str:

@@ -16,8 +16,14 @@ from typing import Final
 
 from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.block import Block, BlockKey
+from headrace.memory_limit import memory_limit
 
 DEFAULT_CACHE_BYTES: Final = 1 << 30
+
+
+def default_cache_bytes() -> int:
+    """A third of the memory that is free when the server starts, 1 GiB at most."""
+    return min(DEFAULT_CACHE_BYTES, memory_limit().free // 3)
 
 
 class BlockCache:

@@ -143,7 +143,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     loads.cancel()
     if status == _INTERRUPTED:
         from spark_jobs.lake.engine.embedded import end_process
+        from spark_jobs.lake.ledger.attempts import forget_attempts
 
+        forget_attempts()
         end_process(status)
     sys.exit(status)
 

@@ -179,7 +179,7 @@ def _execute_stage(
     due = [step.forecast for planned in runs for step in planned.steps if id(step) not in idle]
     if any(due):
         reason = reason_for_spark((one.tables[0], one.step) for one in declared_assets(graph, later))
-        wishes.tell(str(choose(settings.warehouse, functools.partial(engine_needs, due), reason)))
+        wishes.tell(str(choose(settings.warehouse, functools.partial(engine_needs, due, ledger.catalogue), reason)))
         require_installation(settings)
     for text in (*_foretold_changes(ledger.catalogue, runs), *without_partition(keys, runs)):
         wishes.tell(text)

@@ -59,7 +59,7 @@ def _tell_engine(steps: Collection[PlannedStep]) -> None:
 
     due = [step.forecast for step in steps if step.status not in ("unchanged", "frozen")]
     if any(due):
-        say(str(choice(load_settings().warehouse, functools.partial(engine_needs, due))))
+        say(str(choice(load_settings().warehouse, functools.partial(engine_needs, due, lake_catalogue()))))
 
 
 def _tell_what_stays_out(namespaces: Collection[str]) -> None:

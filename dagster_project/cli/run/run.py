@@ -7,7 +7,9 @@ only tables that depend on it are left, and named in the end.
 from __future__ import annotations
 
 import json
+import os
 import shlex
+import sys
 from collections import Counter
 from collections.abc import Collection, Sequence
 from dataclasses import asdict, replace
@@ -24,6 +26,10 @@ from dagster_project.inspect.lake.run_history import BY, SELECTION, changes
 from dagster_project.project.experiments import declared_report, experiments_among
 from dagster_project.project.loading import lake_catalogue
 from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
+from spark_jobs.lake.engine.choice import AUTO, ENGINE, SAIL, chosen
+from spark_jobs.lake.engine.embedded import replace_process
+from spark_jobs.lake.ledger.attempts import unmanaged
+from spark_jobs.lake.plan.foreseen import another_way
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.settings import user_name
 
@@ -109,9 +115,26 @@ def _run(words: tuple[str, ...], as_json: bool, partition: str | None, rollout: 
         _tell_the_end(lines, run_ids)
         for name in experiments_among(words) if all(line.status != "failed" for line in lines) else ():
             say(declared_report(name).text())
-    again = ["headrace", "run", *words, *(["--partition", partition] if partition else [])]
+    again = ["run", *words, *(["--partition", partition] if partition else [])]
     again += ["--rollout", rollout, "--max-drift", str(max_drift)] if rollout else []
-    require_done(lines, shlex.join(again))
+    if said := _other_way([line.table for line in lines if line.status == "failed"]):
+        say(f"{said}: the run goes on in another process", err=True)
+        replace_process([sys.executable, "-m", "dagster_project.cli", *again, *(["--json"] if as_json else [])])
+    require_done(lines, shlex.join(["headrace", *again]))
+
+
+def _other_way(failed: Collection[str]) -> str:
+    """Which of the failed tables another engine, or Sail with more care, may manage; empty where there is none.
+
+    A setting that chose the engine, and a step that needs Spark, leave Sail with more care alone.
+    """
+    found = unmanaged(lake_catalogue(), failed) if failed else None
+    now = chosen()
+    if found is None or not found.failed:
+        return ""
+    by_setting = os.environ.get(ENGINE, AUTO) != AUTO or now.joined is None
+    there_is = now.way == SAIL if by_setting else another_way(found)
+    return str(found) if there_is else ""
 
 
 def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> None:

@@ -18,9 +18,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
+from headrace.memory_limit import memory_limit
 from spark_jobs.exceptions import SetupError, SparkJobsError, WrongLakeError
-from spark_jobs.lake.engine.choice import ENGINE, SAIL, SAIL_VERSION, Choice, choice, require_settings
+from spark_jobs.lake.engine.choice import ENGINE, SAIL, SAIL_VERSION, Choice, Needs, choice, require_settings
 from spark_jobs.lake.engine.embedded import require_sail
+from spark_jobs.lake.engine.memory import BESIDE_HEAP, SPARK_MEMORY, embedded_memory, spark_heap
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_folder, require_writable
 from spark_jobs.lake.session.cluster import is_local
@@ -32,10 +34,9 @@ from spark_jobs.lake.session.settings import LakeSettings
 
 _GIB = 1024**3
 _LEAST_FREE_DISK, _ENOUGH_FREE_DISK = 1 * _GIB, 10 * _GIB
-_JVM_OVERHEAD = 1 * _GIB  # of Spark's JVM beyond its heap, and of two Python workers
 _MOST_CLOCK_SECONDS = 5.0  # leases end after minutes; an S3 store refuses requests 15 minutes off
 _CONNECT_SECONDS = 3.0
-_OF_SPARK = ("java", "jars", "memory", "spark")
+_OF_SPARK = ("java", "jars", "spark")
 PORTS = {"headrace ui": 3000, "headrace serve": 7170}
 
 
@@ -101,7 +102,7 @@ def _takes_sail(settings: LakeSettings) -> bool:
 
 
 def _small_run(settings: LakeSettings) -> Choice:
-    return choice(settings.warehouse, lambda: (0, ""))
+    return choice(settings.warehouse, lambda: Needs(0))
 
 
 def _java(settings: LakeSettings) -> tuple[str, str]:
@@ -125,13 +126,14 @@ def _jars(settings: LakeSettings) -> tuple[str, str]:
 
 
 def _memory(settings: LakeSettings) -> tuple[str, str]:
-    wanted = _bytes_of(os.environ.get("HEADRACE_SPARK_MEMORY", "3g")) + _JVM_OVERHEAD
-    facts = dict(line.split(":", 1) for line in Path("/proc/meminfo").read_text().splitlines())
-    free = int(facts["MemAvailable"].split()[0]) * 1024
-    said = f"{free / _GIB:.1f} GiB are free, Spark on this machine takes up to {wanted / _GIB:.1f}"
-    if free >= wanted or not is_local(_master()):
+    """What is free for both engines; a Spark on this machine may be told to take more than that."""
+    memory, heap = memory_limit(), spark_heap()
+    wanted = _bytes_of(heap) + BESIDE_HEAP
+    said = f"{memory.free / _GIB:.1f} GiB are free, by {memory.source}; a run on Sail takes up to "
+    said += f"{embedded_memory() / _GIB:.1f}, Spark on this machine {wanted / _GIB:.1f}"
+    if memory.free >= wanted or not is_local(_master()):
         return "ok", said
-    return "warning", f"{said}; end other programs, or set HEADRACE_SPARK_MEMORY to less (now 3g where it is unset)"
+    return "warning", f"{said}; end other programs, or set {SPARK_MEMORY} to less (now {heap})"
 
 
 def _bytes_of(size: str) -> int:

@@ -2,44 +2,78 @@
 
     HEADRACE_ENGINE=auto             Sail where one machine will do, else Spark
     HEADRACE_ENGINE=spark, sail      that one
-    HEADRACE_EMBEDDED_BYTES=512m     how much a run of Sail may read at most; a number of bytes, or with k, m, g
+    HEADRACE_EMBEDDED_BYTES=2g       how much text a step of a run on Sail may read; a number of bytes, or with k, m, g
 
-Sail holds what it joins in memory, on this machine; Spark spills, and has machines to spread over. So `auto` takes Sail
-for a run that reads little of a lake in local files, by headrace's own steps: whoever writes steps may use all of
-Spark. A process runs one engine, so the first choice holds until it ends; without one it is Spark.
+Sail works on this machine, in the memory of one process; Spark has machines to spread over. So `auto` takes Sail for a
+run that reads little of a lake in local files, by headrace's own steps: whoever writes steps may use all of Spark. How
+little depends on the memory that is free (`memory`). A process runs one engine, so the first choice holds until it
+ends; without one it is Spark.
 """
 
 from __future__ import annotations
 
 import os
-import re
 import threading
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import NamedTuple
 
 from spark_jobs.exceptions import SetupError, nearest
+from spark_jobs.lake.engine.memory import MOST_BYTES, embedded_memory, most_text_bytes, shown, spark_fits
 
 ENGINE = "HEADRACE_ENGINE"
-MOST_BYTES, MEMORY = "HEADRACE_EMBEDDED_BYTES", "HEADRACE_EMBEDDED_MEMORY"
 SPARK, SAIL, AUTO = "spark", "sail", "auto"
+CAREFUL = "careful sail"
+WAYS = (SAIL, SPARK, CAREFUL)
+"""Ways to compute a table, in the order in which they are tried."""
 SAIL_VERSION = "0.7.2"  # the only version whose rows were compared with Spark's
-_DEFAULT_BYTES = 512 << 20
-_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
-Needs = Callable[[], tuple[int | None, str]]
 _chosen: list[Choice] = []
 _lock = threading.Lock()
 
 
+class Needs(NamedTuple):
+    """What a run asks of an engine.
+
+    Attributes:
+        byte_count: the most bytes of text that one step reads as new; None where that is not known.
+        spark: why it must be Spark; empty where it need not.
+        joined: the most bytes of text that one step may join.
+        unmanaged: which table an engine did not manage when it last tried; empty where it did.
+        instead: the way to compute it then, of `WAYS`.
+    """
+
+    byte_count: int | None
+    spark: str = ""
+    joined: int = 0
+    unmanaged: str = ""
+    instead: str = ""
+
+
 @dataclass(frozen=True)
 class Choice:
-    """An engine, `spark` or `sail`, and why it was chosen, as a part of a sentence."""
+    """An engine.
+
+    Attributes:
+        engine: `spark` or `sail`.
+        reason: why it was chosen, as a part of a sentence.
+        joined: bytes of text that a step of the run joins at most; None where that is not known, or a setting decided.
+        careful: whether Sail takes half of the memory and one step at a time.
+    """
 
     engine: str
     reason: str
+    joined: int | None = None
+    careful: bool = False
+
+    @property
+    def way(self) -> str:
+        """One of `WAYS`."""
+        return CAREFUL if self.careful else self.engine
 
     def __str__(self) -> str:
         """The choice as the first line of a run prints it."""
-        what = "Spark" if self.engine == SPARK else "Sail, in this process"
+        careful = ", in half of the memory and one step at a time" if self.careful else ""
+        what = "Spark" if self.engine == SPARK else f"Sail, in this process{careful}"
         return f"engine: {what} ({self.reason})"
 
 
@@ -50,18 +84,20 @@ def engine_name() -> str:
         SetupError: the environment names another one.
     """
     name = _named()
-    if name != AUTO:
-        return name
-    return _chosen[0].engine if _chosen else SPARK
+    return chosen().engine if name == AUTO else name
 
 
-def choose(warehouse: str, needs: Needs | None = None, needs_spark: str = "") -> Choice:
+def chosen() -> Choice:
+    """The choice of this process, without which it is Spark."""
+    return _chosen[0] if _chosen else Choice(SPARK, "nothing was chosen")
+
+
+def choose(warehouse: str, needs: Callable[[], Needs] | None = None, needs_spark: str = "") -> Choice:
     """Choose the engine of this process, unless that was done before.
 
     Args:
         warehouse: root of the lake's files, a path or a URI.
-        needs: gives the most bytes that one step reads, as they lie in files, None where that is not known, and why it
-            must be Spark, empty where it need not; called only if that decides. Without it nothing is known.
+        needs: gives what the run asks of an engine; called only if that decides. Without it nothing is known.
         needs_spark: why it must be Spark, where that is known beforehand.
 
     Raises:
@@ -73,11 +109,15 @@ def choose(warehouse: str, needs: Needs | None = None, needs_spark: str = "") ->
         return _chosen[0]
 
 
-def choice(warehouse: str, needs: Needs | None = None, needs_spark: str = "") -> Choice:
+def choice(warehouse: str, needs: Callable[[], Needs] | None = None, needs_spark: str = "") -> Choice:
     """What `choose` would give, without fixing it for this process; for forecasts of a run."""
-    name, most = _named(), size_setting(MOST_BYTES, _DEFAULT_BYTES)
-    if name != AUTO:
+    name, most = _named(), most_text_bytes()
+    if name == SPARK:
         return Choice(name, f"{ENGINE}={name}")
+    if name == SAIL:
+        asked = needs() if needs is not None else Needs(None)
+        why = f"{ENGINE}={name}{asked.unmanaged and f'; {asked.unmanaged}'}"
+        return Choice(name, why, None if asked.byte_count is None else asked.joined, bool(asked.unmanaged))
     reason = (
         ("PYSPARK_GATEWAY_PORT" in os.environ and "spark-submit started it")
         or (os.environ.get("HEADRACE_SPARK_MASTER") and "HEADRACE_SPARK_MASTER is set")
@@ -87,12 +127,18 @@ def choice(warehouse: str, needs: Needs | None = None, needs_spark: str = "") ->
     )
     if reason:
         return Choice(SPARK, reason)
-    byte_count, own_needs = needs() if needs is not None else (None, "")
-    if own_needs or byte_count is None:
-        return Choice(SPARK, own_needs or "how much it reads is not known")
-    if byte_count > most:
-        return Choice(SPARK, f"it reads {_shown(byte_count)}, {MOST_BYTES} is {_shown(most)}")
-    return Choice(SAIL, f"it reads {_shown(byte_count)}")
+    asked = needs() if needs is not None else Needs(None)
+    if asked.spark or asked.byte_count is None:
+        return Choice(SPARK, asked.spark or "how much it reads is not known")
+    said = f"it reads {shown(asked.byte_count)} of text"
+    if asked.unmanaged:
+        is_spark = asked.instead == SPARK
+        return Choice(SPARK if is_spark else SAIL, asked.unmanaged, asked.joined, not is_spark)
+    if asked.byte_count > most:
+        if spark_fits():
+            return Choice(SPARK, f"{said}, {MOST_BYTES} is {shown(most)}", asked.joined)
+        said += ", which is much, and Spark has too little memory here"
+    return Choice(SAIL, said, asked.joined)
 
 
 def require_settings() -> None:
@@ -102,8 +148,7 @@ def require_settings() -> None:
         SetupError: one has an unknown value.
     """
     _named()
-    for name in (MOST_BYTES, MEMORY):
-        size_setting(name, _DEFAULT_BYTES)
+    embedded_memory(), most_text_bytes()
 
 
 def missing_sail() -> str:
@@ -124,23 +169,3 @@ def _named() -> str:
     if name not in names:
         raise SetupError(f"{ENGINE}={name}: there is no such engine{nearest(name, names)}; set {', '.join(names)}")
     return name
-
-
-def size_setting(name: str, default: int) -> int:
-    """Bytes that a variable of the environment names.
-
-    Raises:
-        SetupError: it is no size.
-    """
-    text = os.environ.get(name, "").strip()
-    found = re.fullmatch(r"(\d+)([kmg]?)b?", text.lower())
-    if text and found is None:
-        raise SetupError(f"{name}={text}: it is no size; write e.g. 512m or 2g")
-    return int(found[1]) * _UNITS[found[2]] if found else default
-
-
-def _shown(byte_count: int) -> str:
-    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
-        if byte_count >= size:
-            return f"{byte_count / size:.3g} {unit}"
-    return f"{byte_count} bytes"

@@ -6,14 +6,19 @@ writes, it keeps no rows, and it drops sorts in front of Python functions; those
 `lake.files`, so no step knows which engine it runs on.
 
 It needs `pip install 'headrace[platform]'` and a lake in local files; `choice` says which process takes it. One process
-runs one engine: PySpark's functions of columns belong to one of them for the life of a process. What its queries hold
-at a time is bounded by HEADRACE_EMBEDDED_MEMORY, 2g by default; one that needs more ends in an error.
+runs one engine: PySpark's functions of columns belong to one of them for the life of a process.
+
+Memory is bounded twice. What operators hold comes of a pool (`memory`), of which each gets its share; sorts, sums and
+joins write to disk beyond that, as joins of large runs merge sorted rows and do not hash a side. Rows that a Python
+function must have in order are sorted in parts, on disk too (`in_order`). What a step's end leaves free in the several
+allocators of the process goes back to the machine (`give_back_memory`).
 """
 
 from __future__ import annotations
 
 import atexit
 import contextlib
+import ctypes
 import functools
 import os
 import shutil
@@ -26,25 +31,33 @@ import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
+from headrace.memory_limit import core_count
+from spark_jobs.child_processes import end_idle_children
 from spark_jobs.exceptions import InputError, SetupError
-from spark_jobs.lake.engine.choice import ENGINE, MEMORY, missing_sail, size_setting
+from spark_jobs.lake.engine.choice import ENGINE, chosen, missing_sail
+from spark_jobs.lake.engine.memory import pool_bytes
 from spark_jobs.progress import tell
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 from spark_jobs.threads import made_once
 
-_DEFAULT_MEMORY = 2 << 30
 _BATCH_ROWS = 2_048
+_LEAST_PARTITIONS = 2  # with one Sail would hash a side of every join, whatever it is told
+_SMALL_FRACTION = 1 / 16  # of the pool: so little text is joined by hashing a side, which is faster
+_BATCH_BYTES = 16 << 20
+_RUN_BYTES = 32 << 20  # of rows that one call sorts in memory
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _meters: dict[object, float] = {}  # seconds of each computation that is under way
 _given_out = 0.0  # processor seconds of the process at the last call of `_give_out`
 _server: Any = None
+_environment: dict[str, str] = {}  # of this process before Sail and PySpark's client changed it
 _sessions: weakref.WeakSet[SparkSession] = weakref.WeakSet()
 
 
@@ -68,8 +81,8 @@ def spark_alone(what: str) -> InputError:
 
 
 def parallelism() -> int:
-    """Partitions of what is read and shuffled: one a core."""
-    return len(os.sched_getaffinity(0))
+    """Partitions of what is read and shuffled: one a core, and two at least."""
+    return max(_LEAST_PARTITIONS, core_count())
 
 
 def require_sail() -> None:
@@ -88,7 +101,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     Raises:
         SetupError: as `require_sail`.
     """
-    global _server  # noqa: PLW0603  one server a process, which nothing but its end stops
+    global _server, _environment  # noqa: PLW0603  one server a process, which nothing but its end stops
     require_sail()
     from pysail.spark import SparkConnectServer
     from pyspark.sql import SparkSession
@@ -96,11 +109,9 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     with _lock:
         if _server is None:
             tell("starting Sail, in this process")
-            os.environ.setdefault("RUST_LOG", "error")
-            os.environ.setdefault("SAIL_EXECUTION__BATCH_SIZE", str(_BATCH_ROWS))
-            os.environ.setdefault("SAIL_RUNTIME__MEMORY_POOL__TYPE", "greedy")
-            memory = size_setting(MEMORY, _DEFAULT_MEMORY)
-            os.environ.setdefault("SAIL_RUNTIME__MEMORY_POOL__GREEDY__MAX_SIZE", str(memory))
+            _environment = dict(os.environ)
+            for name, value in _server_settings().items():
+                os.environ.setdefault(name, value)
             _server = SparkConnectServer()
             _server.start()
         _, port = _server.listening_address
@@ -119,6 +130,34 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     return session  # type: ignore[no-any-return]
 
 
+def _server_settings() -> dict[str, str]:
+    """Sail's settings, as variables of the environment: it reads them when the server starts, and not again."""
+    pool, is_small = pool_bytes() // (2 if chosen().careful else 1), _is_small()
+    return {
+        "RUST_LOG": "error",
+        # A sort takes its share of the pool by batches: of 2,048 long texts one alone can be more than that.
+        "SAIL_EXECUTION__BATCH_SIZE": str(_BATCH_ROWS if is_small else max(256, min(_BATCH_ROWS, pool >> 21))),
+        "SAIL_EXECUTION__DEFAULT_PARALLELISM": str(parallelism()),
+        "SAIL_OPTIMIZER__PREFER_HASH_JOIN": str(is_small).lower(),
+        "SAIL_RUNTIME__MEMORY_POOL__TYPE": "fair",
+        "SAIL_RUNTIME__MEMORY_POOL__FAIR__MAX_SIZE": str(pool),
+    }
+
+
+def _is_small() -> bool:
+    """Whether what a step of this run joins is little beside the pool."""
+    joined = chosen().joined
+    return not chosen().careful and joined is not None and joined <= pool_bytes() * _SMALL_FRACTION
+
+
+def give_back_memory() -> None:
+    """Give the machine what this process keeps after a step: children that wait, and what allocators hold free."""
+    end_idle_children()
+    pa.default_memory_pool().release_unused()
+    with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def interrupt_queries() -> None:
     """End what all sessions compute, as soon as Sail hears of it; whoever waits for it gets an error.
 
@@ -135,13 +174,23 @@ def interrupt_queries() -> None:
 
 def end_process(status: int) -> None:
     """End this process at once where Sail computes in it, as PySpark's exit waits for that; else nothing."""
-    if _server is None:
-        return
+    if _server is not None:
+        _leave()
+        os._exit(status)
+
+
+def replace_process(command: Sequence[str]) -> NoReturn:
+    """Run a program in place of this one, whose memory goes with it: another process may take another engine."""
+    _leave()
+    end_idle_children()
+    os.execve(command[0], command, _environment or dict(os.environ))
+
+
+def _leave() -> None:
     if _scratch.count:
         shutil.rmtree(_scratch(), ignore_errors=True)
     sys.stdout.flush()
     sys.stderr.flush()
-    os._exit(status)
 
 
 def _frame_of(create: Callable[..., DataFrame], data: Any, schema: Any = None, **others: Any) -> DataFrame:
@@ -170,6 +219,8 @@ def persist_in_files(frame: DataFrame) -> DataFrame:
     schema = frame.schema
     write = functools.partial(_write, folder=str(folder), schema=to_arrow_schema(schema))
     files = sorted(row["path"] for row in frame.mapInArrow(write, "path string").collect())
+    if not _is_small():
+        give_back_memory()
     kept = read_files(frame.sparkSession, files, schema)
     setattr(kept, _FOLDER, folder)
     return kept
@@ -239,14 +290,86 @@ def dealt_by_hash(frame: DataFrame, count: int, number: Column) -> DataFrame:
 def in_order(
     batches: Iterable[pa.RecordBatch], order: tuple[str, ...], columns: tuple[str, ...] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a call sorted by some columns, nulls first; gives the columns that are wanted."""
-    whole = [batch for batch in batches if batch.num_rows]
-    if not whole:
+    """All rows of a call sorted by some columns, nulls first; gives the columns that are wanted.
+
+    Of more rows than `_RUN_BYTES` the columns of the order are held alone. The rest is sorted in parts, which go to
+    disk; the next rows in order are then a stretch of each part, one after the stretch before.
+    """
+    if not order:
+        wanted = (batch for batch in batches if batch.num_rows)
+        yield from wanted if columns is None else (batch.select(columns) for batch in wanted)
         return
-    rows = pa.Table.from_batches(whole)
-    if order:
-        rows = rows.take(pc.sort_indices(rows, [(name, "ascending", "at_start") for name in order]))
-    yield from (rows if columns is None else rows.select(columns)).to_batches(max_chunksize=_BATCH_ROWS)
+    with tempfile.TemporaryDirectory(prefix="headrace-sorted-") as folder:
+        parts = list[pa.Table]()
+        for rows in _in_parts(batches):
+            part = rows.take(_sorted_places(rows, order))
+            parts.append(part)
+            if len(parts) > 1 or part.nbytes >= _RUN_BYTES:  # else it is all there is
+                parts[-1] = _on_disk(part, f"{folder}/{len(parts)}.arrow")
+        if len(parts) == 1:
+            yield from _chosen(parts[0], columns).to_batches(max_chunksize=_rows_of_a_batch(parts))
+        elif parts:
+            yield from _merged(parts, order, columns)
+
+
+def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """The rows as tables of about `_RUN_BYTES`."""
+    waiting, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            size += batch.nbytes
+        if size >= _RUN_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
+
+
+def _rows_of_a_batch(parts: Sequence[pa.Table]) -> int:
+    """Rows of about `_BATCH_BYTES`."""
+    row_bytes = sum(part.nbytes for part in parts) // sum(part.num_rows for part in parts)
+    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, row_bytes)))
+
+
+def _sorted_places(rows: pa.Table, order: tuple[str, ...]) -> pa.Array:
+    return pc.sort_indices(rows, [(name, "ascending", "at_start") for name in order])
+
+
+def _chosen(rows: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
+    return rows if columns is None else rows.select(columns)
+
+
+def _on_disk(rows: pa.Table, path: str) -> pa.Table:
+    """The rows as a file that is mapped: the machine may drop its pages from memory, and reads them again."""
+    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+        writer.write_table(rows, max_chunksize=_BATCH_ROWS)
+    return pa.ipc.open_file(pa.memory_map(path)).read_all()
+
+
+def _merged(
+    parts: Sequence[pa.Table], order: tuple[str, ...], columns: tuple[str, ...] | None
+) -> Iterator[pa.RecordBatch]:
+    """The rows of sorted parts, in the order of all."""
+    keys = pa.concat_tables([part.select(order) for part in parts])
+    places = _sorted_places(keys, order).to_numpy()
+    del keys
+    ends = np.cumsum([part.num_rows for part in parts])
+    owners, taken = np.searchsorted(ends, places, side="right"), np.zeros(len(parts), np.int64)
+    count = _rows_of_a_batch(parts)
+    for first in range(0, len(places), count):
+        owner = owners[first : first + count]
+        shares = np.bincount(owner, minlength=len(parts))
+        stretches = [
+            _chosen(part.slice(start, share), columns)
+            for part, start, share in zip(parts, taken.tolist(), shares.tolist(), strict=True)
+            if share
+        ]
+        taken += shares
+        # Rows of a part stand in their order already, so their places among the stretches are those of a stable sort.
+        back = np.empty(len(owner), np.int64)
+        back[np.argsort(owner, kind="stable")] = np.arange(len(owner))
+        yield from pa.concat_tables(stretches).take(pa.array(back)).combine_chunks().to_batches()
 
 
 @contextlib.contextmanager

@@ -3,15 +3,24 @@
 from __future__ import annotations
 
 import statistics
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from dataclasses import replace
+from typing import NamedTuple
 
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.binding import Binding, tables_of
 from spark_jobs.lake.plan.discovery import new_files
 from spark_jobs.lake.plan.due import Due, ForecastPlace, Upcoming, input_tables
-from spark_jobs.lake.plan.reads import covers, sizes_of
-from spark_jobs.lake.session.shuffle_partitions import listed_size
+from spark_jobs.lake.plan.reads import Read, covers, is_path
+from spark_jobs.lake.plan.text_bytes import listed_text_bytes, path_text_bytes, table_text_bytes
+
+
+class TextBytes(NamedTuple):
+    """Bytes of text: of what is new to a step, and of all that it may join with that."""
+
+    new: int = 0
+    held: int = 0
+
 
 _LIKE = 20  # places of a table that an estimate is made from
 
@@ -67,15 +76,35 @@ def _read_rows(ledger: Ledger, binding: Binding, place: str, upcoming: Upcoming)
     return found
 
 
-def read_bytes(ledger: Ledger, binding: Binding, one: Due) -> int:
-    """Bytes that a place reads of tables as they are now; where this run makes some, all that there is of them."""
-    if one.reads is not None:
-        return sum(size.byte_count for size in sizes_of(one.reads, ledger))
-    return sum(row.byte_count for table in input_tables(binding) for row in ledger.places(table).values())
+def read_bytes(ledger: Ledger, binding: Binding, one: Due) -> TextBytes:
+    """Text that a place reads of tables.
+
+    What is new in this run is not there yet; whoever adds steps up counts it once, at the source. Of a history a step
+    looks up what belongs to its own increment, so the increments before count for joins alone.
+    """
+    if one.reads is None:
+        held = sum(table_text_bytes(ledger, table, ledger.places(table)) for table in input_tables(binding))
+        return TextBytes(0 if one.increment is not None and not one.exists else held, held)
+    new = held = 0
+    for read in (read for parts in one.reads.values() for read in parts):
+        if is_path(read.table):
+            held += path_text_bytes(read.table)
+            new += path_text_bytes(read.table)
+        else:
+            held += table_text_bytes(ledger, read.table, read.versions)
+            new += table_text_bytes(ledger, read.table, _own_places(read, one.increment))
+    return TextBytes(new, held)
+
+
+def _own_places(read: Read, increment: int | None) -> Collection[str]:
+    """The places that are read of a table, of increments those alone that the reader takes for its own."""
+    if increment is None or read.increments is None:
+        return read.versions
+    return {str(number) for number, reader in read.increments.items() if reader == increment}
 
 
 def listed_bytes(due: Iterable[Due]) -> int | None:
-    """Bytes of a source's files that are new; None where it does not say."""
+    """Bytes of text in a source's files that are new; None where it does not say."""
     listings = [one.listing for one in due]
     known = [one for one in listings if one is not None and "unchanged" in one.column_names]
-    return sum(listed_size(one).byte_count for one in known) if len(known) == len(listings) else None
+    return sum(map(listed_text_bytes, known)) if len(known) == len(listings) else None

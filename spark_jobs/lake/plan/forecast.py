@@ -55,18 +55,19 @@ def _step(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> StepForecast:
         found.append(one)
     places = [estimated(ledger, binding, one, upcoming) for one in found]
     byte_count: int | None = 0
+    held_bytes = 0
     if binding.step.discover is not None:
         byte_count = listed_bytes(found)
         if not found and not known and getattr(binding.config, "is_fetched", False):
             reason = "nothing was fetched yet; the run asks the source first"
             places, byte_count = [ForecastPlace("0", reason, certain=True, exists=False)], None
-    elif scope is not Scope.INTAKE:  # of a history the last place reads the most
-        read = (read_bytes(ledger, binding, one) for one in (found[-1:] if scope is Scope.HISTORY else found))
-        byte_count = max(read, default=0)
+    elif scope is not Scope.INTAKE:  # of a history the last place joins the most
+        read = [read_bytes(ledger, binding, one) for one in (found[-1:] if scope is Scope.HISTORY else found)]
+        byte_count, held_bytes = max((one.new for one in read), default=0), max((one.held for one in read), default=0)
     if binding.step.discover is not None or scope is Scope.INTAKE:
         numbers = sorted({int(place) for place in [*known, *(one.place for one in places)]})
         upcoming.increments.update(dict.fromkeys(binding.tables, numbers))
     again = {one.place for one in places}
     frozen = "" if again else other_settings(ledger, binding)
     kept = sum(place not in again for place in known)
-    return StepForecast(binding, tuple(places), kept, frozen, byte_count=byte_count)
+    return StepForecast(binding, tuple(places), kept, frozen, byte_count=byte_count, held_bytes=held_bytes)

@@ -5,9 +5,15 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass
 
+from pyiceberg.catalog import Catalog
+
 from spark_jobs.lake.declare.step import Scope, Step
+from spark_jobs.lake.engine.choice import CAREFUL, SPARK, WAYS, Needs
+from spark_jobs.lake.engine.memory import spark_fits
+from spark_jobs.lake.ledger.attempts import Unmanaged, unmanaged
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.due import ForecastPlace
+from spark_jobs.lake.session.java import has_java
 
 
 @dataclass(frozen=True)
@@ -20,8 +26,9 @@ class StepForecast:
         kept: how many places stay as they are in any case.
         frozen: how a frozen table that is kept differs from its declaration; empty where it does not.
         problem: why the step will fail; empty where nothing is known of that.
-        byte_count: the most bytes that one of the places reads, of tables as they are now, or of the files of a source;
-            None where the source does not say.
+        byte_count: the most text that one of the places reads as new, in bytes, of tables as they are now, or of the
+            files of a source; None where the source does not say.
+        held_bytes: the most text of tables that one of the places may join with that, those of its history too.
     """
 
     binding: Binding
@@ -30,6 +37,7 @@ class StepForecast:
     frozen: str = ""
     problem: str = ""
     byte_count: int | None = 0
+    held_bytes: int = 0
 
     @property
     def is_idle(self) -> bool:
@@ -71,30 +79,40 @@ def surprises(steps: Iterable[StepForecast]) -> Foreseen:
     return Foreseen(tuple(kept), tuple(again), tuple(renumbered), tuple(failing))
 
 
-def bytes_to_read(steps: Iterable[StepForecast]) -> int | None:
-    """About the most bytes that a step of a run reads: what its sources have that is new, and the largest input now.
+def bytes_to_read(steps: Iterable[StepForecast]) -> tuple[int | None, int]:
+    """About the most text that a step of a run reads, and that it joins: what sources have that is new, and tables.
 
-    None where a source does not say how much it has.
+    The first is None where a source does not say how much it has.
     """
-    new = largest = 0
+    new, largest, held = 0, 0, 0
     for one in steps:
         if one.byte_count is None:
-            return None
+            return None, 0
         if one.binding.step.discover is not None:
             new += one.byte_count
         else:
-            largest = max(largest, one.byte_count)
-    return new + largest
+            largest, held = max(largest, one.byte_count), max(held, one.held_bytes)
+    return new + largest, new + held
 
 
-def engine_needs(forecasts: Collection[StepForecast | None]) -> tuple[int | None, str]:
-    """What decides the engine of a run: about the most bytes that a step reads, and why it needs Spark, if it does.
+def engine_needs(forecasts: Collection[StepForecast | None], catalogue: Catalog) -> Needs:
+    """What decides the engine of a run.
 
     Args:
         forecasts: of the steps that are to be computed; None of a step of which nothing is known.
+        catalogue: of the lake.
     """
     known = [one for one in forecasts if one is not None]
-    return bytes_to_read(known), reason_for_spark((one.binding.tables[0], one.binding.step) for one in known)
+    byte_count, joined = bytes_to_read(known)
+    reason = reason_for_spark((one.binding.tables[0], one.binding.step) for one in known)
+    failed = unmanaged(catalogue, [one.binding.tables[0] for one in known])
+    return Needs(byte_count, reason, joined, str(failed or ""), another_way(failed) or CAREFUL if failed else "")
+
+
+def another_way(failed: Unmanaged) -> str:
+    """A way that was not tried to compute a table that an engine did not manage; empty where all were."""
+    left = [way for way in WAYS if way not in failed.tried]
+    return next((way for way in left if way == CAREFUL or (way == SPARK and spark_fits() and has_java())), "")
 
 
 def reason_for_spark(steps: Iterable[tuple[str, Step]]) -> str:

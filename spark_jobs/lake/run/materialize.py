@@ -21,17 +21,18 @@ from dataclasses import dataclass, field, replace
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
-from spark_jobs.exceptions import CheckResult, LeaseError, SparkJobsError, StepRunError
+from spark_jobs.exceptions import CheckResult, LeaseError, SparkJobsError, StepMemoryError, StepRunError
 from spark_jobs.lake.declare.step import Output, Scope, Standing
 from spark_jobs.lake.engine.arrangement import release
 from spark_jobs.lake.engine.choice import SAIL, SPARK
-from spark_jobs.lake.engine.embedded import is_embedded
+from spark_jobs.lake.engine.embedded import give_back_memory, is_embedded
 from spark_jobs.lake.files.audit import Evidence
 from spark_jobs.lake.files.branches import Written, discard, note_properties, publish, require_passed
 from spark_jobs.lake.files.data_files import with_constant
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.files.write import Target, prove, write_to_branch
+from spark_jobs.lake.ledger.attempts import attempt
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
@@ -57,7 +58,7 @@ from spark_jobs.lake.session.catalogue import (
 )
 from spark_jobs.lake.session.session import metered
 from spark_jobs.lake.session.shuffle_partitions import follow_input, listed_size
-from spark_jobs.lake.session.spark_errors import failure_line, lost_database
+from spark_jobs.lake.session.spark_errors import failure_line, is_out_of_memory, lost_database
 from spark_jobs.lake.session.tidiness import KEPT_SECONDS, KEPT_SNAPSHOTS, expire_surplus
 from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
@@ -191,9 +192,17 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     started = time.monotonic()
     lake.ledger.make_room(binding.tables)
     generation = generation_of(lake.ledger, binding, task)
-    with metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]") as core_seconds:
-        properties, written = write_task(lake, binding, task, generation)
-        spent = core_seconds()
+    on_sail = is_embedded(lake.session())
+    try:
+        with (
+            attempt(lake.catalogue, binding.tables[0]),
+            metered(lake.session(), f"{binding.tables[0]}[{task.place.key}]") as core_seconds,
+        ):
+            properties, written = write_task(lake, binding, task, generation)
+            spent = core_seconds()
+    finally:
+        if on_sail:
+            give_back_memory()
     if has_no_news(lake.session(), lake.ledger, binding, task, written):
         discard_all(lake, written)
         note_read_again(lake.ledger, binding)
@@ -260,7 +269,8 @@ def write_task(
         described = sampled(lake.catalogue, binding, task, written[0], output)
     except (PySparkException, Py4JError, OSError) as error:
         discard_all(lake, written)
-        raise StepRunError(f"{binding.tables[0]}: {failure_line(error)}") from error
+        kind = StepMemoryError if is_out_of_memory(error) else StepRunError
+        raise kind(f"{binding.tables[0]}: {failure_line(error)}") from error
     except SparkJobsError:
         discard_all(lake, written)
         raise

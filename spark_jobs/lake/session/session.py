@@ -1,7 +1,8 @@
 """The Spark session of a lake, with all its settings, derived from those of the catalogue.
 
     HEADRACE_SPARK_MASTER           default `local[*]`; `spark://host:7077` moves the same code onto a cluster
-    HEADRACE_SPARK_MEMORY           of the driver; default 3g in local mode, where it does all work, else Spark's, 1g
+    HEADRACE_SPARK_MEMORY           of the driver; default in local mode, where it does all work, by what is free
+                                    (`engine.memory`, 3g at most), else Spark's, 1g
     HEADRACE_SPARK_CORES            most cores of a cluster that the run takes; default all (spark.cores.max)
     HEADRACE_SPARK_EXECUTOR_MEMORY  of an executor's JVM; default Spark's, 1g (spark.executor.memory)
     HEADRACE_SPARK_SECRET           what the processes of a cluster know each other by (spark.authenticate)
@@ -30,6 +31,7 @@ from pyiceberg.catalog import Catalog
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.engine.choice import SAIL, choose, engine_name
 from spark_jobs.lake.engine.embedded import common_settings, is_embedded, processor_seconds, start_embedded
+from spark_jobs.lake.engine.memory import spark_heap
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.cluster import is_local, join_cluster
 from spark_jobs.lake.session.jars import archive_options, installed_jars
@@ -83,7 +85,7 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
     }
     if is_local(master):
         values |= {
-            "spark.driver.memory": "3g",
+            "spark.driver.memory": spark_heap(),
             "spark.driver.host": "127.0.0.1",
             "spark.driver.bindAddress": "127.0.0.1",
             "spark.ui.enabled": "false",

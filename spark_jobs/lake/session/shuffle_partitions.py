@@ -38,10 +38,14 @@ class Size(NamedTuple):
     row_count: int
 
 
+def of_what_is_read(listing: pa.Table) -> pa.Table:
+    """The rows of a source's listing whose files are to be read: all but those `unchanged`."""
+    return listing.filter(pc.invert(listing["unchanged"])) if "unchanged" in listing.column_names else listing
+
+
 def listed_size(listing: pa.Table) -> Size:
-    """Size of what a source's listing says is to be read: the `byte_count` of its rows, without those `unchanged`."""
-    if "unchanged" in listing.column_names:
-        listing = listing.filter(pc.invert(listing["unchanged"]))
+    """Size of what a source's listing says is to be read, by the `byte_count` of its rows."""
+    listing = of_what_is_read(listing)
     byte_count = pc.sum(listing["byte_count"]).as_py() if "byte_count" in listing.column_names else listing.nbytes
     return Size(byte_count or 0, listing.num_rows)
 

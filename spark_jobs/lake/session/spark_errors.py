@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import re
 
-from spark_jobs.lake.engine.choice import ENGINE, MEMORY
+from spark_jobs.lake.engine.choice import ENGINE
+from spark_jobs.lake.engine.memory import MEMORY
 
 _OWN_ERROR = re.compile(r"spark_jobs\.exceptions\.\w+Error: (?P<message>.+)")
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.|py4j\.)[\w.]*(Error|Exception): ")
@@ -12,7 +13,9 @@ _LOST_DATABASE = re.compile(
     r"PSQLException: (FATAL: (terminating connection|the database system is)|Connection to \S+ refused|"
     r"An I/O error|This connection has been closed)"
 )
-_SAIL_IS_FULL = "remain available for the total memory pool"
+_SAIL_IS_FULL = ("remain available for the total memory pool", "Not enough memory to continue external sort")
+# The last is what is seen of a JVM that the kernel ended.
+_SPARK_IS_FULL = ("java.lang.OutOfMemoryError", "Answer from Java side is empty")
 _GRPC_DETAILS = re.compile(r'details = "(.+)"')  # of Sail
 _FULL_DISK = ("No space left on device", "Disk quota exceeded")
 
@@ -25,6 +28,11 @@ def lost_database(error: BaseException | None) -> bool:
 def is_spark_error(error: Exception) -> bool:
     """Whether it is Spark's or its JVM's; neither need be imported."""
     return type(error).__module__.partition(".")[0] in ("pyspark", "py4j")
+
+
+def is_out_of_memory(error: BaseException) -> bool:
+    """Whether an engine failed for memory: Sail's pool was too small, Spark's heap, or the kernel ended its JVM."""
+    return any(sign in str(error) for sign in (*_SAIL_IS_FULL, *_SPARK_IS_FULL))
 
 
 def cause_line(error: Exception) -> str:
@@ -43,10 +51,10 @@ def failure_line(error: Exception) -> str:
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(sign in line for line in lines for sign in _FULL_DISK):
         return "the disk is full; free some space and run again, nothing was published"
-    if any(_SAIL_IS_FULL in line for line in lines):
+    if any(sign in str(error) for sign in _SAIL_IS_FULL):
         return (
-            f"Sail needs more memory than {MEMORY} allows for a join, 2g where it is unset; raise it, or run with "
-            f"{ENGINE}=spark, which writes to disk what does not fit; the table is as it was"
+            f"Sail needs more memory than {MEMORY} allows; raise it where there is more, or run with {ENGINE}=spark; "
+            "the table is as it was"
         )
     if any("NOT_NULL_ASSERT_VIOLATION" in line for line in lines):
         column = _after(lines, "NOT_NULL_ASSERT_VIOLATION")

@@ -11,7 +11,7 @@ from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import NoConfig, Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.engine import choice as choice_module
-from spark_jobs.lake.engine.choice import Choice, choice, choose, engine_name, require_settings
+from spark_jobs.lake.engine.choice import Choice, Needs, choice, choose, engine_name, require_settings
 from spark_jobs.lake.plan.foreseen import reason_for_spark
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.registry import find_step
@@ -30,32 +30,35 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(choice_module, "_chosen", [])
     monkeypatch.setattr(choice_module, "missing_sail", lambda: "")
+    monkeypatch.setattr(choice_module, "spark_fits", lambda: True)
 
 
 def test_little_of_a_local_lake_is_read_by_sail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to a bound; whatever else speaks for Spark is said first."""
-    assert str(choice("/lake", lambda: (39_000_000, ""))) == "engine: Sail, in this process (it reads 39 MB)"
-    assert choice("/lake", lambda: (1 << 29, "")).engine == "sail"
-    found = choice("/lake", lambda: ((1 << 29) + 1, ""))
-    assert str(found) == "engine: Spark (it reads 537 MB, HEADRACE_EMBEDDED_BYTES is 537 MB)"
+    """Up to a bound, by default half of what it may hold; whatever else speaks for Spark is said first."""
+    monkeypatch.setenv("HEADRACE_EMBEDDED_MEMORY", "1g")
+    assert str(choice("/lake", lambda: Needs(39_000_000))) == "engine: Sail, in this process (it reads 39 MB of text)"
+    assert choice("/lake", lambda: Needs(1 << 29)).engine == "sail"
+    found = choice("/lake", lambda: Needs((1 << 29) + 1))
+    assert str(found) == "engine: Spark (it reads 537 MB of text, HEADRACE_EMBEDDED_BYTES is 537 MB)"
+    monkeypatch.setattr(choice_module, "spark_fits", lambda: False)
+    assert choice("/lake", lambda: Needs((1 << 29) + 1)).engine == "sail"
     monkeypatch.setenv("HEADRACE_EMBEDDED_BYTES", "2g")
-    assert choice("/lake", lambda: (2_000_000_000, "")).engine == "sail"
-    assert choice("/lake", lambda: (None, "")) == Choice("spark", "how much it reads is not known")
+    assert choice("/lake", lambda: Needs(2_000_000_000)).engine == "sail"
+    assert choice("/lake", lambda: Needs(None)) == Choice("spark", "how much it reads is not known")
     assert choice("/lake") == Choice("spark", "how much it reads is not known")
-    assert (
-        choice("/lake", lambda: (1, "a.b is made by a step of your own")).reason == "a.b is made by a step of your own"
-    )
-    assert choice("s3://bucket/lake", lambda: (1, "")) == Choice("spark", "the lake is in s3://")
+    step_of_yours = "a.b is made by a step of your own"
+    assert choice("/lake", lambda: Needs(1, step_of_yours)).reason == step_of_yours
+    assert choice("s3://bucket/lake", lambda: Needs(1)) == Choice("spark", "the lake is in s3://")
     monkeypatch.setattr(choice_module, "missing_sail", lambda: "pysail is missing")
-    assert choice("/lake", lambda: (1, "")) == Choice("spark", "pysail is missing")
+    assert choice("/lake", lambda: Needs(1)) == Choice("spark", "pysail is missing")
     monkeypatch.setenv("HEADRACE_SPARK_MASTER", "spark://host:7077")
-    assert choice("/lake", lambda: (1, "")) == Choice("spark", "HEADRACE_SPARK_MASTER is set")
+    assert choice("/lake", lambda: Needs(1)) == Choice("spark", "HEADRACE_SPARK_MASTER is set")
 
 
 def test_the_first_choice_holds(monkeypatch: pytest.MonkeyPatch) -> None:
     """A process runs one engine; what a later run of it reads changes nothing, nor is it asked."""
     assert engine_name() == "spark"
-    assert choose("/lake", lambda: (1, "")).engine == "sail"
+    assert choose("/lake", lambda: Needs(1)).engine == "sail"
     assert choose("/lake", lambda: pytest.fail("asked")).engine == engine_name() == "sail"
     monkeypatch.setenv("HEADRACE_ENGINE", "spark")
     assert engine_name() == "spark"

@@ -1,0 +1,96 @@
+"""What each engine takes of the memory that this process may use.
+
+    HEADRACE_EMBEDDED_MEMORY=4g   what a process that runs Sail may hold, its Python and its children included;
+                                  default seven eighths of what it has and what is free, 4g at most
+    HEADRACE_EMBEDDED_BYTES=2g    how much text a step of a run on Sail may read; default half of that memory
+    HEADRACE_SPARK_MEMORY=3g      the heap of a Spark on this machine; default half of what is free beside its workers
+
+What is free is the least of cgroups and machine (`headrace.memory_limit`), as it is when an engine is chosen. Sail's
+pool counts what its operators hold. Rows on their way to and from Python, tables that the driver collects, compiled
+code and the children that parse are outside of it, so the pool is at most half of the memory.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from pathlib import Path
+
+from headrace.memory_limit import memory_limit
+from spark_jobs.exceptions import SetupError
+
+MOST_BYTES, MEMORY, SPARK_MEMORY = "HEADRACE_EMBEDDED_BYTES", "HEADRACE_EMBEDDED_MEMORY", "HEADRACE_SPARK_MEMORY"
+_UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
+_MIB = 1 << 20
+_MOST = 4 << 30
+# Of a process that runs Sail: Python with Dagster .3 GiB, compiled code .1, two children that parse .15 each, and what
+# two tasks hold between Sail and Python .5 (`benchmarks/bench_memory.py`).
+_BESIDE_POOL = 11 << 27
+_LEAST_POOL = 192 << 20
+# Of a local Spark: its JVM beyond the heap .4 GiB, Python's driver .35, two workers .2 each.
+BESIDE_HEAP = 1152 * _MIB
+_LEAST_HEAP, _MOST_HEAP = 512 * _MIB, 3 << 30
+_GOOD_HEAP = 3 << 29
+_STEP = 3 << 29  # of a step that runs beside others
+
+
+def embedded_memory() -> int:
+    """Bytes that a process which runs Sail may hold."""
+    return size_setting(MEMORY, min(_MOST, (memory_limit().free + _resident_bytes()) * 7 // 8))
+
+
+def pool_bytes() -> int:
+    """Bytes of Sail's pool."""
+    memory = embedded_memory()
+    return max(_LEAST_POOL, min(memory // 2, memory - _BESIDE_POOL))
+
+
+def most_text_bytes() -> int:
+    """Bytes of text that a step of a run on Sail may read."""
+    return size_setting(MOST_BYTES, embedded_memory() // 2)
+
+
+def spark_heap() -> str:
+    """The heap of a Spark that does all work on this machine, as Spark writes sizes."""
+    if given := os.environ.get(SPARK_MEMORY):
+        return given
+    free = max(0, memory_limit().free - BESIDE_HEAP)
+    return f"{min(_MOST_HEAP, max(_LEAST_HEAP, free * 3 // 4)) // _MIB}m"
+
+
+def spark_fits() -> bool:
+    """Whether a Spark on this machine would have a heap that is worth its name: less failed at 1 GB of text."""
+    return bool(os.environ.get(SPARK_MEMORY)) or memory_limit().free >= BESIDE_HEAP + _GOOD_HEAP
+
+
+def steps_at_once(most: int) -> int:
+    """How many steps may run side by side, at most `most`: each has some memory for itself."""
+    return max(1, min(most, memory_limit().free // _STEP))
+
+
+def _resident_bytes() -> int:
+    try:
+        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
+    except OSError:  # no Linux
+        return 0
+
+
+def size_setting(name: str, default: int) -> int:
+    """Bytes that a variable of the environment names.
+
+    Raises:
+        SetupError: it is no size.
+    """
+    text = os.environ.get(name, "").strip()
+    found = re.fullmatch(r"(\d+)([kmg]?)b?", text.lower())
+    if text and found is None:
+        raise SetupError(f"{name}={text}: it is no size; write e.g. 512m or 2g")
+    return int(found[1]) * _UNITS[found[2]] if found else default
+
+
+def shown(byte_count: int) -> str:
+    """A number of bytes for people: 1.2 GB."""
+    for unit, size in (("GB", 10**9), ("MB", 10**6), ("kB", 10**3)):
+        if byte_count >= size:
+            return f"{byte_count / size:.3g} {unit}"
+    return f"{byte_count} bytes"

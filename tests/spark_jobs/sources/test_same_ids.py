@@ -107,12 +107,12 @@ def test_members_and_refusals_are_as_many_as_the_records(tmp_path: Path, reader:
 
 
 def test_texts_of_one_id_on_a_page_are_its_versions(tmp_path: Path) -> None:
-    """All are rows, with their places, as if each had come on a page of its own; the step takes each text once."""
-    texts = ["The first text.", "Another text.", "The first text.", "A third text."]
+    """Rows with their places, as if each had come on a page of its own; one that says the same again is none."""
+    texts = ["The first text.", "Another text.", "The first text.", "The first text.", "A third text."]
     path = tmp_path / "records.page"
     path.write_bytes(of_page(texts))
     rows = rows_of(path, "page")
-    assert [(row["number"], row["content"]) for row in rows] == list(enumerate(texts, start=1))
+    assert [(row["number"], row["content"]) for row in rows] == [(at, texts[at - 1]) for at in (1, 2, 3, 5)]
     assert len({row["doc_id"] for row in rows}) == 3 and len({row["path"] for row in rows}) == 1
 
 

@@ -18,7 +18,18 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from blender_service.exceptions import MalformedRolloutError
-from dagster_project.rollouts.events import Answer, Event, Groups, OpenGroup, Published, Saved, anchor, facts_of, filled
+from dagster_project.rollouts.events import (
+    Answer,
+    Event,
+    Groups,
+    OpenGroup,
+    Published,
+    Saved,
+    anchor,
+    answer_of,
+    facts_of,
+    filled,
+)
 from dagster_project.rollouts.settings import RolloutTable
 from headrace.blender.v1 import rollouts_pb2
 
@@ -139,7 +150,7 @@ class Admission:
             return
         assert event.group is not None  # every other kind is about one
         if event.writer is not None:
-            self.remember(event)
+            self.remember(answer_of(event))
         if event.kind == "published":
             self._closed.add(event.group)
             members = self.groups.pop(event.group).admitted
@@ -163,14 +174,8 @@ class Admission:
             group.admitted.pop(event.member, None)  # passed over
             group.settled[event.member] = "failed" if event.kind == "failed" else word
 
-    def remember(self, event: Event) -> None:
-        """Keep the answer for the case that it is lost on its way."""
-        assert event.writer is not None and event.number is not None
-        assert event.group is not None and event.member is not None
-        reason = event.reason or ""
-        self._keep(Answer(event.writer, event.number, event.sequence, event.group, event.member, event.kind, reason))
-
-    def _keep(self, answer: Answer) -> None:
+    def remember(self, answer: Answer) -> None:
+        """Keep an answer for the case that it is lost on its way."""
         numbers = self._writers.setdefault(answer.writer, OrderedDict())
         numbers[answer.number] = answer
         if len(numbers) > KNOWN_NUMBERS:
@@ -231,7 +236,7 @@ class Admission:
         for ordinal, members, version, reason in state["published"]:
             self.published.append(Published(ordinal, tuple(Event(*facts) for facts in members), version, reason))
         for answer in answers:
-            self._keep(answer)
+            self.remember(answer)
         self.saved()
 
     def with_payloads(self, payloads: Mapping[int, bytes | None]) -> None:

@@ -139,6 +139,14 @@ def anchor(event: Event) -> tuple[Any, ...]:
     return event.sequence, event.at, event.kind, event.group
 
 
+def answer_of(event: Event) -> Answer:
+    """What the writer of a rollout is told."""
+    assert event.writer is not None and event.number is not None
+    assert event.group is not None and event.member is not None
+    reason = event.reason or ""
+    return Answer(event.writer, event.number, event.sequence, event.group, event.member, event.kind, reason)
+
+
 def facts_of(event: Event) -> tuple[Any, ...]:
     """The columns of an event but for its payload, which is the last one."""
     return tuple(getattr(event, name) for name in _COLUMNS)

@@ -1,10 +1,13 @@
-"""Rollouts: seconds from an append to its acknowledgement, and rollouts a second, at the default `commit_seconds`.
+"""Rollouts: seconds from an append to its acknowledgement, rollouts a second, and starts behind a long log.
 
-    python benchmarks/bench_rollouts.py [--seconds 180] [--workers 4] [--threads 32]
+    python benchmarks/bench_rollouts.py [--seconds 180] [--workers 4] [--threads 32] [--groups 1000000 5000000 11000000]
 
 A server in a process of its own, and workers in theirs: each thread appends a group of four rollouts of up to 1,024
 tokens, waits for the answer and goes on, so a commit finds what all of them have waiting. `queued` appends one rollout
 a thread at moments of its own. Seconds are of the wall, since that is what a worker waits.
+
+The second table is of logs that are written as such, of whole groups of four; a start is that of the tables and the
+first reading, in a process of its own, without what was saved before and with it. The packed rows are not made.
 """
 
 from __future__ import annotations
@@ -101,14 +104,106 @@ def work(address: str, worker: int, threads: int, seconds: float, pace: str) -> 
     return waits
 
 
+def write_log(root: Path, groups: int) -> None:
+    """Write a log of groups of four that were admitted and published, a file for each 200,000 groups."""
+    import pyarrow as pa
+
+    from dagster_project.rollouts import tables
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import settings_at
+
+    (root / "rollouts.toml").write_text(SETTINGS)
+    catalogue = open_catalogue(settings_at(root))
+    _store(root)
+    log, events = catalogue.load_table(f"{TABLE}_log"), MEMBERS + 1
+    for first in range(0, groups, 200_000):
+        numbers = np.repeat(np.arange(first, min(groups, first + 200_000)), events)
+        member = np.tile(np.arange(events), len(numbers) // events)
+        is_end = member == MEMBERS
+        sequence = np.arange(first * events, first * events + len(numbers))
+        writers = pa.array([f"{writer:032x}" for writer in range(128)])
+        columns = {
+            "sequence": sequence,
+            "at": sequence * 1300,
+            "kind": pa.array(["admitted", "published"]).take(pa.array(is_end.astype(int))),
+            "principal": pa.array(["worker"]).take(pa.array(np.zeros(len(numbers), int))),
+            "writer": writers.take(pa.array(numbers % 128, mask=is_end)),
+            "number": pa.array(numbers // 128 * MEMBERS + member, mask=is_end),
+            "group": [f"step-{number // 4096}/prompt-{number}" for number in numbers.tolist()],
+            "member": pa.array(member, mask=is_end),
+            "group_size": np.full(len(numbers), MEMBERS),
+            "version": numbers // 4096,
+            "reward": pa.array(member * 0.25, mask=is_end),
+            "ordinal": pa.array(numbers * MEMBERS, mask=~is_end),
+            "rows": pa.array(np.full(len(numbers), MEMBERS), mask=~is_end),
+            "reason": pa.array(["complete"]).take(pa.array(np.zeros(len(numbers), int), mask=~is_end)),
+        }
+
+        def rows_in(schema: pa.Schema, columns: dict[str, object] = columns) -> pa.RecordBatch:
+            there = {name: pa.array(values) for name, values in columns.items()}
+            arrays = [
+                there[one.name].cast(one.type) if one.name in there else pa.nulls(len(there["at"]), one.type)
+                for one in schema
+            ]
+            return pa.RecordBatch.from_arrays(arrays, schema=schema)
+
+        tables._append(log, rows_in)
+
+
+def _store(root: Path) -> object:
+    """The tables, as a server opens them."""
+    from dagster_project.rollouts.settings import read_settings
+    from dagster_project.rollouts.tables import RolloutStore
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import settings_at
+
+    return RolloutStore(open_catalogue(settings_at(root)), read_settings(root / "rollouts.toml")[0])
+
+
+def start(root: Path, groups: int, told: object) -> None:
+    """Start behind a log; tell seconds, MiB that stay and MiB at the most."""
+    from dagster_project.rollouts import tables
+
+    tables._rows_in = lambda _: groups * MEMBERS
+    before, began = _resident("RSS"), time.monotonic()
+    store = _store(root)
+    with store.lease():  # type: ignore[attr-defined]
+        store.catch_up()  # type: ignore[attr-defined]
+    seconds = time.monotonic() - began
+    assert store.admission.next_sequence == groups * (MEMBERS + 1)  # type: ignore[attr-defined]
+    told.send((seconds, _resident("RSS") - before, _resident("HWM") - before))  # type: ignore[attr-defined]
+
+
+def _resident(kind: str) -> float:
+    """MiB of this process: now (RSS) or at the most (HWM)."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return int(next(line for line in lines if line.startswith(f"Vm{kind}:")).split()[1]) / 1024
+
+
+def print_starts(sizes: list[int]) -> None:
+    """Print a row for each length of the log."""
+    print("\n| groups of the log | starts | seconds | MiB that stay | MiB at the most |\n|---|---|---|---|---|")
+    for groups in sizes:
+        with tempfile.TemporaryDirectory(prefix="rollouts-") as root:
+            write_log(Path(root), groups)
+            for how in ("from the log alone", "from what was saved"):
+                ours, theirs = get_context("spawn").Pipe()
+                process = get_context("spawn").Process(target=start, args=(Path(root), groups, theirs))
+                process.start()
+                seconds, stay, most = ours.recv()
+                process.join()
+                print(f"| {groups:,} | {how} | {seconds:.1f} | {stay:.0f} | {most:.0f} |", flush=True)
+
+
 def main() -> None:
     """Print a row for each way to append."""
     parser = command.parser(__doc__)
     parser.add_argument("--seconds", type=float, default=180.0)
     parser.add_argument("--workers", type=int, default=4)
     parser.add_argument("--threads", type=int, default=32)
-    parser.add_argument("--pace", nargs="+", default=["at once", "queued"])
-    given = command.read(parser, seconds=3.0, workers=2, threads=4)
+    parser.add_argument("--pace", nargs="*", default=["at once", "queued"])
+    parser.add_argument("--groups", type=int, nargs="*", default=[1_000_000, 5_000_000, 11_000_000])
+    given = command.read(parser, seconds=3.0, workers=2, threads=4, groups=[10_000])
     print("| appends | rollouts a second | p50 | p99 | worst |\n|---|---|---|---|---|")
     for pace in given.pace:
         with tempfile.TemporaryDirectory(prefix="rollouts-") as root, served(Path(root)) as address:
@@ -119,6 +214,7 @@ def main() -> None:
         p50, p99, worst = np.percentile(waits, [50, 99, 100])
         rate = MEMBERS * len(waits) / given.seconds
         print(f"| {pace} | {rate:.0f} | {p50:.2f} s | {p99:.2f} s | {worst:.2f} s |", flush=True)
+    print_starts(given.groups)
 
 
 if __name__ == "__main__":

@@ -14,106 +14,29 @@ was decided and what is read back of the log give the same.
 from __future__ import annotations
 
 from collections import Counter, OrderedDict
-from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Final, NamedTuple
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 from blender_service.exceptions import MalformedRolloutError
+from dagster_project.rollouts.events import (
+    Answer,
+    Event,
+    Groups,
+    OpenGroup,
+    Published,
+    Saved,
+    anchor,
+    answer_of,
+    facts_of,
+    filled,
+)
 from dagster_project.rollouts.settings import RolloutTable
 from headrace.blender.v1 import rollouts_pb2
 
 MOST_IN_REQUEST: Final = 128
-_KNOWN_NUMBERS: Final = 4 * MOST_IN_REQUEST  # of a writer; those on their way span half of it, in any order
+KNOWN_NUMBERS: Final = 4 * MOST_IN_REQUEST  # of a writer; those on their way span half of it, in any order
 _KNOWN_WRITERS: Final = 4096  # those that appended last; no other has a request on its way
 _SETTLES: Final = ("stale", "too_long")
-_STATUS: Final = {
-    "admitted": rollouts_pb2.Outcome.ADMITTED,
-    "failed": rollouts_pb2.Outcome.FAILED,
-    "refused": rollouts_pb2.Outcome.REFUSED,
-}
-
-
-@dataclass(frozen=True, slots=True)
-class Event:
-    """A row of the log.
-
-    Attributes:
-        sequence: dense from 0.
-        at: microseconds since 1970.
-        kind: announced, admitted, failed, refused, passed_over or published.
-        principal: who called.
-        writer: id of the writer, and `number` its number of the rollout; None where no rollout is meant.
-        group: id of the group; `member` is the number in it, `group_size` and `timeout_seconds` as the member says.
-        version: the announced one, or the oldest of the rollout's tokens.
-        reward: as the worker gave it.
-        ordinal: announced: row that the trainer reads next; published: of the first row.
-        rows: how many were published.
-        reason: a word, a colon and more words.
-        payload: the rollout as it came; empty once its row is in the table.
-    """
-
-    sequence: int
-    at: int
-    kind: str
-    principal: str = ""
-    writer: str | None = None
-    number: int | None = None
-    group: str | None = None
-    member: int | None = None
-    group_size: int | None = None
-    timeout_seconds: float | None = None
-    version: int | None = None
-    reward: float | None = None
-    ordinal: int | None = None
-    rows: int | None = None
-    reason: str | None = None
-    payload: bytes | None = None
-
-
-@dataclass
-class OpenGroup:
-    """A group that waits for members.
-
-    Attributes:
-        size: members that it waits for.
-        deadline: moment at which it is published with what there is.
-        admitted: events of its rollouts, by member.
-        settled: of members without a row, why.
-    """
-
-    size: int
-    deadline: int
-    admitted: dict[int, Event] = field(default_factory=dict)
-    settled: dict[int, str] = field(default_factory=dict)
-
-    @property
-    def is_whole(self) -> bool:
-        """Whether no member is waited for."""
-        return len(self.admitted) + len(self.settled) == self.size
-
-
-class Published(NamedTuple):
-    """Rows of a group that is published.
-
-    Attributes:
-        ordinal: of the first row; the others follow.
-        members: the rollouts, ascending by member.
-        version: that was announced then.
-        reason: `complete`, or why it is not.
-    """
-
-    ordinal: int
-    members: tuple[Event, ...]
-    version: int | None
-    reason: str
-
-
-class _Answer(NamedTuple):
-    """What a writer was answered about a rollout."""
-
-    group: str
-    member: int
-    outcome: rollouts_pb2.Outcome
 
 
 class Append(NamedTuple):
@@ -136,14 +59,18 @@ class Admission:
         groups: that are open.
         published: groups whose rows may not be in the table yet; who writes them takes them out.
         new: events that were decided and are not in the log yet; who writes them takes them out.
+        last: the last event, by its `anchor`.
     """
 
-    def __init__(self, settings: RolloutTable, window_tokens: int) -> None:
-        """Know nothing yet."""
+    def __init__(self, settings: RolloutTable, window_tokens: int, closed: Groups | None = None) -> None:
+        """Know nothing yet, but which groups are published, where they are kept elsewhere."""
         self._settings = settings
         self._window_tokens = window_tokens
-        self._closed: set[str] = set()
-        self._writers: OrderedDict[str, OrderedDict[int, _Answer]] = OrderedDict()
+        self._closed: Groups = set() if closed is None else closed
+        self._writers: OrderedDict[str, OrderedDict[int, Answer]] = OrderedDict()
+        self._unsaved: dict[str, None] = {}  # writers whose answers have changed
+        self._saved_at = 0
+        self.last: tuple[Any, ...] = ()
         self.next_sequence = 0
         self.next_ordinal = 0
         self.version: int | None = None
@@ -199,28 +126,39 @@ class Admission:
         return waits >= step and self._reserved >= max(1, self._settings.max_lag) * step
 
     @property
+    def needed(self) -> list[int]:
+        """Sequences of the events whose payloads may be needed."""
+        waiting = [event for group in self.groups.values() for event in group.admitted.values()]
+        return [event.sequence for event in (*waiting, *(event for group in self.published for event in group.members))]
+
+    @property
     def oldest_needed(self) -> int:
         """Sequence from which on the log's payloads may be needed."""
-        waiting = [event for group in self.groups.values() for event in group.admitted.values()]
-        waiting += [event for group in self.published for event in group.members]
-        return min((event.sequence for event in waiting), default=self.next_sequence)
+        return min(self.needed, default=self.next_sequence)
+
+    @property
+    def unsaved_count(self) -> int:
+        """How many events came since the last save."""
+        return self.next_sequence - self._saved_at
 
     def apply(self, event: Event) -> None:
         """Take over an event, decided now or read from the log."""
         self.next_sequence = event.sequence + 1
+        self.last = anchor(event)
         if event.kind == "announced":
             self.version, self.read_ordinal = event.version, event.ordinal or 0
             return
         assert event.group is not None  # every other kind is about one
         if event.writer is not None:
-            self._remember(event)
+            self.remember(answer_of(event))
         if event.kind == "published":
             self._closed.add(event.group)
             members = self.groups.pop(event.group).admitted
             ordered = tuple(members[member] for member in sorted(members))
+            ordinal = self.next_ordinal if event.ordinal is None else event.ordinal
             if ordered:
-                self.published.append(Published(self.next_ordinal, ordered, event.version, event.reason or ""))
-            self.next_ordinal += len(ordered)
+                self.published.append(Published(ordinal, ordered, event.version, event.reason or ""))
+            self.next_ordinal = ordinal + len(ordered)
             return
         word = (event.reason or "").partition(":")[0]
         if event.kind == "refused" and word not in _SETTLES:
@@ -236,7 +174,80 @@ class Admission:
             group.admitted.pop(event.member, None)  # passed over
             group.settled[event.member] = "failed" if event.kind == "failed" else word
 
-    def _known(self, writer: str) -> OrderedDict[int, _Answer]:
+    def remember(self, answer: Answer) -> None:
+        """Keep an answer for the case that it is lost on its way."""
+        numbers = self._writers.setdefault(answer.writer, OrderedDict())
+        numbers[answer.number] = answer
+        if len(numbers) > KNOWN_NUMBERS:
+            numbers.popitem(last=False)
+        self._writers.move_to_end(answer.writer)
+        self._unsaved[answer.writer] = None
+        if len(self._writers) > _KNOWN_WRITERS:
+            gone, _ = self._writers.popitem(last=False)
+            self._unsaved[gone] = None
+
+    def skip_to(self, last: Event, ordinal: int | None = None, rows: int = 0) -> None:
+        """Note events whose groups are known to be over: the last of them, and the rows of the last published one."""
+        self.next_sequence = last.sequence + 1
+        self.last = anchor(last)
+        if ordinal is not None:
+            self.next_ordinal = ordinal + rows
+
+    def to_save(self) -> Saved:
+        """What a restart has to know beside the published groups, where all that was decided is in the log."""
+        assert not self.new  # else a kill would make true what nobody committed
+        state = {
+            "next_sequence": self.next_sequence,
+            "next_ordinal": self.next_ordinal,
+            "version": self.version,
+            "read_ordinal": self.read_ordinal,
+            "last": self.last,
+            "groups": [
+                [
+                    name,
+                    one.size,
+                    one.deadline,
+                    [facts_of(event) for event in one.admitted.values()],
+                    [*one.settled.items()],
+                ]
+                for name, one in self.groups.items()
+            ],
+            "published": [[*one._replace(members=tuple(map(facts_of, one.members)))] for one in self.published],
+        }
+        answers, kept = list[Answer](), list[tuple[str, int]]()
+        for writer in self._unsaved:
+            known = list(self._known(writer).values())
+            kept.append((writer, known[0].sequence if known else self.next_sequence))
+            answers += [answer for answer in known if answer.sequence >= self._saved_at]
+        return Saved(state, answers, kept)
+
+    def saved(self) -> None:
+        """Note that what `to_save` gave is saved."""
+        self._unsaved, self._saved_at = {}, self.next_sequence
+
+    def restore(self, state: Mapping[str, Any], answers: Iterable[Answer]) -> None:
+        """Know what was saved; payloads are still to be read (`with_payloads`)."""
+        for name in ("next_sequence", "next_ordinal", "version", "read_ordinal"):
+            setattr(self, name, state[name])
+        self.last = tuple(state["last"])
+        for name, size, deadline, admitted, settled in state["groups"]:
+            events = {event.member: event for event in (Event(*facts) for facts in admitted)}
+            self.groups[name] = OpenGroup(size, deadline, events, dict(settled))  # type: ignore[arg-type]
+        for ordinal, members, version, reason in state["published"]:
+            self.published.append(Published(ordinal, tuple(Event(*facts) for facts in members), version, reason))
+        for answer in answers:
+            self.remember(answer)
+        self.saved()
+
+    def with_payloads(self, payloads: Mapping[int, bytes | None]) -> None:
+        """Give events that were restored their payloads, by sequence."""
+        for group in self.groups.values():
+            group.admitted = {member: filled(event, payloads) for member, event in group.admitted.items()}
+        self.published = [
+            one._replace(members=tuple(filled(event, payloads) for event in one.members)) for one in self.published
+        ]
+
+    def _known(self, writer: str) -> OrderedDict[int, Answer]:
         """Give what a writer was answered lately, by number."""
         return self._writers.get(writer, OrderedDict())
 
@@ -258,7 +269,7 @@ class Admission:
                 f"writer {writer}: number {number} was member {known.member} of group {known.group}, now it is member "
                 f"{rollout.member} of {rollout.group}; give each writer an id of its own"
             )
-        if known is None and len(numbers) == _KNOWN_NUMBERS and number < next(iter(numbers)):
+        if known is None and len(numbers) == KNOWN_NUMBERS and number < next(iter(numbers)):
             raise MalformedRolloutError(
                 f"writer {writer}: whether number {number} came before is not known any more; count on from "
                 f"{next(reversed(numbers)) + 1}"
@@ -324,19 +335,6 @@ class Admission:
         event = Event(self.next_sequence, now, kind, principal, **facts)  # type: ignore[arg-type]
         self.new.append(event)
         self.apply(event)
-
-    def _remember(self, event: Event) -> None:
-        """Keep the answer for the case that it is lost on its way."""
-        assert event.writer is not None and event.number is not None
-        assert event.group is not None and event.member is not None
-        numbers = self._writers.setdefault(event.writer, OrderedDict())
-        outcome = rollouts_pb2.Outcome(status=_STATUS[event.kind], reason=event.reason or "")
-        numbers[event.number] = _Answer(event.group, event.member, outcome)
-        if len(numbers) > _KNOWN_NUMBERS:
-            numbers.popitem(last=False)
-        self._writers.move_to_end(event.writer)
-        if len(self._writers) > _KNOWN_WRITERS:
-            self._writers.popitem(last=False)
 
 
 def _oldest(rollout: rollouts_pb2.Rollout) -> int | None:

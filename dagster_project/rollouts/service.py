@@ -102,6 +102,7 @@ class TableWriter:
             self._upkeep.join()
         self._has_rows.set()
         self._rows.join()
+        self._store.forget()
 
     def _run(self) -> None:
         """Commit until told to end."""
@@ -141,6 +142,7 @@ class TableWriter:
                 for one, (answer, error) in zip(open_calls, answers, strict=True):
                     one.answer.set_exception(error) if error is not None else one.answer.set_result(answer)
                 open_calls = []
+            store.save_now_and_then()
             if store.has_rows:
                 self._has_rows.set()
             self._keep_small(committed)

@@ -15,23 +15,23 @@ committed, files merged and tokens of the log emptied beside that, and no acknow
 
 from __future__ import annotations
 
-import dataclasses
 import functools
+import logging
+import sqlite3
 import threading
 import uuid
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
+from pathlib import Path
 from types import MappingProxyType
-from typing import Any, Final
+from typing import Final
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, GreaterThanOrEqual, LessThan, NotNull
+from pyiceberg.expressions import And, LessThan, NotNull
 from pyiceberg.table import Table as IcebergTable
 
-from blender_service.arrays import Int64Array
 from blender_service.tables.packed_table import (
     GENERATION,
     PROPERTY_OF_FACT,
@@ -40,9 +40,12 @@ from blender_service.tables.packed_table import (
     read_window_facts,
 )
 from dagster_project.exceptions import CommandError
-from dagster_project.rollouts.admission import Admission, Event, Published
+from dagster_project.rollouts.admission import Admission
+from dagster_project.rollouts.events import Event, Published
+from dagster_project.rollouts.log_reading import apply_many, log_rows, restored
+from dagster_project.rollouts.packed_rows import packed_rows
 from dagster_project.rollouts.settings import RolloutTable
-from headrace.blender.v1 import rollouts_pb2
+from dagster_project.rollouts.snapshot import Snapshot
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.compaction import MOST_FILES, merge, merged_files, replace_files
@@ -51,10 +54,13 @@ from spark_jobs.lake.files.file_writer import write_measured
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import Leases, table_leases
 from spark_jobs.lake.session.catalogue import ensure_table
+from spark_jobs.lake.session.settings import LakeSettings
 from spark_jobs.lake.session.tidiness import expire_surplus
 
 LEASE_WAIT_SECONDS: Final = 20.0
 KEPT_SNAPSHOTS: Final = 64
+EVENTS_BETWEEN_SAVES: Final = 8192
+MOST_UNKNOWN_GROUPS: Final = 1 << 22
 KEPT_SECONDS: Final = 600.0  # a stream that is served goes on with a newer snapshot within a second
 _FILES: Final = {
     "commit.retry.num-retries": "0",  # a commit holds where the log was read, or not at all
@@ -63,6 +69,8 @@ _FILES: Final = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "20",
 }
+
+logger = logging.getLogger(__name__)
 
 _LOG_COLUMNS: Final = (
     Column("sequence!", "long", "number of the decision, from 0 without gaps"),
@@ -131,6 +139,7 @@ class RolloutStore:
         self._committed = threading.Event()
         self._logged: Sequence[Published] = ()  # groups of the log whose rows may not be in the table
         self._row_count = 0
+        self._snapshot = None
         found = ensure_table(catalogue, self._names[0], rows, {**_FILES, **properties, GENERATION: uuid.uuid4().hex})
         ensure_table(catalogue, self._names[1], log, _FILES)
         if (there := read_window_facts(found, settings.table)) != self.window:
@@ -140,7 +149,10 @@ class RolloutStore:
         self.forget()
 
     def forget(self) -> None:
-        """Know nothing: what was decided and not committed is gone; the next commit reads the log again."""
+        """Know nothing: what was decided and not committed is gone; the next commit reads snapshot and log again."""
+        if self._snapshot is not None:
+            self._snapshot.close()
+        self._snapshot: Snapshot | None = None
         self.admission = Admission(self._settings, self.window.window_tokens)
         self._log: IcebergTable | None = None
 
@@ -168,13 +180,38 @@ class RolloutStore:
         """Read what is in the log and not known; needs the lease, and before anything is decided."""
         log = self._catalogue.load_table(self._names[1])
         if self._log is None or log.metadata_location != self._log.metadata_location:
-            if log.current_snapshot() is not None:
-                rows = log.scan(row_filter=GreaterThanOrEqual("sequence", self.admission.next_sequence)).to_arrow()
-                for event in _events_of(rows.sort_by("sequence")):
-                    self.admission.apply(event)
-            self._log = log
             self._row_count = max(self._row_count, _rows_in(self._catalogue.load_table(self._names[0])))
+            if self._log is None:
+                self._snapshot = Snapshot(_snapshot_file(log, self._settings.table), str(log.metadata.table_uuid))
+                self.admission = restored(self._snapshot, log, self._settings, self.window.window_tokens)
+            assert self._snapshot is not None
+            for rows in log_rows(log, self.admission.next_sequence):
+                apply_many(self.admission, self._snapshot.groups, rows, self._row_count)
+                self._drop_written()
+                if self._snapshot.groups.unknown_count >= MOST_UNKNOWN_GROUPS:
+                    self.save()
+            if self._snapshot.groups.unknown_count:
+                self.save()
+            self._log = log
         self._drop_written()
+
+    def save(self) -> None:
+        """Move the snapshot on to where the log is known; needs that all that was decided is in the log.
+
+        What fails is told, and tried again later: until then it is known in memory.
+        """
+        assert self._snapshot is not None
+        try:
+            self._snapshot.save(*self.admission.to_save())
+            self.admission.saved()
+        except sqlite3.Error as error:
+            logger.warning("rollouts: %s: the snapshot is not saved: %s", self._settings.table, error)
+            self._snapshot.groups.hold()
+
+    def save_now_and_then(self) -> None:
+        """Save once so many events came since the last time."""
+        if self.admission.unsaved_count >= EVENTS_BETWEEN_SAVES:
+            self.save()
 
     def commit_log(self, leases: Leases | None) -> None:
         """Commit what was decided, where nobody has written since `catch_up`; after an error, `forget`."""
@@ -206,7 +243,7 @@ class RolloutStore:
                 if leases is not None:
                     leases.require(self._names[0])
                 facts = {name: table.properties[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION)}
-                _append(table, functools.partial(_packed_rows, groups, self.window), facts)
+                _append(table, functools.partial(packed_rows, groups, self.window), facts)
                 row_count = groups[-1].ordinal + len(groups[-1].members)
             self._row_count = row_count
 
@@ -259,21 +296,18 @@ def _window_of(catalogue: Catalog, settings: RolloutTable) -> WindowFacts:
     return read_window_facts(like, settings.like, like.current_snapshot())
 
 
+def _snapshot_file(log: IcebergTable, name: str) -> Path:
+    """Where what is known of a log is saved: in the lake's home on this machine."""
+    home = LakeSettings({"warehouse": "://", **log.catalog.properties}, embedded=False).home
+    return home / "rollouts" / f"{name}-{log.metadata.table_uuid}.sqlite"
+
+
 def _rows_in(table: IcebergTable) -> int:
     """Count the rows of a table."""
     snapshot = table.current_snapshot()
     if snapshot is None or snapshot.summary is None:
         return 0
     return int(snapshot.summary.additional_properties["total-records"])
-
-
-def _events_of(rows: pa.Table) -> list[Event]:
-    """Read events from the rows of the log."""
-    names = [attribute.name for attribute in dataclasses.fields(Event)]
-    at = rows["at"].cast(pa.int64())
-    rows = rows.set_column(rows.schema.get_field_index("at"), "at", at)
-    columns = [rows[name].to_pylist() for name in names]
-    return [Event(*values) for values in zip(*columns, strict=True)]
 
 
 def _emptied(rows: pa.RecordBatch, until: int) -> pa.RecordBatch:
@@ -301,74 +335,3 @@ def _log_rows(events: Sequence[Event], schema: pa.Schema) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays(
         [pa.array(columns[one.name], one.type) for one in schema], schema=schema
     )  # moments are whole microseconds, which Arrow takes as they are
-
-
-def _packed_rows(groups: Sequence[Published], window: WindowFacts, schema: pa.Schema) -> pa.RecordBatch:
-    """Make the rows of published groups, whose ordinals follow one another."""
-    events = [event for group in groups for event in group.members]
-    rollouts = [rollouts_pb2.Rollout.FromString(event.payload or b"") for event in events]
-    counts = np.array([len(one.input_ids) // 4 for one in rollouts], dtype=np.int64)
-    spans = [
-        [{"token_count": span.token_count, "policy_version": span.policy_version} for span in one.spans]
-        for one in rollouts
-    ]
-    segments = [
-        [
-            {
-                "doc_id": f"{one.group}/{one.member}",
-                "document_start": 0,
-                "token_count": count,
-                "window_start": 0,
-            }
-        ]
-        for one, count in zip(rollouts, counts.tolist(), strict=True)
-    ]
-    of_rows = [group for group in groups for _ in group.members]
-    padded = {
-        "input_ids": _padded([one.input_ids for one in rollouts], counts, window, "<i4", window.padding_id),
-        "trainable": _padded([one.trainable for one in rollouts], counts, window, "?", False, missing=True),
-        "log_probability": _padded([one.log_probabilities for one in rollouts], counts, window, "<f4", 0.0),
-        "advantage": _padded([one.advantages for one in rollouts], counts, window, "<f4", 0.0),
-    }
-    first = groups[0].ordinal
-    columns = {
-        "ordinal": pa.array(range(first, first + len(events)), pa.int64()),
-        "token_count": pa.array(counts, pa.int64()),
-        **padded,
-        "segments": segments,
-        "spans": spans,
-        "group": [event.group for event in events],
-        "member": [event.member for event in events],
-        "group_size": [event.group_size for event in events],
-        "group_reason": [group.reason for group in of_rows],
-        "reward": [event.reward for event in events],
-        "published_version": [group.version for group in of_rows],
-    }
-    arrays = [
-        column.cast(attribute.type)
-        if isinstance(column := columns[attribute.name], pa.Array)
-        else pa.array(column, attribute.type)
-        for attribute in schema
-    ]
-    return pa.RecordBatch.from_arrays(arrays, schema=schema)
-
-
-def _padded(
-    values: Sequence[bytes], counts: Int64Array, window: WindowFacts, dtype: str, padding: Any, missing: Any = 0
-) -> pa.Array:
-    """Put the values of each rollout into a row of the window's length.
-
-    Args:
-        values: of each rollout, a value a token; empty where the worker gave none.
-        counts: (R,) tokens of each.
-        window: facts of the rows.
-        dtype: of a value.
-        padding: value behind the tokens.
-        missing: value of the tokens of a rollout without values.
-    """
-    rows = np.full((len(values), window.window_tokens), padding, dtype=dtype)
-    for row, (content, count) in enumerate(zip(values, counts.tolist(), strict=True)):
-        rows[row, :count] = np.frombuffer(content, dtype) if content else missing
-    flat = pa.array(rows.reshape(-1))
-    offsets = pa.array(np.arange(len(values) + 1, dtype=np.int32) * window.window_tokens)
-    return pa.ListArray.from_arrays(offsets, flat)

@@ -176,7 +176,7 @@ _FACTS_TYPE = (
 
 
 @step(
-    version="15",
+    version="16",
     scope=Scope.HISTORY,
     tables=(DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS),
     discover=discover,
@@ -233,7 +233,7 @@ def documents(
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
     kind = kind_of(config.source)
     if kind.on_pages:
-        landed = _on_one_page(landed)
+        landed = _first_on_pages(landed)
     facts = files.select(F.col("repository_facts").alias("facts")).unionByName(read.select("facts"))
     documents_read = read.where(F.col("location").isNotNull())
     events = None
@@ -284,13 +284,13 @@ def _is_readable(location: str, source: Source) -> bool:
     return True
 
 
-def _on_one_page(landed: DataFrame) -> DataFrame:
-    """Keep each document of a paged source once: of one that is on several pages, that of the last page."""
+def _first_on_pages(landed: DataFrame) -> DataFrame:
+    """Keep each document of a paged source once, by its first record, as if every page were an increment."""
     from pyspark.sql import Window
     from pyspark.sql import functions as F
 
     page = F.substring_index("location", PAGE_MARK, -1).cast("long")
-    order = Window.partitionBy("doc_id").orderBy(page.desc(), "location")
+    order = Window.partitionBy("doc_id").orderBy(page, "number", "location")
     return landed.withColumn("place", F.row_number().over(order)).where("place = 1").drop("place")
 
 

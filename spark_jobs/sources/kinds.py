@@ -58,7 +58,7 @@ class Kind(Generic[S]):
     has_versions: ClassVar[bool] = False
     """Whether several versions of a document may be in one listing, in an order that it states."""
     on_pages: ClassVar[bool] = False
-    """Whether a document may be on several pages, of which the last has it."""
+    """Whether its files are pages, cut anywhere: records of one path, on one page or several, are versions in order."""
 
     reads_tables: ClassVar[bool] = False
     """Whether its folders may be those of tables, beside whose data engines keep files of their own."""

@@ -50,7 +50,7 @@ _ANSWERED: Final = "key string, score int, reason string, answer string, detail 
 _OWN: Final = tuple(column.name for column in JUDGED.columns)
 
 
-@step(version="1", scope=Scope.WHOLE, tables=(JUDGED,))
+@step(version="2", scope=Scope.WHOLE, tables=(JUDGED,))
 def judged(sampled: DataFrame, answers: DataFrame, config: JudgeConfig) -> DataFrame:
     """Read the scores in the answers about a sample; one row per sampled document.
 
@@ -60,10 +60,10 @@ def judged(sampled: DataFrame, answers: DataFrame, config: JudgeConfig) -> DataF
             failed.
         config: of the judge.
     """
-    landed = answers.select("key", "reason", "text", "detail", "model")
-    came = landed.where(F.col("reason") != FAILED).dropDuplicates(["key"])
-    failed = landed.where(F.col("reason") == FAILED).dropDuplicates(["key"])
-    found = came.unionByName(failed.join(came, "key", "left_anti"))
+    # The least of several, whichever is read first; one that came before one that failed.
+    said = F.struct(F.col("reason") == FAILED, "reason", "text", "detail", "model").alias("said")
+    found = answers.groupBy("key").agg(F.min(said).alias("said"))
+    found = found.select("key", *(f"said.{name}" for name in ("reason", "text", "detail", "model")))
     scored = ArrowRows(found, partial(_scored, scores=config.scores), _ANSWERED).to_frame()
     again = scored.select(
         F.col("key").alias("second_key"), F.col("score").alias("second_score"), F.col("reason").alias("second_reason")

@@ -12,7 +12,7 @@ import io
 import json
 import threading
 import time
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -196,20 +196,28 @@ class Checkpoints:
         return [_page(row) for row in self._rows(where)]
 
     def all_pages(self) -> dict[str, list[StoredPage]]:
-        """Every page of the dataset that holds records or was refused, by endpoint, in the order of their sequence."""
+        """Every page of the dataset that holds records or was refused, by endpoint, by sequence; without cursors."""
         found: dict[str, list[StoredPage]] = {}
-        for row in self._rows([_PAGES.c.dataset == self._dataset]):
+        columns = [column for column in _PAGES.c if column is not _PAGES.c.cursor]  # which may be long
+        for row in self._rows([_PAGES.c.dataset == self._dataset], columns):
             if row["object"] is not None or row["reason"] is not None:
                 found.setdefault(row["endpoint"], []).append(_page(row))
         return found
 
     def keep_records(
-        self, endpoint: str, request: str, cursor: str, records: list[Any], objects: ObjectFolder, place: int = 0
+        self,
+        endpoint: str,
+        request: str,
+        cursor: str,
+        records: list[Any],
+        objects: ObjectFolder,
+        place: int = 0,
+        next_cursor: Any = None,
     ) -> bool:
         """Keep records as the bytes of a page, and store it; see `save`."""
         data = json.dumps(records, ensure_ascii=False).encode(errors="surrogatepass")
         kept = objects.keep(io.BytesIO(data))
-        page = StoredPage(cursor, place, None, kept.location, kept.byte_count, len(records), kept.sha256)
+        page = StoredPage(cursor, place, next_cursor, kept.location, kept.byte_count, len(records), kept.sha256)
         return self.save(endpoint, request, page)
 
     def save(self, endpoint: str, request: str, page: StoredPage) -> bool:
@@ -253,9 +261,9 @@ class Checkpoints:
             row |= {"reason": str(page.refusal.reason), "detail": page.refusal.detail.replace("\0", " ")}
         connection.execute(sa.insert(_PAGES).values(**row))
 
-    def _rows(self, where: list[Any]) -> list[Any]:
+    def _rows(self, where: list[Any], columns: Sequence[sa.Column[Any]] = tuple(_PAGES.c)) -> list[Any]:
         with self._engine.connect() as connection:
-            return list(connection.execute(sa.select(_PAGES).where(*where).order_by(_PAGES.c.sequence)).mappings())
+            return list(connection.execute(sa.select(*columns).where(*where).order_by(_PAGES.c.sequence)).mappings())
 
     def _of(self, table: sa.Table, endpoint: str, request: str) -> tuple[Any, ...]:
         return table.c.dataset == self._dataset, table.c.endpoint == endpoint, table.c.request == request
@@ -264,7 +272,7 @@ class Checkpoints:
 def _page(row: Any) -> StoredPage:
     """The page that a row of `headrace_pages` describes."""
     refusal = Refusal(Reason(row["reason"]), row["detail"]) if row["reason"] else None
-    return StoredPage(**{name: row[name] for name in (*_FACTS, "sequence")}, refusal=refusal)
+    return StoredPage(**{name: row.get(name, "") for name in (*_FACTS, "sequence")}, refusal=refusal)
 
 
 def _key(cursor: str) -> str:

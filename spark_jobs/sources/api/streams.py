@@ -1,16 +1,20 @@
 """Follow a stream: each micro-batch is kept as a page of the dataset, and pages are sealed as increments.
 
-    Spark's structured streaming -> micro-batch -> an object, then its row (`api.checkpoints`) -> Spark's checkpoint
+    files by name (`stream_folder`)        -> micro-batch -> an object, then its row (`api.checkpoints`)
+    Spark's structured streaming of Kafka  -> micro-batch -> an object, then its row -> Spark's checkpoint
                                                              then, by size or age: the step `documents`
 
-A crash between the row and Spark's checkpoint gives the same micro-batch again, by the same number, and its row is
-there already. Should the checkpoint be lost, everything is read again, and what landed lands no second time, because a
-document's path is its record's id.
+Records of a micro-batch are in the order of the files' names and lines, or of a partition's offsets, so records of one
+id are its versions in that order wherever a micro-batch ends. A crash between a topic's row and Spark's checkpoint
+gives the same micro-batch again, by the same number, and its row is there already. Should the checkpoint be lost, all
+of the topic is read again, and what landed lands no second time, because a document's path is its record's id.
 """
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
+import itertools
 import json
 import logging
 import os
@@ -26,8 +30,9 @@ from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.jars import installed_jars
 from spark_jobs.lake.session.settings import LakeSettings, load_settings
 from spark_jobs.lake.session.spark_errors import failure_line
-from spark_jobs.sources.api.checkpoints import Checkpoints
+from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.api.pages import PagedKind
+from spark_jobs.sources.api.stream_folder import Batch, StreamFolder
 from spark_jobs.sources.config.api_config import secret_of
 from spark_jobs.sources.config.stream_config import KafkaTopic, StreamSource
 from spark_jobs.sources.opening.file_trees import absolute
@@ -78,50 +83,97 @@ def follow(
         source: what is followed.
         catalogue: of the lake.
         objects: where the dataset keeps its bytes.
-        spark: a session of the lake.
+        spark: a session of the lake, which a topic needs.
         seal: brings the dataset's tables up to date.
         state: folder of Spark's checkpoint; it must outlive the process.
         once: whether to end when all that is there has been read.
 
     Raises:
         LeaseError: another process follows it.
+        StepRunError: Spark failed, or a file cannot be read.
+    """
+    inbox = _Inbox(dataset, source, Checkpoints(catalogue, dataset), objects)
+    opened = _topic(spark, source, inbox, state, once) if source.kafka is not None else _folder(source, inbox, state)
+    with table_leases(catalogue, [f"{dataset}.fetched"], 0) as leases, opened as read_on:
+        sealed, since = -1, time.monotonic()
+        while True:
+            try:
+                is_drained = read_on()
+            except OSError as error:
+                raise StepRunError(f"{dataset}: the stream failed: {error}") from error
+            ended = is_drained and (once or source.kafka is not None)
+            # At first there may be pages of a process that ended before it sealed them.
+            waiting, age = inbox.records - sealed, time.monotonic() - since
+            if waiting == 0:
+                since = time.monotonic()
+            elif waiting >= source.seal_records or age >= source.seal_seconds or ended:
+                if leases is not None:
+                    leases.require(f"{dataset}.fetched")
+                sealed, since = inbox.records, time.monotonic()
+                seal()
+            if ended and inbox.records == sealed:
+                return inbox.records
+            if is_drained:
+                time.sleep(_LOOKED_SECONDS)
+
+
+@contextlib.contextmanager
+def _folder(source: StreamSource, inbox: _Inbox, state: Path) -> Iterator[Callable[[], bool]]:
+    """A function that keeps the next micro-batch of a folder; it says whether there is none."""
+    assert source.path is not None
+    state.mkdir(parents=True, exist_ok=True)  # an operator sees that the stream was followed from this machine
+    folder = StreamFolder(source.path, source.files, inbox.pages(), state)
+    numbers = itertools.count(len(inbox.pages()))
+
+    def read_on() -> bool:
+        batch = folder.next_batch()
+        if batch is not None:
+            inbox.take(batch, next(numbers))
+        return batch is None
+
+    yield read_on
+
+
+@contextlib.contextmanager
+def _topic(
+    spark: SparkSession, source: StreamSource, inbox: _Inbox, state: Path, once: bool
+) -> Iterator[Callable[[], bool]]:
+    """A function that waits while Spark brings a topic; it says whether Spark has ended.
+
+    Raises:
         StepRunError: Spark failed.
     """
     from pyspark.errors import PySparkException
 
-    store = Checkpoints(catalogue, dataset)
-    inbox = _Inbox(dataset, source, store, objects, state)
-    with table_leases(catalogue, [f"{dataset}.fetched"], 0) as leases:
-        writer = _records(spark, source).writeStream.option("checkpointLocation", str(state)).foreachBatch(inbox.take)
-        begun = writer.trigger(availableNow=True) if once else writer
-        query, restarted = begun.start(), source.kafka is None
-        sealed, since = -1, time.monotonic()
+    assert source.kafka is not None
+
+    def take(batch: DataFrame, number: int) -> None:
+        query = json.loads((state / "metadata").read_text())["id"]
+        in_order = batch.orderBy("partition", "offset").select("value")
+        inbox.take(Batch((row[0] for row in in_order.toLocalIterator()), [query, number]), number)
+
+    messages = spark.readStream.format("kafka").options(**kafka_options(source.kafka)).load()
+    records = messages.selectExpr("CAST(value AS STRING) AS value", "partition", "offset")
+    writer = records.writeStream.option("checkpointLocation", str(state)).foreachBatch(take)
+    begun = writer.trigger(availableNow=True) if once else writer
+    query, restarted = begun.start(), False
+
+    def read_on() -> bool:
+        nonlocal query, restarted
         try:
-            while True:
-                try:
-                    ended = query.awaitTermination(_LOOKED_SECONDS)
-                except PySparkException:
-                    if restarted:
-                        raise
-                    # After a crash the first micro-batch is one that Spark repeats, and its report on Kafka fails then
-                    # (KafkaMicroBatchStream.metrics, Spark 4.1.1), once the batch is done; another start goes on.
-                    query, restarted = begun.start(), True
-                    continue
-                # At first there may be pages of a process that ended before it sealed them.
-                waiting, age = inbox.records - sealed, time.monotonic() - since
-                if waiting == 0:
-                    since = time.monotonic()
-                elif waiting >= source.seal_records or age >= source.seal_seconds or ended:
-                    if leases is not None:
-                        leases.require(f"{dataset}.fetched")
-                    sealed, since = inbox.records, time.monotonic()
-                    seal()
-                if ended and inbox.records == sealed:
-                    return inbox.records
+            return bool(query.awaitTermination(_LOOKED_SECONDS))
         except PySparkException as error:
-            raise StepRunError(f"{dataset}: the stream failed: {failure_line(error)}") from error
-        finally:
-            query.stop()
+            if restarted:
+                raise StepRunError(f"{inbox.dataset}: the stream failed: {failure_line(error)}") from error
+            # After a crash the first micro-batch is one that Spark repeats, and its report on Kafka fails then
+            # (KafkaMicroBatchStream.metrics, Spark 4.1.1), once the batch is done; another start goes on.
+            query, restarted = begun.start(), True
+            return False
+
+    try:
+        yield read_on
+    finally:
+        query.stop()
 
 
 def follower_state(dataset: str) -> Path:
@@ -143,21 +195,28 @@ def session_settings(source: StreamSource, settings: LakeSettings) -> dict[str, 
 class _Inbox:
     """Stores micro-batches as pages, in the order of their numbers."""
 
-    def __init__(
-        self, dataset: str, source: StreamSource, store: Checkpoints, objects: ObjectFolder, state: Path
-    ) -> None:
-        self.records = 0
-        self._store, self._objects, self._state = store, objects, state
+    def __init__(self, dataset: str, source: StreamSource, store: Checkpoints, objects: ObjectFolder) -> None:
+        self.dataset, self.records = dataset, 0
+        self._store, self._objects = store, objects
         self._endpoint = source.kafka.topic if source.kafka is not None else Path(source.path or dataset).name
         self._request = hashlib.sha256(source.address(self._endpoint).encode()).hexdigest()
 
-    def take(self, batch: DataFrame, number: int) -> None:
+    def pages(self) -> list[StoredPage]:
+        """What was kept of the stream so far."""
+        return self._store.pages(self._endpoint, self._request)
+
+    def take(self, batch: Batch, number: int) -> None:
         """Keep a micro-batch as one or more pages; one that was taken before is there already."""
-        query = json.loads((self._state / "metadata").read_text())["id"]
-        for part, values in enumerate(pages_of(row[0] for row in batch.toLocalIterator())):
-            cursor = json.dumps([query, number, part])
-            if self._store.keep_records(self._endpoint, self._request, cursor, values, self._objects, number):
+        pages = pages_of(batch.lines)
+        part, values = 0, next(pages, None)
+        while values is not None:
+            following = next(pages, None)
+            cursor, after = json.dumps([*batch.key, part]), None if following is None else part + 1
+            if self._store.keep_records(
+                self._endpoint, self._request, cursor, values, self._objects, number, next_cursor=after
+            ):
                 self.records += len(values)
+            part, values = part + 1, following
         _log.info("%s: micro-batch %d, %d records so far", self._endpoint, number, self.records)
 
 
@@ -177,15 +236,6 @@ def pages_of(lines: Iterable[str | None]) -> Iterator[list[Any]]:
             page, held = [], 0
     if page:
         yield page
-
-
-def _records(spark: SparkSession, source: StreamSource) -> DataFrame:
-    """The stream of lines or messages, one JSON object each."""
-    if source.kafka is None:
-        read = spark.readStream.option("maxFilesPerTrigger", source.files).option("recursiveFileLookup", "true")
-        return read.text(absolute(source.path or ""))
-    messages = spark.readStream.format("kafka").options(**kafka_options(source.kafka)).load()
-    return messages.selectExpr("CAST(value AS STRING) AS value")
 
 
 def kafka_options(topic: KafkaTopic) -> dict[str, str]:

@@ -11,7 +11,8 @@ A file that is read, and that its source does not take any more for what is in i
 Only paths of files that are read or gone are looked at, by the part of the path before the first `#`; of
 packages, which stand for their repositories, all paths of those.
 
-A source with histories lands several versions of a path at once; then a third event says which of them is the latest:
+A source with histories, or on pages, lands several versions of a path at once; then a third event says which of them is
+the latest:
 
     landed      the last version of a path, where it landed with older ones
 
@@ -137,6 +138,8 @@ def reading_events(
 def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arrivals: DataFrame) -> DataFrame:
     """Find what a listing with `version` (the order of versions at a path) says about the latest document of each path.
 
+    Versions of one listed file, such as a page, are ordered by their `number`.
+
     The last version that could be read is the latest. An event says so where the landings of this reading alone would
     not: several landed, or none, or an older one. A path with a row `gone` has no latest document, whatever landed; nor
     has one whose present version is refused, unless that one may be whole the next time.
@@ -164,8 +167,8 @@ def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
         .join(files.select("location", "version"), "location")
         .groupBy(*PATH)
         .agg(
-            F.max(F.struct("version", "location", "doc_id", is_new.alias("is_new"))).alias("last"),
-            F.sum(is_new.cast("int")).alias("landings"),
+            F.max(F.struct("version", "number", "location", "doc_id", is_new.alias("is_new"))).alias("last"),
+            F.count_distinct(F.when(is_new, F.col("doc_id"))).alias("landings"),
         )
         .alias("now")
     )

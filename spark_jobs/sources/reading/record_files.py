@@ -43,17 +43,26 @@ _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are 
 def read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
     """Documents, facts and refusals of one file of records, then its arrival: landed where any record is usable.
 
-    Hashes of all records are held to find repeated ones: about 200 bytes for each record of the file.
+    Hashes of all records are held to find repeated ones: about 200 bytes for each record of the file. On pages, which
+    are a part of a history wherever they end, all texts of a path are its versions by `number`, and one that says the
+    same as the record before it says nothing.
     """
-    seen, stated, fault, refused_count = dict[bytes, bytes](), set[str](), None, 0
+    seen, stated, fault, refused_count, is_usable = dict[bytes, bytes](), set[str](), None, 0, False
+    has_versions = kind_of(rules.source).on_pages
     try:
         with opened(file, rules) as stream, HashedFile(stream) as source:
             for record in _records(file, source, rules):
                 if isinstance(record, Refused) and record.number is None:
                     fault = record.refusal if fault is None else fault.and_also(record.refusal)
                     continue
-                row = _record_row(file, record, seen, rules)
+                row = _record_row(file, record, {} if has_versions else seen, rules)
+                if has_versions and row["doc_id"]:
+                    path, doc_id = _path_hash(row["repository"], row["path"]), bytes.fromhex(row["doc_id"])
+                    if seen.get(path) == doc_id:
+                        continue
+                    seen[path] = doc_id
                 refused_count += row["doc_id"] is None
+                is_usable = is_usable or row["doc_id"] is not None
                 yield row
                 if isinstance(record, Record) and record.repository is not None and row["doc_id"]:
                     facts = facts_json(stated_facts(record.repository, record.facts)[0], stated=True)
@@ -63,9 +72,10 @@ def read_records(file: Row, rules: ReadingRules) -> Iterator[Row]:
             content_sha256 = source.sha256_to_end()
     except OSError as error:
         fault, content_sha256 = unreadable(error), None
+    is_usable = is_usable or (has_versions and refused_count > 0)  # where a page ends is no fault of its records
     every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} records were refused")
     nothing = every if refused_count else Refusal(Reason.EMPTY, READERS[file["reader"]].nothing)
-    yield from closing_arrivals(file, bool(seen), fault, nothing, content_sha256)
+    yield from closing_arrivals(file, is_usable, fault, nothing, content_sha256)
 
 
 def read_facts(file: Row) -> Iterator[Row]:
@@ -132,7 +142,8 @@ def record_columns(file: Row, source: FileSource) -> list[str]:
 def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], rules: ReadingRules) -> Row:
     """The document of a record, or the arrival with the reason why there is none.
 
-    Of records with one path the first is the document: another text there would be taken for an older revision of it.
+    Of records of a file with one path the first is the document: a file is one state of its records, and which of two
+    texts of one state is the newer is not known.
 
     Args:
         file: the row of the listing.
@@ -160,7 +171,7 @@ def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], r
     row["metadata"] = {**row["metadata"], **unrecognised, **record.metadata}
     if file["reader"] not in COLUMN_READERS:
         row = with_folders(row, file, rules.source)
-    row |= {"unit": unit, "number": record.number}  # no columns of READ_ROWS; for those who ask where it stands
+    row |= {"unit": unit, "number": record.number}  # the unit is for those who ask where it stands
     earlier = seen.setdefault(_path_hash(record.repository, facts["path"]), doc_id := bytes.fromhex(row["doc_id"]))
     if earlier is doc_id:
         return row

@@ -36,6 +36,7 @@ READ_ROWS = pa.schema(
         "location": pa.string(),
         "modified": pa.timestamp("us", "UTC"),
         **dict.fromkeys(("status", "reason", "detail", "facts"), pa.string()),
+        "number": pa.int64(),  # of a record in its file
     }
 )
 

@@ -1,4 +1,4 @@
-"""A server of rollouts that kills itself at random: before and after each of its commits, and between the two.
+"""A server of rollouts that kills itself at random: around its commits and saves, between them and in a save.
 
 python -m tests.dagster_project.rollouts.storm_server WAREHOUSE SETTINGS PORT SEED
 """
@@ -16,7 +16,9 @@ from typing import Any
 
 from blender_service.catalogue import open_catalogue
 from blender_service.server.server import start
+from dagster_project.rollouts import tables
 from dagster_project.rollouts.service import add_rollouts
+from dagster_project.rollouts.snapshot import Snapshot
 from dagster_project.rollouts.tables import RolloutStore
 
 KILL_PROBABILITY = 0.02
@@ -27,8 +29,8 @@ def main(warehouse: str, settings: str, port: str, seed: str) -> None:
     chance = random.Random(int(seed))
 
     def killing(method: Any) -> Any:
-        def called(store: RolloutStore, *leases: Any) -> None:
-            for moment in (lambda: None, lambda: method(store, *leases)):
+        def called(store: Any, *arguments: Any) -> None:
+            for moment in (lambda: None, lambda: method(store, *arguments)):
                 moment()
                 if chance.random() < KILL_PROBABILITY:
                     os.kill(os.getpid(), signal.SIGKILL)
@@ -37,6 +39,9 @@ def main(warehouse: str, settings: str, port: str, seed: str) -> None:
 
     RolloutStore.commit_log = killing(RolloutStore.commit_log)  # type: ignore[method-assign]
     RolloutStore.commit_rows = killing(RolloutStore.commit_rows)  # type: ignore[method-assign]
+    Snapshot.save = killing(Snapshot.save)  # type: ignore[method-assign]
+    Snapshot._write = killing(Snapshot._write)  # type: ignore[method-assign]
+    tables.EVENTS_BETWEEN_SAVES = 50  # type: ignore[misc]
     add_service = functools.partial(add_rollouts, Path(settings))
     with start(open_catalogue(warehouse), port=int(port), add_service=add_service):
         threading.Event().wait()

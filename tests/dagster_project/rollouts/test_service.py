@@ -29,7 +29,7 @@ from blender_service.server.server import RunningServer, start
 from blender_service.server.settings import OperationConfig
 from blender_service.tables.packed_table import index_snapshot
 from dagster_project.exceptions import CommandError
-from dagster_project.rollouts import service, tables
+from dagster_project.rollouts import log_reading, service, tables
 from dagster_project.rollouts.settings import read_settings
 from headrace.blender.v1 import rollouts_pb2, rollouts_pb2_grpc
 from tests.blender_service.packed_tables import PADDING, VOCABULARY_SIZE, WINDOW_TOKENS, create_packed, open_lake
@@ -250,6 +250,63 @@ def test_a_failure_at_either_commit_loses_and_repeats_nothing(
     assert [(row["ordinal"], row["group"], row["member"]) for row in rows] == [
         (2 * number + member, f"g{number}", member) for number in range(4) for member in range(2)
     ]
+
+
+def test_a_start_reads_the_end_of_the_log_alone(
+    serve: Callable[..., RunningServer],
+    lake: Catalog,
+    monkeypatch: pytest.MonkeyPatch,
+    tmp_path: Path,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    """After a stop and after a failed commit; where its file is damaged all of the log, which is told; no row twice."""
+    read, log_rows = list[int](), log_reading.log_rows
+
+    def counted(*arguments: Any) -> Iterator[Any]:
+        for rows in log_rows(*arguments):
+            read.append(rows.num_rows)
+            yield rows
+
+    for module in (log_reading, tables):
+        monkeypatch.setattr(module, "log_rows", counted)
+    monkeypatch.setattr(tables, "EVENTS_BETWEEN_SAVES", 4)
+    monkeypatch.setattr(service, "RETRY_SECONDS", 0.01)
+    server = serve()
+    with RolloutWriter(server.address, TABLE) as writer:
+        for number in range(30):
+            writer.append(made(f"g{number}", 0, 1))
+        writer.append(made("open", 0, 2))
+    server.stop()
+    (path,) = (tmp_path / "warehouse" / "rollouts").glob("rl.rollouts-*.sqlite")
+    for is_damaged in (False, True):
+        if is_damaged:
+            path.write_bytes(b"damaged" + path.read_bytes()[7:])
+        del read[:]
+        server = serve()
+        with RolloutWriter(server.address, TABLE) as writer:
+            answers = writer.append(*(made(f"g{number}", 0, 1) for number in range(30)))
+            assert outcomes(answers) == ["refused late"] * 30
+            assert outcomes(writer.append(made("open", 0, 2))) == ["refused double"]
+        server.stop()
+        assert (sum(read) > 60) == is_damaged == ("damaged" in caplog.text)
+    commit, failures = tables.RolloutStore.commit_log, iter([True])
+
+    def fails(store: tables.RolloutStore, *leases: Any) -> None:
+        commit(store, *leases)
+        if store.admission.next_sequence > 120 and next(failures, False):
+            raise OSError("the store is away")
+
+    monkeypatch.setattr(tables.RolloutStore, "commit_log", fails)
+    with RolloutWriter(serve().address, TABLE, retry_seconds=30) as writer:
+        del read[:]
+        assert outcomes(writer.append(made("open", 1, 2))) == ["admitted"]
+    assert next(failures, None) is None and sum(read) < 80  # of two starts; the log has more than 120
+    until(lambda: len(rows_of(lake)) == 32)
+    assert sorted((row["group"], row["member"]) for row in rows_of(lake)) == sorted(
+        [*((f"g{number}", 0) for number in range(30)), ("open", 0), ("open", 1)]
+    )
+    for row in rows_of(lake):
+        check_row(row, made(row["group"], row["member"], row["group_size"]))
 
 
 def test_two_servers_take_rollouts_for_one_table(serve: Callable[..., RunningServer], lake: Catalog) -> None:

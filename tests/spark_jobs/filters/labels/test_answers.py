@@ -172,3 +172,27 @@ def test_what_was_said_about_a_document_goes_with_it(catalogue: Catalog) -> None
     assert sum(store.outcomes().values()) == 1
     AnswerStore(catalogue, "notes").forget()
     assert store.outcomes() == {} and store.spent() == (0, 0, 0)
+
+
+def test_of_several_answers_of_a_key_the_same_is_taken_in_any_order(spark: SparkSession, catalogue: Catalog) -> None:
+    """One that came before one that failed, else the least: which is read first decides nothing."""
+    judge = judge_of("http://127.0.0.1:1")
+    put_sample(catalogue, judge, TEXTS)
+    sample = spark.createDataFrame(catalogue.load_table("notes.sampled_worth").scan().to_arrow())
+    keys = sorted({row.key for row in sample.collect() if row.key})
+    answers = [
+        {"key": key, "reason": reason, "text": text, "detail": detail, "model": "m"}
+        for key in keys
+        for reason, text, detail in (("failed", "", "b"), ("failed", "", "a"), ("", "2", ""), ("", "1", ""))[
+            : 4 if key == keys[0] else 2
+        ]
+    ]
+    taken = [
+        {
+            row.doc_id: (row.score, row.answer, row.detail)
+            for row in judged(sample, spark.createDataFrame(rows).coalesce(1), judge).collect()
+        }
+        for rows in (answers, answers[::-1])
+    ]
+    assert taken[0] == taken[1]
+    assert {found for found in taken[0].values() if found[0] is not None or found[2]} == {(1, "1", ""), (None, "", "a")}

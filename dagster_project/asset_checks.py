@@ -12,7 +12,7 @@ from dagster_project.metadata import Samples, notice_counts, notice_metadata, pr
 from spark_jobs.exceptions import AuditError
 from spark_jobs.lake.declare.tables import Notice, Table
 from spark_jobs.lake.files.audit import check_names
-from spark_jobs.lake.run.materialize import TableOutcome
+from spark_jobs.lake.run.outcomes import TableOutcome
 from spark_jobs.lake.session.catalogue import load_table
 
 

@@ -15,7 +15,8 @@ from dagster_project.metadata import (
     Samples,
 )
 from spark_jobs.lake.plan.binding import Binding
-from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
+from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.lake.run.outcomes import TableOutcome
 from spark_jobs.lake.session.catalogue import catalogue_errors
 
 if TYPE_CHECKING:

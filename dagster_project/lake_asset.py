@@ -55,7 +55,8 @@ from spark_jobs.lake.plan.binding import Binding, Source, tables_of
 from spark_jobs.lake.plan.following import Following, following
 from spark_jobs.lake.plan.forecast import forecast
 from spark_jobs.lake.plan.foreseen import engine_needs
-from spark_jobs.lake.run.materialize import Lake, TableOutcome
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.run.outcomes import TableOutcome
 from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.catalogue import load_table
 

@@ -23,7 +23,7 @@ from spark_jobs.lake.declare.step import Plot, Step
 from spark_jobs.lake.declare.tables import Notice, Table
 from spark_jobs.lake.files.lookups import first_rows
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.run.materialize import TableOutcome
+from spark_jobs.lake.run.outcomes import TableOutcome
 
 _SAMPLE_ROWS = 5
 _READ_FIRST = ("path", "text", "kept", "rules", "reason", "detail", "doc_id")

@@ -22,7 +22,8 @@ from dagster_project.table_asset import table_asset
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger import ledger
 from spark_jobs.lake.plan.binding import Binding
-from spark_jobs.lake.run.materialize import Lake, TableOutcome, materialize
+from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.lake.run.outcomes import TableOutcome
 from tests.dagster_project.assets import (
     DOUBLES,
     NUMBERS,

@@ -44,9 +44,10 @@ from spark_jobs.lake.plan.decisions import refuse_around_quarantine
 from spark_jobs.lake.plan.excisions import excisions_in
 from spark_jobs.lake.plan.plan import Task, first_surplus_increment, tasks
 from spark_jobs.lake.plan.reads import sizes_of
-from spark_jobs.lake.plan.reasons import changed_columns, keeps_rows, other_settings
+from spark_jobs.lake.plan.reasons import changed_columns, keeps_rows
 from spark_jobs.lake.run.frames import frames
 from spark_jobs.lake.run.no_news import has_no_news, note_read_again
+from spark_jobs.lake.run.outcomes import TableOutcome, outcomes, worst
 from spark_jobs.lake.run.provenance import generation_of, git_commit, require_properties, sampled, summary_of
 from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
 from spark_jobs.lake.session.catalogue import (
@@ -87,31 +88,6 @@ class Lake:
     leases: Leases | None = None
 
 
-@dataclass(frozen=True)
-class TableOutcome:
-    """What a materialization did to one table.
-
-    Attributes:
-        identifier: the table.
-        computed: places (increments or partitions) that were computed, in order.
-        unchanged: places that were not.
-        version: data version of the whole table, or of the one partition that was asked for.
-        latest: newest valid ledger row of the table; None if it holds nothing.
-        checks: results of the audit, the worst over all places computed; empty if nothing was computed.
-        seconds: wall-clock time of the computation.
-        note: how a frozen table differs from its declaration; empty if it does not.
-    """
-
-    identifier: str
-    computed: tuple[str, ...]
-    unchanged: tuple[str, ...]
-    version: DataVersion
-    latest: Materialization | None
-    checks: tuple[CheckResult, ...]
-    seconds: float
-    note: str = ""
-
-
 def materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
     """Bring all tables of a binding up to date.
 
@@ -140,7 +116,7 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         lake.ledger.refresh()
     if first_surplus_increment(lake.ledger, binding) is None and next(tasks(lake.ledger, binding), None) is None:
         _make_driving_table(lake, binding)
-        return _outcomes(lake, binding, [], {}, 0.0)
+        return outcomes(lake.ledger, binding, [], {}, 0.0)
     with table_leases(lake.catalogue, list(binding.tables), lake.wait_seconds) as leases:
         lake = replace(lake, leases=leases)
         lake.ledger.refresh()
@@ -157,11 +133,11 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         for task in tasks(lake.ledger, binding):
             results = _compute_with_retry(lake, binding, task)
             for identifier, of_table in results.items():
-                checks[identifier] = _worst(checks.get(identifier, ()), of_table)
+                checks[identifier] = worst(checks.get(identifier, ()), of_table)
             computed += [task.place.key] if results else []
         for table in filter(None, map(lake.ledger.table, binding.tables if computed else ())):
             expire_surplus(lake.catalogue, table, KEPT_SNAPSHOTS, KEPT_SECONDS)
-        return _outcomes(lake, binding, computed, checks, time.monotonic() - started)
+        return outcomes(lake.ledger, binding, computed, checks, time.monotonic() - started)
 
 
 def _make_driving_table(lake: Lake, binding: Binding) -> None:
@@ -377,36 +353,3 @@ def discard_all(lake: Lake, written: list[Written]) -> None:
     """Remove the branches of rows that are not published."""
     for one in written:
         discard(lake.catalogue, one)
-
-
-def _worst(before: tuple[CheckResult, ...], now: tuple[CheckResult, ...]) -> tuple[CheckResult, ...]:
-    failed = {check.name for check in before if not check.passed}
-    return tuple(check for check in before if check.name in failed) + tuple(c for c in now if c.name not in failed)
-
-
-def _outcomes(
-    lake: Lake, binding: Binding, computed: list[str], checks: Mapping[str, tuple[CheckResult, ...]], seconds: float
-) -> tuple[TableOutcome, ...]:
-    """The outcome of each table, with what it holds now."""
-    found = []
-    note = other_settings(lake.ledger, binding)
-    for identifier in binding.tables:
-        places = lake.ledger.places(identifier)
-        if binding.partition is not None:
-            places = {key: row for key, row in places.items() if key == binding.partition.key}
-        version = sum((row.data_version for row in places.values()), DataVersion())
-        latest = max(places.values(), key=lambda row: row.sequence_number, default=None)
-        unchanged = tuple(place for place in places if place not in computed)
-        found.append(
-            TableOutcome(
-                identifier,
-                tuple(computed),
-                unchanged,
-                version,
-                latest,
-                checks.get(identifier, ()),
-                round(seconds, 3),
-                note,
-            )
-        )
-    return tuple(found)

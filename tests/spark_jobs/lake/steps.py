@@ -10,7 +10,8 @@ from pydantic import BaseModel, ConfigDict, Field
 from spark_jobs.lake.declare.step import NoConfig, Output, Scope, Step, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.plan.binding import Binding
-from spark_jobs.lake.run.materialize import Lake, TableOutcome
+from spark_jobs.lake.run.materialize import Lake
+from spark_jobs.lake.run.outcomes import TableOutcome
 
 NUMBERS = Table(
     name="numbers",

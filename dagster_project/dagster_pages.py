@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import sys
 from collections.abc import Callable, Sequence
+from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
@@ -45,8 +46,7 @@ def _holder(tokens: str | None) -> Callable[[str], str]:
 
 def webserver() -> None:
     """Run `dagster-webserver` behind the guard."""
-    from dagster_webserver import cli
-
+    cli: Any = import_module("dagster_webserver.cli")
     unguarded = cli.create_app_from_workspace_process_context
     cli.create_app_from_workspace_process_context = lambda *given, **named: guarded(unguarded(*given, **named))
     cli.main()
@@ -54,15 +54,14 @@ def webserver() -> None:
 
 def dev() -> None:
     """Run `dagster dev`, which starts the web server as a module, with this module in its place."""
-    from dagster._cli import dev as command
-
+    command: Any = import_module("dagster._cli.dev")
     start = command.open_ipc_subprocess
 
     def started(parts: Sequence[str], **named: Any) -> Any:
         ours = ("dagster_project.dagster_pages", "webserver")
         return start([part for old in parts for part in (ours if old == "dagster_webserver" else (old,))], **named)
 
-    command.open_ipc_subprocess = started  # type: ignore[assignment]
+    command.open_ipc_subprocess = started
     command.dev_command()
 
 

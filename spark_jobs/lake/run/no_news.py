@@ -41,9 +41,9 @@ def has_no_news(spark: SparkSession, ledger: Ledger, binding: Binding, task: Tas
 
 def note_read_again(ledger: Ledger, binding: Binding) -> None:
     """Record that the last increment of a source is what the present config and code make of it."""
-    now = {"config": config_json(binding.config), "code_version": binding.step.version}
+    config, version = config_json(binding.config), binding.step.version
     complete = ledger.increments(binding.tables[-1])
     last = max(complete)
     rows = [ledger.increments(table)[last] for table in binding.tables]
-    ledger.record([dataclasses.replace(row, **now) for row in rows])
+    ledger.record([dataclasses.replace(row, config=config, code_version=version) for row in rows])
     _log.info("%s: all files were read again and came out the same; there is no increment of it", binding.tables[0])

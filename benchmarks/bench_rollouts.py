@@ -164,7 +164,7 @@ def start(root: Path, groups: int, told: object) -> None:
     """Start behind a log; tell seconds of the wall and of a core, MiB that stay and MiB at the most."""
     from dagster_project.rollouts import tables
 
-    tables._rows_in = lambda _: groups * MEMBERS
+    tables._rows_in = lambda _: groups * MEMBERS  # type: ignore[assignment]
     before, began, computed = _resident("RSS"), time.monotonic(), time.process_time()
     store = _store(root)
     with store.lease():  # type: ignore[attr-defined]

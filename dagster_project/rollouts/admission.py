@@ -212,7 +212,10 @@ class Admission:
                 ]
                 for name, one in self.groups.items()
             ],
-            "published": [[*one._replace(members=tuple(map(facts_of, one.members)))] for one in self.published],
+            "published": [
+                [one.ordinal, [facts_of(event) for event in one.members], one.version, one.reason]
+                for one in self.published
+            ],
         }
         answers, kept = list[Answer](), list[tuple[str, int]]()
         for writer in self._unsaved:

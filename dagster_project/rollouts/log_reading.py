@@ -82,7 +82,7 @@ def log_rows(
         with log.io.new_input(task.file.file_path).open() as stream:
             file = pq.ParquetFile(stream)
             counts = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
-            starts = first + np.cumsum([0, *counts])
+            starts: Int64Array = np.cumsum([first, *counts], dtype=np.int64)
             is_in_part = (starts[1:] > sequence) & (starts[:-1] < end)
             if needed is not None:
                 is_in_part &= np.diff(np.searchsorted(needed, starts)) > 0
@@ -125,7 +125,8 @@ def apply_many(admission: Admission, groups: GroupsOnDisk, rows: pa.Table, writt
     told = rows.filter(pa.array(_last_of_writers(rows) & over)).select(Answer._fields)
     answers = map(Answer._make, zip(*(_texts(column) for column in told.columns), strict=True))
     events = events_of(rows.filter(pa.array(~over)))
-    for one in heapq.merge(events, answers, key=lambda one: one.sequence):
+    both: Iterator[Event | Answer] = heapq.merge(events, answers, key=lambda one: one.sequence)
+    for one in both:
         admission.apply(one) if isinstance(one, Event) else admission.remember(one)
     groups.add_many(published)
     ends = rows.filter(pc.equal(rows["kind"], "published"))

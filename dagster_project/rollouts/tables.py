@@ -139,7 +139,7 @@ class RolloutStore:
         self._committed = threading.Event()
         self._logged: Sequence[Published] = ()  # groups of the log whose rows may not be in the table
         self._row_count = 0
-        self._snapshot = None
+        self._snapshot: Snapshot | None = None
         found = ensure_table(catalogue, self._names[0], rows, {**_FILES, **properties, GENERATION: uuid.uuid4().hex})
         ensure_table(catalogue, self._names[1], log, _FILES)
         if (there := read_window_facts(found, settings.table)) != self.window:
@@ -152,7 +152,7 @@ class RolloutStore:
         """Know nothing: what was decided and not committed is gone; the next commit reads snapshot and log again."""
         if self._snapshot is not None:
             self._snapshot.close()
-        self._snapshot: Snapshot | None = None
+        self._snapshot = None
         self.admission = Admission(self._settings, self.window.window_tokens)
         self._log: IcebergTable | None = None
 

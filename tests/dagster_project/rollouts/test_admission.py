@@ -10,7 +10,8 @@ import pytest
 
 from blender_service.client import rollout_writer
 from blender_service.exceptions import MalformedRolloutError
-from dagster_project.rollouts.admission import Admission, Append, Event
+from dagster_project.rollouts.admission import Admission, Append
+from dagster_project.rollouts.events import Event
 from dagster_project.rollouts.settings import RolloutTable
 from headrace.blender.v1.rollouts_pb2 import Outcome, PolicySpan, Rollout
 from tests.tiers import tries

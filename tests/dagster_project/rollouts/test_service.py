@@ -477,3 +477,28 @@ def test_a_server_that_ends_answers_what_it_has(serve: Callable[..., RunningServ
     acknowledged = answers == ["admitted"]
     assert acknowledged or isinstance(answers[0], ServerUnavailableError)
     assert not acknowledged or [row["group"] for row in rows_of(lake)] == ["a"]
+
+
+def test_a_log_that_was_set_back_is_read_from_its_beginning(
+    serve: Callable[..., RunningServer], lake: Catalog, tmp_path: Path, caplog: pytest.LogCaptureFixture
+) -> None:
+    """As after a restore: what was saved of decisions that it has not any more is told and forgotten."""
+    server = serve()
+    with RolloutWriter(server.address, TABLE) as writer:
+        writer.append(made("a", 0, 2))
+        before = lake.load_table(f"{TABLE}_log").current_snapshot()
+        assert before is not None
+        writer.append(made("a", 1, 2))
+    server.stop()
+    (settings,) = read_settings(tmp_path / "rollouts.toml")
+    stores = [tables.RolloutStore(lake, settings) for _ in range(2)]
+    stores[0].catch_up()
+    stores[0].save()
+    known = [stores[0].admission.next_sequence]
+    lake.load_table(f"{TABLE}_log").manage_snapshots().set_current_snapshot(before.snapshot_id).commit()
+    stores[1].catch_up()
+    known.append(stores[1].admission.next_sequence)
+    assert known == [3, 1] and "the log was set back" in caplog.text
+    assert list(stores[1].admission.groups) == ["a"]
+    for store in stores:
+        store.forget()

@@ -47,6 +47,10 @@ KEPT_NAMES = 32  # in the catalogue: more than runs that end while one goes on, 
 _TRIES = 64
 _ATTEMPTS = 9  # about a minute, for a store that is restarted
 _LOST = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
+_UNCOMPARED = (
+    "no store is asked to compare when it writes (If-Match), so of two catalogues that write at the same moment "
+    "neither is told; see docs/backup.md{mend}"
+)
 _log = logging.getLogger(__name__)
 
 
@@ -303,6 +307,8 @@ def raise_fence(catalogue: Catalog, warehouse: str, over: bool = False) -> None:
 def _raised(known: _Known, warehouse: str, over: bool) -> str:
     """Raise it; gives the name that the warehouse has then, of this writer or of one that came in between."""
     begun, place = set(known.notes), _place(known.catalogue, warehouse, known.compares)
+    if isinstance(place, _Uncompared) and known.compares:
+        _log.warning("%s: %s", warehouse, _UNCOMPARED.format(mend="; for S3: pip install 'headrace[s3]'"))
     last = max((one for one in known.notes.values() if one.tag), key=lambda one: one.number, default=_Note(0))
     if over or not last.tag or is_local(warehouse):
         last = _looked(place, known, warehouse, over)[1]
@@ -344,11 +350,7 @@ def _looked(place: _Place, known: _Known, warehouse: str, over: bool) -> tuple[s
 
 def _without_comparison(known: _Known, warehouse: str) -> _Place:
     """Go on with a store that compares nothing, and say so once."""
-    _log.warning(
-        "%s: its store does not compare when it writes (If-Match), so of two catalogues that write in the same second "
-        "neither is told; see docs/backup.md",
-        warehouse,
-    )
+    _log.warning("%s: %s", warehouse, _UNCOMPARED.format(mend=""))
     if known.compares:
         known.compares = False
         with contextlib.suppress(Exception):  # another writer notes it at this moment

@@ -18,12 +18,15 @@ import subprocess
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
+from types import MappingProxyType
 
 import pyspark
 import pytest
+
+from spark_jobs.lake.session.jars import jar_paths
 
 _START_SECONDS = 60
 _BUFFER = 1 << 16
@@ -200,12 +203,12 @@ def gateway(program: str, folder: Path, secret: str) -> Iterator[int]:
 
 
 @contextlib.contextmanager
-def rest_catalogue(folder: Path) -> Iterator[str]:
-    """A running REST catalogue whose tables lie in a folder; gives its address."""
+def rest_catalogue(folder: Path, s3: Mapping[str, str] = MappingProxyType({})) -> Iterator[str]:
+    """A running REST catalogue whose database lies in a folder, its tables too or in a store; gives its address."""
     maven, java = shutil.which("mvn"), shutil.which("java")
     if maven is None or java is None:
         pytest.skip("Maven, which fetches a REST catalogue, is not on this machine; install the system's package maven")
-    folder.mkdir(parents=True)
+    folder.mkdir(parents=True, exist_ok=True)
     classes = folder / "classpath.txt"
     described = Path(__file__).with_name("rest_catalogue.xml")
     fetch = [maven, "-q", "-f", str(described), "dependency:build-classpath", f"-Dmdep.outputFile={classes}"]
@@ -218,7 +221,17 @@ def rest_catalogue(folder: Path) -> Iterator[str]:
         "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
         "CATALOG_REST_PORT": str(port),
     }
-    command = [java, "-cp", f"{classes.read_text()}:{jars}/*", "org.apache.iceberg.rest.RESTCatalogServer"]
+    bundle = [str(path) for path in jar_paths(frozenset({"s3"})) if "aws" in path.name] if s3 else []
+    if s3:  # Iceberg's server reads `CATALOG_A__B_C` as `a-b.c`
+        environment |= {f"CATALOG_S3_{key.replace('_', '__')}": value for key, value in s3.items()}
+        environment |= {"CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO", "AWS_REGION": "us-east-1"}
+        environment |= {"CATALOG_S3_PATH__STYLE__ACCESS": "true", "CATALOG_WAREHOUSE": "s3://lake/lake"}
+    command = [
+        java,
+        "-cp",
+        ":".join((classes.read_text(), *bundle, f"{jars}/*")),
+        "org.apache.iceberg.rest.RESTCatalogServer",
+    ]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as one:
         try:
             wait_until(lambda: _listens(port), "the REST catalogue")

@@ -13,6 +13,7 @@ from contextlib import closing
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from typing import Any
+from unittest.mock import Mock
 
 import pyarrow as pa
 import pytest
@@ -38,6 +39,7 @@ from tests.blender_service.s3_stand_in import S3StandIn
 NAME = "demo.notes"
 DECLARED = Table("notes", "numbers", (Column("n!", "long", "number"),))
 LATER = datetime.now(UTC) + timedelta(days=2)
+BOTH = pytest.mark.parametrize("place", ["folder", pytest.param("s3", marks=pytest.mark.nightly)], indirect=True)
 BEHIND = r"was last written through another catalogue .* headrace relocate --from"
 
 
@@ -198,6 +200,7 @@ def test_a_clone_deletes_nothing_of_an_original_that_goes_on(place: Place) -> No
     assert place.rows() == [0, 1, 2, 3, 4, 5, 6]
 
 
+@BOTH
 def test_of_two_clones_the_first_to_write_goes_on_until_the_other_takes_its_place(place: Place) -> None:
     """The original is the one that is behind then: it says so, writes nothing, and takes its place if it is told to."""
     place.append(1)
@@ -242,7 +245,7 @@ def killed_at(step: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(one, name, killing(getattr(one, name)))
 
 
-@pytest.mark.parametrize("place", ["folder", pytest.param("s3", marks=pytest.mark.nightly)], indirect=True)
+@BOTH
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize(
     "step", [f"{when} {step}" for step in ("add", "put", "confirm") for when in ("before", "after")]
@@ -268,7 +271,7 @@ def test_a_raise_that_was_killed_is_the_original_s_and_not_a_clone_s(place: Plac
     assert place.rows() == ([3, 4] if first else [1, 3, 4])
 
 
-@pytest.mark.parametrize("place", ["folder", pytest.param("s3", marks=pytest.mark.nightly)], indirect=True)
+@BOTH
 def test_many_writers_raise_it_at_once(place: Place) -> None:
     """Eight that begin together all write, and a clone of before is behind; the catalogue notes the last names only."""
     place.append(0)
@@ -293,6 +296,7 @@ def test_many_writers_raise_it_at_once(place: Place) -> None:
     refused(place)
 
 
+@BOTH
 def test_a_lake_of_before_is_adopted_once(place: Place, monkeypatch: pytest.MonkeyPatch) -> None:
     """Its first writer raises a token; a clone of that time is behind from then on; a lost one is made again."""
     with monkeypatch.context() as before:
@@ -340,7 +344,7 @@ def test_a_run_asks_the_store_once(tmp_path: Path, s3: Store) -> None:
     assert set(s3.requests) == {"PUT"} and len(s3.requests) > 1
 
 
-@pytest.mark.parametrize("conditions", ["refused", "ignored"])
+@pytest.mark.parametrize("conditions", [pytest.param("refused", marks=pytest.mark.nightly), "ignored"])
 def test_a_store_without_conditions_is_noticed(
     tmp_path: Path, s3: Store, conditions: str, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -351,13 +355,29 @@ def test_a_store_without_conditions_is_noticed(
         with caplog.at_level(logging.WARNING):
             place.append(1)
             place.append(2)
-        assert sum("does not compare" in one.getMessage() for one in caplog.records) == 1
+        assert sum("to compare when it writes" in one.getMessage() for one in caplog.records) == 1
         place.keep("clone")
         place.append(3)
         place.put_back("clone")
         refused(place)
     finally:
         s3.conditions = "compared"
+
+
+def test_without_boto3_it_is_said_and_a_clone_is_told(
+    tmp_path: Path, s3: Store, monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Tables of S3 need no boto3; whoever has it goes on from what was written without."""
+    place = Place(tmp_path, f"s3://lake{tmp_path}", s3.properties)
+    with monkeypatch.context() as lacking:
+        lacking.setattr(fence, "s3_client", Mock(side_effect=ImportError("boto3")))
+        place.append(1)
+        place.keep("clone")
+        place.append(2)
+        assert "headrace[s3]" in caplog.text
+    place.append(3)
+    place.put_back("clone")
+    refused(place)
 
 
 def test_two_copies_of_the_folder_over_one_another_are_the_newer_one(tmp_path: Path) -> None:

@@ -133,6 +133,8 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line; never returns."""
     from spark_jobs.progress import tell
 
+    # Of the allocators of Arrow and Sail, before they are loaded: what is free goes back to the machine at once.
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
     words = list(sys.argv[1:] if arguments is None else arguments)
     loads = threading.Timer(_LOUD_SECONDS, tell, ["loading the project"])
     loads.daemon = True

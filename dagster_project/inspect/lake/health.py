@@ -22,7 +22,7 @@ from headrace.memory_limit import memory_limit
 from spark_jobs.exceptions import SetupError, SparkJobsError, WrongLakeError
 from spark_jobs.lake.engine.choice import ENGINE, SAIL, SAIL_VERSION, Choice, Needs, choice, require_settings
 from spark_jobs.lake.engine.embedded import require_sail
-from spark_jobs.lake.engine.memory import BESIDE_HEAP, SPARK_MEMORY, embedded_memory, spark_heap
+from spark_jobs.lake.engine.memory import BESIDE_HEAP, SPARK_MEMORY, embedded_memory, spark_fits, spark_heap
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_folder, require_writable
 from spark_jobs.lake.session.cluster import is_local
@@ -131,6 +131,8 @@ def _memory(settings: LakeSettings) -> tuple[str, str]:
     wanted = _bytes_of(heap) + BESIDE_HEAP
     said = f"{memory.free / _GIB:.1f} GiB are free, by {memory.source}; a run on Sail takes up to "
     said += f"{embedded_memory() / _GIB:.1f}, Spark on this machine {wanted / _GIB:.1f}"
+    if is_local(_master()) and not spark_fits():
+        said += "; that is little for Spark, so runs take Sail whatever they read"
     if memory.free >= wanted or not is_local(_master()):
         return "ok", said
     return "warning", f"{said}; end other programs, or set {SPARK_MEMORY} to less (now {heap})"

@@ -153,6 +153,7 @@ def require_settings() -> None:
 
 def missing_sail() -> str:
     """Why Sail cannot start, with the mend; empty where it can."""
+    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")  # Sail's allocator reads it when it is loaded
     try:
         import grpc_status  # noqa: F401  PySpark asks for it when it is too late to say so in one line
         import pysail

@@ -10,6 +10,8 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.inspect.lake import health
+from headrace.memory_limit import Memory
+from spark_jobs.lake.engine import memory
 from spark_jobs.lake.session.jars import CORE, locked_jars
 from spark_jobs.lake.session.settings import LakeSettings, settings_at
 
@@ -46,6 +48,21 @@ def test_a_lake_that_works_has_no_fault_and_keeps_its_files(tmp_path: Path) -> N
     }
     assert looks == set(found)
     assert [path.name for path in tmp_path.iterdir() if not path.name.startswith("catalog.db")] == []
+
+
+def test_memory_is_that_of_the_least_group(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """It says which file tells it, and what each engine would take of it."""
+    group = Memory(2 << 30, 1800 << 20, "/sys/fs/cgroup/memory.max")
+    for module in (health, memory):
+        monkeypatch.setattr(module, "memory_limit", lambda: group)
+    monkeypatch.setattr(memory, "_resident_bytes", lambda: 248 << 20)
+    for name in ("HEADRACE_SPARK_MEMORY", "HEADRACE_EMBEDDED_MEMORY", "HEADRACE_SPARK_MASTER"):
+        monkeypatch.delenv(name, raising=False)
+    state, text = findings(settings_at(tmp_path))["memory"]
+    assert state == "ok" and text == (
+        "1.8 GiB are free, by /sys/fs/cgroup/memory.max; a run on Sail takes up to 1.8, Spark on this machine 1.6; "
+        "that is little for Spark, so runs take Sail whatever they read"
+    )
 
 
 def test_each_fault_is_told_with_its_mend(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

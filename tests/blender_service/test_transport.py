@@ -316,7 +316,7 @@ def test_what_streams_hold_together_is_bounded() -> None:
     limits, seen = StreamLimits(1000, 1000), []
     for _ in range(200):
         limits.take("someone")
-        seen.append(limits.message_bytes)
+        seen.append(limits.bounds().message_bytes)
     assert seen == sorted(seen, reverse=True)
     assert (seen[0], seen[63], seen[-1]) == (MOST_MESSAGE_BYTES, IN_FLIGHT_BYTES // 64, LEAST_MESSAGE_BYTES)
     assert sum(seen[:128]) < 2 * IN_FLIGHT_BYTES + 32 * MOST_MESSAGE_BYTES

@@ -223,11 +223,11 @@ def bench_streams(given: argparse.Namespace) -> None:
         lengthen_history(catalogue, name, given.snapshots)
         blender = Blender(catalogue)
         print(f"\n{f'CPU ms, a table of {given.snapshots:,} snapshots':44} {'ms':>8}")
-        loads = {
+        loads: dict[str, Callable[[], object]] = {
             "loaded by PyIceberg": partial(load_table, catalogue, name),
             "loaded": partial(load_current, catalogue, name),
+            "a stream opened": partial(blender.open, blend),
         }
-        loads["a stream opened"] = partial(blender.open, blend)
         for label, load in loads.items():
             load()
             started = time.process_time()

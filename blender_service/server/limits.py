@@ -20,9 +20,9 @@ from blender_service.server.call_context import call_of
 # twice as many. Smaller messages cost throughput, larger ones memory: `make bench-blender` measures both. Bytes of ids
 # that are copied out of blocks for the next messages. Rows that are located before they are sent, some 6 bytes each.
 LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 32 << 10, 256 << 10
-IN_FLIGHT_BYTES: Final = 16 << 20
-COPIED_BYTES: Final = 64 << 20
-PLANNED_ROWS: Final = 8 << 20
+IN_FLIGHT_BYTES: Final = 8 << 20
+COPIED_BYTES: Final = 16 << 20
+PLANNED_ROWS: Final = 2 << 20
 
 logger = logging.getLogger(__name__)
 

@@ -363,7 +363,7 @@ def test_what_streams_hold_together_is_bounded() -> None:
         limits.take("someone")
         seen.append(limits.bounds().message_bytes)
     assert seen == sorted(seen, reverse=True)
-    assert (seen[0], seen[255], seen[-1]) == (MOST_MESSAGE_BYTES, IN_FLIGHT_BYTES // 256, LEAST_MESSAGE_BYTES)
+    assert (seen[0], seen[127], seen[-1]) == (MOST_MESSAGE_BYTES, IN_FLIGHT_BYTES // 128, LEAST_MESSAGE_BYTES)
     bounds = limits.bounds()
     assert bounds.copied_bytes * 800 <= COPIED_BYTES and bounds.rows_ahead * 800 <= PLANNED_ROWS
 

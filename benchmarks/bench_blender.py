@@ -12,14 +12,16 @@ import os
 import tempfile
 import time
 from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 
 import command
 import numpy as np
 import pyarrow as pa
 from blender_peers import bench_peers
-from blender_streams import bench_against_raw, bench_first_batch, bench_memory, bench_node, launch
+from blender_streams import bench_against_raw, bench_first_batch, bench_many_streams, bench_memory, bench_node, launch
 from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from tokenizers import Tokenizer, models, pre_tokenizers, trainers
 
 from blender_service.blend.config import BlendConfig, Source
@@ -31,8 +33,10 @@ from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, SourceOrder, resolve_segments
 from blender_service.server.blender import Blender
 from blender_service.tables import text_table
-from blender_service.tables.packed_table import WindowFacts
+from blender_service.tables.current_table import load_current
+from blender_service.tables.packed_table import WindowFacts, load_table
 from blender_service.torch import TENSORS, BlendDataset
+from tests.blender_service.long_histories import lengthen_history
 from tests.blender_service.order.plain_permutation import resolve_with_numpy
 from tests.blender_service.packed_tables import SCHEMA
 
@@ -202,6 +206,36 @@ def bench_served(given: argparse.Namespace) -> None:
             bench_memory(client, server, blend, small, given.memory_rows)
 
 
+def bench_streams(given: argparse.Namespace) -> None:
+    """Print what many streams hold, and what opening one costs where a table has 10,000 snapshots."""
+    with tempfile.TemporaryDirectory() as folder:
+        uri = f"sqlite:///{Path(folder) / 'catalog.db'}?timeout=30"
+        catalogue = load_catalog("lake", type="sql", uri=uri, warehouse=folder)
+        assert isinstance(catalogue, SqlCatalog)
+        catalogue.create_namespace("bench")
+        name = f"bench.packed_a_{WINDOW_TOKENS}"
+        make_table(catalogue, name, given.rows)
+        with launch("blender", folder) as server, connect(server.address) as client:
+            blend = client.create_blend([SourceSpec(name, max_epochs=0)]).blend_id
+            for _ in client.read(blend, 0, given.rows):
+                pass
+            bench_many_streams(server, blend, given.streams)
+        lengthen_history(catalogue, name, given.snapshots)
+        blender = Blender(catalogue)
+        print(f"\n{f'CPU ms, a table of {given.snapshots:,} snapshots':44} {'ms':>8}")
+        loads: dict[str, Callable[[], object]] = {
+            "loaded by PyIceberg": partial(load_table, catalogue, name),
+            "loaded": partial(load_current, catalogue, name),
+            "a stream opened": partial(blender.open, blend),
+        }
+        for label, load in loads.items():
+            load()
+            started = time.process_time()
+            for _ in range(10):
+                load()
+            print(f"{label:44} {100 * (time.process_time() - started):8.1f}")
+
+
 def bench_lake(given: argparse.Namespace) -> None:
     """Print rows per second of datasets that read a server of this machine and the lake itself, in turns, warm."""
     with tempfile.TemporaryDirectory() as folder, contextlib.chdir(folder):
@@ -277,7 +311,14 @@ def bench_texts(given: argparse.Namespace) -> None:
             print(f"{label:40} {megabytes / (took - spent[0]):18.1f} {megabytes / took:8.1f}   {rows} rows")
 
 
-PARTS = {"lake": bench_lake, "texts": bench_texts, "order": bench_order, "chain": bench_chain, "served": bench_served}
+PARTS = {
+    "lake": bench_lake,
+    "texts": bench_texts,
+    "order": bench_order,
+    "chain": bench_chain,
+    "served": bench_served,
+    "streams": bench_streams,
+}
 
 
 def main() -> None:
@@ -290,6 +331,7 @@ def main() -> None:
     )
     parser.add_argument("--peers", help="interpreter that has other loaders, see blender_peers.py")
     parser.set_defaults(rows=8192, resolved=1 << 20, updates=1000, seeks=1000, documents=8_000)
+    parser.set_defaults(streams=(64, 256, 1024, 2048), snapshots=10_000)
     small = {
         "documents": 500,
         "messages": 20,
@@ -298,6 +340,8 @@ def main() -> None:
         "resolved": 1 << 16,
         "updates": 20,
         "seeks": 20,
+        "streams": (4, 8),
+        "snapshots": 100,
     }
     given = command.read(parser, **small)
     command.run_parts(PARTS, given.part, given)

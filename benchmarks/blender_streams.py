@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import subprocess
 import sys
 import threading
@@ -187,3 +188,21 @@ def bench_memory(client: BlenderClient, server: Launched, blend: str, small: str
         stream.close()
     time.sleep(1)
     print(f"{'after they left':44} {server.anonymous_bytes >> 20:8}")
+
+
+def bench_many_streams(server: Launched, blend: str, counts: Sequence[int]) -> None:
+    """Print what streams hold beside the cache, which has all blocks: each has sent some messages and waits."""
+    before = server.anonymous_bytes
+    print(f"\n{'memory of streams beside the cache':44} {'MiB':>8} {'KiB each':>9} {'after MiB':>9}")
+    for count in counts:
+        with contextlib.ExitStack() as stack:
+            command = [sys.executable, str(SERVERS), "readers", server.address, blend, str(count // 2), "3"]
+            pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+            readers = [stack.enter_context(subprocess.Popen(command, **pipes)) for _ in range(2)]  # type: ignore[call-overload]
+            read = sum(int(reader.stdout.readline()) for reader in readers)
+            held = server.anonymous_bytes - before
+            for reader in readers:
+                reader.stdin.close()
+        time.sleep(2)
+        after = (server.anonymous_bytes - before) >> 20
+        print(f"{f'{read} streams':44} {held >> 20:8} {(held >> 10) // read:9} {after:9}")

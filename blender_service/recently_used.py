@@ -3,9 +3,12 @@
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
+from collections import OrderedDict, deque
 from collections.abc import Callable, Hashable
-from typing import Generic, TypeVar
+from contextlib import suppress
+from typing import Final, Generic, TypeVar
+
+MOST_USES: Final = 4096  # that are noted before the order is brought up to date
 
 Key = TypeVar("Key", bound=Hashable)
 Value = TypeVar("Value")
@@ -13,6 +16,9 @@ Value = TypeVar("Value")
 
 class RecentlyUsed(Generic[Key, Value]):
     """Values by key; what was used least recently is forgotten first. Safe for many threads.
+
+    A look takes no lock: the key is noted, and moves to the end of the order before anything is forgotten. With a lock,
+    thousands of streams that find what they need would wait for one another.
 
     >>> kept = RecentlyUsed[str, int](2)
     >>> for name in ("a", "b", "a", "c"):
@@ -41,15 +47,27 @@ class RecentlyUsed(Generic[Key, Value]):
         self._forgotten = forgotten
         self._stays = stays
         self._values: OrderedDict[Key, Value] = OrderedDict()
+        self._uses: deque[Key] = deque()  # since the order was brought up to date
         self._weight = 0
         self._lock = threading.RLock()
 
     def get(self, key: Key) -> Value | None:
         """Give a value, None if it is not kept."""
-        with self._lock:
-            if key in self._values:
-                self._values.move_to_end(key)
-            return self._values.get(key)
+        value = self._values.get(key)
+        if value is not None:
+            self._uses.append(key)
+            if len(self._uses) > MOST_USES and self._lock.acquire(blocking=False):
+                try:
+                    self._order_uses()
+                finally:
+                    self._lock.release()
+        return value
+
+    def _order_uses(self) -> None:
+        """Move what was used to the end of the order; with the lock."""
+        for _ in range(len(self._uses)):
+            with suppress(KeyError):  # it was forgotten since
+                self._values.move_to_end(self._uses.popleft())
 
     def put(self, key: Key, value: Value) -> None:
         """Keep a value, in place of an earlier one of its key."""
@@ -58,6 +76,9 @@ class RecentlyUsed(Generic[Key, Value]):
                 self._weight -= self._weigh(self._values.pop(key))
             self._values[key] = value
             self._weight += self._weigh(value)
+            if self._weight > self._most:
+                self._order_uses()
+                self._values.move_to_end(key)
             while self._weight > self._most and len(self._values) > 1:
                 oldest = next((one for one in self._values if not self._stays(one)), next(iter(self._values)))
                 self._weight -= self._weigh(self._values.pop(oldest))
@@ -65,12 +86,14 @@ class RecentlyUsed(Generic[Key, Value]):
 
     def find(self, key: Key, make: Callable[[], Value]) -> Value:
         """Give a value, made under the lock where it is not kept."""
-        with self._lock:
-            value = self.get(key)
-            if value is None:
-                value = make()
-                self.put(key, value)
-            return value
+        value = self.get(key)
+        if value is None:
+            with self._lock:
+                value = self._values.get(key)
+                if value is None:
+                    value = make()
+                    self.put(key, value)
+        return value
 
     def forget(self, is_gone: Callable[[Key], bool]) -> None:
         """Forget the values of some keys."""

@@ -24,9 +24,44 @@ from blender_service.wire.row_batch import MessageCutter, RowBatch, empty_batch
 
 BATCH_BYTES: Final = 2 << 20  # of token ids; clients refuse 4 MiB by default
 CHUNK_ROWS: Final = 4096
+FIRST_CHUNK_ROWS: Final = 256  # each chunk has twice as many as the one before, so that a read begins at once
 AHEAD_ROWS: Final = 8 * CHUNK_ROWS  # a group of the default order
-COPIED_MESSAGES: Final = 8  # of rows that a stream copies out of blocks at once
+COPIED_MESSAGES: Final = 8  # of rows that a stream copies out of blocks at once, where memory allows
 Readers = Mapping[int, BlockReader | LiveRows]
+
+
+class Bounds(NamedTuple):
+    """What one read may hold at present.
+
+    Attributes:
+        message_bytes: of ids in a message; one row may have more.
+        copied_bytes: of ids that are copied out of blocks at once; those of a message at least.
+        rows_ahead: rows whose places are known before they are sent.
+    """
+
+    message_bytes: int = BATCH_BYTES
+    copied_bytes: int = COPIED_MESSAGES * BATCH_BYTES
+    rows_ahead: int = AHEAD_ROWS
+
+
+class _Limits(NamedTuple):
+    """The same in rows, asked again for each message."""
+
+    bounds: Callable[[], Bounds]
+    row_bytes: int
+    max_batch_rows: int
+
+    def message_rows(self) -> int:
+        """Most rows of a message."""
+        return max(1, min(self.bounds().message_bytes // self.row_bytes, self.max_batch_rows or CHUNK_ROWS))
+
+    def copied_rows(self) -> int:
+        """Most rows to copy at once, where a message has fewer."""
+        return min(self.bounds().copied_bytes // self.row_bytes, COPIED_MESSAGES * self.message_rows())
+
+    def chunk_rows(self) -> int:
+        """Most rows to locate at once."""
+        return max(FIRST_CHUNK_ROWS, min(CHUNK_ROWS, self.bounds().rows_ahead // 2))
 
 
 class _Span(NamedTuple):
@@ -35,13 +70,17 @@ class _Span(NamedTuple):
     offset: int
     rows: int
 
+    def split(self, rows: int) -> tuple[_Span, _Span]:
+        """Give its first rows, at most so many, and the rest, which may be empty."""
+        rows = min(rows, self.rows)
+        return _Span(self.offset, rows), _Span(self.offset + rows, self.rows - rows)
+
     def cut(self, most_rows: Callable[[], int]) -> Iterator[_Span]:
         """Cut it into parts; `most_rows` is asked for the longest length of each part when the part is cut."""
-        offset, end = self.offset, self.offset + self.rows
-        while offset < end:
-            rows = min(most_rows(), end - offset)
-            yield _Span(offset, rows)
-            offset += rows
+        rest = self
+        while rest.rows:
+            part, rest = rest.split(most_rows())
+            yield part
 
 
 class _Planned(NamedTuple):
@@ -88,6 +127,10 @@ class _Piece(NamedTuple):
         message = self.copied.cutter.cut(self.first, self.last, self.offset)
         sources = batch.sources[self.first : self.last]
         return BatchMessage(message, self.offset, sources, batch.waiting_for, batch.end_of_blend)
+
+
+def _message_of(piece: _Piece) -> BatchMessage:
+    return piece.message
 
 
 class BlendReader:
@@ -173,14 +216,14 @@ class BlendReader:
         max_batch_rows: int = 0,
         wait_seconds: float = 0.0,
         stopped: Callable[[], bool] = lambda: False,
-        message_bytes: Callable[[], int] = lambda: BATCH_BYTES,
+        bounds: Callable[[], Bounds] = Bounds,
     ) -> Iterator[BatchMessage]:
-        """Give the same batches as `read`, as the messages that a server sends.
+        """Give the same batches as `read`, as the messages that a server sends; `bounds` is asked before each.
 
-        `message_bytes` is asked before each message for the most bytes of ids it may have; one row may have more.
+        Of the rows that were copied for messages nothing is held while the last of these waits to be taken.
         """
-        pieces = self._pieces(offset, rows, part, max_batch_rows, wait_seconds, stopped, message_bytes)
-        return (piece.message for piece in pieces)
+        pieces = self._pieces(offset, rows, part, max_batch_rows, wait_seconds, stopped, bounds)
+        return map(_message_of, pieces)
 
     def _pieces(
         self,
@@ -190,18 +233,14 @@ class BlendReader:
         max_batch_rows: int,
         wait_seconds: float,
         stopped: Callable[[], bool],
-        message_bytes: Callable[[], int] = lambda: BATCH_BYTES,
+        bounds: Callable[[], Bounds] = Bounds,
     ) -> Iterator[_Piece]:
         """Check a read and begin it."""
         self.check(offset, rows, part)
         if not 0 <= wait_seconds < float("inf"):
             raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
-        row_bytes = row_bytes_of(self.config.window, self._columns)
-
-        def most_rows() -> int:
-            return max(1, min(message_bytes() // row_bytes, max_batch_rows or CHUNK_ROWS))
-
-        return self._read(offset, rows, part, most_rows, Wait(wait_seconds, stopped))
+        limits = _Limits(bounds, row_bytes_of(self.config.window, self._columns), max_batch_rows)
+        return self._read(offset, rows, part, limits, Wait(wait_seconds, stopped))
 
     def gather(self, offset: int, rows: int) -> RowBatch:
         """Give the rows [offset, offset + rows) in one batch: at least one, and all inside the blend."""
@@ -257,38 +296,39 @@ class BlendReader:
                     f"read: rows {rows} is not a multiple of the step's {part.step_rows} rows; ask for whole steps"
                 )
 
-    def _read(
-        self, offset: int, rows: int, part: Slice | None, most_rows: Callable[[], int], wait: Wait
-    ) -> Iterator[_Piece]:
+    def _read(self, offset: int, rows: int, part: Slice | None, limits: _Limits, wait: Wait) -> Iterator[_Piece]:
         spans = self._spans(offset, rows, part)
         if self._live:
-            yield from self._read_live((message for span in spans for message in span.cut(most_rows)), wait)
+            yield from self._read_live((message for span in spans for message in span.cut(limits.message_rows)), wait)
         else:
-            yield from self._read_ahead(spans, most_rows)
+            yield from self._read_ahead(spans, limits)
         step_rows = part.step_rows if part else 1
         asked = offset + rows if rows else self._end
         offset += max(0, min(self._end, asked) - offset) // step_rows * step_rows
         if offset + step_rows > self._end:
             yield _Piece(_Copied(self._empty_batch(offset, end_of_blend=True)), 0, 0, offset)
 
-    def _read_ahead(self, spans: Iterator[_Span], most_rows: Callable[[], int]) -> Iterator[_Piece]:
+    def _read_ahead(self, spans: Iterator[_Span], limits: _Limits) -> Iterator[_Piece]:
         """Give messages while the blocks of later ones are built."""
-        chunks = self._chunks(spans)
+        chunks = self._chunks(spans, limits)
         waiting: deque[_Planned] = deque()
         current = next(chunks, None)
         rows = 0
         while current is not None:
-            first, copied = 0, None
-            for message in (message for span in current.spans for message in span.cut(most_rows)):
+            first, copies = 0, deque[_Copied](maxlen=1)
+            for message in (message for span in current.spans for message in span.cut(limits.message_rows)):
                 self._refresh()
-                if copied is None or copied.version != self._version or first + message.rows > copied.last:
+                if not copies or copies[0].version != self._version or first + message.rows > copies[0].last:
                     # At first the rows of one message, so that a reader has it soon, then of more and more.
-                    rows = max(message.rows, min(2 * rows, COPIED_MESSAGES * most_rows()))
-                    copied = self._copy(current, first, min(first + rows, current.rows))
-                yield _Piece(copied, first - copied.first, first - copied.first + message.rows, message.offset)
+                    rows = max(message.rows, min(2 * rows, limits.copied_rows()))
+                    copies.clear()
+                    copies.append(self._copy(current, first, min(first + rows, current.rows)))
+                start, end = first - copies[0].first, first - copies[0].first + message.rows
+                is_used_up = copies[0].first + end == copies[0].last  # so it is let go before the reader is waited for
+                yield _Piece(copies.pop() if is_used_up else copies[0], start, end, message.offset)
                 if first == 0:  # after the first rows were sent; two new chunks for each chunk, until enough are ahead
-                    self._look_ahead(chunks, waiting)
-                    self._look_ahead(chunks, waiting)
+                    self._look_ahead(chunks, waiting, limits)
+                    self._look_ahead(chunks, waiting, limits)
                 first += message.rows
             current = waiting.popleft() if waiting else None
 
@@ -346,27 +386,31 @@ class BlendReader:
             yield from _Span(first, end - first).cut(lambda: CHUNK_ROWS)
             offset += step.step_rows
 
-    def _look_ahead(self, chunks: Iterator[_Planned], waiting: deque[_Planned]) -> None:
+    def _look_ahead(self, chunks: Iterator[_Planned], waiting: deque[_Planned], limits: _Limits) -> None:
         """Resolve a later chunk and request its blocks, unless enough chunks are waiting."""
         rows = sum(planned.rows for planned in waiting)
         size = sum(planned.chunk.block_bytes for planned in waiting)
-        if waiting and (rows >= AHEAD_ROWS or size >= self._ahead_bytes or self._fetcher is None):
+        if waiting and (rows >= limits.bounds().rows_ahead or size >= self._ahead_bytes or self._fetcher is None):
             return
         planned = next(chunks, None)
         if planned is not None:
             waiting.append(planned)
             self._request(planned.chunk)
 
-    def _chunks(self, spans: Iterator[_Span]) -> Iterator[_Planned]:
-        """Resolve rows in chunks of thousands."""
+    def _chunks(self, spans: Iterator[_Span], limits: _Limits) -> Iterator[_Planned]:
+        """Resolve rows in chunks, of hundreds at first, then of thousands."""
         collected: list[_Span] = []
-        rows = 0
+        most_rows = left = FIRST_CHUNK_ROWS
         for span in spans:
-            collected.append(span)
-            rows += span.rows
-            if rows >= CHUNK_ROWS:
-                yield self._plan(collected)
-                collected, rows = [], 0
+            rest = span
+            while rest.rows:
+                part, rest = rest.split(left)
+                collected.append(part)
+                left -= part.rows
+                if not left:
+                    yield self._plan(collected)
+                    most_rows = left = min(2 * most_rows, limits.chunk_rows())
+                    collected = []
         if collected:
             yield self._plan(collected)
 
@@ -382,8 +426,9 @@ class BlendReader:
     def _request(self, chunk: Chunk) -> None:
         """Request the blocks of a later chunk from the fetcher."""
         if self._fetcher is not None:
+            version = self._version
             for index, blocks in chunk.blocks_by_source().items():
-                self._fetcher.request(self._pinned[index], blocks)
+                self._fetcher.request(self._pinned[index], blocks, lambda: self._version == version)
 
     def _copy(self, planned: _Planned, first: int, last: int) -> _Copied:
         """Copy rows [first, last) of a chunk out of their blocks, located anew where other files are served now.

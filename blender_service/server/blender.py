@@ -5,9 +5,9 @@ The sources of a blend are checked against the lake at every read. Replicas shar
 
 from __future__ import annotations
 
+import functools
 import logging
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from functools import partial
 from typing import Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -45,13 +45,13 @@ from blender_service.tables.packed_table import (
     PackedTable,
     columns_read,
     index_snapshot,
-    load_table,
     served_snapshot,
 )
 from blender_service.tables.table_watch import TableWatch
 from blender_service.tables.text_documents import columns_of_pin, names_of
 from blender_service.tables.text_table import log_warnings, open_text_rows
 from blender_service.tables.token_columns import TokenColumn, columns_of
+from blender_service.turns import turn_lent
 
 DEFAULT_PAGE_SIZE: Final = 100
 EXCISIONS: Final = "system.excisions"  # documents excised from one table, or from all
@@ -89,6 +89,7 @@ class Blender:
         self._catalogue = catalogue
         self._store = store or open_store(catalogue)
         self._shared = shared or SharedCaches(catalogue, BlockCache(cache_bytes), TableWatch(catalogue))
+        self._load: Callable[[str], Table | None] = self._shared.watch.load
         self._may_create: MayCreate = lambda table: True
         self._team = ""
         self.cache = self._shared.cache
@@ -105,6 +106,8 @@ class Blender:
         catalogue = self._catalogue if may_read is None else visible_catalogue(self._catalogue, may_read)
         seen = Blender(catalogue, store=store, shared=self._shared)
         seen._may_create, seen._team = may_create, team
+        if may_read is not None:
+            seen._load = lambda table: self._load(table) if may_read(table) else None
         return seen
 
     def create(self, spec: BlendSpec) -> BlendConfig:
@@ -212,12 +215,12 @@ class Blender:
 
     def _stated(self, blend_id: str, name: str) -> dict[str, str]:
         """Map each source to the present value of one property of its table."""
-        tables = {source: load_table(self._catalogue, pin.table) for source, pin in self.head(blend_id).pins().items()}
+        tables = {source: self._load(pin.table) for source, pin in self.head(blend_id).pins().items()}
         return {source: table.properties.get(name, "") for source, table in tables.items() if table is not None}
 
     def warnings(self, blend_id: str) -> list[str]:
         """Say what to know of a blend before training on it, a line each; see `text_warnings`."""
-        return list(text_warnings(self.config(blend_id), partial(load_table, self._catalogue), self._store.objects))
+        return list(text_warnings(self.config(blend_id), self._load, self._store.objects))
 
     def list_ids(self) -> list[str]:
         """List the ids of all blends, ascending."""
@@ -282,44 +285,65 @@ class Blender:
         """Open the sources of a reader; the function gives all readers again once a table has changed, else None."""
         watch = self._shared.watch
         generation = watch.generation
-        tables = {pin.table: load_table(self._catalogue, pin.table) for _, pin in sources.values()}
+        tables = {table: self._load(table) for table in {pin.table: None for _, pin in sources.values()}}
         if config.texts is not None:
-            tables[EXCISIONS] = load_table(self._shared.catalogue, EXCISIONS)
+            tables[EXCISIONS] = watch.load(EXCISIONS)  # also where the caller may not read it
         columns = columns_of(
             {name: tables[pin.table] for name, pin in sources.values()}, wanted, config.texts is not None
         )
         readers = {
-            index: self._reader(name, pin, config, tables[pin.table], columns.get(name, ()))
+            index: self._reader(name, pin, config, tables, columns.get(name, ()))
             for index, (name, pin) in sources.items()
         }
         follower = watch.follow({name: table for name, table in tables.items() if table is not None})
 
         def changed(at_once: bool) -> Readers | None:
             nonlocal generation
-            if at_once:
-                watch.look(follower.tables)
-            if watch.generation == generation:
+            if not at_once and watch.generation == generation:
                 return None
-            generation = watch.generation
+            with turn_lent():
+                if at_once:
+                    watch.look(follower.tables)
+                if watch.generation == generation:
+                    return None
+                generation = watch.generation
+                return again()
+
+        def again() -> Readers | None:
             found = {}
-            excised = tables.get(EXCISIONS) is not None and watch.table(EXCISIONS) is not tables[EXCISIONS]
+            seen = {name: watch.table(name) for name in tables}
+            excised = tables.get(EXCISIONS) is not None and seen[EXCISIONS] is not tables[EXCISIONS]
             for index, (name, pin) in sources.items():
-                table = watch.table(pin.table)
-                if excised or table is not tables[pin.table]:
-                    reader = self._reader(name, pin, config, table, columns.get(name, ()))
-                    if _runs_of(reader) != _runs_of(readers[index]):
+                if excised or seen[pin.table] is not tables[pin.table]:
+                    reader = self._reader(name, pin, config, seen, columns.get(name, ()))
+                    before, after = _runs_of(readers[index]), _runs_of(reader)
+                    if before != after:
                         found[index] = reader
-            tables.update({name: watch.table(name) for name in tables})
+                        self.cache.forget(_paths_that_went(before, after))
+            tables.update(seen)
             readers.update(found)
             return dict(readers) if found else None
 
         return dict(readers), changed, next(iter(columns.values()), ())
 
     def _reader(
-        self, name: str, pin: Pin, config: BlendConfig, table: Table | None, columns: tuple[TokenColumn, ...]
+        self,
+        name: str,
+        pin: Pin,
+        config: BlendConfig,
+        tables: Mapping[str, Table | None],
+        columns: tuple[TokenColumn, ...],
     ) -> BlockReader | LiveRows:
-        """Open one source, whose table is given."""
-        found = self._packed_rows(name, pin, config, table, columns)
+        """Open one source, whose table is given; streams that read the same of it share one reader."""
+        table, excisions = tables[pin.table], tables.get(EXCISIONS)
+        places = [(one.metadata_location, id(one.io)) for one in (table, excisions) if one is not None]
+        key = (config.blend_id, name, columns, self._team, *places)
+        with self._shared.opening[hash(key) % len(self._shared.opening)]:
+            found = self._shared.readers.get(key)
+            if found is None:
+                found = self._packed_rows(name, pin, config, table, columns, excisions)
+                if found is not None:
+                    self._shared.readers.put(key, found)
         if pin.rows is None:
             return LiveRows(name, found)
         if found is None or found.table.rows != pin.rows:
@@ -328,11 +352,17 @@ class Blender:
         return found
 
     def _packed_rows(
-        self, name: str, pin: Pin, config: BlendConfig, table: Table | None, columns: tuple[TokenColumn, ...] = ()
+        self,
+        name: str,
+        pin: Pin,
+        config: BlendConfig,
+        table: Table | None,
+        columns: tuple[TokenColumn, ...] = (),
+        excisions: Table | None = None,
     ) -> BlockReader | None:
         """Open a table at the pinned snapshot, a live one at its current snapshot; None while it has no row."""
         if config.texts is not None:
-            return self._text_rows(name, pin, config, table, columns)
+            return self._text_rows(name, pin, config, table, columns, excisions)
         snapshot = served_snapshot(table, name, pin, config.window)
         if snapshot is None or table is None:
             return None
@@ -355,7 +385,13 @@ class Blender:
         return BlockReader(packed, config.block_rows, self.cache, self._team)
 
     def _text_rows(
-        self, name: str, pin: Pin, config: BlendConfig, table: Table | None, of_tokens: tuple[TokenColumn, ...]
+        self,
+        name: str,
+        pin: Pin,
+        config: BlendConfig,
+        table: Table | None,
+        of_tokens: tuple[TokenColumn, ...],
+        excisions: Table | None,
     ) -> BlockReader | None:
         """Open a table of text at the pinned snapshot."""
         snapshot, rule = served_snapshot(table, name, pin, None), config.texts
@@ -370,15 +406,14 @@ class Blender:
                 rows = open_text_rows(table, pin.table, snapshot, columns, config.window, rule, *kept)
                 self._shared.texts.put(key, rows)
                 log_warnings(f"source {name}: {pin.table}", rows, table.io)
-        listed = load_table(self._shared.catalogue, EXCISIONS)  # also where the caller may not read it
         chosen = Or(IsNull("table"), EqualTo("table", pin.table))
-        excised = [] if listed is None else listed.scan(chosen, ("doc_id",)).to_arrow()["doc_id"].to_pylist()
+        excised = [] if excisions is None else excisions.scan(chosen, ("doc_id",)).to_arrow()["doc_id"].to_pylist()
         return BlockReader(rows.table(table.io, excised, of_tokens), config.block_rows, self.cache, self._team)
 
     def _index_sources(self, config: BlendConfig) -> None:
         """Open the tables of a new blend, so that warnings about them come when it is created."""
         for source in config.sources:
-            self._packed_rows(source.name, source.pin, config, load_table(self._catalogue, source.table))
+            self._packed_rows(source.name, source.pin, config, self._load(source.table))
 
     def _open(self, blend_id: str) -> OpenedBlend:
         """Resolve a blend; recently used ones are cached, since a blend never changes."""
@@ -392,6 +427,11 @@ class Blender:
             warn_of_small_cache(config, self.cache.max_bytes)
             self._shared.opened.put(blend_id, opened)
         return opened
+
+
+@functools.lru_cache(maxsize=8)  # all streams of a table come from the same to the same
+def _paths_that_went(before: tuple[OrdinalRun, ...], after: tuple[OrdinalRun, ...]) -> frozenset[str]:
+    return frozenset(run.path for run in before) - {run.path for run in after}
 
 
 def _runs_of(reader: BlockReader | LiveRows) -> tuple[OrdinalRun, ...]:

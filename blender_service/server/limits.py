@@ -13,12 +13,16 @@ from typing import Final
 import grpc
 
 from blender_service.exceptions import TooManyStreamsError
+from blender_service.rows.blend_reader import AHEAD_ROWS, Bounds
 from blender_service.server.call_context import call_of
 
-# Bytes of ids in messages that wait to be sent; gRPC copies each, so a server holds twice as many. Smaller messages
-# cost throughput, larger ones memory: `make bench-blender` measures both.
-LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 64 << 10, 256 << 10
+# What the streams of a server share. Bytes of ids in messages that wait to be sent: gRPC copies each, so a server holds
+# twice as many. Smaller messages cost throughput, larger ones memory: `make bench-blender` measures both. Bytes of ids
+# that are copied out of blocks for the next messages. Rows that are located before they are sent, some 6 bytes each.
+LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 32 << 10, 256 << 10
 IN_FLIGHT_BYTES: Final = 8 << 20
+COPIED_BYTES: Final = 16 << 20
+PLANNED_ROWS: Final = 2 << 20
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +52,14 @@ class StreamLimits:
         """Number of streams that run now."""
         return self._running.total()
 
-    @property
-    def message_bytes(self) -> int:
-        """Most bytes of ids of the next message of a stream: its share of `IN_FLIGHT_BYTES`.
+    def bounds(self) -> Bounds:
+        """Give the share of each stream in what all of them may hold.
 
-        The share depends on the number of streams alone, so that no stream waits for another one to send.
+        It depends on the number of streams alone, so that no stream waits for another one to send.
         """
-        share = IN_FLIGHT_BYTES // max(1, self.running)
-        return min(max(LEAST_MESSAGE_BYTES, share), MOST_MESSAGE_BYTES)
+        streams = max(1, self.running)
+        message_bytes = min(max(LEAST_MESSAGE_BYTES, IN_FLIGHT_BYTES // streams), MOST_MESSAGE_BYTES)
+        return Bounds(message_bytes, COPIED_BYTES // streams, min(AHEAD_ROWS, PLANNED_ROWS // streams))
 
     def take(self, principal: str, team: str = "") -> None:
         """Begin a stream, of a caller and the team whose shares he uses.

@@ -6,8 +6,6 @@ It listens on the loopback by default: give it another address only with tokens 
 
 from __future__ import annotations
 
-import contextlib
-import ctypes
 import errno
 import logging
 import os
@@ -39,6 +37,7 @@ from blender_service.server.blender import Blender
 from blender_service.server.interceptor import REQUEST_PLACES, CallInterceptor, Observer
 from blender_service.server.limits import CallWatch, StreamLimits
 from blender_service.server.metrics import Metrics
+from blender_service.server.process_limits import allow_open_files, most_connections, use_one_heap
 from blender_service.server.run_register import RunObserver, RunRegister
 from blender_service.server.servicers import BlendServicer, RowServicer, add_row_service
 from blender_service.server.settings import COMPRESSION, OperationConfig
@@ -60,13 +59,13 @@ OPTIONS: Final = (
     ("grpc.keepalive_timeout_ms", 20_000),
     ("grpc.keepalive_permit_without_calls", 1),
     ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-    # Connections without a call or without an end to their handshake do not stay; clients connect again by themselves.
-    ("grpc.max_connection_idle_ms", 600_000),
-    ("grpc.server_handshake_timeout_ms", 20_000),
+    # Connections without a call or without an end to their handshake leave their places to new ones within seconds;
+    # clients connect again by themselves.
+    ("grpc.max_connection_idle_ms", 10_000),
+    ("grpc.server_handshake_timeout_ms", 10_000),
     # gRPC bounds the bytes of a compressed request, not those it becomes: 1 MiB of gzip becomes 1 GiB.
     (COMPRESSION, 1),
 )
-M_ARENA_MAX: Final = -8  # of malloc.h
 UNIX: Final = "unix:"
 LOOPBACK: Final = ("127.0.0.1", "::1", "localhost")
 REFLECTION: Final = "grpc.reflection.v1.ServerReflection"
@@ -207,6 +206,7 @@ def start(
         options=(
             *OPTIONS,
             ("grpc.so_reuseport", int(reuse_port)),
+            ("grpc.max_allowed_incoming_connections", most_connections()),
             ("grpc.max_concurrent_streams", operation.streams_per_principal + SPARE_THREADS),  # of a connection
             ("grpc.max_receive_message_length", operation.max_request_bytes),
             ("grpc.max_send_message_length", operation.max_response_bytes),
@@ -258,6 +258,7 @@ def serve(
     """
     asked: SimpleQueue[int] = SimpleQueue()  # not an Event: its lock may be held by the very thread that a signal stops
     use_one_heap()
+    allow_open_files()
     running = start(None, host, port, cache_bytes, operation, reuse_port, add_service)
     previous = on_stop(asked.put)
     try:
@@ -290,16 +291,6 @@ def _end_after(seconds: float) -> None:
     logger.warning("ended while calls still wait for the lake's store or catalogue")
     logging.shutdown()
     os._exit(0)
-
-
-def use_one_heap() -> None:
-    """Make all threads of this process allocate from one heap, where the C library is glibc.
-
-    A message is made in one thread and freed in another. By default glibc gives threads heaps of their own, which keep
-    freed memory: with 64 readers some 10 MiB that no thread uses.
-    """
-    with contextlib.suppress(OSError, AttributeError):
-        ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
 class _Health(health.HealthServicer):  # type: ignore[misc]

@@ -21,6 +21,7 @@ from blender_service.server.blender import Blender
 from blender_service.server.call_context import Call, call_of, seen_by
 from blender_service.server.limits import CallWatch, StreamLimits
 from blender_service.server.run_register import RunObserver
+from blender_service.turns import turn
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
@@ -155,7 +156,12 @@ class RowServicer:
         def stopped() -> bool:
             return self._stopping.is_set() or not context.is_active()
 
-        for message in reader.read_messages(*arguments, stopped, lambda: self._limits.message_bytes):
+        messages = reader.read_messages(*arguments, stopped, self._limits.bounds)
+        while True:
+            with turn():
+                message = next(messages, None)
+            if message is None:
+                return
             if self._stopping.is_set():
                 at = message.offset
                 raise ServerUnavailableError(

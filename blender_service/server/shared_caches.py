@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import threading
+from collections.abc import Hashable
 from dataclasses import dataclass, field
 from typing import Final, NamedTuple
 
@@ -14,7 +15,7 @@ from blender_service.order.resolve import BlendOrder
 from blender_service.order.resolved_blend import Head
 from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.block_cache import BlockCache
-from blender_service.tables.block_reader import BlockFetcher
+from blender_service.tables.block_reader import BlockFetcher, BlockReader
 from blender_service.tables.mirrors import Mirrors
 from blender_service.tables.packed_table import KnownRuns, OrdinalRun
 from blender_service.tables.table_watch import TableWatch
@@ -27,6 +28,11 @@ BLENDS_AT_HAND: Final = 128
 BLENDS_SHOWN: Final = 16_384  # blends with their tables, for namespace rules; some 12 MB
 FILES_AT_HAND: Final = 200_000  # of packed tables at a snapshot, some 60 MB
 DOCUMENTS_AT_HAND: Final = 100_000_000  # of tables of text at a snapshot, 400 MB
+
+
+def _locks() -> tuple[threading.Lock, ...]:
+    """Locks of keys, which share them by their hashes."""
+    return tuple(threading.Lock() for _ in range(64))
 
 
 class OpenedBlend(NamedTuple):
@@ -44,7 +50,8 @@ class SharedCaches:
     Each keeps what was used last, and finds the rest again in the lake: a stream holds what it reads itself. `indices`
     are keyed by a table's UUID and the pinned snapshot or `live`, `runs` by manifest. `catalogue` is the
     whole lake: what was excised is looked up there, whatever the caller may read. A table is indexed under its lock
-    of `indexing`, so that streams that begin at once index it once. `tables_of` serves namespace rules.
+    of `indexing`, so that streams that begin at once index it once; `readers`, of a source by the metadata that they
+    were opened with, under their lock of `opening`. `tables_of` serves namespace rules.
     """
 
     catalogue: Catalog
@@ -57,7 +64,11 @@ class SharedCaches:
         default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda index: 1 + len(index[1]))
     )
     runs: KnownRuns = field(default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda runs: 1 + len(runs)))
-    indexing: tuple[threading.Lock, ...] = field(default_factory=lambda: tuple(threading.Lock() for _ in range(64)))
+    indexing: tuple[threading.Lock, ...] = field(default_factory=_locks)
+    readers: RecentlyUsed[tuple[Hashable, ...], BlockReader] = field(
+        default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda reader: 1 + len(reader.table.runs))
+    )
+    opening: tuple[threading.Lock, ...] = field(default_factory=_locks)
     texts: RecentlyUsed[str, TextRows] = field(
         default_factory=lambda: RecentlyUsed(DOCUMENTS_AT_HAND, weigh=lambda rows: 1 + rows.lengths.size)
     )

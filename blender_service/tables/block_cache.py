@@ -55,12 +55,13 @@ class BlockCache:
         return self._kept.weight
 
     def get(self, key: BlockKey) -> Block | None:
-        """Give a block, None if it is not kept."""
-        block = self._kept.get(key)
-        if block is not None:
-            with self._lock:
-                self.hits += 1
-        return block
+        """Give a block, None if it is not kept; who looks tells `count_hits` of what was there."""
+        return self._kept.get(key)
+
+    def count_hits(self, count: int) -> None:
+        """Count blocks that were found."""
+        with self._lock:
+            self.hits += count
 
     def __contains__(self, key: BlockKey) -> bool:
         """Whether a block is kept, or is being decoded."""

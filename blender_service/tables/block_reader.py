@@ -13,7 +13,7 @@ import logging
 import queue
 import threading
 import weakref
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import CancelledError
 from contextlib import suppress
 from typing import Final
@@ -25,6 +25,7 @@ from blender_service.tables.block import Block, BlockKey
 from blender_service.tables.block_cache import BlockCache
 from blender_service.tables.packed_table import PackedTable, row_bytes_of
 from blender_service.tables.parquet_to_block import decode_blocks
+from blender_service.turns import turn_lent
 
 MAX_BLOCK_BYTES: Final = 16 << 20
 KEYS_AT_HAND: Final = 64  # of a few groups of blocks, for each reader
@@ -78,12 +79,15 @@ class BlockReader:
             ServerUnavailableError: its store does not answer.
         """
         missing: list[int] = []
+        hits = 0
         for number in numbers:
             block = self._cache.get(self._key(number))
             if block is None:
                 missing.append(number)
             else:
+                hits += 1
                 yield number, block
+        self._cache.count_hits(hits)
         for run, absent in self._by_run(missing).items():
             yield from self._decode(run, absent)
 
@@ -91,6 +95,10 @@ class BlockReader:
         """Put blocks into the cache; raises what `blocks` does."""
         for _ in self.blocks(numbers):
             pass
+
+    def forget(self, numbers: Iterable[int]) -> None:
+        """Drop all blocks of the files that some blocks lie in."""
+        self._cache.forget({self._key(number).path for number in numbers})
 
     def is_cached(self, number: int) -> bool:
         """Whether a block is in the cache, or on its way."""
@@ -104,11 +112,13 @@ class BlockReader:
             ranges = [(key.start, key.end) for key in own]
             decode = self.table.decode or functools.partial(decode_blocks, self.table, self.table.runs[run])
             decoded = decode(ranges) if own else iter(())
-            for key, block in self._cache.decoded(own, decoded, self._team):
-                yield wanted.pop(key), block
+            made = self._cache.decoded(own, decoded, self._team)
+            while (pair := _next_of(made)) is not None:
+                yield wanted.pop(pair[0]), pair[1]
             for key, future in others.items():
                 with suppress(CancelledError):  # the other thread gave up, so it is claimed anew
-                    block = future.result()
+                    with turn_lent():
+                        block = future.result()
                     yield wanted.pop(key), block
 
     def _by_run(self, blocks: Iterable[int]) -> dict[int, list[int]]:
@@ -132,7 +142,13 @@ class BlockReader:
         return BlockKey(run.path, start, end, *of_window, self.table.columns)
 
 
-_Wanted = tuple[BlockReader, int]
+def _next_of(made: Iterator[tuple[BlockKey, Block]]) -> tuple[BlockKey, Block] | None:
+    """Give the next block that is decoded, None after the last."""
+    with turn_lent():
+        return next(made, None)
+
+
+_Wanted = tuple[BlockReader, int, Callable[[], bool]]
 
 
 class BlockFetcher:
@@ -144,14 +160,14 @@ class BlockFetcher:
         self._thread: threading.Thread | None = None
         self._lock = threading.Lock()
 
-    def request(self, reader: BlockReader, blocks: Iterable[int]) -> None:
-        """Ask for blocks that are not in the cache; returns at once."""
+    def request(self, reader: BlockReader, blocks: Iterable[int], is_served: Callable[[], bool] = lambda: True) -> None:
+        """Ask for blocks that are not in the cache; returns at once. What `is_served` denies by then is not kept."""
         for block in blocks:
             if reader.is_cached(block):
                 continue
             self._start()
             try:
-                self._queue.put_nowait((reader, block))
+                self._queue.put_nowait((reader, block, is_served))
             except queue.Full:
                 return
 
@@ -172,17 +188,22 @@ class BlockFetcher:
 def _fetch(waiting: queue.Queue[_Wanted | None]) -> None:
     """Build requested blocks until None comes; those of one table that wait together are built together."""
     while (wanted := waiting.get()) is not None:
-        batches: dict[int, tuple[BlockReader, set[int]]] = {}
+        batches: dict[int, tuple[BlockReader, set[int], list[Callable[[], bool]]]] = {}
         while wanted is not None:
-            reader, block = wanted
-            batches.setdefault(id(reader), (reader, set()))[1].add(block)
+            reader, block, is_served = wanted
+            if is_served():
+                _, blocks, served = batches.setdefault(id(reader), (reader, set(), []))
+                blocks.add(block)
+                served.append(is_served)
             try:
                 wanted = waiting.get_nowait()
             except queue.Empty:
                 break
-        for reader, blocks in batches.values():
+        for reader, blocks, served in batches.values():
             try:
                 reader.build(blocks)
+                if not all(is_served() for is_served in served):  # an excision may have come meanwhile
+                    reader.forget(blocks)
             except Exception as error:  # noqa: BLE001 (the stream that needs the block meets it too, and says it)
                 logger.warning("fetching ahead: %s", error)
         if wanted is None:

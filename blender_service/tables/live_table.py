@@ -16,6 +16,7 @@ from numpy.typing import NDArray
 from blender_service.arrays import Int64Array
 from blender_service.exceptions import RowNotThereYetError
 from blender_service.tables.block_reader import BlockReader
+from blender_service.turns import turn_lent
 
 TELL_SECONDS: Final = 5.0  # well within the silence after which a client takes a stream for dead
 NAP_SECONDS: Final = 0.1
@@ -73,7 +74,8 @@ class Wait:
                 "update the blend without it"
             )
         if not self._stopped():
-            time.sleep(NAP_SECONDS)
+            with turn_lent():
+                time.sleep(NAP_SECONDS)
         if not self._told or now - self._told >= TELL_SECONDS or self._stopped():
             self._told = now
             return True

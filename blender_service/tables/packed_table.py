@@ -145,9 +145,13 @@ def row_bytes_of(window: WindowFacts, columns: Sequence[TokenColumn]) -> int:
 def load_table(catalogue: Catalog, identifier: str) -> Table | None:
     """Load a table's metadata, None if there is none; a quarantined table does not exist, whatever it is called now."""
     try:
-        table = catalogue.load_table(identifier)
+        return if_shown(identifier, catalogue.load_table(identifier))
     except (NoSuchTableError, NoSuchIdentifierError):
         return None
+
+
+def if_shown(identifier: str, table: Table) -> Table | None:
+    """Give a table, None for one that is quarantined."""
     held = identifier.partition(".")[0].endswith(_QUARANTINE_SUFFIX) or QUARANTINE in table.properties
     return None if held else table
 

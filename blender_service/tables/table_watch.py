@@ -1,4 +1,6 @@
-"""One thread that asks the catalogue for the tables of all open streams, twice a second.
+"""The tables that streams read, each loaded once for all of them; one thread looks at those of open streams.
+
+It asks twice a second which metadata is the current one, and loads what is new (`current_table`).
 
 A stream compares a number (`generation`) before each message and never waits for the catalogue. Where the number has
 changed it goes on with the files of now: after an excision those of the snapshot's successor, of a live table those
@@ -12,17 +14,28 @@ import threading
 import time
 import weakref
 from collections.abc import Collection, Mapping
-from typing import Final
+from concurrent.futures import Future
+from typing import Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 
-from blender_service.tables.packed_table import load_table
+from blender_service.recently_used import RecentlyUsed
+from blender_service.tables.current_table import load_current
 
 LOOK_SECONDS: Final = 0.5
-MOST_SHARE: Final = 10  # a look that takes a second is followed by a pause of this many
+MOST_SHARE: Final = 10  # looks that take a second of a core are followed by a pause of this many
+TABLES_AT_HAND: Final = 1024
 
 logger = logging.getLogger(__name__)
+
+
+class _Load(NamedTuple):
+    """When a table was asked for, what was known of it by then, and the answer."""
+
+    began: float
+    known: Table | None
+    answer: Future[Table | None]
 
 
 class Follower:
@@ -49,6 +62,8 @@ class TableWatch:
         self._followers: weakref.WeakSet[Follower] = weakref.WeakSet()
         self._lock = threading.Lock()
         self._looking = threading.Lock()
+        self._loading = tuple(threading.Lock() for _ in range(64))
+        self._loads: RecentlyUsed[str, _Load] = RecentlyUsed(TABLES_AT_HAND)
         self._thread: threading.Thread | None = None
         self.generation = 0
 
@@ -73,6 +88,26 @@ class TableWatch:
                 self.look([identifier])
         return follower
 
+    def load(self, identifier: str) -> Table | None:
+        """Give a table as the catalogue has it now, None if there is none; raises what the catalogue does.
+
+        However many ask at once, one asks the catalogue, and the others take the answer to a question put after theirs.
+        """
+        asked = time.monotonic()
+        with self._loading[hash(identifier) % len(self._loading)]:
+            load = self._loads.get(identifier)
+            if load is None or load.began <= asked:
+                known = load.known if load is not None else None
+                load = _Load(time.monotonic(), known, Future())
+                try:
+                    load.answer.set_result(load_current(self._catalogue, identifier, known))
+                except Exception as error:  # noqa: BLE001 (whatever it is, those who asked are given it)
+                    load.answer.set_exception(error)
+                else:
+                    load = load._replace(known=load.answer.result())
+                self._loads.put(identifier, load)
+        return load.answer.result()
+
     def table(self, identifier: str) -> Table | None:
         """Give a table as it was seen last; None if it was dropped."""
         return self._seen.get(identifier)
@@ -81,7 +116,7 @@ class TableWatch:
         """Look at tables now; raises what the catalogue does."""
         for identifier in tables:
             with self._looking:  # one look after the other, so that none puts an older state over a newer one
-                table = load_table(self._catalogue, identifier)
+                table = self.load(identifier)
                 with self._lock:
                     if _place_of(self._seen.get(identifier)) != _place_of(table):
                         self._seen[identifier] = table
@@ -96,13 +131,13 @@ class TableWatch:
                 if not followed:
                     self._thread = None
                     return
-            started = time.monotonic()
+            started = time.thread_time()  # not of a clock: a catalogue that answers slowly costs nobody anything
             for identifier in followed:
                 try:
                     self.look([identifier])
                 except Exception as error:  # noqa: BLE001 (whatever it is, the thread goes on)
                     logger.warning("%s cannot be looked at, so what was seen last is served: %s", identifier, error)
-            time.sleep(max(LOOK_SECONDS, MOST_SHARE * (time.monotonic() - started)))
+            time.sleep(max(LOOK_SECONDS, MOST_SHARE * (time.thread_time() - started)))
 
 
 def _place_of(table: Table | None) -> str:

@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
+from pyiceberg.table import Table
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, TextSpec, UpdateSpec
@@ -239,6 +240,31 @@ def test_excised_documents_are_not_read_any_more(lake: Catalog, texts: dict[str,
     for reader in (going_on, blender.open(config.blend_id)):
         found = found_rows(reader.gather(0, count))
         assert [found[ordinal] for ordinal in range(count)] == expected
+
+
+def test_excisions_are_read_once_for_all_streams(
+    lake: Catalog, texts: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """However many documents are excised, a stream that is opened reads none of them; after an excision one does."""
+    config = Blender(lake).create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[1]))
+    schema = pa.schema([pa.field("doc_id", pa.string()), pa.field("table", pa.string())])
+    lake.create_namespace("system")
+    listed = lake.create_table("system.excisions", schema)
+    listed.append(pa.table({"doc_id": [f"gone-{n}" for n in range(20_000)], "table": [None] * 20_000}, schema))
+    scans: list[str] = []
+    scan = Table.scan
+
+    def noted(self: Table, *given: Any, **named: Any) -> Any:
+        scans.append(".".join(self.name()))
+        return scan(self, *given, **named)
+
+    monkeypatch.setattr(Table, "scan", noted)
+    blender = Blender(lake)
+    rows = [blender.open(config.blend_id).gather(0, 1).rows for _ in range(30)]
+    assert (rows, scans) == ([1] * 30, ["system.excisions"])
+    listed.append(pa.table({"doc_id": ["h9"], "table": [None]}, schema))
+    assert "h9" not in blender.open(config.blend_id).gather(0, config.sources[0].rows or 0).doc_ids
+    assert len(scans) == 2
 
 
 def test_what_cannot_be_is_refused_in_one_answer(lake: Catalog, texts: dict[str, str], code: PackedFixture) -> None:

@@ -7,6 +7,8 @@ import gzip
 import os
 import socket
 import ssl
+import subprocess
+import sys
 import threading
 import zlib
 from collections.abc import Callable
@@ -22,7 +24,15 @@ from grpc_reflection.v1alpha import reflection_pb2
 from blender_service.blend.requests import SourceSpec
 from blender_service.client import Identity, connect
 from blender_service.exceptions import BlendNotFoundError, InvalidReadError, TooManyStreamsError
-from blender_service.server.limits import IN_FLIGHT_BYTES, LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES, StreamLimits
+from blender_service.server import server as server_module
+from blender_service.server.limits import (
+    COPIED_BYTES,
+    IN_FLIGHT_BYTES,
+    LEAST_MESSAGE_BYTES,
+    MOST_MESSAGE_BYTES,
+    PLANNED_ROWS,
+    StreamLimits,
+)
 from blender_service.server.server import MOST_HEADER_BYTES, RunningServer
 from blender_service.server.settings import OperationConfig
 from blender_service.wire.rank_slice import Slice
@@ -261,6 +271,41 @@ def test_every_rank_of_a_large_job_may_call_at_once(serve: Serve) -> None:
         assert all(not call.result().blends for call in calls)
 
 
+def test_connections_without_a_call_leave_their_places(
+    serve: Serve, endless: Callable[[RunningServer], str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At most so many are open; a new client gets in once idle ones have ended, and who reads keeps his connection."""
+    monkeypatch.setattr(server_module, "most_connections", lambda: 8)
+    server = serve(operation=OperationConfig(grpc_options="grpc.max_connection_idle_ms=1000"))
+    with grpc.insecure_channel(server.address) as channel, contextlib.ExitStack() as stack:
+        request = rows_pb2.ReadBlendRequest(blend=endless(server))
+        reading = rows_pb2_grpc.RowServiceStub(channel).ReadBlend(request)
+        at = next(reading).rows
+        idle = [stack.enter_context(open_socket(server)) for _ in range(20)]
+        for sock in idle:
+            with contextlib.suppress(OSError):
+                sock.sendall(BEGIN)
+        with connect(server.address, retry_seconds=60) as client:
+            assert client.get_blend(request.blend).blend_id == request.blend
+        assert all(is_hung_up_on(sock) for sock in idle)
+        for _ in range(200):
+            batch = next(reading)
+            assert batch.offset == at
+            at += batch.rows
+        reading.cancel()
+
+
+def test_a_server_raises_its_limit_of_open_files() -> None:
+    """To what it may have: a connection is an open file, and a thousand are too few for the streams of a process."""
+    code = (
+        "import resource as r; from blender_service.server.process_limits import *\n"
+        "r.setrlimit(r.RLIMIT_NOFILE, (600, 5000)); few = most_connections(); allow_open_files()\n"
+        "print(few, most_connections(), r.getrlimit(r.RLIMIT_NOFILE))"
+    )
+    said = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True).stdout
+    assert said == "300 4488 (5000, 5000)\n"
+
+
 def test_a_call_without_any_request_is_told_so(serve: Serve) -> None:
     """Its client has ended its side."""
     server = serve()
@@ -314,12 +359,13 @@ def test_a_team_finds_its_share_of_the_streams_free_and_may_have_more() -> None:
 def test_what_streams_hold_together_is_bounded() -> None:
     """The more there are, the smaller the messages of each, down to a size that is still worth a call."""
     limits, seen = StreamLimits(1000, 1000), []
-    for _ in range(200):
+    for _ in range(800):
         limits.take("someone")
-        seen.append(limits.message_bytes)
+        seen.append(limits.bounds().message_bytes)
     assert seen == sorted(seen, reverse=True)
-    assert (seen[0], seen[63], seen[-1]) == (MOST_MESSAGE_BYTES, IN_FLIGHT_BYTES // 64, LEAST_MESSAGE_BYTES)
-    assert sum(seen[:128]) < 2 * IN_FLIGHT_BYTES + 32 * MOST_MESSAGE_BYTES
+    assert (seen[0], seen[127], seen[-1]) == (MOST_MESSAGE_BYTES, IN_FLIGHT_BYTES // 128, LEAST_MESSAGE_BYTES)
+    bounds = limits.bounds()
+    assert bounds.copied_bytes * 800 <= COPIED_BYTES and bounds.rows_ahead * 800 <= PLANNED_ROWS
 
 
 def test_a_reader_that_takes_nothing_gives_its_slot_up_and_goes_on_later(

@@ -128,15 +128,15 @@ def test_an_outage_of_the_catalogue_ends_no_stream(
     monkeypatch.setattr(table_watch, "LOOK_SECONDS", 0.01)
     blender = Blender(lake)
     reader = blender.open(blender.create(BlendSpec((SourceSpec(code.identifier),))).blend_id)
-    load = lake.load_table
+    load = table_watch.load_current
 
-    def failing(identifier: str) -> object:
+    def failing(*_: object) -> object:
         raise ZeroDivisionError("of the catalogue")
 
-    monkeypatch.setattr(lake, "load_table", failing)
+    monkeypatch.setattr(table_watch, "load_current", failing)
     until(lambda: "of the catalogue" in caplog.text)
     assert sum(batch.rows for batch in reader.read(0)) == 700
-    monkeypatch.setattr(lake, "load_table", load)
+    monkeypatch.setattr(table_watch, "load_current", load)
     code.append(1, seed=9, increment=2)
     until(lambda: _is_seen(blender, code))
 

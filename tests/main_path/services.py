@@ -26,8 +26,6 @@ from types import MappingProxyType
 import pyspark
 import pytest
 
-from spark_jobs.lake.session.jars import jar_paths
-
 _START_SECONDS = 60
 _BUFFER = 1 << 16
 PASSWORD = "kept in the environment alone"
@@ -221,15 +219,17 @@ def rest_catalogue(folder: Path, s3: Mapping[str, str] = MappingProxyType({})) -
         "CATALOG_URI": f"jdbc:sqlite:{folder}/catalog.db",
         "CATALOG_REST_PORT": str(port),
     }
-    bundle = [str(path) for path in jar_paths(frozenset({"s3"})) if "aws" in path.name] if s3 else []
     if s3:  # Iceberg's server reads `CATALOG_A__B_C` as `a-b.c`
         environment |= {f"CATALOG_S3_{key.replace('_', '__')}": value for key, value in s3.items()}
         environment |= {"CATALOG_IO__IMPL": "org.apache.iceberg.aws.s3.S3FileIO", "AWS_REGION": "us-east-1"}
-        environment |= {"CATALOG_S3_PATH__STYLE__ACCESS": "true", "CATALOG_WAREHOUSE": "s3://lake/lake"}
+        environment |= {
+            "CATALOG_S3_PATH__STYLE__ACCESS": "true",
+            "CATALOG_WAREHOUSE": "s3://lake/lake",
+        }
     command = [
         java,
         "-cp",
-        ":".join((classes.read_text(), *bundle, f"{jars}/*")),
+        f"{classes.read_text()}:{jars}/*",
         "org.apache.iceberg.rest.RESTCatalogServer",
     ]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as one:

@@ -62,6 +62,8 @@ class Reason(enum.StrEnum):
     """A file that is not what its extension says (a broken Parquet footer or page, a page without any tag)."""
     HTTP_ERROR = "http_error"
     """What a server answered with another status than success: a redirect, an error page."""
+    FORBIDDEN_ADDRESS = "forbidden_address"
+    """A redirect, a next page or a listed address that leads to a private network, or where no request may go."""
     NO_ANSWER = "no_answer"
     """A server that could not be reached, broke off, or did not come to the end of its answer in time."""
     BAD_ANSWER = "bad_answer"

@@ -3,7 +3,8 @@
     the file -> addresses, host by host -> answers -> objects, then their rows (`checkpoints`) -> the listing
 
 Hosts are asked side by side, each by one request at a time and at a rate of its own. An address is asked for with the
-validators that its server gave. Who lists an address answers for asking it: robots.txt is not looked at.
+validators that its server gave. Who lists an address answers for asking it: robots.txt is not looked at. A list is
+often made of other people's links, so an address in a private network is asked only where `allowed_hosts` names it.
 """
 
 from __future__ import annotations
@@ -118,7 +119,8 @@ class _AddressFetch:
     async def ask_hosts(self, hosts: Mapping[str, list[str]]) -> None:
         """Ask all hosts side by side."""
         # Uncompressed, because a gzip stream that was cut off cannot be told apart from a complete one.
-        self.client = ApiClient(self.source.limits, accept={"Accept": "*/*", "Accept-Encoding": "identity"})
+        accept, allowed = {"Accept": "*/*", "Accept-Encoding": "identity"}, self.source.allowed_hosts
+        self.client = ApiClient(self.source.limits, allowed=allowed, accept=accept)
         self.slots, self.saving = asyncio.Semaphore(self.source.limits.connections), asyncio.Lock()
         self.until = time.monotonic() + self.source.limits.fetch_seconds
         try:

@@ -20,8 +20,10 @@ import httpx2
 from spark_jobs.sources.api.checkpoints import StoredPage
 from spark_jobs.sources.api.paging import stop
 from spark_jobs.sources.api.rate import Pace, retry_after
+from spark_jobs.sources.api.transport import GuardedTransport
 from spark_jobs.sources.config.api_config import Auth, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth, secret_of
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.opening.destinations import Destinations
+from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
 Got = TypeVar("Got")
 _MAX_REDIRECTS = 5
@@ -81,17 +83,20 @@ class ApiClient:
             auth: credentials.
             headers: of each request to a named host.
             named: addresses to whose hosts headers and credentials go.
-            allowed: other hosts that the address of a next page may lead to.
+            allowed: other hosts that the address of a next page may lead to; as `named`, in a private network too.
             accept: headers of each request.
         """
         logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs addresses, which may hold a key
         self._limits, self._auth, self._headers, self._secrets = limits, auth, headers, _secrets(auth)
-        urls = [httpx2.URL(url) for url in named]
-        self._origins, self._hosts = {_origin(url) for url in urls}, {_host(url) for url in urls} | set(allowed)
+        allowed, addresses = set(allowed), list(named)
+        urls = [httpx2.URL(url) for url in addresses]
+        self._origins, self._hosts = {_origin(url) for url in urls}, {_host(url) for url in urls} | allowed
         self._token: tuple[str, float] | None = None
         self._token_lock = asyncio.Lock()
         bounds = httpx2.Limits(max_connections=limits.connections + 1)
-        self._http = httpx2.AsyncClient(timeout=None, limits=bounds, headers=dict(accept))
+        asked = addresses + ([auth.token_url] if isinstance(auth, OAuth2Auth) else [])
+        transport = GuardedTransport(Destinations.of(asked, allowed), bounds)
+        self._http = httpx2.AsyncClient(timeout=None, transport=transport, headers=dict(accept))
 
     async def close(self) -> None:
         """End all connections."""
@@ -126,6 +131,8 @@ class ApiClient:
         try:
             async with asyncio.timeout(self._limits.timeout_seconds):
                 return await self._follow(_with_params(httpx2.URL(url), params), known)
+        except RefusedError as error:
+            return Fault(error.refusal, again=False)
         except TimeoutError:
             detail = f"no whole answer within {self._limits.timeout_seconds:g} s, the limits.timeout_seconds"
             return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
@@ -137,8 +144,6 @@ class ApiClient:
         """Send a request, and follow redirects."""
         renewed = False
         for _ in range(_MAX_REDIRECTS + 1):
-            if url.scheme not in ("http", "https"):
-                return _refused(f"leads to {url.scheme}:, which is neither http nor https", again=False)
             headers, asked = dict(known), url
             if _origin(url) in self._origins:
                 own, params = await self._credentials()

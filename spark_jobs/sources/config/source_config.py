@@ -159,6 +159,12 @@ class FilesSource(FileSource):
         description="how hard each host of `urls` is asked",
         json_schema_extra=NO_ROWS,
     )
+    allowed_hosts: tuple[str, ...] = Field(
+        (),
+        description="hosts in private networks, with :port where it is not the usual one, that addresses of `urls` and "
+        "redirects may lead to",
+        json_schema_extra=NO_ROWS,
+    )
     glob: str | None = Field(
         None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
     )

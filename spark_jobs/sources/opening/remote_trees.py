@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
+from spark_jobs.sources.opening.destinations import forbidden_in
 from spark_jobs.sources.refusals import Reason, RefusedError
 
 _CONNECTIONS = 8
@@ -97,7 +98,11 @@ def _as_os_errors(stall_seconds: float) -> Iterator[None]:
     except TimeoutError as error:
         detail = f"the server gave nothing for {stall_seconds:g} s, the source.stall_seconds, or no end in 5 minutes"
         raise RefusedError(Reason.NO_ANSWER, detail) from error
-    except (aiohttp.ClientError, ValueError) as error:
+    except (aiohttp.ClientError, OSError, ValueError) as error:
+        if (forbidden := forbidden_in(error)) is not None:
+            raise forbidden from error
+        if isinstance(error, OSError) and not isinstance(error, aiohttp.ClientError):
+            raise
         raise OSError(f"{type(error).__name__}: {error}"[:300]) from error
 
 
@@ -186,8 +191,12 @@ def _web(uri: str, stall_seconds: float) -> Any:
         import aiohttp
         import fsspec
 
+        from spark_jobs.sources.opening.web_connections import guarded_session
+
         waits = aiohttp.ClientTimeout(total=_ANSWER_SECONDS, sock_connect=stall_seconds, sock_read=stall_seconds)
-        options = {"use_listings_cache": False, "block_size": _BLOCK_BYTES, "client_kwargs": {"timeout": waits}}
-        return fsspec.filesystem(urlsplit(uri).scheme, **options)
+        parts = urlsplit(uri)
+        client = {"timeout": waits, "named": f"{parts.scheme}://{parts.netloc}"}
+        options = {"use_listings_cache": False, "block_size": _BLOCK_BYTES}
+        return fsspec.filesystem(parts.scheme, get_client=guarded_session, client_kwargs=client, **options)
     except ImportError as error:
         raise OSError("http needs aiohttp, which is not installed; pip install 'headrace[ingest]'") from error

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Final
 from spark_jobs.messages import without_addresses
 from spark_jobs.sources.api.rate import retry_after
 from spark_jobs.sources.config.api_config import header_secret_of
+from spark_jobs.sources.opening.destinations import Destinations
 from spark_jobs.sources.synthetic import faults
 from spark_jobs.sources.synthetic.answers import DETAIL_CHARACTERS, NOTHING, Answer, judged, read_answer
 from spark_jobs.sources.synthetic.asked import Asked
@@ -111,10 +112,13 @@ class Asker:
         """
         import aiohttp
 
+        from spark_jobs.sources.opening.web_connections import guarded_connector
+
         key = self._source.endpoint.key
         headers = {"Authorization": f"Bearer {header_secret_of(f'{self._field}.endpoint.key', key)}"} if key else {}
         timeout = aiohttp.ClientTimeout(total=self._source.asking.answer_seconds)
-        connector = aiohttp.TCPConnector(limit=self._source.asking.at_once)
+        destinations = Destinations.of([self._source.endpoint.url])
+        connector = guarded_connector(destinations, limit=self._source.asking.at_once)
         self._success = time.monotonic()
         at_once = self._source.execute.at_once if self._source.execute else 0
         pool = ThreadPoolExecutor(at_once or 1)  # a sandbox dies with the thread that started it

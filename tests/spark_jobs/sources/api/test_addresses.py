@@ -68,7 +68,8 @@ def handler() -> Iterator[Any]:
 def _config(folder: Path, lines: list[str], **limits: float) -> DocumentsConfig:
     (folder / "urls.txt").write_text("\n".join(lines), encoding="utf-8")
     quick = {"start_per_second": 1000, "max_per_second": 1000, "backoff_seconds": 0.01, "tries": 2, **limits}
-    source = {"kind": "files", "urls": str(folder / "urls.txt"), "limits": quick}
+    hosts = sorted({line.split("/")[2] for line in lines if line.startswith("http://127")})
+    source = {"kind": "files", "urls": str(folder / "urls.txt"), "limits": quick, "allowed_hosts": hosts}
     return DocumentsConfig.model_validate({"dataset": "items", "source": source})
 
 

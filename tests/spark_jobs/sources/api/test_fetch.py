@@ -319,7 +319,9 @@ def test_credentials_are_not_sent_to_another_host(inbox: Inbox, monkeypatch: pyt
     monkeypatch.setenv("MY_TOKEN", "s3cret")
     with serving(Api(records(20), style="link_header")) as other, serving(Api(records(3))) as api:
         api.redirect = other.url
-        config = api_config(api, auth={"kind": "bearer", "token": "MY_TOKEN"}, paginator=PAGINATORS["link_header"])
+        other_host = (f"127.0.0.1:{other.port}",)
+        auth = {"kind": "bearer", "token": "MY_TOKEN"}
+        config = api_config(api, auth=auth, paginator=PAGINATORS["link_header"], allowed_hosts=other_host)
         assert inbox.fetch(config).records == 20
         assert all(headers["authorization"] == "Bearer s3cret" for _, _, headers in api.asked)
         assert other.asked and not any("authorization" in headers for _, _, headers in other.asked)

@@ -179,7 +179,7 @@ def end_process(status: int) -> None:
         os._exit(status)
 
 
-def replace_process(command: Sequence[str]) -> NoReturn:
+def replace_process(command: list[str]) -> NoReturn:
     """Run a program in place of this one, whose memory goes with it: another process may take another engine."""
     _leave()
     end_idle_children()
@@ -328,7 +328,7 @@ def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
 
 def _rows_of_a_batch(parts: Sequence[pa.Table]) -> int:
     """Rows of about `_BATCH_BYTES`."""
-    row_bytes = sum(part.nbytes for part in parts) // sum(part.num_rows for part in parts)
+    row_bytes: int = sum(part.nbytes for part in parts) // sum(part.num_rows for part in parts)
     return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, row_bytes)))
 
 

@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
+from dagster_project.cli.run.restarts import restart_when_killed
 from dagster_project.cli.tree import present_words, refuse_repetition, show_examples
 
 # Groups as the help shows them: command to (module, help), `.run.plan` is `dagster_project.cli.run.plan`;
@@ -136,9 +137,11 @@ def main(arguments: Sequence[str] | None = None) -> None:
     # Of the allocators of Arrow and Sail, before they are loaded: what is free goes back to the machine at once.
     os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
     words = list(sys.argv[1:] if arguments is None else arguments)
+    command = next((word for word in words if not word.startswith("-")), "")
+    if command == "run":
+        restart_when_killed(command)
     loads = threading.Timer(_LOUD_SECONDS, tell, ["loading the project"])
     loads.daemon = True
-    command = next((word for word in words if not word.startswith("-")), "")
     if command in _LOADING and {"--help", "--last"}.isdisjoint(words):
         loads.start()
     status = run_command(words)

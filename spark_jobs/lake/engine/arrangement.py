@@ -28,7 +28,8 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from spark_jobs.lake.declare.step import ArrowRows
-from spark_jobs.lake.engine.embedded import dealt_by_hash, in_order, is_embedded, persist_in_files, release_files
+from spark_jobs.lake.engine.embedded import dealt_by_hash, is_embedded, persist_in_files, release_files
+from spark_jobs.lake.engine.sorted_rows import in_order
 from spark_jobs.spark_sql import Column, DataFrame
 
 Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]

@@ -10,8 +10,8 @@ runs one engine: PySpark's functions of columns belong to one of them for the li
 
 Memory is bounded twice. What operators hold comes of a pool (`memory`), of which each gets its share; sorts, sums and
 joins write to disk beyond that, as joins of large runs merge sorted rows and do not hash a side. Rows that a Python
-function must have in order are sorted in parts, on disk too (`in_order`). What a step's end leaves free in the several
-allocators of the process goes back to the machine (`give_back_memory`).
+function must have in order are sorted in parts, on disk too (`sorted_rows`). What a step's end leaves free in the
+several allocators of the process goes back to the machine (`give_back_memory`).
 """
 
 from __future__ import annotations
@@ -23,19 +23,15 @@ import functools
 import os
 import shutil
 import sys
-import tempfile
 import threading
 import time
 import urllib.parse
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from pathlib import Path
 from typing import Any, NoReturn
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from headrace.memory_limit import core_count
@@ -43,15 +39,13 @@ from spark_jobs.child_processes import end_idle_children
 from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.lake.engine.choice import ENGINE, chosen, missing_sail
 from spark_jobs.lake.engine.memory import pool_bytes
+from spark_jobs.lake.engine.scratch import remove_left_scratch, remove_scratch, scratch_folder
 from spark_jobs.progress import tell
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
-from spark_jobs.threads import made_once
 
 _BATCH_ROWS = 2_048
 _LEAST_PARTITIONS = 2  # with one Sail would hash a side of every join, whatever it is told
 _SMALL_FRACTION = 1 / 16  # of the pool: so little text is joined by hashing a side, which is faster
-_BATCH_BYTES = 16 << 20
-_RUN_BYTES = 32 << 20  # of rows that one call sorts in memory
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _meters: dict[object, float] = {}  # seconds of each computation that is under way
@@ -112,6 +106,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
             _environment = dict(os.environ)
             for name, value in _server_settings().items():
                 os.environ.setdefault(name, value)
+            remove_left_scratch()
             _server = SparkConnectServer()
             _server.start()
         _, port = _server.listening_address
@@ -179,7 +174,7 @@ def end_process(status: int) -> None:
         os._exit(status)
 
 
-def replace_process(command: Sequence[str]) -> NoReturn:
+def replace_process(command: list[str]) -> NoReturn:
     """Run a program in place of this one, whose memory goes with it: another process may take another engine."""
     _leave()
     end_idle_children()
@@ -187,8 +182,7 @@ def replace_process(command: Sequence[str]) -> NoReturn:
 
 
 def _leave() -> None:
-    if _scratch.count:
-        shutil.rmtree(_scratch(), ignore_errors=True)
+    remove_scratch()
     sys.stdout.flush()
     sys.stderr.flush()
 
@@ -202,19 +196,11 @@ def _frame_of(create: Callable[..., DataFrame], data: Any, schema: Any = None, *
     return create(data, schema, **others)
 
 
-@made_once
-def _scratch() -> Path:
-    """The folder of rows that are kept, which goes with the process."""
-    folder = Path(tempfile.mkdtemp(prefix="headrace-kept-"))
-    atexit.register(shutil.rmtree, folder, ignore_errors=True)
-    return folder
-
-
 def persist_in_files(frame: DataFrame) -> DataFrame:
     """The rows of a frame, computed now, in Parquet files until they are released."""
     from pyspark.sql.pandas.types import to_arrow_schema
 
-    folder = _scratch() / uuid.uuid4().hex
+    folder = scratch_folder() / uuid.uuid4().hex
     folder.mkdir()
     schema = frame.schema
     write = functools.partial(_write, folder=str(folder), schema=to_arrow_schema(schema))
@@ -285,91 +271,6 @@ def dealt_by_hash(frame: DataFrame, count: int, number: Column) -> DataFrame:
         _salts[count] = [found[part] for part in range(count)]
     salt = F.element_at(F.array(*map(F.lit, _salts[count])), number.cast("int") + 1)
     return frame.withColumn("__salt", salt).repartition(count, "__salt").drop("__salt")
-
-
-def in_order(
-    batches: Iterable[pa.RecordBatch], order: tuple[str, ...], columns: tuple[str, ...] | None = None
-) -> Iterator[pa.RecordBatch]:
-    """All rows of a call sorted by some columns, nulls first; gives the columns that are wanted.
-
-    Of more rows than `_RUN_BYTES` the columns of the order are held alone. The rest is sorted in parts, which go to
-    disk; the next rows in order are then a stretch of each part, one after the stretch before.
-    """
-    if not order:
-        wanted = (batch for batch in batches if batch.num_rows)
-        yield from wanted if columns is None else (batch.select(columns) for batch in wanted)
-        return
-    with tempfile.TemporaryDirectory(prefix="headrace-sorted-") as folder:
-        parts = list[pa.Table]()
-        for rows in _in_parts(batches):
-            part = rows.take(_sorted_places(rows, order))
-            parts.append(part)
-            if len(parts) > 1 or part.nbytes >= _RUN_BYTES:  # else it is all there is
-                parts[-1] = _on_disk(part, f"{folder}/{len(parts)}.arrow")
-        if len(parts) == 1:
-            yield from _chosen(parts[0], columns).to_batches(max_chunksize=_rows_of_a_batch(parts))
-        elif parts:
-            yield from _merged(parts, order, columns)
-
-
-def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows as tables of about `_RUN_BYTES`."""
-    waiting, size = list[pa.RecordBatch](), 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            size += batch.nbytes
-        if size >= _RUN_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
-
-
-def _rows_of_a_batch(parts: Sequence[pa.Table]) -> int:
-    """Rows of about `_BATCH_BYTES`."""
-    row_bytes = sum(part.nbytes for part in parts) // sum(part.num_rows for part in parts)
-    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, row_bytes)))
-
-
-def _sorted_places(rows: pa.Table, order: tuple[str, ...]) -> pa.Array:
-    return pc.sort_indices(rows, [(name, "ascending", "at_start") for name in order])
-
-
-def _chosen(rows: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
-    return rows if columns is None else rows.select(columns)
-
-
-def _on_disk(rows: pa.Table, path: str) -> pa.Table:
-    """The rows as a file that is mapped: the machine may drop its pages from memory, and reads them again."""
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
-        writer.write_table(rows, max_chunksize=_BATCH_ROWS)
-    return pa.ipc.open_file(pa.memory_map(path)).read_all()
-
-
-def _merged(
-    parts: Sequence[pa.Table], order: tuple[str, ...], columns: tuple[str, ...] | None
-) -> Iterator[pa.RecordBatch]:
-    """The rows of sorted parts, in the order of all."""
-    keys = pa.concat_tables([part.select(order) for part in parts])
-    places = _sorted_places(keys, order).to_numpy()
-    del keys
-    ends = np.cumsum([part.num_rows for part in parts])
-    owners, taken = np.searchsorted(ends, places, side="right"), np.zeros(len(parts), np.int64)
-    count = _rows_of_a_batch(parts)
-    for first in range(0, len(places), count):
-        owner = owners[first : first + count]
-        shares = np.bincount(owner, minlength=len(parts))
-        stretches = [
-            _chosen(part.slice(start, share), columns)
-            for part, start, share in zip(parts, taken.tolist(), shares.tolist(), strict=True)
-            if share
-        ]
-        taken += shares
-        # Rows of a part stand in their order already, so their places among the stretches are those of a stable sort.
-        back = np.empty(len(owner), np.int64)
-        back[np.argsort(owner, kind="stable")] = np.arange(len(owner))
-        yield from pa.concat_tables(stretches).take(pa.array(back)).combine_chunks().to_batches()
 
 
 @contextlib.contextmanager

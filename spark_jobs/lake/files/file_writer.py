@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from spark_jobs.exceptions import TableMismatchError
-from spark_jobs.lake.engine.embedded import in_order
+from spark_jobs.lake.engine.sorted_rows import in_order
 from spark_jobs.lake.files.storage import create, remove
 from spark_jobs.lake.ledger.data_version import DataVersion
 

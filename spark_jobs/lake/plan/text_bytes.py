@@ -38,7 +38,7 @@ def listed_text_bytes(listing: pa.Table) -> int:
     """Bytes of text in the files of a source's listing that are to be read."""
     rows = of_what_is_read(listing)
     if "byte_count" not in rows.column_names or "location" not in rows.column_names:
-        return rows.nbytes
+        return int(rows.nbytes)
     locations, sizes = rows["location"].cast(pa.string()), pc.fill_null(rows["byte_count"], 0).to_numpy()
     names = pc.utf8_lower(locations)
     total, left = 0.0, np.ones(len(sizes), bool)
@@ -94,7 +94,7 @@ def _of_parquet(path: Path) -> float:
     footer = pq.read_metadata(path)
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     stored = sum(group.column(at).total_compressed_size for group in groups for at in range(group.num_columns))
-    return max(1.0, sum(group.total_byte_size for group in groups) / max(1, stored))
+    return max(1.0, float(sum(group.total_byte_size for group in groups)) / max(1, stored))
 
 
 def _of_zip(path: Path) -> float:

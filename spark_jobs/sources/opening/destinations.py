@@ -35,20 +35,9 @@ _GLOBAL_6 = IPv6Network("2000::/3")
 _NOT_PUBLIC_6 = tuple(map(IPv6Network, ("2001::/23", "2001:db8::/32", "2002::/16", "3fff::/20")))
 _HOLD_IPV4 = tuple(map(IPv6Network, ("::ffff:0:0/96", "64:ff9b::/96")))  # mapped, and NAT64 of RFC 6052
 _MEND = "add {host} to source.allowed_hosts if it may be asked"
-_LOCAL_NAMES = tuple(
-    f".{name}"
-    for name in [
-        "internal",
-        "intranet",
-        "local",
-        "localdomain",
-        "localhost",
-        "lan",
-        "corp",
-        "home",
-        "home.arpa",
-        "onion",
-    ]
+_LOCAL_NAMES = (
+    *(".internal", ".intranet", ".local", ".localdomain", ".localhost"),
+    *(".lan", ".corp", ".home", ".home.arpa", ".onion"),
 )
 
 

@@ -19,7 +19,7 @@ from dataclasses import dataclass
 from typing import NamedTuple
 
 from spark_jobs.exceptions import SetupError, nearest
-from spark_jobs.lake.engine.memory import MOST_BYTES, embedded_memory, most_text_bytes, shown, spark_fits
+from spark_jobs.lake.engine.memory import MOST_BYTES, embedded_memory, little_for_spark, most_text_bytes, shown
 
 ENGINE = "HEADRACE_ENGINE"
 SPARK, SAIL, AUTO = "spark", "sail", "auto"
@@ -135,9 +135,9 @@ def choice(warehouse: str, needs: Callable[[], Needs] | None = None, needs_spark
         is_spark = asked.instead == SPARK
         return Choice(SPARK if is_spark else SAIL, asked.unmanaged, asked.joined, not is_spark)
     if asked.byte_count > most:
-        if spark_fits():
+        if not (little := little_for_spark()):
             return Choice(SPARK, f"{said}, {MOST_BYTES} is {shown(most)}", asked.joined)
-        said += ", which is much, and Spark has too little memory here"
+        said += f", which is much: {little}"
     return Choice(SAIL, said, asked.joined)
 
 

@@ -59,8 +59,22 @@ def spark_heap() -> str:
 
 
 def spark_fits() -> bool:
-    """Whether a Spark on this machine would have a heap that is worth its name: less failed at 1 GB of text."""
-    return bool(os.environ.get(SPARK_MEMORY)) or memory_limit().free >= BESIDE_HEAP + _GOOD_HEAP
+    """Whether a Spark on this machine would have a heap that is worth its name."""
+    return not little_for_spark()
+
+
+def little_for_spark() -> str:
+    """How much memory a Spark on this machine lacks, and how to mend that; empty where it has enough.
+
+    With less of a heap than 1.5 GiB it failed at 1 GB of text.
+    """
+    free, wanted = memory_limit().free, BESIDE_HEAP + _GOOD_HEAP
+    if os.environ.get(SPARK_MEMORY) or free >= wanted:
+        return ""
+    free_gib, wanted_gib = (f"{size / (1 << 30):.1f}" for size in (free, wanted))
+    return (
+        f"{free_gib} GiB are free, Spark needs {wanted_gib}; free some, or set {SPARK_MEMORY} to the heap it shall have"
+    )
 
 
 def steps_at_once(most: int) -> int:

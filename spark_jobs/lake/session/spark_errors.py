@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 
 from spark_jobs.lake.engine.choice import ENGINE
-from spark_jobs.lake.engine.memory import MEMORY
+from spark_jobs.lake.engine.memory import MEMORY, SPARK_MEMORY
 
 _OWN_ERROR = re.compile(r"spark_jobs\.exceptions\.\w+Error: (?P<message>.+)")
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.|py4j\.)[\w.]*(Error|Exception): ")
@@ -55,6 +55,11 @@ def failure_line(error: Exception) -> str:
         return (
             f"Sail needs more memory than {MEMORY} allows; raise it where there is more, or run with {ENGINE}=spark; "
             "the table is as it was"
+        )
+    if any(sign in str(error) for sign in _SPARK_IS_FULL):
+        return (
+            f"Spark needs more memory than its heap; set {SPARK_MEMORY} to more where there is more, or run with "
+            f"{ENGINE}=sail; the table is as it was"
         )
     if any("NOT_NULL_ASSERT_VIOLATION" in line for line in lines):
         column = _after(lines, "NOT_NULL_ASSERT_VIOLATION")

@@ -6,14 +6,16 @@ import sys
 
 import pytest
 
+from headrace.memory_limit import Memory
 from spark_jobs.exceptions import SetupError
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import NoConfig, Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.engine import choice as choice_module
+from spark_jobs.lake.engine import memory
 from spark_jobs.lake.engine.choice import Choice, Needs, choice, choose, engine_name, require_settings
 from spark_jobs.lake.plan.foreseen import reason_for_spark
-from spark_jobs.lake.session.spark_errors import failure_line
+from spark_jobs.lake.session.spark_errors import failure_line, is_out_of_memory
 from spark_jobs.registry import find_step
 
 
@@ -30,7 +32,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
         monkeypatch.delenv(name, raising=False)
     monkeypatch.setattr(choice_module, "_chosen", [])
     monkeypatch.setattr(choice_module, "missing_sail", lambda: "")
-    monkeypatch.setattr(choice_module, "spark_fits", lambda: True)
+    monkeypatch.setattr(choice_module, "little_for_spark", lambda: "")
 
 
 def test_little_of_a_local_lake_is_read_by_sail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -40,7 +42,7 @@ def test_little_of_a_local_lake_is_read_by_sail(monkeypatch: pytest.MonkeyPatch)
     assert choice("/lake", lambda: Needs(1 << 29)).engine == "sail"
     found = choice("/lake", lambda: Needs((1 << 29) + 1))
     assert str(found) == "engine: Spark (it reads 537 MB of text, HEADRACE_EMBEDDED_BYTES is 537 MB)"
-    monkeypatch.setattr(choice_module, "spark_fits", lambda: False)
+    monkeypatch.setattr(choice_module, "little_for_spark", lambda: "little")
     assert choice("/lake", lambda: Needs((1 << 29) + 1)).engine == "sail"
     monkeypatch.setenv("HEADRACE_EMBEDDED_BYTES", "2g")
     assert choice("/lake", lambda: Needs(2_000_000_000)).engine == "sail"
@@ -132,3 +134,25 @@ def test_a_full_memory_says_what_to_do() -> None:
     )
     line = failure_line(RuntimeError(said))
     assert "\n" not in line and "HEADRACE_EMBEDDED_MEMORY" in line and "HEADRACE_ENGINE=spark" in line
+
+
+@pytest.mark.parametrize("said", ["java.lang.OutOfMemoryError: Java heap space", "Answer from Java side is empty"])
+def test_a_full_heap_says_what_to_do(said: str) -> None:
+    """Also where the kernel ended the JVM, which says nothing by itself."""
+    line = failure_line(RuntimeError(f"An error occurred\n: {said}\n\tat x"))
+    assert "\n" not in line and "HEADRACE_SPARK_MEMORY" in line and "HEADRACE_ENGINE=sail" in line
+    assert is_out_of_memory(RuntimeError(said))
+
+
+def test_little_memory_for_spark_is_told_with_the_mend(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Much text goes to Sail where Spark's heap would be too small, unless somebody says what heap it shall have."""
+    monkeypatch.delenv("HEADRACE_SPARK_MEMORY", raising=False)
+    monkeypatch.setattr(choice_module, "little_for_spark", memory.little_for_spark)
+    monkeypatch.setattr(memory, "memory_limit", lambda: Memory(2 << 30, 2 << 30, "a test"))
+    much = choice("/lake", lambda: Needs(3 * 10**9))
+    assert str(much) == (
+        "engine: Sail, in this process (it reads 3 GB of text, which is much: 2.0 GiB are free, Spark needs 2.6; "
+        "free some, or set HEADRACE_SPARK_MEMORY to the heap it shall have)"
+    )
+    monkeypatch.setenv("HEADRACE_SPARK_MEMORY", "700m")
+    assert choice("/lake", lambda: Needs(3 * 10**9)).engine == "spark"

@@ -22,6 +22,7 @@ from dagster_project.asset_checks import check_results, check_specs, failed_audi
 from dagster_project.asset_options import Presentation, Upkeep, materialized
 from dagster_project.dagster_core import ObjectMetadataValue
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
+from dagster_project.hidden_secrets import secrets_hidden
 from dagster_project.keeping import Keeping
 from dagster_project.metadata import (
     GUARDED,
@@ -239,7 +240,8 @@ class LakeAsset:
         fields = config_fields(self.config, self.step.config)
 
         def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
-            yield from self._run(context)
+            with secrets_hidden():
+                yield from self._run(context)
 
         # Dagster compares the annotation with the class, but `from __future__ import annotations` made it a string.
         compute.__annotations__["context"] = dg.AssetExecutionContext

@@ -13,6 +13,7 @@ import dagster as dg
 from pydantic import BaseModel, ValidationError
 
 from dagster_project.exceptions import DefinitionError
+from spark_jobs.credentials import without_literals
 from spark_jobs.exceptions import did_you_mean
 
 _KIND = "kind"  # tells the models of a union apart
@@ -60,7 +61,8 @@ def refusal(error: ValidationError, model: type[BaseModel] | None) -> str:
         model: the model, where it is known.
     """
     errors: list[Any] = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
-    first, kind, given, context = errors[0], errors[0]["type"], errors[0].get("input"), errors[0].get("ctx", {})
+    first, kind, context = errors[0], errors[0]["type"], errors[0].get("ctx", {})
+    given = without_literals(errors[0].get("input"), str(first["loc"][-1]) if first["loc"] else "", True)
     # Dagster's own errors name the line of the file, `attributes.name at FILE:LINE`, and branches of its unions.
     located = _UNION_BRANCH.sub("", ".".join(str(part) for part in first["loc"]).partition(" at ")[0])
     parts = located.removeprefix("attributes.").split(".")

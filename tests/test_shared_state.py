@@ -38,6 +38,8 @@ _REVIEWED = {
     "spark_jobs.code.syntax.syntax_worker.resource.setrlimit()": _CHILD,
     "spark_jobs.code.syntax.syntax_worker.signal.setitimer()": _CHILD,
     "spark_jobs.code.syntax.syntax_worker.signal.signal()": _CHILD,
+    "spark_jobs.credentials._known": _LOCKED,
+    "spark_jobs.credentials._lock": "a lock",
     "spark_jobs.dedup.bags.token_counts.token_version": _PURE,
     "spark_jobs.experiments.training.torch.set_num_threads()": _CHILD,
     "spark_jobs.experiments.training.torch.use_deterministic_algorithms()": _CHILD,

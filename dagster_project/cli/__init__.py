@@ -218,4 +218,6 @@ def _is_full_disk(error: BaseException) -> bool:
 
 
 def _one_line(error: BaseException) -> str:
-    return " ".join(str(error).split())
+    from spark_jobs.credentials import without_secrets
+
+    return " ".join(without_secrets(str(error)).split())

@@ -8,7 +8,7 @@ from __future__ import annotations
 import enum
 from dataclasses import dataclass
 
-from spark_jobs.messages import without_addresses
+from spark_jobs.messages import kept_message
 
 
 class Reason(enum.StrEnum):
@@ -128,15 +128,15 @@ TRIED_AGAIN = (str(Reason.MISSING_OBJECT), str(Reason.UNREADABLE))
 class Refusal:
     """A fault and one sentence about it: the value seen, and how to mend it where a user can.
 
-    The sentence is a row's, so it is the same in every run: addresses of objects, which messages of libraries may have,
-    are taken out of it.
+    The sentence is a row's, so it is the same in every run, and holds no secret: addresses of objects and keys in
+    addresses, which messages of libraries may have, are taken out of it.
     """
 
     reason: Reason
     detail: str
 
     def __post_init__(self) -> None:
-        object.__setattr__(self, "detail", without_addresses(self.detail))
+        object.__setattr__(self, "detail", kept_message(self.detail))
 
     def and_also(self, other: Refusal) -> Refusal:
         """This fault, with the sentence of another fault of the same file appended."""
@@ -156,7 +156,7 @@ class RefusedError(OSError):
 
 def first_line(error: Exception) -> str:
     """The first line of an error's message, at most 300 characters; the name of its class where it has none."""
-    return without_addresses((str(error) or type(error).__name__).splitlines()[0])[:300]
+    return kept_message((str(error) or type(error).__name__).splitlines()[0])[:300]
 
 
 def reason_of(error: Exception, otherwise: Reason) -> Reason:

@@ -23,6 +23,7 @@ from dagster_project.project.declared import (
 )
 from dagster_project.project.diagnosis import short_path
 from dagster_project.project.loading import lake_catalogue, load_definitions, open_lake, run_id_of
+from spark_jobs.credentials import without_literals
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -248,6 +249,7 @@ def _show_dataset(name: str, count: int, as_json: bool) -> None:
     from dagster_project.restrictions import note_read
 
     file, declared = declaration(DATASET, name)
+    declared = without_literals(declared)
     catalogue = lake_catalogue()
     view = dataset_view(catalogue, name)
     documents: list[dict[str, Any]] = []

@@ -21,7 +21,7 @@ import sys
 from typing import BinaryIO, Final
 
 from spark_jobs.child_processes import end_with_parent
-from spark_jobs.messages import without_addresses
+from spark_jobs.messages import kept_message
 
 LENGTH_BYTES: Final = 4
 OUT_OF_MEMORY: Final = 80
@@ -49,7 +49,7 @@ def main(arguments: list[str]) -> int:
             except MemoryError:
                 os._exit(OUT_OF_MEMORY)
             except Exception as error:  # noqa: BLE001 - any error of a grammar loses its file and no other
-                answer = without_addresses(f"{type(error).__name__}: {error}")[:200]
+                answer = kept_message(f"{type(error).__name__}: {error}")[:200]
             signal.setitimer(signal.ITIMER_PROF, 0)
             _send(answers, answer)
     return 0

@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
+from spark_jobs.credentials import shown_words
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
 from spark_jobs.lake.session.settings import user_name
@@ -61,7 +62,7 @@ def note_act(
         "who": who or user_name(),
         "act": act,
         "subject": subject,
-        "how": " ".join(["headrace", *sys.argv[1:]]),
+        "how": " ".join(["headrace", *shown_words(sys.argv[1:])]),
         "increment": increment,
         "version": version,
         "why": why,

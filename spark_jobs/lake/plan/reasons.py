@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 from typing import Any
 
+from spark_jobs.credentials import without_literals
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
@@ -84,7 +85,7 @@ def other_settings(ledger: Ledger, binding: Binding) -> str:
         return ""
     had, wanted = json.loads(row.config), json.loads(binding.config_json)
     changed = [
-        f"{name} {json.dumps(had.get(name))} (declared: {json.dumps(wanted.get(name))})"
+        f"{name} {_shown(name, had.get(name))} (declared: {_shown(name, wanted.get(name))})"
         for name in sorted(had.keys() | wanted.keys())
         if had.get(name) != wanted.get(name)
     ]
@@ -105,10 +106,16 @@ def _differences(had: Any, wanted: Any, path: str) -> Iterator[str]:
             had, wanted = (dict(zip(before, many, strict=True)) for many in (had, wanted))
     if path and not (isinstance(had, dict) and isinstance(wanted, dict)):
         if had != wanted:
-            yield f"{path} {json.dumps(had)} -> {json.dumps(wanted)}"
+            yield f"{path} {_shown(path, had)} -> {_shown(path, wanted)}"
         return
     for name in sorted(had.keys() | wanted.keys()):
         yield from _differences(had.get(name), wanted.get(name), f"{path}.{name}" if path else name)
+
+
+def _shown(path: str, value: Any) -> str:
+    """A setting as JSON; what a lake of before noted in it as a literal may be a secret."""
+    *above, name = path.split(".")
+    return json.dumps(without_literals({name: value}, above[-1] if above else "")[name])
 
 
 def _rule_name(one: Any) -> str:

@@ -13,10 +13,11 @@ import asyncio
 import io
 import time
 from collections import Counter
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from spark_jobs.credentials import address_fault, without_secrets
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
 from spark_jobs.sources.api.checkpoints import Checkpoints, Reading, StoredPage
@@ -31,8 +32,12 @@ _OWN = ("addresses", "get")  # endpoint and request of their rows
 _SILENT = 3  # addresses in a row that got no answer or 5xx, after which a host is not asked any more in a run
 
 
-def listed_addresses(source: FilesSource) -> Iterator[tuple[str, Refusal | None]]:
+def listed_addresses(source: FilesSource, known: Collection[str] = ()) -> Iterator[tuple[str, Refusal | None]]:
     """Each address of the list once, without its fragment; for a line that is no address `FILE#line:N` and the reason.
+
+    Args:
+        source: names the list.
+        known: addresses that were asked before: they stand in tables already.
 
     Raises:
         InputError: the file cannot be read.
@@ -48,12 +53,18 @@ def listed_addresses(source: FilesSource) -> Iterator[tuple[str, Refusal | None]
             continue
         try:
             parts = urlsplit(line)
-            fault = "" if parts.scheme in ("http", "https") and parts.hostname else f"no web address: {line[:200]}"
+            fault = (
+                ""
+                if parts.scheme in ("http", "https") and parts.hostname
+                else f"no web address: {without_secrets(line)[:200]}"
+            )
         except ValueError as error:
             parts, fault = urlsplit(""), f"no web address: {error}"
+        url = parts._replace(fragment="").geturl()
         if "@" in parts.netloc:
             fault = "the address holds a user or a password, which would stand in tables; take it out"
-        url = parts._replace(fragment="").geturl()
+        elif not fault and url not in known and (said := address_fault(url, source.public)):
+            fault = f"the address: {said}"
         if fault:
             yield f"{file}#line:{number}", Refusal(Reason.BAD_RECORD, fault)
         elif url not in seen:
@@ -67,7 +78,7 @@ def found_addresses(source: FilesSource, store: Checkpoints) -> Iterator[tuple[F
     for page in store.pages(*_OWN):
         if page.cursor not in newest or page.reading >= newest[page.cursor].reading:
             newest[page.cursor] = page
-    listed = list(listed_addresses(source))
+    listed = list(listed_addresses(source, newest))
     count = Counter(url.rstrip("/") for url, _ in listed)
     for url, refusal in listed:
         one, bare = newest.get(url), url.rstrip("/")
@@ -92,7 +103,7 @@ def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFold
     there = {page.cursor for page in pages if page.reading == number}
     known = {page.cursor: page for page in pages if page.refusal is None}
     hosts = dict[str, list[str]]()
-    for url, refusal in listed_addresses(source):
+    for url, refusal in listed_addresses(source, known):
         if refusal is None and url not in there:
             hosts.setdefault(urlsplit(url).netloc, []).append(url)
     stored = {(page.cursor, page.digest): page for page in pages if page.refusal is None}

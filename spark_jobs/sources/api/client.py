@@ -1,7 +1,7 @@
 """One request for a page, bounded in time and bytes: its answer, or the fault and whether another try may mend it.
 
 Credentials come from environment variables, and go to the host that the config names: not to one that a redirect or an
-address in an answer leads to.
+address in an answer leads to. What an answer repeats of them is hidden before anything is kept.
 """
 
 from __future__ import annotations
@@ -10,18 +10,21 @@ import asyncio
 import base64
 import json
 import logging
+import re
 import time
 from collections.abc import Awaitable, Callable, Iterable, Mapping
 from types import MappingProxyType
 from typing import Any, NamedTuple, TypeVar
+from urllib.parse import quote
 
 import httpx2
 
+from spark_jobs.credentials import VARIABLE, hide, secret_of, with_variables, without_known, without_secrets
 from spark_jobs.sources.api.checkpoints import StoredPage
 from spark_jobs.sources.api.paging import stop
 from spark_jobs.sources.api.rate import Pace, retry_after
 from spark_jobs.sources.api.transport import GuardedTransport
-from spark_jobs.sources.config.api_config import Auth, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth, secret_of
+from spark_jobs.sources.config.api_config import Auth, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth
 from spark_jobs.sources.opening.destinations import Destinations
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
@@ -29,6 +32,7 @@ Got = TypeVar("Got")
 _MAX_REDIRECTS = 5
 _TRANSIENT = (408, 421, 425, 429)
 _TOKEN_BYTES = 1 << 20
+_FIELDS = ("token", "key", "user", "password", "client_id", "client_secret")
 _RENEWED_SECONDS = 60  # a token is asked for anew so long before it ends
 
 
@@ -75,6 +79,7 @@ class ApiClient:
         named: Iterable[str] = (),
         allowed: Iterable[str] = (),
         accept: Mapping[str, str] = MappingProxyType({"Accept": "application/json"}),
+        variables: Iterable[str] = (),
     ) -> None:
         """Prepare the connections; none is opened yet.
 
@@ -85,18 +90,29 @@ class ApiClient:
             named: addresses to whose hosts headers and credentials go.
             allowed: other hosts that the address of a next page may lead to; as `named`, in a private network too.
             accept: headers of each request.
+            variables: of the environment whose `${NAME}` in addresses, parameters and headers is filled in.
         """
         logging.getLogger("httpx2").setLevel(logging.WARNING)  # it logs addresses, which may hold a key
         self._limits, self._auth, self._headers, self._secrets = limits, auth, headers, _secrets(auth)
-        allowed, addresses = set(allowed), list(named)
+        self._variables = {name: secret_of("source", name) for name in variables} | _values(auth, self._secrets)
+        allowed, addresses = set(allowed), [self._filled(url, in_address=True) for url in named]
         urls = [httpx2.URL(url) for url in addresses]
         self._origins, self._hosts = {_origin(url) for url in urls}, {_host(url) for url in urls} | allowed
         self._token: tuple[str, float] | None = None
         self._token_lock = asyncio.Lock()
         bounds = httpx2.Limits(max_connections=limits.connections + 1)
-        asked = addresses + ([auth.token_url] if isinstance(auth, OAuth2Auth) else [])
+        asked = addresses + ([self._filled(auth.token_url, True)] if isinstance(auth, OAuth2Auth) else [])
         transport = GuardedTransport(Destinations.of(asked, allowed), bounds)
         self._http = httpx2.AsyncClient(timeout=None, transport=transport, headers=dict(accept))
+
+    def _filled(self, text: str, in_address: bool = False) -> str:
+        """A text with values of the source's variables; what else a server writes like one stays as it is."""
+
+        def value(name: re.Match[str]) -> str:
+            found = self._variables.get(name[1])
+            return name[0] if found is None else quote(found, safe="") if in_address else found
+
+        return VARIABLE.sub(value, text)
 
     async def close(self) -> None:
         """End all connections."""
@@ -113,12 +129,12 @@ class ApiClient:
             host = _host(httpx2.URL(url))
             if host in self._hosts or host == _host(httpx2.URL(source_url)):
                 if isinstance(self._auth, KeyAuth) and self._auth.place == "query":
-                    return str(httpx2.URL(url).copy_remove_param(self._auth.name))
-                return url
+                    url = str(httpx2.URL(url).copy_remove_param(self._auth.name))
+                return with_variables(url)
             mend = f"add {host} to source.allowed_hosts if it may be asked, without credentials"
             return stop(f"the next address leads to another host, {host}; {mend}")
         except httpx2.InvalidURL as error:
-            return stop(f"its next address {url[:200]!r} is none: {error}")
+            return stop(f"its next address {without_secrets(url)[:200]!r} is none: {without_secrets(str(error))}")
 
     async def get(self, url: str, params: Mapping[str, str], known: Mapping[str, str]) -> Answer | Fault:
         """Ask for a page.
@@ -130,14 +146,20 @@ class ApiClient:
         """
         try:
             async with asyncio.timeout(self._limits.timeout_seconds):
-                return await self._follow(_with_params(httpx2.URL(url), params), known)
+                asked = httpx2.URL(self._filled(url, in_address=True))
+                if _origin(asked) not in self._origins:
+                    asked = httpx2.URL(url)
+                else:
+                    params = {name: self._filled(text) for name, text in params.items()}
+                return await self._follow(_with_params(asked, params), known)
         except RefusedError as error:
             return Fault(error.refusal, again=False)
         except TimeoutError:
             detail = f"no whole answer within {self._limits.timeout_seconds:g} s, the limits.timeout_seconds"
             return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
         except (httpx2.HTTPError, httpx2.InvalidURL, OSError, ValueError) as error:  # the last: no Unicode in a cursor
-            detail = f"{type(error).__name__}: {(str(error) or 'no further message').splitlines()[0][:200]}"
+            line = without_secrets(str(error) or "no further message").splitlines()[0][:200]
+            detail = f"{type(error).__name__}: {line}"
             return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
 
     async def _follow(self, url: httpx2.URL, known: Mapping[str, str]) -> Answer | Fault:
@@ -147,7 +169,7 @@ class ApiClient:
             headers, asked = dict(known), url
             if _origin(url) in self._origins:
                 own, params = await self._credentials()
-                headers |= dict(self._headers) | own
+                headers |= {name: self._filled(text) for name, text in self._headers.items()} | own
                 asked = _with_params(url, params)
             async with self._http.stream("GET", asked, headers=headers, follow_redirects=False) as response:
                 if response.has_redirect_location:
@@ -166,6 +188,7 @@ class ApiClient:
             return {"Authorization": f"Bearer {secrets['token']}"}, {}
         if isinstance(auth, BasicAuth):
             both = f"{secrets['user']}:{secrets['password']}"
+            hide(both, auth.password)
             return {"Authorization": f"Basic {base64.b64encode(both.encode()).decode()}"}, {}
         if isinstance(auth, KeyAuth):
             key = {auth.name: secrets["key"]}
@@ -185,10 +208,12 @@ class ApiClient:
         """
         form = {"grant_type": "client_credentials"} | ({"scope": auth.scope} if auth.scope else {})
         client = (self._secrets["client_id"], self._secrets["client_secret"])
-        async with self._http.stream("POST", auth.token_url, data=form, auth=client) as response:
+        url = self._filled(auth.token_url, in_address=True)
+        async with self._http.stream("POST", url, data=form, auth=client) as response:
             try:
                 answer = json.loads(await _body(response, _TOKEN_BYTES))
                 token, lasting = str(answer["access_token"]), float(answer.get("expires_in", 300))
+                hide(token, auth.client_secret)
             except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
                 raise OSError(f"{auth.token_url} gave no token (status {response.status_code})") from error
         return token, time.monotonic() + max(lasting - _RENEWED_SECONDS, lasting / 2)
@@ -209,13 +234,14 @@ async def _answer(response: httpx2.Response, url: httpx2.URL, limits: Limits) ->
     if status != 200:
         mend = "; check auth and its environment variables" if status in (401, 403) else ""
         return _refused(f"status {status}{mend}", again=False, status=status)
-    data = await _body(response, limits.max_page_bytes)
+    data = without_known(await _body(response, limits.max_page_bytes))
     if len(data) > limits.max_page_bytes:
         detail = f"more than {limits.max_page_bytes} bytes, the limits.max_page_bytes"
         return Fault(Refusal(Reason.TOO_LARGE, detail), again=True)
     links = response.links.items() if "link" in headers else ()
     link = next((one.get("url") for relations, one in links if "next" in (relations or "").lower().split()), None)
-    return Answer(data, str(url), link, headers.get("etag"), headers.get("last-modified"))
+    etag, modified = (without_secrets(headers.get(name) or "") or None for name in ("etag", "last-modified"))
+    return Answer(data, str(url), link, etag, modified)
 
 
 async def _body(response: httpx2.Response, max_bytes: int) -> bytes:
@@ -253,8 +279,12 @@ def _secrets(auth: Auth | None) -> dict[str, str]:
     Raises:
         ConfigError: names the first that is not set.
     """
-    fields = ("token", "key", "user", "password", "client_id", "client_secret")
-    return {name: secret_of(f"source.auth.{name}", getattr(auth, name)) for name in fields if hasattr(auth, name)}
+    return {name: secret_of(f"source.auth.{name}", getattr(auth, name)) for name in _FIELDS if hasattr(auth, name)}
+
+
+def _values(auth: Auth | None, secrets: Mapping[str, str]) -> dict[str, str]:
+    """The values that `auth` names, by the names of their variables."""
+    return {getattr(auth, field): value for field, value in secrets.items()}
 
 
 def validators(page: StoredPage | None) -> dict[str, str]:

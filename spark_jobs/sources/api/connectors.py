@@ -8,6 +8,7 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
+from spark_jobs.credentials import without_secrets
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.plugins import attribute
 from spark_jobs.sources.api.paging import Page
@@ -35,7 +36,7 @@ async def called(connector: Any, name: str, cursor: Any, seconds: float) -> Page
     except TimeoutError:
         return Refusal(Reason.NO_ANSWER, f"{name} gave no page within {seconds:g} s")
     except Exception as error:  # noqa: BLE001 - a user's function may fail in any way
-        why = f"{type(error).__name__}: {(str(error) or 'no message').splitlines()[0][:200]}"
+        why = f"{type(error).__name__}: {without_secrets(str(error) or 'no message').splitlines()[0][:200]}"
         return Refusal(Reason.NO_ANSWER, f"{name}: {why}")
 
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
+from spark_jobs.credentials import with_variables, without_known
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.api.checkpoints import COMPLETE_LIST, Checkpoints, Reading, StoredPage, request_digest
 from spark_jobs.sources.api.client import Answer, ApiClient, Fault, tried, validators
@@ -323,6 +324,8 @@ class EndpointFetch:
         following = next_cursor(paginator, answer.url, cursor, value, answer.link, len(records), data)
         if isinstance(paginator, LinkHeaderPages | NextUrlPages) and isinstance(following, str):
             following = self.client.next_address(following, answer.url)
+        elif isinstance(following, str):
+            following = with_variables(following)
         total = value_at(value, total_path) if total_path else None
         if isinstance(total, int):
             self.totals.append(total)
@@ -337,7 +340,7 @@ class EndpointFetch:
         if isinstance(page, Refusal):
             return Fault(page, again=True)
         records = list(page.records)
-        return _Got(self._page(cursor, place, records, page.next_cursor), json.dumps(records).encode())
+        return _Got(self._page(cursor, place, records, page.next_cursor), without_known(json.dumps(records).encode()))
 
     def _key(self, cursor: Any) -> str:
         """The cursor of a page's row."""

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 
+from spark_jobs.credentials import VARIABLE
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
@@ -101,7 +102,8 @@ def fetch_source(
 async def fetch_pages(source: ApiSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0) -> Fetched:
     """Fetch the endpoints of a source side by side; the seed is that of the waits after faults."""
     named = [one.url for one in source.lists.values() if one.url]
-    done, client = Fetched(), ApiClient(source.limits, source.auth, source.headers, named, source.allowed_hosts)
+    variables, done = set(VARIABLE.findall(source.model_dump_json())), Fetched()
+    client = ApiClient(source.limits, source.auth, source.headers, named, source.allowed_hosts, variables=variables)
     pace, slots = Pace(source.limits, seed), asyncio.Semaphore(source.limits.connections)
     connector = None if source.pages is None else imported(source.pages)
     try:

@@ -14,6 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
+from spark_jobs.credentials import without_secrets
 from spark_jobs.sources.config.api_config import (
     CursorPages,
     LinkHeaderPages,
@@ -144,7 +145,7 @@ def _next_address(url: str, stated: Any) -> str | dict[str, str] | None:
     try:
         return urljoin(url, stated)
     except ValueError as error:
-        return stop(f"its next address {stated[:200]!r} is none: {error}")
+        return stop(f"its next address {without_secrets(stated)[:200]!r} is none: {error}")
 
 
 def record_keys(records: Iterable[Any], id_column: str) -> frozenset[str]:

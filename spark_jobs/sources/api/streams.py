@@ -24,6 +24,7 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from spark_jobs.credentials import secret_of
 from spark_jobs.exceptions import ConfigError, StepRunError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
@@ -33,7 +34,6 @@ from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.api.stream_folder import Batch, StreamFolder
-from spark_jobs.sources.config.api_config import secret_of
 from spark_jobs.sources.config.stream_config import KafkaTopic, StreamSource
 from spark_jobs.sources.opening.file_trees import absolute
 from spark_jobs.sources.records.plain_values import exact_number

@@ -14,16 +14,15 @@ Values inside of an answer or a record are named by a path of keys with dots bet
 
 from __future__ import annotations
 
-import os
 import re
-from collections.abc import Iterable
-from typing import TYPE_CHECKING, Annotated, Literal, TypeVar
-from urllib.parse import parse_qsl, urlsplit
+from typing import TYPE_CHECKING, Annotated, Literal
+from urllib.parse import urlsplit
 
 from pydantic import AfterValidator, Field, model_validator
 
+from spark_jobs.credentials import is_plain, secret_of
 from spark_jobs.exceptions import ConfigError
-from spark_jobs.sources.config.declared import NO_ROWS, Declared
+from spark_jobs.sources.config.declared import NO_ROWS, Declared, Judged
 
 if TYPE_CHECKING:
     from spark_jobs.sources.config.file_reading import FileReading
@@ -32,29 +31,7 @@ PAGE_MARK = "#page:"
 """What stands in the location of a page between the address of its list and its number."""
 
 VARIABLE = r"^[A-Za-z_][A-Za-z0-9_]*$"
-_SECRETIVE = re.compile(
-    r"authorization|cookie|token|secret|passw|passphrase|pwd|credential|(api|access|private|subscription)_?key"
-)
-# Names of tokens that are counted, or that say where a list goes on.
-_NO_SECRET = re.compile(
-    r"(?<![a-z])(max|min|num|count|total|limit|page|paging|pagination|next|prev|previous|cursor|continuation|continue"
-    r"|skip|delta|sync|start|resume|resumption|restart|scroll)(_?(new|page|input|output|prompt|completion))?_?tokens?"
-    r"(?![a-z])|(?<![a-z])tokens?_?(count|limit|budget|type|per|max|min|izer)|tokeni[sz]"
-)
-_Names = TypeVar("_Names", bound=Iterable[str])
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
-
-
-def secret_of(setting: str, variable: str) -> str:
-    """The value of the environment variable that a setting names.
-
-    Raises:
-        ConfigError: it is not set.
-    """
-    value = os.environ.get(variable)
-    if not value:
-        raise ConfigError(f"{setting}: the environment variable {variable} is not set; set it, and run again")
-    return value
 
 
 def header_secret_of(setting: str, variable: str) -> str:
@@ -69,48 +46,29 @@ def header_secret_of(setting: str, variable: str) -> str:
     return value
 
 
-def _is_secretive(name: str) -> bool:
-    """Whether a header or a parameter of this name is likely to hold a secret: `api_token`, not `page_token`."""
-    words = re.sub(r"(?<=[a-z0-9])(?=[A-Z])|[^A-Za-z0-9]+", "_", name).lower()
-    return _SECRETIVE.search(_NO_SECRET.sub("", words)) is not None
+def _is_variable(name: str) -> str:
+    """Refuse what is rather a secret than the name of a variable that holds it."""
+    if not is_plain(name):
+        raise ValueError("is the name of an environment variable, and this looks like a secret; set one, and name it")
+    return name
 
 
-def _no_secrets(names: _Names) -> _Names:
-    """Refuse names that look like those of secrets, because the config is kept in tables.
-
-    Raises:
-        ValueError: names the first.
-    """
-    for name in filter(_is_secretive, names):
-        raise ValueError(f"{name} looks like a secret, and the config is kept in tables; use auth")
-    return names
-
-
-def _public(url: str | None) -> str | None:
-    """An address without secrets; see `_no_secrets`."""
-    parts = urlsplit(url or "")
-    if "@" in parts.netloc:
-        raise ValueError("holds a user or a password, and the config is kept in tables; use auth: {kind: basic, ..}")
-    _no_secrets([name for name, _ in parse_qsl(parts.query)])
-    return url
-
-
-Public = Annotated[dict[str, str], AfterValidator(_no_secrets)]
-Address = Annotated[str | None, AfterValidator(_public)]
+Variable = Annotated[str, Field(pattern=VARIABLE), AfterValidator(_is_variable)]
+"""The name of an environment variable that holds a secret."""
 
 
 class BearerAuth(Declared):
     """A token in the header Authorization."""
 
     kind: Literal["bearer"] = "bearer"
-    token: str = Field(pattern=VARIABLE, description="environment variable of the token")
+    token: Variable = Field(description="environment variable of the token")
 
 
 class KeyAuth(Declared):
     """A key in a header or a parameter."""
 
     kind: Literal["key"] = "key"
-    key: str = Field(pattern=VARIABLE, description="environment variable of the key")
+    key: Variable = Field(description="environment variable of the key")
     name: str = Field("X-Api-Key", min_length=1, description="header or parameter that carries it")
     place: Literal["header", "query"] = Field("header", description="where the key goes")
 
@@ -119,8 +77,8 @@ class BasicAuth(Declared):
     """A user and a password."""
 
     kind: Literal["basic"] = "basic"
-    user: str = Field(pattern=VARIABLE, description="environment variable of the user's name")
-    password: str = Field(pattern=VARIABLE, description="environment variable of the password")
+    user: Variable = Field(description="environment variable of the user's name")
+    password: Variable = Field(description="environment variable of the password")
 
 
 class OAuth2Auth(Declared):
@@ -128,8 +86,8 @@ class OAuth2Auth(Declared):
 
     kind: Literal["oauth2"] = "oauth2"
     token_url: str = Field(pattern=r"^https?://", description="where tokens are given out")
-    client_id: str = Field(pattern=VARIABLE, description="environment variable of the client's id")
-    client_secret: str = Field(pattern=VARIABLE, description="environment variable of the client's secret")
+    client_id: Variable = Field(description="environment variable of the client's id")
+    client_secret: Variable = Field(description="environment variable of the client's secret")
     scope: str | None = Field(None, min_length=1, description="scope that is asked for")
 
 
@@ -217,12 +175,12 @@ class Limits(Declared):
 class Endpoint(Declared):
     """One of several lists of an API."""
 
-    url: Address = Field(None, pattern=r"^https?://", description="its address")
-    params: Public = Field(default_factory=dict, description="its parameters, beside those of the source")
+    url: str | None = Field(None, pattern=r"^https?://", description="its address")
+    params: dict[str, str] = Field(default_factory=dict, description="its parameters, beside those of the source")
     records: str | None = Field(None, description="where its records stand in an answer; without it as the source says")
 
 
-class PagedSource(Declared):
+class PagedSource(Judged):
     """Fields that all sources with pages of records share: which column of a record means what."""
 
     text_column: str = Field(min_length=1, description="column of the text; a record without it is refused")
@@ -262,7 +220,7 @@ class ApiSource(PagedSource):
     """Records that an API gives page by page; docs/ingest_api.md."""
 
     kind: Literal["api"] = "api"
-    url: Address = Field(None, pattern=r"^https?://", description="address of the list")
+    url: str | None = Field(None, pattern=r"^https?://", description="address of the list; ${NAME} as in params")
     endpoints: dict[str, Endpoint] = Field(
         default_factory=dict, description="several lists by name, which is the first part of their documents' paths"
     )
@@ -271,8 +229,10 @@ class ApiSource(PagedSource):
         pattern=r"^[\w.]+:\w+$",
         description="instead of url: package.module:function, called with a cursor, at first None, returns a Page",
     )
-    params: Public = Field(default_factory=dict, description="parameters of each request")
-    headers: Public = Field(default_factory=dict, description="headers of each request; no secrets")
+    params: dict[str, str] = Field(
+        default_factory=dict, description="parameters of each request; ${NAME} for a variable of the environment"
+    )
+    headers: dict[str, str] = Field(default_factory=dict, description="headers of each request; ${NAME} as in params")
     auth: Auth | None = Field(None, description="how requests are authenticated")
     allowed_hosts: tuple[str, ...] = Field(
         (),

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
-from typing import Any, Final
+from typing import Any, Final, Self
 
-from pydantic import BaseModel, ConfigDict
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from spark_jobs.credentials import refuse_secrets
 
 NO_ROWS: Final[dict[str, Any]] = {"affects_rows": False}
 """`json_schema_extra` of a field that changes no row, so that a change of it computes nothing again."""
@@ -14,4 +16,21 @@ class Declared(BaseModel):
     """A frozen value that refuses unknown fields."""
 
     # Dagster's components read "100" as a number, quoted or not.
-    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True)
+    # What is refused may be a secret that stands in the wrong place, so errors do not repeat it.
+    model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True, hide_input_in_errors=True)
+
+
+class Judged(Declared):
+    """A declaration with addresses, headers or parameters; literals in them that may be secrets are refused."""
+
+    public: tuple[str, ...] = Field(
+        (),
+        description="names of parameters, headers, properties whose values look like secrets and are none; * for all",
+        json_schema_extra=NO_ROWS,
+    )
+
+    @model_validator(mode="after")
+    def _holds_no_secret(self) -> Self:
+        """Refuse a literal that may be a secret: the config stands in tables and in the history of runs."""
+        refuse_secrets(self, self.public)
+        return self

@@ -20,8 +20,8 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.sources.config.api_config import VARIABLE, PagedSource
-from spark_jobs.sources.config.declared import NO_ROWS, Declared
+from spark_jobs.sources.config.api_config import PagedSource, Variable
+from spark_jobs.sources.config.declared import NO_ROWS, Declared, Judged
 from spark_jobs.sources.config.execution_config import ProgramExecution
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
@@ -123,12 +123,12 @@ class Parents(Declared):
         return f"{self.dataset}.verdicts" if self.dataset is not None else f"{self.corpus}.survivors"
 
 
-class ModelEndpoint(Declared):
+class ModelEndpoint(Judged):
     """An endpoint that speaks OpenAI's protocol for chat completions, and the model that it is asked for."""
 
     url: str = Field(pattern=r"^https?://", description="its address, up to and with /v1")
     model: str = Field(min_length=1, description="name of the model")
-    key: str | None = Field(None, pattern=VARIABLE, description="environment variable that holds the key")
+    key: Variable | None = Field(None, description="environment variable that holds the key")
     answer_tokens: int = Field(1024, ge=1, description="most tokens of an answer")
     limit_field: Literal["max_tokens", "max_completion_tokens"] = Field(
         "max_tokens", description="field of the request that has answer_tokens"

@@ -10,15 +10,14 @@ moves to new files come again under the names of those.
 from __future__ import annotations
 
 import json
-import re
 import tempfile
 from collections.abc import Iterator
 from typing import IO, TYPE_CHECKING, Any, Literal
 
 from pydantic import Field, field_validator
 
+from spark_jobs.credentials import filled
 from spark_jobs.exceptions import ConfigError, InputError
-from spark_jobs.sources.config.api_config import secret_of
 from spark_jobs.sources.config.declared import NO_ROWS
 from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.opening.file_trees import FoundFile
@@ -104,7 +103,7 @@ def _scanned(source: str) -> tuple[Table, dict[str, FileScanTask]]:
     config = IcebergSource.model_validate(json.loads(source))
     try:
         if config.catalogue:
-            properties = _filled(config.catalogue)
+            properties = {key: filled(text, "catalogue") for key, text in config.catalogue.items()}
             catalogue = load_catalog(properties.pop("name", None), **properties)
         else:
             catalogue = open_catalogue(load_settings())
@@ -120,18 +119,6 @@ def _scanned(source: str) -> tuple[Table, dict[str, FileScanTask]]:
         raise InputError(f"{config.table}: {error}") from error
     except (OSError, ValueError) as error:
         raise InputError(f"{config.table}: {first_line(error)}; check `catalogue` and the credentials") from error
-
-
-def _filled(properties: dict[str, str]) -> dict[str, str]:
-    """Properties with the values of variables of the environment in place of `${NAME}`.
-
-    Raises:
-        ConfigError: one is not set.
-    """
-    return {
-        key: re.sub(r"\$\{(\w+)\}", lambda name: secret_of("catalogue", name[1]), text)
-        for key, text in properties.items()
-    }
 
 
 def _as_it_is(table: Table, task: FileScanTask) -> IO[bytes]:

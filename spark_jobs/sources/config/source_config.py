@@ -22,10 +22,11 @@ from typing import IO, Annotated, Any, Literal, get_args
 
 from pydantic import Field, SerializeAsAny, WrapValidator, field_validator, model_validator
 
+from spark_jobs.credentials import VARIABLE, refuse_secrets
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.plugins import load
 from spark_jobs.sources.config.api_config import ApiSource, Limits, PagedSource
-from spark_jobs.sources.config.declared import NO_ROWS, Declared
+from spark_jobs.sources.config.declared import NO_ROWS, Declared, Judged
 from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.config.file_reading import Described, Kind
 from spark_jobs.sources.config.file_source import FileSource
@@ -138,7 +139,7 @@ class GitSource(_OfKinds):
     )
 
 
-class PackagesSource(_OfKinds):
+class PackagesSource(_OfKinds, Judged):
     """Source files of packages as registries give them: sdist, wheel, npm, crate; docs/ingest_archives.md."""
 
     kind: Literal["packages"] = "packages"
@@ -180,6 +181,8 @@ class FilesSource(FileSource):
         """Refuse a source without files, or with two kinds of them."""
         if bool(self.path) == bool(self.urls):
             raise ValueError("path is missing; write it, or urls" if not self.path else "name path or urls, not both")
+        if self.path.startswith(("http://", "https://")) and VARIABLE.search(self.path):
+            raise ValueError("path: no credentials are sent to a web server; take ${..} out, or fetch it as an api")
         return self
 
     @property
@@ -259,6 +262,12 @@ class DocumentsConfig(Declared):
         return isinstance(self.source, ApiSource | GeneratedSource | ExecutedSource) or bool(
             isinstance(self.source, FilesSource) and self.source.urls
         )
+
+    @model_validator(mode="after")
+    def _evidence_holds_no_secret(self) -> DocumentsConfig:
+        """Refuse addresses of the provenance that may not stand in tables."""
+        refuse_secrets(self.provenance, getattr(self.source, "public", ()))
+        return self
 
     @model_validator(mode="after")
     def _can_be_copied(self) -> DocumentsConfig:

@@ -6,7 +6,7 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from spark_jobs.sources.config.api_config import VARIABLE, PagedSource
+from spark_jobs.sources.config.api_config import PagedSource, Variable
 from spark_jobs.sources.config.declared import NO_ROWS, Declared
 
 
@@ -14,8 +14,8 @@ class KafkaLogin(Declared):
     """How to log in to Kafka by SASL; user and password are in environment variables."""
 
     mechanism: Literal["PLAIN", "SCRAM-SHA-256", "SCRAM-SHA-512"] = Field(description="SASL mechanism of the brokers")
-    user: str = Field(pattern=VARIABLE, description="environment variable of the user's name")
-    password: str = Field(pattern=VARIABLE, description="environment variable of the password")
+    user: Variable = Field(description="environment variable of the user's name")
+    password: Variable = Field(description="environment variable of the password")
 
 
 class KafkaSecurity(Declared):
@@ -26,9 +26,7 @@ class KafkaSecurity(Declared):
         None, min_length=1, description="PEM file of the authorities that are trusted; those of Java where left out"
     )
     certificate: str | None = Field(None, min_length=1, description="PEM file of the client's key and certificates")
-    key_password: str | None = Field(
-        None, pattern=VARIABLE, description="environment variable of the password of that key"
-    )
+    key_password: Variable | None = Field(None, description="environment variable of the password of that key")
     login: KafkaLogin | None = Field(None, description="who the follower is: {mechanism: .., user: .., password: ..}")
 
     @model_validator(mode="after")

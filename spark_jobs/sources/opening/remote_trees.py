@@ -18,6 +18,7 @@ from urllib.parse import unquote, urlsplit
 import pyarrow as pa
 from pyarrow import fs
 
+from spark_jobs.credentials import filled, without_secrets
 from spark_jobs.sources.opening.destinations import forbidden_in
 from spark_jobs.sources.refusals import Reason, RefusedError
 
@@ -55,6 +56,7 @@ def file_system_of(uri: str) -> tuple[fs.FileSystem, str]:
         OSError: neither knows the scheme, or what it needs is not installed.
         pyarrow.ArrowException: the URI is malformed.
     """
+    uri = filled(uri, "source.path", in_address=True)
     try:
         known: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(uri)
         return known
@@ -103,7 +105,7 @@ def _as_os_errors(stall_seconds: float) -> Iterator[None]:
             raise forbidden from error
         if isinstance(error, OSError) and not isinstance(error, aiohttp.ClientError):
             raise
-        raise OSError(f"{type(error).__name__}: {error}"[:300]) from error
+        raise OSError(without_secrets(f"{type(error).__name__}: {error}")[:300]) from error
 
 
 class _WebReads:

@@ -34,7 +34,8 @@ from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
-from spark_jobs.messages import without_addresses
+from spark_jobs.credentials import filled, without_known
+from spark_jobs.messages import kept_message
 from spark_jobs.sources.api.rate import retry_after
 from spark_jobs.sources.config.api_config import header_secret_of
 from spark_jobs.sources.opening.destinations import Destinations
@@ -117,7 +118,8 @@ class Asker:
         key = self._source.endpoint.key
         headers = {"Authorization": f"Bearer {header_secret_of(f'{self._field}.endpoint.key', key)}"} if key else {}
         timeout = aiohttp.ClientTimeout(total=self._source.asking.answer_seconds)
-        destinations = Destinations.of([self._source.endpoint.url])
+        place, url = f"{self._field}.endpoint.url", self._source.endpoint.url
+        destinations = Destinations.of([filled(url, place, in_address=True)])
         connector = guarded_connector(destinations, limit=self._source.asking.at_once)
         self._success = time.monotonic()
         at_once = self._source.execute.at_once if self._source.execute else 0
@@ -251,9 +253,14 @@ class Asker:
         is_away = False  # nobody listens, where somebody answered before: it is started again, say
         self.done.attempts += 1
         try:
-            async with session.post(url, json=pending.request.body, allow_redirects=False) as response:
+            async with session.post(
+                filled(url, f"{self._field}.endpoint.url", in_address=True),
+                json=pending.request.body,
+                allow_redirects=False,
+            ) as response:
                 while len(data) < _MOST_BYTES and (chunk := await response.content.read(_MOST_BYTES)):
                     data += chunk
+            data = without_known(data)
             status, wait = response.status, retry_after(response.headers.get("Retry-After"))
             found = read_answer(status, data)
             if 300 <= status < 400:  # followed, it would take texts and key to where nobody declared them to go
@@ -267,7 +274,7 @@ class Asker:
         if isinstance(found, Answer):
             await self._judge(pending, found, seconds)
             return
-        fault = " ".join(without_addresses(found).split())[:DETAIL_CHARACTERS]
+        fault = " ".join(kept_message(found).split())[:DETAIL_CHARACTERS]
         self.done.said[fault] += 1
         if status in faults.WAIT_STATUSES or is_away:
             self._gate.pause(began, wait)

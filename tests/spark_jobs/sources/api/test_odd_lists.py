@@ -173,8 +173,9 @@ def test_a_next_page_on_another_host_is_asked_if_it_is_allowed(
 ) -> None:
     """And never with credentials or the headers of the config."""
     monkeypatch.setenv("MY_TOKEN", "s3cret")
+    monkeypatch.setenv("MINE", "m1ne")
     with serving(Api(records(20), style=style)) as other, serving(Api(records(20), style=style)) as api:
-        more = {"auth": {"kind": "bearer", "token": "MY_TOKEN"}, "headers": {"X-Mine": "m1ne"}}
+        more = {"auth": {"kind": "bearer", "token": "MY_TOKEN"}, "headers": {"X-Mine": "${MINE}"}}
         config = api_config(api, **more)
         api.next_port = other.port
         done = inbox.fetch(config)

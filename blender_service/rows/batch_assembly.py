@@ -54,6 +54,7 @@ class Chunk:
 
     Attributes:
         block_bytes: of all its blocks together, at most.
+        byte_count: what it holds itself.
     """
 
     def __init__(
@@ -73,6 +74,8 @@ class Chunk:
         # Chunks that wait are most of what a stream holds, so they are kept in the narrowest types.
         self._slots, self._rows_in_block, self._epochs = _narrow(slot), _narrow(row_in_block), _narrow(resolved.epoch)
         self._sources = resolved.source.astype(np.uint8)
+        kept = (self._blocks, self._starts, self._slots, self._rows_in_block, self._epochs, self._sources)
+        self.byte_count = sum(values.nbytes for values in kept)
         listed = self.blocks_by_source()
         self.block_bytes = sum(readers[index].block_bytes * len(blocks) for index, blocks in listed.items())
 

@@ -5,13 +5,11 @@ The sources of a blend are checked against the lake at every read. Replicas shar
 
 from __future__ import annotations
 
-import functools
 import logging
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from typing import Final, NamedTuple
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import EqualTo, IsNull, Or
 from pyiceberg.table import Table
 
 from blender_service.auth.visible_lake import MayCreate, MayRead, VisibleBlends, visible_catalogue
@@ -26,35 +24,18 @@ from blender_service.exceptions import (
     InvalidReadError,
     NotAllowedError,
     OffsetOutOfRangeError,
-    SourceChangedError,
     StateError,
 )
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.resolved_blend import Head
-from blender_service.order.segments import Pin
-from blender_service.rows.blend_reader import BlendReader, Readers
+from blender_service.rows.blend_reader import BlendReader
 from blender_service.server.shared_caches import OpenedBlend, SharedCaches, warn_of_small_cache
+from blender_service.server.source_readers import SourceReaders
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
-from blender_service.tables.block_reader import BlockReader
-from blender_service.tables.data_file import OF_PACKED, warn_without_checksums
-from blender_service.tables.live_table import LiveRows
-from blender_service.tables.packed_table import (
-    EVALS,
-    EXCISED,
-    OrdinalRun,
-    PackedTable,
-    columns_read,
-    index_snapshot,
-    served_snapshot,
-)
+from blender_service.tables.packed_table import EVALS, EXCISED
 from blender_service.tables.table_watch import TableWatch
-from blender_service.tables.text_documents import columns_of_pin, names_of
-from blender_service.tables.text_table import log_warnings, open_text_rows
-from blender_service.tables.token_columns import TokenColumn, columns_of
-from blender_service.turns import turn_lent
 
 DEFAULT_PAGE_SIZE: Final = 100
-EXCISIONS: Final = "system.excisions"  # documents excised from one table, or from all
 MAX_PAGE_SIZE: Final = 1000
 
 logger = logging.getLogger(__name__)
@@ -138,7 +119,7 @@ class Blender:
                 "create = true, or read a blend that is there"
             )
         config = store_drafts(self._store, drafts, name)
-        self._index_sources(config)
+        self._sources().index(config)
         return config
 
     def delete(self, blend_id: str) -> list[str]:
@@ -271,149 +252,19 @@ class Blender:
         ahead = [segment for segment in head.segments if segment.end is None or segment.end > offset]
         needed = {part.name for segment in ahead for part in segment.parts}
         sources = {index: (name, pins[name]) for index, name in enumerate(order.names) if name in needed}
-        readers, changed, found = self._follow(config, sources, tuple(dict.fromkeys(columns)))
-        return BlendReader(config, order, readers, self._shared.fetcher, self.cache.max_bytes // 2, changed, found)
+        followed = self._sources().follow(config, sources, tuple(dict.fromkeys(columns)))
+        most = self.cache.max_bytes // 2
+        return BlendReader(
+            config, order, followed.readers, self._shared.fetcher, most, followed.changed, followed.columns
+        )
+
+    def _sources(self) -> SourceReaders:
+        return SourceReaders(self._shared, self._store.objects, self._load, self._team)
 
     def prewarm(self, blend_id: str, offset: int, rows: int, columns: Sequence[str] = ()) -> Iterator[tuple[int, bool]]:
         """Build the blocks of some rows, so that reading them waits for nothing; see `BlendReader.prewarm`."""
         reader = self.open(blend_id, offset, columns)
         return reader.prewarm(offset, rows, self.cache.max_bytes)
-
-    def _follow(
-        self, config: BlendConfig, sources: Mapping[int, tuple[str, Pin]], wanted: tuple[str, ...]
-    ) -> tuple[Readers, Callable[[bool], Readers | None], tuple[TokenColumn, ...]]:
-        """Open the sources of a reader; the function gives all readers again once a table has changed, else None."""
-        watch = self._shared.watch
-        generation = watch.generation
-        tables = {table: self._load(table) for table in {pin.table: None for _, pin in sources.values()}}
-        if config.texts is not None:
-            tables[EXCISIONS] = watch.load(EXCISIONS)  # also where the caller may not read it
-        columns = columns_of(
-            {name: tables[pin.table] for name, pin in sources.values()}, wanted, config.texts is not None
-        )
-        readers = {
-            index: self._reader(name, pin, config, tables, columns.get(name, ()))
-            for index, (name, pin) in sources.items()
-        }
-        follower = watch.follow({name: table for name, table in tables.items() if table is not None})
-
-        def changed(at_once: bool) -> Readers | None:
-            nonlocal generation
-            if not at_once and watch.generation == generation:
-                return None
-            with turn_lent():
-                if at_once:
-                    watch.look(follower.tables)
-                if watch.generation == generation:
-                    return None
-                generation = watch.generation
-                return again()
-
-        def again() -> Readers | None:
-            found = {}
-            seen = {name: watch.table(name) for name in tables}
-            excised = tables.get(EXCISIONS) is not None and seen[EXCISIONS] is not tables[EXCISIONS]
-            for index, (name, pin) in sources.items():
-                if excised or seen[pin.table] is not tables[pin.table]:
-                    reader = self._reader(name, pin, config, seen, columns.get(name, ()))
-                    before, after = _runs_of(readers[index]), _runs_of(reader)
-                    if before != after:
-                        found[index] = reader
-                        self.cache.forget(_paths_that_went(before, after))
-            tables.update(seen)
-            readers.update(found)
-            return dict(readers) if found else None
-
-        return dict(readers), changed, next(iter(columns.values()), ())
-
-    def _reader(
-        self,
-        name: str,
-        pin: Pin,
-        config: BlendConfig,
-        tables: Mapping[str, Table | None],
-        columns: tuple[TokenColumn, ...],
-    ) -> BlockReader | LiveRows:
-        """Open one source, whose table is given; streams that read the same of it share one reader."""
-        table, excisions = tables[pin.table], tables.get(EXCISIONS)
-        places = [(one.metadata_location, id(one.io)) for one in (table, excisions) if one is not None]
-        key = (config.blend_id, name, columns, self._team, *places)
-        with self._shared.opening[hash(key) % len(self._shared.opening)]:
-            found = self._shared.readers.get(key)
-            if found is None:
-                found = self._packed_rows(name, pin, config, table, columns, excisions)
-                if found is not None:
-                    self._shared.readers.put(key, found)
-        if pin.rows is None:
-            return LiveRows(name, found)
-        if found is None or found.table.rows != pin.rows:
-            there = f"snapshot {pin.snapshot_id} of {pin.table} has {found.table.rows if found else 0} rows"
-            raise SourceChangedError(f"source {name}: {there}, the blend pinned {pin.rows}; create a new blend")
-        return found
-
-    def _packed_rows(
-        self,
-        name: str,
-        pin: Pin,
-        config: BlendConfig,
-        table: Table | None,
-        columns: tuple[TokenColumn, ...] = (),
-        excisions: Table | None = None,
-    ) -> BlockReader | None:
-        """Open a table at the pinned snapshot, a live one at its current snapshot; None while it has no row."""
-        if config.texts is not None:
-            return self._text_rows(name, pin, config, table, columns, excisions)
-        snapshot = served_snapshot(table, name, pin, config.window)
-        if snapshot is None or table is None:
-            return None
-        key = (pin.table_uuid, pin.snapshot_id or "live")
-        with self._shared.indexing[hash(key) % len(self._shared.indexing)]:
-            indexed_id, runs = self._shared.indices.get(key) or (None, ())
-            is_new, before = indexed_id is None, runs
-            if indexed_id != snapshot.snapshot_id:
-                runs = index_snapshot(table, pin.table, snapshot, self._shared.runs)
-                self._shared.indices.put(key, (snapshot.snapshot_id, runs))
-                self.cache.forget({run.path for run in before} - {run.path for run in runs})
-        if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
-            runs = tuple(run for run in runs if run.start < pin.rows)
-        packed = PackedTable(
-            pin.table, config.window, runs, table.io, pin.rows, self._shared.mirrors, columns=columns,
-            fields=columns_read(table, snapshot, columns), mapping=table.name_mapping(),
-        )  # fmt: skip
-        if is_new:
-            warn_without_checksums(f"source {name}: {pin.table}", table.io, [run.path for run in runs], OF_PACKED)
-        return BlockReader(packed, config.block_rows, self.cache, self._team)
-
-    def _text_rows(
-        self,
-        name: str,
-        pin: Pin,
-        config: BlendConfig,
-        table: Table | None,
-        of_tokens: tuple[TokenColumn, ...],
-        excisions: Table | None,
-    ) -> BlockReader | None:
-        """Open a table of text at the pinned snapshot."""
-        snapshot, rule = served_snapshot(table, name, pin, None), config.texts
-        if table is None or snapshot is None or rule is None:
-            return None
-        key = f"{pin} {rule!r} {config.window!r}"
-        with self._shared.indexing[hash(key) % len(self._shared.indexing)]:
-            rows = self._shared.texts.get(key)
-            if rows is None:
-                columns = columns_of_pin(table, snapshot, names_of(rule), pin.generation)
-                kept = (self._store.objects, self._shared.row_groups)
-                rows = open_text_rows(table, pin.table, snapshot, columns, config.window, rule, *kept)
-                self._shared.texts.put(key, rows)
-                log_warnings(f"source {name}: {pin.table}", rows, table.io)
-        chosen = Or(IsNull("table"), EqualTo("table", pin.table))
-        excised = [] if excisions is None else excisions.scan(chosen, ("doc_id",)).to_arrow()["doc_id"].to_pylist()
-        return BlockReader(rows.table(table.io, excised, of_tokens), config.block_rows, self.cache, self._team)
-
-    def _index_sources(self, config: BlendConfig) -> None:
-        """Open the tables of a new blend, so that warnings about them come when it is created."""
-        for source in config.sources:
-            self._packed_rows(source.name, source.pin, config, self._load(source.table))
 
     def _open(self, blend_id: str) -> OpenedBlend:
         """Resolve a blend; recently used ones are cached, since a blend never changes."""
@@ -427,14 +278,3 @@ class Blender:
             warn_of_small_cache(config, self.cache.max_bytes)
             self._shared.opened.put(blend_id, opened)
         return opened
-
-
-@functools.lru_cache(maxsize=8)  # all streams of a table come from the same to the same
-def _paths_that_went(before: tuple[OrdinalRun, ...], after: tuple[OrdinalRun, ...]) -> frozenset[str]:
-    return frozenset(run.path for run in before) - {run.path for run in after}
-
-
-def _runs_of(reader: BlockReader | LiveRows) -> tuple[OrdinalRun, ...]:
-    """Give the files that a source is read from."""
-    blocks = reader.reader if isinstance(reader, LiveRows) else reader
-    return blocks.table.runs if blocks is not None else ()

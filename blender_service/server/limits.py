@@ -13,16 +13,20 @@ from typing import Final
 import grpc
 
 from blender_service.exceptions import TooManyStreamsError
-from blender_service.rows.blend_reader import AHEAD_ROWS, Bounds
+from blender_service.rows.held_rows import HeldRows
+from blender_service.rows.row_limits import AHEAD_ROWS, Bounds
 from blender_service.server.call_context import call_of
+from blender_service.server.process_limits import trim_heap
 
 # What the streams of a server share. Bytes of ids in messages that wait to be sent: gRPC copies each, so a server holds
 # twice as many. Smaller messages cost throughput, larger ones memory: `make bench-blender` measures both. Bytes of ids
 # that are copied out of blocks for the next messages. Rows that are located before they are sent, some 6 bytes each.
 LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 32 << 10, 256 << 10
 IN_FLIGHT_BYTES: Final = 8 << 20
-COPIED_BYTES: Final = 16 << 20
+COPIED_BYTES: Final = 64 << 20
 PLANNED_ROWS: Final = 2 << 20
+CROWDED: Final = 1.25  # times as many streams as before: what they hold is compared with their shares again
+LEAST_TRIMMED: Final = 64  # streams of which half have left before their memory is given back to the machine
 
 logger = logging.getLogger(__name__)
 
@@ -46,6 +50,8 @@ class StreamLimits:
         self._running: Counter[str] = Counter()
         self._of_team: Counter[str] = Counter()
         self._lock = threading.Lock()
+        self._held: set[HeldRows] = set()
+        self._sharers = 0  # streams when shares were compared last, fewer since half have left
 
     @property
     def running(self) -> int:
@@ -55,11 +61,30 @@ class StreamLimits:
     def bounds(self) -> Bounds:
         """Give the share of each stream in what all of them may hold.
 
-        It depends on the number of streams alone, so that no stream waits for another one to send.
+        It depends on the number of streams alone, so that no stream waits for another one to send. A message that was
+        made while there were fewer stays as long as its reader takes nothing: as each stream that waits is one of
+        those, n streams have n x 32 KiB and 17 MiB at most in messages.
         """
         streams = max(1, self.running)
         message_bytes = min(max(LEAST_MESSAGE_BYTES, IN_FLIGHT_BYTES // streams), MOST_MESSAGE_BYTES)
         return Bounds(message_bytes, COPIED_BYTES // streams, min(AHEAD_ROWS, PLANNED_ROWS // streams))
+
+    @contextmanager
+    def holding(self) -> Iterator[HeldRows]:
+        """Give what a stream may fill within its share; where streams come and it waits, it is let go."""
+        held = HeldRows()
+        self._held.add(held)
+        try:
+            yield held
+        finally:
+            self._held.discard(held)
+
+    def _compare_shares(self) -> None:
+        """Take back what streams hold above their present share, from before there were so many."""
+        share = self.bounds().held_bytes
+        for held in self._held.copy():
+            if held.byte_count > share:
+                held.let_go()
 
     def take(self, principal: str, team: str = "") -> None:
         """Begin a stream, of a caller and the team whose shares he uses.
@@ -89,6 +114,10 @@ class StreamLimits:
                 )
             self._running[principal] += 1
             self._of_team[team] += 1
+            if is_crowded := total + 1 > CROWDED * self._sharers:
+                self._sharers = total + 1
+        if is_crowded:
+            self._compare_shares()
 
     def give_back(self, principal: str, team: str = "") -> None:
         """End a stream."""
@@ -97,6 +126,11 @@ class StreamLimits:
             self._running[principal] -= 1
             if not self._running[principal]:
                 del self._running[principal]
+            before, total = self._sharers, self._running.total()
+            if have_left := 2 * total < before:
+                self._sharers = total
+        if have_left and before >= LEAST_TRIMMED:
+            trim_heap()
 
 
 class CallWatch:

@@ -21,6 +21,12 @@ def use_one_heap() -> None:
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)
 
 
+def trim_heap() -> None:
+    """Give the memory back to the machine that the heap holds free, where the C library is glibc."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None).malloc_trim(0)
+
+
 def allow_open_files() -> None:
     """Raise this process's limit of open files to what it may have: each connection is one, and 1,024 is common."""
     hard = resource.getrlimit(resource.RLIMIT_NOFILE)[1]

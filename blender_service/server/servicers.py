@@ -92,7 +92,7 @@ class RowServicer:
     """Streams rows.
 
     Memory is bounded whatever the clients do: gRPC asks for the next message when the last one was written to the
-    connection, so a stream to a slow client holds one message, and messages are smaller the more streams there are.
+    connection, so a stream to a slow client holds one message and its share of rows for the next (`StreamLimits`).
     When a client disconnects, the wait for its next row ends at once, and the stream frees what it holds.
     """
 
@@ -156,22 +156,23 @@ class RowServicer:
         def stopped() -> bool:
             return self._stopping.is_set() or not context.is_active()
 
-        messages = reader.read_messages(*arguments, stopped, self._limits.bounds)
-        while True:
-            with turn():
-                message = next(messages, None)
-            if message is None:
-                return
-            if self._stopping.is_set():
-                at = message.offset
-                raise ServerUnavailableError(
-                    f"server is stopping; connect again or to another replica, and go on at row {at}"
-                )
-            if not context.is_active():
-                return
-            call.sends(message)
-            with self._stalls.watching(context):
-                yield message
+        with self._limits.holding() as held:
+            messages = reader.read_messages(*arguments, stopped, self._limits.bounds, held)
+            while True:
+                with turn():
+                    message = next(messages, None)
+                if message is None:
+                    return
+                if self._stopping.is_set():
+                    at = message.offset
+                    raise ServerUnavailableError(
+                        f"server is stopping; connect again or to another replica, and go on at row {at}"
+                    )
+                if not context.is_active():
+                    return
+                call.sends(message)
+                with self._stalls.watching(context):
+                    yield message
 
 
 def read_request(

@@ -67,8 +67,8 @@ class TableWatch:
         self._thread: threading.Thread | None = None
         self.generation = 0
 
-    def follow(self, tables: Mapping[str, Table]) -> Follower:
-        """Look at tables from now on; they are given as the reader found them."""
+    def follow(self, tables: Mapping[str, Table | None]) -> Follower:
+        """Look at tables from now on; they are given as the reader found them, None where there is none yet."""
         follower = Follower(frozenset(tables))
         with self._lock:
             self._followers.add(follower)

@@ -68,6 +68,12 @@ class RowBatch:
         return len(self.input_ids)
 
     @property
+    def byte_count(self) -> int:
+        """Bytes of its arrays."""
+        arrays = [getattr(self, name) for name in (*_OF_ROWS, *_OF_SEGMENTS)] + [*self.columns.values()]
+        return len(self.doc_id_bytes) + sum(array.nbytes for array in arrays)
+
+    @property
     def end(self) -> int:
         """Offset after the last row."""
         return self.offset + self.rows
@@ -96,47 +102,47 @@ class MessageCutter:
     """Writes messages of parts of a batch; what they have in common is done once."""
 
     def __init__(self, batch: RowBatch) -> None:
-        """Take the bytes of all fields."""
+        """View the bytes of all fields."""
         self._batch = batch
-        self._ids = np.ascontiguousarray(batch.input_ids, _little(batch.input_ids)).reshape(-1).view(np.uint8).data
-        self._segments = [0, *np.cumsum(batch.segment_counts).tolist()]
-        self._texts = [0, *np.cumsum(batch.doc_id_lengths).tolist()]
+        self._segments, self._texts = _ends(batch.segment_counts), _ends(batch.doc_id_lengths)
         self._row_bytes = batch.input_ids.shape[1] * batch.input_ids.dtype.itemsize
         self._columns = {
             name: (_TYPE_OF[_little(values)], values.dtype.itemsize * values.shape[1], _bytes(values))
             for name, values in batch.columns.items()
         }
-        self._bytes = {name: _bytes(getattr(batch, name)) for name in (*_OF_ROWS[1:], *_OF_SEGMENTS)}
+        self._bytes = {name: _bytes(getattr(batch, name)) for name in (*_OF_ROWS, *_OF_SEGMENTS)}
 
     def cut(self, first: int, last: int, offset: int) -> bytes:
         """Write the message of the rows [first, last), which begins at an offset of the blend."""
-        batch, of, segment, end = self._batch, self._bytes, self._segments[first], self._segments[last]
+        batch, of = self._batch, self._bytes
+        segment, end = self._segments[[first, last]].tolist()
+        text, text_end = self._texts[[segment, end]].tolist()
         four_s, eight_s = slice(4 * segment, 4 * end), slice(8 * segment, 8 * end)
         four, eight = slice(4 * first, 4 * last), slice(8 * first, 8 * last)
         segments = rows_pb2.Segments(
-            counts=of["segment_counts"][four],
-            doc_ids=batch.doc_id_bytes[self._texts[segment] : self._texts[end]],
-            doc_id_lengths=of["doc_id_lengths"][four_s],
-            document_starts=of["document_starts"][eight_s],
-            token_counts=of["segment_token_counts"][four_s],
-            window_starts=of["window_starts"][four_s],
+            counts=of["segment_counts"][four].tobytes(),
+            doc_ids=batch.doc_id_bytes[text:text_end],
+            doc_id_lengths=of["doc_id_lengths"][four_s].tobytes(),
+            document_starts=of["document_starts"][eight_s].tobytes(),
+            token_counts=of["segment_token_counts"][four_s].tobytes(),
+            window_starts=of["window_starts"][four_s].tobytes(),
         )
         message = rows_pb2.RowBatch(
             offset=offset,
             rows=last - first,
             window_tokens=batch.input_ids.shape[1],
             token_bytes=batch.input_ids.dtype.itemsize,
-            input_ids=self._ids[self._row_bytes * first : self._row_bytes * last].tobytes(),
-            token_counts=of["token_counts"][four],
+            input_ids=of["input_ids"][self._row_bytes * first : self._row_bytes * last].tobytes(),
+            token_counts=of["token_counts"][four].tobytes(),
             source_names=batch.source_names,
-            sources=of["sources"][first:last],
-            epochs=of["epochs"][eight],
-            ordinals=of["ordinals"][eight],
+            sources=of["sources"][first:last].tobytes(),
+            epochs=of["epochs"][eight].tobytes(),
+            ordinals=of["ordinals"][eight].tobytes(),
             segments=segments,
             end_of_blend=batch.end_of_blend,
             waiting_for=batch.waiting_for,
             columns=[
-                rows_pb2.TokenColumn(name=name, type=kind, values=values[width * first : width * last])
+                rows_pb2.TokenColumn(name=name, type=kind, values=values[width * first : width * last].tobytes())
                 for name, (kind, width, values) in self._columns.items()
             ],
         )
@@ -152,9 +158,14 @@ def _little(array: NDArray[Any]) -> np.dtype[Any]:
     return array.dtype.newbyteorder("<")
 
 
-def _bytes(array: NDArray[Any]) -> bytes:
-    """Write an array as its little-endian bytes."""
-    return array.astype(_little(array), copy=False).tobytes()
+def _bytes(array: NDArray[Any]) -> memoryview:
+    """View an array as its little-endian bytes."""
+    return np.ascontiguousarray(array, _little(array)).reshape(-1).view(np.uint8).data
+
+
+def _ends(counts: Int32Array) -> Int64Array:
+    """Give where the items of each count begin, and the last ones end."""
+    return np.concatenate([[0], np.cumsum(counts, dtype=np.int64)])
 
 
 def decode(message: bytes) -> RowBatch:

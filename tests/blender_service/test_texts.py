@@ -33,6 +33,7 @@ from dagster_project.cli.train.blend import blend
 from spark_jobs.tokens.hf_tokenizer import load_encoder
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.rows.test_blend_reader import rows_of
+from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
 
@@ -240,6 +241,19 @@ def test_excised_documents_are_not_read_any_more(lake: Catalog, texts: dict[str,
     for reader in (going_on, blender.open(config.blend_id)):
         found = found_rows(reader.gather(0, count))
         assert [found[ordinal] for ordinal in range(count)] == expected
+
+
+def test_the_first_excision_of_a_lake_reaches_open_streams(lake: Catalog, texts: dict[str, str]) -> None:
+    """There was no table of excisions when the stream was opened."""
+    blender = Blender(lake)
+    config = blender.create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[1]))
+    going_on, count = blender.open(config.blend_id), config.sources[0].rows or 0
+    assert "h9" in going_on.gather(0, count).doc_ids
+    schema = pa.schema([pa.field("doc_id", pa.string()), pa.field("table", pa.string())])
+    lake.create_namespace("system")
+    lake.create_table("system.excisions", schema).append(pa.table({"doc_id": ["h9"], "table": [None]}, schema))
+    until(going_on._refresh)
+    assert "h9" not in going_on.gather(0, count).doc_ids
 
 
 def test_excisions_are_read_once_for_all_streams(

@@ -17,7 +17,7 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.exceptions import PackedTableError, ServerExhaustedError, ServerUnavailableError
-from blender_service.rows import blend_reader
+from blender_service.rows import blend_reader, row_limits
 from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blender import Blender
 from blender_service.tables import block_reader, parquet_to_block
@@ -264,14 +264,15 @@ def test_later_blocks_are_built_before_they_are_needed(
     lake: Catalog, code: PackedFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """While a reader dwells on its second row, those of the rows ahead are built in the background, no more."""
-    monkeypatch.setattr(blend_reader, "CHUNK_ROWS", 64)
+    monkeypatch.setattr(row_limits, "CHUNK_ROWS", 64)
+    monkeypatch.setattr(row_limits, "FIRST_CHUNK_ROWS", 64)
     monkeypatch.setattr(blend_reader, "FIRST_CHUNK_ROWS", 64)
     blender = Blender(lake)
     config = blender.create(BlendSpec((SourceSpec(code.identifier),), block_rows=16, group_blocks=2))
     reader = blender.open(config.blend_id)
     number, _ = reader._pinned[0].locate(config.order().resolve(np.arange(128)).ordinal)
     needed, later = set(number[:3].tolist()), set(number[64:128].tolist())
-    stream = reader.read_messages(0, max_batch_rows=1, bounds=lambda: blend_reader.Bounds(rows_ahead=64))
+    stream = reader.read_messages(0, max_batch_rows=1, bounds=lambda: row_limits.Bounds(rows_ahead=64))
     next(stream)
     assert blender.cache.misses == len(set(number[:1].tolist()))
     next(stream)

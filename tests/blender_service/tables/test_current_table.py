@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import http.server
+import json
 import threading
 import time
 from collections.abc import Iterator
+from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import Catalog
+from pyiceberg.catalog import Catalog, load_catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table.snapshots import Snapshot
 
@@ -146,3 +149,40 @@ def test_a_slow_answer_of_the_catalogue_costs_no_pause(lake: Catalog, monkeypatc
     monkeypatch.setattr(table_watch.time, "sleep", pause)
     until(lambda: pauses)
     assert max(pauses) == table_watch.LOOK_SECONDS
+
+
+def test_a_rest_catalogue_is_asked_for_few_snapshots(old: PackedFixture) -> None:
+    """It answers with the whole metadata, 2,000 snapshots, to who asks as PyIceberg does."""
+    asked: list[str] = []
+    location = old.table.metadata_location
+    metadata = json.loads(Path(location.removeprefix("file://")).read_text())
+
+    class Answers(http.server.BaseHTTPRequestHandler):
+        """A REST catalogue of one table."""
+
+        def do_GET(self) -> None:
+            """Answer."""
+            asked.append(self.path)
+            sent = dict(metadata)
+            if "snapshots=refs" in self.path:
+                sent["snapshots"] = metadata["snapshots"][-1:]
+            table = {"metadata-location": location, "metadata": sent, "config": {}}
+            content = json.dumps({"defaults": {}, "overrides": {}} if "/config" in self.path else table).encode()
+            self.send_response(200)
+            self.send_header("Content-Length", str(len(content)))
+            self.end_headers()
+            self.wfile.write(content)
+
+        def log_message(self, *_: object) -> None:
+            """Say nothing."""
+
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
+        threading.Thread(target=server.serve_forever, daemon=True).start()
+        catalogue = load_catalog("rest", type="rest", uri=f"http://127.0.0.1:{server.server_port}")
+        table = load_current(catalogue, old.identifier)
+        assert table is not None and len(table.metadata.snapshots) == 1
+        assert table.snapshot_by_id(5) == old.table.snapshot_by_id(5)
+        assert load_current(catalogue, old.identifier, table) is table
+        assert len(catalogue.load_table(old.identifier).metadata.snapshots) > 2000, "who writes is given all"
+        server.shutdown()
+    assert ["snapshots=refs" in path for path in asked if "/config" not in path] == [True, True, False]

@@ -1,0 +1,204 @@
+"""Open the sources of a blend's readers at the files that are served now, and again where their tables change."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable, Mapping
+from typing import Final, NamedTuple
+
+from pyiceberg.expressions import EqualTo, IsNull, Or
+from pyiceberg.table import Table
+
+from blender_service.blend.config import BlendConfig
+from blender_service.blend.store import ObjectStore
+from blender_service.exceptions import SourceChangedError
+from blender_service.order.segments import Pin
+from blender_service.rows.blend_reader import Readers
+from blender_service.server.shared_caches import SharedCaches
+from blender_service.tables.block_reader import BlockReader
+from blender_service.tables.data_file import OF_PACKED, warn_without_checksums
+from blender_service.tables.live_table import LiveRows
+from blender_service.tables.packed_table import OrdinalRun, PackedTable, columns_read, index_snapshot, served_snapshot
+from blender_service.tables.text_documents import columns_of_pin, names_of
+from blender_service.tables.text_table import log_warnings, open_text_rows
+from blender_service.tables.token_columns import TokenColumn, columns_of
+from blender_service.turns import turn_lent
+
+EXCISIONS: Final = "system.excisions"  # documents excised from one table, or from all
+
+
+class Followed(NamedTuple):
+    """The sources of a reader.
+
+    Attributes:
+        readers: by index into the order's names.
+        changed: gives all readers again once a table has changed, else None; with True the catalogue is asked first.
+        columns: that rows have beside their ids.
+    """
+
+    readers: Readers
+    changed: Callable[[bool], Readers | None]
+    columns: tuple[TokenColumn, ...]
+
+
+class SourceReaders:
+    """Opens sources for one caller; what streams read alike they share."""
+
+    def __init__(
+        self, shared: SharedCaches, objects: ObjectStore, load: Callable[[str], Table | None], team: str
+    ) -> None:
+        """Read tables that `load` gives, as a team; tokenizers lie in `objects`."""
+        self._shared = shared
+        self._objects = objects
+        self._load = load
+        self._team = team
+
+    def index(self, config: BlendConfig) -> None:
+        """Open the tables of a new blend, so that warnings about them come when it is created."""
+        for source in config.sources:
+            self._packed_rows(source.name, source.pin, config, self._load(source.table))
+
+    def follow(self, config: BlendConfig, sources: Mapping[int, tuple[str, Pin]], wanted: tuple[str, ...]) -> Followed:
+        """Open the sources of a reader, by index into the order's names, with the columns that its rows shall have.
+
+        Raises:
+            InvalidReadError: a source has no such column.
+            SourceChangedError: a table is not as the blend pinned it.
+        """
+        watch = self._shared.watch
+        generation = watch.generation
+        tables = {table: self._load(table) for table in {pin.table: None for _, pin in sources.values()}}
+        if config.texts is not None:
+            tables[EXCISIONS] = watch.load(EXCISIONS)  # also where the caller may not read it
+        columns = columns_of(
+            {name: tables[pin.table] for name, pin in sources.values()}, wanted, config.texts is not None
+        )
+        readers = {
+            index: self._reader(name, pin, config, tables, columns.get(name, ()))
+            for index, (name, pin) in sources.items()
+        }
+        follower = watch.follow(tables)
+
+        def changed(at_once: bool) -> Readers | None:
+            nonlocal generation
+            if not at_once and watch.generation == generation:
+                return None
+            with turn_lent():
+                if at_once:
+                    watch.look(follower.tables)
+                if watch.generation == generation:
+                    return None
+                generation = watch.generation
+                return again()
+
+        def again() -> Readers | None:
+            found = {}
+            seen = {name: watch.table(name) for name in tables}
+            excised = EXCISIONS in tables and seen[EXCISIONS] is not tables[EXCISIONS]
+            for index, (name, pin) in sources.items():
+                if excised or seen[pin.table] is not tables[pin.table]:
+                    reader = self._reader(name, pin, config, seen, columns.get(name, ()))
+                    before, after = _runs_of(readers[index]), _runs_of(reader)
+                    if before != after:
+                        found[index] = reader
+                        self._shared.cache.forget(_paths_that_went(before, after))
+            tables.update(seen)
+            readers.update(found)
+            return dict(readers) if found else None
+
+        return Followed(dict(readers), changed, next(iter(columns.values()), ()))
+
+    def _reader(
+        self,
+        name: str,
+        pin: Pin,
+        config: BlendConfig,
+        tables: Mapping[str, Table | None],
+        columns: tuple[TokenColumn, ...],
+    ) -> BlockReader | LiveRows:
+        """Open one source, whose table is given; streams that read the same of it share one reader."""
+        table, excisions = tables[pin.table], tables.get(EXCISIONS)
+        places = [(one.metadata_location, id(one.io)) for one in (table, excisions) if one is not None]
+        key = (config.blend_id, name, columns, self._team, *places)
+        with self._shared.opening[hash(key) % len(self._shared.opening)]:
+            found = self._shared.readers.get(key)
+            if found is None:
+                found = self._packed_rows(name, pin, config, table, columns, excisions)
+                if found is not None:
+                    self._shared.readers.put(key, found)
+        if pin.rows is None:
+            return LiveRows(name, found)
+        if found is None or found.table.rows != pin.rows:
+            there = f"snapshot {pin.snapshot_id} of {pin.table} has {found.table.rows if found else 0} rows"
+            raise SourceChangedError(f"source {name}: {there}, the blend pinned {pin.rows}; create a new blend")
+        return found
+
+    def _packed_rows(
+        self,
+        name: str,
+        pin: Pin,
+        config: BlendConfig,
+        table: Table | None,
+        columns: tuple[TokenColumn, ...] = (),
+        excisions: Table | None = None,
+    ) -> BlockReader | None:
+        """Open a table at the pinned snapshot, a live one at its current snapshot; None while it has no row."""
+        if config.texts is not None:
+            return self._text_rows(name, pin, config, table, columns, excisions)
+        snapshot = served_snapshot(table, name, pin, config.window)
+        if snapshot is None or table is None:
+            return None
+        key = (pin.table_uuid, pin.snapshot_id or "live")
+        with self._shared.indexing[hash(key) % len(self._shared.indexing)]:
+            indexed_id, runs = self._shared.indices.get(key) or (None, ())
+            is_new, before = indexed_id is None, runs
+            if indexed_id != snapshot.snapshot_id:
+                runs = index_snapshot(table, pin.table, snapshot, self._shared.runs)
+                self._shared.indices.put(key, (snapshot.snapshot_id, runs))
+                self._shared.cache.forget({run.path for run in before} - {run.path for run in runs})
+        if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
+            runs = tuple(run for run in runs if run.start < pin.rows)
+        packed = PackedTable(
+            pin.table, config.window, runs, table.io, pin.rows, self._shared.mirrors, columns=columns,
+            fields=columns_read(table, snapshot, columns), mapping=table.name_mapping(),
+        )  # fmt: skip
+        if is_new:
+            warn_without_checksums(f"source {name}: {pin.table}", table.io, [run.path for run in runs], OF_PACKED)
+        return BlockReader(packed, config.block_rows, self._shared.cache, self._team)
+
+    def _text_rows(
+        self,
+        name: str,
+        pin: Pin,
+        config: BlendConfig,
+        table: Table | None,
+        of_tokens: tuple[TokenColumn, ...],
+        excisions: Table | None,
+    ) -> BlockReader | None:
+        """Open a table of text at the pinned snapshot."""
+        snapshot, rule = served_snapshot(table, name, pin, None), config.texts
+        if table is None or snapshot is None or rule is None:
+            return None
+        key = f"{pin} {rule!r} {config.window!r}"
+        with self._shared.indexing[hash(key) % len(self._shared.indexing)]:
+            rows = self._shared.texts.get(key)
+            if rows is None:
+                columns = columns_of_pin(table, snapshot, names_of(rule), pin.generation)
+                kept = (self._objects, self._shared.row_groups)
+                rows = open_text_rows(table, pin.table, snapshot, columns, config.window, rule, *kept)
+                self._shared.texts.put(key, rows)
+                log_warnings(f"source {name}: {pin.table}", rows, table.io)
+        chosen = Or(IsNull("table"), EqualTo("table", pin.table))
+        excised = [] if excisions is None else excisions.scan(chosen, ("doc_id",)).to_arrow()["doc_id"].to_pylist()
+        return BlockReader(rows.table(table.io, excised, of_tokens), config.block_rows, self._shared.cache, self._team)
+
+
+@functools.lru_cache(maxsize=8)  # all streams of a table come from the same to the same
+def _paths_that_went(before: tuple[OrdinalRun, ...], after: tuple[OrdinalRun, ...]) -> frozenset[str]:
+    return frozenset(run.path for run in before) - {run.path for run in after}
+
+
+def _runs_of(reader: BlockReader | LiveRows) -> tuple[OrdinalRun, ...]:
+    """Give the files that a source is read from."""
+    blocks = reader.reader if isinstance(reader, LiveRows) else reader
+    return blocks.table.runs if blocks is not None else ()

@@ -201,11 +201,12 @@ def test_every_metric_of_rules_and_dashboards_exists(
     from blender_service.server.metrics import Metrics
     from blender_service.tables.block_cache import BlockCache
     from dagster_project.cli.run.status import lake_registry
+    from dagster_project.inspect.lake.automation_health import AutomationHealth
 
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     blender = Metrics(StreamLimits(1, 1), BlockCache(), lambda: 0).registry
     there = {"up"}
-    for family in (*blender.collect(), *lake_registry(list).collect()):
+    for family in (*blender.collect(), *lake_registry(list, AutomationHealth).collect()):
         endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
         there |= {family.name + ending for ending in endings}
     groups = YAML(typ="safe").load((repository / "setup/prometheus/headrace.yml").read_text("utf-8"))["groups"]

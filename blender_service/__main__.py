@@ -13,7 +13,7 @@ from pydantic import ValidationError
 
 from blender_service.exceptions import BlenderError, ServerStartError
 from blender_service.server.processes import serve_processes, set_up_logging
-from blender_service.server.server import DEFAULT_PORT, AddService
+from blender_service.server.server import DEFAULT_PORT, AddService, end_process
 from blender_service.server.server import serve as serve_one
 from blender_service.server.settings import OperationConfig
 from blender_service.tables.block_cache import default_cache_bytes
@@ -88,6 +88,7 @@ def serve_with(
         serve_processes(processes, host, port, cache_bytes, operation, add_service)
     else:
         serve_one(host, port, cache_bytes, operation, add_service=add_service)
+        end_process()
 
 
 def _operation(given: dict[str, Any]) -> OperationConfig:

@@ -26,6 +26,7 @@ from dagster_project.assets.experiments import EXPERIMENTS
 from dagster_project.assets.maintenance import MAINTENANCE, maintenance_assets
 from dagster_project.assets.monitoring import status_checks
 from dagster_project.assets.prewarming import PREWARMED
+from dagster_project.deletion.history import KeptHistory
 from dagster_project.exceptions import SourceError
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.lake_asset import LakeAsset, assets_of, keeping_by_dataset
@@ -34,6 +35,7 @@ from dagster_project.resources import LakeResource
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.plan.plan import tasks
+from spark_jobs.lake.session.spark_errors import cause_line
 
 EVERYTHING = "everything"
 INGEST = "ingest"
@@ -48,12 +50,19 @@ _STATE = "headrace/source-state"
 _Job = Any  # Dagster's type of an asset job that is not resolved yet has no public name
 
 
-def automated(assets: dg.Definitions, thresholds: Thresholds, whole: Callable[[], dg.Definitions]) -> dg.Definitions:
+class LookError(SourceError, dg.DagsterError):
+    """A look of a sensor failed: an error of Dagster's, which the tick shows as it is, and not in another one."""
+
+
+def automated(
+    assets: dg.Definitions, thresholds: Thresholds, history: KeptHistory, whole: Callable[[], dg.Definitions]
+) -> dg.Definitions:
     """The jobs, schedules, sensors and checks of thresholds for some assets, and the assets that maintain the lake.
 
     Args:
         assets: those of a project.
         thresholds: what is too much.
+        history: how much of Dagster's own history stays.
         whole: gives the project's definitions once they are there, these among them.
     """
     keys = [key for one in assets.assets or () if isinstance(one, dg.AssetsDefinition) for key in one.keys]
@@ -70,7 +79,7 @@ def automated(assets: dg.Definitions, thresholds: Thresholds, whole: Callable[[]
     maintenance = dg.define_asset_job(
         MAINTENANCE,
         selection=dg.AssetSelection.groups(MAINTENANCE),
-        description="Merges small files, expires snapshots, removes orphan files; no row of any table changes.",
+        description="Merges small files, removes old snapshots, orphan files, old runs; no row of any table changes.",
     )
     taken = {EVERYTHING, INGEST, MAINTENANCE}
     jobs = [
@@ -93,7 +102,7 @@ def automated(assets: dg.Definitions, thresholds: Thresholds, whole: Callable[[]
     nightly = dg.ScheduleDefinition(name="nightly_ingest", job=everything, cron_schedule=_NIGHTLY)
     weekly = dg.ScheduleDefinition(name="weekly_maintenance", job=maintenance, cron_schedule=_WEEKLY)
     return dg.Definitions(
-        assets=[maintenance_assets(keeping)],
+        assets=[maintenance_assets(keeping, history)],
         asset_checks=list(status_checks(keys, thresholds, keeping)),
         jobs=[everything, maintenance, *jobs],
         schedules=[nightly, weekly],
@@ -133,14 +142,19 @@ def _sensor(asset: LakeAsset, job: Callable[[str, dg.AssetSelection, str], _Job]
         required_resource_keys={"lake"},
     )
     def look(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
+        try:
+            return looked(context)
+        except SparkJobsError as error:
+            raise LookError(f"{dataset}: its source cannot be read, and is asked again: {error}") from error
+        except Exception as error:  # whatever it is, the tick says it in a line; its trace is below
+            raise LookError(f"{dataset}: its source could not be looked at: {cause_line(error)}") from error
+
+    def looked(context: dg.SensorEvaluationContext) -> dg.RunRequest | dg.SkipReason:
         resource: LakeResource = context.resources.lake
         ledger = resource.open("").ledger
         source = asset.source
-        try:
-            ledger.refresh()
-            task = next(tasks(ledger, source), None) if source is not None else None
-        except SparkJobsError as error:
-            raise SourceError(f"{dataset}: its source cannot be read, and is asked again: {error}") from error
+        ledger.refresh()
+        task = next(tasks(ledger, source), None) if source is not None else None
         if task is None:
             return dg.SkipReason(f"{dataset}: nothing is new at its source")
         asked = context.instance.get_run_records(dg.RunsFilter(tags={"dagster/sensor_name": name}), _SHOWN_RUNS)

@@ -13,6 +13,7 @@ from dagster._core.errors import DagsterExecutionInterruptedError, DagsterUserCo
 from dagster._core.events import RunFailureReason
 from dagster._core.events.log import EventLogEntry
 from dagster._core.execution.api import ExecuteRunWithPlanIterable
+from dagster._core.execution.backfill import BulkActionStatus
 from dagster._core.execution.compute_logs import create_compute_log_file_key
 from dagster._core.execution.context.system import PlanExecutionContext, PlanOrchestrationContext, StepExecutionContext
 from dagster._core.execution.context_creation_job import PlanExecutionContextManager
@@ -25,12 +26,23 @@ from dagster._core.executor.base import Executor
 from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
 from dagster._core.launcher.default_run_launcher import DefaultRunLauncher
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
+from dagster._core.scheduler.instigation import InstigatorState, InstigatorType, TickStatus
+from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
+from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, SqlEventLogStorageTable
+from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
+from dagster._core.storage.runs.schema import KeyValueStoreTable, SnapshotsTable
+from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 from dagster._core.utils import make_new_run_id
 from dagster._serdes import ConfigurableClassData
+from dagster._utils.error import SerializableErrorInfo
+from dagster._utils.schedules import reverse_cron_string_iterator
 
 __all__ = [
+    "RUN_FAILURE_REASON_TAG",
     "SINGLETON_REPOSITORY_NAME",
+    "AssetCheckExecutionsTable",
     "BaseAssetGraph",
+    "BulkActionStatus",
     "CheckRunHealthResult",
     "ConfigurableClassData",
     "DagsterExecutionInterruptedError",
@@ -42,6 +54,10 @@ __all__ = [
     "Executor",
     "InMemoryJob",
     "InstanceConcurrencyContext",
+    "InstigatorState",
+    "InstigatorType",
+    "KeyValueStoreTable",
+    "LocalComputeLogManager",
     "ObjectMetadataValue",
     "PlanExecutionContext",
     "PlanExecutionContextManager",
@@ -51,11 +67,18 @@ __all__ = [
     "RemoteRepositoryOrigin",
     "RetryMode",
     "RunFailureReason",
+    "SerializableErrorInfo",
+    "SnapshotsTable",
+    "SqlEventLogStorage",
+    "SqlEventLogStorageTable",
+    "SqliteEventLogStorage",
     "StepExecutionContext",
+    "TickStatus",
     "WorkerStatus",
     "core_execute_in_process",
     "create_compute_log_file_key",
     "dagster_event_sequence_for_step",
     "make_new_run_id",
     "merge_run_tags",
+    "reverse_cron_string_iterator",
 ]

@@ -11,6 +11,7 @@ from pathlib import Path
 import dagster as dg
 
 from dagster_project.automation import automated
+from dagster_project.deletion.history import KeptHistory, read_kept_history
 from dagster_project.exceptions import DefinitionError
 from dagster_project.executor import side_by_side
 from dagster_project.inspect.lake.alert_thresholds import Thresholds, read_thresholds
@@ -25,7 +26,10 @@ _STUB = "dagster/auto_created_stub_asset"  # how Dagster marks an asset that onl
 
 
 def build(
-    assets: dg.Definitions, lake: LakeResource | None = None, thresholds: Thresholds | None = None
+    assets: dg.Definitions,
+    lake: LakeResource | None = None,
+    thresholds: Thresholds | None = None,
+    history: KeptHistory | None = None,
 ) -> dg.Definitions:
     """The project's definitions with some assets, checked; `lake` may have Spark settings of its own.
 
@@ -34,7 +38,8 @@ def build(
     """
     around = dg.Definitions(resources={"lake": lake or LakeResource()}, executor=side_by_side)
     assets = dg.Definitions.merge(assets, around)  # a graph is resolved only with the resources that it needs
-    whole = dg.Definitions.merge(assets, automated(assets, thresholds or Thresholds(), lambda: whole))
+    of_project = automated(assets, thresholds or Thresholds(), history or KeptHistory(), lambda: whole)
+    whole = dg.Definitions.merge(assets, of_project)
     with warnings.catch_warnings():
         # Dagster makes the sensor of a job with partitions anew, with a parameter of its own that is beta.
         warnings.simplefilter("ignore", dg.BetaWarning)
@@ -71,8 +76,8 @@ def load_project(package: Path) -> dg.Definitions:
     """
     heed_interrupts()  # this is a code server's process, or that of one of its runs
     refuse_hidden_modules(package / "defs")
-    thresholds = read_thresholds(package.absolute())
-    return build(dg.load_from_defs_folder(path_within_project=package), thresholds=thresholds)
+    thresholds, history = read_thresholds(package.absolute()), read_kept_history(package.absolute())
+    return build(dg.load_from_defs_folder(path_within_project=package), None, thresholds, history)
 
 
 @dg.definitions

@@ -53,6 +53,7 @@ from spark_jobs.lake.engine.memory import steps_at_once
 
 _MOST_STEPS = 4
 _WAKE_SECONDS = 0.2
+RETRIES_TAG = "dagster/max_retries"  # 0: the daemon does not repeat a command that was killed
 _GRACE_SECONDS = 2.0  # after an interruption, for steps to end by themselves; what they wrote till then is invisible
 # One for each run that this process executes: a step may execute a run itself (`partitioned_job`), and an interruption,
 # which Dagster tells only to who asks first, is meant for all of them.
@@ -224,7 +225,15 @@ class _SideBySide(Executor):
                     yield found
                     active.handle_event(found)
             if last_moment < math.inf:
+                _report_stop(context.instance, context.run_id)
                 raise DagsterExecutionInterruptedError
+
+
+def _report_stop(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Have Dagster count a command's run that was told to stop as canceled; one that it repeats has to be a failure."""
+    run = instance.get_run_by_id(run_id)
+    if run is not None and run.status is dg.DagsterRunStatus.STARTED and run.tags.get(RETRIES_TAG) == "0":
+        instance.report_run_canceling(run, "its process was told to stop")
 
 
 class _Ended:

@@ -22,6 +22,7 @@ import threading
 import time
 from collections.abc import Collection, Iterator
 from dataclasses import asdict, dataclass
+from typing import Any
 
 import dagster as dg
 
@@ -30,6 +31,7 @@ from dagster_project.dagster_core import (
     ConfigurableClassData,
     DagsterUserCodeUnreachableError,
     DefaultRunLauncher,
+    KeyValueStoreTable,
     WorkerStatus,
 )
 from spark_jobs.lake.ledger.process import Process, this_process
@@ -88,6 +90,13 @@ def give_sign(instance: dg.DagsterInstance, run_id: str) -> None:
         instance.daemon_cursor_storage.set_cursor_values({_KEY + run_id: value})
     except Exception as error:  # noqa: BLE001  a database that is away fails no run; the next sign comes soon
         _log.warning("run %s: no sign of life was written: %s", run_id, (str(error) or repr(error)).splitlines()[0])
+
+
+def forget_sign(instance: dg.DagsterInstance, run_id: str) -> None:
+    """Remove the record of who executed a run that has ended."""
+    storage: Any = instance.run_storage
+    with storage.connect() as conn:
+        conn.execute(KeyValueStoreTable.delete().where(KeyValueStoreTable.c.key == _KEY + run_id))
 
 
 def run_processes(instance: dg.DagsterInstance, run_ids: Collection[str]) -> dict[str, RunProcess]:

@@ -21,7 +21,7 @@ from multiprocessing.synchronize import Event
 from typing import Final, NamedTuple
 
 from blender_service.exceptions import BlenderError, ServerStartError
-from blender_service.server.server import STOP_GRACE_SECONDS, UNIX, AddService, on_stop, serve
+from blender_service.server.server import STOP_GRACE_SECONDS, UNIX, AddService, end_process, on_stop, serve
 from blender_service.server.settings import OperationConfig
 
 POLL_SECONDS: Final = 0.2
@@ -136,6 +136,7 @@ def _serve_one(
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
         serve(host, port, cache_bytes, operation, True, started.set, add_service)
+        end_process()
     except BlenderError as error:
         sys.stderr.write(f"{error}\n")
         sys.exit(2)

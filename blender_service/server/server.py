@@ -12,6 +12,7 @@ import os
 import signal
 import socket
 import stat
+import sys
 import threading
 import time
 from collections.abc import Callable
@@ -285,12 +286,22 @@ def on_stop(call: Callable[[int], None]) -> dict[signal.Signals, Any]:
     }
 
 
+def end_process() -> None:
+    """End this process, whose server has stopped, without the interpreter's own end.
+
+    There gRPC waits up to 20 seconds for each client that does not answer its goodbye, and no thread is left to end it.
+    """
+    logging.shutdown()
+    sys.stdout.flush()
+    sys.stderr.flush()
+    os._exit(0)
+
+
 def _end_after(seconds: float) -> None:
     """End this process, unless it has ended by itself."""
     time.sleep(seconds)
     logger.warning("ended while calls still wait for the lake's store or catalogue")
-    logging.shutdown()
-    os._exit(0)
+    end_process()
 
 
 class _Health(health.HealthServicer):  # type: ignore[misc]

@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_project.deletion.history import KeptHistory
 from dagster_project.deletion.retention import TASKS, task_of
 from dagster_project.keeping import Keeping
 from spark_jobs.lake.run.maintenance import Done, run_task
@@ -25,13 +26,14 @@ _CONFIG = {
 }
 
 
-def maintenance_assets(keeping: Mapping[str, Keeping]) -> dg.AssetsDefinition:
+def maintenance_assets(keeping: Mapping[str, Keeping], history: KeptHistory) -> dg.AssetsDefinition:
     """An asset for each task of maintenance, all of one step, which runs those that were selected one after another.
 
     A failure in one task or table stops no other: the step reports all that was done, and fails at its end.
 
     Args:
         keeping: how long each dataset keeps what landed.
+        history: how much of Dagster's own history stays.
     """
 
     def maintained(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[None]]:
@@ -42,7 +44,8 @@ def maintenance_assets(keeping: Mapping[str, Keeping]) -> dg.AssetsDefinition:
             key = dg.AssetKey([MAINTENANCE, name])
             if key not in context.selected_asset_keys:
                 continue
-            done = list(run_task(name, task_of(name, keeping), lake, config["days"], config["dry_run"]))
+            task = task_of(name, keeping, context.instance, history)
+            done = list(run_task(name, task, lake, config["days"], config["dry_run"]))
             faults = [f"{name}: {one.table}: {one.text}" for one in done if one.error is not None]
             for fault in faults:
                 context.log.error(fault)

@@ -1,4 +1,4 @@
-"""Tasks of maintenance that datasets declare: old bytes move to a cold folder, old increments are deleted."""
+"""All tasks of maintenance, and those that datasets declare: old bytes move to cold folders, old increments go."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from datetime import UTC, datetime
 from functools import partial
 from typing import TYPE_CHECKING
 
+from dagster_project.deletion.history import HISTORY, KeptHistory, forget_history
 from dagster_project.keeping import Freezing, Keeping, overdue, retentions
 from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -17,6 +18,8 @@ from spark_jobs.lake.run.maintenance import Done, Task
 from spark_jobs.lake.session.identity import require_own
 
 if TYPE_CHECKING:
+    import dagster as dg
+
     from spark_jobs.lake.run.materialize import Lake
 
 _DAY_SECONDS = 86_400
@@ -69,10 +72,14 @@ def _deleted(lake: Lake, name: str, number: int, days: float, told: str) -> Done
 
 # Retention comes first: a cold store that does not answer keeps nothing that is to go.
 DECLARED_TASKS: dict[str, Callable[..., Iterator[Done]]] = {"retention": keep_retention, "freezing": freeze_old}
-TASKS: dict[str, Callable[..., Iterator[Done]]] = {**maintenance.TASKS, **DECLARED_TASKS}
+TASKS: dict[str, Callable[..., Iterator[Done]]] = {**maintenance.TASKS, **DECLARED_TASKS, HISTORY: forget_history}
 
 
-def task_of(name: str, keeping: Mapping[str, Keeping]) -> Task:
-    """The maintenance task of a name; `retention` and `freezing` get what datasets declare."""
+def task_of(
+    name: str, keeping: Mapping[str, Keeping], instance: dg.DagsterInstance | None, history: KeptHistory
+) -> Task:
+    """The maintenance task of a name; `retention` and `freezing` get what datasets declare, `history` Dagster's."""
     task = TASKS[name]
+    if task is forget_history:
+        return partial(task, instance=instance, kept=history)
     return partial(task, keeping=keeping) if task in DECLARED_TASKS.values() else task

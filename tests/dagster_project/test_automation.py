@@ -11,6 +11,7 @@ import time
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from types import SimpleNamespace
+from unittest.mock import Mock
 
 import dagster as dg
 import pytest
@@ -148,6 +149,12 @@ def test_a_sensor_runs_a_dataset_and_what_follows(notes: Path, monkeypatch: pyte
         for _ in range(2):
             with pytest.raises(SourceError, match=r"notes: its source cannot be read, .* the source holds no file"):
                 look()
+        monkeypatch.setattr(automation, "tasks", Mock(side_effect=OSError(5, "Input/output\nerror")))
+        with pytest.raises(SourceError) as raised:
+            look()
+        # Dagster shows an error of its own kind as it is, and any other as "Error occurred during the execution of ..".
+        assert isinstance(raised.value, dg.DagsterError)
+        assert str(raised.value) == "notes: its source could not be looked at: [Errno 5] Input/output error"
 
 
 @dg.asset(automation_condition=AUTOMATION)
@@ -319,6 +326,23 @@ def parted(notes: Path, defs: Path) -> None:
     """Tables of a user over the dataset, in partitions of each kind, and some without before and after them."""
     (defs / "tables").mkdir()
     (defs / "tables" / "parted.py").write_text(PARTED)
+
+
+def test_a_plan_has_a_line_for_many_partitions_of_a_table(
+    notes: Path, parted: None, defs: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """How many, the first and the last, for each reason; a few have a line each, and JSON names all."""
+    file = defs / "tables" / "parted.py"
+    many = [f"k{number:04}" for number in range(1200)]
+    file.write_text(PARTED.replace('["code", "prose"]', repr(many)))
+    assert run_command(["plan"]) == 0
+    said = capfd.readouterr().out
+    (line,) = [line for line in said.splitlines() if line.startswith("notes.by_kind ")]
+    assert "1,200 slices: k0000 .. k1199" in line and len(said.splitlines()) < 80
+    assert sum(line.startswith("notes.by_day ") for line in said.splitlines()) == 2
+    assert run_command(["plan", "--json"]) == 0
+    steps = [json.loads(line) for line in capfd.readouterr().out.splitlines()]
+    assert [step["partition"] for step in steps if step["table"] == "notes.by_kind"] == many
 
 
 @pytest.mark.nightly

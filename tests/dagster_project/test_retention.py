@@ -107,6 +107,21 @@ def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalo
     assert folder.cold_folders() == [f"{tmp_path}/cold/web"]
 
 
+def test_maintenance_starts_no_engine(
+    declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """No task, as docs/monitoring.md says, but `retention` where documents that go are in windows."""
+
+    def start(*_: object) -> None:
+        raise AssertionError("an engine is started")
+
+    monkeypatch.setattr("spark_jobs.lake.session.session.start_session", start)
+    keeps = "landing: copy\n  retention: {days: 1.0e-9, then: delete}\n  freeze_after: {days: 0, to: "
+    declare("web", dataset(more=f"{keeps}{tmp_path}/cold}}"))
+    assert run_command(["maintain", "--days", "0"]) == 0
+    assert {line.split()[0] for line in capfd.readouterr().out.splitlines()} == retention.TASKS.keys()
+
+
 def test_an_object_store_moves_its_own_bytes(monkeypatch: pytest.MonkeyPatch) -> None:
     """So `freeze_after`, which a project declares for its laptops too, is left there and named; nothing fails."""
     monkeypatch.setattr(retention, "require_own", lambda _: None)

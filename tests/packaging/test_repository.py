@@ -2,6 +2,7 @@
 
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tomllib
@@ -97,12 +98,13 @@ def test_services_of_compose_fit_together(repository: Path, compose: dict[str, d
     assert set(services) == {
         *("postgres", "objects", "store", "bucket", "spark-master", "spark-worker", "blender"),
         *("dagster-code", "dagster-webserver", "dagster-daemon", "lake-metrics", "prometheus", "grafana"),
+        *("postgres-exporter", "store-exporter", "node-exporter"),
     }
     for name, service in services.items():
         assert set(service.get("depends_on", ())) <= set(services), name
         for volume in service.get("volumes", ()):
             source = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", volume).split(":")[0]
-            there = source in compose["volumes"] or source == "./warehouse" or (repository / source).exists()
+            there = source in compose["volumes"] or source in ("./warehouse", "/") or (repository / source).exists()
             assert there, f"{name}: {source}"
         assert all(port.startswith("127.0.0.1:") for port in service.get("ports", ())), name
         _, _, tag = service["image"].partition(":")
@@ -180,17 +182,42 @@ def test_dagster_of_compose_has_the_settings_of_the_project(repository: Path) ->
     assert own == yaml.load(_INSTANCE)
 
 
-def test_what_prometheus_scrapes_is_served(repository: Path, compose: dict[str, dict[str, dict[str, object]]]) -> None:
+def test_what_prometheus_scrapes_is_served(repository: Path, compose: dict[str, dict[str, dict[str, Any]]]) -> None:
     """Every target is a service of compose, at the port of its health check; Grafana finds both dashboards."""
     scrape = YAML(typ="safe").load((repository / "setup/compose/prometheus.yml").read_text("utf-8"))
+    services = compose["services"]
+    targets = {}
     for job in scrape["scrape_configs"]:
-        for target in job["static_configs"][0]["targets"]:
-            service, _, port = target.partition(":")
-            path = "ready" if service == "blender" else "metrics"  # a server that drains still has metrics
-            assert f"http://localhost:{port}/{path}" in compose["services"][service]["healthcheck"]["test"]
+        for found in job.get("static_configs", ()):
+            targets |= dict.fromkeys(found["targets"], job)
+        for found in job.get("dns_sd_configs", ()):
+            targets |= {f"{name}:{found['port']}": job for name in found["names"]}
+    assert {target.partition(":")[0] for target in targets} == {
+        *("lake-metrics", "blender", "postgres-exporter", "store-exporter", "node-exporter"),
+        *("spark-master", "spark-worker"),
+    }
+    for target, job in targets.items():
+        service, _, port = target.partition(":")
+        assert f":{port}" in " ".join(services[service]["healthcheck"]["test"]), target
+        if service.startswith("spark"):
+            kind = service.removeprefix("spark-")
+            options = services[service]["environment"][f"SPARK_{kind.upper()}_OPTS"]
+            path = job["metrics_path"].rstrip("/")
+            assert f"-Dspark.metrics.conf.{kind}.sink.prometheusServlet.path={path}" in options
+    assert "http://localhost:9109/metrics" in services["lake-metrics"]["healthcheck"]["test"]
+    assert "http://localhost:9108/ready" in services["blender"]["healthcheck"]["test"]  # it has metrics while it drains
     assert {file.name for file in (repository / "setup/grafana").iterdir()} == {"blender.json", "lake.json"}
     assert scrape["rule_files"] == ["/etc/prometheus/rules/*.yml"]
-    assert "./setup/prometheus:/etc/prometheus/rules:ro" in compose["services"]["prometheus"]["volumes"]
+    assert "./setup/prometheus:/etc/prometheus/rules:ro" in services["prometheus"]["volumes"]
+
+
+@pytest.mark.skipif(shutil.which("promtool") is None, reason="promtool is of Debian's package prometheus")
+def test_prometheus_takes_its_files(repository: Path, tmp_path: Path) -> None:
+    """The scrapes and the rules, as Prometheus itself reads them."""
+    config = (repository / "setup/compose/prometheus.yml").read_text("utf-8")
+    file = tmp_path / "prometheus.yml"
+    file.write_text(config.replace("/etc/prometheus/rules", str(repository / "setup/prometheus")))
+    subprocess.run(["promtool", "check", "config", str(file)], check=True, capture_output=True)
 
 
 def test_every_metric_of_rules_and_dashboards_exists(
@@ -201,11 +228,12 @@ def test_every_metric_of_rules_and_dashboards_exists(
     from blender_service.server.metrics import Metrics
     from blender_service.tables.block_cache import BlockCache
     from dagster_project.cli.run.status import lake_registry
+    from dagster_project.inspect.lake.automation_health import AutomationHealth
 
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path))
     blender = Metrics(StreamLimits(1, 1), BlockCache(), lambda: 0).registry
     there = {"up"}
-    for family in (*blender.collect(), *lake_registry(list).collect()):
+    for family in (*blender.collect(), *lake_registry(list, AutomationHealth).collect()):
         endings = {"counter": ("_total",), "histogram": ("_bucket", "_sum", "_count")}.get(family.type, ("",))
         there |= {family.name + ending for ending in endings}
     groups = YAML(typ="safe").load((repository / "setup/prometheus/headrace.yml").read_text("utf-8"))["groups"]
@@ -215,7 +243,9 @@ def test_every_metric_of_rules_and_dashboards_exists(
     named = {name for text in texts for name in re.findall(r"\bup\b(?=\{)|\bheadrace_(?:blender|lake)_\w+", text)}
     assert named - there == set() and len({rule["alert"] for rule in rules}) == len(rules)
     jobs = YAML(typ="safe").load((repository / "setup/compose/prometheus.yml").read_text("utf-8"))["scrape_configs"]
-    assert {job for text in texts for job in re.findall(r'up\{job="(\w+)"', text)} == {job["job_name"] for job in jobs}
+    assert {job for text in texts for job in re.findall(r'up\{job="([\w-]+)"', text)} == {
+        job["job_name"] for job in jobs
+    }
     for rule in rules:
         assert rule["labels"]["severity"] in ("page", "ticket") and len(rule["annotations"]["summary"]) > 40, rule[
             "alert"

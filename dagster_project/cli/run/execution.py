@@ -29,7 +29,6 @@ if TYPE_CHECKING:
     from dagster_project.run_plan import Failures, PlannedRun, PlannedStep
     from spark_jobs.lake.ledger.ledger import Ledger
 
-_RETRIES = "dagster/max_retries"  # 0: the daemon does not repeat a command that was killed
 _NAMED = 3  # failed tables that the last line names
 
 
@@ -296,7 +295,7 @@ def _execute_once(
         KeyboardInterrupt: the run was interrupted.
         RunFailedError: the run itself failed, not one of its steps.
     """
-    from dagster_project.executor import run_here
+    from dagster_project.executor import RETRIES_TAG, run_here
 
     graph = definitions.resolve_asset_graph()
     watch = Watch({graph.get(step.keys[0]).assets_def.node_def.name: step.tables[0] for step in steps}, partition, show)
@@ -313,7 +312,7 @@ def _execute_once(
             asset_selection=[key for step in steps for key in step.keys],
             partition_key=partition,
             raise_on_error=False,
-            tags={"headrace/command": "run", _RETRIES: "0", **tags},
+            tags={"headrace/command": "run", RETRIES_TAG: "0", **tags},
             location=project_folder().location,
             run_config={"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}},
         )

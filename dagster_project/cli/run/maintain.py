@@ -4,11 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from functools import partial
+from pathlib import Path
 
 import click
 
 from dagster_project.cli.output import print_styled, say
-from dagster_project.deletion.retention import DECLARED_TASKS, TASKS, task_of
+from dagster_project.cli.run.status import instance_with_runs
+from dagster_project.deletion.history import HISTORY, KeptHistory, read_kept_history
+from dagster_project.deletion.retention import TASKS, task_of
 from dagster_project.exceptions import CommandError, DefinitionError, RunFailedError
 from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.project.loading import load_definitions, open_lake, project_folder
@@ -25,7 +28,7 @@ from spark_jobs.lake.run.materialize import Lake
 @click.option("--days", default=7.0, show_default=True, type=click.FloatRange(min=0), help="age of what is removed")
 @click.option("--dry-run", is_flag=True, help="only say what would be done")
 def maintain(tables: tuple[str, ...], tasks: tuple[str, ...], days: float, dry_run: bool) -> None:
-    """Merge small files, expire old snapshots, remove orphan files; apply freeze_after and retention of datasets.
+    """Merge small files, remove old snapshots, orphan files and Dagster's old runs; apply what datasets declare.
 
     All tables, or TABLES alone, of which two small files in a partition are enough to be merged.
 
@@ -36,11 +39,11 @@ def maintain(tables: tuple[str, ...], tasks: tuple[str, ...], days: float, dry_r
     lake = open_lake()
     for table in tables:
         require_table(lake.catalogue, table)
-    if tables and (of_datasets := [name for name in tasks if name in DECLARED_TASKS]):
-        raise CommandError(f"maintain --only {of_datasets[0]}: it is of datasets, not of tables; name no table")
+    if tables and (others := [name for name in tasks if name not in OF_TABLES]):
+        raise CommandError(f"maintain --only {others[0]}: it is of datasets or runs, not of tables; name no table")
     failed: dict[str, list[Done]] = {}
     for name in tasks or (OF_TABLES if tables else TASKS):
-        task = _with_declarations(name) if name in DECLARED_TASKS else partial(TASKS[name], tables=tables)
+        task = partial(TASKS[name], tables=tables) if name in OF_TABLES else _of_project(name)
         looked = changed = 0
         for done in run_task(name, task, lake, days, dry_run):
             looked, changed = looked + 1, changed + bool(done.count)
@@ -62,17 +65,22 @@ def maintain(tables: tuple[str, ...], tasks: tuple[str, ...], days: float, dry_r
         ) from errors[0]
 
 
-def _with_declarations(name: str) -> Task:
-    """A task that applies what the project's datasets declare; it does nothing outside of a project."""
+def _of_project(name: str) -> Task:
+    """A task that applies what the project declares; outside of a project it does nothing but to Dagster's history."""
 
     def declared(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
         try:
-            project_folder()
+            package: Path | None = project_folder().package
         except CommandError:
-            return
-        from dagster_project.lake_asset import assets_of, keeping_by_dataset
+            package = None
+        if name == HISTORY:
+            kept = KeptHistory() if package is None else read_kept_history(package)
+            with instance_with_runs() as instance:
+                yield from task_of(name, {}, instance, kept)(lake, days, dry_run)
+        elif package is not None:
+            from dagster_project.lake_asset import assets_of, keeping_by_dataset
 
-        keeping = keeping_by_dataset(assets_of(load_definitions()))
-        yield from task_of(name, keeping)(lake, days, dry_run)
+            keeping = keeping_by_dataset(assets_of(load_definitions()))
+            yield from task_of(name, keeping, None, KeptHistory())(lake, days, dry_run)
 
     return declared

@@ -5,7 +5,8 @@ from __future__ import annotations
 import contextlib
 import functools
 import json
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
     from dagster_project.run_plan import PlannedRun, PlannedStep
 
 _STYLES = {"compute": "green", "possible": "yellow", "fails": "red", "unknown": "yellow", "frozen": "yellow"}
+_MOST_ALIKE = 8  # slices of a table that each have a line
 _WORDS = {
     "compute": "to compute",
     "possible": "if rows change",
@@ -108,22 +110,26 @@ def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]
 
 
 def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = False) -> None:
-    """Print a plan: a line for each slice of a table (increment or partition) that may be computed, then a sum."""
+    """Print a plan: a line for each slice of a table (increment or partition) that may be computed, then a sum.
+
+    Where the same is said of many slices of a table they have one line; JSON names each.
+    """
     if as_json:
         for step in steps:
             say(json.dumps(_facts(step)))
         _refuse_failing(steps)
         return
-    lines = [line for step in steps for line in _lines(step)]
+    lines = _joined(line for step in steps for line in _lines(step))
     if markdown:
         say("| table | place | why | rows | seconds |\n| --- | --- | --- | ---: | ---: |")
-        for _, table, place, why, rows, seconds in lines:
-            say(f"| {table} | {place} | {why.replace('|', '/')} | {rows.removesuffix(' rows')} | {seconds} |")
+        for line in lines:
+            rows = line.amount.removesuffix(" rows")
+            say(f"| {line.table} | {line.place} | {line.why.replace('|', '/')} | {rows} | {line.time} |")
         say()
     else:
-        for status, table, place, why, rows, seconds in lines:
-            known = f"{rows:>17} {seconds and f'{seconds:>7} s'}" if rows or seconds else ""
-            print_styled(f"{table:<36} {place:<12} {known:<27} {why}", _STYLES[status])
+        for line in lines:
+            known = f"{line.amount:>17} {line.time and f'{line.time:>7} s'}" if line.amount or line.time else ""
+            print_styled(f"{line.table:<36} {line.place:<12} {known:<27} {line.why}", _STYLES[line.status])
     _tell_engine(steps)
     say(_sum(steps))
     _refuse_failing(steps)
@@ -142,32 +148,63 @@ def _refuse_failing(steps: Sequence[PlannedStep]) -> None:
         raise CommandError(f"{len(failing)} of {len(steps)} steps will fail; first {said}")
 
 
-def _lines(step: PlannedStep) -> Iterator[tuple[str, str, str, str, str, str]]:
-    """Status, table, slice (increment or partition), reason, rows (or files) and seconds of each line of a step."""
-    table, one = step.tables[0], step.forecast
+@dataclass(frozen=True)
+class _Line:
+    """What a plan says of a slice (increment or partition) of a table, or of several; no estimate where it is None."""
+
+    status: str
+    table: str
+    place: str
+    why: str
+    rows: int | None = None
+    files: int | None = None
+    seconds: float | None = None
+
+    @property
+    def amount(self) -> str:
+        if self.rows is not None:
+            return f"~{self.rows:,} rows"
+        return "" if self.files is None else f"{self.files:,} files"
+
+    @property
+    def time(self) -> str:
+        return "" if self.seconds is None else f"~{self.seconds:,.1f}"
+
+
+def _lines(step: PlannedStep) -> Iterator[_Line]:
+    """A line for each slice of a step's table, or for the whole table."""
+    table, one, partition = step.tables[0], step.forecast, step.partition or ""
     if one is None:
-        yield (
-            "unknown",
-            table,
-            step.partition or "",
-            "known when it runs",
-            "",
-            "",
-        )
+        yield _Line("unknown", table, partition, "known when it runs")
     elif one.problem:
-        yield "fails", table, step.partition or "", one.problem, "", ""
+        yield _Line("fails", table, partition, one.problem)
     elif step.asks:
-        yield "unknown", table, "", "the run asks the source first, then plans with what came", "", ""
+        yield _Line("unknown", table, "", "the run asks the source first, then plans with what came")
     elif one.frozen:
-        yield "frozen", table, "", f"stays {one.frozen}", "", ""
+        yield _Line("frozen", table, "", f"stays {one.frozen}")
     else:
         for place in one.places:
-            rows = "" if place.rows is None else f"~{place.rows:,} rows"
-            if place.rows is None and place.files is not None:
-                rows = f"{place.files:,} files"
-            seconds = "" if place.seconds is None else f"~{place.seconds:,.1f}"
             status = "compute" if place.certain else "possible"
-            yield status, table, place.place, place.reason, rows, seconds
+            yield _Line(status, table, place.place, place.reason, place.rows, place.files, place.seconds)
+
+
+def _joined(lines: Iterable[_Line]) -> list[_Line]:
+    """The lines, those of a table joined that say the same of more than a few slices: how many, the first, the last."""
+    alike: dict[tuple[str, str, str], list[_Line]] = {}
+    for line in lines:
+        alike.setdefault((line.table, line.status, line.why), []).append(line)
+    return [line for some in alike.values() for line in (some if len(some) <= _MOST_ALIKE else [_join(some)])]
+
+
+def _join(lines: Sequence[_Line]) -> _Line:
+    def total(values: Iterable[float | None]) -> Any:
+        known = [value for value in values if value is not None]
+        return sum(known) if known else None
+
+    first, last = lines[0], lines[-1]
+    place = f"{len(lines):,} slices: {first.place} .. {last.place}"
+    sums = (total(getattr(line, name) for line in lines) for name in ("rows", "files", "seconds"))
+    return _Line(first.status, first.table, place, first.why, *sums)
 
 
 def _sum(steps: Sequence[PlannedStep]) -> str:

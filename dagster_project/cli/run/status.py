@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import os
 import threading
 import time
@@ -25,8 +26,9 @@ if TYPE_CHECKING:
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import Metric
 
+    from dagster_project.inspect.lake.automation_health import AutomationHealth
     from dagster_project.inspect.lake.costs import Cost
-    from dagster_project.inspect.lake.lake_status import NamespaceStatus
+    from dagster_project.inspect.lake.lake_status import Alert, NamespaceStatus
     from dagster_project.inspect.lake.run_health import RunHealth
 
 METRIC_PREFIX = "headrace_lake_"
@@ -54,6 +56,9 @@ def status(
     Costs are step seconds, bytes, and money by HEADRACE_PRICE_HOUR, of the machine or cluster that computes, or
     HEADRACE_PRICE_CORE_HOUR, where cores are paid by use; HEADRACE_PRICE_GB_MONTH, of storage.
     """
+    from dagster_project.inspect.lake.alert_thresholds import read_thresholds
+    from dagster_project.inspect.lake.automation_health import AutomationHealth, automation_alerts
+
     if cost:
         if namespaces:
             raise CommandError(f"status --cost {namespaces[0]}: costs are of the whole lake; leave the names out")
@@ -62,20 +67,21 @@ def status(
     if metrics_port is not None:
         _serve(metrics_port, host)
         return
-    found = _read(namespaces)
+    found, automation = _read(namespaces), AutomationHealth() if namespaces else automation_state()
+    alerts = [alert for one in found for alert in one.alerts]
+    alerts += automation_alerts(automation, read_thresholds(project_folder().package))
     if prometheus:
         from prometheus_client import generate_latest
 
-        print_raw(generate_latest(lake_registry(lambda: found)).decode())
+        print_raw(generate_latest(lake_registry(lambda: found, lambda: automation)).decode())
     elif as_json:
         from dagster_project.inspect.lake.lake_status import as_json as plain
 
         runs = run_state()
         said = {"namespaces": [plain(one) for one in found], "failed_runs": runs.failed, "runs": asdict(runs)}
-        print_json(said)
+        print_json({**said, "automation": _finite(asdict(automation))})
     else:
-        _print(found, run_state())
-    alerts = [alert for one in found for alert in one.alerts]
+        _print(found, alerts, run_state())
     if check and alerts:
         raise CheckFailedError(
             f"{len(alerts)} thresholds are exceeded; first {alerts[0].namespace}: {alerts[0].text} (at most "
@@ -120,10 +126,26 @@ def run_state() -> RunHealth:
         return RunHealth() if instance is None else run_health(instance, datetime.now(UTC))
 
 
-def _print(found: list[NamespaceStatus], runs: RunHealth) -> None:
+def automation_state() -> AutomationHealth:
+    """How the daemon, schedules, sensors and jobs are; nothing where Dagster has not run yet."""
+    from dagster_project.inspect.lake.automation_health import AutomationHealth, automation_health
+
+    with instance_with_runs() as instance:
+        return AutomationHealth() if instance is None else automation_health(instance)
+
+
+def _finite(value: Any) -> Any:
+    """A value for JSON, which has no number for what never was."""
+    if isinstance(value, dict):
+        return {key: _finite(one) for key, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if value == math.inf else value
+
+
+def _print(found: list[NamespaceStatus], alerts: list[Alert], runs: RunHealth) -> None:
     if not found:
         say("The lake has no dataset yet. Fill it: headrace run")
-        return
     now, budgets = datetime.now(UTC), declared_budgets()
 
     def age(moment: datetime | None) -> str:
@@ -150,10 +172,10 @@ def _print(found: list[NamespaceStatus], runs: RunHealth) -> None:
         say(f"{one.name:<20} {'; '.join(said)}")
         if one.asked is not None:
             say(f"{'':<20} {one.asked.line(budgets.get(one.name))}")
-    alerts = [alert for one in found for alert in one.alerts]
     for alert in alerts:
         print_styled(f"{alert.namespace}: {alert.text} (threshold {alert.name} {alert.limit:g})", "yellow")
-    say(f"{len(alerts)} thresholds exceeded, {runs}")
+    if found or alerts:
+        say(f"{len(alerts)} thresholds exceeded, {runs}")
 
 
 @dataclass(frozen=True)
@@ -221,7 +243,9 @@ GAUGES = (
 )
 
 
-def lake_registry(read: Callable[[], list[NamespaceStatus]]) -> CollectorRegistry:
+def lake_registry(
+    read: Callable[[], list[NamespaceStatus]], automation: Callable[[], AutomationHealth]
+) -> CollectorRegistry:
     """A registry of the lake's metrics; `read` gives the status of all namespaces, once for each scrape."""
     from prometheus_client import CollectorRegistry
     from prometheus_client.core import GaugeMetricFamily
@@ -238,11 +262,13 @@ def lake_registry(read: Callable[[], list[NamespaceStatus]]) -> CollectorRegistr
                             metric.add_metric(labels, value)
                 yield metric
 
+    from dagster_project.inspect.lake.automation_health import automation_collector
     from dagster_project.inspect.lake.run_health import run_collector
 
     registry = CollectorRegistry()
     registry.register(Exporter())
     registry.register(run_collector(run_state))
+    registry.register(automation_collector(automation))
     return registry
 
 
@@ -260,7 +286,7 @@ def _serve(port: int, host: str) -> None:
             return kept[0][1]
 
     try:
-        server, thread = start_http_server(port, host, lake_registry(read))
+        server, thread = start_http_server(port, host, lake_registry(read, automation_state))
     except OSError as error:
         raise CommandError(f"port {port} on {host}: {error.strerror}; choose another with --metrics-port") from error
     say(f"metrics of the lake on http://{host}:{port}/metrics")

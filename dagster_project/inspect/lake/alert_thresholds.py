@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import tomllib
 from pathlib import Path
+from typing import TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
@@ -14,6 +15,8 @@ from dagster_project.inspect.lake.removed_documents import (
 )
 from dagster_project.inspect.lake.run_notices import LEAST_KEPT
 from spark_jobs.exceptions import nearest
+
+_Settings = TypeVar("_Settings", bound=BaseModel)
 
 
 class Thresholds(BaseModel):
@@ -49,6 +52,12 @@ class Thresholds(BaseModel):
         le=1,
         description="largest share of a sample of removed documents that share few runs of words with their witness",
     )
+    heartbeat_seconds: float = Field(
+        300, ge=60, description="age of the last sign of Dagster's daemon, where something waits for it, seconds"
+    )
+    failures_in_a_row: int = Field(
+        3, ge=1, description="failed ticks of a schedule or sensor, or failed runs of a job, without a success between"
+    )
     least_rows: int = Field(100, ge=1, description="increments with fewer documents are not compared")
 
 
@@ -58,12 +67,21 @@ def read_thresholds(package: Path) -> Thresholds:
     Raises:
         DefinitionError: a field does not exist, or has a value that cannot be used.
     """
+    return project_settings(package, "monitoring", Thresholds)
+
+
+def project_settings(package: Path, section: str, model: type[_Settings]) -> _Settings:
+    """The settings of `[tool.headrace.SECTION]` in the pyproject.toml above a project's package.
+
+    Raises:
+        DefinitionError: a field does not exist, or has a value that cannot be used.
+    """
     file = next((file for folder in package.parents if (file := folder / "pyproject.toml").is_file()), None)
     tool = tomllib.loads(file.read_text()).get("tool", {}) if file is not None else {}
     try:
-        return Thresholds(**tool.get("headrace", {}).get("monitoring", {}))
+        return model(**tool.get("headrace", {}).get(section, {}))
     except ValidationError as error:
         first = error.errors()[0]
         name = str(first["loc"][0])
-        near = "" if name in Thresholds.model_fields else nearest(name, Thresholds.model_fields)
-        raise DefinitionError(f"{file}: tool.headrace.monitoring.{name}: {first['msg']}{near}; correct it") from error
+        near = "" if name in model.model_fields else nearest(name, model.model_fields)
+        raise DefinitionError(f"{file}: tool.headrace.{section}.{name}: {first['msg']}{near}; correct it") from error

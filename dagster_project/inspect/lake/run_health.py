@@ -6,13 +6,14 @@ no daemon runs, or Dagster's settings lack the launcher.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 from typing import TYPE_CHECKING
 
 import dagster as dg
 
+from dagster_project.dagster_core import RUN_FAILURE_REASON_TAG, RunFailureReason
 from dagster_project.run_process import run_processes
 
 if TYPE_CHECKING:
@@ -21,6 +22,8 @@ if TYPE_CHECKING:
 
 FAILURES_SINCE_DAYS = 7
 RUNS_METRIC = "headrace_lake_runs"
+STOPPED = {RUN_FAILURE_REASON_TAG: RunFailureReason.UNEXPECTED_TERMINATION.value}
+"""Tag of a run that Dagster counts as failed because its process was told to stop; the daemon may repeat it."""
 _UNDER_WAY = [dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING]
 
 
@@ -29,7 +32,8 @@ class RunHealth:
     """Runs by what they do.
 
     Attributes:
-        failed: those that failed in the last week.
+        failed: those that failed in the last week; one that was told to stop did not.
+        stopped: those that were told to stop in the last week, by a signal or in the UI.
         queued: those that wait to be started.
         running: those that a process executes.
         dead: those that count as under way, and whose process is gone.
@@ -37,6 +41,7 @@ class RunHealth:
     """
 
     failed: int = 0
+    stopped: int = 0
     queued: int = 0
     running: int = 0
     dead: int = 0
@@ -50,12 +55,17 @@ class RunHealth:
 def run_health(instance: dg.DagsterInstance, now: datetime) -> RunHealth:
     """The state of the runs that an instance knows."""
     since = now - timedelta(days=FAILURES_SINCE_DAYS)
-    failed = dg.RunsFilter(statuses=[dg.DagsterRunStatus.FAILURE], updated_after=since)
+
+    def count(status: dg.DagsterRunStatus, tags: Mapping[str, str] | None = None) -> int:
+        return instance.get_runs_count(dg.RunsFilter(statuses=[status], tags=tags, updated_after=since))
+
+    interrupted = count(dg.DagsterRunStatus.FAILURE, STOPPED)
     queued = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED])
     under_way = {run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))}
     dead = sum(one.lives() is False for one in run_processes(instance, under_way).values())
     return RunHealth(
-        failed=instance.get_runs_count(failed),
+        failed=count(dg.DagsterRunStatus.FAILURE) - interrupted,
+        stopped=count(dg.DagsterRunStatus.CANCELED) + interrupted,
         queued=instance.get_runs_count(queued),
         running=len(under_way) - dead,
         dead=dead,
@@ -82,8 +92,10 @@ def run_collector(read: Callable[[], RunHealth]) -> Collector:
     class Runs(Collector):
         def collect(self) -> Iterator[Metric]:
             found = read()
-            metric = GaugeMetricFamily(RUNS_METRIC, "runs of Dagster, failed ones of the last week", labels=["state"])
-            for state in ("failed", "queued", "running", "dead"):
+            metric = GaugeMetricFamily(
+                RUNS_METRIC, "runs of Dagster, failed and stopped ones of the last week", labels=["state"]
+            )
+            for state in ("failed", "stopped", "queued", "running", "dead"):
                 metric.add_metric([state], getattr(found, state))
             yield metric
 

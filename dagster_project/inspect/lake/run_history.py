@@ -52,7 +52,7 @@ class PastRun:
         seconds: that it took; of a command, those of the tables that it wrote.
         by: who called it; a schedule, a sensor, or empty where it is not known.
         what: the command line, or what Dagster ran.
-        status: of Dagster (success, failure, ..); `success` of a command.
+        status: of Dagster (success, failure, ..), `stopped` where its process was told to; `success` of a command.
         computed: rows of the ledger that it wrote, in order.
         failed: steps that failed.
     """
@@ -87,15 +87,18 @@ def _of_dagster(instance: dg.DagsterInstance, limit: int) -> Iterator[PastRun]:
     """Its newest runs, without what they computed."""
     import dagster as dg
 
+    from dagster_project.inspect.lake.run_health import STOPPED
+
     for record in instance.get_run_records(limit=limit):
         run, tags = record.dagster_run, record.dagster_run.tags
         start = record.start_time or record.create_timestamp.timestamp()
         seconds = (record.end_time or start) - start
         by = tags.get(BY) or tags.get("dagster/schedule_name") or tags.get("dagster/sensor_name") or ""
         what = " ".join(filter(None, (tags.get("headrace/command", run.job_name), tags.get(SELECTION))))
-        status = run.status.value.lower()
+        stopped = STOPPED.items() <= tags.items()
+        status = "stopped" if stopped else run.status.value.lower()
         failed = []
-        if run.status == dg.DagsterRunStatus.FAILURE:
+        if run.status == dg.DagsterRunStatus.FAILURE and not stopped:
             steps = instance.get_run_step_stats(run.run_id)
             failed = [one.step_key.replace("__", ".") for one in steps if one.status and one.status.value == "FAILURE"]
         yield PastRun(run.run_id, datetime.fromtimestamp(start, UTC), seconds, by, what, status, failed=failed)

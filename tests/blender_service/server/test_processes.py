@@ -7,6 +7,7 @@ import re
 import signal
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -78,6 +79,42 @@ def test_two_processes_serve_one_port_and_stop_together(tmp_path: Path, lake: Ca
     for pid in pids:
         with pytest.raises(ProcessLookupError):
             os.kill(pid, 0)
+
+
+@pytest.mark.nightly
+@pytest.mark.parametrize("rollouts", [False, True])
+@pytest.mark.parametrize("processes", [1, 2])
+def test_a_server_ends_within_its_drain_and_fifteen_seconds(
+    tmp_path: Path, lake: Catalog, code: PackedFixture, processes: int, rollouts: bool
+) -> None:
+    """As docs/operation.md says, though a reader takes nothing, and with the service that takes rollouts."""
+    more = []
+    if rollouts:
+        settings = f'[[table]]\ntable = "rl.rollouts"\nlike = "{code.identifier}"\nmax_lag = 2\nrows_per_step = 10\n'
+        (tmp_path / "rollouts.toml").write_text(settings)
+        more = ["--rollouts", "rollouts.toml"]
+    process = start(tmp_path, "--port", "0", "--processes", str(processes), "--drain-seconds", "1", *more)
+    address = next(lines_with(process, "serving at", 1)).split()[-1]
+    calls = []
+    for number in range(4 * processes):
+        options = (("grpc.use_local_subchannel_pool", 1), ("grpc.channel_id", number))
+        channel = grpc.insecure_channel(address, options=options)
+        source = blends_pb2.SourceSpec(table=code.identifier, max_epochs=0)
+        blend = blends_pb2_grpc.BlendServiceStub(channel).CreateBlend(
+            blends_pb2.CreateBlendRequest(sources=[source]), wait_for_ready=True
+        )
+        calls.append(rows_pb2_grpc.RowServiceStub(channel).ReadBlend(rows_pb2.ReadBlendRequest(blend=blend.id)))
+        next(iter(calls[-1]))  # and no more of it
+    time.sleep(2)
+    began = time.monotonic()
+    process.send_signal(signal.SIGTERM)
+    with process:
+        process.wait(timeout=120)
+        seconds = time.monotonic() - began
+        assert process.stderr is not None
+        log = process.stderr.read()
+    assert process.returncode == 0 and log.count("stopped") == processes, log
+    assert seconds < 1 + 15
 
 
 @pytest.mark.nightly

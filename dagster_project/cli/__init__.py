@@ -18,8 +18,8 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from dagster_project.cli.run.restarts import restart_when_killed
 from dagster_project.cli.tree import present_words, refuse_repetition, show_examples
+from dagster_project.restarts import restart_when_killed
 
 # Groups as the help shows them: command to (module, help), `.run.plan` is `dagster_project.cli.run.plan`;
 # the module is imported when the command is called or asked for help.

@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from dagster_project.cli.run.restarts import kill_count
+from dagster_project.restarts import kill_count
 
 pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="forks on Linux alone")
 # A command that notes its start, then does what its place among the starts says; each kill counts as the kernel's.

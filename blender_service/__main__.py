@@ -88,7 +88,7 @@ def serve_with(
         serve_processes(processes, host, port, cache_bytes, operation, add_service)
     else:
         serve_one(host, port, cache_bytes, operation, add_service=add_service)
-        end_process()
+    end_process()
 
 
 def _operation(given: dict[str, Any]) -> OperationConfig:

@@ -9,13 +9,15 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Mapping, Sequence
+from datetime import UTC, datetime
 from typing import Any
 
 import dagster as dg
 import pytest
 
 from dagster_project.exceptions import DefinitionError
-from dagster_project.executor import run_here, side_by_side
+from dagster_project.executor import RETRIES_TAG, run_here, side_by_side
+from dagster_project.inspect.lake.run_health import run_health
 
 QUIET = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 
@@ -109,6 +111,24 @@ def test_an_interruption_ends_the_run_after_the_steps_that_are_under_way() -> No
     )
     assert not result.success and not ran
     assert not [event for event in result.all_events if event.is_step_failure]
+
+
+@pytest.mark.parametrize("is_repeated", [False, True])
+def test_a_run_that_was_told_to_stop_is_no_failure(is_repeated: bool) -> None:
+    """A command's is canceled; one that the daemon repeats has to be a failure to Dagster, with a tag that says so."""
+
+    def interrupt() -> None:
+        os.kill(os.getpid(), signal.SIGINT)
+        time.sleep(1)
+
+    tags = {} if is_repeated else {RETRIES_TAG: "0"}
+    with dg.DagsterInstance.ephemeral() as instance:
+        result = run_here(job_of({"first": ((), interrupt)}), instance, QUIET, tags=tags, raise_on_error=False)
+        ended = instance.get_run_by_id(result.run_id)
+        assert ended is not None and not result.success
+        assert ended.status is (dg.DagsterRunStatus.FAILURE if is_repeated else dg.DagsterRunStatus.CANCELED)
+        found = run_health(instance, datetime.now(UTC))
+        assert (found.failed, found.stopped) == (0, 1)
 
 
 _QUERY = """

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import os
 import sqlite3
 import time
@@ -13,6 +14,7 @@ from unittest.mock import Mock
 
 import dagster as dg
 import pytest
+import sqlalchemy as sa
 from dagster._core.definitions.run_request import InstigatorType
 from dagster._core.scheduler.instigation import InstigatorState, TickData, TickStatus
 from dagster._core.storage.runs.schema import RunsTable
@@ -23,6 +25,7 @@ from dagster_project.deletion.history import KeptHistory, forget_history, forget
 from dagster_project.exceptions import DefinitionError
 from dagster_project.project.loading import _INSTANCE
 from dagster_project.run_process import give_sign
+from tests.main_path.services import postgres
 
 DAY, LOOKS = 86_400.0, TickStatus
 KEPT = KeptHistory(days=30, runs=2)
@@ -120,6 +123,25 @@ def test_old_runs_go_and_what_is_asked_for_stays(instance: dg.DagsterInstance, t
         assert event is not None and instance.has_run(event.run_id)
     assert instance.get_materialized_partitions(dg.AssetKey(["notes", "days"])) == {"a", "b"}
     assert maintain(instance) == {"Dagster's runs": 0, "Dagster's ticks": 0, "Dagster's databases": 0}
+
+
+@pytest.mark.nightly
+def test_old_runs_go_from_postgres_too(tmp_path: Path) -> None:
+    """Where one database has all of it; there is no file to give back."""
+    with postgres("dagster") as database:
+        storage = {"postgres": {"postgres_url": database.uri("dagster", "+psycopg2")}}
+        (tmp_path / "dagster.yaml").write_text(f"{_INSTANCE}\nstorage: {json.dumps(storage)}\n")
+        with dg.DagsterInstance.from_config(str(tmp_path)) as instance:
+            old = [run(instance, texts) for _ in range(5)]
+            age(instance, 31, *old)
+            assert maintain(instance) == {"Dagster's runs": 3, "Dagster's ticks": 0, "Dagster's databases": 0}
+            assert runs(instance) == set(old[3:])
+            engine = sa.create_engine(database.uri("dagster", "+psycopg2"))
+            with engine.connect() as conn:
+                for table in sa.inspect(engine).get_table_names():
+                    rows = conn.execute(sa.text(f'SELECT * FROM "{table}"')).fetchall()
+                    assert not [row for row in rows if any(one in str(row) for one in old[:3])], table
+            engine.dispose()
 
 
 def texts_job() -> Any:

@@ -47,7 +47,8 @@ def _step(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> StepForecast:
     scope = binding.step.scope
     known = ledger.places(binding.tables[0])
     if binding.partition is not None:
-        known = {key: row for key, row in known.items() if key == binding.partition.key}
+        row = known.get(binding.partition.key)
+        known = {} if row is None else {binding.partition.key: row}
     own = upcoming.places.setdefault(binding.tables[0], {})
     found: list[Due] = []
     for one in due(ledger, binding, upcoming):

@@ -11,9 +11,10 @@ import contextlib
 import os
 import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
+from typing import Any
 
 import command
 import numpy as np
@@ -284,15 +285,19 @@ def bench_texts(given: argparse.Namespace) -> None:
         }.items():
             properties = {"write.parquet.row-group-limit": "2000"}
             catalogue.create_table(f"bench.{name}", table.schema, properties=properties).append(table)
-        encode, spent = text_table.TextEncoder._ids, [0.0]
+        encodings, spent = text_table.TextEncoder._encodings, [0.0]
 
-        def timed(self: text_table.TextEncoder, batch: list[str]) -> object:
-            started = time.thread_time()  # without threads of its own; blocks are made ahead in another thread
-            made = encode(self, batch)
-            spent[0] += time.thread_time() - started
-            return made
+        def timed(self: text_table.TextEncoder, *given: Any) -> Iterator[Any]:
+            made = encodings(self, *given)
+            while True:
+                started = time.thread_time()  # without threads of its own; blocks are made ahead in another thread
+                encoding = next(made, None)
+                spent[0] += time.thread_time() - started
+                if encoding is None:
+                    return
+                yield encoding
 
-        text_table.TextEncoder._ids = timed  # type: ignore[method-assign, assignment]
+        text_table.TextEncoder._encodings = timed  # type: ignore[method-assign]
         megabytes = sum(len(text.encode()) for text in texts) / 1e6
         print(f"\n{f'{megabytes:.0f} MB of text, MB/s a core':40} {'without tokenizer':>18} {'with it':>8}")
         for label, rule in {

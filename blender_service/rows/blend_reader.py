@@ -255,7 +255,7 @@ class BlendReader:
     ) -> Iterator[Item]:
         """Give messages as their rows come into the live tables; rows that are missing cannot be located ahead."""
         number = 0
-        while number < wanted.count:
+        while number < wanted.total:
             self._refresh()
             offset = wanted.offset_of(number)
             rows, missing = self._servable(offset, min(limits.message_rows(), wanted.left_of_part(number)))
@@ -313,8 +313,8 @@ class BlendReader:
     def _chunks(self, wanted: ReadRows, limits: RowLimits) -> Iterator[Planned]:
         """Locate rows in chunks, of hundreds at first, then of thousands."""
         first, rows = 0, FIRST_CHUNK_ROWS
-        while first < wanted.count:
-            last = min(first + rows, wanted.count)
+        while first < wanted.total:
+            last = min(first + rows, wanted.total)
             yield Planned(first, last, self._locate(wanted.offsets(first, last)))
             first, rows = last, min(2 * rows, limits.chunk_rows())
 

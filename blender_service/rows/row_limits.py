@@ -84,7 +84,7 @@ class ReadRows(NamedTuple):
     steps: int
 
     @property
-    def count(self) -> int:
+    def total(self) -> int:
         """Number of rows."""
         return self.steps * self.part.rows
 

@@ -71,7 +71,7 @@ class RowBatch:
     def byte_count(self) -> int:
         """Bytes of its arrays."""
         arrays = [getattr(self, name) for name in (*_OF_ROWS, *_OF_SEGMENTS)] + [*self.columns.values()]
-        return len(self.doc_id_bytes) + sum(array.nbytes for array in arrays)
+        return int(sum(array.nbytes for array in arrays)) + len(self.doc_id_bytes)
 
     @property
     def end(self) -> int:

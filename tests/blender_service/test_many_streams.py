@@ -1,17 +1,22 @@
-"""Thousands of streams fit into half a gigabyte beside the cache."""
+"""Thousands of streams fit into half a gigabyte beside the cache, and opening them costs little."""
 
 from __future__ import annotations
 
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import numpy as np
+import psutil
 import pyarrow as pa
 import pytest
+from pyiceberg.catalog.sql import SqlCatalog
 
 from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.client import connect
 from blender_service.server.blender import Blender
+from tests.blender_service.long_histories import lengthen_history
 from tests.blender_service.packed_tables import create_packed, open_lake
 from tests.blender_service.test_streaming import MIB, held_bytes
 
@@ -45,4 +50,28 @@ def test_2048_streams_hold_at_most_512_mib(tmp_path: Path) -> None:
                 held.append(held_bytes(server.pid))
                 readers.stdin.close()
         server.stdin.close()
+    print(f"{(held[1] - held[0]) >> 20} MiB")
     assert held[1] - held[0] <= 512 * MIB
+
+
+@pytest.mark.nightly
+def test_1024_opens_cost_5_seconds_of_a_core(tmp_path: Path) -> None:
+    """Of a table with 10,000 snapshots, over the wire, with the rows of a message each; 32 at once."""
+    lake = open_lake(tmp_path / "warehouse")
+    assert isinstance(lake, SqlCatalog)
+    table = create_packed(lake, "main.packed_code_16").append(500, seed=1)
+    lengthen_history(lake, table.identifier, 10_000)
+    blend = Blender(lake).create(BlendSpec((SourceSpec(table.identifier, max_epochs=0),))).blend_id
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    with subprocess.Popen([sys.executable, PROGRAMS, "blender", tmp_path / "warehouse"], **pipes) as server:  # type: ignore[call-overload]
+        with connect(f"127.0.0.1:{int(server.stdout.readline())}") as client, ThreadPoolExecutor(32) as threads:
+
+            def read(number: int) -> int:
+                return sum(batch.rows for batch in client.read(blend, 100 * number, 8))
+
+            read(0)
+            before = psutil.Process(server.pid).cpu_times()
+            assert set(threads.map(read, range(1024))) == {8}
+            after = psutil.Process(server.pid).cpu_times()
+        server.stdin.close()
+    assert after.user + after.system - before.user - before.system <= 5

@@ -80,7 +80,7 @@ def test_rows_of_a_read_are_numbered() -> None:
         rows = ReadRows(100, part, 3)
         listed = [100 + step * part.step_rows + part.start + row for step in range(3) for row in range(part.rows)]
         assert (
-            [rows.offset_of(number) for number in range(rows.count)] == listed == rows.offsets(0, rows.count).tolist()
+            [rows.offset_of(number) for number in range(rows.total)] == listed == rows.offsets(0, rows.total).tolist()
         )
         assert rows.offsets(2, 5).tolist() == listed[2:5]
         assert [rows.left_of_part(number) for number in range(part.rows)] == [*range(part.rows, 0, -1)]

@@ -34,7 +34,7 @@ from dagster._core.storage.runs.schema import KeyValueStoreTable, SnapshotsTable
 from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 from dagster._core.utils import make_new_run_id
 from dagster._serdes import ConfigurableClassData
-from dagster._utils.error import SerializableErrorInfo
+from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]  # it names no exports
 from dagster._utils.schedules import reverse_cron_string_iterator
 
 __all__ = [

@@ -184,9 +184,9 @@ def automation_alerts(health: AutomationHealth, thresholds: Thresholds) -> Itera
             text = f"failed {one.failures} times in a row, the last: {one.cause}"
             yield Alert(who, "failures_in_a_row", text, one.failures, limit)
         if one.due_seconds is not None and one.success_age > one.due_seconds:
-            age = "it never succeeded" if one.success_age == math.inf else f"no success for {_span(one.success_age)}"
+            state = "it never succeeded" if one.success_age == math.inf else f"no success for {_span(one.success_age)}"
             mend = f"the last failure: {one.cause}" if one.cause else "its page in the UI says what it waits for"
-            yield Alert(who, "success_due_seconds", f"{age}; {mend}", one.success_age, one.due_seconds)
+            yield Alert(who, "success_due_seconds", f"{state}; {mend}", one.success_age, one.due_seconds)
 
 
 def _span(seconds: float) -> str:

@@ -152,7 +152,10 @@ def measure(gib: float, gigabytes: float, records: Path | None) -> None:
             finally:
                 cage.close()
             most, killed = max(most, held), killed + (status in (-9, 137))
+            complaints = re.findall(r"^.*(?: failed |needs more memory|the kernel ended).*$", said, re.MULTILINE)
+            print(*complaints, sep="\n", file=sys.stderr, flush=True)
             failed += len(re.findall(r"^\S+ +[\d.]+ s  failed", said, re.MULTILINE))
+            killed += said.count("the kernel ended it for memory")
             engines += re.findall(r"^engine: (\w+)", said, re.MULTILINE)
             if status not in (-9, 137):
                 break

@@ -40,6 +40,7 @@ class Needs(NamedTuple):
         joined: the most bytes of text that one step may join.
         unmanaged: which table an engine did not manage when it last tried; empty where it did.
         instead: the way to compute it then, of `WAYS`.
+        full: whether Sail's pool was too small for it; else its process ended.
     """
 
     byte_count: int | None
@@ -47,6 +48,7 @@ class Needs(NamedTuple):
     joined: int = 0
     unmanaged: str = ""
     instead: str = ""
+    full: bool = False
 
 
 @dataclass(frozen=True)
@@ -57,13 +59,15 @@ class Choice:
         engine: `spark` or `sail`.
         reason: why it was chosen, as a part of a sentence.
         joined: bytes of text that a step of the run joins at most; None where that is not known, or a setting decided.
-        careful: whether Sail takes half of the memory and one step at a time.
+        careful: whether Sail computes one step at a time, in half of its pool.
+        roomy: whether it does so in twice its pool, which was too small: sorts and joins fail below some 10 MB each.
     """
 
     engine: str
     reason: str
     joined: int | None = None
     careful: bool = False
+    roomy: bool = False
 
     @property
     def way(self) -> str:
@@ -72,7 +76,8 @@ class Choice:
 
     def __str__(self) -> str:
         """The choice as the first line of a run prints it."""
-        careful = ", in half of the memory and one step at a time" if self.careful else ""
+        part = "twice" if self.roomy else "half of"
+        careful = f", in {part} its pool and one step at a time" if self.careful else ""
         what = "Spark" if self.engine == SPARK else f"Sail, in this process{careful}"
         return f"engine: {what} ({self.reason})"
 
@@ -117,7 +122,8 @@ def choice(warehouse: str, needs: Callable[[], Needs] | None = None, needs_spark
     if name == SAIL:
         asked = needs() if needs is not None else Needs(None)
         why = f"{ENGINE}={name}{asked.unmanaged and f'; {asked.unmanaged}'}"
-        return Choice(name, why, None if asked.byte_count is None else asked.joined, bool(asked.unmanaged))
+        joined = None if asked.byte_count is None else asked.joined
+        return Choice(name, why, joined, bool(asked.unmanaged), asked.full)
     reason = (
         ("PYSPARK_GATEWAY_PORT" in os.environ and "spark-submit started it")
         or (os.environ.get("HEADRACE_SPARK_MASTER") and "HEADRACE_SPARK_MASTER is set")
@@ -133,7 +139,7 @@ def choice(warehouse: str, needs: Callable[[], Needs] | None = None, needs_spark
     said = f"it reads {shown(asked.byte_count)} of text"
     if asked.unmanaged:
         is_spark = asked.instead == SPARK
-        return Choice(SPARK if is_spark else SAIL, asked.unmanaged, asked.joined, not is_spark)
+        return Choice(SPARK if is_spark else SAIL, asked.unmanaged, asked.joined, not is_spark, asked.full)
     if asked.byte_count > most:
         if not (little := little_for_spark()):
             return Choice(SPARK, f"{said}, {MOST_BYTES} is {shown(most)}", asked.joined)

@@ -127,7 +127,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
 
 def _server_settings() -> dict[str, str]:
     """Sail's settings, as variables of the environment: it reads them when the server starts, and not again."""
-    pool, is_small = pool_bytes() // (2 if chosen().careful else 1), _is_small()
+    pool, is_small = pool_bytes(2 if chosen().roomy else 0.5 if chosen().careful else 1), _is_small()
     return {
         "RUST_LOG": "error",
         # A sort takes its share of the pool by batches: of 2,048 long texts one alone can be more than that.

@@ -39,10 +39,11 @@ def embedded_memory() -> int:
     return size_setting(MEMORY, min(_MOST, (memory_limit().free + _resident_bytes()) * 7 // 8))
 
 
-def pool_bytes() -> int:
-    """Bytes of Sail's pool."""
+def pool_bytes(part: float = 1) -> int:
+    """Bytes of Sail's pool, or of a part of it; at most half of the memory."""
     memory = embedded_memory()
-    return max(_LEAST_POOL, min(memory // 2, memory - _BESIDE_POOL))
+    whole = max(_LEAST_POOL, min(memory // 2, memory - _BESIDE_POOL))
+    return max(_LEAST_POOL, min(memory // 2, int(whole * part)))
 
 
 def most_text_bytes() -> int:

@@ -106,7 +106,9 @@ def engine_needs(forecasts: Collection[StepForecast | None], catalogue: Catalog)
     byte_count, joined = bytes_to_read(known)
     reason = reason_for_spark((one.binding.tables[0], one.binding.step) for one in known)
     failed = unmanaged(catalogue, [one.binding.tables[0] for one in known])
-    return Needs(byte_count, reason, joined, str(failed or ""), another_way(failed) or CAREFUL if failed else "")
+    if failed is None:
+        return Needs(byte_count, reason, joined)
+    return Needs(byte_count, reason, joined, str(failed), another_way(failed) or CAREFUL, failed.failed)
 
 
 def another_way(failed: Unmanaged) -> str:

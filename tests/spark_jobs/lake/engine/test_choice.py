@@ -156,3 +156,13 @@ def test_little_memory_for_spark_is_told_with_the_mend(monkeypatch: pytest.Monke
     )
     monkeypatch.setenv("HEADRACE_SPARK_MEMORY", "700m")
     assert choice("/lake", lambda: Needs(3 * 10**9)).engine == "spark"
+
+
+@pytest.mark.parametrize(("gib", "sizes"), [(2, (192, 384, 768)), (4, (896, 1792, 1792)), (8, (1024, 2048, 2048))])
+def test_a_pool_that_was_too_small_is_doubled(
+    gib: int, sizes: tuple[int, ...], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """And one whose process the kernel ended is halved; a pool takes at most half of the memory. MiB."""
+    monkeypatch.setattr(memory, "memory_limit", lambda: Memory(gib << 30, gib << 30, "a test"))
+    monkeypatch.setattr(memory, "_resident_bytes", lambda: 0)
+    assert tuple(memory.pool_bytes(part) >> 20 for part in (0.5, 1, 2)) == sizes

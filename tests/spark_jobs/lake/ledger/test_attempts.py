@@ -101,7 +101,8 @@ def test_each_way_is_tried_once_and_the_last_is_kept(lake: Any, monkeypatch: pyt
                 raise StepMemoryError("main.pairs: too little")
             found = unmanaged(lake, ["main.pairs"])
             assert found is not None and another_way(found) == following
-        assert engine_needs([], lake).instead == ""
+            assert found.failed
+        assert engine_needs([], lake).instead == "" and not engine_needs([], lake).full
         take(monkeypatch, CAREFUL)
         with attempt(lake, "main.pairs"):
             pass
@@ -133,7 +134,9 @@ def test_the_next_run_takes_another_way(monkeypatch: pytest.MonkeyPatch) -> None
     assert choice("/lake", lambda: died) == Choice("spark", "x died", 0, False)
     careful = choice("/lake", lambda: died._replace(instead="careful sail"))
     assert careful == Choice("sail", "x died", 0, True)
-    assert str(careful) == "engine: Sail, in this process, in half of the memory and one step at a time (x died)"
+    assert str(careful) == "engine: Sail, in this process, in half of its pool and one step at a time (x died)"
+    full = choice("/lake", lambda: Needs(1, unmanaged="x needs more", instead="careful sail", full=True))
+    assert str(full) == "engine: Sail, in this process, in twice its pool and one step at a time (x needs more)"
     monkeypatch.setenv("HEADRACE_ENGINE", "sail")
     named = Choice("sail", "HEADRACE_ENGINE=sail; x died", 0, True)
     assert choice("/lake", lambda: died) == named

@@ -51,7 +51,10 @@ _LINES = [
 _RUNTIME = {  # what a process does, not what is declared
     "spark_jobs.lake.engine.choice._chosen",
     "spark_jobs.lake.files.scans._KEPT",  # of files that never change
+    "spark_jobs.credentials._known",  # values that were looked up, to be hidden in what is printed
+    "spark_jobs.lake.engine.embedded._environment",
     "spark_jobs.lake.engine.embedded._meters",
+    "spark_jobs.lake.ledger.attempts._under_way",
     "spark_jobs.lake.engine.embedded._salts",
     "dagster_project.cli.output._originals",
     "dagster_project.executor._INTERRUPTED",

@@ -8,7 +8,7 @@ import threading
 
 import pytest
 
-from spark_jobs.messages import without_addresses
+from spark_jobs.messages import kept_message
 from spark_jobs.sources.opening.parser_process import run_apart
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, first_line
 
@@ -36,7 +36,7 @@ OBJECTS += [functools.partial(first_line), (0 for _ in range(0)), [io.BytesIO()]
 def test_a_reason_never_holds_an_address(thing: object) -> None:
     """Of objects, functions, methods, in containers; however the message becomes a reason."""
     error = ValueError(f"file '{thing!r}' is not a Word file")
-    for text in (Refusal(Reason.CORRUPT_FILE, str(error)).detail, first_line(error), without_addresses(str(error))):
+    for text in (Refusal(Reason.CORRUPT_FILE, str(error)).detail, first_line(error), kept_message(str(error))):
         assert " at 0x" not in text and text.startswith("file '") and text.endswith("' is not a Word file")
     both = Refusal(Reason.EMPTY, "a").and_also(Refusal(Reason.EMPTY, repr(thing)))
     assert " at 0x" not in both.detail

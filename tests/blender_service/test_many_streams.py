@@ -50,7 +50,6 @@ def test_2048_streams_hold_at_most_512_mib(tmp_path: Path) -> None:
                 held.append(held_bytes(server.pid))
                 readers.stdin.close()
         server.stdin.close()
-    print(f"{(held[1] - held[0]) >> 20} MiB")
     assert held[1] - held[0] <= 512 * MIB
 
 

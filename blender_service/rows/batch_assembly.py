@@ -54,6 +54,7 @@ class Chunk:
 
     Attributes:
         block_bytes: of all its blocks together, at most.
+        rows: how many.
         byte_count: what it holds itself.
     """
 
@@ -75,6 +76,7 @@ class Chunk:
         self._slots, self._rows_in_block, self._epochs = _narrow(slot), _narrow(row_in_block), _narrow(resolved.epoch)
         self._sources = resolved.source.astype(np.uint8)
         kept = (self._blocks, self._starts, self._slots, self._rows_in_block, self._epochs, self._sources)
+        self.rows = self._sources.size
         self.byte_count = sum(values.nbytes for values in kept)
         listed = self.blocks_by_source()
         self.block_bytes = sum(readers[index].block_bytes * len(blocks) for index, blocks in listed.items())

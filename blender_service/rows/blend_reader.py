@@ -300,7 +300,7 @@ class BlendReader:
         """Locate a later chunk and request its blocks, unless enough chunks are waiting."""
         _, *waiting = held.planned
         there = [located.chunk for planned in waiting if (located := planned.located) is not None]
-        is_ahead = limits.is_ahead(sum(chunk.byte_count for chunk in there))
+        is_ahead = limits.is_ahead(sum(chunk.rows for chunk in there), sum(chunk.byte_count for chunk in there))
         blocks = sum(chunk.block_bytes for chunk in there)
         if waiting and (is_ahead or blocks >= self._ahead_bytes or self._fetcher is None):
             return

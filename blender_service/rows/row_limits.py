@@ -65,9 +65,9 @@ class RowLimits:
         """Most rows to locate at once."""
         return max(FIRST_CHUNK_ROWS, min(CHUNK_ROWS, self._bounds().rows_ahead // 2))
 
-    def is_ahead(self, located_bytes: int) -> bool:
-        """Whether enough rows are located."""
-        return located_bytes >= LOCATED_BYTES * self._bounds().rows_ahead
+    def is_ahead(self, rows: int, byte_count: int) -> bool:
+        """Whether enough rows are located, or what is known of their places is enough."""
+        return max(rows, byte_count // LOCATED_BYTES) >= self._bounds().rows_ahead
 
 
 class ReadRows(NamedTuple):

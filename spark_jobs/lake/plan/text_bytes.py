@@ -94,7 +94,8 @@ def _of_parquet(path: Path) -> float:
     footer = pq.read_metadata(path)
     groups = [footer.row_group(number) for number in range(footer.num_row_groups)]
     stored = sum(group.column(at).total_compressed_size for group in groups for at in range(group.num_columns))
-    return max(1.0, float(sum(group.total_byte_size for group in groups)) / max(1, stored))
+    unpacked: int = sum(group.total_byte_size for group in groups)
+    return max(1.0, unpacked / max(1, int(stored)))
 
 
 def _of_zip(path: Path) -> float:

@@ -38,9 +38,9 @@ from dagster_project.project.loading import dagster_home, project_folder
 def ui(host: str, port: int, tokens: Path | None, allowed_hosts: tuple[str, ...], explores: bool) -> None:
     """Open Dagster's UI on this lake (Ctrl-C ends it)."""
     home = dagster_home()
+    require_free(host, port)
     if host not in ("127.0.0.1", "localhost", "::1") and tokens is None:
         raise CommandError(f"ui: --host {host} is open to others; give --tokens FILE, a name and its token a line")
-    require_free(host, port)
     with (
         _workspace() as workspace,
         announced(DAGSTER, f"http://{host}:{port}"),

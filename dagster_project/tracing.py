@@ -15,6 +15,8 @@ import uuid
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
+from spark_jobs.credentials import without_secrets
+
 _ENDPOINTS = ("OTEL_EXPORTER_OTLP_ENDPOINT", "OTEL_EXPORTER_OTLP_TRACES_ENDPOINT")
 _TIMEOUTS = ("OTEL_EXPORTER_OTLP_TIMEOUT", "OTEL_EXPORTER_OTLP_TRACES_TIMEOUT")
 _TIMEOUT_SECONDS = 2.0
@@ -97,7 +99,7 @@ class _Traces:
 
     def fail(self, span: Any, message: str) -> None:
         """Mark a span as failed."""
-        span.set_status(self._error, message)
+        span.set_status(self._error, without_secrets(message))
 
     def _end_run(self) -> None:
         if self._run is not None:

@@ -297,7 +297,7 @@ def bench_texts(given: argparse.Namespace) -> None:
                     return
                 yield encoding
 
-        text_table.TextEncoder._encodings = timed  # type: ignore[method-assign]
+        text_table.TextEncoder._encodings = timed  # type: ignore[method-assign, assignment]
         megabytes = sum(len(text.encode()) for text in texts) / 1e6
         print(f"\n{f'{megabytes:.0f} MB of text, MB/s a core':40} {'without tokenizer':>18} {'with it':>8}")
         for label, rule in {

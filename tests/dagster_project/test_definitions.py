@@ -45,7 +45,7 @@ def test_the_demo_declares_exactly_these_tables(loaded: dg.Definitions) -> None:
     """A dataset in the group of its name, a corpus in one for each stage, and what maintains the lake."""
     graph = loaded.resolve_asset_graph()
     groups = {".".join(asset.path): graph.get(asset).group_name for asset in graph.get_all_asset_keys()}
-    tasks = ("ledger", "compaction", "expiry", "orphans", "retention", "freezing")
+    tasks = ("ledger", "compaction", "expiry", "orphans", "retention", "freezing", "history")
     upkeep = {f"maintenance.{task}": "maintenance" for task in tasks}
     assert groups == {**TABLES, **upkeep}
 

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="fo
 _COMMAND = """
 import os, signal, sys, time
 from pathlib import Path
-from dagster_project.cli.run import restarts
+from dagster_project import restarts
 from headrace.memory_limit import Memory
 folder, free, counted, *acts = sys.argv[1:]
 starts = Path(folder, "starts")

@@ -25,7 +25,6 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from headrace.interrupts import heed_interrupts
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import ConfigError, InputError, SetupError, SparkJobsError
 from spark_jobs.experiments.network import Network, layout
@@ -339,5 +338,7 @@ def main(given: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
+    from headrace.interrupts import heed_interrupts
+
     heed_interrupts()
     sys.exit(main())

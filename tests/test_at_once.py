@@ -34,7 +34,8 @@ def test_memory_that_threads_share_is_found() -> None:
     compare(_summed, _ROWS, ("summed",))
     compare(lambda batches: iter([next(iter(batches))["none"]]), _ROWS, ("raises",))
     with pytest.raises(AssertionError, match=r"shared: .* answers to threads at once differ from those to one"):
-        compare(_by_shared_memory, _ROWS, ("shared",))
+        for _ in range(100):  # on a busy machine one try may give each thread its turn at a time
+            compare(_by_shared_memory, _ROWS, ("shared",))
 
 
 def test_functions_of_steps_alone_are_tried() -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import re
 from collections.abc import Callable, Iterator
@@ -70,7 +71,8 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[SparkSession]:
 
     session = start_session(settings_at(tmp_path_factory.mktemp("spark")), "local[2]", spark_settings())
     yield session
-    session.stop()
+    with contextlib.suppress(Exception):  # a session that nobody asked for long has ended, which PySpark warns of
+        session.stop()
 
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"

@@ -39,8 +39,8 @@ def require_one_lake(catalogue: Catalog, location: str | None = None) -> None:
         location: of what is about to be written or deleted, which must lie in the lake's warehouse.
 
     Raises:
-        CatalogueError: one line that says what was found; where something is written also that another catalogue, of
-            which this one is a clone or an older copy, wrote the lake since.
+        CatalogueError: one line. The catalogue is not that of the lake, or, where something is written, another
+            catalogue wrote the lake since, of which this one is a clone or an older copy.
     """
     given = str(catalogue.properties.get("warehouse", ""))
     if not given or not (given.startswith("/") or ":/" in given or isinstance(catalogue, SqlCatalog)):

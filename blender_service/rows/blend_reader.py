@@ -239,7 +239,7 @@ class BlendReader:
                 item = make(Piece(copied, first, first + rows, wanted.offset_of(number)))
                 if first + rows < copied.batch.rows:
                     held.put(copied)
-                del copied  # what is not held is gone while the reader is waited for
+                del copied  # else it stays in memory while the client reads
                 yield item
                 del item
                 if (

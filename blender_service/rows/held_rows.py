@@ -1,7 +1,7 @@
 """What a read holds between two messages: rows copied out of blocks, and chunks of rows that are located ahead.
 
-All of it can be made again. So a server takes it back from reads whose readers take nothing, and from one thread to the
-other nothing is handed but whole objects: the read takes what is there, or makes it.
+All of it can be made again. So a server takes it back from reads whose clients read nothing. Threads hand each other
+whole objects alone: a read takes the object that is there, or makes it again.
 """
 
 from __future__ import annotations

@@ -66,7 +66,7 @@ class RowLimits:
         return max(FIRST_CHUNK_ROWS, min(CHUNK_ROWS, self._bounds().rows_ahead // 2))
 
     def is_ahead(self, rows: int, byte_count: int) -> bool:
-        """Whether enough rows are located, or what is known of their places is enough."""
+        """Whether as many rows are located as fit a message, or their places take as much memory as they may."""
         return max(rows, byte_count // LOCATED_BYTES) >= self._bounds().rows_ahead
 
 

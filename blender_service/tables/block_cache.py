@@ -55,7 +55,7 @@ class BlockCache:
         return self._kept.weight
 
     def get(self, key: BlockKey) -> Block | None:
-        """Give a block, None if it is not kept; who looks tells `count_hits` of what was there."""
+        """Give a block, None if it is not kept; the caller counts its hits afterwards, by `count_hits`."""
         return self._kept.get(key)
 
     def count_hits(self, count: int) -> None:

@@ -11,11 +11,30 @@ from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
 
+from dagster_project.exceptions import CommandError
 from spark_jobs.lake.ledger.process import Process, this_process
 
 EXPLORER, DAGSTER = "explorer", "dagster"
 EXPLORER_PORT = 4141
+_LOOPBACK = ("127.0.0.1", "localhost", "::1")
 EXPLORER_VARIABLE = "HEADRACE_EXPLORER"  # its address, for definitions that Dagster loads
+
+
+def require_tokens(command: str, host: str, tokens: Path | None) -> None:
+    """Refuse to serve without tokens on an address that others reach.
+
+    Args:
+        command: which serves, for the message.
+        host: it listens on.
+        tokens: file of tokens; None where nobody is asked for one.
+
+    Raises:
+        CommandError: the host is not the loopback, and there are no tokens.
+    """
+    if host not in _LOOPBACK and tokens is None:
+        raise CommandError(
+            f"{command}: --host {host} is open to others; give --tokens FILE, a name and its token a line"
+        )
 
 
 @contextlib.contextmanager

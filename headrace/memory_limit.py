@@ -49,6 +49,14 @@ def memory_limit(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")
     return min((_of_machine(proc), *_of_groups(root, proc)), key=lambda memory: memory.free)
 
 
+def resident_bytes() -> int:
+    """Memory that this process holds now, 0 where the system does not say.
+
+    `getrusage` gives the most that it ever held, and of a child its parent's before it.
+    """
+    return max(_number(*_read(Path("/proc/self/statm")).split()[1:2]), 0) * os.sysconf("SC_PAGE_SIZE")
+
+
 def core_count(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> int:
     """Cores that this process may keep busy: those it may run on, or less by the quota of a cgroup; at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1

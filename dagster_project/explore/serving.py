@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 import click
 import uvicorn
 
-from dagster_project.addresses import EXPLORER, announced
+from dagster_project.addresses import EXPLORER, announced, require_tokens
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.app import make_app, other_pages
 from dagster_project.explore.guard import LOCAL_HOSTS, one_token
@@ -41,9 +41,7 @@ def serve_pages(
         CatalogueError: the lake cannot be opened; without a file of tokens this is raised after the first page is
             there.
     """
-    is_local = host in ("127.0.0.1", "localhost", "::1")
-    if not is_local and tokens is None:
-        raise CommandError(f"explore: --host {host} is open to others; give --tokens FILE, a name and its token a line")
+    require_tokens("explore", host, tokens)
     first, opened = "", Future[Any]()
     if tokens is None:
         first, holder = one_token(getpass.getuser())

@@ -17,7 +17,7 @@ from types import FrameType
 import click
 
 from dagster_project import dagster_pages
-from dagster_project.addresses import DAGSTER, EXPLORER_PORT, EXPLORER_VARIABLE, announced
+from dagster_project.addresses import DAGSTER, EXPLORER_PORT, EXPLORER_VARIABLE, announced, require_tokens
 from dagster_project.cli.output import say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import dagster_home, project_folder
@@ -39,8 +39,7 @@ def ui(host: str, port: int, tokens: Path | None, allowed_hosts: tuple[str, ...]
     """Open Dagster's UI on this lake (Ctrl-C ends it)."""
     home = dagster_home()
     require_free(host, port)
-    if host not in ("127.0.0.1", "localhost", "::1") and tokens is None:
-        raise CommandError(f"ui: --host {host} is open to others; give --tokens FILE, a name and its token a line")
+    require_tokens("ui", host, tokens)
     with (
         _workspace() as workspace,
         announced(DAGSTER, f"http://{host}:{port}"),

@@ -3,7 +3,8 @@
     HEADRACE_EMBEDDED_MEMORY=4g   what a process that runs Sail may hold, its Python and its children included;
                                   default seven eighths of what it has and what is free, 4g at most
     HEADRACE_EMBEDDED_BYTES=2g    how much text a step of a run on Sail may read; default half of that memory
-    HEADRACE_SPARK_MEMORY=3g      the heap of a Spark on this machine; default half of what is free beside its workers
+    HEADRACE_SPARK_MEMORY=3g      the heap of a Spark on this machine; default three quarters of what is free beside its
+                                  workers
 
 What is free is the least of cgroups and machine (`headrace.memory_limit`), as it is when an engine is chosen. Sail's
 pool counts what its operators hold. Rows on their way to and from Python, tables that the driver collects, compiled
@@ -14,9 +15,8 @@ from __future__ import annotations
 
 import os
 import re
-from pathlib import Path
 
-from headrace.memory_limit import memory_limit
+from headrace.memory_limit import memory_limit, resident_bytes
 from spark_jobs.exceptions import SetupError
 
 MOST_BYTES, MEMORY, SPARK_MEMORY = "HEADRACE_EMBEDDED_BYTES", "HEADRACE_EMBEDDED_MEMORY", "HEADRACE_SPARK_MEMORY"
@@ -36,7 +36,7 @@ _STEP = 3 << 29  # of a step that runs beside others
 
 def embedded_memory() -> int:
     """Bytes that a process which runs Sail may hold."""
-    return size_setting(MEMORY, min(_MOST, (memory_limit().free + _resident_bytes()) * 7 // 8))
+    return size_setting(MEMORY, min(_MOST, (memory_limit().free + resident_bytes()) * 7 // 8))
 
 
 def pool_bytes(part: float = 1) -> int:
@@ -81,13 +81,6 @@ def little_for_spark() -> str:
 def steps_at_once(most: int) -> int:
     """How many steps may run side by side, at most `most`: each has some memory for itself."""
     return max(1, min(most, memory_limit().free // _STEP))
-
-
-def _resident_bytes() -> int:
-    try:
-        return int(Path("/proc/self/statm").read_text().split()[1]) * os.sysconf("SC_PAGE_SIZE")
-    except OSError:  # no Linux
-        return 0
 
 
 def size_setting(name: str, default: int) -> int:

@@ -32,6 +32,7 @@ from collections.abc import Callable, Hashable, Iterator
 from itertools import islice
 from typing import IO, Any
 
+from headrace.memory_limit import resident_bytes
 from spark_jobs.child_processes import end_child, end_with_parent, idle_child, keep_child, start_child
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
@@ -197,7 +198,7 @@ def serve(parent: int, memory_bytes: int) -> None:
             )
         finally:
             signal.setitimer(signal.ITIMER_PROF, 0)
-        _answer(answers, "end", _resident_bytes() > memory_bytes * _WORN_FRACTION)
+        _answer(answers, "end", resident_bytes() > memory_bytes * _WORN_FRACTION)
 
 
 class _ParentFile(io.RawIOBase):
@@ -249,12 +250,6 @@ def _give(stream: IO[bytes] | None, file: IO[bytes], asked: Any, most: int) -> N
     stream.write(_LENGTH.pack(size - left))
     stream.writelines(pieces)
     stream.flush()
-
-
-def _resident_bytes() -> int:
-    """Memory that this process holds now; getrusage gives the most it ever held, its parent's before it included."""
-    with open("/proc/self/statm", encoding="ascii") as file:
-        return int(file.read().split()[1]) * resource.getpagesize()
 
 
 def _kind(memory_bytes: int) -> Hashable:

@@ -55,7 +55,7 @@ def test_memory_is_that_of_the_least_group(tmp_path: Path, monkeypatch: pytest.M
     group = Memory(2 << 30, 1800 << 20, "/sys/fs/cgroup/memory.max")
     for module in (health, memory):
         monkeypatch.setattr(module, "memory_limit", lambda: group)
-    monkeypatch.setattr(memory, "_resident_bytes", lambda: 248 << 20)
+    monkeypatch.setattr(memory, "resident_bytes", lambda: 248 << 20)
     for name in ("HEADRACE_SPARK_MEMORY", "HEADRACE_EMBEDDED_MEMORY", "HEADRACE_SPARK_MASTER"):
         monkeypatch.delenv(name, raising=False)
     state, text = findings(settings_at(tmp_path))["memory"]

@@ -164,5 +164,5 @@ def test_a_pool_that_was_too_small_is_doubled(
 ) -> None:
     """And one whose process the kernel ended is halved; a pool takes at most half of the memory. MiB."""
     monkeypatch.setattr(memory, "memory_limit", lambda: Memory(gib << 30, gib << 30, "a test"))
-    monkeypatch.setattr(memory, "_resident_bytes", lambda: 0)
+    monkeypatch.setattr(memory, "resident_bytes", lambda: 0)
     assert tuple(memory.pool_bytes(part) >> 20 for part in (0.5, 1, 2)) == sizes

@@ -15,16 +15,27 @@ Old snapshots keep the columns that they were written with, so what is pinned to
 
 from __future__ import annotations
 
-from contextlib import suppress
-
-from pyiceberg.exceptions import ResolveError
 from pyiceberg.partitioning import PartitionSpec
-from pyiceberg.schema import Schema, promote
+from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table import Transaction
-from pyiceberg.types import IcebergType, ListType, MapType, NestedField, PrimitiveType, StructType
+from pyiceberg.types import (
+    DecimalType,
+    DoubleType,
+    FloatType,
+    IcebergType,
+    IntegerType,
+    ListType,
+    LongType,
+    MapType,
+    NestedField,
+    StructType,
+)
 
 from spark_jobs.lake.declare.tables import Table, type_text
+
+# Of format version 2, with decimals of more digits; PyIceberg's `promote` has pairs that only a reader may use.
+_WIDER = ((LongType(), IntegerType()), (DoubleType(), FloatType()))
 
 
 def column_difference(existing: IcebergTable, declared: Table, keeps_rows: bool = False) -> str | None:
@@ -153,10 +164,9 @@ def _holds(declared: IcebergType, former: IcebergType) -> bool:
             return type_text(declared.key_type) == type_text(former.key_type) and _part_holds(
                 declared.value_type, declared.value_required, former.value_type, former.value_required
             )
-        case PrimitiveType(), PrimitiveType():
-            with suppress(ResolveError):
-                return promote(former, declared) == declared
-    return False
+        case DecimalType(), DecimalType():
+            return declared.scale == former.scale and declared.precision >= former.precision
+    return declared == former or (declared, former) in _WIDER
 
 
 def _part_holds(declared: IcebergType, is_required: bool, former: IcebergType, was_required: bool) -> bool:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import random
 from dataclasses import replace
 from datetime import date
+from decimal import Decimal
 from pathlib import Path
 from typing import Any
 
@@ -32,6 +33,10 @@ _VALUES: dict[str, Any] = {
     "float": 0.5,
     "double": 0.5,
     "string": "mill",
+    "binary": b"mill",
+    "decimal(10, 2)": Decimal("1.25"),
+    "decimal(12, 2)": Decimal("1.25"),
+    "decimal(12, 3)": Decimal("1.250"),
     "boolean": True,
     "date": date(2026, 1, 2),
     "list<int>": [1, None],
@@ -40,9 +45,11 @@ _VALUES: dict[str, Any] = {
     "struct<a: long, b: string>": {"a": 1, "b": None},
     "map<string, int>": [("a", 1)],
 }
+_VALUES_AT = {kind: at for at, kind in enumerate(_VALUES)}
 _WIDER = {
     ("int", "long"),
     ("float", "double"),
+    ("decimal(10, 2)", "decimal(12, 2)"),
     ("list<int>", "list<long>"),
     ("struct<a: int>", "struct<a: long, b: string>"),
 }
@@ -166,3 +173,15 @@ def test_any_columns_become_any_others(catalogue: Catalog, seed: int) -> None:
         assert {column: there[column] for column in after} == {
             column: _VALUES[kind.type] for column, kind in after.items()
         }
+
+
+@pytest.mark.parametrize("former", _VALUES)
+def test_a_type_takes_the_place_of_another_if_it_holds_its_values(catalogue: Catalog, former: str) -> None:
+    """By the rules of the format, whatever a library reads besides: of each pair of types."""
+    table = ensure_table(catalogue, "demo.notes", _table({"a": Column("a", former, "")}), {})
+    held = [kind for kind in _VALUES if column_difference(table, _table({"a": Column("a", kind, "")}), True) is None]
+    assert set(held) == {former, *(wider for before, wider in _WIDER if before == former)}
+    for kind in held:
+        table = ensure_table(catalogue, f"demo.notes_{_VALUES_AT[kind]}", _table({"a": Column("a", former, "")}), {})
+        widened = ensure_table(catalogue, f"demo.notes_{_VALUES_AT[kind]}", _table({"a": Column("a", kind, "")}), {})
+        assert column_difference(widened, _table({"a": Column("a", kind, "")})) is None

@@ -16,9 +16,8 @@ import signal
 import sys
 from pathlib import Path
 
-from headrace.memory_limit import memory_limit
+from headrace.memory_limit import has_much
 
-_MUCH_BYTES = 8 << 30  # free: no run of Sail takes half of that
 _MOST_STARTS = 5
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)
 _DEATH_SIGNAL = 1  # PR_SET_PDEATHSIG of prctl(2)
@@ -29,7 +28,7 @@ def restart_when_killed(name: str) -> None:
 
     Where much memory is free, or the system is not Linux, nothing is forked.
     """
-    if not hasattr(signal, "sigwaitinfo") or memory_limit().free >= _MUCH_BYTES:
+    if not hasattr(signal, "sigwaitinfo") or has_much():
         return
     signals = {*_PASSED_ON, signal.SIGCHLD}
     signal.signal(signal.SIGCHLD, signal.SIG_DFL)  # one that is ignored takes the status of children with it

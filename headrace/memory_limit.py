@@ -22,6 +22,7 @@ from pathlib import Path
 
 _LIMITS = (("memory.max", "memory.current"), ("memory.high", "memory.current"))
 _LIMITS_V1 = (("memory.limit_in_bytes", "memory.usage_in_bytes"),)
+_MUCH_BYTES = 8 << 30  # no run of Sail takes half of that
 
 
 @dataclass(frozen=True)
@@ -47,6 +48,11 @@ def memory_limit(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")
         proc: where the kernel tells of processes.
     """
     return min((_of_machine(proc), *_of_groups(root, proc)), key=lambda memory: memory.free)
+
+
+def has_much() -> bool:
+    """Whether so much memory is free that a run need not save any."""
+    return memory_limit().free >= _MUCH_BYTES
 
 
 def resident_bytes() -> int:

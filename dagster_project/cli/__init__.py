@@ -20,6 +20,7 @@ from click.shell_completion import CompletionItem
 
 from dagster_project.cli.tree import present_words, refuse_repetition, show_examples
 from dagster_project.restarts import restart_when_killed
+from headrace.allocation import set_allocators
 
 # Groups as the help shows them: command to (module, help), `.run.plan` is `dagster_project.cli.run.plan`;
 # the module is imported when the command is called or asked for help.
@@ -134,8 +135,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line; never returns."""
     from spark_jobs.progress import tell
 
-    # Of the allocators of Arrow and Sail, before they are loaded: what is free goes back to the machine at once.
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")
+    set_allocators()
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = next((word for word in words if not word.startswith("-")), "")
     if command == "run":

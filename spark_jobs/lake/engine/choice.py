@@ -18,6 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from headrace.allocation import set_allocators
 from spark_jobs.exceptions import SetupError, nearest
 from spark_jobs.lake.engine.memory import MOST_BYTES, embedded_memory, little_for_spark, most_text_bytes, shown
 
@@ -159,7 +160,7 @@ def require_settings() -> None:
 
 def missing_sail() -> str:
     """Why Sail cannot start, with the mend; empty where it can."""
-    os.environ.setdefault("MIMALLOC_PURGE_DELAY", "0")  # Sail's allocator reads it when it is loaded
+    set_allocators()
     try:
         import grpc_status  # noqa: F401  PySpark asks for it when it is too late to say so in one line
         import pysail

@@ -34,7 +34,8 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.memory_limit import core_count
+from headrace.allocation import keeps_free_memory
+from headrace.memory_limit import core_count, resident_bytes
 from spark_jobs.child_processes import end_idle_children
 from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.lake.engine.choice import ENGINE, chosen, missing_sail
@@ -46,6 +47,7 @@ from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 _BATCH_ROWS = 2_048
 _LEAST_PARTITIONS = 2  # with one Sail would hash a side of every join, whatever it is told
 _SMALL_FRACTION = 1 / 16  # of the pool: so little text is joined by hashing a side, which is faster
+_KEPT_BYTES = 1 << 30  # that a process may hold between its steps
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _meters: dict[object, float] = {}  # seconds of each computation that is under way
@@ -146,8 +148,13 @@ def _is_small() -> bool:
 
 
 def give_back_memory() -> None:
-    """Give the machine what this process keeps after a step: children that wait, and what allocators hold free."""
+    """Give the machine what this process keeps after a step: children that wait, and what allocators hold free.
+
+    Where there is much memory, the next step takes that again, unless it has become much itself.
+    """
     end_idle_children()
+    if keeps_free_memory() and resident_bytes() < _KEPT_BYTES:
+        return
     pa.default_memory_pool().release_unused()
     with contextlib.suppress(AttributeError, OSError):  # another C library than glibc
         ctypes.CDLL(None).malloc_trim(0)

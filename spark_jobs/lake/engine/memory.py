@@ -16,10 +16,11 @@ from __future__ import annotations
 import os
 import re
 
+from headrace.allocation import BOUND
 from headrace.memory_limit import memory_limit, resident_bytes
 from spark_jobs.exceptions import SetupError
 
-MOST_BYTES, MEMORY, SPARK_MEMORY = "HEADRACE_EMBEDDED_BYTES", "HEADRACE_EMBEDDED_MEMORY", "HEADRACE_SPARK_MEMORY"
+MOST_BYTES, MEMORY, SPARK_MEMORY = "HEADRACE_EMBEDDED_BYTES", BOUND, "HEADRACE_SPARK_MEMORY"
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _MIB = 1 << 20
 _MOST = 4 << 30

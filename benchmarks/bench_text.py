@@ -18,8 +18,9 @@ import pyarrow as pa
 from corpora import distinct, paragraphs, rfcs, source_paths, up_to
 from cpu_time import seconds
 
+from spark_jobs.text.compared_texts import letters_column
 from spark_jobs.text.measures import generated_markers, measure
-from spark_jobs.text.text_columns import letters_column, normalized
+from spark_jobs.text.text_columns import normalized
 
 MIN_LETTERS = 32
 MARKER_LINES = 10

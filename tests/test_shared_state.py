@@ -118,6 +118,7 @@ _REVIEWED = {
     "spark_jobs.tokens.document_encoder.DocumentEncoder._fast": _OF_A_TASK,
     "spark_jobs.tokens.document_encoder.DocumentEncoder._added": _OF_A_TASK,
     "headrace.kernels.compiling.sources_digest": _PURE,
+    "headrace.kernels.sha256._functions": _PURE,
 }
 
 

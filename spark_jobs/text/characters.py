@@ -93,33 +93,36 @@ def ascii_classes() -> npt.NDArray[np.uint8]:
 
 
 @made_once
-def comparison_classes() -> npt.NDArray[np.uint8]:
-    """Class of every code point for the comparison of texts by their letters, one of COUNTED to INVISIBLE.
+def comparison_classes(count: int = 0x110000) -> npt.NDArray[np.uint8]:
+    """Class of the first code points for the comparison of texts by their letters, one of COUNTED to INVISIBLE.
 
     Private use (Co) and unassigned (Cn) code points are content that this Unicode version cannot name: they count.
 
     Returns:
-        (0x110000,) class by code point.
+        (count,) class by code point.
     """
-    major, minor = _categories().T
+    major, minor = _categories(count).T
     classes = np.full(len(major), COUNTED, dtype=np.uint8)
     classes[major == ord("N")] = NUMBER
     classes[(major == ord("Z")) | (major == ord("C")) & (minor == ord("c"))] = GAP
     classes[major == ord("P")] = MARK
-    classes[[*map(ord, "*/\N{FULLWIDTH SOLIDUS}\N{FULLWIDTH ASTERISK}")]] = SIGN
     classes[(major == ord("P")) & (minor == ord("d"))] = SIGN
-    classes[[*map(ord, ".,\N{ARABIC DECIMAL SEPARATOR}\N{FULLWIDTH FULL STOP}\N{FULLWIDTH COMMA}")]] = POINT
     classes[(major == ord("S")) & (minor == ord("c"))] = NUMBER
-    classes[[*map(ord, "%\N{ARABIC PERCENT SIGN}\N{FULLWIDTH PERCENT SIGN}\N{SMALL PERCENT SIGN}‰‱°′″‴")]] = NUMBER
+    for kind, characters in (
+        (SIGN, "*/\N{FULLWIDTH SOLIDUS}\N{FULLWIDTH ASTERISK}"),
+        (POINT, ".,\N{ARABIC DECIMAL SEPARATOR}\N{FULLWIDTH FULL STOP}\N{FULLWIDTH COMMA}"),
+        (NUMBER, "%\N{ARABIC PERCENT SIGN}\N{FULLWIDTH PERCENT SIGN}\N{SMALL PERCENT SIGN}‰‱°′″‴"),
+    ):
+        classes[[point for point in map(ord, characters) if point < count]] = kind
     classes[(major == ord("C")) & (minor == ord("f"))] = INVISIBLE
     classes.flags.writeable = False
     return classes
 
 
 @made_once
-def _categories() -> npt.NDArray[np.uint8]:
-    """(0x110000, 2) the two letters of every code point's general category, as ASCII."""
-    names = "".join(map(unicodedata.category, map(chr, range(0x110000))))
+def _categories(count: int = 0x110000) -> npt.NDArray[np.uint8]:
+    """(count, 2) the two letters of each code point's general category, as ASCII."""
+    names = "".join(map(unicodedata.category, map(chr, range(count))))
     return np.frombuffer(names.encode("ascii"), dtype=np.uint8).reshape(-1, 2)
 
 

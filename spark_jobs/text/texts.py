@@ -38,8 +38,9 @@ class TextsConfig(ConfigModel):
 
 def _lack_carriage_returns(rows: pa.RecordBatch) -> BoolArray:
     """(R,) whether each row passes the check `no_carriage_return`."""
-    found: BoolArray = ~pc.match_substring(rows.column("content"), "\r").to_numpy(zero_copy_only=False)
-    return found
+    from spark_jobs.text.text_columns import holding
+
+    return ~holding(rows.column("content"), ord("\r"))
 
 
 def _edits_replace_bytes(rows: pa.RecordBatch) -> BoolArray:
@@ -102,7 +103,7 @@ def texts(documents: DataFrame, config: TextsConfig) -> Output:
     Raises:
         InputError: texts are to be mended, and the package for it is not installed.
     """
-    from spark_jobs.text.text_columns import text_batches
+    from spark_jobs.text.text_rows import text_batches
 
     if config.mojibake == "mend" and importlib.util.find_spec("ftfy") is None:
         raise InputError("mojibake: mend needs ftfy, which is not installed; pip install 'headrace[ingest]'")

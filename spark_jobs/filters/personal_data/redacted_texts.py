@@ -60,8 +60,9 @@ def redacted_batches(batches: Iterable[pa.RecordBatch], min_letters: int) -> Ite
     """Turn batches of raw texts with the spans that are replaced into batches of the table `texts`."""
     from spark_jobs.filters.personal_data.find import Span
     from spark_jobs.filters.personal_data.redacted_texts import redact
+    from spark_jobs.text.compared_texts import letters_column
     from spark_jobs.text.normalization import compose
-    from spark_jobs.text.text_columns import edits_column, edits_of, letters_column
+    from spark_jobs.text.text_columns import edits_column, edits_of
 
     fields = Span._fields
     for batch in batches:

@@ -8,11 +8,13 @@ import re
 import unicodedata
 from collections.abc import Callable, Iterable
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.text.text_columns import compared_text, letters, letters_sha256
+from headrace.kernels import sha256
+from spark_jobs.text.compared_texts import compared_texts, letters_column
 from tests.tiers import tries
 
 texts = st.text(alphabet=st.characters(codec="utf-8"), max_size=60) | st.text(
@@ -23,6 +25,23 @@ wordy = st.text(
     alphabet=st.characters(codec="utf-8", exclude_categories=["N", "Sc"], exclude_characters=UNITS), max_size=60
 )
 POINTS = ".,\u066b\uff0e\uff0c"
+
+
+def compared_text(utf8: bytes, kind: str) -> bytes:
+    """What a text alone is compared by."""
+    ((start,), (end,)), data = (bounds := compared_texts(pa.array([utf8.decode()]), pa.array([kind])))[1:], bounds[0]
+    return bytes(data[start:end])
+
+
+def letters(utf8: bytes) -> bytes:
+    """What prose alone is compared by."""
+    return compared_text(utf8, "prose")
+
+
+def letters_sha256(utf8: bytes, kind: str, min_letters: int) -> str | None:
+    """The hash of a text alone."""
+    (found,) = letters_column(pa.array([utf8.decode()]), pa.array([kind]), min_letters).to_pylist()
+    return None if found is None else str(found)
 
 
 def obvious(text: str) -> str:
@@ -162,3 +181,35 @@ def test_other_kinds_that_differ_in_one_character_are_not_the_same(kind: str) ->
 def test_letters_of_examples(text: str, kept: bytes) -> None:
     """Golden values: symbols, private use and unassigned characters stay; soft hyphens and no-break spaces go."""
     assert letters(text.encode()) == kept
+
+
+def obvious_lines(text: str) -> str:
+    """The definition for other kinds than prose."""
+    return "\n".join(line for line in (line.rstrip(" ") for line in text.split("\n")) if line)
+
+
+columns = st.lists(st.tuples(texts, st.sampled_from(["prose", "code", "data"])), max_size=8)
+arrow_types = st.sampled_from([pa.string(), pa.large_string()])
+
+
+@given(columns, arrow_types, st.integers(0, 3), st.integers(1, 12), st.booleans())
+def test_a_column_has_the_hashes_of_its_texts(
+    rows: list[tuple[str, str]], kind: pa.DataType, skipped: int, min_letters: int, has_openssl: bool
+) -> None:
+    """Every row as if it were alone, also in a slice of a larger column, with OpenSSL's functions and without."""
+    content = pa.array(["5é-"] * skipped + [text for text, _ in rows], kind).slice(skipped)
+    kinds = pa.array(["code"] * skipped + [name for _, name in rows], pa.string()).slice(skipped)
+    kept = [obvious(text) if name == "prose" else obvious_lines(text) for text, name in rows]
+    hashes = [hashlib.sha256(one.encode()).hexdigest() if len(one) >= min_letters else None for one in kept]
+    with pytest.MonkeyPatch.context() as patch:
+        if not has_openssl:
+            patch.setattr(sha256, "_functions", lambda: None)
+        assert letters_column(content, kinds, min_letters).to_pylist() == hashes
+
+
+@given(st.lists(st.text(alphabet="a \n\t", max_size=12), max_size=6))
+def test_other_kinds_are_compared_by_their_lines(texts: list[str]) -> None:
+    """Spaces at ends of lines and blank lines are left out, and nothing else."""
+    data, starts, ends = compared_texts(pa.array(texts, pa.string()), pa.array(["markup"] * len(texts), pa.string()))
+    spans = zip(starts.tolist(), ends.tolist(), strict=True)
+    assert [bytes(data[start:end]).decode() for start, end in spans] == list(map(obvious_lines, texts))

@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.text.normalization import RULES, normalize
-from spark_jobs.text.text_columns import EDITS_TYPE, letters_column, letters_sha256, normalized, utf8_buffer
+from spark_jobs.text.text_columns import EDITS_TYPE, normalized, utf8_buffer
 
 columns = st.lists(st.text(alphabet="aé\r\ne\u0301 \u0327\u212b", max_size=12) | st.just("plain"), max_size=12)
 arrow_types = st.sampled_from([pa.string(), pa.large_string()])
@@ -30,15 +30,6 @@ def test_a_column_is_normalized_as_its_texts_are(texts: list[str], kind: pa.Data
         names = [RULES[rule] for rule in expected_edits.rule]
         spans = (expected_edits.start, expected_edits.end, expected_edits.replacement_length)
         assert listed == list(zip(names, *(span.tolist() for span in spans), strict=True))
-
-
-@given(columns, st.integers(0, 3))
-def test_a_column_of_letters_is_that_of_its_texts(texts: list[str], skipped: int) -> None:
-    """Every row as if it were alone, also in a slice of a larger column."""
-    content = pa.array(["x"] * skipped + texts).slice(skipped)
-    kinds = ["prose" if row % 2 else "code" for row in range(len(texts))]
-    expected = [letters_sha256(text.encode(), kind, 3) for text, kind in zip(texts, kinds, strict=True)]
-    assert letters_column(content, pa.array(kinds, pa.string()), 3).to_pylist() == expected
 
 
 def test_documents_in_normal_form_pass_untouched() -> None:

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from spark_jobs.text.compared_texts import letters_column
 from spark_jobs.text.normalization import RULES, normalize
-from spark_jobs.text.text_columns import letters_sha256
 from spark_jobs.text.texts import TEXTS, TextsConfig, texts
 
 if TYPE_CHECKING:
@@ -52,7 +52,7 @@ def test_every_document_has_its_text(spark: SparkSession) -> None:
         row = found[f"{number:032x}"]
         text, edits = normalize(content)
         assert row.content == text
-        assert row.letters_sha256 == letters_sha256(text.encode(), "prose", 32)
+        assert row.letters_sha256 == letters_column(pa.array([text]), pa.array(["prose"]), 32)[0].as_py()
         assert [RULES.index(edit.rule) for edit in row.edits] == edits.rule.tolist()
         assert [edit.start for edit in row.edits] == edits.start.tolist()
         assert (row.shard, row.kind, row.language) == (number % 4, "prose", "en" if number else None)

@@ -1,0 +1,99 @@
+"""SHA-256 of many stretches of a buffer, by the OpenSSL that Python's own `hashlib` is linked with.
+
+`hashlib` takes a microsecond of Python's lock for each text, and lets go of the lock for every longer one, so threads
+that hash small texts wait for one another. Compiled code calls the same functions without the lock. Where Python has
+its OpenSSL within itself, or OpenSSL lacks these functions, `hashlib` does the work.
+"""
+
+from __future__ import annotations
+
+import ctypes
+import functools
+import hashlib
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+from llvmlite import ir
+from numba import types
+from numba.extending import intrinsic
+from numpy.typing import NDArray
+
+from headrace.kernels.compiling import compiled
+
+_CONTEXT_WORDS: Final = 32  # of OpenSSL's SHA256_CTX, which has 14 of 64 bits
+_HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
+_DIGITS: Final = 64
+
+
+def sha256_column(data: memoryview | bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
+    """(D,) SHA-256 of stretches of a buffer as 64 lower-case hex digits; null where a start is below 0.
+
+    Args:
+        data: the buffer.
+        starts: (D,) first bytes.
+        ends: (D,) bytes after the last ones.
+    """
+    is_wanted = starts >= 0
+    digits = np.empty((np.count_nonzero(is_wanted), _DIGITS), np.uint8)
+    functions = _functions()
+    if functions is not None:
+        address = np.frombuffer(data, np.uint8).ctypes.data if len(data) else 0
+        _hash_stretches(functions, address, starts, ends, digits, _HEX)
+    else:
+        view, wanted = memoryview(data), np.flatnonzero(is_wanted)
+        for row, (start, end) in enumerate(zip(starts[wanted].tolist(), ends[wanted].tolist(), strict=True)):
+            digits[row] = np.frombuffer(hashlib.sha256(view[start:end]).hexdigest().encode(), np.uint8)
+    offsets = np.arange(0, digits.size + 1, _DIGITS, dtype=np.int32)
+    hashes = pa.Array.from_buffers(pa.string(), len(digits), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+    if len(digits) == len(starts):
+        return hashes
+    return hashes.take(pa.array(np.cumsum(is_wanted) - 1, mask=~is_wanted))
+
+
+@functools.cache
+def _functions() -> NDArray[np.int64] | None:
+    """Addresses of OpenSSL's functions that begin, extend and end a hash; None where they are not to be had."""
+    try:
+        import _hashlib
+
+        library = ctypes.CDLL(_hashlib.__file__)
+        parts = [getattr(library, f"SHA256_{part}") for part in ("Init", "Update", "Final")]
+    except (ImportError, AttributeError, OSError):
+        return None
+    return np.array([ctypes.cast(part, ctypes.c_void_p).value for part in parts], np.int64)
+
+
+@intrinsic
+def _call(typing_context: Any, function: Any, first: Any, second: Any, third: Any) -> Any:
+    """Call a function of C at an address with three numbers or addresses; further arguments than it has are lost."""
+
+    def generate(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        word = ir.IntType(64)
+        kind = ir.FunctionType(ir.IntType(32), [word, word, word])
+        return builder.call(builder.inttoptr(arguments[0], kind.as_pointer()), arguments[1:])
+
+    return types.int32(types.int64, types.int64, types.int64, types.int64), generate
+
+
+@compiled
+def _hash_stretches(
+    functions: NDArray[np.int64],
+    address: int,
+    starts: NDArray[np.int64],
+    ends: NDArray[np.int64],
+    digits: NDArray[np.uint8],
+    hexadecimal: NDArray[np.uint8],
+) -> None:
+    context, digest = np.empty(_CONTEXT_WORDS, np.int64), np.empty(32, np.uint8)
+    held, made, row = context.ctypes.data, digest.ctypes.data, 0
+    for at in range(len(starts)):
+        if starts[at] < 0:
+            continue
+        _call(functions[0], held, 0, 0)
+        _call(functions[1], held, address + starts[at], ends[at] - starts[at])
+        _call(functions[2], made, held, 0)
+        for byte in range(32):
+            digits[row, 2 * byte] = hexadecimal[digest[byte] >> 4]
+            digits[row, 2 * byte + 1] = hexadecimal[digest[byte] & 15]
+        row += 1

@@ -6,15 +6,19 @@ Tasks of the embedded engine are threads. What they share never changes, belongs
 
 from __future__ import annotations
 
+import collections
 import contextlib
 import functools
 import threading
 import warnings
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from concurrent.futures import Executor, Future
 from typing import Any, Generic, ParamSpec, TypeVar, overload
 
 _P = ParamSpec("_P")
 _T = TypeVar("_T")
+_R = TypeVar("_R")
+_AHEAD = 16
 _WARNINGS = threading.Lock()
 
 
@@ -61,6 +65,17 @@ def made_once(make: Any = None, /, *, most: int | None = None) -> Any:
         most: how many values are kept, the newest; all by default.
     """
     return MadeOnce(make, most) if make is not None else functools.partial(MadeOnce, most=most)
+
+
+def in_order_of(pool: Executor, function: Callable[[_T], _R], items: Iterable[_T]) -> Iterator[_R]:
+    """What a function gives of each item, in their order; a few are worked on ahead of the one that is asked for."""
+    waiting = collections.deque[Future[_R]]()
+    for item in items:
+        waiting.append(pool.submit(function, item))
+        if len(waiting) > _AHEAD:
+            yield waiting.popleft().result()
+    while waiting:
+        yield waiting.popleft().result()
 
 
 @contextlib.contextmanager

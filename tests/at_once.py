@@ -24,7 +24,10 @@ Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
 
 _THREADS = 8
 _LEAST_SECONDS = 0.03
-_WRITERS = ("spark_jobs.lake.files.data_files", "spark_jobs.lake.files.file_writer", "spark_jobs.lake.engine.embedded")
+_WRITERS = (
+    *("spark_jobs.lake.files.data_files", "spark_jobs.lake.files.file_writer"),
+    *("spark_jobs.lake.engine.embedded", "spark_jobs.lake.engine.spooled_rows._spool"),
+)
 """What they make is files: not a second time."""
 _tried: set[tuple[str, ...]] = set()
 _lock = threading.Lock()

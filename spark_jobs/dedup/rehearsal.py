@@ -117,8 +117,8 @@ def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
 def _joined(bags: pa.RecordBatch) -> None:
     """Run the exact joins: of the pool of large buckets, and of the sample that recall is measured with."""
     from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
+    from spark_jobs.dedup.near.comparison import BAG
     from spark_jobs.dedup.near.prefix_lists import count_pool_tokens, list_candidates, prefix_records
-    from spark_jobs.dedup.near.verification import BAG
     from spark_jobs.dedup.removal.thresholds import _indexed, _similar_documents
     from spark_jobs.lake.engine.arrangement import Shared
 
@@ -139,14 +139,13 @@ def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.R
     from spark_jobs.dedup.graph.connected_components import components_table
     from spark_jobs.dedup.graph.kept_set import removed_table
     from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
-    from spark_jobs.dedup.near.verification import agreeing_ends, similar
+    from spark_jobs.dedup.near.comparison import similar_pairs
 
     known = pa.Table.from_batches([signatures]).append_column(
         "increment", pa.array([0] * signatures.num_rows, pa.int32())
     )
     lowest = KindThreshold.model_validate(0.1)
-    sides = agreeing_ends(pa.Table.from_batches([candidates]), known, lowest)
-    pairs = similar(sides, pa.Table.from_batches([bags]), lowest)
+    pairs = similar_pairs(pa.Table.from_batches([candidates]), known, pa.Table.from_batches([bags]), lowest)
     for kind in (pa.int64(), pa.string()):
         ends = {
             "groups": pa.array([1], pa.int32()),

@@ -54,16 +54,25 @@ def bags_from_columns(token_hashes: pa.Array, units: pa.Array, levels: pa.Array)
     Raises:
         TableMismatchError: a null, or columns that disagree on the number of tokens.
     """
-    hash_ends, hash_bytes = _binary_buffer(token_hashes, "token_hashes")
-    unit_ends, unit_bytes = _binary_buffer(units, "units")
-    level_ends, level_bytes = _binary_buffer(levels, "levels")
+    columns = zip((token_hashes, units, levels), ("token_hashes", "units", "levels"), strict=True)
+    return bags_of_bytes(*(_binary_buffer(column, name) for column, name in columns))
+
+
+def bags_of_bytes(
+    hashes: tuple[Int64Array, UInt8Array], units: tuple[Int64Array, UInt8Array], levels: tuple[Int64Array, UInt8Array]
+) -> Bags:
+    """Bags of the offsets from 0, (D + 1,), and the bytes of each of the three columns; nothing is copied.
+
+    Raises:
+        TableMismatchError: they disagree on the number of tokens.
+    """
+    (hash_ends, hash_bytes), (unit_ends, unit_bytes), (level_ends, level_bytes) = hashes, units, levels
     if not (np.array_equal(unit_ends * _HASH_BYTES, hash_ends) and np.array_equal(unit_ends, level_ends)):
         raise TableMismatchError(
             "bags: token_hashes, units and levels of a row differ in their number of tokens (wanted 8, 1 and 1 bytes a "
             "token); materialize bags again"
         )
-    hashes = np.require(hash_bytes.view("<u8"), dtype=np.uint64, requirements="A")
-    return Bags(unit_ends, hashes, unit_bytes, level_bytes)
+    return Bags(unit_ends, np.require(hash_bytes.view("<u8"), np.uint64, "A"), unit_bytes, level_bytes)
 
 
 def binary_column(values: UInt8Array | UInt64Array, offsets: Int64Array) -> pa.Array:

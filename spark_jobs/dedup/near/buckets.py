@@ -28,7 +28,7 @@ from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.pictures import draw_bands
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
-from spark_jobs.lake.engine.arrangement import dealt
+from spark_jobs.lake.engine.arrangement import dealt_in_turn
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
@@ -160,10 +160,11 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
         filled = filter_of(new, partial(_all_keys, schemes=schemes), new_keys)
         earlier = narrow.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), RECORDS_DDL)
         records = records.unionByName(earlier)
-    lists = dealt(records, partition_count, F.col("part")).map(bucket_lists, BUCKETS_DDL).to_frame()
+    of_parts = dealt_in_turn(records, partition_count, F.col("part"))
+    lists = of_parts.map(bucket_lists, BUCKETS_DDL).to_frame()
     bands = signatures.sparkSession.createDataFrame(_curve(solved, _combined(measured, sizes), config.recall))
     of_kinds = {f"bands-of-{one.kind}": f"{one.scheme.bands} x {one.scheme.rows}" for one in solved if one.kind}
-    return Output({"buckets": lists, "bands": bands}, summary=of_kinds)
+    return Output({"buckets": lists, "bands": bands}, persisted=(of_parts.frame,), summary=of_kinds)
 
 
 class _Solved(NamedTuple):

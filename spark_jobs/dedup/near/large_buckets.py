@@ -44,6 +44,7 @@ from spark_jobs.dedup.graph.threshold_pairs import KindThresholds, exact, groups
 from spark_jobs.dedup.membership.revisions import counting_pairs, left_members
 from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_members, all_pairs
 from spark_jobs.dedup.near.buckets import PARTITION_RECORDS
+from spark_jobs.dedup.near.comparison import BAG, ENDS
 from spark_jobs.dedup.near.prefix_lists import (
     CHOSEN_DDL,
     RECORDS_DDL,
@@ -52,9 +53,9 @@ from spark_jobs.dedup.near.prefix_lists import (
     prefix_records,
     sum_counters,
 )
-from spark_jobs.dedup.near.verification import BAG, ENDS, PAIR_COLUMNS, PAIRS_DDL, Index, verified_pairs
+from spark_jobs.dedup.near.verification import PAIR_COLUMNS, PAIRS_DDL, Index, verified_pairs
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.engine.arrangement import dealt, persist, release
+from spark_jobs.lake.engine.arrangement import dealt_in_turn, persist, release
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -205,8 +206,9 @@ class _Comparisons:
             most=self.limits.max_bucket_pairs,
             most_pairs=max(self.limits.max_bucket_pairs, _DOCUMENT_PAIRS * self.document_count // self.partition_count),
         )
-        of_parts = dealt(records, self.partition_count, F.col("part"))
+        of_parts = dealt_in_turn(records, self.partition_count, F.col("part"))
         listed = persist(of_parts.map(choose, CHOSEN_DDL).to_frame())
+        release(of_parts.frame)
         self.persisted.append(listed)
         # Rows without a second document are totals: -1 of a worker that gave up, else members of long lists left out.
         totals = listed.where("second IS NULL").agg(F.min("shared"), F.sum("shared")).collect()[0]

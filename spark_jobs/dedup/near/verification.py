@@ -4,48 +4,61 @@
       -> with both signatures: drop those whose sizes cannot reach the threshold, or whose signatures agree too seldom
       -> with both bags: sum of lesser weights / sum of greater weights, exactly
 
-Bags are large, so only those of documents that still have a candidate are moved, and not once for every candidate:
-candidates are distributed to parts, and each part receives every document that it needs once.
+Sail's process verifies all candidates itself (`verified_here`): of signatures and of bags one scan each writes those of
+the candidates' documents to files, where they are looked up. There is no join and no shuffle, and what is held does not
+grow with the bags.
 
-A few candidates are verified in the driver's memory and give the same rows. In a small corpus or a small increment the
-fixed costs of a dozen Spark jobs would be most of the time; `verified_in_memory` takes one scan of the signatures and
-one of the bags, and no shuffle.
+On Spark candidates are distributed to parts, and each part receives every document that it needs once. A few are
+verified in the driver: in a small corpus or a small increment the fixed costs of a dozen Spark jobs would be most of
+the time.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+import tempfile
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.arrays import Int64Array
-from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact, of_kinds
-from spark_jobs.dedup.sketches.signatures import signature_rows
-from spark_jobs.lake.engine.arrangement import Arranged, dealt, persist
+from headrace.memory_limit import core_count
+from spark_jobs.arrays import Int64Array, UInt8Array
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
+from spark_jobs.dedup.near.comparison import (
+    BAG,
+    BLOCK,
+    ENDS,
+    PAIRS_SCHEMA,
+    SIDES,
+    BagRows,
+    Pairs,
+    agreeing_rows,
+    similar,
+    taken,
+)
+from spark_jobs.dedup.near.key_filter import filter_bytes, has_keys, put_keys
+from spark_jobs.lake.engine.arrangement import Arranged, Shared, dealt, persist
+from spark_jobs.lake.engine.embedded import is_embedded, keep_batches
+from spark_jobs.lake.engine.spooled_rows import Spool, mapped_rows
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
+from spark_jobs.threads import in_order_of
 
-ENDS = ("dataset", "doc_id", "increment", "place", "kind")
-"""Columns of either document of a pair."""
-SIGNATURE_LOSS = 1e-6
-"""Most share of pairs exactly at the threshold that the test of signatures drops."""
 SIGNATURE = ("total_weight", "signature", "signature_version")
-BAG = ("token_hashes", "units", "levels")
-_BLOCK = 65_536
 # Candidates of a part: of two documents each at most, a signature of 0.3 KB and a bag of about 3 KB.
 _PART_SIGNATURES = 250_000
 _PART_BAGS = 50_000
 # Up to this number of candidates, the keys of their documents (40 to 120 bytes each) are broadcast to every task that
 # reads the index, so that it is scanned and not shuffled, which would dominate the time of an increment of 1%.
 _BROADCAST_CANDIDATES = 250_000
-_SIDES = ("left", "right")
 _ENDS_DDL = ", ".join(
     f"{side}_{name} {kind}"
-    for side in _SIDES
+    for side in SIDES
     for name, kind in zip(ENDS, ("string", "string", "int", "bigint", "string"), strict=True)
 )
 PAIRS_DDL = f"{_ENDS_DDL}, shared_weight bigint, united_weight bigint"
@@ -66,7 +79,7 @@ PAIR_COLUMNS = (
 
 @dataclass(frozen=True)
 class Index:
-    """Signatures and bags of all increments so far; up to `driver_candidates` candidates are verified on the driver."""
+    """Signatures and bags of all increments so far; on Spark the driver verifies up to `driver_candidates`."""
 
     signatures: DataFrame
     bags: DataFrame
@@ -88,9 +101,14 @@ def verified_pairs(
         Rows left_* and right_* (dataset, doc_id, increment, place, kind), shared_weight and united_weight, where the
         left document comes first in the order (increment, place, doc_id); and DataFrames to unpersist.
     """
+    spark = candidates.sparkSession
+    if is_embedded(candidates):
+        with mapped_rows(candidates) as rows:
+            verified = keep_batches(spark, verified_here(rows, index, lowest), PAIRS_SCHEMA, PAIRS_DDL)
+        return verified, (verified,)
     if candidate_count <= index.driver_candidates:
-        rows = verified_in_memory(candidates.toArrow(), index.signatures, index.bags, lowest)
-        return candidates.sparkSession.createDataFrame(rows, PAIRS_DDL), ()
+        found = verified_here(candidates.toArrow(), index, lowest)
+        return spark.createDataFrame(pa.Table.from_batches(found, PAIRS_SCHEMA), PAIRS_DDL), ()
     candidates = checkpointed(candidates)  # they are read twice
     parts = max(2, -(-candidate_count // _PART_SIGNATURES))
     signatures = index.signatures.select(*ENDS, *SIGNATURE)
@@ -120,175 +138,104 @@ def _brought(
 
 
 def _parted(
-    batches: Iterable[pa.RecordBatch], key: str, compare: Callable[[pa.Table, pa.Table], pa.Table]
+    batches: Iterable[pa.RecordBatch], key: str, ends: tuple[str, ...], compare: Callable[[pa.Table, pa.Table], Pairs]
 ) -> Iterator[pa.RecordBatch]:
-    """Split a partition into documents (rows with the key) and candidates (without), and compare them."""
-    whole = list(batches)
-    if whole:
-        table = pa.Table.from_batches(whole)
-        document = table.column(key).is_valid()
-        yield from compare(table.filter(pc.invert(document)), table.filter(document)).to_batches()
+    """Split a partition into documents (rows with the key) and candidates (without), on disk, and compare them."""
+    with tempfile.TemporaryDirectory() as folder:
+        candidates, documents = (Spool(Path(folder, name)) for name in ("candidates", "documents"))
+        schema = pa.schema([])
+        for batch in batches:
+            schema, is_document = batch.schema, batch.column(key).is_valid()
+            candidates.add(batch.select(ends).filter(pc.invert(is_document)))
+            documents.add(batch.drop_columns(list(ends)).filter(is_document))
+        if schema.names:
+            yield from compare(candidates.table(schema), documents.table(schema))
 
 
 def _agree(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator[pa.RecordBatch]:
     """The candidates of a partition whose sizes and signatures allow the lowest threshold."""
 
-    def compare(candidates: pa.Table, known: pa.Table) -> pa.Table:
-        ends = agreeing_ends(candidates, known, lowest)
-        sides = {f"{side}_{name}": rows.column(name) for side, rows in zip(_SIDES, ends, strict=True) for name in ENDS}
-        return pa.table(sides)
+    def compare(candidates: pa.Table, known: pa.Table) -> Pairs:
+        left, right = agreeing_rows(candidates, known, lowest)
+        for start in range(0, len(left), BLOCK):
+            ends = (taken(known.select(ENDS), rows[start : start + BLOCK]) for rows in (left, right))
+            sides = zip(SIDES, ends, strict=True)
+            yield from (
+                pa.table({f"{side}_{name}": rows.column(name) for side, rows in sides for name in ENDS})
+                .combine_chunks()
+                .to_batches()
+            )
 
-    return _parted(batches, "place", compare)
+    return _parted(batches, "place", ("first", "second"), compare)
 
 
 def _overlap(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator[pa.RecordBatch]:
     """The candidates of a partition whose bags reach the threshold, with their exact similarity."""
+    names = tuple(f"{side}_{name}" for side in SIDES for name in ENDS)
 
-    def compare(candidates: pa.Table, found: pa.Table) -> pa.Table:
-        left, right = (
-            candidates.select([f"{side}_{name}" for name in ENDS]).rename_columns(list(ENDS)) for side in _SIDES
-        )
-        return similar((left, right), found, lowest)
+    def compare(candidates: pa.Table, found: pa.Table) -> Pairs:
+        bags = BagRows.of(found)
+        for part in candidates.to_batches(max_chunksize=BLOCK):
+            ends = [part.select([f"{side}_{name}" for name in ENDS]).rename_columns(list(ENDS)) for side in SIDES]
+            left, right = (bags.rows_of(side.column("doc_id")) for side in ends)
+            yield from similar(
+                (pa.Table.from_batches([ends[0]]), pa.Table.from_batches([ends[1]])), (left, right), bags, lowest
+            )
 
-    return _parted(batches, "doc_id", compare)
-
-
-def agreeing_ends(candidates: pa.Table, known: pa.Table, lowest: KindThreshold) -> tuple[pa.Table, pa.Table]:
-    """Candidates of one kind whose sizes and signatures allow the lowest threshold.
-
-    Args:
-        candidates: columns first and second (int64), distinct pairs of places.
-        known: rows of `signatures` at these places.
-        lowest: lowest weighted Jaccard similarity, by kind of document.
-
-    Returns:
-        Columns `ENDS` of their left documents, and of their right ones; the left one comes first in the order
-        (increment, place, doc_id).
-    """
-    order = pc.sort_indices(known, [(name, "ascending") for name in ("increment", "place", "doc_id")])
-    known = known.take(order).combine_chunks()
-    left, right = _agreeing(_ends(candidates, known), known, lowest)
-    ends = known.select(list(ENDS))
-    return ends.take(pa.array(left)), ends.take(pa.array(right))
+    return _parted(batches, "doc_id", names, compare)
 
 
-def similar(ends: tuple[pa.Table, pa.Table], found: pa.Table, lowest: KindThreshold) -> pa.Table:
-    """Pairs that are at least as similar as the threshold, by their bags.
+def verified_here(candidates: pa.Table, index: Index, lowest: KindThreshold) -> Pairs:
+    """Verify candidates in this process: keep those as similar as the lowest threshold of their kind.
 
-    Args:
-        ends: left and right documents, row by row.
-        found: rows of `bags` with at least all of them.
-        lowest: lowest weighted Jaccard similarity, by kind of document.
-
-    Returns:
-        Columns left_* and right_* (`ENDS`), shared_weight and united_weight.
-    """
-    ids = found.column("doc_id").combine_chunks()
-    left, right = (
-        pc.index_in(side.column("doc_id"), value_set=ids).combine_chunks().to_numpy(zero_copy_only=False)
-        for side in ends
-    )
-    shared, united = _overlaps(found, left.astype(np.int64), right.astype(np.int64))
-    numerators, denominators = _fractions(ends[0].column("kind"), lowest)
-    alike = pa.array(shared * denominators >= united * numerators)
-    sides = {f"{side}_{name}": rows.column(name) for side, rows in zip(_SIDES, ends, strict=True) for name in ENDS}
-    return pa.table({**sides, "shared_weight": shared, "united_weight": united}).filter(alike)
-
-
-def verified_in_memory(candidates: pa.Table, signatures: DataFrame, bags: DataFrame, lowest: KindThreshold) -> pa.Table:
-    """Verify candidates in the driver's memory: keep those as similar as the lowest threshold of their kind.
+    Held are some 60 bytes for each document of a candidate and 16 for each pair whose signatures agree; signatures and
+    bags are looked up in files (`mapped_rows`).
 
     Args:
         candidates: columns first and second (int64), distinct pairs of places.
-        signatures: rows of `signatures`; those of the candidates' documents are collected.
-        bags: rows of `bags`; those of documents whose signatures agree often enough are collected.
+        index: signatures and bags, of which those of the candidates' documents are read.
         lowest: lowest weighted Jaccard similarity, by kind of document.
 
-    Returns:
+    Yields:
         Columns left_* and right_* (`ENDS`), shared_weight and united_weight.
     """
-    places = np.unique(np.concatenate([candidates.column(name).to_numpy() for name in ("first", "second")]))
-    known = _found(signatures, "place", pa.array(places), (*ENDS, *SIGNATURE))
-    ends = agreeing_ends(candidates, known, lowest)
-    ids = pc.unique(pa.chunked_array([*ends[0].column("doc_id").chunks, *ends[1].column("doc_id").chunks], pa.string()))
-    return similar(ends, _found(bags, "doc_id", ids, ("doc_id", *BAG)), lowest)
+    ends = [column for name in ("first", "second") for column in candidates.column(name).chunks]
+    with mapped_rows(_of_places(index.signatures.select(*ENDS, *SIGNATURE), [one.to_numpy() for one in ends])) as known:
+        left, right = agreeing_rows(candidates, known, lowest, core_count())
+        used = np.unique(np.concatenate([left, right]))
+        documents = taken(known.select(["doc_id", "place"]), used)
+        wanted = _of_places(index.bags.select("doc_id", "place", *BAG), [documents.column("place").to_numpy()])
+        with mapped_rows(wanted) as found:
+            bags = BagRows.of(found)
+            rows = bags.rows_of(documents.column("doc_id").combine_chunks())
+
+            def compare(block: slice) -> list[pa.RecordBatch]:
+                sides = left[block], right[block]
+                in_bags = [rows[np.searchsorted(used, side)] for side in sides]
+                of_sides = [taken(known.select(ENDS), side) for side in sides]
+                return list(similar((of_sides[0], of_sides[1]), (in_bags[0], in_bags[1]), bags, lowest))
+
+            blocks = (slice(start, start + BLOCK) for start in range(0, len(left), BLOCK))
+            with ThreadPoolExecutor(core_count()) as threads:
+                for batches in in_order_of(threads, compare, blocks):
+                    yield from batches
 
 
-def _found(table: DataFrame, key: str, wanted: pa.Array | pa.ChunkedArray, columns: tuple[str, ...]) -> pa.Table:
-    """Collect the rows of a table that have one of the wanted keys, by one scan."""
-    if not len(wanted):
-        return table.select(*columns).where("false").toArrow()
-    keys = table.sparkSession.createDataFrame(pa.table({key: wanted}))
-    return table.select(*columns).join(F.broadcast(keys), key, "left_semi").select(*columns).toArrow()
+def _of_places(table: DataFrame, places: Sequence[Int64Array]) -> DataFrame:
+    """The rows of a table at some places; on Sail by a filter, which lets few others pass, and without a join."""
+    count = sum(map(len, places))
+    if not count:
+        return table.where("false")
+    if is_embedded(table):
+        filled = np.zeros(filter_bytes(count), np.uint8)
+        for part in places:
+            put_keys(part.view(np.uint64), filled)
+        return table.mapInArrow(partial(_passing, inside=Shared(table, filled)), table.schema)
+    keys = table.sparkSession.createDataFrame(pa.table({"place": np.unique(np.concatenate(places))}))
+    return table.join(F.broadcast(keys), "place", "left_semi").select(*table.columns)
 
 
-def _ends(candidates: pa.Table, known: pa.Table) -> tuple[Int64Array, Int64Array]:
-    """Row numbers in `known` of both documents of each candidate, the first in order on the left.
-
-    Where several documents have the same place, all combinations are returned, since a place does not tell them apart.
-    """
-    places = known.column("place").to_numpy()
-    by_place = np.argsort(places, kind="stable")
-    ascending = places[by_place]
-    first, second = (candidates.column(name).to_numpy() for name in ("first", "second"))
-    starts, counts = [], []
-    for side in (first, second):
-        starts.append(np.searchsorted(ascending, side))
-        counts.append(np.searchsorted(ascending, side, side="right") - starts[-1])
-    combinations = counts[0] * counts[1]
-    candidate = np.repeat(np.arange(len(first)), combinations)
-    nth = np.arange(len(candidate)) - np.repeat(np.cumsum(combinations) - combinations, combinations)
-    one = by_place[starts[0][candidate] + nth // counts[1][candidate]]
-    other = by_place[starts[1][candidate] + nth % counts[1][candidate]]
-    low, high = np.minimum(one, other), np.maximum(one, other)
-    pairs = np.unique(np.stack([low[low < high], high[low < high]]), axis=1)
-    return pairs[0], pairs[1]
-
-
-def _agreeing(
-    ends: tuple[Int64Array, Int64Array], known: pa.Table, lowest: KindThreshold
-) -> tuple[Int64Array, Int64Array]:
-    """The pairs of documents of one kind whose sizes and signatures allow the lowest threshold."""
-    from spark_jobs.dedup.sketches.similarity import agreement_counts, least_agreement
-
-    left, right = ends
-    weights = known.column("total_weight").to_numpy()
-    lesser, greater = np.minimum(weights[left], weights[right]), np.maximum(weights[left], weights[right])
-    numerators, denominators = _fractions(known.column("kind"), lowest)
-    possible = lesser * denominators[left] >= greater * numerators[left]
-    for name in ("kind", "signature_version"):
-        codes = known.column(name).combine_chunks().dictionary_encode().indices.to_numpy()
-        possible &= codes[left] == codes[right]
-    left, right = left[possible], right[possible]
-    values = signature_rows(known.column("signature").combine_chunks())
-    least_of = {value: least_agreement(exact(value), SIGNATURE_LOSS) for value in lowest.distinct}
-    least = of_kinds(known.column("kind"), lambda kind: least_of[lowest.of(kind)])[left]
-    agree = np.zeros(len(left), np.bool_)
-    for start in range(0, len(left), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        agree[block] = agreement_counts(values[left[block]], values[right[block]]) >= least[block]
-    return left[agree], right[agree]
-
-
-def _fractions(kinds: pa.ChunkedArray, lowest: KindThreshold) -> tuple[Int64Array, Int64Array]:
-    """(D,) numerators and (D,) denominators of the lowest threshold of each of D documents."""
-    return (
-        of_kinds(kinds, lambda kind: exact(lowest.of(kind)).numerator),
-        of_kinds(kinds, lambda kind: exact(lowest.of(kind)).denominator),
-    )
-
-
-def _overlaps(found: pa.Table, left: Int64Array, right: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """The shared and united weights of pairs of bags, given by their row numbers, `_BLOCK` pairs at a time."""
-    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
-    from spark_jobs.dedup.sketches.similarity import overlaps
-
-    shared, united = np.zeros(len(left), np.int64), np.zeros(len(left), np.int64)
-    columns = [found.column(name).cast(pa.large_binary()).combine_chunks() for name in BAG]
-    for start in range(0, len(left), _BLOCK):
-        block = slice(start, start + _BLOCK)
-        bags = [
-            bags_from_columns(*(column.take(pa.array(side[block])) for column in columns)) for side in (left, right)
-        ]
-        shared[block], united[block] = overlaps(*bags)
-    return shared, united
+def _passing(batches: Iterable[pa.RecordBatch], inside: Shared[UInt8Array]) -> Iterator[pa.RecordBatch]:
+    """The rows whose place is in a filter."""
+    for batch in batches:
+        yield batch.filter(pa.array(has_keys(batch.column("place").to_numpy().view(np.uint64), inside.value)))

@@ -24,7 +24,7 @@ from spark_jobs.dedup.membership.revisions import left_members
 from spark_jobs.dedup.passages.anchors import KEYS
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
-from spark_jobs.lake.engine.arrangement import dealt, grouped, persist
+from spark_jobs.lake.engine.arrangement import dealt_in_turn, grouped, persist, release
 from spark_jobs.lake.files.side_reads import map_joined
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -95,7 +95,7 @@ def passages(
     known = anchors
     if revisions is not None:
         known = known.join(left_members(revisions), "doc_id", "left_anti")
-    shared = persist(_shared_anchors(known, increment))
+    shared = _shared_anchors(known, increment)
     identities = known.select(*KEYS, "place", F.col("increment").alias("since"))
     wanted = identities.join(shared.groupBy("place").agg(F.collect_list("anchors").alias("anchors")), "place")
     gone = F.lit(False) if config.cut_from is None else F.col("words") >= config.cut_from
@@ -108,14 +108,16 @@ def passages(
     emit = functools.partial(_window_blocks, part_count=part_count)
     windows = map_joined(texts, wanted, KEYS, columns, ["content"], emit, _WINDOWS_DDL).to_frame()
     found = functools.partial(_copies, increment=increment)
-    runs = dealt(windows, part_count, F.col("part")).map(found, _RUNS_DDL).to_frame()
+    of_parts = dealt_in_turn(windows, part_count, F.col("part"))
+    runs = of_parts.map(found, _RUNS_DDL).to_frame()
     rows = persist(grouped(runs, ["place"], ["word_start"]).map(_joined, _RUNS_DDL).to_frame())
+    release(of_parts.frame)
     located = persist(_located(rows, texts, identities))
     return Output({PASSAGES.name: _named(rows, located)}, persisted=(shared, rows, located))
 
 
 def _shared_anchors(known: DataFrame, increment: int) -> DataFrame:
-    """Anchors that several documents have, one of them new: place and some anchors of it."""
+    """Anchors that several documents have, one of them new, persisted: place and some anchors of it."""
     from spark_jobs.dedup.near.key_filter import filter_of, passing_share
 
     is_new = F.col("increment") == increment
@@ -129,7 +131,10 @@ def _shared_anchors(known: DataFrame, increment: int) -> DataFrame:
         filled = filter_of(new, _anchors_of, new_count)
         old = known.where(~is_new).select("place", "anchors")
         blocks = blocks.unionByName(old.mapInArrow(functools.partial(emit, earlier=True, filled=filled), _BLOCKS_DDL))
-    return dealt(blocks, part_count, F.col("part")).map(_in_several, _SHARED_DDL).to_frame()
+    of_parts = dealt_in_turn(blocks, part_count, F.col("part"))
+    shared = persist(of_parts.map(_in_several, _SHARED_DDL).to_frame())
+    release(of_parts.frame)
+    return shared
 
 
 def _anchors_of(batch: pa.RecordBatch) -> UInt64Array:

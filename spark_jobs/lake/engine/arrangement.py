@@ -28,8 +28,15 @@ from typing import Any, Generic, TypeVar
 import pyarrow as pa
 
 from spark_jobs.lake.declare.step import ArrowRows
-from spark_jobs.lake.engine.embedded import dealt_by_hash, is_embedded, persist_in_files, release_files
+from spark_jobs.lake.engine.embedded import (
+    dealt_by_hash,
+    is_embedded,
+    parallelism,
+    persist_in_files,
+    release_files,
+)
 from spark_jobs.lake.engine.sorted_rows import in_order
+from spark_jobs.lake.engine.spooled_rows import read_parts, spooled_by_part
 from spark_jobs.spark_sql import Column, DataFrame
 
 Function = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
@@ -69,12 +76,14 @@ class Arranged:
         deal: deals them to the calls; None where the frame's partitions are the calls, their rows in order.
         order: columns by which the rows of a call are still to be sorted.
         columns: what the function gets; None for all.
+        spooled: whether the frame says where the rows of each call lie on disk (`dealt_in_turn`).
     """
 
     frame: DataFrame
     deal: Callable[[DataFrame], DataFrame] | None = None
     order: tuple[str, ...] = ()
     columns: tuple[str, ...] | None = None
+    spooled: bool = False
 
     def select(self, *columns: str) -> Arranged:
         """The same rows with fewer columns: those of the order need not be among them."""
@@ -94,6 +103,8 @@ class Arranged:
             schema: of its rows, as Arrow's or in Spark's DDL.
         """
         ddl = schema if isinstance(schema, str) else _ddl(schema)
+        if self.spooled:
+            return ArrowRows(self.frame, partial(read_parts, function=function), ddl)
         if self.deal is None:
             return ArrowRows(self.frame, function, ddl)
         arrange = partial(in_order, order=self.order, columns=self.columns)
@@ -133,6 +144,16 @@ def dealt(frame: DataFrame, count: int, number: Column, order: Sequence[str] = (
     if is_embedded(frame):
         return _arranged(frame, lambda rows: dealt_by_hash(rows, count, number), tuple(order))
     return _arranged(frame, lambda rows: rows.repartitionById(count, number), tuple(order))
+
+
+def dealt_in_turn(frame: DataFrame, count: int, number: Column) -> Arranged:
+    """As `dealt`, of many rows: no more calls than there are cores hold theirs at a time.
+
+    Sail would begin all calls at once. So its rows go to disk by call, now; release them by `release(arranged.frame)`.
+    """
+    if is_embedded(frame) and count > parallelism():
+        return Arranged(spooled_by_part(frame, count, number), spooled=True)
+    return dealt(frame, count, number)
 
 
 def persist(frame: DataFrame) -> DataFrame:

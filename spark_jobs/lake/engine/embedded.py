@@ -29,6 +29,7 @@ import urllib.parse
 import uuid
 import weakref
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from pathlib import Path
 from typing import Any, NoReturn
 
 import pyarrow as pa
@@ -214,9 +215,21 @@ def persist_in_files(frame: DataFrame) -> DataFrame:
     files = sorted(row["path"] for row in frame.mapInArrow(write, "path string").collect())
     if not _is_small():
         give_back_memory()
-    kept = read_files(frame.sparkSession, files, schema)
-    setattr(kept, _FOLDER, folder)
-    return kept
+    return keep_folder(read_files(frame.sparkSession, files, schema), folder)
+
+
+def keep_batches(session: SparkSession, batches: Iterable[pa.RecordBatch], schema: pa.Schema, ddl: str) -> DataFrame:
+    """Rows that the driver makes, as `persist_in_files` gives a frame's: a query of Sail holds 128 MB at most."""
+    folder = scratch_folder() / uuid.uuid4().hex
+    folder.mkdir()
+    files = [row["path"][0].as_py() for row in _write(batches, str(folder), schema)]
+    return keep_folder(read_files(session, files, ddl), folder)
+
+
+def keep_folder(frame: DataFrame, folder: Path) -> DataFrame:
+    """The frame, with whose release its folder goes."""
+    setattr(frame, _FOLDER, folder)
+    return frame
 
 
 def release_files(frame: DataFrame) -> None:

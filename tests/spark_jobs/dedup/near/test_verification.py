@@ -11,8 +11,9 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact
-from spark_jobs.dedup.near import verification
-from spark_jobs.dedup.near.verification import SIGNATURE_LOSS, Index, agreeing_ends, similar, verified_pairs
+from spark_jobs.dedup.near import comparison, verification
+from spark_jobs.dedup.near.comparison import SIGNATURE_LOSS, similar_pairs
+from spark_jobs.dedup.near.verification import Index, verified_pairs
 from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
 from spark_jobs.dedup.sketches.similarity import least_agreement
 from tests.spark_jobs.dedup.made_bags import at_the_bound
@@ -56,6 +57,7 @@ def tables(bags: list[Bag], **columns: list[str] | pa.Array) -> tuple[pa.Table, 
     }
     stored = {
         "doc_id": known["doc_id"],
+        "place": known["place"],
         "token_hashes": [np.array(sorted(bag), "<u8").tobytes() for bag in bags],
         "units": [bytes(bag[token] for token in sorted(bag)) for bag in bags],
         "levels": [b"\1" * len(bag) for bag in bags],
@@ -90,7 +92,7 @@ def test_pairs_are_those_of_fractions_also_where_documents_share_a_place(seed: i
     candidates = [(a, b) for a in range(12) for b in range(a, 12)]
     table = pa.table({"first": [a for a, _ in candidates], "second": [b for _, b in candidates]})
     lowest = KindThreshold(code=0.75, prose=0.7)
-    found = similar(agreeing_ends(table, known, lowest), bags, lowest).to_pylist()
+    found = similar_pairs(table, known, bags, lowest).to_pylist()
 
     expected = {}
     for left, one in enumerate(rows):
@@ -112,11 +114,11 @@ def test_a_pair_at_its_threshold_is_found_and_one_unit_of_weight_less_is_not(
     threshold: float, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """J = 4/5 exactly is common in short documents; so is a pair of sizes of which one is 4/5 of the other."""
-    monkeypatch.setattr(verification, "_BLOCK", 4)
+    monkeypatch.setattr(comparison, "BLOCK", 4)
     bags, reaching = bound_weights(exact(threshold))
     known, stored = tables(bags)
     lowest = KindThreshold.model_validate(threshold)
-    found = similar(agreeing_ends(neighbours(len(bags)), known, lowest), stored, lowest)
+    found = similar_pairs(neighbours(len(bags)), known, stored, lowest)
     assert found_at(found) == reaching
 
 
@@ -132,7 +134,7 @@ def test_signatures_hide_a_pair_below_the_least_agreement_alone(threshold: float
     ]
     known, stored = tables([{7: 1}] * len(signatures), signature=pa.array(signatures, pa.binary()))
     lowest = KindThreshold.model_validate(threshold)
-    found = similar(agreeing_ends(neighbours(len(signatures)), known, lowest), stored, lowest)
+    found = similar_pairs(neighbours(len(signatures)), known, stored, lowest)
     assert found_at(found) == {(0, 1), (2, 3)}
 
 
@@ -141,7 +143,7 @@ def test_equal_texts_of_two_kinds_or_two_versions_of_signatures_are_no_pair() ->
     known, stored = tables(
         [{7: 1}] * 6, kind=["code", "code", "prose", "code", "data", "data"], signature_version=[*"1111", "1", "2"]
     )
-    assert found_at(similar(agreeing_ends(neighbours(6), known, KindThreshold()), stored, KindThreshold())) == {(0, 1)}
+    assert found_at(similar_pairs(neighbours(6), known, stored, KindThreshold())) == {(0, 1)}
 
 
 @pytest.mark.parametrize("few", [0, 10**6])
@@ -158,9 +160,8 @@ def test_an_engine_finds_the_pairs_that_the_driver_finds(
     rows = []
     for driver_candidates in (0, len(bags) // 2):
         index = Index(signatures, stored, driver_candidates)
-        found, persisted = verified_pairs(candidates, len(bags) // 2, index, KindThreshold())
+        found, _ = verified_pairs(candidates, len(bags) // 2, index, KindThreshold())
         rows.append(sorted(found.collect()))
-        assert bool(persisted) == (driver_candidates == 0)
     assert rows[0] == rows[1] and {(row.left_place, row.right_place) for row in rows[0]} == reaching
 
 
@@ -169,6 +170,6 @@ def test_nothing_is_found_among_nothing() -> None:
     known, bags, _ = made(0, 4)
     none = pa.table({"first": pa.array([], pa.int64()), "second": pa.array([], pa.int64())})
     lowest = KindThreshold()
-    found = similar(agreeing_ends(none, known.slice(0, 0), lowest), bags.slice(0, 0), lowest)
+    found = similar_pairs(none, known.slice(0, 0), bags.slice(0, 0), lowest)
     assert found.num_rows == 0
     assert {"left_doc_id", "right_place", "shared_weight"} < set(found.column_names)

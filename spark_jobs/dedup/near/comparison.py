@@ -1,0 +1,322 @@
+"""Comparison of two documents of each candidate, whose signatures and bags lie in files or in memory.
+
+Documents are numbered by their rows in a table. Long columns stay where they are: `ByteRows` copies those of a block of
+pairs, a block at a time.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from headrace.kernels.compiling import compiled
+from headrace.kernels.memory import byte_at, eight_bytes_at, store
+from spark_jobs.arrays import Int64Array, UInt8Array
+from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact, of_kinds
+from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
+from spark_jobs.exceptions import TableMismatchError
+from spark_jobs.threads import in_order_of
+
+if TYPE_CHECKING:
+    from spark_jobs.dedup.bags.bag_arrays import Bags
+
+Pairs = Iterator[pa.RecordBatch]
+ENDS = ("dataset", "doc_id", "increment", "place", "kind")
+"""Columns of either document of a pair."""
+SIDES = ("left", "right")
+_END_TYPES = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.string())
+PAIRS_SCHEMA = pa.schema(
+    [
+        *(pa.field(f"{side}_{name}", kind) for side in SIDES for name, kind in zip(ENDS, _END_TYPES, strict=True)),
+        *(pa.field(name, pa.int64()) for name in ("shared_weight", "united_weight")),
+    ]
+)
+SIGNATURE_LOSS = 1e-6
+"""Most share of pairs exactly at the threshold that the test of signatures drops."""
+BAG = ("token_hashes", "units", "levels")
+BLOCK = 16_384
+"""Pairs that are compared together."""
+_BLOCK_BYTES = 16 << 20  # of hashes of bags that are copied together
+
+
+def taken(rows: pa.Table, numbers: Int64Array) -> pa.Table:
+    """Rows of a table by number; of its chunks only these are copied."""
+    chunks = rows.to_batches()
+    starts = np.cumsum([0, *(chunk.num_rows for chunk in chunks)])
+    order = np.argsort(numbers, kind="stable")
+    ascending = numbers[order]
+    edges = np.searchsorted(ascending, starts)
+    parts = [
+        chunk.take(pa.array(ascending[first:last] - start))
+        for chunk, start, first, last in zip(chunks, starts, edges, edges[1:], strict=False)
+        if last > first
+    ]
+    back = np.empty(len(numbers), np.int64)
+    back[order] = np.arange(len(numbers))
+    return pa.Table.from_batches(parts, rows.schema).combine_chunks().take(pa.array(back))
+
+
+@dataclass(frozen=True)
+class ByteRows:
+    """A column of byte strings in any number of chunks.
+
+    Attributes:
+        column: keeps the memory.
+        addresses: (D,) int64 of each string.
+        sizes: (D,) int64 bytes of each.
+    """
+
+    column: pa.ChunkedArray
+    addresses: Int64Array
+    sizes: Int64Array
+
+    @classmethod
+    def of(cls, column: pa.ChunkedArray) -> ByteRows:
+        """The strings of a column.
+
+        Raises:
+            TableMismatchError: one is null.
+        """
+        if column.null_count:
+            raise TableMismatchError(
+                f"{column.null_count} nulls in a column of bytes, wanted none; materialize it again"
+            )
+        addresses, sizes = [np.zeros(0, np.int64)], [np.zeros(0, np.int64)]
+        for chunk in column.chunks:
+            wide = chunk.cast(pa.large_binary())
+            _, offsets, data = wide.buffers()
+            ends = np.frombuffer(offsets, np.int64)[wide.offset : wide.offset + len(wide) + 1]
+            addresses.append(ends[:-1] + (data.address if data is not None else 0))
+            sizes.append(np.diff(ends))
+        return cls(column, np.concatenate(addresses), np.concatenate(sizes))
+
+    def take(self, rows: Int64Array) -> tuple[Int64Array, UInt8Array]:
+        """(R + 1,) offsets of the strings of R rows, and their bytes."""
+        offsets = np.concatenate([[0], np.cumsum(self.sizes[rows])]).astype(np.int64)
+        data = np.empty(offsets[-1], np.uint8)
+        _copy(self.addresses[rows], offsets, data)
+        return offsets, data
+
+
+@compiled
+def _copy(addresses: Int64Array, offsets: Int64Array, data: UInt8Array) -> None:
+    """Copy byte strings from their addresses to their offsets."""
+    begin = np.int64(data.ctypes.data)
+    for row in range(addresses.size):
+        source, at, end = addresses[row], begin + offsets[row], begin + offsets[row + 1]
+        while at + 8 <= end:
+            store(at, eight_bytes_at(source))
+            source, at = source + 8, at + 8
+        while at < end:
+            store(at, np.uint8(byte_at(source)))
+            source, at = source + 1, at + 1
+
+
+def similar_pairs(candidates: pa.Table, known: pa.Table, stored: pa.Table, lowest: KindThreshold) -> pa.Table:
+    """Pairs among candidates, as `similar` gives them; of `known` rows of `signatures` and `stored` ones of `bags`."""
+    left, right = agreeing_rows(candidates, known, lowest)
+    ends = taken(known.select(ENDS), left), taken(known.select(ENDS), right)
+    bags = BagRows.of(stored)
+    rows = bags.rows_of(ends[0].column("doc_id")), bags.rows_of(ends[1].column("doc_id"))
+    return pa.Table.from_batches(similar(ends, rows, bags, lowest), PAIRS_SCHEMA)
+
+
+def agreeing_rows(
+    candidates: pa.Table, known: pa.Table, lowest: KindThreshold, threads: int = 1
+) -> tuple[Int64Array, Int64Array]:
+    """Candidates of one kind whose sizes and signatures allow the lowest threshold.
+
+    Where several documents have the same place, all combinations are compared, since a place does not tell them apart.
+
+    Args:
+        candidates: columns first and second (int64), distinct pairs of places.
+        known: rows of `signatures` at these places, and others.
+        lowest: lowest weighted Jaccard similarity, by kind of document.
+        threads: that compare.
+
+    Returns:
+        Row numbers in `known` of the left documents, and of the right ones; the left one comes first in the order
+        (increment, place, doc_id). Each pair comes once.
+    """
+    documents = _Known.of(known, lowest)
+    blocks = (
+        (part.column("first").to_numpy(), part.column("second").to_numpy())
+        for part in candidates.select(["first", "second"]).to_batches(max_chunksize=BLOCK)
+    )
+    with ThreadPoolExecutor(threads) as pool:
+        found = list(in_order_of(pool, documents.agreeing, blocks))
+    pairs = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
+    left, right = np.divmod(pairs, max(1, known.num_rows))
+    return left, right
+
+
+@dataclass(frozen=True)
+class _Known:
+    """Narrow columns of D rows of `signatures`.
+
+    Attributes:
+        by_place: (D,) int64 rows by place.
+        places: (D,) int64 their places, ascending.
+        ranks: (D,) int64 of each row in the order (increment, place, doc_id).
+        weights: (D,) int64 total weights.
+        kinds: (D,) int64 number of the kind.
+        versions: (D,) int64 number of the signature's version.
+        bounds: (3, kinds) int64 numerator and denominator of the kind's threshold, least agreeing values.
+        signatures: of each row.
+    """
+
+    by_place: Int64Array
+    places: Int64Array
+    ranks: Int64Array
+    weights: Int64Array
+    kinds: Int64Array
+    versions: Int64Array
+    bounds: Int64Array
+    signatures: ByteRows
+
+    @classmethod
+    def of(cls, known: pa.Table, lowest: KindThreshold) -> _Known:
+        """The columns of a table."""
+        from spark_jobs.dedup.sketches.similarity import least_agreement
+
+        places, increments = known.column("place").to_numpy(), known.column("increment").to_numpy()
+        by_place = np.argsort(places, kind="stable")
+        order = np.lexsort((places, increments))
+        if len(known) > 1 and bool((np.diff(places[by_place]) == 0).any()):
+            keys = known.select(["increment", "place", "doc_id"])
+            order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names]).to_numpy()
+        ranks = np.empty(len(known), np.int64)
+        ranks[order] = np.arange(len(known))
+        kinds, names = _codes(known.column("kind"))
+        limits = [exact(lowest.of(name)) for name in names]
+        least = [least_agreement(one, SIGNATURE_LOSS) for one in limits]
+        bounds = [[one.numerator for one in limits], [one.denominator for one in limits], least]
+        return cls(
+            by_place=by_place,
+            places=places[by_place],
+            ranks=ranks,
+            weights=known.column("total_weight").to_numpy(),
+            kinds=kinds,
+            versions=_codes(known.column("signature_version"))[0],
+            bounds=np.array(bounds, np.int64),
+            signatures=ByteRows.of(known.column("signature")),
+        )
+
+    def agreeing(self, candidates: tuple[Int64Array, Int64Array]) -> Int64Array:
+        """The pairs of candidates that agree, each as left row * D + right row."""
+        from spark_jobs.dedup.sketches.similarity import agreement_counts
+
+        left, right = self._ends(*candidates)
+        numerators, denominators, least = self.bounds[:, self.kinds[left]]
+        lesser, greater = np.sort([self.weights[left], self.weights[right]], axis=0)
+        possible = lesser * denominators >= greater * numerators
+        for codes in (self.kinds, self.versions):
+            possible &= codes[left] == codes[right]
+        left, right, least = left[possible], right[possible], least[possible]
+        values = [self.signatures.take(side)[1].reshape(len(side), SIGNATURE_VALUES) for side in (left, right)]
+        agree = agreement_counts(values[0], values[1]) >= least
+        pairs: Int64Array = np.unique(left[agree] * len(self.ranks) + right[agree])
+        return pairs
+
+    def _ends(self, first: Int64Array, second: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Row numbers of both documents of each candidate, the first in order on the left."""
+        starts, counts = [], []
+        for side in (first, second):
+            starts.append(np.searchsorted(self.places, side))
+            counts.append(np.searchsorted(self.places, side, side="right") - starts[-1])
+        combinations = counts[0] * counts[1]
+        candidate = np.repeat(np.arange(len(first)), combinations)
+        nth = np.arange(len(candidate)) - np.repeat(np.cumsum(combinations) - combinations, combinations)
+        one = self.by_place[starts[0][candidate] + nth // counts[1][candidate]]
+        other = self.by_place[starts[1][candidate] + nth % counts[1][candidate]]
+        is_first = self.ranks[one] < self.ranks[other]
+        left, right = np.where(is_first, one, other), np.where(is_first, other, one)
+        two = left != right
+        return left[two], right[two]
+
+
+@dataclass(frozen=True)
+class BagRows:
+    """Bags that are looked up by row.
+
+    Attributes:
+        ids: their documents.
+        hashes: the column `token_hashes`.
+        units: the column `units`.
+        levels: the column `levels`.
+    """
+
+    ids: pa.ChunkedArray
+    hashes: ByteRows
+    units: ByteRows
+    levels: ByteRows
+
+    @classmethod
+    def of(cls, found: pa.Table) -> BagRows:
+        """Of rows of `bags`."""
+        return cls(found.column("doc_id"), *(ByteRows.of(found.column(name)) for name in BAG))
+
+    def rows_of(self, ids: pa.Array | pa.ChunkedArray) -> Int64Array:
+        """Row of each document, all of which are there."""
+        rows: Int64Array = np.asarray(pc.index_in(ids, value_set=self.ids)).astype(np.int64)
+        return rows
+
+    def take(self, rows: Int64Array) -> Bags:
+        """The bags of some rows."""
+        from spark_jobs.dedup.bags.bag_arrays import bags_of_bytes
+
+        return bags_of_bytes(*(column.take(rows) for column in (self.hashes, self.units, self.levels)))
+
+
+def similar(
+    ends: tuple[pa.Table, pa.Table], rows: tuple[Int64Array, Int64Array], bags: BagRows, lowest: KindThreshold
+) -> Pairs:
+    """Pairs that are at least as similar as the threshold, by their bags.
+
+    Args:
+        ends: left and right documents (`ENDS`), row by row.
+        rows: of their bags.
+        bags: of at least all of them.
+        lowest: lowest weighted Jaccard similarity, by kind of document.
+
+    Yields:
+        Columns left_* and right_* (`ENDS`), shared_weight and united_weight.
+    """
+    from spark_jobs.dedup.sketches.similarity import overlaps
+
+    shared, united = np.zeros(len(rows[0]), np.int64), np.zeros(len(rows[0]), np.int64)
+    read = np.cumsum(bags.hashes.sizes[rows[0]] + bags.hashes.sizes[rows[1]]) // _BLOCK_BYTES
+    edges = [0, *(np.flatnonzero(np.diff(read)) + 1).tolist(), len(read)]
+    for start, end in itertools.pairwise(edges):
+        block = slice(start, end)
+        shared[block], united[block] = overlaps(*(bags.take(side[block]) for side in rows))
+    numerators, denominators = _fractions(ends[0].column("kind"), lowest)
+    alike = pa.array(shared * denominators >= united * numerators)
+    sides = {f"{side}_{name}": of.column(name) for side, of in zip(SIDES, ends, strict=True) for name in ENDS}
+    found = pa.table({**sides, "shared_weight": shared, "united_weight": united}).filter(alike)
+    yield from found.combine_chunks().to_batches()
+
+
+def _codes(column: pa.ChunkedArray) -> tuple[Int64Array, list[str]]:
+    """(D,) int64 number of each value, and the values."""
+    coded = (
+        column.combine_chunks().dictionary_encode()
+        if column.num_chunks
+        else pa.array([], column.type).dictionary_encode()
+    )
+    return coded.indices.to_numpy().astype(np.int64), coded.dictionary.to_pylist()
+
+
+def _fractions(kinds: pa.ChunkedArray, lowest: KindThreshold) -> tuple[Int64Array, Int64Array]:
+    """(D,) numerators and (D,) denominators of the lowest threshold of each of D documents."""
+    return (
+        of_kinds(kinds, lambda kind: exact(lowest.of(kind)).numerator),
+        of_kinds(kinds, lambda kind: exact(lowest.of(kind)).denominator),
+    )

@@ -1,5 +1,8 @@
 """The step `tokenizer`: train a corpus's tokenizer on a sample of its survivors, or take one from a file; then frozen.
 
+A threshold is no reason to change all token ids: once there, it stays though the survivors change that it was trained
+on, and `headrace corpus refresh` trains it anew (`retrain: always` does so with the survivors).
+
 The sample is the documents with the smallest hashes of their ids, as many as fit `sample_bytes` (`hash_sample`). One
 task sorts them, cuts them and trains. Training sees pieces of at most 65,536 characters, cut before white space,
 where words end anyway (`cut_before_spaces`), so memory grows with `sample_bytes` and not with the longest document.
@@ -13,7 +16,7 @@ import functools
 import hashlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import pyarrow as pa
 from pydantic import Field, model_validator
@@ -70,6 +73,11 @@ class TokenizerConfig(ConfigModel):
     )
     sample_bytes: int = Field(32 << 20, ge=1, le=1 << 32, description="most bytes of UTF-8 to train on")
     min_frequency: int = Field(2, ge=1, description="fewest occurrences of a pair in the sample for it to be merged")
+    retrain: Literal["on_refresh", "always"] = Field(
+        "on_refresh",
+        description="always: anew where the survivors that it was trained on change; on_refresh: it stays then, too",
+        json_schema_extra={"affects_rows": False},
+    )
 
     @model_validator(mode="before")
     @classmethod
@@ -160,6 +168,7 @@ def refuse_unusable_file(config: TokenizerConfig) -> None:
     scope=Scope.FROZEN,
     tables=(TOKENIZER, TOKENIZER_CERTIFICATE),
     refuse=refuse_unusable_file,
+    stays=lambda config: config.retrain == "on_refresh",
 )
 def tokenizer(
     survivors: DataFrame, texts: DataFrame, config: TokenizerConfig, cut_texts: DataFrame | None = None

@@ -180,8 +180,8 @@ def _lines(step: PlannedStep) -> Iterator[_Line]:
         yield _Line("fails", table, partition, one.problem)
     elif step.asks:
         yield _Line("unknown", table, "", "the run asks the source first, then plans with what came")
-    elif one.frozen:
-        yield _Line("frozen", table, "", f"stays {one.frozen}")
+    elif one.frozen or one.stays:
+        yield _Line("frozen", table, "", f"stays {one.frozen or one.stays}")
     else:
         for place in one.places:
             status = "compute" if place.certain else "possible"
@@ -227,7 +227,7 @@ def _facts(step: PlannedStep) -> dict[str, Any]:
     """A step as JSON."""
     one = step.forecast
     places = [] if one is None else [vars(place) for place in one.places]
-    detail = "" if one is None else one.problem or one.frozen
+    detail = "" if one is None else one.problem or one.frozen or one.stays
     return {
         "table": step.tables[0],
         "tables": list(step.tables),

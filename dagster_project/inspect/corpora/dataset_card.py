@@ -29,6 +29,7 @@ from spark_jobs.exceptions import nearest
 from spark_jobs.filters.personal_data.noisy_counts import Draw, Noise, laplace
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.plan.reasons import changed_since, some
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.sources.licences.expressions import ids_in
 
@@ -228,6 +229,11 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None) 
             f"## Tokenizer\n\nVocabulary of {tokenizer['vocabulary_size']:,}, SHA-256 `{tokenizer['sha256']}`, "
             f"`{json.dumps(config('tokenizer'))}`."
         )
+        if changed := changed_since(ledger, f"{name}.tokenizer"):
+            yield (
+                f"It stays as it was made before {some(changed)} changed: words of documents that are gone since may "
+                "be among its tokens."
+            )
     if noise is None:
         tokens = count_tokens(catalogue, find_state(catalogue, name))
         packed = [(table, rows(table)) for table in sorted(facts.tables) if table.startswith("packed_")]

@@ -23,11 +23,11 @@ class DependentBlend:
 
 def dependent_blends(catalogue: Catalog, tables: Collection[str]) -> Mapping[str, list[DependentBlend]]:
     """Blends by packed table; each stored blend is read once."""
-    from blender_service.blend.store import open_store
-
     found: dict[str, list[DependentBlend]] = {table: [] for table in tables}
     if not found:
         return found
+    from blender_service.blend.store import open_store
+
     store = open_store(catalogue)
     names = store.names()
     for blend_id in store.list_ids():

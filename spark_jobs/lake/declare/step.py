@@ -11,7 +11,8 @@ keeps (`lake.files.objects`); every other name is an input table. By scope, an i
     INCREMENT   the rows of increment n alone
     HISTORY     the rows of increments 0..n, with the column `increment`; of an own table (a parameter of its name)
                 those of 0..n-1
-    FROZEN      the rows of the first increment in which the first input has any; again only where these change
+    FROZEN      the rows of the first increment in which the first input has any; again only where these change, and
+                of a step that `stays` not even there
     INTAKE      the rows of all increments of the inputs that no earlier increment of the own table took in
     WHOLE       all rows (tables without increments)
 
@@ -190,6 +191,8 @@ class Step:
         news: for a step with `discover`: from a table's name, its rows and the number of a new increment among them to
             what that increment says and earlier ones do not (`lake.run.no_news`).
         listed_rows: for a step with `discover`: how many rows what it listed will make; None where that is not known.
+        stays: for a step of scope frozen: from the config to whether its rows stay though those that they were computed
+            from change; a new generation alone (`refreeze`) computes them anew.
     """
 
     name: str
@@ -210,6 +213,7 @@ class Step:
     guard: Guard | None = None
     sample: Sample | None = None
     news: News | None = None
+    stays: Callable[[Any], bool] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
@@ -270,6 +274,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
     guard: Guard | None = None,
     sample: Sample | None = None,
     news: News | None = None,
+    stays: Callable[[Any], bool] | None = None,
 ) -> Callable[[Callable[..., Any]], Step]:
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
@@ -283,7 +288,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
         own = (step_name, version, scope, tables, model, function)
-        more = (any_engine, without_excised, listed_rows, guard, sample, news)
+        more = (any_engine, without_excised, listed_rows, guard, sample, news, stays)
         return Step(*own, discover, fetch, numbered, plot, gate, refuse, *more)
 
     return declare

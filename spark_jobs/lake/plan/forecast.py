@@ -20,8 +20,8 @@ from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.due import Due, ForecastPlace, Upcoming
 from spark_jobs.lake.plan.estimates import estimated, listed_bytes, read_bytes
 from spark_jobs.lake.plan.foreseen import StepForecast
-from spark_jobs.lake.plan.plan import due
-from spark_jobs.lake.plan.reasons import other_settings, refused_columns
+from spark_jobs.lake.plan.plan import due, stays
+from spark_jobs.lake.plan.reasons import other_settings, refused_columns, stays_as
 
 
 def forecast(ledger: Ledger, bindings: Iterable[Binding]) -> list[StepForecast]:
@@ -71,4 +71,5 @@ def _step(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> StepForecast:
     again = {one.place for one in places}
     frozen = "" if again else other_settings(ledger, binding)
     kept = sum(place not in again for place in known)
-    return StepForecast(binding, tuple(places), kept, frozen, byte_count=byte_count, held_bytes=held_bytes)
+    stay = stays_as(ledger, binding, upcoming.again(known["0"])) if stays(ledger, binding) and not again else ""
+    return StepForecast(binding, tuple(places), kept, frozen, "", byte_count, held_bytes, stay)

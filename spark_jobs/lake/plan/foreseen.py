@@ -11,7 +11,7 @@ from spark_jobs.lake.declare.step import Scope, Step
 from spark_jobs.lake.engine.choice import CAREFUL, SPARK, WAYS, Needs
 from spark_jobs.lake.engine.memory import spark_fits
 from spark_jobs.lake.ledger.attempts import Unmanaged, unmanaged
-from spark_jobs.lake.plan.binding import Binding
+from spark_jobs.lake.plan.binding import Binding, tables_of
 from spark_jobs.lake.plan.due import ForecastPlace
 from spark_jobs.lake.session.java import has_java
 
@@ -29,6 +29,7 @@ class StepForecast:
         byte_count: the most text that one of the places reads as new, in bytes, of tables as they are now, or of the
             files of a source; None where the source does not say.
         held_bytes: the most text of tables that one of the places may join with that, those of its history too.
+        stays: from what a table was computed that stays though those rows changed, or may; empty for others.
     """
 
     binding: Binding
@@ -38,6 +39,7 @@ class StepForecast:
     problem: str = ""
     byte_count: int | None = 0
     held_bytes: int = 0
+    stays: str = ""
 
     @property
     def is_idle(self) -> bool:
@@ -50,7 +52,8 @@ class Foreseen:
     """Existing tables whose rows a run may change, or keep though somebody may expect a change.
 
     Attributes:
-        kept_frozen: frozen tables that differ from their declaration and stay as they are, each with a sentence.
+        kept_frozen: frozen tables that stay as they are, each with a sentence: they differ from their declaration, or
+            rows that they were computed from may change in this run.
         recomputed_frozen: frozen tables that are computed again, each with why.
         renumbered: numbered tables of which existing rows are computed again.
         failing: tables whose step will fail, each with why.
@@ -65,12 +68,16 @@ class Foreseen:
 def surprises(steps: Iterable[StepForecast]) -> Foreseen:
     """The effects of a forecast beyond added increments."""
     kept, again, renumbered, failing = [], [], [], []
+    changing: set[str] = set()
     for one in steps:
         table = one.binding.tables[0]
+        changing.update(one.binding.tables if one.places else ())
         if one.problem:
             failing.append((table, one.problem))
         if one.frozen:
             kept.append((table, one.frozen))
+        elif one.stays and not changing.isdisjoint(tables_of(*one.binding.inputs.values())):
+            kept.append((table, one.stays))
         if there := [place for place in one.places if place.exists]:
             if one.binding.step.scope is Scope.FROZEN:
                 again.append((table, there[0].reason))

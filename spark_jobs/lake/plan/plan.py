@@ -2,7 +2,8 @@
 
     WHOLE, a partition    one task, when an input's version, the code or the config changed
     INCREMENT, HISTORY    one task for each increment of the step's driving table for which that is so, in order
-    FROZEN                one task, once, and again when the increment that it was computed from was computed anew
+    FROZEN                one task, once, and again when the increment that it was computed from was computed anew,
+                          unless its step `stays`
     INTAKE                one task, the next increment, when inputs hold increments that no earlier one took in
     a source              one task, the next increment, when the source has something new
 
@@ -245,6 +246,8 @@ class _Planner:
         """
         row = self.ledger.places(self.binding.tables[0]).get(place.key)
         anew = anew or self.columns
+        if not anew and stays(self.ledger, self.binding):
+            return
         reads = self._reads(frozen_from(self.ledger, self.binding) if self._is_frozen else increment)
         if row is None:
             follows = self.upcoming.places.get(self.binding.driving_table or "", {}).get(place.key)
@@ -383,6 +386,14 @@ def reads_of_other_rows(ledger: Ledger, binding: Binding, reads: Reads) -> bool:
     key = _key(binding, reads, "0")
     rows = [ledger.places(table).get("0") for table in binding.tables]
     return any(row is None or _read_other_rows(row, reads, key) for row in rows)
+
+
+def stays(ledger: Ledger, binding: Binding) -> bool:
+    """Whether a step has computed its tables for good: what they were computed from may change, and they do not."""
+    step = binding.step
+    if step.scope is not Scope.FROZEN or step.stays is None or not step.stays(binding.config):
+        return False
+    return all(row is not None and row.row_count for row in (ledger.places(table).get("0") for table in binding.tables))
 
 
 def frozen_from(ledger: Ledger, binding: Binding) -> int:

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
+from datetime import UTC, datetime
 from typing import Any
 
 from spark_jobs.credentials import without_literals
@@ -91,11 +92,42 @@ def other_settings(ledger: Ledger, binding: Binding) -> str:
     ]
     if row.code_version != binding.step.version:
         changed.append(f"code version {row.code_version} (now {binding.step.version})")
-    if not changed:
+    return f"frozen with {', '.join(changed)}; {_how_anew(binding)}" if changed else ""
+
+
+def stays_as(ledger: Ledger, binding: Binding, again: Collection[str]) -> str:
+    """One line on a frozen table that stays though rows that it was computed from changed, or may; else empty.
+
+    Args:
+        ledger: what was computed.
+        binding: a step that stays (`Step.stays`).
+        again: places of its inputs that a run may compute again, as `table[place]`.
+    """
+    table = binding.tables[0]
+    if not again and not changed_since(ledger, table):
         return ""
+    row, iceberg = ledger.places(table)["0"], ledger.table(table)
+    snapshot = iceberg.snapshot_by_id(row.snapshot_id) if iceberg is not None else None
+    at = f" on {datetime.fromtimestamp(snapshot.timestamp_ms / 1000, UTC):%Y-%m-%d}" if snapshot is not None else ""
+    read = some([f"{name}[{place}]" for name, facts in row.inputs.items() for place in facts.get("versions", ())])
+    return f"as computed{at} from {read}; {_how_anew(binding)}"
+
+
+def changed_since(ledger: Ledger, table: str) -> list[str]:
+    """Places that the first increment of a table was computed from and that have other rows now, as `table[place]`."""
+    row = ledger.places(table).get("0")
+    return [
+        f"{name}[{place}]"
+        for name, facts in (row.inputs if row is not None else {}).items()
+        for place, version in facts.get("versions", {}).items()
+        if (now := ledger.places(name).get(place)) is not None and str(now.data_version) != version
+    ]
+
+
+def _how_anew(binding: Binding) -> str:
     of_corpus = (binding.driving_table or "").endswith(".increments")
     anew = f"corpus refresh {binding.namespace}" if of_corpus else f"table delete {binding.tables[0]}"
-    return f"frozen with {', '.join(changed)}; to compute it anew: headrace {anew}"
+    return f"to compute it anew: headrace {anew}"
 
 
 def _differences(had: Any, wanted: Any, path: str) -> Iterator[str]:

@@ -19,8 +19,9 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Place
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.excisions import excisions_read, without_excised
-from spark_jobs.lake.plan.plan import Task, frozen_from
+from spark_jobs.lake.plan.plan import Task, frozen_from, stays
 from spark_jobs.lake.plan.reads import reads_of
+from spark_jobs.lake.plan.reasons import changed_since, some
 from spark_jobs.lake.run.materialize import Lake, discard_all, write_task
 
 
@@ -79,6 +80,8 @@ def newest_task(ledger: Ledger, binding: Binding) -> Task:
     if binding.partition is None and scope is not Scope.WHOLE:
         increment = max(ledger.increments(table))
         place = Place.increment(increment)
+    if stays(ledger, binding) and (changed := changed_since(ledger, table)):
+        raise InputError(f"{table}: stays, though {some(changed)} changed since, so it cannot be computed once more")
     reads = reads_of(binding, ledger, frozen_from(ledger, binding) if scope is Scope.FROZEN else increment)
     excised = excisions_read(ledger, binding)
     return Task(place, increment, "", without_excised(ledger, binding, reads, excised), excised=excised)

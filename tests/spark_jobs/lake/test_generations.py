@@ -57,8 +57,9 @@ def _table(name: str) -> Table:
     return Table(name=name, comment=name, columns=(Column("n!", "long", "a number"),), partition=("increment",))
 
 
-def _made(name: str, scope: Scope, numbered: bool = False) -> Any:
-    return step(version="1", scope=scope, tables=(_table(name),), name=name, numbered=numbered)
+def _made(name: str, scope: Scope, numbered: bool = False, stays: bool = False) -> Any:
+    table = _table(name)
+    return step(version="1", scope=scope, tables=(table,), name=name, numbered=numbered, stays=lambda config: stays)
 
 
 def _numbers(part: Rows) -> list[int]:
@@ -109,10 +110,17 @@ def firsts(bags: Rows, background: Rows, firsts: Rows, increment: int) -> list[i
     return [n + 100 * shift for n in sorted(fresh) for shift in _numbers(background)]
 
 
+@_made("alphabet", Scope.FROZEN, stays=True)
+def alphabet(firsts: Rows, config: Factor) -> list[int]:
+    """What stays as it is, like a trained tokenizer, whatever becomes of the rows that it was computed from."""
+    return [sum(_numbers(firsts)) % 5 * config.factor] if firsts else []
+
+
 @_made("packed", Scope.INCREMENT, numbered=True)
-def packed(firsts: Rows, base: int) -> list[int]:
+def packed(firsts: Rows, alphabet: Rows, base: int) -> list[int]:
     """Rows with dense numbers."""
-    return [1000 * (base + at) + n for at, n in enumerate(_numbers(firsts))]
+    letters = sum(_numbers(alphabet))
+    return [10**6 * letters + 1000 * (base + at) + n for at, n in enumerate(_numbers(firsts))]
 
 
 @_made("copies", Scope.INCREMENT)
@@ -121,7 +129,10 @@ def copies(bags: Rows) -> list[int]:
     return _numbers(bags)
 
 
-STEPS = (kept, increments, members, vocabulary, bags, background, firsts, packed, copies)
+STEPS = (kept, increments, members, vocabulary, bags, background, firsts, alphabet, packed, copies)
+
+
+FROZEN = ("vocabulary", "background", "alphabet")
 
 
 class ModelLake(Ledger):
@@ -131,7 +142,8 @@ class ModelLake(Ledger):
         """Make an empty one."""
         super().__init__(cast(Catalog, None))
         self.rows: dict[str, dict[int, list[int]]] = {}
-        self.configs: dict[str, BaseModel] = {"kept": Threshold(), "vocabulary": Factor(), "background": Factor()}
+        self.configs: dict[str, BaseModel] = {"kept": Threshold(), **{name: Factor() for name in FROZEN}}
+        self.given: dict[str, list[int]] = {}  # rows of tables that are not computed
         self.generations: dict[str, int] = {}
         self._snapshots: dict[str, list[Snapshot]] = {}
         self._ids = itertools.count(1)
@@ -158,6 +170,7 @@ class ModelLake(Ledger):
                 current_snapshot_id=snapshots[-1].snapshot_id,
                 schemas=[schema],
             ),
+            snapshot_by_id=lambda at: next((one for one in snapshots if one.snapshot_id == at), None),
             metadata_location=f"{identifier}-{len(snapshots)}",
             current_snapshot=lambda: snapshots[-1],
             properties=properties,
@@ -219,7 +232,7 @@ class ModelLake(Ledger):
                 for n in self.rows[read.table].get(theirs, [])
             ]
         wanted = {name: value for name, value in special.items() if name in binding.step.parameters}
-        values = binding.step(**parts, **wanted)
+        values = self.given.get(binding.tables[0], binding.step(**parts, **wanted))
         inputs = snapshots_of(task.reads)
         and_later = task.place.replaces != task.place.predicate
         number = int(task.place.key)
@@ -277,10 +290,14 @@ class ModelLake(Ledger):
 
 
 def fresh(changed: ModelLake) -> ModelLake:
-    """A new lake that took in the same increments, one after the other, under the settings that the other has now."""
+    """A new lake that took in the same increments, one after the other, under the settings that the other has now.
+
+    A table that stays is the same one, as if it had been taken from a file.
+    """
     made = ModelLake()
     made.configs = dict(changed.configs)
-    for name in ("vocabulary", "background"):
+    made.given = {table: rows for table in ("c.alphabet",) if (rows := changed.rows[table][0])}
+    for name in FROZEN:
         row = changed.places(f"c.{name}")["0"]
         made.configs[name] = Factor.model_validate_json(row.config)
     for taken in taken_increments(changed, "c.increments").values():
@@ -314,7 +331,7 @@ def test_a_lake_that_was_changed_equals_a_fresh_one(history: list[tuple[str, Any
         elif action == "least":
             lake.configs["kept"] = Threshold(least=value)
         elif action == "factor":
-            lake.configs["vocabulary"] = lake.configs["background"] = Factor(factor=value)
+            lake.configs.update(dict.fromkeys(FROZEN, Factor(factor=value)))
         elif action == "refreeze":
             lake.refreeze()
         else:
@@ -358,6 +375,24 @@ def test_other_settings_leave_a_frozen_table_and_are_told() -> None:
     assert lake.rows["c.members"] == {0: [5, 6, 7, 8]}
 
 
+def test_what_stays_is_computed_anew_by_a_new_generation_alone() -> None:
+    """Its rows stay whatever becomes of those that they were computed from; the plan says so, before and after."""
+    lake = ModelLake()
+    lake.land([1, 2, 3, 5])
+    lake.run()
+    before = dict(lake.rows["c.alphabet"])
+    lake.configs["kept"] = Threshold(least=3)
+    for _ in range(2):
+        (planned,) = [one for one in forecast(lake, map(lake.binding, STEPS)) if one.binding.step is alphabet]
+        assert planned.is_idle and planned.stays.startswith("as computed on 1970-01-01 from c.firsts[0]; ")
+        lake.run()
+        assert lake.rows["c.alphabet"] == before and ("c.alphabet", "0") not in lake.computed
+    lake.refreeze()
+    lake.run()
+    assert ("c.alphabet", "0") in lake.computed and lake.rows["c.alphabet"] != before
+    assert not any(one.stays for one in forecast(lake, map(lake.binding, STEPS)))
+
+
 def test_what_a_run_will_change_is_foreseen() -> None:
     """Increments that come need no word; new settings of a frozen table do, and a threshold that reaches it."""
     lake = ModelLake()
@@ -378,7 +413,14 @@ def test_what_a_run_will_change_is_foreseen() -> None:
     lake.configs["kept"] = Threshold(least=6)
     found = foresee()
     assert [table for table, _ in found.recomputed_frozen] == ["c.vocabulary", "c.background"]
-    assert found == Foreseen((), found.recomputed_frozen, ("c.packed",))
+    assert found == Foreseen(found.kept_frozen, found.recomputed_frozen, ("c.packed",))
+    (stays,) = found.kept_frozen
+    assert stays == (
+        "c.alphabet",
+        "as computed on 1970-01-01 from c.firsts[0]; to compute it anew: headrace corpus refresh c",
+    )
+    lake.run()
+    assert not {("c.alphabet", "0")} & lake.computed and foresee() == Foreseen((), (), ())
 
 
 def test_a_forecast_says_why() -> None:

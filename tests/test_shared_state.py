@@ -84,6 +84,7 @@ _REVIEWED = {
     "spark_jobs.models.ngram_model.NgramModel._table": "never changed; each call holds the one that it asked for",
     "spark_jobs.plugins.declared": _PURE,
     "spark_jobs.sources.licences.headers._in_paragraph": _PURE,
+    "spark_jobs.sources.kinds.kind_named": _PURE,
     "spark_jobs.sources.encodings.page_encoding._writes_ascii": _PURE,
     "spark_jobs.sources.executed.attacks.require_sandbox": _DRIVER,
     "spark_jobs.sources.executed.execution._tools": _DRIVER,

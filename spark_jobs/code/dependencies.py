@@ -119,6 +119,8 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
     names = ["shard", "doc_id", "repository", "path", "kind", "language", "byte_count"]
     is_present = F.col("metadata").getItem(PAST).isNull()
     about = documents.where(F.col("repository").isNotNull() & is_present).select(names)
+    if about.isEmpty():  # without repositories no text is read: an engine reads all of them for a join with nothing
+        texts = texts.where(F.lit(False))
     files = about.join(texts.select("shard", "doc_id", "content"), ["shard", "doc_id"])
     files = files.select(
         *("shard", "repository", "doc_id", "path", "kind", "language", "byte_count"),

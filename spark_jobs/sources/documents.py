@@ -227,7 +227,10 @@ def documents(
     read = tasks.map(partial(read_files, rules=rules), READ_ROWS).to_frame()
     deleted = arrivals.where("status = 'deleted' AND doc_id IS NOT NULL").select("doc_id").distinct()
     known = documents.select("doc_id").unionByName(deleted).withColumn("known", F.lit(True))
-    read = persist(read.join(known, "doc_id", "left"))
+    if known.isEmpty():  # at first: an engine would sort or shuffle all texts for a join with nothing
+        read = persist(read.withColumn("known", F.lit(None).cast("boolean")))
+    else:
+        read = persist(read.join(known, "doc_id", "left"))
     if not is_local(conf.get("spark.master") or ""):
         _require_seen(read, config)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())

@@ -7,7 +7,7 @@ another machine gives the same ids. They are fixed for good: changing either mak
 from __future__ import annotations
 
 import hashlib
-import json
+from json.encoder import encode_basestring as quoted
 
 
 def sha256_hex(data: bytes) -> str:
@@ -20,8 +20,12 @@ def document_id(dataset: str, repository: str | None, path: str, content_sha256:
 
     The array is written in UTF-8 without white space and without escapes for characters beyond ASCII.
     """
-    array = json.dumps([dataset, repository, path, content_sha256], separators=(",", ":"), ensure_ascii=False)
-    return sha256_hex(array.encode())[:32]
+    return sha256_hex(json_array(dataset, repository, path, content_sha256))[:32]
+
+
+def json_array(*texts: str | None) -> bytes:
+    """The JSON array of some texts, in UTF-8 without white space and without escapes for characters beyond ASCII."""
+    return f"[{','.join(['null' if text is None else quoted(text) for text in texts])}]".encode()
 
 
 def shard_of(repository: str | None, doc_id: str, shards: int) -> int:

@@ -14,6 +14,7 @@ Sources of files, those of packages too, have two methods instead (`config.file_
 from __future__ import annotations
 
 import contextlib
+import functools
 from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
@@ -118,6 +119,7 @@ class Kind(Generic[S]):
         raise NotImplementedError
 
 
+@functools.cache
 def kind_named(name: str) -> type[Kind[Any]]:
     """The code of a kind by its name in a declaration, imported when it is asked for; kinds of packages are files."""
     found: type[Kind[Any]] = attribute(KINDS.get(name, KINDS["files"]))

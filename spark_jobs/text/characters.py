@@ -53,7 +53,7 @@ def character_classes() -> npt.NDArray[np.uint8]:
     """Class of every code point, one of the constants above; about 0.2 s once per process.
 
     Returns:
-        (0x110000,) class by code point; the first 256 are Latin-1, so ASCII bytes may look themselves up.
+        (0x110000,) class by code point.
     """
     major, minor = _categories().T
     classes = np.full(len(major), OTHER, dtype=np.uint8)
@@ -68,26 +68,6 @@ def character_classes() -> npt.NDArray[np.uint8]:
     for point in np.flatnonzero((major == ord("Z")) | (major == ord("C")) & (minor == ord("c"))):
         if chr(point).isspace():
             classes[point] = SPACE
-    classes.flags.writeable = False
-    return classes
-
-
-@made_once
-def ascii_classes() -> npt.NDArray[np.uint8]:
-    """Class of the 128 ASCII characters, without the cost of the whole table.
-
-    Returns:
-        (128,) class by code point.
-    """
-    classes = np.full(128, OTHER, dtype=np.uint8)
-    for point in range(128):
-        character = chr(point)
-        if character.isspace():
-            classes[point] = SPACE
-        elif character.isdigit():
-            classes[point] = DECIMAL
-        elif character.isalpha():
-            classes[point] = ALPHABETIC
     classes.flags.writeable = False
     return classes
 

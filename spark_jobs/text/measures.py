@@ -1,11 +1,6 @@
 """Measures of texts: counts and fractions of characters, words and lines, for a whole Arrow column at once.
 
-All texts of a column lie one after another in one array of code points (ASCII texts: of bytes), and every measure is a
-sum over the part of each text. With `a`..`e` for five characters of two texts, `.` for white space and `n` for LF:
-
-    code points   a b . c n d e        starts  0 5 7
-    classes       A A S A S A A
-    word starts   1 0 0 1 0 1 0        sums    2, 1
+Compiled code counts what is in each text in one pass over its bytes (`counts`); measures are made of those counts.
 
 Definitions. *Characters* are code points. *White space* is that of `str.isspace`, and a *word* is a maximal run without
 it (Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", table A1). Scripts
@@ -30,24 +25,12 @@ from typing import Final
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 
 from spark_jobs.arrays import Int64Array
-from spark_jobs.text.characters import (
-    ALPHABETIC,
-    DECIMAL,
-    FIRST_SPACELESS,
-    NUMERIC,
-    SPACE,
-    SPACELESS_WORD_LENGTHS,
-    SYLLABLE_END,
-    ascii_classes,
-    character_classes,
-    code_points,
-)
+from spark_jobs.text import counts as counted
+from spark_jobs.text.characters import SPACELESS_WORD_LENGTHS
 from spark_jobs.text.text_columns import utf8_buffer
 
-Points = npt.NDArray[np.uint8] | npt.NDArray[np.uint32]
 Measures = dict[str, npt.NDArray[np.int64] | npt.NDArray[np.float64]]
 
 COUNTS: Final = ("character_count", "word_count", "line_count", "max_line_length", "token_estimate")
@@ -71,10 +54,7 @@ _TOKENS_OF_OTHERS: Final = (0.466, 0.64, 0.475, 0.81, 1.41, 2.19)
 """Tokens per ASCII letter, digit, symbol, blank after another blank, character of two bytes, of more: least squares
 over GPT-2's counts of sentences in 75 languages, code, Markdown, JSON, HTML and RFCs; see docs/texts.md."""
 _FOREIGN_FRACTION: Final = 0.02  # of characters beyond ASCII, from which on a text is not English
-_MARKUP: Final = re.compile(rb"\n {0,3}(?:(#{1,6})[ \t]+\S|(`{3,}|~{3,}))")
-_MARKS: Final = ((b"#", b"# "), (b"#", b"#\t"), (b"`", b"```"), (b"~", b"~~~"))
 _HEAD_BYTES: Final = 4096
-_CHUNK_BYTES: Final = 512 << 10  # small enough that the arrays of a chunk stay in the cache of a core
 _WORD: Final = 60  # estimated words are counted in sixtieths, which are whole for every length in use
 
 
@@ -108,15 +88,30 @@ def measure(content: pa.Array) -> Measures:
         `FRACTIONS` (characters per word, characters per line, of characters, of non-empty lines); NaN where nothing is
         divided by.
     """
-    measures: Measures = {name: np.zeros(len(content), dtype=np.int64) for name in COUNTS}
-    measures |= {name: np.zeros(len(content), dtype=np.float64) for name in FRACTIONS}
-    is_ascii = pc.string_is_ascii(content).to_numpy(zero_copy_only=False)
-    for rows in (np.flatnonzero(is_ascii), np.flatnonzero(~is_ascii)):
-        for chunk in _chunks(content, rows):
-            part = content.take(pa.array(chunk)) if len(chunk) < len(content) else content
-            for name, values in _measure_chunk(part, bool(is_ascii[chunk[0]])).items():
-                measures[name][chunk] = values
-    return measures
+    found = counted.counts(content)
+    characters, spaces, letters, decimals = (found[name] for name in ("characters", "spaces", "letters", "decimals"))
+    spaceless = np.sum(found["spaceless"], axis=1)
+    sixtieths = [round(_WORD / length) for _, length in SPACELESS_WORD_LENGTHS]
+    estimated = -(-np.sum(found["spaceless"] * np.array(sixtieths, np.int64), axis=1) // _WORD)
+    letters = letters + spaceless
+    numbers, spaced = decimals + found["numerics"], found["words"]
+    symbols = characters - spaces - letters - numbers
+    lines = found["line_ends"] + (found["last_line"] > 0)
+    wide = (found["two_bytes"], found["more_bytes"])
+    return {
+        "character_count": characters,
+        "word_count": spaced + estimated,
+        "line_count": lines,
+        "max_line_length": np.maximum(found["longest_line"], found["last_line"]),
+        "token_estimate": _token_estimate(characters, (letters, decimals, symbols, spaces - spaced), wide),
+        "mean_word_length": _ratio(characters - spaces - spaceless, np.where(spaced >= estimated, spaced, 0)),
+        "mean_line_length": _ratio(characters - found["line_ends"], lines),
+        "alphabetic_fraction": _ratio(letters, characters),
+        "digit_fraction": _ratio(decimals, characters),
+        "symbol_fraction": _ratio(symbols, characters),
+        "alphanumeric_fraction": _ratio(letters + numbers, characters),
+        "duplicate_line_fraction": _ratio(*counted.repeated_lines(content)),
+    }
 
 
 def generated_markers(content: pa.Array, marker_lines: int) -> list[str | None]:
@@ -130,13 +125,12 @@ def generated_markers(content: pa.Array, marker_lines: int) -> list[str | None]:
         (D,) the marker, or None.
     """
     offsets, data = utf8_buffer(content)
-    markers: list[str | None] = []
-    for start, end in zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
+    markers: list[str | None] = [None] * len(content)
+    for row in np.flatnonzero(counted.may_be_generated(content, _HEAD_BYTES)).tolist():
+        start, end = offsets[row], offsets[row + 1]
         lines = bytes(data[start : min(end, start + _HEAD_BYTES)]).split(b"\n", marker_lines)
-        head = b"\n".join(lines[:marker_lines]).lower()
-        # Every marker holds one of these words, and looking for words is much faster than for a pattern.
-        found = GENERATED_MARKER.search(head) if b"generated" in head or b"do not" in head else None
-        markers.append(found[0].decode("ascii") if found else None)
+        found = GENERATED_MARKER.search(b"\n".join(lines[:marker_lines]).lower())
+        markers[row] = found[0].decode("ascii") if found else None
     return markers
 
 
@@ -151,172 +145,31 @@ def markdown_structure(content: pa.Array, kinds: list[str]) -> tuple[list[int | 
         (D,) lines that begin with one to six number signs and a blank, outside of blocks of code, and (D,) blocks
         between fences, the last one possibly unclosed; None for code and data.
     """
-    offsets, data = utf8_buffer(content)
-    headings: list[int | None] = []
-    blocks: list[int | None] = []
-    for kind, start, end in zip(kinds, offsets[:-1].tolist(), offsets[1:].tolist(), strict=True):
-        if kind in ("code", "data"):
-            headings.append(None)
-            blocks.append(None)
-            continue
-        heading_count, block_count, fence = 0, 0, b""
-        text = bytes(data[start:end])
-        is_marked = any(sign in text and mark in text for sign, mark in _MARKS)  # faster than the pattern
-        for found in _MARKUP.finditer(b"\n" + text) if is_marked else ():
-            if not fence:
-                heading_count += found[1] is not None
-                fence = found[2] or b""
-                block_count += bool(fence)
-            elif found[2] is not None and found[2].startswith(fence):
-                fence = b""
-        headings.append(heading_count)
-        blocks.append(block_count)
-    return headings, blocks
+    is_marked = ~np.isin(kinds, ("code", "data")) if kinds else np.zeros(0, np.bool_)
+    headings, blocks = counted.markdown_counts(content, is_marked)
+    return tuple(
+        [count if there else None for count, there in zip(counts.tolist(), is_marked.tolist(), strict=True)]
+        for counts in (headings, blocks)
+    )  # type: ignore[return-value]
 
 
-def _chunks(content: pa.Array, rows: Int64Array) -> list[Int64Array]:
-    """Split rows into chunks of about `_CHUNK_BYTES` of text each; a larger text is alone."""
-    if not len(rows):
-        return []
-    lengths = pc.binary_length(content).to_numpy(zero_copy_only=False)[rows]
-    before = np.cumsum(lengths, dtype=np.int64) - lengths
-    return np.split(rows, np.flatnonzero(np.diff(before // _CHUNK_BYTES)) + 1)
-
-
-def _measure_chunk(content: pa.Array, is_ascii: bool) -> Measures:
-    """Measures of a few texts that are all ASCII, or all are not."""
-    offsets, buffer = utf8_buffer(content)
-    data = buffer[offsets[0] : offsets[-1]]
-    if is_ascii:
-        starts = offsets - offsets[0]
-        points: Points = np.frombuffer(data, dtype=np.uint8)
-        classes = ascii_classes()[points]
-    else:
-        lengths = pc.utf8_length(content).to_numpy(zero_copy_only=False)
-        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)])
-        points = code_points(data)
-        classes = character_classes()[points]
-    return {
-        **_character_measures(points, classes, starts),
-        **_line_measures(points, starts),
-        "duplicate_line_fraction": _duplicate_line_fraction(offsets, buffer),
-    }
-
-
-def _character_measures(points: Points, classes: npt.NDArray[np.uint8], starts: Int64Array) -> Measures:
-    """The measures that depend on the classes of characters."""
-    characters = np.diff(starts)
-    space = classes == SPACE
-    spaces = _sums(space, starts)
-    letters = _sums(classes == ALPHABETIC, starts)
-    decimals = _sums(classes == DECIMAL, starts)
-    numbers = decimals + _sums(classes == NUMERIC, starts)
-    word_starts = ~space
-    word_starts[1:] &= space[:-1]
-    firsts = starts[:-1][characters > 0]
-    word_starts[firsts] = ~space[firsts]
-    spaceless = estimated = np.zeros(len(characters), dtype=np.int64)
-    if classes.size and classes.max() >= SYLLABLE_END:
-        spaceless, estimated = _spaceless_letters_and_words(classes, starts)
-        letters += spaceless
-        _start_after_spaceless(word_starts, classes, firsts)
-    spaced = _sums(word_starts, starts)
-    symbols = characters - spaces - letters - numbers
-    return {
-        "character_count": characters,
-        "word_count": spaced + estimated,
-        "mean_word_length": _ratio(characters - spaces - spaceless, np.where(spaced >= estimated, spaced, 0)),
-        "alphabetic_fraction": _ratio(letters, characters),
-        "digit_fraction": _ratio(decimals, characters),
-        "symbol_fraction": _ratio(symbols, characters),
-        "alphanumeric_fraction": _ratio(letters + numbers, characters),
-        "token_estimate": _token_estimate(points, starts, (letters, decimals, symbols, spaces - spaced)),
-    }
-
-
-def _token_estimate(points: Points, starts: Int64Array, counts: tuple[Int64Array, ...]) -> Int64Array:
+def _token_estimate(
+    characters: Int64Array, counts: tuple[Int64Array, ...], wide: tuple[Int64Array, Int64Array]
+) -> Int64Array:
     """(D,) estimate of the tokens that GPT-2 would make of each text.
 
     Args:
-        points: characters of all texts, one after another.
-        starts: (D + 1,) where each text begins in `points`.
+        characters: (D,) of each text.
         counts: (D,) letters, digits, symbols, and blanks beyond one before each word.
+        wide: (D,) characters of two bytes in UTF-8, and of more.
     """
-    letters, *others, blanks = counts
-    two = more = np.zeros_like(letters)
-    if points.dtype != np.uint8:
-        more = _sums(points >= 0x800, starts)
-        two = _sums(points >= 0x80, starts) - more
-    foreign = np.minimum((two + more) / np.maximum(np.diff(starts) * _FOREIGN_FRACTION, 1e-9), 1.0)
+    (letters, *others, blanks), (two, more) = counts, wide
+    foreign = np.minimum((two + more) / np.maximum(characters * _FOREIGN_FRACTION, 1e-9), 1.0)
     features = (np.maximum(letters - two - more, 0), *others, np.maximum(blanks, 0), two, more)
     tokens = np.zeros(len(letters))
     for count, english, other in zip(features, _TOKENS_OF_ENGLISH, _TOKENS_OF_OTHERS, strict=True):
         tokens += count * (english + (other - english) * foreign)
     return np.ceil(tokens).astype(np.int64)
-
-
-def _spaceless_letters_and_words(classes: npt.NDArray[np.uint8], starts: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """(D,) letters of scripts without spaces between words, and (D,) the estimate of their words."""
-    letters = np.zeros(len(starts) - 1, dtype=np.int64)
-    parts = np.zeros_like(letters)
-    for index, (_, length) in enumerate(SPACELESS_WORD_LENGTHS):
-        found = _sums(classes == FIRST_SPACELESS + index, starts)
-        letters += found
-        parts += found * round(_WORD / length)
-    return letters, -(-parts // _WORD)
-
-
-def _start_after_spaceless(
-    word_starts: npt.NDArray[np.bool_], classes: npt.NDArray[np.uint8], firsts: Int64Array
-) -> None:
-    """Begin words at letters and numbers after a script without spaces or a tsheg, and none inside that script."""
-    follows = np.empty_like(word_starts)
-    follows[1:] = classes[:-1] >= SYLLABLE_END
-    follows[firsts] = False  # what precedes the first character of a text is another text
-    word_starts |= follows & (classes >= ALPHABETIC) & (classes <= NUMERIC)
-    word_starts &= classes < FIRST_SPACELESS
-
-
-def _line_measures(points: Points, starts: Int64Array) -> Measures:
-    """The measures of lines: their number and lengths, without the LF."""
-    line_ends = np.flatnonzero(points == ord("\n"))
-    text_of_line = np.searchsorted(starts, line_ends, side="right") - 1
-    line_starts = np.maximum(np.concatenate([[0], line_ends[:-1] + 1])[: len(line_ends)], starts[text_of_line])
-    longest = np.zeros(len(starts) - 1, dtype=np.int64)
-    np.maximum.at(longest, text_of_line, line_ends - line_starts)
-    ended = np.bincount(text_of_line, minlength=len(longest)).astype(np.int64)
-    # The last line of a text that does not end with LF begins after its last LF, or where the text begins.
-    last_starts = starts[:-1].copy()
-    np.maximum.at(last_starts, text_of_line, line_ends + 1)
-    last_lengths = starts[1:] - last_starts
-    lines = ended + (last_lengths > 0)
-    return {
-        "line_count": lines,
-        "max_line_length": np.maximum(longest, last_lengths),
-        "mean_line_length": _ratio(np.diff(starts) - ended, lines),
-    }
-
-
-def _duplicate_line_fraction(offsets: Int64Array, buffer: memoryview) -> npt.NDArray[np.float64]:
-    """Lines that repeat an earlier line of the text, as a fraction of its lines; empty lines do not count."""
-    fractions = np.full(len(offsets) - 1, np.nan)
-    for text, (start, end) in enumerate(zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)):
-        lines = bytes(buffer[start:end]).split(b"\n")
-        distinct = set(lines)
-        filled = len(lines) - (lines.count(b"") if b"" in distinct else 0)
-        if filled:
-            fractions[text] = (filled - len(distinct) + (b"" in distinct)) / filled
-    return fractions
-
-
-def _sums(flags: npt.NDArray[np.bool_], starts: Int64Array) -> Int64Array:
-    """(D,) number of flags set in each text."""
-    sums = np.zeros(len(starts) - 1, dtype=np.int64)
-    filled = np.flatnonzero(np.diff(starts))
-    if len(filled):
-        # Sums of bytes in 32 bits are seven times as fast as in 64, and a text is shorter than 2 GiB.
-        sums[filled] = np.add.reduceat(flags.view(np.uint8), starts[filled], dtype=np.int32)
-    return sums
 
 
 def _ratio(part: Int64Array, whole: Int64Array) -> npt.NDArray[np.float64]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 from collections.abc import Iterator
 from functools import partial
 from typing import Any
@@ -13,7 +12,7 @@ from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.config.source_config import Source
 from spark_jobs.sources.encodings.decoding import Recoded
-from spark_jobs.sources.identity import sha256_hex
+from spark_jobs.sources.identity import json_array, sha256_hex
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.languages import kinds_of, language_of_text
 from spark_jobs.sources.licences.expressions import is_recognised
@@ -185,7 +184,7 @@ def _record_row(file: Row, record: Record | Refused, seen: dict[bytes, bytes], r
 
 def _path_hash(repository: str | None, path: str) -> bytes:
     """A hash of repository and path, which all revisions of a document share."""
-    return hashlib.sha256(json.dumps([repository, path]).encode()).digest()[:16]
+    return hashlib.sha256(json_array(repository, path)).digest()[:16]
 
 
 def _record_language(record: Record, source: Source) -> str | None:

@@ -252,3 +252,19 @@ def test_a_repository_of_200000_files_is_resolved() -> None:
     files = [(f"pkg/m{number}.py", f"from . import m{number + 1}", 20) for number in range(count)]
     (batch,) = found_batches(pa.Table.from_batches([kernel_rows(files)]).to_batches(10_000), 1 << 30)
     assert batch.num_rows == count
+
+
+def test_texts_are_not_read_where_no_document_has_a_repository(spark: SparkSession) -> None:
+    """Both tables are empty, and the texts of a dataset without code cost nothing."""
+
+    def refuse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for _ in batches:
+            raise AssertionError("a text was read")
+        yield from ()
+
+    columns = "shard int, doc_id string, repository string, path string, kind string, language string, byte_count long"
+    columns += ", metadata map<string, string>"
+    documents = spark.createDataFrame([(0, "20", None, "notes#1", "prose", None, 9, dict[str, str]())], columns)
+    texts = spark.createDataFrame([(0, "20", "import pkg")], "shard int, doc_id string, content string")
+    frames = dependencies(documents, texts.mapInArrow(refuse, texts.schema), DependenciesConfig()).frames
+    assert [frame.count() for frame in frames.values()] == [0, 0]

@@ -8,7 +8,7 @@ import json
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
+from spark_jobs.sources.identity import document_id, json_array, sha256_hex, shard_of
 
 NAMES = st.text(st.characters(exclude_categories=["Cs"]), max_size=20)
 HASHES = st.binary(max_size=8).map(sha256_hex)
@@ -30,6 +30,13 @@ def test_doc_id_hashes_the_array_as_written_by_hand() -> None:
     """The bytes under the hash are the JSON array without white space, beyond ASCII in UTF-8."""
     array = '["d",null,"a/é.txt","00"]'
     assert document_id("d", None, "a/é.txt", "00") == hashlib.sha256(array.encode()).hexdigest()[:32]
+
+
+@given(st.lists(st.none() | st.text(st.characters(exclude_categories=["Cs"]), max_size=20)))
+def test_an_array_is_written_as_json_writes_it(texts: list[str | None]) -> None:
+    """Every character, quotes and controls included."""
+    expected = json.dumps(texts, separators=(",", ":"), ensure_ascii=False).encode()
+    assert json_array(*texts) == expected
 
 
 @given(NAMES, st.none() | NAMES, NAMES, HASHES)

@@ -5,8 +5,6 @@ from __future__ import annotations
 import sys
 import unicodedata
 
-import numpy as np
-
 from spark_jobs.text.characters import (
     ALPHABETIC,
     COUNTED,
@@ -23,7 +21,6 @@ from spark_jobs.text.characters import (
     SPACE,
     SPACELESS_WORD_LENGTHS,
     SYLLABLE_END,
-    ascii_classes,
     character_classes,
     comparison_classes,
 )
@@ -76,11 +73,6 @@ def script(character: str) -> str | None:
 def test_every_character_has_its_class() -> None:
     """All of Unicode, one by one."""
     assert character_classes().tolist() == [obvious(chr(point)) for point in range(sys.maxunicode + 1)]
-
-
-def test_ascii_classes_begin_the_table() -> None:
-    """The small table says what the large one says."""
-    np.testing.assert_array_equal(ascii_classes(), character_classes()[:128])
 
 
 def test_every_character_has_its_class_of_comparison() -> None:

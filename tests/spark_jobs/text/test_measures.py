@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import os
+import re
 import unicodedata
 from fractions import Fraction
 from pathlib import Path
@@ -94,12 +95,47 @@ def test_every_measure_follows_its_definition(column: list[str]) -> None:
     check(column)
 
 
-@given(st.lists(lined | ascii_texts | spaceless, max_size=10))
-def test_measures_do_not_depend_on_chunks(column: list[str]) -> None:
-    """Chunks of three bytes give the same."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(measures, "_CHUNK_BYTES", 3)
-        check(column)
+@given(st.lists(lined | ascii_texts | spaceless, max_size=10), st.integers(0, 3))
+def test_measures_of_a_slice_are_those_of_its_texts(column: list[str], skipped: int) -> None:
+    """What stands before a slice of a larger column does not count, nor does the width of its offsets."""
+    whole = pa.array(["# é\n# é"] * skipped + column, pa.large_string())
+    found, alone = measure(whole.slice(skipped)), measure(pa.array(column, pa.string()))
+    for name in (*COUNTS, *FRACTIONS):
+        np.testing.assert_array_equal(found[name], alone[name], err_msg=name)
+
+
+@given(st.lists(st.lists(st.sampled_from(["", "a", "b" * 8, "b" * 9, "é" * 40]), max_size=300), max_size=4))
+def test_lines_that_repeat_are_those_of_a_set(column: list[list[str]]) -> None:
+    """Also where a text has more lines than the table has places at first."""
+    lines = [[*some, *map(str, range(len(some)))] for some in column]
+    found = measure(pa.array(["\n".join(some) for some in lines], pa.string()))["duplicate_line_fraction"]
+    filled = [[line for line in some if line] for some in lines]
+    expected = [(len(some) - len(set(some))) / len(some) if some else math.nan for some in filled]
+    np.testing.assert_array_equal(found, expected)
+
+
+_MARKUP = re.compile(rb"\n {0,3}(?:(#{1,6})[ \t]+\S|(`{3,}|~{3,}))")
+marked_lines = st.text(alphabet="#` ~a\t\n\x0bé", max_size=30) | st.sampled_from(
+    ["# a", "```", "~~~~", "   ## b", "    # c"]
+)
+
+
+@given(st.lists(st.lists(marked_lines, max_size=8).map("\n".join), max_size=6))
+def test_markdown_is_what_its_pattern_finds(column: list[str]) -> None:
+    """Line by line in compiled code, as by a pattern over the whole text."""
+    expected = []
+    for text in column:
+        headings, blocks, fence = 0, 0, b""
+        for found in _MARKUP.finditer(b"\n" + text.encode()):
+            if not fence:
+                headings += found[1] is not None
+                fence = found[2] or b""
+                blocks += bool(fence)
+            elif found[2] is not None and found[2].startswith(fence):
+                fence = b""
+        expected.append((headings, blocks))
+    found_counts = markdown_structure(pa.array(column, pa.string()), ["prose"] * len(column))
+    assert list(zip(*found_counts, strict=True)) == expected
 
 
 def test_measures_of_an_example() -> None:

@@ -30,8 +30,9 @@ that share letters are all revisions of one path, so it is enough to compare a m
 from __future__ import annotations
 
 from spark_jobs.dedup.membership.revisions import left_members, paths_of
-from spark_jobs.lake.declare.step import NoConfig, Scope, step
+from spark_jobs.lake.declare.step import NoConfig, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.spark_sql import DataFrame, F
 
 EXACT_DUPLICATES = Table(
@@ -59,7 +60,7 @@ def exact_duplicates(
     increment: int,
     config: NoConfig,
     revisions: DataFrame | None = None,
-) -> DataFrame:
+) -> Output:
     """Find the new members that repeat a kept one; one row per removed member.
 
     Without `revisions` no member is a revision of another.
@@ -69,10 +70,12 @@ def exact_duplicates(
     narrow = members.select("increment", "dataset", "doc_id", "place", "content_sha256", "letters_sha256")
     compared = narrow.where(F.col("increment") == increment)
     if increment > 0:
-        earlier = narrow.where(F.col("increment") < increment)
+        earlier = _related(narrow.where(F.col("increment") < increment), compared)
         out = exact_duplicates.select("doc_id")
         out = out if revisions is None else out.unionByName(left_members(revisions))
         compared = compared.unionByName(earlier.join(out, "doc_id", "left_anti"))
+    repeated = persist(_repeated(compared))
+    compared = repeated
     if revisions is None:
         compared = compared.withColumn("path_id", F.lit(None).cast("string"))
     else:
@@ -93,9 +96,35 @@ def exact_duplicates(
         "kept_path", F.first("bytes_path").over(same_letters)
     )
     repeats = (F.col("place") != F.col("kept_place")) & F.expr("(path_id = kept_path) IS NOT TRUE")
-    return judged.where((F.col("increment") == increment) & repeats).select(
+    rows = judged.where((F.col("increment") == increment) & repeats).select(
         "dataset",
         "doc_id",
         F.col("kept_place.doc_id").alias("witness_doc_id"),
         F.when(F.col("bytes_place") == F.col("kept_place"), "bytes").otherwise("letters").alias("matched"),
     )
+    return Output({"exact_duplicates": rows}, persisted=(repeated,))
+
+
+def _repeated(compared: DataFrame) -> DataFrame:
+    """The members whose bytes or letters another one has; all others are alone in both rounds, so they are kept."""
+    keys = ("content_sha256", "letters_sha256")
+    several = [compared.groupBy(key).count().where("count > 1").select(key).where(f"{key} IS NOT NULL") for key in keys]
+    flagged = compared
+    for key, rows in zip(keys, several, strict=True):
+        flagged = flagged.join(rows.withColumn(f"several_{key}", F.lit(True)), key, "left")
+    return flagged.where(" OR ".join(f"several_{key}" for key in keys)).select(*compared.columns)
+
+
+def _related(earlier: DataFrame, new: DataFrame) -> DataFrame:
+    """The earlier members that both rounds of new ones can meet.
+
+    Those with the bytes of a new one; with its letters or letters of the former; and with the bytes of these. The rest
+    of the history is read, and neither sorted nor joined.
+    """
+    same_bytes = earlier.join(new.select("content_sha256").distinct(), "content_sha256", "left_semi")
+    letters = new.select("letters_sha256").unionByName(same_bytes.select("letters_sha256")).distinct()
+    same_letters = earlier.join(letters, "letters_sha256", "left_semi")
+    represented = same_letters.select("content_sha256").unionByName(new.select("content_sha256")).distinct()
+    more = earlier.join(represented, "content_sha256", "left_semi")
+    columns = earlier.columns
+    return same_letters.select(*columns).unionByName(more.select(*columns)).dropDuplicates(["doc_id"])

@@ -30,9 +30,8 @@ that share letters are all revisions of one path, so it is enough to compare a m
 from __future__ import annotations
 
 from spark_jobs.dedup.membership.revisions import left_members, paths_of
-from spark_jobs.lake.declare.step import NoConfig, Output, Scope, step
+from spark_jobs.lake.declare.step import NoConfig, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.spark_sql import DataFrame, F
 
 EXACT_DUPLICATES = Table(
@@ -60,7 +59,7 @@ def exact_duplicates(
     increment: int,
     config: NoConfig,
     revisions: DataFrame | None = None,
-) -> Output:
+) -> DataFrame:
     """Find the new members that repeat a kept one; one row per removed member.
 
     Without `revisions` no member is a revision of another.
@@ -74,8 +73,7 @@ def exact_duplicates(
         out = exact_duplicates.select("doc_id")
         out = out if revisions is None else out.unionByName(left_members(revisions))
         compared = compared.unionByName(earlier.join(out, "doc_id", "left_anti"))
-    repeated = persist(_repeated(compared))
-    compared = repeated
+    compared = _repeated(compared)
     if revisions is None:
         compared = compared.withColumn("path_id", F.lit(None).cast("string"))
     else:
@@ -96,13 +94,12 @@ def exact_duplicates(
         "kept_path", F.first("bytes_path").over(same_letters)
     )
     repeats = (F.col("place") != F.col("kept_place")) & F.expr("(path_id = kept_path) IS NOT TRUE")
-    rows = judged.where((F.col("increment") == increment) & repeats).select(
+    return judged.where((F.col("increment") == increment) & repeats).select(
         "dataset",
         "doc_id",
         F.col("kept_place.doc_id").alias("witness_doc_id"),
         F.when(F.col("bytes_place") == F.col("kept_place"), "bytes").otherwise("letters").alias("matched"),
     )
-    return Output({"exact_duplicates": rows}, persisted=(repeated,))
 
 
 def _repeated(compared: DataFrame) -> DataFrame:

@@ -69,10 +69,11 @@ def exact_duplicates(
     narrow = members.select("increment", "dataset", "doc_id", "place", "content_sha256", "letters_sha256")
     compared = narrow.where(F.col("increment") == increment)
     if increment > 0:
-        earlier = narrow.where(F.col("increment") < increment)
+        earlier = _related(narrow.where(F.col("increment") < increment), compared)
         out = exact_duplicates.select("doc_id")
         out = out if revisions is None else out.unionByName(left_members(revisions))
         compared = compared.unionByName(earlier.join(out, "doc_id", "left_anti"))
+    compared = _repeated(compared)
     if revisions is None:
         compared = compared.withColumn("path_id", F.lit(None).cast("string"))
     else:
@@ -99,3 +100,28 @@ def exact_duplicates(
         F.col("kept_place.doc_id").alias("witness_doc_id"),
         F.when(F.col("bytes_place") == F.col("kept_place"), "bytes").otherwise("letters").alias("matched"),
     )
+
+
+def _repeated(compared: DataFrame) -> DataFrame:
+    """The members whose bytes or letters another one has; all others are alone in both rounds, so they are kept."""
+    keys = ("content_sha256", "letters_sha256")
+    several = [compared.groupBy(key).count().where("count > 1").select(key).where(f"{key} IS NOT NULL") for key in keys]
+    flagged = compared
+    for key, rows in zip(keys, several, strict=True):
+        flagged = flagged.join(rows.withColumn(f"several_{key}", F.lit(True)), key, "left")
+    return flagged.where(" OR ".join(f"several_{key}" for key in keys)).select(*compared.columns)
+
+
+def _related(earlier: DataFrame, new: DataFrame) -> DataFrame:
+    """The earlier members that both rounds of new ones can meet.
+
+    Those with the bytes of a new one; with its letters or letters of the former; and with the bytes of these. The rest
+    of the history is read, and neither sorted nor joined.
+    """
+    same_bytes = earlier.join(new.select("content_sha256").distinct(), "content_sha256", "left_semi")
+    letters = new.select("letters_sha256").unionByName(same_bytes.select("letters_sha256")).distinct()
+    same_letters = earlier.join(letters, "letters_sha256", "left_semi")
+    represented = same_letters.select("content_sha256").unionByName(new.select("content_sha256")).distinct()
+    more = earlier.join(represented, "content_sha256", "left_semi")
+    columns = earlier.columns
+    return same_letters.select(*columns).unionByName(more.select(*columns)).dropDuplicates(["doc_id"])

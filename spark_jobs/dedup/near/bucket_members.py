@@ -6,16 +6,19 @@ second). A bucket lists its earlier members, then its new ones; two earlier ones
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Iterator
 from typing import Annotated
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pydantic import Field
 
 from spark_jobs.arrays import Int64Array
 from spark_jobs.spark_sql import DataFrame, F
 
+_BATCH_PAIRS = 1 << 20  # of 16 bytes, which are sorted: a batch of 2,048 buckets may have 268 million
 CANDIDATES_DDL = "first bigint, second bigint"
 DEFAULT_MAX_BUCKET_PAIRS = 131_072
 MaxBucketPairs = Annotated[
@@ -50,7 +53,7 @@ def all_pairs(batches: Iterable[pa.RecordBatch], not_among: bytes | None = None)
     from spark_jobs.dedup.near.bucket_records import pairs_within
     from spark_jobs.dedup.near.key_filter import has_keys
 
-    for batch in batches:
+    for batch in (part for whole in batches for part in _of_few_pairs(whole)):
         new_offsets, new = list_offsets(batch.column("members"))
         earlier_offsets, earlier = list_offsets(batch.column("earlier"))
         everyone = np.diff(new_offsets) + np.diff(earlier_offsets)
@@ -60,6 +63,15 @@ def all_pairs(batches: Iterable[pa.RecordBatch], not_among: bytes | None = None)
             wanted = ~(has_keys(first.view(np.uint64), filled) & has_keys(second.view(np.uint64), filled))
             first, second = first[wanted], second[wanted]
         yield candidate_batch(first, second)
+
+
+def _of_few_pairs(buckets: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
+    """Parts of a batch of buckets with about `_BATCH_PAIRS` pairs each; a bucket is whole."""
+    fresh, old = (pc.list_value_length(buckets.column(name)).to_numpy() for name in ("members", "earlier"))
+    pairs = np.cumsum(fresh.astype(np.int64) * (fresh - 1) // 2 + fresh.astype(np.int64) * old)
+    edges = [0, *(np.flatnonzero(np.diff(pairs // _BATCH_PAIRS)) + 1).tolist(), buckets.num_rows]
+    for start, end in itertools.pairwise(edges):
+        yield buckets.slice(start, end - start)
 
 
 def candidate_batch(first: Int64Array, second: Int64Array) -> pa.RecordBatch:

@@ -43,7 +43,7 @@ SIGNATURE_LOSS = 1e-6
 BAG = ("token_hashes", "units", "levels")
 BLOCK = 16_384
 """Pairs that are compared together."""
-_BLOCK_BYTES = 16 << 20  # of hashes of bags that are copied together
+_BLOCK_BYTES = 2 << 20  # of hashes of bags that are copied together
 
 
 def taken(rows: pa.Table, numbers: Int64Array) -> pa.Table:

@@ -27,12 +27,12 @@ most 128 MB, whose few false positives are compared as well; edges of the graph 
 
 from __future__ import annotations
 
+import functools
 import logging
-from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from fractions import Fraction
-from functools import partial
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import pyarrow as pa
@@ -53,14 +53,11 @@ from spark_jobs.dedup.near.prefix_lists import (
     prefix_records,
     sum_counters,
 )
-from spark_jobs.dedup.near.verification import PAIR_COLUMNS, PAIRS_DDL, Index, verified_pairs
+from spark_jobs.dedup.near.verification import PAIR_COLUMNS, PAIRS_DDL, SIGNATURE, Index, passing, verified_pairs
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.engine.arrangement import dealt_in_turn, persist, release
+from spark_jobs.lake.engine.arrangement import Shared, dealt_in_turn, persist, release
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
-
-if TYPE_CHECKING:
-    pass
 
 _log = logging.getLogger(__name__)
 _PIVOTS = (8, 32, 128)
@@ -120,7 +117,9 @@ class _Comparisons:
 
     Attributes:
         pool: its documents (doc_id, place, earlier, total_weight and the columns of their bags).
+        index: their signatures and bags alone, which every round reads.
         counters: how often each token occurs in it (`prefix_join`).
+        edges: pairs of the history and of this increment that count, as edges of a graph.
         found: the verified pairs so far.
         done: the candidates that have been compared, `candidate_count` of them.
     """
@@ -130,11 +129,11 @@ class _Comparisons:
     partition_count: int
     document_count: int
     increment: int
-    history: DataFrame
     revisions: DataFrame | None
     index: Index
     limits: Limits
     persisted: list[DataFrame]
+    edges: list[DataFrame] = field(default_factory=list)
     found: DataFrame | None = None
     done: DataFrame | None = None
     candidate_count: int = 0
@@ -160,25 +159,28 @@ class _Comparisons:
 
     def _removed(self) -> DataFrame | None:
         """Rows (vertex, groups) of the documents that the pairs so far remove; None where there are no pairs."""
-        columns = "increment", "doc_id", "better_doc_id", "place", "better_place", "shared_weight", "united_weight"
-        pairs = self.history.select(*columns)
-        if self.found is not None:
-            found = self.found.withColumn("increment", F.lit(self.increment)).selectExpr(
-                "increment", *(name for name in PAIR_COLUMNS if name.rpartition(" ")[2] in columns)
-            )
-            pairs = pairs.unionByName(found)
-        counted = pairs if self.revisions is None else counting_pairs(pairs, self.revisions)
-        groups = groups_reached(self.limits.thresholds.together).alias("groups")
-        edges = persist(counted.select(groups, F.col("place").alias("worse"), F.col("better_place").alias("better")))
+        edges = functools.reduce(lambda one, other: one.unionByName(other), self.edges)
         count = edges.count()
         if not count:
-            gone = None
-        elif count <= self.limits.driver_edges:
-            gone = from_driver(edges.sparkSession, removed_table(edges.toArrow()), "vertex bigint, groups int")
-        else:
-            gone = removed_vertices(edges, self.limits.driver_edges)
-        release(edges)
-        return gone
+            return None
+        if count <= self.limits.driver_edges:
+            return from_driver(edges.sparkSession, removed_table(edges.toArrow()), "vertex bigint, groups int")
+        return removed_vertices(edges, self.limits.driver_edges)
+
+    def add(self, found: DataFrame) -> None:
+        """Take verified pairs in, which are computed already."""
+        self.found = found if self.found is None else self.found.unionByName(found)
+        self.add_edges(found.withColumn("increment", F.lit(self.increment)).selectExpr("increment", *PAIR_COLUMNS))
+
+    def add_edges(self, pairs: DataFrame) -> None:
+        """Take those pairs that count (rows of `pairs`) into the graph, once: later rounds read narrow edges."""
+        columns = "increment", "doc_id", "better_doc_id", "place", "better_place", "shared_weight", "united_weight"
+        narrow = pairs.select(*columns)
+        counted = narrow if self.revisions is None else counting_pairs(narrow, self.revisions)
+        groups = groups_reached(self.limits.thresholds.together).alias("groups")
+        edges = persist(counted.select(groups, F.col("place").alias("worse"), F.col("better_place").alias("better")))
+        self.edges.append(edges)
+        self.persisted.append(edges)
 
     def choose(self, pool: DataFrame, pivots: int | None) -> tuple[DataFrame, int]:
         """Candidates among the pool's documents, with repeats, and the number of members of long lists left out.
@@ -191,7 +193,7 @@ class _Comparisons:
                 short lists are left for later rounds: near-identical documents meet in a thousand of them.
         """
         records = pool.mapInArrow(
-            partial(
+            functools.partial(
                 prefix_records,
                 counters=self.counters,
                 thresholds=self.thresholds,
@@ -199,7 +201,7 @@ class _Comparisons:
             ),
             RECORDS_DDL,
         )
-        choose = partial(
+        choose = functools.partial(
             list_candidates,
             thresholds=self.thresholds,
             pivots=pivots,
@@ -232,7 +234,7 @@ class _Comparisons:
             asked = F.broadcast(pool.sparkSession.createDataFrame(pa.table({"place": places})))
             batch = pool.join(asked, "place", "left_semi").toArrow()
             batch = leading(batch.sort_by([("earlier", "descending"), ("place", "ascending")]), self.thresholds)
-            compare = partial(
+            compare = functools.partial(
                 similar_to_pivots,
                 pivots=pivots_of(batch, self.thresholds),
                 thresholds=self.thresholds,
@@ -240,17 +242,17 @@ class _Comparisons:
             )
             found = checkpointed(pool.mapInArrow(compare, PAIRS_DDL))
             self.persisted.append(found)
-            self.found = found if self.found is None else self.found.unionByName(found)
+            self.add(found)
             done.add(batch)
             rounds += 1
             _log.info("large buckets: %d documents compared with all others", batch.num_rows)
 
-    def compare(self, chosen: DataFrame, beside: tuple[DataFrame, int] | None = None) -> bool:
+    def compare(self, chosen: DataFrame, beside: tuple[DataFrame, int, Index] | None = None) -> bool:
         """Verify the candidates that were not compared before; returns whether there were any.
 
         Args:
             chosen: rows (first, second), with repeats.
-            beside: other distinct candidates to verify with them, and about how many these are.
+            beside: other distinct candidates to verify, about how many these are, and by which index.
         """
         ends = F.least("first", "second").alias("first"), F.greatest("first", "second").alias("second")
         fresh = chosen.select(*ends).distinct()
@@ -260,11 +262,12 @@ class _Comparisons:
         count = fresh.count()
         if not count and not beside:
             return False
-        candidates, total = (fresh.unionByName(beside[0]), count + beside[1]) if beside else (fresh, count)
-        verified, persisted = verified_pairs(candidates, total, self.index, self.limits.thresholds.lowest)
-        more = checkpointed(verified)
-        self.persisted.extend((*persisted, more))
-        self.found = more if self.found is None else self.found.unionByName(more)
+        of_index = [(fresh, count, self.index)] if count else []
+        for candidates, total, index in [*of_index, *([beside] if beside else [])]:
+            verified, persisted = verified_pairs(candidates, total, index, self.limits.thresholds.lowest)
+            more = checkpointed(verified)
+            self.persisted.extend((*persisted, more))
+            self.add(more)
         self.done = fresh if self.done is None else self.done.unionByName(fresh)
         self.candidate_count += count
         _log.info("large buckets: %d candidates", count)
@@ -303,6 +306,7 @@ def compare_large(
     if revisions is not None:
         pool = pool.join(left_members(revisions), "doc_id", "left_anti")
     pool = persist(pool)
+    signatures = persist(_inside(index.signatures.select(*ENDS, *SIGNATURE), inside))
     counters, token_count, document_count = _counters(pool)
     state = _Comparisons(
         pool=pool,
@@ -310,14 +314,14 @@ def compare_large(
         partition_count=max(2, -(-token_count // PARTITION_RECORDS)),
         document_count=document_count,
         increment=increment,
-        history=history,
         revisions=revisions,
-        index=index,
+        index=Index(signatures, pool.select("doc_id", "place", *BAG), index.driver_candidates),
         limits=limits,
-        persisted=[small, large, pool],
+        persisted=[small, large, pool, signatures],
     )
-    of_small = small.mapInArrow(partial(all_pairs, not_among=inside), CANDIDATES_DDL).distinct()
-    rounds, kept_counts = _rounds(state, (of_small, counts.small_pairs))
+    state.add_edges(history)
+    of_small = small.mapInArrow(functools.partial(all_pairs, not_among=inside), CANDIDATES_DDL).distinct()
+    rounds, kept_counts = _rounds(state, (of_small, counts.small_pairs, index))
     facts = [
         {
             "threshold": float(threshold),
@@ -333,7 +337,7 @@ def compare_large(
     return state.found, facts, tuple(state.persisted)
 
 
-def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int]) -> tuple[int, list[int]]:
+def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int, Index]) -> tuple[int, list[int]]:
     """Compare until no list has a new pair; returns the number of rounds, and of documents kept in each group."""
     pool, counts = state.kept_pool()
     chosen, _ = state.choose(pool, 1)
@@ -379,17 +383,13 @@ def _places(batch: pa.RecordBatch) -> UInt64Array:
 def _pool(bags: DataFrame, inside: bytes, increment: int) -> DataFrame:
     """The bags of the documents whose place is in the filter."""
     earlier = (F.col("increment") < increment).alias("earlier")
-    read = bags.select(*ENDS, earlier, "total_weight", *BAG)
-    return read.mapInArrow(partial(_passing, inside=inside), read.schema)
+    return _inside(bags.select(*ENDS, earlier, "total_weight", *BAG), inside)
 
 
-def _passing(batches: Iterable[pa.RecordBatch], inside: bytes) -> Iterator[pa.RecordBatch]:
-    """The rows whose place is in a filter."""
-    from spark_jobs.dedup.near.key_filter import has_keys
-
-    filled = np.frombuffer(inside, np.uint8)
-    for batch in batches:
-        yield batch.filter(pa.array(has_keys(_places(batch), filled)))
+def _inside(rows: DataFrame, inside: bytes) -> DataFrame:
+    """The rows whose place is in the filter."""
+    filled = Shared(rows, np.frombuffer(inside, np.uint8))
+    return rows.mapInArrow(functools.partial(passing, inside=filled), rows.schema)
 
 
 def _counters(pool: DataFrame) -> tuple[bytes, int, int]:

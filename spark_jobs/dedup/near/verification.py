@@ -230,12 +230,12 @@ def _of_places(table: DataFrame, places: Sequence[Int64Array]) -> DataFrame:
         filled = np.zeros(filter_bytes(count), np.uint8)
         for part in places:
             put_keys(part.view(np.uint64), filled)
-        return table.mapInArrow(partial(_passing, inside=Shared(table, filled)), table.schema)
+        return table.mapInArrow(partial(passing, inside=Shared(table, filled)), table.schema)
     keys = table.sparkSession.createDataFrame(pa.table({"place": np.unique(np.concatenate(places))}))
     return table.join(F.broadcast(keys), "place", "left_semi").select(*table.columns)
 
 
-def _passing(batches: Iterable[pa.RecordBatch], inside: Shared[UInt8Array]) -> Iterator[pa.RecordBatch]:
+def passing(batches: Iterable[pa.RecordBatch], inside: Shared[UInt8Array]) -> Iterator[pa.RecordBatch]:
     """The rows whose place is in a filter."""
     for batch in batches:
         yield batch.filter(pa.array(has_keys(batch.column("place").to_numpy().view(np.uint64), inside.value)))

@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from spark_jobs.dedup.near import bucket_members
 from spark_jobs.dedup.near.bucket_members import all_members, all_pairs, candidate_batch, with_pair_count
 from spark_jobs.dedup.near.key_filter import filter_bytes, put_keys
 
@@ -54,6 +55,20 @@ def test_candidates_are_all_pairs_with_a_new_member_once_in_a_batch(
     if pool is not None:
         expected = {pair for pair in expected if not set(pair) <= pool}
     assert rows == sorted(expected)
+
+
+def test_a_batch_of_large_buckets_becomes_batches_of_bounded_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of at most the bound and one bucket more, and all pairs are there; empty and one-sided buckets among them."""
+    monkeypatch.setattr(bucket_members, "_BATCH_PAIRS", 100)
+    draw = np.random.default_rng(5)
+    buckets = [(NEW[: int(draw.integers(1, 20))], OLD[: int(draw.integers(0, 20))]) for _ in range(60)]
+    most = max(len(pairs_of(*bucket)) for bucket in buckets)
+    made = list(all_pairs([batch_of(buckets)]))
+    assert len(made) > 10 and max(batch.num_rows for batch in made) <= 100 + most
+    rows = {
+        pair for batch in made for pair in zip(*(batch[name].to_pylist() for name in batch.schema.names), strict=True)
+    }
+    assert rows == set().union(*(pairs_of(*bucket) for bucket in buckets))
 
 
 @given(st.lists(st.tuples(st.integers(0, 5), st.integers(0, 5))))

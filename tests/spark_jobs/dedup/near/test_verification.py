@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import random
 from fractions import Fraction
 from typing import TYPE_CHECKING
@@ -12,7 +13,7 @@ import pytest
 
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact
 from spark_jobs.dedup.near import comparison, verification
-from spark_jobs.dedup.near.comparison import SIGNATURE_LOSS, similar_pairs
+from spark_jobs.dedup.near.comparison import SIGNATURE_LOSS, BagRows, similar_pairs, taken
 from spark_jobs.dedup.near.verification import Index, verified_pairs
 from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
 from spark_jobs.dedup.sketches.similarity import least_agreement
@@ -20,6 +21,8 @@ from tests.spark_jobs.dedup.made_bags import at_the_bound
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+    from spark_jobs.dedup.bags.bag_arrays import Bags
 
 Bag = dict[int, int]
 
@@ -144,6 +147,34 @@ def test_equal_texts_of_two_kinds_or_two_versions_of_signatures_are_no_pair() ->
         [{7: 1}] * 6, kind=["code", "code", "prose", "code", "data", "data"], signature_version=[*"1111", "1", "2"]
     )
     assert found_at(similar_pairs(neighbours(6), known, stored, KindThreshold())) == {(0, 1)}
+
+
+def test_bags_are_copied_by_bytes_and_not_by_pairs(monkeypatch: pytest.MonkeyPatch) -> None:
+    """One bag of 80 kB among small ones: no copy has more than the bound and one pair more."""
+    monkeypatch.setattr(comparison, "_BLOCK_BYTES", 4_000)
+    bags: list[Bag] = [{token + 1: 1 for token in range(10_000 if number in (10, 11) else 40)} for number in range(400)]
+    known, stored = tables(bags)
+    sizes, take = list[int](), BagRows.take
+
+    def watched(self: BagRows, rows: np.ndarray) -> Bags:
+        bags = take(self, rows)
+        sizes.append(bags.hashes.nbytes)
+        return bags
+
+    monkeypatch.setattr(BagRows, "take", watched)
+    found = similar_pairs(neighbours(len(bags)), known, stored, KindThreshold())
+    assert found.num_rows == 200 and max(sizes) <= 80_000 + 4_000 and sorted(sizes)[-3] <= 4_000
+
+
+def test_rows_of_a_table_are_taken_from_its_chunks() -> None:
+    """In any order and with repeats, of tables of no, one and many chunks, some of them empty slices."""
+    draw = np.random.default_rng(7)
+    whole = pa.table({"text": [str(number) * (number % 5) for number in range(100)], "number": range(100)})
+    for cuts in ([], [0, 50], [0, 0, 3, 3, 99]):
+        chunks = [whole.slice(a, b - a) for a, b in itertools.pairwise([0, *cuts, 100])]
+        rows = draw.integers(0, 100, 40)
+        assert taken(pa.concat_tables(chunks), rows).equals(whole.take(pa.array(rows)))
+    assert taken(whole.slice(0, 0), np.zeros(0, np.int64)).num_rows == 0
 
 
 @pytest.mark.parametrize("few", [0, 10**6])

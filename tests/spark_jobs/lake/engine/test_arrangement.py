@@ -13,8 +13,9 @@ import pyarrow as pa
 import pytest
 
 import spark_jobs
-from spark_jobs.lake.engine.arrangement import Arranged, Shared, dealt, grouped
-from spark_jobs.lake.engine.embedded import is_embedded
+from spark_jobs.lake.engine import spooled_rows
+from spark_jobs.lake.engine.arrangement import Arranged, Shared, dealt, dealt_in_turn, grouped, release
+from spark_jobs.lake.engine.embedded import is_embedded, parallelism
 from spark_jobs.spark_sql import F
 
 if TYPE_CHECKING:
@@ -70,6 +71,23 @@ def test_groups_are_whole_and_in_order(spark: SparkSession, rows: list[dict[str,
 
     (everything,) = _calls(grouped(frame, [], ["place"]).persist())
     assert [place(number) for number in everything] == sorted(map(place, range(len(rows))))
+
+
+def test_calls_in_turn_have_their_rows_and_no_more_begin_than_there_are_cores(
+    spark: SparkSession, rows: list[dict[str, int | str | None]], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Each of 40 calls has the rows of one number, whatever parts they were written in; they go with the frame."""
+    monkeypatch.setattr(spooled_rows, "_WAITING_BYTES", 2_000)
+    frame = spark.createDataFrame(rows, "key string, other int, place int, number bigint").repartition(3)
+    arranged = dealt_in_turn(frame, 40, F.expr("cast(number % 40 as int)"))
+    calls = arranged.map(_one_row_a_call, _CALL).to_frame().collect()
+    assert sorted(sorted(call["rows"]) for call in calls) == [list(range(first, 400, 40)) for first in range(40)]
+    if is_embedded(frame):
+        folder = vars(arranged.frame)["_headrace_folder"]
+        assert arranged.frame.select(F.spark_partition_id()).distinct().count() <= parallelism()
+        assert len(list(folder.glob("*.parquet"))) <= parallelism()
+        release(arranged.frame)
+        assert not folder.exists()
 
 
 def test_rows_go_to_the_call_that_they_name(spark: SparkSession, rows: list[dict[str, int | str | None]]) -> None:

@@ -9,7 +9,6 @@ for a step that failed, 130 for an interruption.
 
 from __future__ import annotations
 
-import gc
 import importlib
 import os
 import sys
@@ -71,7 +70,6 @@ _COMMANDS = {name: where for group in _GROUPS.values() for name, where in group.
 _INTERRUPTED = 130
 _LOADING = {"demo", "plan", "run"}  # they load Dagster and the project before they print a line
 _LOUD_SECONDS = 1.0
-_OBJECTS_BETWEEN_COLLECTIONS = 50_000  # Python's own 700 are for programs that do not load others
 
 
 class _LazyGroup(click.Group):
@@ -138,9 +136,6 @@ def main(arguments: Sequence[str] | None = None) -> None:
     from spark_jobs.progress import tell
 
     set_allocators()
-    # Modules and declarations are a million objects that stay; looking through them again and again took a third of the
-    # time until a plan is there.
-    gc.set_threshold(_OBJECTS_BETWEEN_COLLECTIONS)
     words = list(sys.argv[1:] if arguments is None else arguments)
     command = next((word for word in words if not word.startswith("-")), "")
     if command == "run":
@@ -169,21 +164,26 @@ def run_command(arguments: list[str]) -> int:
             headrace.main(args=present_words(arguments), prog_name="headrace", standalone_mode=False)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
-    except click.ClickException as error:
-        error.show()
-        return 2
     except (click.Abort, KeyboardInterrupt):
         say("stopped", err=True)
         return _INTERRUPTED
-    except Exception as error:  # the outermost frame: known errors become one line, others keep their trace
-        if os.environ.get("HEADRACE_DEBUG"):
-            raise
-        line, status = _explain(error)
-        if line is None:
-            raise
-        say(f"headrace: {line}", err=True)
-        return status
+    except Exception as error:  # noqa: BLE001 - the outermost frame; it is told, or raised again
+        return tell_error(error)
     return 0
+
+
+def tell_error(error: Exception) -> int:
+    """Print an error of a command in one line and give the exit status; one that users cannot cause is raised again."""
+    from dagster_project.cli.output import say
+
+    if isinstance(error, click.ClickException):
+        error.show()
+        return 2
+    line, status = (None, 1) if os.environ.get("HEADRACE_DEBUG") else _explain(error)
+    if line is None:
+        raise error
+    say(f"headrace: {line}", err=True)
+    return status
 
 
 def _explain(error: Exception) -> tuple[str | None, int]:

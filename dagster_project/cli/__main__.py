@@ -1,7 +1,5 @@
 """`python -m dagster_project.cli`, the same as `headrace`."""
 
-from dagster_project.cli import main
-from headrace.interrupts import heed_interrupts
+from dagster_project.command import main
 
-heed_interrupts()
 main()

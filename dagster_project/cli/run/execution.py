@@ -62,6 +62,7 @@ def execute(
     tell: Callable[[str], None] = lambda text: None,
     tags: Mapping[str, str] = MappingProxyType({}),
     run_ids: list[str] | None = None,
+    definitions: dg.Definitions | None = None,
 ) -> list[StepLine]:
     """Run a selection on the persistent instance and give a line for every table.
 
@@ -74,6 +75,7 @@ def execute(
         tell: called, before anything is computed, with sentences about existing tables that the run will change.
         tags: added to the Dagster runs.
         run_ids: a list to which the ids of the Dagster runs are appended.
+        definitions: the project's, where they are loaded already.
 
     Raises:
         CatalogueError: the lake cannot be opened or written.
@@ -95,7 +97,7 @@ def execute(
     from dagster_project.run_process import end_dead_runs
     from spark_jobs.lake.ledger.ledger import Ledger
 
-    definitions = load_definitions()
+    definitions = load_definitions() if definitions is None else definitions
     keys = select(definitions, selection)
     graph = definitions.resolve_asset_graph()
     ledger = Ledger.fresh(catalogue)

@@ -34,6 +34,7 @@ from spark_jobs.lake.run.rollout import Rollout
 from spark_jobs.lake.session.settings import user_name
 
 if TYPE_CHECKING:
+    import dagster as dg
     from pyiceberg.catalog import Catalog
 
 _COUNTED = {
@@ -57,20 +58,25 @@ _ALWAYS = ("computed", "unchanged")
     "--follow", is_flag=True, help="follow the stream of one dataset: keep what comes, run each sealed increment"
 )
 @click.option("--once", is_flag=True, help="with --follow: end when all that is there has been read")
+@click.option(
+    "--watch", "watched", is_flag=True, help="run again when declarations or sources change, in one warm process"
+)
 @click.option("--last", is_flag=True, help="run nothing; say what the last run did and changed")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object for each table as it comes, nothing else")
-def run(last: bool, follow: bool, once: bool, dry_run: bool, as_json: bool, **given: Any) -> None:
+def run(last: bool, watched: bool, follow: bool, once: bool, dry_run: bool, as_json: bool, **given: Any) -> None:
     """Bring tables up to date: all of them, or those of SELECTION.
 
     SELECTION is a dataset, corpus or experiment, a table (main.tokens), or Dagster's own syntax (key:"main/tokens"+).
-    With --rollout each step of documents is computed for some of the shards and compared with what is published, before
-    all of it is computed; where a column's mean moved too far, the step fails and its table stays as it was.
+    With --watch it runs again whenever declarations, code of the project or sources change, until Ctrl-C: without the
+    seconds in which a process loads everything. With --rollout each step of documents is computed for some of the
+    shards and compared with what is published, before all of it is computed; where a column's mean moved too far, the
+    step fails and its table stays as it was.
 
     If a table fails, only tables that depend on it are left. The same command again computes what is missing. The exit
     status is 0 when all is done, 2 for a mistake of yours, 3 for rows that a check refused, 4 for a step that failed.
     """
     words = given.pop("selection") + given.pop("also")
-    rest = given["partition"] or given["rollout"] or dry_run
+    rest = given["partition"] or given["rollout"] or dry_run or watched
     if last:
         if words or rest or follow or once:
             raise CommandError("run: --last takes --json and nothing else")
@@ -83,6 +89,12 @@ def run(last: bool, follow: bool, once: bool, dry_run: bool, as_json: bool, **gi
         from dagster_project.cli.run.follow import follow_dataset
 
         follow_dataset(words[0], once)
+    elif watched:
+        if given["partition"] or given["rollout"] or dry_run:
+            raise CommandError("run: --watch takes a SELECTION and --json, and nothing else")
+        from dagster_project.cli.run.watch import watch
+
+        watch(lambda definitions: _run(words, as_json, definitions=definitions, **given), words)
     elif dry_run:
         from dagster_project.cli.run.plan import planned
 
@@ -91,7 +103,14 @@ def run(last: bool, follow: bool, once: bool, dry_run: bool, as_json: bool, **gi
         _run(words, as_json, **given)
 
 
-def _run(words: tuple[str, ...], as_json: bool, partition: str | None, rollout: str | None, max_drift: float) -> None:
+def _run(
+    words: tuple[str, ...],
+    as_json: bool,
+    partition: str | None,
+    rollout: str | None,
+    max_drift: float,
+    definitions: dg.Definitions | None = None,
+) -> None:
     """Run a selection, and print a line for each table and what changed."""
     tags = {BY: user_name(), **({SELECTION: " ".join(words)} if words else {})}
     tags |= {} if rollout is None else Rollout.parse(rollout, max_drift).tags
@@ -108,15 +127,18 @@ def _run(words: tuple[str, ...], as_json: bool, partition: str | None, rollout: 
         print_line(replace(line, detail="as said above") if known else line)
 
     if as_json:
-        lines = execute(words, partition, lambda line: say(json.dumps(asdict(line))), tags=tags)
+        lines = execute(
+            words, partition, lambda line: say(json.dumps(asdict(line))), tags=tags, definitions=definitions
+        )
     else:
         run_ids: list[str] = []
-        lines = execute(words, partition, show, tell, tags, run_ids)
+        lines = execute(words, partition, show, tell, tags, run_ids, definitions)
         _tell_the_end(lines, run_ids)
         for name in experiments_among(words) if all(line.status != "failed" for line in lines) else ():
             say(declared_report(name).text())
     again = ["run", *words, *(["--partition", partition] if partition else [])]
     again += ["--rollout", rollout, "--max-drift", str(max_drift)] if rollout else []
+    again += ["--watch"] if definitions is not None else []
     if said := _other_way([line.table for line in lines if line.status == "failed"]):
         say(f"{said}: the run goes on in another process", err=True)
         replace_process([sys.executable, "-m", "dagster_project.cli", *again, *(["--json"] if as_json else [])])

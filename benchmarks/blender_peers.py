@@ -5,8 +5,9 @@
     python benchmarks/bench_blender.py --part served --peers peers/bin/python
 
 What they read was written by their own writers to local disk, and they give token ids alone; Blender's rows come
-through gRPC into a `BlendDataset`, with ids alone and with all its tensors. Last, a loop that takes 400,000 tokens/s,
-as 8 GPUs do, says how long it waited and what input cost its process. As a program it does one part
+through gRPC into a `BlendDataset`, with ids alone and with all its tensors; the latter beside a plain copy of as many
+bytes, from one set of arrays to another, which is what memory alone would allow. Last, a loop that takes 400,000
+tokens/s, as 8 GPUs do, says how long it waited and what input cost its process. As a program it does one part
 (`blender_peers.py mds-write ROWS.npy FOLDER`) and prints the rows it read and the seconds.
 """
 
@@ -52,6 +53,7 @@ def bench_peers(python: str, folder: Path, rows: NDArray[np.uint16], address: st
             print(f"{name}: left out: {(error.stderr or 'no message').strip().splitlines()[-1]}")
         else:
             loaders[name] = (python, [f"{name}-read", str(folder / name), str(rows.shape[1])])
+    loaders["a copy of the bytes of all tensors"] = (sys.executable, ["copy", str(rows.shape[1])])
     speeds: dict[str, list[float]] = {name: [] for name in loaders}
     for _ in range(ROUNDS):
         for name, (interpreter, arguments) in loaders.items():
@@ -137,6 +139,17 @@ def loop(batches: Iterable[Any], pass_rows: int) -> None:
     print(read, time.perf_counter() - began)
 
 
+def copy_bytes(window_tokens: int) -> None:
+    """Copy batches of the sizes of all tensors between arrays that are there; print rows and seconds."""
+    sizes = [BATCH_ROWS * window_tokens * width // 8 for width in (8, 8, 8, 4)]  # ids, labels, positions; documents
+    batches = [[np.full(size, number) for size in sizes] for number in range(6)]
+    count, began = 400, time.perf_counter()
+    for number in range(count):
+        for target, source in zip(batches[number % 6], batches[(number + 3) % 6], strict=True):
+            np.copyto(target, source)
+    print(count * BATCH_ROWS, time.perf_counter() - began)
+
+
 def loop_at_pace(address: str, blend: str) -> None:
     """Take all tensors of `LOOP_TOKENS` tokens a second; print the share of waiting, and of a core that input takes."""
     from blender_service.torch import BlendDataset
@@ -167,6 +180,8 @@ def main() -> None:
         write_litdata(*arguments, np.load(arguments[0]).shape[1])
     elif part == "blender-read":
         loop(read_blender(arguments[0], arguments[1], int(arguments[2]), arguments[3]), int(arguments[2]))
+    elif part == "copy":
+        copy_bytes(int(arguments[0]))
     elif part == "blender-loop":
         loop_at_pace(*arguments)
     else:

@@ -6,22 +6,25 @@
 from __future__ import annotations
 
 import queue
+import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Final, TypedDict
+from typing import Any, Final, TypedDict
 
 import numpy as np
 import torch
+from numpy.typing import DTypeLike, NDArray
 from torch.utils.data import IterableDataset, get_worker_info
 
 from blender_service.client import Blend, BlenderClient
 from blender_service.client.row_stream import RowStream
-from blender_service.client.window_layout import WindowLayout
+from blender_service.client.window_layout import NewArray, WindowLayout, new_array
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
-from blender_service.wire.row_batch import RowBatch, concatenate
+from blender_service.wire.row_batch import RowBatch
 
 DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
+_MOST_KEPT: Final = 16  # arrays of one name: more than are held ready and in use
 TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens")
 
 
@@ -51,15 +54,44 @@ class Batch(TypedDict, total=False):
 
 def to_tensors(batch: RowBatch, tensors: Sequence[str] = TENSORS) -> Batch:
     """Make a model's inputs of rows."""
-    layout = WindowLayout(batch)
-    made = Batch(offset=batch.offset)
+    return _tensors([batch], tensors, new_array)
+
+
+def _tensors(pieces: list[RowBatch], tensors: Sequence[str], new_array: NewArray) -> Batch:
+    """Make a model's inputs of rows that came in pieces, at least one, in arrays that `new_array` gives."""
+    layout = WindowLayout(*pieces, new_array=new_array)
+    made = Batch(offset=pieces[0].offset)
     for name in tensors:
         made[name] = torch.from_numpy(getattr(layout, name))  # type: ignore[literal-required]
     if "cu_seqlens" in tensors:
         made["max_seqlen"] = layout.max_seqlen
-    for name, values in batch.columns.items():
-        made[name] = torch.from_numpy(np.require(values, requirements="W"))  # type: ignore[literal-required]
+    for name in pieces[0].columns:
+        values = np.concatenate([piece.columns[name] for piece in pieces])
+        made[name] = torch.from_numpy(values)  # type: ignore[literal-required]
     return made
+
+
+class Buffers:
+    """Arrays that batches are made in, each again once nobody holds its tensors any more, nor views of them.
+
+    Memory that was written before costs no page faults, which take longer than the writing.
+    """
+
+    def __init__(self) -> None:
+        """Hold nothing."""
+        self._arrays: dict[str, list[NDArray[Any]]] = {}
+        self._idle_references = next(sys.getrefcount(array) for array in [np.empty(0)])
+
+    def take(self, name: str, shape: tuple[int, int], dtype: DTypeLike) -> NDArray[Any]:
+        """Give an array of a shape and type, with values of before; `name` says what for."""
+        kept = self._arrays.setdefault(name, [])
+        for array in kept:
+            if sys.getrefcount(array) == self._idle_references and array.shape == shape:
+                return array
+        array = np.empty(shape, dtype)
+        kept.append(array)
+        del kept[:-_MOST_KEPT]  # a consumer that collects batches gets new arrays, which are its own
+        return array
 
 
 @dataclass(frozen=True)
@@ -107,12 +139,13 @@ class Steps(IterableDataset[Batch]):
     def tensors_of(self, stream: Iterator[RowBatch], rows: int) -> Iterator[Batch]:
         """Make tensors of each step, of which `rows` are read."""
         pieces: list[RowBatch] = []
+        buffers = Buffers()
         for piece in stream:
             if piece.end_of_blend:
                 return
             pieces.append(piece)
             if sum(held.rows for held in pieces) == rows:
-                yield to_tensors(concatenate(pieces), self.tensors)
+                yield _tensors(pieces, self.tensors, buffers.take)
                 pieces.clear()
 
 

@@ -268,7 +268,6 @@ class _Position:
         return fresh
 
 
-POLL_SECONDS: Final = 0.1
 _RUNNING: Final[weakref.WeakSet[Prefetcher[Any]]] = weakref.WeakSet()
 
 Item = TypeVar("Item")
@@ -281,7 +280,8 @@ class Prefetcher(Generic[Item]):
         """Hold at most `ahead` items of `items` ready; `interrupt` ends a wait inside `items`."""
         self._items = items
         self._interrupt = interrupt
-        self._queue: queue.Queue[Item | BaseException | None] = queue.Queue(maxsize=ahead)
+        self._queue: queue.SimpleQueue[Item | BaseException | None] = queue.SimpleQueue()
+        self._room = threading.Semaphore(ahead)  # places of the queue; waiting for one wakes nobody in between
         self._stopping = threading.Event()
         self._thread = threading.Thread(target=self._run, name="blend-prefetch", daemon=True)
 
@@ -300,10 +300,12 @@ class Prefetcher(Generic[Item]):
     def interrupt(self) -> None:
         """Let the thread end."""
         self._stopping.set()
+        self._room.release()
         self._interrupt()
 
     def _taken(self) -> Iterator[Item]:
         while (item := self._queue.get()) is not None:
+            self._room.release()
             if isinstance(item, BaseException):
                 raise item
             yield item
@@ -319,13 +321,12 @@ class Prefetcher(Generic[Item]):
 
     def _put(self, item: Item | BaseException | None) -> bool:
         """Queue an item, unless the consumer has left; say whether it was queued."""
-        while not self._stopping.is_set():
-            try:
-                self._queue.put(item, timeout=POLL_SECONDS)
-            except queue.Full:
-                continue
-            return True
-        return False
+        if not self._stopping.is_set():
+            self._room.acquire()  # `interrupt` makes room too
+        if self._stopping.is_set():
+            return False
+        self._queue.put(item)
+        return True
 
 
 @atexit.register

@@ -11,59 +11,91 @@ Two positions see each other where document_ids are equal, so a block-diagonal c
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
 from functools import cached_property
-from typing import Final
+from typing import Any, Final
 
 import numpy as np
+from numpy.typing import DTypeLike, NDArray
 
 from blender_service.arrays import Int32Array, Int64Array
 from blender_service.wire.row_batch import RowBatch
 
 IGNORED_LABEL: Final = -100
 PADDING_DOCUMENT: Final = -1
+_SHORT_TOKENS: Final = 128  # of segments on average, below which numbers are repeated at once, not run by run
+
+NewArray = Callable[[str, tuple[int, int], DTypeLike], NDArray[Any]]
+
+
+def new_array(name: str, shape: tuple[int, int], dtype: DTypeLike) -> NDArray[Any]:
+    """Give an array of any values; `name` says which one of a layout it is for."""
+    return np.empty(shape, dtype)
 
 
 class WindowLayout:
     """Arrays over R rows of L tokens; each is made when it is asked for, by segments instead of tokens."""
 
-    def __init__(self, batch: RowBatch) -> None:
-        """Lay out the rows of a batch."""
-        self._ids = batch.input_ids
-        rows, window_tokens = batch.input_ids.shape
-        row = np.repeat(np.arange(rows), batch.segment_counts)
-        segments_before = np.cumsum(batch.segment_counts) - batch.segment_counts
-        self._number = np.arange(row.size) - segments_before[row]
-        self._starts = row * window_tokens + batch.window_starts
-        self._ends = self._starts + batch.segment_token_counts
+    def __init__(self, *batches: RowBatch, new_array: NewArray = new_array) -> None:
+        """Lay out the rows of batches, at least one, one after the other, in arrays that `new_array` gives."""
+        self._batches, self._new_array = batches, new_array
+        counts = np.concatenate([batch.segment_counts for batch in batches])
+        window_tokens = batches[0].input_ids.shape[1]
+        self._shape = (counts.size, window_tokens)
+        row = np.repeat(np.arange(counts.size), counts)
+        self._number = np.arange(row.size) - (np.cumsum(counts) - counts)[row]
+        self._starts = row * window_tokens + np.concatenate([batch.window_starts for batch in batches])
+        self._ends = self._starts + np.concatenate([batch.segment_token_counts for batch in batches])
 
     @cached_property
     def input_ids(self) -> Int64Array:
         """(R, L) int64."""
-        return self._ids.astype(np.int64)
+        ids = self._new_array("input_ids", self._shape, np.int64)
+        for rows, batch in self._parts(ids):
+            rows[:] = batch.input_ids
+        return ids
 
     @cached_property
     def labels(self) -> Int64Array:
         """(R, L) int64, the next token, or -100."""
-        labels = np.empty(self._ids.size, dtype=np.int64)
-        labels[:-1] = self._ids.reshape(-1)[1:]
-        labels[self._ends - 1] = IGNORED_LABEL
+        labels = self._new_array("labels", self._shape, np.int64)
+        for rows, batch in self._parts(labels):
+            rows[:, :-1] = batch.input_ids[:, 1:]  # what a row ends with is the end of a segment, or padding
+        flat = labels.reshape(-1)
+        flat[self._ends - 1] = IGNORED_LABEL
         return self._padded(labels, IGNORED_LABEL)
 
     @cached_property
     def position_ids(self) -> Int64Array:
         """(R, L) int64, position inside the segment; 0 in padding."""
-        positions = np.arange(self._ids.size)
-        positions -= np.repeat(np.insert(self._starts, 0, 0), np.diff(self._starts, prepend=0, append=self._ids.size))
+        positions = self._new_array("position_ids", self._shape, np.int64)
+        flat = positions.reshape(-1)
+        if flat.size < _SHORT_TOKENS * self._starts.size:
+            before = np.diff(self._starts, prepend=0, append=flat.size)
+            np.subtract(np.arange(flat.size), np.repeat(np.insert(self._starts, 0, 0), before), out=flat)
+        else:
+            positions[:] = ascending = np.arange(self._shape[1], dtype=np.int32)
+            for start, end in self._runs(self._starts % self._shape[1] > 0):
+                flat[start:end] = ascending[: end - start]
         return self._padded(positions, 0)
 
     @cached_property
     def document_ids(self) -> Int32Array:
         """(R, L) int32, number of the segment inside its window; -1 in padding."""
-        runs = np.full(2 * self._starts.size + 1, PADDING_DOCUMENT, dtype=np.int32)
-        runs[1::2] = self._number
-        bounds = np.zeros(runs.size + 1, dtype=np.int64)
-        bounds[1:-1:2], bounds[2:-1:2], bounds[-1] = self._starts, self._ends, self._ids.size
-        return np.repeat(runs, np.diff(bounds)).reshape(self._ids.shape)
+        documents = self._new_array("document_ids", self._shape, np.int32)
+        flat = documents.reshape(-1)
+        if flat.size < _SHORT_TOKENS * self._starts.size:
+            runs = np.full(2 * self._starts.size + 1, PADDING_DOCUMENT, dtype=np.int32)
+            runs[1::2] = self._number
+            bounds = np.zeros(runs.size + 1, dtype=np.int64)
+            bounds[1:-1:2], bounds[2:-1:2], bounds[-1] = self._starts, self._ends, flat.size
+            flat[:] = np.repeat(runs, np.diff(bounds))
+            return documents
+        documents.fill(0)
+        later = self._number > 0
+        for (start, end), number in zip(self._runs(later), self._number[later].tolist(), strict=True):
+            flat[start:end] = number
+        return self._padded(documents, PADDING_DOCUMENT)
 
     @cached_property
     def cu_seqlens(self) -> Int32Array:
@@ -72,7 +104,7 @@ class WindowLayout:
         As FlashAttention's varlen kernels take them. A sequence is a segment, or the padding between two of them inside
         one row, so that the bounds cover every token.
         """
-        rows, window_tokens = self._ids.shape
+        rows, window_tokens = self._shape
         bounds = (np.arange(rows + 1) * window_tokens, self._starts, self._ends)
         return np.unique(np.concatenate(bounds)).astype(np.int32)
 
@@ -81,10 +113,22 @@ class WindowLayout:
         """Tokens of the longest sequence."""
         return int(np.diff(self.cu_seqlens).max(initial=0))
 
-    def _padded(self, flat: Int64Array, value: int) -> Int64Array:
-        """Set the tokens of no segment to a value, and give the array the shape (R, L)."""
+    def _runs(self, chosen: NDArray[np.bool_]) -> Iterator[tuple[int, int]]:
+        """Give where the tokens of some segments start and end."""
+        return zip(self._starts[chosen].tolist(), self._ends[chosen].tolist(), strict=True)
+
+    def _parts(self, array: NDArray[Any]) -> Iterator[tuple[NDArray[Any], RowBatch]]:
+        """Give the rows of each batch in an array, and the batch."""
+        first = 0
+        for batch in self._batches:
+            yield array[first : first + batch.rows], batch
+            first += batch.rows
+
+    def _padded(self, values: NDArray[Any], value: int) -> NDArray[Any]:
+        """Set the tokens of no segment to a value."""
+        flat = values.reshape(-1)
         starts, ends = np.insert(self._ends, 0, 0), np.append(self._starts, flat.size)
         padding = np.flatnonzero(starts < ends)
         for start, end in zip(starts[padding].tolist(), ends[padding].tolist(), strict=True):
             flat[start:end] = value
-        return flat.reshape(self._ids.shape)
+        return values

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from blender_service.arrays import Int64Array
 from blender_service.order.resolve import ResolvedRows
-from blender_service.tables.block import Segments, join_rows, take_rows
+from blender_service.tables.block import Segments, copy_rows, join_rows, take_rows
 from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.packed_table import WindowFacts
 from blender_service.tables.token_columns import TokenColumn
@@ -114,9 +114,9 @@ class Chunk:
             for number, block in self._readers[index].blocks(numbers):
                 own = members[number + (index << SOURCE_SHIFT)]
                 rows = rows_in_block[own].astype(np.int64)
-                input_ids[own] = block.input_ids[rows]
+                copy_rows(block.input_ids, rows, input_ids, own)
                 for values, of_block in zip(columns.values(), block.columns, strict=True):
-                    values[own] = of_block[rows]
+                    copy_rows(of_block, rows, values, own)
                 parts.append(take_rows(block.segments, rows))
                 found.append(own)
         segments = take_rows(join_rows(parts), np.argsort(np.concatenate(found)))

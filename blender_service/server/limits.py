@@ -21,7 +21,7 @@ from blender_service.server.process_limits import trim_heap
 # What the streams of a server share. Bytes of ids in messages that wait to be sent: gRPC copies each, so a server holds
 # twice as many. Smaller messages cost throughput, larger ones memory: `make bench-blender` measures both. Bytes of ids
 # that are copied out of blocks for the next messages. Rows that are located before they are sent, some 6 bytes each.
-LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 32 << 10, 256 << 10
+LEAST_MESSAGE_BYTES, MOST_MESSAGE_BYTES = 32 << 10, 1 << 20
 IN_FLIGHT_BYTES: Final = 8 << 20
 COPIED_BYTES: Final = 64 << 20
 PLANNED_ROWS: Final = 2 << 20
@@ -63,7 +63,7 @@ class StreamLimits:
 
         It depends on the number of streams alone, so that no stream waits for another one to send. A message that was
         made while there were fewer stays as long as its reader takes nothing: as each stream that waits is one of
-        those, n streams have n x 32 KiB and 17 MiB at most in messages.
+        those, n streams have n x 32 KiB and 28 MiB at most in messages.
         """
         streams = max(1, self.running)
         message_bytes = min(max(LEAST_MESSAGE_BYTES, IN_FLIGHT_BYTES // streams), MOST_MESSAGE_BYTES)

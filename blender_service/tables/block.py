@@ -92,6 +92,13 @@ class Block:
 
 
 @compiled
+def copy_rows(source: NDArray[Any], rows: Int64Array, target: NDArray[Any], places: Int64Array) -> None:
+    """Copy rows of (R, L) values to places of another array, in one pass."""
+    for number in range(rows.size):
+        target[places[number]] = source[rows[number]]
+
+
+@compiled
 def take_rows(segments: Segments, rows: Int64Array) -> Segments:
     """Copy some rows, in any order.
 

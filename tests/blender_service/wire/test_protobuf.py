@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 
 import numpy as np
+import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
@@ -94,6 +95,23 @@ def test_generated_classes_read_and_write_the_same(batch: RowBatch) -> None:
     assert_same(decode(message), batch)
     assert_same(decode(generated.SerializeToString()), batch)
     assert_same(decode(parsed.SerializeToString(deterministic=True)), batch)
+
+
+@pytest.mark.parametrize("token_bytes", [2, 4])
+def test_ids_are_read_where_they_lie_in_the_message(token_bytes: int) -> None:
+    """No copy is made of them, and the array is aligned, as torch wants it."""
+    for rows in (1, 16, 300, 40_000):  # lengths of one to five bytes
+        message = encode(random_batch(rows, 7, token_bytes, 0, 1))
+        ids = decode(message).input_ids
+        assert np.shares_memory(ids, np.frombuffer(message, np.uint8))
+        assert ids.flags.aligned and not ids.flags.writeable
+
+
+def test_ids_that_come_twice_are_the_last_ones() -> None:
+    """As generated code has it, wherever the first ones stand."""
+    batch = random_batch(3, 5, 2, 17, 2)
+    later = rows_pb2.RowBatch(input_ids=(batch.input_ids + 1).tobytes()).SerializeToString()
+    assert_same(decode(encode(batch) + later), dataclasses.replace(batch, input_ids=batch.input_ids + 1))
 
 
 def test_fields_of_a_later_version_are_skipped() -> None:

@@ -153,7 +153,7 @@ def _entering(documents: DataFrame, arrivals: DataFrame | None, config: MembersC
         return documents
     narrow = documents.select(*PATH, "doc_id", "dataset_increment")
     landings = landings_and_events(narrow, arrivals).withColumn("key", F.xxhash64(*PATH))
-    # Most paths have one landing, which is the newest: they are neither sorted nor joined. Keys that collide do no harm.
+    # Most paths have one landing, which is the newest: they are neither sorted nor joined. A key of two does no harm.
     several = landings.groupBy("key").count().where("count > 1").select("key")
     last = (
         landings.join(several, "key", "left_semi")

@@ -9,9 +9,9 @@ It needs `pip install 'headrace[platform]'` and a lake in local files; `choice` 
 runs one engine: PySpark's functions of columns belong to one of them for the life of a process.
 
 Memory is bounded twice. What operators hold comes of a pool (`memory`), of which each gets its share; sorts, sums and
-joins write to disk beyond that, as joins of more text than the pool merge sorted rows and do not hash a side. Rows that a Python
-function must have in order are sorted in parts, on disk too (`sorted_rows`). What a step's end leaves free in the
-several allocators of the process goes back to the machine (`give_back_memory`).
+joins write to disk beyond that, as joins of more text than the pool merge sorted rows and do not hash a side. Rows that
+a Python function must have in order are sorted in parts, on disk too (`sorted_rows`). What a step's end leaves free in
+the several allocators of the process goes back to the machine (`give_back_memory`).
 """
 
 from __future__ import annotations

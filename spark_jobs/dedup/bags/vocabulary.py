@@ -158,7 +158,10 @@ def compared_members(members: DataFrame, exact_duplicates: DataFrame) -> DataFra
 
 
 def compared_texts(texts: DataFrame, compared: DataFrame) -> DataFrame:
-    """The texts of compared members: dataset, shard, doc_id, place, kind, language, content."""
+    """The texts of compared members: dataset, shard, doc_id, place, kind, language, content.
+
+    Identities come first: of a hash join Sail holds the left side, unless it knows that the other one is smaller.
+    """
     identity = ["dataset", "shard", "doc_id"]
     read = texts.select(*identity, "kind", "language", "content")
-    return read.join(compared.select(*identity, "place"), identity)
+    return compared.select(*identity, "place").join(read, identity)

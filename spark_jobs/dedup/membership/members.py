@@ -151,13 +151,18 @@ def _entering(documents: DataFrame, arrivals: DataFrame | None, config: MembersC
 
     if not config.latest and config.on_delete == "keep":
         return documents
-    landings = landings_and_events(documents, arrivals)
-    last = landings.withColumn("newest", newest("dataset_increment").over(Window.partitionBy(*PATH))).where(
-        "NOT is_event"
+    narrow = documents.select(*PATH, "doc_id", "dataset_increment")
+    landings = landings_and_events(narrow, arrivals).withColumn("key", F.xxhash64(*PATH))
+    # Most paths have one landing, which is the newest: they are neither sorted nor joined. A key of two does no harm.
+    several = landings.groupBy("key").count().where("count > 1").select("key")
+    last = (
+        landings.join(several, "key", "left_semi")
+        .withColumn("newest", newest("dataset_increment").over(Window.partitionBy(*PATH)))
+        .where("NOT is_event")
     )
     replaced = F.col("dataset").isin(*config.latest) & (F.col("doc_id") != F.col("newest.doc_id"))
     gone = F.col("newest.gone") & F.lit(config.on_delete == "excise")
-    return last.where(~replaced & ~gone).drop("newest", "gone", "landed", "is_event")
+    return documents.join(last.where(replaced | gone).select("dataset", "doc_id"), ["dataset", "doc_id"], "left_anti")
 
 
 def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFrame:

@@ -26,11 +26,11 @@ _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _DIGITS: Final = 64
 
 
-def sha256_column(data: memoryview | bytes, starts: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
+def sha256_column(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
     """(D,) SHA-256 of stretches of a buffer as 64 lower-case hex digits; null where a start is below 0.
 
     Args:
-        data: the buffer.
+        data: (N,) uint8 of the buffer.
         starts: (D,) first bytes.
         ends: (D,) bytes after the last ones.
     """
@@ -38,12 +38,11 @@ def sha256_column(data: memoryview | bytes, starts: NDArray[np.int64], ends: NDA
     digits = np.empty((np.count_nonzero(is_wanted), _DIGITS), np.uint8)
     functions = _functions()
     if functions is not None:
-        address = np.frombuffer(data, np.uint8).ctypes.data if len(data) else 0
-        _hash_stretches(functions, address, starts, ends, digits, _HEX)
+        _hash_stretches(functions, data.ctypes.data, starts, ends, digits, _HEX)
     else:
-        view, wanted = memoryview(data), np.flatnonzero(is_wanted)
+        wanted = np.flatnonzero(is_wanted)
         for row, (start, end) in enumerate(zip(starts[wanted].tolist(), ends[wanted].tolist(), strict=True)):
-            digits[row] = np.frombuffer(hashlib.sha256(view[start:end]).hexdigest().encode(), np.uint8)
+            digits[row] = np.frombuffer(hashlib.sha256(data[start:end].tobytes()).hexdigest().encode(), np.uint8)
     offsets = np.arange(0, digits.size + 1, _DIGITS, dtype=np.int32)
     hashes = pa.Array.from_buffers(pa.string(), len(digits), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
     if len(digits) == len(starts):

@@ -54,7 +54,7 @@ def letters_column(content: pa.Array, kinds: pa.Array, min_letters: int) -> pa.A
     for row in np.flatnonzero(has_hash & (lengths < 4 * min_letters)).tolist():
         characters = np.count_nonzero((data[starts[row] : ends[row]] & 0xC0) != 0x80)
         has_hash[row] = characters >= min_letters
-    return sha256_column(memoryview(data), np.where(has_hash, starts, -1), ends)
+    return sha256_column(data, np.where(has_hash, starts, -1), ends)
 
 
 def compared_texts(content: pa.Array, kinds: pa.Array) -> tuple[UInt8Array, Int64Array, Int64Array]:

@@ -89,7 +89,9 @@ def _count_ascii(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, fou
         start, stop = offsets[row], offsets[row + 1]
         if not is_ascii[row] or start == stop:
             continue
-        spaces = letters = decimals = 0
+        spaces: Integer = 0
+        letters: Integer = 0
+        decimals: Integer = 0
         words = np.int64(not _is_space(data[start]))
         for at in range(start, stop):
             spaces += _is_space(data[at])
@@ -109,7 +111,7 @@ def _count_ascii(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, fou
 
 
 @njit(inline="always")
-def _is_space(byte: int) -> bool:
+def _is_space(byte: int) -> Any:
     """Whether an ASCII character is white space as `str.isspace` has it."""
     return (byte == _BLANK) | (np.uint8(byte - 9) < 5) | (np.uint8(byte - 28) < 4)
 
@@ -135,7 +137,9 @@ def _count(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, classes: 
         if is_ascii[row]:
             continue
         at, stop = offsets[row], offsets[row + 1]
-        characters = spaces = letters = decimals = numerics = words = line_ends = longest = line_start = two = more = 0
+        characters = spaces = letters = decimals = numerics = words = line_ends = longest = line_start = 0
+        two: Integer = 0
+        more: Integer = 0
         previous = np.uint8(SPACE)
         while at < stop:
             lead = data[at]

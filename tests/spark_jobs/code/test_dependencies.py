@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
@@ -257,7 +257,7 @@ def test_a_repository_of_200000_files_is_resolved() -> None:
 def test_texts_are_not_read_where_no_document_has_a_repository(spark: SparkSession) -> None:
     """Both tables are empty, and the texts of a dataset without code cost nothing."""
 
-    def refuse(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    def refuse(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         for _ in batches:
             raise AssertionError("a text was read")
         yield from ()

@@ -90,6 +90,7 @@ def execute(
     dagster_home()
     import dagster as dg
 
+    from dagster_project.event_connections import connections_kept
     from dagster_project.lake_asset import FETCHED, declared_assets
     from dagster_project.mistakes import refuse_mistakes
     from dagster_project.restrictions import record_visibility
@@ -110,7 +111,7 @@ def execute(
     wishes = Wishes(selection, partition, show, tell_once, {**tags, FETCHED: "true"}, run_ids)
     lines: list[StepLine] = []
     left: list[StepLine] = []
-    with dg.DagsterInstance.get() as instance, original_streams():
+    with dg.DagsterInstance.get() as instance, connections_kept(instance), original_streams():
         require_partition(graph, keys, partition, instance)
         for text in end_dead_runs(instance):
             tell(text)

@@ -288,8 +288,8 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
         own = (step_name, version, scope, tables, model, function)
-        more = (any_engine, without_excised, listed_rows, guard, sample, news, stays)
-        return Step(*own, discover, fetch, numbered, plot, gate, refuse, *more)
+        more = (any_engine, without_excised, listed_rows, guard, sample, news)
+        return Step(*own, discover, fetch, numbered, plot, gate, refuse, *more, stays)
 
     return declare
 

@@ -27,8 +27,26 @@ def smallest_hashes(documents: DataFrame, sample_bytes: int, refusal: str | None
     Raises:
         InputError: no document has any text, and `refusal` is given.
     """
-    size = F.sum(F.octet_length("content"))
-    rows = documents.groupBy(_bucket().alias("bucket")).agg(size.alias("bytes")).toArrow()
+    sizes = documents.select("hash", F.octet_length("content").alias("size"))
+    return with_smallest_hashes(documents, sizes, sample_bytes, refusal)
+
+
+def with_smallest_hashes(
+    documents: DataFrame, sizes: DataFrame, sample_bytes: int, refusal: str | None = None
+) -> DataFrame:
+    """The same of documents whose lengths are known apart, as where only some of them may be in the sample.
+
+    Args:
+        documents: rows with `hash`; those of other documents than `sizes` has are for the caller to leave out.
+        sizes: rows with `hash` and `size`, bytes of UTF-8.
+        sample_bytes: bytes of UTF-8.
+        refusal: as above.
+
+    Raises:
+        InputError: as above.
+    """
+    total = F.sum("size").alias("bytes")
+    rows = sizes.groupBy(_bucket().alias("bucket")).agg(total).toArrow()
     buckets = rows.column("bucket").to_numpy()
     order = np.argsort(buckets)
     used = np.cumsum(rows.column("bytes").to_numpy()[order])

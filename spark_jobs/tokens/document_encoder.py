@@ -52,17 +52,20 @@ class DocumentColumn:
     """
 
     def __init__(self, content: pa.Array, doc_ids: pa.Array) -> None:
-        self._content = content
-        self._ascii = pc.string_is_ascii(content).to_numpy(zero_copy_only=False)
+        self._ascii: list[bool] = pc.string_is_ascii(content).to_numpy(zero_copy_only=False).tolist()
+        _, offsets, data = content.buffers()
+        width = np.int64 if pa.types.is_large_string(content.type) else np.int32
+        starts = np.frombuffer(offsets or b"\0" * 8, width)[content.offset : content.offset + len(content) + 1]
+        self._starts: list[int] = starts.tolist()
+        self._data = memoryview(data or b"")
         self.doc_ids: list[str] = doc_ids.to_pylist()
 
     def __len__(self) -> int:
         return len(self.doc_ids)
 
-    def data(self, row: int) -> bytes:
-        """A document's UTF-8, copied."""
-        found: bytes = self._content[row].as_buffer().to_pybytes()
-        return found
+    def data(self, row: int) -> memoryview:
+        """A document's UTF-8."""
+        return self._data[self._starts[row] : self._starts[row + 1]]
 
     def text(self, row: int) -> str:
         """A document's text.
@@ -71,7 +74,7 @@ class DocumentColumn:
             InputError: it is no UTF-8.
         """
         try:
-            return self.data(row).decode()
+            return str(self.data(row), "utf-8")
         except UnicodeDecodeError as error:
             raise InputError(
                 f"tokens: document {self.doc_ids[row]} is not UTF-8 at byte {error.start} ({error.reason}); "
@@ -80,7 +83,7 @@ class DocumentColumn:
 
     def is_ascii(self, row: int) -> bool:
         """Whether a document has nothing beyond ASCII."""
-        return bool(self._ascii[row])
+        return self._ascii[row]
 
 
 @dataclass
@@ -140,15 +143,15 @@ class DocumentEncoder:
     def _covered(self, documents: DocumentColumn, row: int) -> str | None:
         """A document's text as the fast encoder takes it, normalized; None where the certificate does not cover it."""
         text = documents.text(row)
-        if not documents.is_ascii(row) and self._has_excluded(text):
+        if not documents.is_ascii(row) and self._has_excluded(documents.data(row)):
             return None
         normal = self._added.normalized(text)
-        return None if normal is None or (normal != text and self._has_excluded(normal)) else normal
+        return None if normal is None or (normal != text and self._has_excluded(normal.encode())) else normal
 
-    def _has_excluded(self, text: str) -> bool:
+    def _has_excluded(self, data: bytes | memoryview) -> bool:
         from spark_jobs.tokens.fast.code_points import has_any
 
-        return bool(has_any(np.frombuffer(text.encode(), np.uint8), self._excluded))
+        return bool(has_any(np.frombuffer(data, np.uint8), self._excluded))
 
     def _by_fast(self, fast: FastEncoder, documents: DocumentColumn, row: int) -> Int32Array | None:
         """A document's ids; None where the certificate does not cover it, or the fast encoder fails."""

@@ -82,6 +82,8 @@ class TokenUses:
 
     def count(self, batch: pa.RecordBatch) -> None:
         """Count a batch of documents (dataset, language, token_count, the columns of `measured`, input_ids)."""
+        from spark_jobs.tokens.text_counts import mark_used  # Numba takes half a second to load
+
         groups = _groups(batch)
         code_of = {group: number for number, group in enumerate(dict.fromkeys(groups))}
         codes = np.array([code_of[group] for group in groups], dtype=np.int64)
@@ -94,7 +96,7 @@ class TokenUses:
             ]
         )
         used = np.zeros((len(code_of), self.vocabulary_size), dtype=np.bool_)
-        used[np.repeat(codes, counts), batch.column("input_ids").flatten().to_numpy()] = True
+        mark_used(batch.column("input_ids").flatten().to_numpy(), codes, counts, used)
         held = np.repeat(codes, pc.list_value_length(batch.column("named")).to_numpy())
         named = np.zeros((len(code_of), self.name_count), dtype=np.int64)
         np.add.at(named, (held, batch.column("named").flatten().to_numpy()), 1)
@@ -162,31 +164,19 @@ def count_partition(
 
 def measured(batches: Iterable[pa.RecordBatch], names: Sequence[ControlName] = ()) -> Iterator[pa.RecordBatch]:
     """Replace the column `content` of batches, the last one, by the lengths of `MEASURES` and the `names` it holds."""
+    from spark_jobs.tokens.text_counts import character_and_word_counts
+
     finder = NameFinder(names)
     for batch in batches:
         content = batch.column("content")
-        lengths = [pc.utf8_length(content), pc.binary_length(content), pa.array(word_counts(content))]
         data, starts = utf8_arrays(content)
+        characters, words = character_and_word_counts(data, starts)
+        lengths = [pa.array(characters), pc.binary_length(content), pa.array(words)]
         texts, held = finder.find(data, starts)
         ends = np.searchsorted(texts, np.arange(len(batch) + 1)).astype(np.int32)
         named = pa.ListArray.from_arrays(pa.array(ends), pa.array(held.astype(np.int32)))
         columns = [*batch.columns[:-1], *(length.cast(pa.int64()) for length in lengths), named]
         yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names[:-1], *MEASURES, "named"])
-
-
-def word_counts(content: pa.Array) -> Int64Array:
-    """Words of every text: maximal runs without white space, as `signals` counts them.
-
-    Args:
-        content: (D,) strings, none of them null.
-
-    Returns:
-        (D,) counts.
-    """
-    trimmed = pc.utf8_trim_whitespace(content)
-    parts = pc.list_value_length(pc.utf8_split_whitespace(trimmed)).to_numpy().astype(np.int64)
-    counts: Int64Array = np.where(pc.binary_length(trimmed).to_numpy() > 0, parts, 0)
-    return counts
 
 
 def _groups(batch: pa.RecordBatch) -> list[Group]:

@@ -27,7 +27,7 @@ from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import grouped, persist
 from spark_jobs.spark_sql import DataFrame, F
-from spark_jobs.text.hash_sample import smallest_hashes
+from spark_jobs.text.hash_sample import with_smallest_hashes
 from spark_jobs.tokens.certificate import certify
 from spark_jobs.tokens.hf_tokenizer import cut_before_spaces, read_facts, train_byte_pairs
 
@@ -185,14 +185,13 @@ def tokenizer(
 
 def _trained(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> DataFrame:
     """The row of a tokenizer trained on a sample of the survivors."""
-    documents = (
-        texts.select("dataset", "shard", "doc_id", "content")
-        .join(survivors.select("dataset", "shard", "doc_id"), ["dataset", "shard", "doc_id"], "left_semi")
-        .withColumn("hash", F.xxhash64("doc_id", "dataset"))
-    )
-    sample = smallest_hashes(documents, config.sample_bytes, _NO_TEXT).select(
-        "hash", "doc_id", "dataset", F.substring("content", 1, config.sample_bytes).alias("content")
-    )
+    keys = ["dataset", "shard", "doc_id"]
+    kept, hashed = survivors.select(*keys), F.xxhash64("doc_id", "dataset").alias("hash")
+    # The sample is found by lengths, and taken before the join, so that no join holds the texts of all documents.
+    sizes = texts.select(*keys, hashed, F.octet_length("content").alias("size")).join(kept, keys, "left_semi")
+    documents = texts.select(*keys, hashed, "content")
+    chosen = with_smallest_hashes(documents, sizes, config.sample_bytes, _NO_TEXT).join(kept, keys, "left_semi")
+    sample = chosen.select("hash", "doc_id", "dataset", F.substring("content", 1, config.sample_bytes).alias("content"))
     ordered = grouped(sample, [], ["hash", "doc_id", "dataset"]).select("content")
     return ordered.map(functools.partial(_train, config=config), _ROW_DDL).to_frame()
 

@@ -107,8 +107,8 @@ def map_joined(
 ) -> ArrowRows:
     """As `map_rows` over the inner join of a frame with others by keys.
 
-    Side reads take no part in the join. A join may shuffle rows, so they are brought back into the order of their
-    files, of which each task then reads consecutive rows.
+    Side reads take no part in the join, on either engine: a join holds, sorts or spills whole rows. It may shuffle
+    them, so they are brought back into the order of their files, of which each task then reads consecutive rows.
 
     Args:
         frame: rows, with the keys.
@@ -119,7 +119,7 @@ def map_joined(
         function: as of `map_rows`.
         ddl: columns of the result.
     """
-    rows = _read_aside(frame)
+    rows = frame if FILE in frame.columns else located(frame)
     if rows is None:
         return ArrowRows(frame.join(others, list(keys)).select(*columns, *aside), function, ddl)
     own = [*keys, *(name for name in columns if name not in {*keys, *others.columns})]

@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from headrace.kernels.control_names import ControlName
 from spark_jobs.tokens.pictures import characters_per_token, draw_token_statistics, length_histograms
+from spark_jobs.tokens.text_counts import character_and_word_counts, mark_used
 from spark_jobs.tokens.token_statistics import described_row
-from spark_jobs.tokens.token_use import COUNTED_SCHEMA, TokenUses, count_partition, measured, word_counts
+from spark_jobs.tokens.token_use import COUNTED_SCHEMA, TokenUses, count_partition, measured
 from tests.spark_jobs.packing.encoders import HARD_TEXT
 from tests.tiers import tries
 
@@ -88,7 +90,39 @@ def test_no_documents_give_no_counts() -> None:
 @pytest.mark.parametrize("text", ["", " ", "a", " a  b ", "\u00a0a\u2028b\u3000", "a\x1cb\x1fc", "\x85a", "a\u200bb"])
 def test_words_are_runs_without_white_space(text: str) -> None:
     """As Python's own `str.split` parts them."""
-    assert word_counts(pa.array([text])).tolist() == [len(text.split())]
+    assert counts_of([text]) == [(len(text), len(text.split()))]
+
+
+def counts_of(texts: list[str]) -> list[tuple[int, int]]:
+    """Characters and words of texts, as the step counts them."""
+    data = [text.encode() for text in texts]
+    starts = np.cumsum([0, *map(len, data)])
+    counts = character_and_word_counts(np.frombuffer(b"".join(data), np.uint8), starts)
+    return list(zip(*(values.tolist() for values in counts), strict=True))
+
+
+def test_every_code_point_is_white_space_or_not_as_arrow_has_it() -> None:
+    """Characters and words of a text with each code point inside, and of texts of all scripts by the slow form."""
+    texts = [f"a{chr(code)}b" for code in range(0x110000) if not 0xD800 <= code < 0xE000]
+    content = pa.array(texts)
+    trimmed = pc.utf8_trim_whitespace(content)
+    words = pc.list_value_length(pc.utf8_split_whitespace(trimmed)).to_pylist()
+    assert counts_of(texts) == list(zip(pc.utf8_length(content).to_pylist(), words, strict=True))
+
+
+@settings(max_examples=tries(200))
+@given(st.lists(HARD_TEXT | st.text(), max_size=12))
+def test_characters_and_words_are_python_s(texts: list[str]) -> None:
+    """Of texts of all scripts, one after the other."""
+    assert counts_of(texts) == [(len(text), len(text.split())) for text in texts]
+
+
+def test_an_id_beyond_the_vocabulary_is_refused() -> None:
+    """Nothing is written beyond the bitmap."""
+    for token in (-1, VOCABULARY_SIZE):
+        ids, used = np.array([0, token], np.int32), np.zeros((1, VOCABULARY_SIZE), np.bool_)
+        with pytest.raises(IndexError):
+            mark_used(ids, np.zeros(1, np.int64), np.array([2]), used)
 
 
 def test_derived_numbers_follow_from_the_counts() -> None:

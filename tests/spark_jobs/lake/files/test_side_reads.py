@@ -12,6 +12,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.lake.files import side_reads
+from spark_jobs.lake.files.rows import path_rows
 from spark_jobs.lake.files.side_reads import FILE, ROW, SideReads, located, map_joined, map_rows
 from spark_jobs.lake.files.storage import local_path
 from spark_jobs.lake.run.materialize import Lake, materialize
@@ -112,6 +113,26 @@ def test_rows_of_a_join_are_read_in_the_order_of_their_files(spark: SparkSession
     for rows, function in ((frame, in_order), (spark.createDataFrame(frame.toArrow()), joined)):
         found = map_joined(rows, others, ["n"], ["n", "other"], ["ids"], function, ddl)
         assert sorted(tuple(row) for row in found.to_frame().collect()) == expected
+
+
+def test_no_join_holds_what_is_read_aside_on_either_engine(spark: SparkSession, tmp_path: Path) -> None:
+    """Ids and texts are read after the join, by file and row, also where the engine could read them itself."""
+    ids = [[n] * (n % 5) for n in range(60)]
+    table = pa.table({"n": pa.array(range(60), pa.int64()), "input_ids": pa.array(ids, pa.list_(pa.int32()))})
+    for number in range(3):
+        pq.write_table(table.slice(20 * number, 20), tmp_path / f"{number}.parquet", row_group_size=7)
+    others = spark.createDataFrame([(n, 7 * n) for n in range(0, 60, 3)], "n bigint, other bigint")
+
+    def whole_rows(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            yield batch.select(["n", "other", "input_ids"])
+
+    ddl = "n bigint, other bigint, input_ids array<int>"
+    rows = path_rows(spark, str(tmp_path))
+    joined = map_joined(rows, others, ["n"], ["n", "other"], ["input_ids"], whole_rows, ddl)
+    assert "input_ids" not in joined.frame.columns
+    expected = [(n, 7 * n, ids[n]) for n in range(0, 60, 3)]
+    assert sorted(tuple(row) for row in joined.to_frame().collect()) == expected
 
 
 def test_any_order_is_right_and_that_of_the_files_reads_each_group_once(

@@ -13,7 +13,6 @@ import hashlib
 from typing import Any, Final
 
 import numpy as np
-import pyarrow as pa
 from llvmlite import ir
 from numba import types
 from numba.extending import intrinsic
@@ -26,12 +25,12 @@ _HEX: Final = np.frombuffer(b"0123456789abcdef", np.uint8)
 _DIGITS: Final = 64
 
 
-def sha256_column(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> pa.Array:
-    """(D,) SHA-256 of stretches of a buffer as 64 lower-case hex digits; null where a start is below 0.
+def sha256_digits(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """(H, 64) SHA-256 of stretches of a buffer, as lower-case hex digits in ASCII.
 
     Args:
-        data: (N,) uint8 of the buffer.
-        starts: (D,) first bytes.
+        data: the buffer.
+        starts: (D,) first bytes; below 0 for what is left out, H are not.
         ends: (D,) bytes after the last ones.
     """
     is_wanted = starts >= 0
@@ -40,14 +39,10 @@ def sha256_column(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDAr
     if functions is not None:
         _hash_stretches(functions, data.ctypes.data, starts, ends, digits, _HEX)
     else:
-        wanted = np.flatnonzero(is_wanted)
+        view, wanted = data.data, np.flatnonzero(is_wanted)
         for row, (start, end) in enumerate(zip(starts[wanted].tolist(), ends[wanted].tolist(), strict=True)):
-            digits[row] = np.frombuffer(hashlib.sha256(data[start:end].tobytes()).hexdigest().encode(), np.uint8)
-    offsets = np.arange(0, digits.size + 1, _DIGITS, dtype=np.int32)
-    hashes = pa.Array.from_buffers(pa.string(), len(digits), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
-    if len(digits) == len(starts):
-        return hashes
-    return hashes.take(pa.array(np.cumsum(is_wanted) - 1, mask=~is_wanted))
+            digits[row] = np.frombuffer(hashlib.sha256(view[start:end]).hexdigest().encode(), np.uint8)
+    return digits
 
 
 @functools.cache

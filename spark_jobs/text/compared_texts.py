@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from numba import njit
 
 from headrace.kernels.compiling import compiled
-from headrace.kernels.sha256 import sha256_column
+from headrace.kernels.sha256 import sha256_digits
 from headrace.kernels.utf8 import Integer, code_point, width
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array
 from spark_jobs.text.characters import COUNTED, GAP, INVISIBLE, NUMBER, POINT, SIGN, comparison_classes
@@ -54,7 +54,10 @@ def letters_column(content: pa.Array, kinds: pa.Array, min_letters: int) -> pa.A
     for row in np.flatnonzero(has_hash & (lengths < 4 * min_letters)).tolist():
         characters = np.count_nonzero((data[starts[row] : ends[row]] & 0xC0) != 0x80)
         has_hash[row] = characters >= min_letters
-    return sha256_column(data, np.where(has_hash, starts, -1), ends)
+    digits = sha256_digits(data, np.where(has_hash, starts, -1), ends)
+    offsets = np.arange(0, digits.size + 1, digits.shape[1], dtype=np.int32)
+    hashes = pa.Array.from_buffers(pa.string(), len(digits), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+    return hashes if has_hash.all() else hashes.take(pa.array(np.cumsum(has_hash) - 1, mask=~has_hash))
 
 
 def compared_texts(content: pa.Array, kinds: pa.Array) -> tuple[UInt8Array, Int64Array, Int64Array]:

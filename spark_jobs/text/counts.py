@@ -49,7 +49,7 @@ def counts(content: pa.Array) -> Any:
     """(D,) `COUNTS` of each text."""
     data, offsets = utf8_arrays(content)
     is_ascii = pc.string_is_ascii(content).to_numpy(zero_copy_only=False)
-    found = np.zeros((len(content), len(COUNTS.names) - 1 + len(SPACELESS_WORD_LENGTHS)), np.int64)
+    found = np.zeros((len(content), COUNTS.itemsize // np.dtype(np.int64).itemsize), np.int64)
     _count_ascii(data, offsets, is_ascii, found)
     if not is_ascii.all():
         _count(data, offsets, is_ascii, character_classes(), found)

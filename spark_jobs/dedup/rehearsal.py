@@ -117,7 +117,7 @@ def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
 def _joined(bags: pa.RecordBatch) -> None:
     """Run the exact joins: of the pool of large buckets, and of the sample that recall is measured with."""
     from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
-    from spark_jobs.dedup.near.comparison import BAG
+    from spark_jobs.dedup.near.pair_columns import BAG
     from spark_jobs.dedup.near.prefix_lists import count_pool_tokens, list_candidates, prefix_records
     from spark_jobs.dedup.removal.thresholds import _indexed, _similar_documents
     from spark_jobs.lake.engine.arrangement import Shared

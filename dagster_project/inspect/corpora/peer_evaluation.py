@@ -23,7 +23,7 @@ from spark_jobs.arrays import Int64Array
 from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
 from spark_jobs.dedup.evaluate.peer_pairs import datasketch_pairs, true_pairs
 from spark_jobs.dedup.graph.threshold_pairs import exact, of_kinds
-from spark_jobs.dedup.near.comparison import BAG
+from spark_jobs.dedup.near.pair_columns import BAG
 from spark_jobs.lake.files.lookups import read_batches, read_columns, read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 

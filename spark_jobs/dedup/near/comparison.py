@@ -7,7 +7,6 @@ pairs, a block at a time.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
@@ -20,6 +19,7 @@ from headrace.kernels.compiling import compiled
 from headrace.kernels.memory import byte_at, eight_bytes_at, store
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact, of_kinds
+from spark_jobs.dedup.near.pair_columns import BAG, ENDS, PAIRS_SCHEMA, SIDES, Pairs
 from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.threads import in_order_of
@@ -27,20 +27,8 @@ from spark_jobs.threads import in_order_of
 if TYPE_CHECKING:
     from spark_jobs.dedup.bags.bag_arrays import Bags
 
-Pairs = Iterator[pa.RecordBatch]
-ENDS = ("dataset", "doc_id", "increment", "place", "kind")
-"""Columns of either document of a pair."""
-SIDES = ("left", "right")
-_END_TYPES = (pa.string(), pa.string(), pa.int32(), pa.int64(), pa.string())
-PAIRS_SCHEMA = pa.schema(
-    [
-        *(pa.field(f"{side}_{name}", kind) for side in SIDES for name, kind in zip(ENDS, _END_TYPES, strict=True)),
-        *(pa.field(name, pa.int64()) for name in ("shared_weight", "united_weight")),
-    ]
-)
 SIGNATURE_LOSS = 1e-6
 """Most share of pairs exactly at the threshold that the test of signatures drops."""
-BAG = ("token_hashes", "units", "levels")
 BLOCK = 16_384
 """Pairs that are compared together."""
 _BLOCK_BYTES = 2 << 20  # of hashes of bags that are copied together

@@ -44,7 +44,7 @@ from spark_jobs.dedup.graph.threshold_pairs import KindThresholds, exact, groups
 from spark_jobs.dedup.membership.revisions import counting_pairs, left_members
 from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_members, all_pairs
 from spark_jobs.dedup.near.buckets import PARTITION_RECORDS
-from spark_jobs.dedup.near.comparison import BAG, ENDS
+from spark_jobs.dedup.near.pair_columns import BAG, ENDS
 from spark_jobs.dedup.near.prefix_lists import (
     CHOSEN_DDL,
     RECORDS_DDL,

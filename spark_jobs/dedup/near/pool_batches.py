@@ -24,7 +24,7 @@ import pyarrow as pa
 from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, bags_from_columns
 from spark_jobs.dedup.graph.in_memory import REMOVED, kept_states
-from spark_jobs.dedup.near.comparison import BAG, ENDS
+from spark_jobs.dedup.near.pair_columns import BAG, ENDS
 from spark_jobs.dedup.near.sample_join import SampleIndex, Similar, sample_index, similar_to_sample
 from spark_jobs.dedup.near.verification import PAIRS_DDL
 from spark_jobs.lake.declare.tables import ddl_names

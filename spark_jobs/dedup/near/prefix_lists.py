@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 
 from spark_jobs.arrays import Int64Array, UInt32Array
 from spark_jobs.dedup.near.bucket_members import candidate_batch
-from spark_jobs.dedup.near.comparison import BAG
+from spark_jobs.dedup.near.pair_columns import BAG
 
 if TYPE_CHECKING:
     from spark_jobs.dedup.near.prefix_join import Members

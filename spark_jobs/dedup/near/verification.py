@@ -29,19 +29,7 @@ import pyarrow.compute as pc
 from headrace.memory_limit import core_count
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
-from spark_jobs.dedup.near.comparison import (
-    BAG,
-    BLOCK,
-    ENDS,
-    PAIRS_SCHEMA,
-    SIDES,
-    BagRows,
-    Pairs,
-    agreeing_rows,
-    similar,
-    taken,
-)
-from spark_jobs.dedup.near.key_filter import filter_bytes, has_keys, put_keys
+from spark_jobs.dedup.near.pair_columns import BAG, ENDS, PAIRS_SCHEMA, SIDES, Pairs
 from spark_jobs.lake.engine.arrangement import Arranged, Shared, dealt, persist
 from spark_jobs.lake.engine.embedded import is_embedded, keep_batches
 from spark_jobs.lake.engine.spooled_rows import Spool, mapped_rows
@@ -154,6 +142,7 @@ def _parted(
 
 def _agree(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator[pa.RecordBatch]:
     """The candidates of a partition whose sizes and signatures allow the lowest threshold."""
+    from spark_jobs.dedup.near.comparison import BLOCK, agreeing_rows, taken
 
     def compare(candidates: pa.Table, known: pa.Table) -> Pairs:
         left, right = agreeing_rows(candidates, known, lowest)
@@ -171,6 +160,8 @@ def _agree(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator
 
 def _overlap(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator[pa.RecordBatch]:
     """The candidates of a partition whose bags reach the threshold, with their exact similarity."""
+    from spark_jobs.dedup.near.comparison import BLOCK, BagRows, similar
+
     names = tuple(f"{side}_{name}" for side in SIDES for name in ENDS)
 
     def compare(candidates: pa.Table, found: pa.Table) -> Pairs:
@@ -199,6 +190,8 @@ def verified_here(candidates: pa.Table, index: Index, lowest: KindThreshold) -> 
     Yields:
         Columns left_* and right_* (`ENDS`), shared_weight and united_weight.
     """
+    from spark_jobs.dedup.near.comparison import BLOCK, BagRows, agreeing_rows, similar, taken
+
     ends = [column for name in ("first", "second") for column in candidates.column(name).chunks]
     with mapped_rows(_of_places(index.signatures.select(*ENDS, *SIGNATURE), [one.to_numpy() for one in ends])) as known:
         left, right = agreeing_rows(candidates, known, lowest, core_count())
@@ -223,6 +216,8 @@ def verified_here(candidates: pa.Table, index: Index, lowest: KindThreshold) -> 
 
 def _of_places(table: DataFrame, places: Sequence[Int64Array]) -> DataFrame:
     """The rows of a table at some places; on Sail by a filter, which lets few others pass, and without a join."""
+    from spark_jobs.dedup.near.key_filter import filter_bytes, put_keys
+
     count = sum(map(len, places))
     if not count:
         return table.where("false")
@@ -237,5 +232,7 @@ def _of_places(table: DataFrame, places: Sequence[Int64Array]) -> DataFrame:
 
 def passing(batches: Iterable[pa.RecordBatch], inside: Shared[UInt8Array]) -> Iterator[pa.RecordBatch]:
     """The rows whose place is in a filter."""
+    from spark_jobs.dedup.near.key_filter import has_keys
+
     for batch in batches:
         yield batch.filter(pa.array(has_keys(batch.column("place").to_numpy().view(np.uint64), inside.value)))

@@ -29,7 +29,7 @@ from spark_jobs.dedup.graph.threshold_pairs import (
 )
 from spark_jobs.dedup.membership.keep_priority import sampled
 from spark_jobs.dedup.membership.revisions import left_members, paths_of
-from spark_jobs.dedup.near.comparison import BAG
+from spark_jobs.dedup.near.pair_columns import BAG
 from spark_jobs.dedup.pictures import draw_kept
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names

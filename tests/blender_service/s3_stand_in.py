@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import threading
+import time
 from pathlib import Path
 from types import TracebackType
 from typing import Any
@@ -11,6 +12,7 @@ import pytest
 from pyiceberg.catalog import Catalog, load_catalog
 
 KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "secret", "s3.region": "us-east-1"}
+_TRIES, _PAUSE_SECONDS = 60, 0.5
 
 
 class S3StandIn:
@@ -36,7 +38,14 @@ class S3StandIn:
     def start(self) -> None:
         """Answer, at the same port as before; objects live as long as this process."""
         serving = pytest.importorskip("werkzeug.serving", reason="it comes with moto")
-        self._server = serving.make_server("127.0.0.1", self._port, self._app)
+        for last in (*[False] * _TRIES, True):
+            try:
+                self._server = serving.make_server("127.0.0.1", self._port, self._app)
+                break
+            except (OSError, SystemExit):  # a connection of another program has its port for a while
+                if last:
+                    raise
+                time.sleep(_PAUSE_SECONDS)
         self._port = self._server.server_port
         threading.Thread(target=self._server.serve_forever, daemon=True).start()
 

@@ -70,9 +70,7 @@ class Store(S3StandIn):
                     environ.pop(key, None)
             return app(environ, start)
 
-        self.stop()
-        self._app = counted
-        self.start()
+        self._server.app = self._app = counted
 
 
 @pytest.fixture(scope="module")

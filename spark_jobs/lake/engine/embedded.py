@@ -111,6 +111,7 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
             for name, value in _server_settings().items():
                 os.environ.setdefault(name, value)
             remove_left_scratch()
+            _name_unions()
             _server = SparkConnectServer()
             _server.start()
         _, port = _server.listening_address
@@ -127,6 +128,21 @@ def start_embedded(extra: Mapping[str, str] | None = None) -> SparkSession:
     session.createDataFrame = functools.partial(_frame_of, session.createDataFrame)
     _sessions.add(session)
     return session  # type: ignore[no-any-return]
+
+
+def _name_unions() -> None:
+    """Give what unions of this process's frames are a name.
+
+    Sail (0.7.2) merges a union with one around it and forgets what its columns are called there, so that a filter over
+    both fails ("No field named"); under a name of its own a union is left alone.
+    """
+    from pyspark.sql.connect.dataframe import DataFrame as ConnectFrame
+
+    def named(unite: Callable[..., Any]) -> Callable[..., Any]:
+        return functools.wraps(unite)(lambda *frames, **options: unite(*frames, **options).alias("united"))
+
+    for name in ("unionAll", "unionByName"):  # `union` calls the former
+        setattr(ConnectFrame, name, named(getattr(ConnectFrame, name)))
 
 
 def _server_settings() -> dict[str, str]:

@@ -1,0 +1,262 @@
+"""Ten million documents on one machine: real texts from files to windows, then 1% more, and recall of planted copies.
+
+    python benchmarks/bench_size.py                                 20 GB of Debian's sources, packages, documentation
+    python benchmarks/bench_size.py --gigabytes 2 --folders FOLDER  of the files below some folders
+    python benchmarks/bench_size.py --scratch FOLDER --keep         where it works; what it made is left there
+
+It says first what disk and time it takes, works in a folder of its own and removes that at its end. Texts come from
+packages that apt downloads (a few at a time, deleted again), cut at blank lines into records of .6 to 4 KB, with
+copies planted of 5% of them (`source_records.py`). The run is `headrace run` in a project of one dataset and one
+corpus; engine and cluster are those of the environment. A row for each run: GB and documents that it brought, seconds,
+processor seconds (user, system), the most MiB of anonymous memory that its processes held together (of all processes
+of this user with `--all-processes`, for a cluster on this machine), GB of the lake, engine. Then, of the planted
+copies of each kind: how many have both ends in the corpus, how many of these share a component or are exact
+duplicates, and how many of the others are similar enough by their bags, that is, were missed.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+import resource
+import shutil
+import subprocess
+import sys
+import sysconfig
+import tempfile
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import command
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+from source_records import write_planted, write_records
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+_DATASET = """type: headrace.Dataset
+attributes:
+  name: notes
+  source: {{kind: files, path: {path}, text_column: text, id_column: id}}
+"""
+_CORPUS = """type: headrace.Corpus
+attributes:
+  name: first
+  datasets: [notes]
+  tokenizer: {train: {vocabulary_size: 8192, sample_bytes: 20000000}}
+"""
+_THRESHOLD = 0.7  # the lowest that a corpus knows pairs of by default
+# Of one GB of text, measured: records as files, and the lake's tables after both runs.
+_DISK_SHARE = 1.2
+_SECONDS_PER_GB = 200
+_SAMPLE_SECONDS = 0.5
+
+
+def make_project(folder: Path, records: Path) -> None:
+    """A project of one dataset and one corpus."""
+    _headrace(folder.parent, "init", folder.name)
+    definitions = folder / folder.name / "defs"
+    for path in (definitions / "tables").glob("*.py"):
+        path.unlink()
+    (definitions / "notes" / "defs.yaml").write_text(_DATASET.format(path=records))
+    (definitions / "first" / "defs.yaml").write_text(_CORPUS)
+
+
+def _headrace(folder: Path, *words: str) -> None:
+    subprocess.run([sys.executable, "-m", "dagster_project.cli", *words], cwd=folder, check=True, capture_output=True)
+
+
+def run(project: Path, is_of_all: bool) -> tuple[float, float, float, int, str]:
+    """Run `headrace run`: seconds, processor seconds of user and system, most bytes of memory, what it printed.
+
+    Raises:
+        SystemExit: it failed.
+    """
+    began, most, before = time.perf_counter(), 0, resource.getrusage(resource.RUSAGE_CHILDREN)
+    with tempfile.TemporaryFile("w+") as said:
+        words = [sys.executable, "-m", "dagster_project.cli", "run"]
+        with subprocess.Popen(words, cwd=project, stdout=said, stderr=subprocess.STDOUT) as running:
+            while running.poll() is None:
+                most = max(most, sum(_anonymous_bytes(pid) for pid in _processes(None if is_of_all else running.pid)))
+                time.sleep(_SAMPLE_SECONDS)
+        said.seek(0)
+        printed = said.read()
+    if running.returncode:
+        raise SystemExit(f"{printed}\nheadrace run ended with status {running.returncode}")
+    after = resource.getrusage(resource.RUSAGE_CHILDREN)
+    spent = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
+    return time.perf_counter() - began, *spent, most, printed
+
+
+def _processes(root: int | None) -> Iterator[int]:
+    """A process and all below it; all of this user where it is None."""
+    import psutil
+
+    if root is None:
+        mine = os.getuid()
+        yield from (process.pid for process in psutil.process_iter(["uids"]) if process.info["uids"].real == mine)
+        return
+    try:
+        yield from (root, *(child.pid for child in psutil.Process(root).children(recursive=True)))
+    except psutil.Error:
+        return
+
+
+def _anonymous_bytes(pid: int) -> int:
+    """Its share of anonymous pages: what no file gives back, shared pages once."""
+    try:
+        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
+    except OSError:
+        return 0
+    matched = re.search(r"^Pss_Anon:\s+(\d+) kB", rollup, re.MULTILINE)
+    return int(matched[1]) << 10 if matched else 0
+
+
+def print_run(name: str, project: Path, gigabytes: float, documents: int, is_of_all: bool) -> float:
+    """Run, and print its row; gives its seconds."""
+    seconds, user, system, most, printed = run(project, is_of_all)
+    engines = " ".join(re.findall(r"^engine: ([^(\n]+)", printed, re.MULTILINE)) or "-"
+    held = sum(path.stat().st_size for path in (project / "warehouse").rglob("*") if path.is_file()) / 1e9
+    speed = gigabytes * 1e3 / seconds
+    print(f"{name:<8} {gigabytes:>8.2f} {documents:>11,} {seconds:>8.0f} {speed:>6.1f} {user:>7.0f} {system:>7.0f} "
+          f"{most >> 20:>7} {held:>7.2f}  {engines}", flush=True)  # fmt: skip
+    return seconds
+
+
+def print_recall(project: Path, planted: Path) -> None:
+    """Print, for each kind of planted copies, how many were found, and how many should have been."""
+    from spark_jobs.lake.session.catalogue import open_catalogue
+    from spark_jobs.lake.session.settings import settings_at
+
+    catalogue = open_catalogue(settings_at(project / "warehouse"))
+    pairs = pq.read_table(planted)
+    ends = pa.concat_arrays([pairs[name].combine_chunks() for name in ("id", "copy_id")])
+
+    def rows(table: str, columns: tuple[str, ...], chosen: pa.Array | None = None) -> pa.Table:
+        """Rows of a table, of some documents alone, read a batch at a time."""
+        reader = catalogue.load_table(f"first.{table}").scan(selected_fields=columns).to_arrow_batch_reader()
+        batches = [batch.filter(pc.is_in(batch["doc_id"], chosen)) if chosen is not None else batch for batch in reader]
+        return pa.Table.from_batches(batches, reader.schema).combine_chunks()
+
+    documents = dict[str, str]()
+    members = catalogue.load_table("first.members").scan(selected_fields=("doc_id", "path")).to_arrow_batch_reader()
+    for batch in members:
+        names = pc.struct_field(pc.extract_regex(batch["path"], r"#(?P<id>[^#]*)$"), "id")
+        planted_rows = batch.set_column(1, "path", names).filter(pc.is_in(names, ends))
+        documents.update(zip(planted_rows["path"].to_pylist(), planted_rows["doc_id"].to_pylist(), strict=True))
+    ids = pa.array(sorted(set(documents.values())))
+    exact = rows("exact_duplicates", ("doc_id", "witness_doc_id"), ids)
+    witness = dict(zip(exact["doc_id"].to_pylist(), exact["witness_doc_id"].to_pylist(), strict=True))
+    grouped = rows("components", ("doc_id", "component", "threshold"))
+    grouped = grouped.filter(pc.equal(grouped["threshold"], _THRESHOLD))
+    component = dict(zip(grouped["doc_id"].to_pylist(), grouped["component"].to_pylist(), strict=True))
+    print(f"\n{'planted':<8} {'both in the corpus':>19} {'found':>9} {'missed':>8} {'recall':>8}")
+    for kind in ("whole", "edit", "near"):
+        of_kind = pairs.filter(pc.equal(pairs["kind"], kind))
+        both = [
+            (witness.get(documents[left], documents[left]), witness.get(documents[right], documents[right]))
+            for left, right in zip(of_kind["id"].to_pylist(), of_kind["copy_id"].to_pylist(), strict=True)
+            if left in documents and right in documents
+        ]
+        apart = [
+            (left, right)
+            for left, right in both
+            if left != right and (component.get(left) is None or component.get(left) != component.get(right))
+        ]
+        missed = _similar_pairs(catalogue, apart)
+        found = len(both) - len(apart)
+        recall = found / (found + missed) if found + missed else float("nan")
+        print(f"{kind:<8} {len(both):>19,} {found:>9,} {missed:>8,} {recall:>8.5f}", flush=True)
+
+
+def _similar_pairs(catalogue: Catalog, pairs: list[tuple[str, str]]) -> int:
+    """How many of some pairs of documents reach the threshold by their bags, compared one by one."""
+    from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
+    from spark_jobs.dedup.sketches.similarity import overlaps
+
+    chosen = pa.array(sorted({end for pair in pairs for end in pair}), pa.string())
+    columns = ("doc_id", "token_hashes", "units", "levels")
+    reader = catalogue.load_table("first.bags").scan(selected_fields=columns).to_arrow_batch_reader()
+    bags = pa.Table.from_batches(
+        [batch.filter(pc.is_in(batch["doc_id"], chosen)) for batch in reader], reader.schema
+    ).combine_chunks()
+    at = {document: row for row, document in enumerate(bags["doc_id"].to_pylist())}
+    known = [(at[left], at[right]) for left, right in pairs if left in at and right in at]
+    if not known:
+        return 0
+    left, right = (
+        bags_from_columns(
+            *(bags[name].cast(pa.large_binary()).combine_chunks().take(pa.array(side)) for name in columns[1:])
+        )
+        for side in zip(*known, strict=True)
+    )
+    shared, united = overlaps(left, right)
+    return int((shared >= _THRESHOLD * united - 1e-9).sum())
+
+
+def measure(gigabytes: float, folders: list[Path], parent: Path, is_of_all: bool, is_kept: bool) -> None:
+    """Write records, run over them and over 1% more, print the rows."""
+    scratch = Path(tempfile.mkdtemp(prefix="headrace-size-", dir=parent))
+    try:
+        began = time.perf_counter()
+        records, later = write_records(scratch / "records", scratch / "more", gigabytes, folders, scratch)
+        write_planted(records.planted + later.planted, scratch / "planted.parquet")
+        print(f"{records.count:,} records written in {time.perf_counter() - began:.0f} s", flush=True)
+        measure_records(
+            scratch, (records.byte_count / 1e9, records.count), (later.byte_count / 1e9, later.count), is_of_all
+        )
+    finally:
+        if is_kept:
+            print(f"kept: {scratch}")
+        else:
+            shutil.rmtree(scratch, ignore_errors=True)
+
+
+def measure_records(scratch: Path, first: tuple[float, int], later: tuple[float, int], is_of_all: bool) -> None:
+    """Run over the records of a folder, then over 1% more, and print the rows.
+
+    Args:
+        scratch: folder with records, more, planted.parquet.
+        first: GB and number of the records.
+        later: of those of the second run.
+        is_of_all: whether the memory of all processes of this user counts.
+    """
+    project = scratch / "mill"
+    make_project(project, scratch / "records")
+    print(f"{'run':<8} {'GB':>8} {'documents':>11} {'seconds':>8} {'MB/s':>6} {'user':>7} {'system':>7} {'MiB':>7} "
+          f"{'lake GB':>7}  engine")  # fmt: skip
+    whole = print_run("first", project, *first, is_of_all)
+    for path in (scratch / "more").glob("*.parquet"):
+        path.rename(scratch / "records" / path.name)
+    more = print_run("1% more", project, *later, is_of_all)
+    print(f"1% more took {more / whole:.1%} of the first run's time")
+    print_recall(project, scratch / "planted.parquet")
+
+
+def main() -> None:
+    """Say what it takes, then measure."""
+    parser = command.parser(__doc__)
+    parser.add_argument("--gigabytes", type=float, default=20, help="text of the first run")
+    parser.add_argument("--folders", type=Path, nargs="+", default=[], help="read these files instead of packages")
+    parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="where it works")
+    parser.add_argument("--all-processes", action="store_true", help="memory of all processes of this user")
+    parser.add_argument("--keep", action="store_true", help="leave records and lake there")
+    options = command.read(parser, gigabytes=0.005, folders=[Path(sysconfig.get_path("stdlib"))])
+    os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
+    if not options.small and os.environ.get("HEADRACE_ENGINE") == "spark" and "HEADRACE_SPARK_MASTER" not in os.environ:
+        os.environ.pop("HEADRACE_ENGINE")  # the run is to choose
+    free = shutil.disk_usage(options.scratch).free / 1e9
+    needed = options.gigabytes * _DISK_SHARE
+    print(f"{options.gigabytes:g} GB of text: some {needed:.3g} GB of disk in {options.scratch} ({free:.0f} free), "
+          f"about {options.gigabytes * _SECONDS_PER_GB / 60:.3g} minutes on two cores", flush=True)  # fmt: skip
+    if needed > free:
+        raise SystemExit("too little disk: give --scratch FOLDER or fewer --gigabytes")
+    command.attempt(measure, options.gigabytes, options.folders, options.scratch, options.all_processes, options.keep)
+
+
+if __name__ == "__main__":
+    main()

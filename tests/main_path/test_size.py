@@ -1,0 +1,34 @@
+"""The benchmark at a hundredth of its size: every planted copy that the corpus holds is found, and nothing is left."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+import sysconfig
+from pathlib import Path
+
+import pytest
+
+pytestmark = pytest.mark.nightly
+
+REPOSITORY = Path(__file__).parents[2]
+_MOST_MIB = 4096
+
+
+def test_a_hundredth_of_twenty_gigabytes_ends_with_all_planted_copies_found(tmp_path: Path) -> None:
+    """Both runs over .2 GB of this machine end in bounded memory, and no pair above the threshold is missed."""
+    folders = [sysconfig.get_path("stdlib"), "/usr/include", "/usr/share", sysconfig.get_path("purelib")]
+    command = [sys.executable, REPOSITORY / "benchmarks" / "bench_size.py", "--gigabytes", "0.2", "--scratch", tmp_path]
+    environment = {name: value for name, value in os.environ.items() if name != "HEADRACE_ENGINE"}
+    ran = subprocess.run(
+        [*map(str, command), "--folders", *folders], env=environment, capture_output=True, text=True, check=False
+    )
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    memory = re.findall(r"^(?:first|1% more) .*?(\d+) +[\d.]+  ", ran.stdout, re.MULTILINE)
+    assert len(memory) == 2 and all(0 < int(most) < _MOST_MIB for most in memory), ran.stdout
+    recalls = re.findall(r"^(whole|edit|near) +[\d,]+ +([\d,]+) +(\d+) +1\.00000$", ran.stdout, re.MULTILINE)
+    assert [kind for kind, _, _ in recalls] == ["whole", "edit", "near"], ran.stdout
+    assert all(int(found.replace(",", "")) > 0 and missed == "0" for _, found, missed in recalls)
+    assert not list(tmp_path.iterdir())

@@ -26,20 +26,10 @@ import command
 import pyarrow as pa
 import pyarrow.parquet as pq
 from corpora import rfc_pieces
+from records_project import make_project
 
 _MOST_RUNS = 5
 _FILE_ROWS = 50_000
-_DATASET = """type: headrace.Dataset
-attributes:
-  name: notes
-  source: {{kind: files, path: {path}, text_column: text, id_column: id}}
-"""
-_CORPUS = """type: headrace.Corpus
-attributes:
-  name: first
-  datasets: [notes]
-  tokenizer: {train: {vocabulary_size: 8192, sample_bytes: 20000000}}
-"""
 
 
 def pieces(gigabytes: float) -> Iterator[str]:
@@ -76,19 +66,6 @@ def choose_records(records: Path, folder: Path, gigabytes: float) -> None:
         (folder / path.name).symlink_to(path)
         footer = pq.read_metadata(path)
         held += sum(footer.row_group(group).total_byte_size for group in range(footer.num_row_groups)) / 1e9
-
-
-def make_project(folder: Path, texts: Path) -> None:
-    """A project of one dataset and one corpus."""
-    _headrace(folder.parent, "init", folder.name)
-    for path in (folder / folder.name / "defs" / "tables").glob("*.py"):
-        path.unlink()
-    (folder / folder.name / "defs" / "notes" / "defs.yaml").write_text(_DATASET.format(path=texts))
-    (folder / folder.name / "defs" / "first" / "defs.yaml").write_text(_CORPUS)
-
-
-def _headrace(folder: Path, *words: str) -> None:
-    subprocess.run([sys.executable, "-m", "dagster_project.cli", *words], cwd=folder, check=True, capture_output=True)
 
 
 class Cage:

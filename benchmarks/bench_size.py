@@ -33,41 +33,17 @@ import command
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from records_project import make_project
 from source_records import write_planted, write_records
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-_DATASET = """type: headrace.Dataset
-attributes:
-  name: notes
-  source: {{kind: files, path: {path}, text_column: text, id_column: id}}
-"""
-_CORPUS = """type: headrace.Corpus
-attributes:
-  name: first
-  datasets: [notes]
-  tokenizer: {train: {vocabulary_size: 8192, sample_bytes: 20000000}}
-"""
 _THRESHOLD = 0.7  # the lowest that a corpus knows pairs of by default
 # Of one GB of text, measured: records as files, and the lake's tables after both runs.
 _DISK_SHARE = 1.2
 _SECONDS_PER_GB = 200
 _SAMPLE_SECONDS = 0.5
-
-
-def make_project(folder: Path, records: Path) -> None:
-    """A project of one dataset and one corpus."""
-    _headrace(folder.parent, "init", folder.name)
-    definitions = folder / folder.name / "defs"
-    for path in (definitions / "tables").glob("*.py"):
-        path.unlink()
-    (definitions / "notes" / "defs.yaml").write_text(_DATASET.format(path=records))
-    (definitions / "first" / "defs.yaml").write_text(_CORPUS)
-
-
-def _headrace(folder: Path, *words: str) -> None:
-    subprocess.run([sys.executable, "-m", "dagster_project.cli", *words], cwd=folder, check=True, capture_output=True)
 
 
 def run(project: Path, is_of_all: bool) -> tuple[float, float, float, int, str]:
@@ -120,10 +96,10 @@ def print_run(name: str, project: Path, gigabytes: float, documents: int, is_of_
     """Run, and print its row; gives its seconds."""
     seconds, user, system, most, printed = run(project, is_of_all)
     engines = " ".join(re.findall(r"^engine: ([^(\n]+)", printed, re.MULTILINE)) or "-"
-    held = sum(path.stat().st_size for path in (project / "warehouse").rglob("*") if path.is_file()) / 1e9
+    lake_gigabytes = sum(path.stat().st_size for path in (project / "warehouse").rglob("*") if path.is_file()) / 1e9
     speed = gigabytes * 1e3 / seconds
     print(f"{name:<8} {gigabytes:>8.2f} {documents:>11,} {seconds:>8.0f} {speed:>6.1f} {user:>7.0f} {system:>7.0f} "
-          f"{most >> 20:>7} {held:>7.2f}  {engines}", flush=True)  # fmt: skip
+          f"{most >> 20:>7} {lake_gigabytes:>7.2f}  {engines}", flush=True)  # fmt: skip
     return seconds
 
 
@@ -168,9 +144,9 @@ def print_recall(project: Path, planted: Path) -> None:
             if left != right and (component.get(left) is None or component.get(left) != component.get(right))
         ]
         missed = _similar_pairs(catalogue, apart)
-        found = len(both) - len(apart)
-        recall = found / (found + missed) if found + missed else float("nan")
-        print(f"{kind:<8} {len(both):>19,} {found:>9,} {missed:>8,} {recall:>8.5f}", flush=True)
+        joined = len(both) - len(apart)
+        recall = joined / (joined + missed) if joined + missed else float("nan")
+        print(f"{kind:<8} {len(both):>19,} {joined:>9,} {missed:>8,} {recall:>8.5f}", flush=True)
 
 
 def _similar_pairs(catalogue: Catalog, pairs: list[tuple[str, str]]) -> int:
@@ -185,14 +161,14 @@ def _similar_pairs(catalogue: Catalog, pairs: list[tuple[str, str]]) -> int:
         [batch.filter(pc.is_in(batch["doc_id"], chosen)) for batch in reader], reader.schema
     ).combine_chunks()
     at = {document: row for row, document in enumerate(bags["doc_id"].to_pylist())}
-    known = [(at[left], at[right]) for left, right in pairs if left in at and right in at]
-    if not known:
+    rows_of_pairs = [(at[left], at[right]) for left, right in pairs if left in at and right in at]
+    if not rows_of_pairs:
         return 0
     left, right = (
         bags_from_columns(
             *(bags[name].cast(pa.large_binary()).combine_chunks().take(pa.array(side)) for name in columns[1:])
         )
-        for side in zip(*known, strict=True)
+        for side in zip(*rows_of_pairs, strict=True)
     )
     shared, united = overlaps(left, right)
     return int((shared >= _THRESHOLD * united - 1e-9).sum())

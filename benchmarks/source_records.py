@@ -11,6 +11,7 @@ import gzip
 import hashlib
 import io
 import lzma
+import math
 import os
 import random
 import re
@@ -219,7 +220,7 @@ def write_records(
     later: Records | None = None
     limit = gigabytes * 1e9
     groups: Iterable[tuple[float, Iterator[tuple[str, str]]]] = (
-        [(1.0, texts_of_folder(path)) for path in folders]
+        [(math.inf, texts_of_folder(path)) for path in folders]
         if folders
         else ((share, texts_of_packages(names, scratch)) for share, names in packages_of_groups())
     )

@@ -60,15 +60,15 @@ def to_tensors(batch: RowBatch, tensors: Sequence[str] = TENSORS) -> Batch:
 def _tensors(pieces: list[RowBatch], tensors: Sequence[str], new_array: NewArray) -> Batch:
     """Make a model's inputs of rows that came in pieces, at least one, in arrays that `new_array` gives."""
     layout = WindowLayout(*pieces, new_array=new_array)
-    made = Batch(offset=pieces[0].offset)
+    batch = Batch(offset=pieces[0].offset)
     for name in tensors:
-        made[name] = torch.from_numpy(getattr(layout, name))  # type: ignore[literal-required]
+        batch[name] = torch.from_numpy(getattr(layout, name))  # type: ignore[literal-required]
     if "cu_seqlens" in tensors:
-        made["max_seqlen"] = layout.max_seqlen
+        batch["max_seqlen"] = layout.max_seqlen
     for name in pieces[0].columns:
         values = np.concatenate([piece.columns[name] for piece in pieces])
-        made[name] = torch.from_numpy(values)  # type: ignore[literal-required]
-    return made
+        batch[name] = torch.from_numpy(values)  # type: ignore[literal-required]
+    return batch
 
 
 class Buffers:

@@ -202,11 +202,11 @@ def decode(message: bytes) -> RowBatch:
     """
     end = _ids_end(message)
     try:
-        given = rows_pb2.RowBatch.FromString(message[:2] + message[end:] if end else message)
+        fields = rows_pb2.RowBatch.FromString(message[:2] + message[end:] if end else message)
     except DecodeError as error:
         raise MalformedMessageError(f"message: {len(message)} bytes are no RowBatch: {error}; read it again") from error
-    segments, rows, window_tokens = given.segments, given.rows, given.window_tokens
-    token_bytes = given.token_bytes or 2
+    segments, rows, window_tokens = fields.segments, fields.rows, fields.window_tokens
+    token_bytes = fields.token_bytes or 2
     if token_bytes not in (2, 4) or window_tokens >= MAX_WINDOW_TOKENS:
         raise MalformedMessageError(f"message: rows of {window_tokens} tokens of {token_bytes} bytes; mend the sender")
     segment_counts = _array("segments.counts", segments.counts, "<i4", rows)
@@ -214,25 +214,25 @@ def decode(message: bytes) -> RowBatch:
     doc_id_lengths = _array("segments.doc_id_lengths", segments.doc_id_lengths, "<i4", count)
     if doc_id_lengths.sum() != len(segments.doc_ids) or (rows and min(segment_counts.min(), 0)):
         raise MalformedMessageError("message: the segments do not add up; mend the sender")
-    content = given.input_ids or memoryview(message)[_IDS_START:end] if end else given.input_ids
+    content = fields.input_ids or memoryview(message)[_IDS_START:end] if end else fields.input_ids
     ids = _array("input_ids", content, f"<u{token_bytes}", rows * window_tokens)
     return RowBatch(
-        offset=given.offset,
+        offset=fields.offset,
         input_ids=ids.reshape(rows, window_tokens),
-        token_counts=_array("token_counts", given.token_counts, "<i4", rows),
-        source_names=tuple(given.source_names),
-        sources=_array("sources", given.sources, "u1", rows),
-        epochs=_array("epochs", given.epochs, "<i8", rows),
-        ordinals=_array("ordinals", given.ordinals, "<i8", rows),
+        token_counts=_array("token_counts", fields.token_counts, "<i4", rows),
+        source_names=tuple(fields.source_names),
+        sources=_array("sources", fields.sources, "u1", rows),
+        epochs=_array("epochs", fields.epochs, "<i8", rows),
+        ordinals=_array("ordinals", fields.ordinals, "<i8", rows),
         segment_counts=segment_counts,
         doc_id_bytes=segments.doc_ids,
         doc_id_lengths=doc_id_lengths,
         document_starts=_array("segments.document_starts", segments.document_starts, "<i8", count),
         segment_token_counts=_array("segments.token_counts", segments.token_counts, "<i4", count),
         window_starts=_array("segments.window_starts", segments.window_starts, "<i4", count),
-        end_of_blend=given.end_of_blend,
-        waiting_for=given.waiting_for,
-        columns={column.name: _values(column, rows, window_tokens) for column in given.columns},
+        end_of_blend=fields.end_of_blend,
+        waiting_for=fields.waiting_for,
+        columns={column.name: _values(column, rows, window_tokens) for column in fields.columns},
     )
 
 

@@ -26,11 +26,11 @@ _DIGITS: Final = 64
 
 
 def sha256_digits(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDArray[np.int64]) -> NDArray[np.uint8]:
-    """(H, 64) SHA-256 of stretches of a buffer, as lower-case hex digits in ASCII.
+    """SHA-256 of stretches of a buffer, as (H, 64) lower-case hex digits in ASCII, for the H that start at 0 or later.
 
     Args:
         data: the buffer.
-        starts: (D,) first bytes; below 0 for what is left out, H are not.
+        starts: (D,) first bytes; a stretch whose start is below 0 is left out.
         ends: (D,) bytes after the last ones.
     """
     is_wanted = starts >= 0

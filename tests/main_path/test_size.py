@@ -26,8 +26,9 @@ def test_a_hundredth_of_twenty_gigabytes_ends_with_all_planted_copies_found(tmp_
         [*map(str, command), "--folders", *folders], env=environment, capture_output=True, text=True, check=False
     )
     assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
-    memory = re.findall(r"^(?:first|1% more) .*?(\d+) +[\d.]+  ", ran.stdout, re.MULTILINE)
-    assert len(memory) == 2 and all(0 < int(most) < _MOST_MIB for most in memory), ran.stdout
+    runs = re.findall(r"^(?:first|1% more) +[\d.]+ +([\d,]+) .* (\d+) +[\d.]+  \S", ran.stdout, re.MULTILINE)
+    assert len(runs) == 2 and all(int(count.replace(",", "")) > 0 for count, _ in runs), ran.stdout
+    assert all(0 < int(most) < _MOST_MIB for _, most in runs), ran.stdout
     recalls = re.findall(r"^(whole|edit|near) +[\d,]+ +([\d,]+) +(\d+) +1\.00000$", ran.stdout, re.MULTILINE)
     assert [kind for kind, _, _ in recalls] == ["whole", "edit", "near"], ran.stdout
     assert all(int(found.replace(",", "")) > 0 and missed == "0" for _, found, missed in recalls)

@@ -128,8 +128,8 @@ def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = Fals
         say()
     else:
         for line in lines:
-            known = f"{line.amount:>17} {line.time and f'{line.time:>7} s'}" if line.amount or line.time else ""
-            print_styled(f"{line.table:<36} {line.place:<12} {known:<27} {line.why}", _STYLES[line.status])
+            cost = f"{line.amount:>17} {line.time and f'{line.time:>7} s'}" if line.amount or line.time else ""
+            print_styled(f"{line.table:<36} {line.place:<12} {cost:<27} {line.why}", _STYLES[line.status])
     _tell_engine(steps)
     say(_sum(steps))
     _refuse_failing(steps)

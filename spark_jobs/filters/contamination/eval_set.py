@@ -187,8 +187,9 @@ def _parquet_rows(file: IO[bytes], columns: Sequence[str]) -> Iterator[dict[str,
         if isinstance(found, Rows):
             for fault in found.faults.values():
                 raise ValueError(fault.detail)
+            held = found.values()
             for row in range(found.row_count):
-                yield dict.fromkeys(names) | {name: values[row] for name, values in found.values.items()}
+                yield dict.fromkeys(names) | {name: values[row] for name, values in held.items()}
 
 
 def _csv_rows(stream: Stream, delimiter: str) -> Iterator[dict[str, Any]]:

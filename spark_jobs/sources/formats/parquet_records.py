@@ -21,6 +21,7 @@ from spark_jobs.sources.formats.parquet_batches import NO_FORM, PLAIN, batches, 
 from spark_jobs.sources.opening.compression import codec_of, decompressed
 from spark_jobs.sources.opening.parser_process import ChildEndedError, read_apart
 from spark_jobs.sources.opening.streams import HashedFile
+from spark_jobs.sources.records.columns import Records, usable_records
 from spark_jobs.sources.records.records import (
     NO_PARTITIONS,
     Record,
@@ -38,15 +39,24 @@ _FOOTER_SECONDS = 20
 
 
 class Rows(NamedTuple):
-    """Rows of a file: the number of the first, from 1, their values by column, and what is wrong with some of them."""
+    """Rows of a file: the number of the first, from 1, their columns, and what is wrong with some of them.
+
+    Columns of JSON are lists, others arrays: strings where all are UTF-8, else bytes.
+    """
 
     number: int
     row_count: int
-    values: dict[str, list[Any]]
+    columns: dict[str, pa.Array | list[Any]]
     faults: dict[int, Refusal]
 
+    def values(self) -> dict[str, list[Any]]:
+        """Python's values by column."""
+        return {
+            name: column if isinstance(column, list) else column.to_pylist() for name, column in self.columns.items()
+        }
 
-def read_parquet(file: RecordFile) -> Iterator[Record | Refused]:
+
+def read_parquet(file: RecordFile) -> Iterator[Record | Records | Refused]:
     """Records of a file; see `parquet_records`."""
     return parquet_records(_seekable(file), file.source, file.max_bytes, file.partitions)
 
@@ -67,8 +77,8 @@ def _seekable(file: RecordFile) -> IO[bytes]:
 
 def parquet_records(
     file: IO[bytes], source: FileReading, max_bytes: int, partitions: Mapping[str, str | None] = NO_PARTITIONS
-) -> Iterator[Record | Refused]:
-    """Records of a Parquet file; only the mapped columns are read.
+) -> Iterator[Record | Records | Refused]:
+    """Records of a Parquet file, as columns where they are plain; only the mapped columns are read.
 
     Args:
         file: the file, seekable.
@@ -85,15 +95,29 @@ def parquet_records(
         if isinstance(found, Refused):
             yield found
         elif isinstance(found, Rows):
-            texts = found.values.get(text_column or "") or [given.get(text_column or "")] * found.row_count
-            for row, number in enumerate(range(found.number, found.number + found.row_count)):
-                if number in found.faults:
-                    yield Refused(number, found.faults[number])
-                else:
-                    fields = {**given, **{name: column[row] for name, column in found.values.items()}}
-                    yield usable_record(number, texts[row], fields, source, max_bytes)
+            yield from _records(found, given, source, max_bytes)
         elif refusal := names_refusal([*found, *(name for name in given if name not in found)], source, "file"):
             yield Refused(None, refusal)
+
+
+def _records(
+    found: Rows, given: Mapping[str, str | None], source: FileReading, max_bytes: int
+) -> Iterator[Record | Records | Refused]:
+    if not any(isinstance(column, list) for column in found.columns.values()):
+        constants = {name: pa.repeat(pa.scalar(value, pa.string()), found.row_count) for name, value in given.items()}
+        if plain := usable_records(found.number, {**constants, **found.columns}, source, max_bytes):
+            records, refused = plain
+            yield from refused
+            yield records
+            return
+    values, text_column = found.values(), source.text_column or ""
+    texts = values.get(text_column) or [given.get(text_column)] * found.row_count
+    for row, number in enumerate(range(found.number, found.number + found.row_count)):
+        if number in found.faults:
+            yield Refused(number, found.faults[number])
+        else:
+            fields = {**given, **{name: column[row] for name, column in values.items()}}
+            yield usable_record(number, texts[row], fields, source, max_bytes)
 
 
 def parquet_rows(
@@ -143,7 +167,7 @@ def parquet_columns(file: IO[bytes]) -> list[str]:
     return [] if isinstance(names, Refusal) else list(map(str, names))
 
 
-def _rows(answer: Any, columns: Sequence[str]) -> Rows | Refused:
+def _rows(answer: Any, names: Sequence[str]) -> Rows | Refused:
     """The answer of the child, checked, because a hostile file may have taken the child over."""
     if isinstance(answer, Refusal):
         return Refused(None, answer)
@@ -151,29 +175,34 @@ def _rows(answer: Any, columns: Sequence[str]) -> Rows | Refused:
         number, count = int(answer["row"]) + 1, int(answer["rows"])
         if isinstance(answer.get("refusal"), Refusal):
             return Refused(number, answer["refusal"])
-        values, faults = dict[str, list[Any]](), dict[int, Refusal]()
-        for name, (kind, is_json, buffers) in zip(columns, answer["columns"], strict=True):
-            values[name] = _values(PLAIN[kind], count, buffers)
+        columns, faults = dict[str, pa.Array | list[Any]](), dict[int, Refusal]()
+        for name, (kind, is_json, buffers) in zip(names, answer["columns"], strict=True):
+            columns[name] = column = _column(PLAIN[kind], count, buffers)
             if is_json:
-                for row, value in enumerate(values[name]):
+                columns[name] = values = column.to_pylist()
+                for row, value in enumerate(values):
                     if value is not None and value.startswith(NO_FORM):
                         detail = f"column {name!r}: {value.removeprefix(NO_FORM)}"
                         faults[number + row] = Refusal(Reason.BAD_RECORD, detail)
                     elif value is not None:
-                        values[name][row] = json.loads(value)
+                        values[row] = json.loads(value)
     except (pa.ArrowException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         detail = f"what its parser answered are no rows of it: {first_line(error)}"
         return Refused(None, Refusal(Reason.CORRUPT_FILE, detail))
-    return Rows(number, count, values, faults)
+    return Rows(number, count, columns, faults)
 
 
-def _values(kind: pa.DataType, count: int, buffers: list[bytes | None]) -> list[Any]:
-    """Python values of a column; where one of its strings is not UTF-8, all of them as bytes."""
+def _column(kind: pa.DataType, count: int, buffers: list[bytes | None]) -> pa.Array:
+    """A column; where one of its strings is not UTF-8, all of them as bytes."""
     held = [None if data is None else pa.py_buffer(data) for data in buffers]
     checked = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, kind)
     column = pa.Array.from_buffers(checked, count, held)
     column.validate(full=True)  # that offsets lie inside of the buffers, above all
+    if checked == kind:
+        return column
+    texts = pa.Array.from_buffers(kind, count, held)
     try:
-        return list(pa.Array.from_buffers(kind, count, held).to_pylist())
-    except UnicodeDecodeError:
-        return list(column.to_pylist())
+        texts.validate(full=True)
+    except pa.ArrowInvalid:
+        return column
+    return texts

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Callable, Iterator
+from itertools import chain
 from typing import NamedTuple
 
 from spark_jobs.exceptions import InputError
@@ -21,6 +22,7 @@ from spark_jobs.sources.opening.streams import HashedFile
 from spark_jobs.sources.opening.table_folders import engine_refusal
 from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package
 from spark_jobs.sources.reading.readers import reader_by_name
+from spark_jobs.sources.reading.record_rows import DocumentRows, each_row
 from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, closing_arrivals, opened
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.taken import BY_PATH
@@ -38,7 +40,7 @@ class _Outer(NamedTuple):
     depth: int
 
 
-def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[Row]]) -> Iterator[Row]:
+def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[Row | DocumentRows]]) -> Iterator[Row]:
     """Documents, facts and refusals of the members of an archive, then its arrival.
 
     Ids of all documents are held to find repeated ones, about 100 bytes for each.
@@ -86,14 +88,14 @@ def _member_rows(
     outer: _Outer,
     names: set[str],
     rules: ReadingRules,
-    read: Callable[[Row], Iterator[Row]],
+    read: Callable[[Row], Iterator[Row | DocumentRows]],
 ) -> Iterator[Row]:
     """Documents at the location of the archive, facts, and refusals at the location of the member or record."""
     found = _member_file(member, file, outer, names, rules)
     if isinstance(found, Refusal):
         yield arrival({"location": f"{file['location']}#{_shown(member.name or '')}"}, found)
     else:
-        for row in read(found):
+        for row in chain.from_iterable(map(each_row, read(found))):
             if row["doc_id"] is None and row.get("status") == "rejected":
                 yield arrival({"location": row["location"]}, Refusal(Reason(row["reason"]), row["detail"]))
             elif row["doc_id"] is None and row.get("facts"):

@@ -38,6 +38,7 @@ from spark_jobs.sources.reading.content_types import text_language
 from spark_jobs.sources.reading.foreign import read_foreign
 from spark_jobs.sources.reading.readers import columns_by_content, unpacked
 from spark_jobs.sources.reading.record_files import read_facts, read_records
+from spark_jobs.sources.reading.record_rows import DocumentRows, each_row
 from spark_jobs.sources.reading.rows import (
     READ_ROWS,
     ReadingRules,
@@ -54,6 +55,7 @@ from spark_jobs.sources.refusals import DELETED, Reason, Refusal, RefusedError, 
 from spark_jobs.sources.taken import Model, kind_by_content, language_taken
 
 _BATCH_ROWS = 10_000
+_LARGE_BYTES = 1 << 20
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
 _LFS_POINTER_BYTES = 1024
 _FENCES = ("---\n", "---\r\n", "--- ", "+++")  # of front matter; a rule across the page begins so too
@@ -62,22 +64,47 @@ _DETECTED_BYTES = 1 << 16  # of the beginning of a file whose name says nothing
 
 def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterator[pa.RecordBatch]:
     """Read every file of the listing; a batch goes out as soon as it holds about 16 MB of text."""
-    rows, held = list[Row](), 0
+    rows, parts, held, count = list[Row](), list[pa.RecordBatch](), 0, 0
     with kind_of(rules.source).opening() as opens:
         for batch in batches:
             for file in batch.to_pylist():
-                for row in read_file(file, rules._replace(opens=opens)):
-                    rows.append(row)
-                    if row["doc_id"]:
-                        held += row["byte_count"] + sum(map(len, row["metadata"].values()))
-                    if held >= BATCH_BYTES or len(rows) >= _BATCH_ROWS:
-                        yield pa.RecordBatch.from_pylist(rows, READ_ROWS)
-                        rows, held = [], 0
-        if rows:
-            yield pa.RecordBatch.from_pylist(rows, READ_ROWS)
+                for found in read_parts(file, rules._replace(opens=opens)):
+                    if isinstance(found, DocumentRows):
+                        parts.append(found.rows)
+                        held += found.rows.nbytes
+                        count += found.rows.num_rows
+                    else:
+                        rows.append(found)
+                        count += 1
+                        if found["doc_id"]:
+                            held += found["byte_count"] + sum(map(len, found["metadata"].values()))
+                    if held >= BATCH_BYTES or count >= _BATCH_ROWS:
+                        yield from _together(parts, rows)
+                        rows, parts, held, count = [], [], 0, 0
+        yield from _together(parts, rows)
+
+
+def _together(parts: list[pa.RecordBatch], rows: list[Row]) -> Iterator[pa.RecordBatch]:
+    """Batches and rows as one batch, but for batches that are large."""
+    small = list[pa.RecordBatch]()
+    for part in parts:
+        if part.nbytes >= _LARGE_BYTES:
+            yield part
+        else:
+            small.append(part)
+    if rows:
+        small.append(pa.RecordBatch.from_pylist(rows, READ_ROWS))
+    if small:
+        yield pa.concat_batches(small)
 
 
 def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
+    """The rows of `read_parts` one by one; those of records with `unit`."""
+    for found in read_parts(file, rules):
+        yield from each_row(found)
+
+
+def read_parts(file: Row, rules: ReadingRules) -> Iterator[Row | DocumentRows]:
     """Documents, facts and refused records of one listed file, then the arrival of the file itself.
 
     Args:
@@ -86,7 +113,7 @@ def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
     """
     if rules.opens is None:
         with kind_of(rules.source).opening() as opens:
-            yield from read_file(file, rules._replace(opens=opens))
+            yield from read_parts(file, rules._replace(opens=opens))
     elif file["reader"] == "git":
         yield from _read_repository(file)
     elif file["reader"] == "repositories" and file["reason"] in (None, Reason.DELETED):
@@ -97,7 +124,7 @@ def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
     elif file.get("content_sha256") and (found := _deleted_hash(file, rules)):
         yield {**arrival(file, DELETED, found), "status": "unchanged"}
     elif _is_unnamed(file):
-        yield from _told_by_content(file, rules, read_file)
+        yield from _told_by_content(file, rules, read_parts)
     elif file["reader"] != "detect" and (refusal := _size_refusal(file, rules)):
         yield arrival(file, refusal)
     elif rules.copies and rules.objects is not None and not file.get("object"):
@@ -122,8 +149,8 @@ def _is_unnamed(file: Row) -> bool:
 
 
 def _told_by_content(
-    file: Row, rules: ReadingRules, read: Callable[[Row, ReadingRules], Iterator[Row]]
-) -> Iterator[Row]:
+    file: Row, rules: ReadingRules, read: Callable[[Row, ReadingRules], Iterator[Row | DocumentRows]]
+) -> Iterator[Row | DocumentRows]:
     """The rows of a file whose name does not say what it is, read as what its first bytes say."""
     try:
         found = _detected(file, rules)
@@ -135,7 +162,7 @@ def _told_by_content(
         yield from read(found, rules)
 
 
-def _read_bytes(file: Row, rules: ReadingRules) -> Iterator[Row]:
+def _read_bytes(file: Row, rules: ReadingRules) -> Iterator[Row | DocumentRows]:
     """Documents and refusals of a file, or of a member of an archive, then its arrival."""
     if file["reader"] == "detect" or _is_unnamed(file):
         yield from _told_by_content(file, rules, _read_bytes)
@@ -175,7 +202,7 @@ def _detected(file: Row, rules: ReadingRules) -> Row | Refusal:
     return columns if isinstance(columns, Refusal) else {**file, **columns}
 
 
-def _keep_and_read(file: Row, rules: ReadingRules, objects: ObjectFolder) -> Iterator[Row]:
+def _keep_and_read(file: Row, rules: ReadingRules, objects: ObjectFolder) -> Iterator[Row | DocumentRows]:
     """Keep a copy of a file's bytes, and read the copy: what lands is what is kept, whatever the file becomes."""
     try:
         with opened(file, rules) as stream:
@@ -183,7 +210,7 @@ def _keep_and_read(file: Row, rules: ReadingRules, objects: ObjectFolder) -> Ite
     except OSError as error:
         yield arrival(file, unreadable(error))
         return
-    yield from read_file({**file, "object": kept.location, "byte_count": kept.byte_count}, rules)
+    yield from read_parts({**file, "object": kept.location, "byte_count": kept.byte_count}, rules)
 
 
 def _read_repository(file: Row) -> Iterator[Row]:

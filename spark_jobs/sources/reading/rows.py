@@ -85,9 +85,6 @@ def document_row(
 ) -> Row:
     """The row of a document, from the listing of its file and from what was read."""
     doc_id = document_id(rules.dataset, file["repository"], file["path"], content_sha256)
-    metadata = {EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], rules.source) else {}
-    metadata |= {PAST: "true"} if file.get("past") else {}
-    metadata |= {DETECTED: file["detected"]} if file.get("detected") else {}
     return {name: file[name] for name in (*_ABOUT[1:], "location")} | {
         "shard": shard_of(file["repository"], doc_id, rules.shards),
         "doc_id": doc_id,
@@ -95,9 +92,16 @@ def document_row(
         "encoding": encoding,
         "content_sha256": content_sha256,
         "byte_count": byte_count,
-        "metadata": metadata,
+        "metadata": document_metadata(file, rules.source),
         "status": "landed",
     }
+
+
+def document_metadata(file: Row, source: Any) -> dict[str, str]:
+    """What the listing of a file says about its documents for their metadata."""
+    metadata = {EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], source) else {}
+    metadata |= {PAST: "true"} if file.get("past") else {}
+    return metadata | ({DETECTED: file["detected"]} if file.get("detected") else {})
 
 
 def _is_only_evidence(kind: str, source: Any) -> bool:

@@ -19,6 +19,7 @@ from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats.parquet_records import parquet_records
 from spark_jobs.sources.records.facts import stated_facts
 from spark_jobs.sources.records.records import Record, Refused
+from tests.spark_jobs.sources.one_by_one import one_by_one
 
 NOON = datetime.datetime(2026, 1, 31, 12, 0, 0, 500_000)
 EAST = pa.timestamp("us", "Asia/Tokyo")
@@ -84,7 +85,7 @@ def read(value: Any, kind: pa.DataType) -> Record | Refused:
     column = column_of(value, kind)
     written = io.BytesIO()
     pq.write_table(pa.table({"body": ["a"], "repo": ["r"], "value": column}), written)
-    (record,) = parquet_records(written, MAPPING, 1000)
+    (record,) = one_by_one(parquet_records(written, MAPPING, 1000))
     return record
 
 
@@ -124,7 +125,9 @@ def test_what_has_no_form_refuses_its_record_alone() -> None:
     bad = pa.ListArray.from_arrays(bytes_.offsets, bytes_.values.view(pa.string()), mask=bytes_.is_null())
     written = io.BytesIO()
     pq.write_table(pa.table({"body": ["a", "b", "c"], "value": bad}), written)
-    found = list(parquet_records(written, FilesSource(path="x", text_column="body", metadata_columns=("value",)), 99))
+    found = one_by_one(
+        parquet_records(written, FilesSource(path="x", text_column="body", metadata_columns=("value",)), 99)
+    )
     assert [isinstance(one, Record) for one in found] == [False, True, False]
     assert "column 'value'" in found[0].refusal.detail  # type: ignore[union-attr]
 
@@ -134,5 +137,5 @@ def test_small_inputs_of_others_have_no_quotes(real_data: Path) -> None:
     with (real_data / "bugs" / "R8-decimal.parquet").open("rb") as file:
         names = [name for name in pq.read_schema(file).names if name != "text"]
         mapping = FilesSource(path="x", text_column="text", metadata_columns=tuple(names))
-        found = [one for one in parquet_records(file, mapping, 10_000) if isinstance(one, Record)]
+        found = [one for one in one_by_one(parquet_records(file, mapping, 10_000)) if isinstance(one, Record)]
     assert found and not any('"' in value for one in found for value in one.metadata.values())

@@ -25,6 +25,7 @@ from spark_jobs.sources.formats.jsonl_records import jsonl_records
 from spark_jobs.sources.formats.parquet_records import parquet_records
 from spark_jobs.sources.opening.table_folders import engine_name, partitions
 from spark_jobs.sources.records.records import Record, Refused
+from tests.spark_jobs.sources.one_by_one import one_by_one
 
 Configs = Callable[..., DocumentsConfig]
 NESTED = FilesSource(path="x", text_column="doc.text", id_column="doc.id.key", metadata_columns=("doc.tags", "a.b"))
@@ -55,12 +56,12 @@ def test_a_path_leads_to_the_same_value_in_every_format() -> None:
     lines = "\n".join(map(json.dumps, ROWS)).encode()
     assert shown(list(jsonl_records(io.BytesIO(lines), NESTED, 1000))) == wanted
     of_text = [{**row, "doc": {**row["doc"], "tags": list(map(str, row["doc"]["tags"]))}} for row in ROWS]
-    found = shown(list(parquet_records(as_parquet(pa.Table.from_pylist(of_text)), NESTED, 1000)))
+    found = shown(one_by_one(parquet_records(as_parquet(pa.Table.from_pylist(of_text)), NESTED, 1000)))
     assert [one[:2] for one in found] == [one[:2] for one in wanted]
     assert [one[2]["a.b"] for one in found] == [one[2]["a.b"] for one in wanted]
     payload = pa.ExtensionArray.from_storage(pa.json_(), pa.array([json.dumps(row["doc"]) for row in ROWS]))
     table = pa.table({"doc": payload, "a.b": [row["a.b"] for row in ROWS]})
-    assert shown(list(parquet_records(as_parquet(table, store_schema=False), NESTED, 1000))) == wanted
+    assert shown(one_by_one(parquet_records(as_parquet(table, store_schema=False), NESTED, 1000))) == wanted
 
 
 def test_null_above_a_path_is_null_and_nothing_is_a_missing_column() -> None:
@@ -83,14 +84,16 @@ def test_a_key_of_a_map_and_a_column_of_json_are_columns() -> None:
     """Maps have their keys as columns; a column of JSON as a whole is the text that it is."""
     maps = pa.array([[("text", "a")], [("other", "b")], None], pa.map_(pa.string(), pa.string()))
     source = FilesSource(path="x", text_column="doc.text")
-    assert shown(list(parquet_records(as_parquet(pa.table({"doc": maps})), source, 99))) == [
+    assert shown(one_by_one(parquet_records(as_parquet(pa.table({"doc": maps})), source, 99))) == [
         ("a", None, {}),
         "null_text",
         "null_text",
     ]
     texts = pa.ExtensionArray.from_storage(pa.json_(), pa.array(['{"a": 1}']))
     source = FilesSource(path="x", text_column="doc")
-    assert shown(list(parquet_records(as_parquet(pa.table({"doc": texts})), source, 99))) == [('{"a": 1}', None, {})]
+    assert shown(one_by_one(parquet_records(as_parquet(pa.table({"doc": texts})), source, 99))) == [
+        ('{"a": 1}', None, {})
+    ]
 
 
 def test_a_file_is_read_whose_arrow_schema_has_types_of_another_library() -> None:
@@ -115,7 +118,7 @@ def test_a_file_is_read_whose_arrow_schema_has_types_of_another_library() -> Non
     else:
         pytest.fail("the width of the integers was not found")
     source = FilesSource(path="x", text_column="doc.text")
-    assert shown(list(parquet_records(io.BytesIO(data), source, 99))) == [("a", None, {})]
+    assert shown(one_by_one(parquet_records(io.BytesIO(data), source, 99))) == [("a", None, {})]
 
 
 INNER = [
@@ -152,7 +155,7 @@ def test_every_type_is_read_alone_and_in_lists_structs_and_maps(inner: pa.Array)
     }
     source = FilesSource(path="x", text_column="body", metadata_columns=tuple(columns))
     table = pa.table({"body": ["a", "b"], **columns})
-    first, second = parquet_records(as_parquet(table), source, 99)
+    first, second = one_by_one(parquet_records(as_parquet(table), source, 99))
     assert isinstance(first, Record) and isinstance(second, Record)
     (value,) = json.loads(first.metadata["list"])
     alone = first.metadata["alone"]

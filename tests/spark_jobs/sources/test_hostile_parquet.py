@@ -23,6 +23,7 @@ from spark_jobs.sources.opening import parser_process
 from spark_jobs.sources.opening.parser_process import ChildEndedError, read_apart, run_apart
 from spark_jobs.sources.records.records import Record, Refused
 from spark_jobs.sources.refusals import Reason, Refusal
+from tests.spark_jobs.sources.one_by_one import one_by_one
 from tests.tiers import tries
 
 MAPPING = FilesSource(path="x", text_column="text", id_column="id", metadata_columns=("tags", "day", "price"))
@@ -46,7 +47,7 @@ def written(table: pa.Table, **options: Any) -> bytes:
 
 def read(data: bytes, mapping: FilesSource = TEXT_ONLY, max_bytes: int = 1 << 20) -> list[Record | Refused]:
     """Records of a file in memory."""
-    return list(parquet_records(io.BytesIO(data), mapping, max_bytes))
+    return one_by_one(parquet_records(io.BytesIO(data), mapping, max_bytes))
 
 
 def landed(found: list[Record | Refused]) -> int:
@@ -148,7 +149,7 @@ def test_a_long_text_that_is_repeated_takes_no_memory(how: str) -> None:
     data = written(table, **(delta if how == "prefixes" else {}))
     assert len(data) < 50_000
     end_idle_children()
-    assert sum(isinstance(one, Record) for one in parquet_records(io.BytesIO(data), TEXT_ONLY, 1 << 20)) == 300
+    assert landed(one_by_one(parquet_records(io.BytesIO(data), TEXT_ONLY, 1 << 20))) == 300
     (child,) = idle_children(parser_process._kind(reader._MEMORY_BYTES))
     with open(f"/proc/{child.pid}/status", encoding="ascii") as status:
         (peak,) = (int(line.split()[1]) for line in status if line.startswith("VmHWM:"))
@@ -159,7 +160,8 @@ def test_what_does_not_fit_into_the_child_is_tried_in_smaller_batches(monkeypatc
     """Very many short texts with a long one behind them: no size in the file tells of it."""
     monkeypatch.setattr(reader, "_MEMORY_BYTES", 512 << 20)
     data = written(pa.table({"text": ["a"] * 21_000 + [LICENCE] * 1000}), row_group_size=30_000)
-    numbers = [one.number for one in parquet_records(io.BytesIO(data), TEXT_ONLY, 1 << 20) if isinstance(one, Record)]
+    found = one_by_one(parquet_records(io.BytesIO(data), TEXT_ONLY, 1 << 20))
+    numbers = [one.number for one in found if isinstance(one, Record)]
     assert numbers == list(range(1, 22_001))
 
 
@@ -234,7 +236,7 @@ def test_answers_that_are_no_rows_are_a_fault_of_the_file(monkeypatch: pytest.Mo
     good = {"row": 0, "rows": 2, "columns": [["string", False, [None, *map(bytes, columns["text"].buffers()[1:])]]]}
     offsets, data = good["columns"][0][2][1:]  # type: ignore[index]
     rows = reader._rows(good, ["text"])
-    assert isinstance(rows, reader.Rows) and rows.values == {"text": ["ab", "c"]}
+    assert isinstance(rows, reader.Rows) and rows.values() == {"text": ["ab", "c"]}
     bad: list[Any] = [
         {**good, "rows": 3000},
         {**good, "rows": -1},

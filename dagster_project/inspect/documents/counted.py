@@ -18,6 +18,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
@@ -75,9 +77,7 @@ class Counts:
 def count_documents(catalogue: Catalog, dataset: str, at: At = NOW) -> Counts:
     """Count the documents of a dataset."""
     documents = _read(catalogue, dataset, "documents", ("doc_id", "increment", "byte_count", *_PATH), at)
-    latest = _latest(catalogue, dataset, documents, at)
-    rows = _among(documents, latest["doc_id"].filter(pc.invert(latest["gone"])))
-    gone = _among(documents, latest["doc_id"].filter(latest["gone"])).num_rows
+    rows, gone = _counting(catalogue, dataset, documents, at)
     sums = rows.group_by("increment").aggregate([([], "count_all"), ("byte_count", "sum")]).to_pylist()
     increments = {row["increment"]: (row["count_all"], row["byte_count_sum"] or 0) for row in sums}
     return Counts(
@@ -101,8 +101,7 @@ def documents_that_count(
     wanted = tuple(dict.fromkeys(("doc_id", "increment", *_PATH, *columns)))
     where = EVERYTHING if path is None else EqualTo("path", path)
     documents = _read(catalogue, dataset, "documents", wanted, at, where)
-    latest = _latest(catalogue, dataset, documents, at, where)
-    return _among(documents, latest["doc_id"].filter(pc.invert(latest["gone"])))
+    return _counting(catalogue, dataset, documents, at, where)[0]
 
 
 def members_that_count(catalogue: Catalog, corpus: str, table: str = "members", at: At = NOW) -> pa.Table:
@@ -154,12 +153,32 @@ def _among(rows: pa.Table, doc_ids: pa.ChunkedArray) -> pa.Table:
     return rows.filter(pc.is_in(rows["doc_id"], value_set=doc_ids.combine_chunks()))
 
 
-def _latest(
+def _counting(
     catalogue: Catalog, dataset: str, documents: pa.Table, at: At, where: BooleanExpression = EVERYTHING
-) -> pa.Table:
-    """What landed or happened last at each path: doc_id, gone; as `spark_jobs.sources.landing.revisions` has it."""
+) -> tuple[pa.Table, int]:
+    """The documents that count, and how many are the latest of a path whose file is gone."""
     columns = ("doc_id", "increment", *_PATH, "status")
     events = _read(catalogue, dataset, "arrivals", columns, at, And(where, NotNull("doc_id")))
+    several = _several(documents["path"], events["path"])
+    if not len(events) and not several.any():  # where all count, comparing paths as texts would be most of the time
+        return documents, 0
+    some = documents.filter(pa.array(several))
+    latest = _latest(some, events)
+    counts = pc.is_in(documents["doc_id"], latest["doc_id"].filter(pc.invert(latest["gone"])).combine_chunks())
+    gone = _among(documents, latest["doc_id"].filter(latest["gone"])).num_rows
+    return documents.filter(pc.or_(counts, pa.array(~several))), gone
+
+
+def _several(paths: pa.ChunkedArray, others: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
+    """(D,) whether a path is surely that of one document alone (False), by hashes, or may be of several."""
+    texts = (text for column in (paths, others) for chunk in column.chunks for text in chunk.to_pylist())
+    hashes = np.fromiter(map(hash, texts), np.int64, len(paths) + len(others))
+    ordered = np.sort(hashes)
+    return np.isin(hashes[: len(paths)], ordered[1:][ordered[1:] == ordered[:-1]])
+
+
+def _latest(documents: pa.Table, events: pa.Table) -> pa.Table:
+    """What landed or happened last at each path: doc_id, gone; as `spark_jobs.sources.landing.revisions` has it."""
     names = ["doc_id", "increment", *_PATH]
     landed = _with(documents.select(names), pa.repeat(False, documents.num_rows), 1)
     happened = _with(events.select(names), pc.equal(events["status"], "gone"), 0)

@@ -9,7 +9,7 @@ from __future__ import annotations
 import itertools
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 import pyarrow as pa
@@ -108,12 +108,15 @@ def _copy(addresses: Int64Array, offsets: Int64Array, data: UInt8Array) -> None:
 
 
 def similar_pairs(candidates: pa.Table, known: pa.Table, stored: pa.Table, lowest: KindThreshold) -> pa.Table:
-    """Pairs among candidates, as `similar` gives them; of `known` rows of `signatures` and `stored` ones of `bags`."""
-    left, right = agreeing_rows(candidates, known, lowest)
-    ends = taken(known.select(ENDS), left), taken(known.select(ENDS), right)
+    """Similar pairs among candidates (`PAIRS_SCHEMA`); of `known` rows of `signatures` and `stored` ones of `bags`."""
+    sides = agreeing_rows(candidates, known, lowest)
+    ends = taken(known.select(ENDS), sides[0]), taken(known.select(ENDS), sides[1])
     bags = BagRows.of(stored)
     rows = bags.rows_of(ends[0].column("doc_id")), bags.rows_of(ends[1].column("doc_id"))
-    return pa.Table.from_batches(similar(ends, rows, bags, lowest), PAIRS_SCHEMA)
+    found = similar(rows, bags, threshold_fractions(ends[0].column("kind"), lowest))
+    return pa.Table.from_batches(
+        pair_batches((ends[0].take(found.pairs), ends[1].take(found.pairs)), found), PAIRS_SCHEMA
+    )
 
 
 def agreeing_rows(
@@ -133,7 +136,7 @@ def agreeing_rows(
         Row numbers in `known` of the left documents, and of the right ones; the left one comes first in the order
         (increment, place, doc_id). Each pair comes once.
     """
-    documents = _Known.of(known, lowest)
+    documents = Known.of(known, lowest)
     blocks = (
         (part.column("first").to_numpy(), part.column("second").to_numpy())
         for part in candidates.select(["first", "second"]).to_batches(max_chunksize=BLOCK)
@@ -146,7 +149,7 @@ def agreeing_rows(
 
 
 @dataclass(frozen=True)
-class _Known:
+class Known:
     """Narrow columns of D rows of `signatures`.
 
     Attributes:
@@ -170,7 +173,7 @@ class _Known:
     signatures: ByteRows
 
     @classmethod
-    def of(cls, known: pa.Table, lowest: KindThreshold) -> _Known:
+    def of(cls, known: pa.Table, lowest: KindThreshold) -> Known:
         """The columns of a table."""
         from spark_jobs.dedup.sketches.similarity import least_agreement
 
@@ -263,19 +266,21 @@ class BagRows:
         return bags_of_bytes(*(column.take(rows) for column in (self.hashes, self.units, self.levels)))
 
 
-def similar(
-    ends: tuple[pa.Table, pa.Table], rows: tuple[Int64Array, Int64Array], bags: BagRows, lowest: KindThreshold
-) -> Pairs:
-    """Pairs that are at least as similar as the threshold, by their bags.
+class Similar(NamedTuple):
+    """Similar pairs among P: (S,) int64 which ones, and (S,) int64 numerators and (S,) denominators of J."""
+
+    pairs: Int64Array
+    shared: Int64Array
+    united: Int64Array
+
+
+def similar(rows: tuple[Int64Array, Int64Array], bags: BagRows, least: tuple[Int64Array, Int64Array]) -> Similar:
+    """Pairs that are at least as similar as their threshold, by their bags.
 
     Args:
-        ends: left and right documents (`ENDS`), row by row.
-        rows: of their bags.
-        bags: of at least all of them.
-        lowest: lowest weighted Jaccard similarity, by kind of document.
-
-    Yields:
-        Columns left_* and right_* (`ENDS`), shared_weight and united_weight.
+        rows: (P,) of the left bags, and (P,) of the right ones.
+        bags: at least all of them.
+        least: (P,) numerators and (P,) denominators of the thresholds.
     """
     from spark_jobs.dedup.sketches.similarity import overlaps
 
@@ -285,11 +290,15 @@ def similar(
     for start, end in itertools.pairwise(edges):
         block = slice(start, end)
         shared[block], united[block] = overlaps(*(bags.take(side[block]) for side in rows))
-    numerators, denominators = _fractions(ends[0].column("kind"), lowest)
-    alike = pa.array(shared * denominators >= united * numerators)
+    pairs = np.flatnonzero(shared * least[1] >= united * least[0])
+    return Similar(pairs, shared[pairs], united[pairs])
+
+
+def pair_batches(ends: tuple[pa.Table, pa.Table], found: Similar) -> Pairs:
+    """Columns left_* and right_* (`ENDS`), shared_weight and united_weight of similar pairs, row by row."""
     sides = {f"{side}_{name}": of.column(name) for side, of in zip(SIDES, ends, strict=True) for name in ENDS}
-    found = pa.table({**sides, "shared_weight": shared, "united_weight": united}).filter(alike)
-    yield from found.combine_chunks().to_batches()
+    rows = pa.table({**sides, "shared_weight": found.shared, "united_weight": found.united})
+    yield from rows.combine_chunks().to_batches()
 
 
 def _codes(column: pa.ChunkedArray) -> tuple[Int64Array, list[str]]:
@@ -302,7 +311,7 @@ def _codes(column: pa.ChunkedArray) -> tuple[Int64Array, list[str]]:
     return coded.indices.to_numpy().astype(np.int64), coded.dictionary.to_pylist()
 
 
-def _fractions(kinds: pa.ChunkedArray, lowest: KindThreshold) -> tuple[Int64Array, Int64Array]:
+def threshold_fractions(kinds: pa.ChunkedArray, lowest: KindThreshold) -> tuple[Int64Array, Int64Array]:
     """(D,) numerators and (D,) denominators of the lowest threshold of each of D documents."""
     return (
         of_kinds(kinds, lambda kind: exact(lowest.of(kind)).numerator),

@@ -11,7 +11,8 @@ compared with itself by an exact join (`prefix_join`), in rounds:
     3. the kept set is computed from all pairs so far, at every threshold; a document that is removed at all of them
        leaves the pool
 
-Rounds end when no list is long and no pair is new. Then no two kept documents of the pool reach a threshold together,
+Once all pairs are made, rounds have few documents and go on in one process, on Sail (`pool_rounds`). Rounds end when no
+list is long and no pair is new. Then no two kept documents of the pool reach a threshold together,
 as if all pairs had been made. This is true even if a document outside the pool removes a pivot: the members that the
 pivot had removed are kept again in the next round, and compared. The rules of `removals` apply: documents that have
 left the corpus are not in the pool, and revisions of one path do not count for each other.
@@ -29,7 +30,7 @@ from __future__ import annotations
 
 import functools
 import logging
-from collections.abc import Sequence
+from collections.abc import Callable
 from dataclasses import dataclass, field
 from fractions import Fraction
 from typing import Any, Protocol
@@ -42,20 +43,29 @@ from spark_jobs.dedup.graph.dense_graph import from_driver
 from spark_jobs.dedup.graph.kept_set import removed_table, removed_vertices
 from spark_jobs.dedup.graph.threshold_pairs import KindThresholds, exact, groups_reached, own_groups, without
 from spark_jobs.dedup.membership.revisions import counting_pairs, left_members
-from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_members, all_pairs
+from spark_jobs.dedup.near.bucket_members import all_members
 from spark_jobs.dedup.near.buckets import PARTITION_RECORDS
 from spark_jobs.dedup.near.pair_columns import BAG, ENDS
 from spark_jobs.dedup.near.prefix_lists import (
     CHOSEN_DDL,
     RECORDS_DDL,
-    count_pool_tokens,
     list_candidates,
+    one_pivot_each,
+    pool_counters,
     prefix_records,
-    sum_counters,
 )
-from spark_jobs.dedup.near.verification import PAIR_COLUMNS, PAIRS_DDL, SIGNATURE, Index, passing, verified_pairs
+from spark_jobs.dedup.near.verification import (
+    PAIR_COLUMNS,
+    PAIRS_DDL,
+    SIGNATURE,
+    Index,
+    passing,
+    verified_buckets,
+    verified_pairs,
+)
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import Shared, dealt_in_turn, persist, release
+from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -112,7 +122,7 @@ class BucketCounts:
 
 
 @dataclass
-class _Comparisons:
+class Comparisons:
     """The comparisons of the pool, round by round.
 
     Attributes:
@@ -167,6 +177,14 @@ class _Comparisons:
             return from_driver(edges.sparkSession, removed_table(edges.toArrow()), "vertex bigint, groups int")
         return removed_vertices(edges, self.limits.driver_edges)
 
+    def take(self, verified: tuple[DataFrame, tuple[DataFrame, ...]]) -> None:
+        """Take in what verification gives."""
+        found, persisted = verified
+        if not is_embedded(found):  # else the rows are in files already
+            found = checkpointed(found)
+        self.persisted.extend((*persisted, found))
+        self.add(found)
+
     def add(self, found: DataFrame) -> None:
         """Take verified pairs in, which are computed already."""
         self.found = found if self.found is None else self.found.unionByName(found)
@@ -216,7 +234,7 @@ class _Comparisons:
         totals = listed.where("second IS NULL").agg(F.min("shared"), F.sum("shared")).collect()[0]
         least, left = (int(total or 0) for total in totals)
         chosen = listed.where("second IS NOT NULL")
-        return (_one_pivot_each(chosen) if pivots == 1 else chosen), min(least, left)
+        return (one_pivot_each(chosen) if pivots == 1 else chosen), min(least, left)
 
     def compare_in_batches(self) -> tuple[int, list[int]]:
         """Compare batches of kept documents with all of the pool; returns rounds and the number kept in each group."""
@@ -247,27 +265,17 @@ class _Comparisons:
             rounds += 1
             _log.info("large buckets: %d documents compared with all others", batch.num_rows)
 
-    def compare(self, chosen: DataFrame, beside: tuple[DataFrame, int, Index] | None = None) -> bool:
-        """Verify the candidates that were not compared before; returns whether there were any.
-
-        Args:
-            chosen: rows (first, second), with repeats.
-            beside: other distinct candidates to verify, about how many these are, and by which index.
-        """
+    def compare(self, chosen: DataFrame) -> bool:
+        """Verify the candidates (first, second), with repeats, that were not compared before; whether there are any."""
         ends = F.least("first", "second").alias("first"), F.greatest("first", "second").alias("second")
         fresh = chosen.select(*ends).distinct()
         if self.done is not None:
             fresh = fresh.join(self.done.hint("merge"), ["first", "second"], "left_anti")
         fresh = checkpointed(fresh)
         count = fresh.count()
-        if not count and not beside:
+        if not count:
             return False
-        of_index = [(fresh, count, self.index)] if count else []
-        for candidates, total, index in [*of_index, *([beside] if beside else [])]:
-            verified, persisted = verified_pairs(candidates, total, index, self.limits.thresholds.lowest)
-            more = checkpointed(verified)
-            self.persisted.extend((*persisted, more))
-            self.add(more)
+        self.take(verified_pairs(fresh, count, self.index, self.limits.thresholds.lowest))
         self.done = fresh if self.done is None else self.done.unionByName(fresh)
         self.candidate_count += count
         _log.info("large buckets: %d candidates", count)
@@ -307,8 +315,8 @@ def compare_large(
         pool = pool.join(left_members(revisions), "doc_id", "left_anti")
     pool = persist(pool)
     signatures = persist(_inside(index.signatures.select(*ENDS, *SIGNATURE), inside))
-    counters, token_count, document_count = _counters(pool)
-    state = _Comparisons(
+    counters, token_count, document_count = pool_counters(pool)
+    state = Comparisons(
         pool=pool,
         counters=counters,
         partition_count=max(2, -(-token_count // PARTITION_RECORDS)),
@@ -320,8 +328,9 @@ def compare_large(
         persisted=[small, large, pool, signatures],
     )
     state.add_edges(history)
-    of_small = small.mapInArrow(functools.partial(all_pairs, not_among=inside), CANDIDATES_DDL).distinct()
-    rounds, kept_counts = _rounds(state, (of_small, counts.small_pairs, index))
+    lowest = limits.thresholds.lowest
+    of_small = functools.partial(verified_buckets, small, counts.small_pairs, index, lowest, increment, inside)
+    rounds, kept_counts = _rounds(state, of_small)
     facts = [
         {
             "threshold": float(threshold),
@@ -337,11 +346,16 @@ def compare_large(
     return state.found, facts, tuple(state.persisted)
 
 
-def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int, Index]) -> tuple[int, list[int]]:
+def _rounds(
+    state: Comparisons, of_small: Callable[[], tuple[DataFrame, tuple[DataFrame, ...]]]
+) -> tuple[int, list[int]]:
     """Compare until no list has a new pair; returns the number of rounds, and of documents kept in each group."""
+    from spark_jobs.dedup.near.pool_rounds import last_rounds
+
     pool, counts = state.kept_pool()
     chosen, _ = state.choose(pool, 1)
-    state.compare(chosen, of_small)
+    state.compare(chosen)
+    state.take(of_small())
     pivots: int | None = _PIVOTS[0]
     rounds = 1
     while True:
@@ -356,22 +370,10 @@ def _rounds(state: _Comparisons, of_small: tuple[DataFrame, int, Index]) -> tupl
         if not state.compare(chosen) and not left:
             return rounds, counts
         rounds += 1
+        if pivots is None and is_embedded(pool):
+            more, counts = last_rounds(state, pool.select("place", "groups"))
+            return rounds + more, counts
         pivots = next((more for more in _PIVOTS if pivots is not None and more > pivots), None)
-
-
-def large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataFrame:
-    """Rows of `large_buckets`, in the session of another DataFrame."""
-    ddl = (
-        "threshold double, bucket_count bigint, document_count bigint, rounds int, candidate_count bigint, "
-        "kept_count bigint"
-    )
-    return like.sparkSession.createDataFrame([tuple(row.values()) for row in facts], ddl)
-
-
-def _one_pivot_each(chosen: DataFrame) -> DataFrame:
-    """Keep one pivot for each member: the one with which it shares most long lists."""
-    summed = chosen.groupBy("first", "second").agg(F.sum("shared").alias("shared"))
-    return summed.groupBy("second").agg(F.max_by("first", F.struct("shared", -F.col("first"))).alias("first"))
 
 
 def _places(batch: pa.RecordBatch) -> UInt64Array:
@@ -390,10 +392,3 @@ def _inside(rows: DataFrame, inside: bytes) -> DataFrame:
     """The rows whose place is in the filter."""
     filled = Shared(rows, np.frombuffer(inside, np.uint8))
     return rows.mapInArrow(functools.partial(passing, inside=filled), rows.schema)
-
-
-def _counters(pool: DataFrame) -> tuple[bytes, int, int]:
-    """Counters of the pool's tokens, and how many tokens and documents they counted."""
-    parts = pool.mapInArrow(count_pool_tokens, "counters binary, documents bigint")
-    counted = parts.coalesce(1).mapInArrow(sum_counters, "counters binary, documents bigint").toArrow().to_pylist()[0]
-    return counted["counters"], int(np.frombuffer(counted["counters"], np.uint32).sum()), counted["documents"]

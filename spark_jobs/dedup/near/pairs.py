@@ -10,19 +10,20 @@ by an exact join instead, until no pair is left that could change which document
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from typing import Any
+
 from pydantic import Field
 
 from spark_jobs.dedup.graph.dense_graph import DEFAULT_DRIVER_EDGES, DriverEdges
 from spark_jobs.dedup.graph.threshold_pairs import KindThresholds
 from spark_jobs.dedup.near.bucket_members import (
-    CANDIDATES_DDL,
     DEFAULT_MAX_BUCKET_PAIRS,
     MaxBucketPairs,
-    all_pairs,
     with_pair_count,
 )
-from spark_jobs.dedup.near.large_buckets import LARGE_BUCKETS, BucketCounts, compare_large, large_bucket_rows
-from spark_jobs.dedup.near.verification import PAIR_COLUMNS, Index, verified_pairs
+from spark_jobs.dedup.near.large_buckets import LARGE_BUCKETS, BucketCounts, compare_large
+from spark_jobs.dedup.near.verification import PAIR_COLUMNS, Index, verified_buckets
 from spark_jobs.dedup.pictures import draw_pair_similarities
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
@@ -102,13 +103,21 @@ def pairs(
         by_size = (small.drop("pair_count"), sized.where(is_large).drop("pair_count"))
         found, facts, persisted = compare_large(by_size, counts, (pairs, revisions), index, config, increment)
     else:
-        candidates = small.mapInArrow(all_pairs, CANDIDATES_DDL).distinct()
-        found, persisted = verified_pairs(candidates, counts.small_pairs, index, config.thresholds.lowest)
+        found, persisted = verified_buckets(small, counts.small_pairs, index, config.thresholds.lowest, increment)
         facts = []
-    return Output({"pairs": _rows(found), "large_buckets": large_bucket_rows(found, facts)}, {}, persisted)
+    return Output({"pairs": _rows(found), "large_buckets": _large_bucket_rows(found, facts)}, {}, persisted)
 
 
 def _rows(verified: DataFrame) -> DataFrame:
     """Rows of `pairs` from verified pairs."""
     similarity = F.col("shared_weight").cast("double") / F.col("united_weight").cast("double")
     return verified.selectExpr(*PAIR_COLUMNS).withColumn("similarity", similarity)
+
+
+def _large_bucket_rows(like: DataFrame, facts: Sequence[dict[str, Any]]) -> DataFrame:
+    """Rows of `large_buckets`, in the session of another DataFrame."""
+    ddl = (
+        "threshold double, bucket_count bigint, document_count bigint, rounds int, candidate_count bigint, "
+        "kept_count bigint"
+    )
+    return like.sparkSession.createDataFrame([tuple(row.values()) for row in facts], ddl)

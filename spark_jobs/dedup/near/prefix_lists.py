@@ -19,15 +19,23 @@ from numpy.typing import NDArray
 from spark_jobs.arrays import Int64Array, UInt32Array
 from spark_jobs.dedup.near.bucket_members import candidate_batch
 from spark_jobs.dedup.near.pair_columns import BAG
+from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
     from spark_jobs.dedup.near.prefix_join import Members
 RECORDS_DDL = "part int, records binary"
 CHOSEN_DDL = "first bigint, second bigint, shared bigint"
-_RECORD = np.dtype(
+RECORD = np.dtype(
     [("token", "<u8"), ("place", "<i8"), ("total", "<i8"), ("suffix", "<i8"), ("groups", "<i4"), ("earlier", "<i4")]
 )
 _RECORD_COLUMNS = {"place": "place", "total": "total_weight", "groups": "groups", "earlier": "earlier"}
+
+
+def pool_counters(pool: DataFrame) -> tuple[bytes, int, int]:
+    """Counters of the pool's tokens, and how many tokens and documents they counted."""
+    parts = pool.mapInArrow(count_pool_tokens, "counters binary, documents bigint")
+    counted = parts.coalesce(1).mapInArrow(sum_counters, "counters binary, documents bigint").toArrow().to_pylist()[0]
+    return counted["counters"], int(np.frombuffer(counted["counters"], np.uint32).sum()), counted["documents"]
 
 
 def count_pool_tokens(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
@@ -71,7 +79,7 @@ def prefix_records(
         partition_count: partitions that the blocks are distributed to, by token.
 
     Yields:
-        Rows of `RECORDS_DDL`; a block is an array of `_RECORD`.
+        Rows of `RECORDS_DDL`; a block is an array of `RECORD`.
     """
     from spark_jobs.dedup.bags.bag_arrays import bags_from_columns
     from spark_jobs.dedup.near.bucket_records import scatter
@@ -83,7 +91,7 @@ def prefix_records(
             continue
         bags = bags_from_columns(*(batch.column(name) for name in BAG))
         found = prefixes(bags, counted, batch.column("groups").to_numpy(), thresholds)
-        records = np.empty(len(found.tokens), _RECORD)
+        records = np.empty(len(found.tokens), RECORD)
         records["token"], records["suffix"] = found.tokens, found.suffixes
         for name, column in _RECORD_COLUMNS.items():
             records[name] = batch.column(column).to_numpy(zero_copy_only=False)[found.documents]
@@ -115,9 +123,9 @@ def list_candidates(
     """
     from spark_jobs.dedup.near.prefix_join import list_pairs
 
-    blocks = [np.zeros(0, _RECORD)]
+    blocks = [np.zeros(0, RECORD)]
     for batch in batches:
-        blocks += [np.frombuffer(block.as_buffer(), _RECORD) for block in batch.column("records")]
+        blocks += [np.frombuffer(block.as_buffer(), RECORD) for block in batch.column("records")]
     begins, ends, members = _lists(np.concatenate(blocks))
     sizes = ends - begins
     long = (sizes * (sizes - 1) // 2 > most) & (pivots is not None)
@@ -162,3 +170,9 @@ def _lists(records: NDArray[np.void]) -> tuple[Int64Array, Int64Array, Members]:
 
 def _chosen(first: pa.Array, second: pa.Array, shared: Int64Array) -> pa.RecordBatch:
     return pa.RecordBatch.from_arrays([first, second, pa.array(shared)], names=["first", "second", "shared"])
+
+
+def one_pivot_each(chosen: DataFrame) -> DataFrame:
+    """Keep one pivot for each member: the one with which it shares most long lists."""
+    summed = chosen.groupBy("first", "second").agg(F.sum("shared").alias("shared"))
+    return summed.groupBy("second").agg(F.max_by("first", F.struct("shared", -F.col("first"))).alias("first"))

@@ -6,7 +6,7 @@
 
 Sail's process verifies all candidates itself (`verified_here`): of signatures and of bags one scan each writes those of
 the candidates' documents to files, where they are looked up. There is no join and no shuffle, and what is held does not
-grow with the bags.
+grow with the bags. Of buckets it lists no candidates at all (`bucket_pairs`).
 
 On Spark candidates are distributed to parts, and each part receives every document that it needs once. A few are
 verified in the driver: in a small corpus or a small increment the fixed costs of a dozen Spark jobs would be most of
@@ -18,9 +18,11 @@ from __future__ import annotations
 import tempfile
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -29,13 +31,18 @@ import pyarrow.compute as pc
 from headrace.memory_limit import core_count
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
+from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_pairs, list_offsets
 from spark_jobs.dedup.near.pair_columns import BAG, ENDS, PAIRS_SCHEMA, SIDES, Pairs
 from spark_jobs.lake.engine.arrangement import Arranged, Shared, dealt, persist
 from spark_jobs.lake.engine.embedded import is_embedded, keep_batches
+from spark_jobs.lake.engine.scratch import scratch_folder
 from spark_jobs.lake.engine.spooled_rows import Spool, mapped_rows
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.threads import in_order_of
+
+if TYPE_CHECKING:
+    from spark_jobs.dedup.near.comparison import BagRows
 
 SIGNATURE = ("total_weight", "signature", "signature_version")
 # Candidates of a part: of two documents each at most, a signature of 0.3 KB and a bag of about 3 KB.
@@ -111,6 +118,35 @@ def verified_pairs(
     return both.map(partial(_overlap, lowest=lowest), PAIRS_DDL).to_frame(), (agreeing,)
 
 
+def verified_buckets(
+    buckets: DataFrame,
+    pair_count: int,
+    index: Index,
+    lowest: KindThreshold,
+    increment: int,
+    not_among: bytes | None = None,
+) -> tuple[DataFrame, tuple[DataFrame, ...]]:
+    """Verify the pairs of buckets that have a new document.
+
+    Args:
+        buckets: rows (members, earlier), of small buckets.
+        pair_count: number of their pairs, with repeats.
+        index: signatures and bags.
+        lowest: lowest weighted Jaccard similarity, by kind of document.
+        increment: the new one.
+        not_among: a filter of places (`key_filter`); pairs of two places in it are left out.
+
+    Returns:
+        As `verified_pairs`.
+    """
+    if is_embedded(buckets):
+        found = _verified_buckets_here(buckets, index, lowest, increment, not_among)
+        verified = keep_batches(buckets.sparkSession, found, PAIRS_SCHEMA, PAIRS_DDL)
+        return verified, (verified,)
+    candidates = buckets.mapInArrow(partial(all_pairs, not_among=not_among), CANDIDATES_DDL).distinct()
+    return verified_pairs(candidates, pair_count, index, lowest)
+
+
 def _brought(
     candidates: DataFrame, ends: tuple[str, str], documents: DataFrame, key: str, part_count: int, few: bool
 ) -> Arranged:
@@ -160,7 +196,7 @@ def _agree(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator
 
 def _overlap(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator[pa.RecordBatch]:
     """The candidates of a partition whose bags reach the threshold, with their exact similarity."""
-    from spark_jobs.dedup.near.comparison import BLOCK, BagRows, similar
+    from spark_jobs.dedup.near.comparison import BLOCK, BagRows, pair_batches, similar, threshold_fractions
 
     names = tuple(f"{side}_{name}" for side in SIDES for name in ENDS)
 
@@ -169,9 +205,10 @@ def _overlap(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterat
         for part in candidates.to_batches(max_chunksize=BLOCK):
             ends = [part.select([f"{side}_{name}" for name in ENDS]).rename_columns(list(ENDS)) for side in SIDES]
             left, right = (bags.rows_of(side.column("doc_id")) for side in ends)
-            yield from similar(
-                (pa.Table.from_batches([ends[0]]), pa.Table.from_batches([ends[1]])), (left, right), bags, lowest
-            )
+            least = threshold_fractions(pa.chunked_array([ends[0].column("kind")]), lowest)
+            similar_ones = similar((left, right), bags, least)
+            sides = [pa.Table.from_batches([side]).take(similar_ones.pairs) for side in ends]
+            yield from pair_batches((sides[0], sides[1]), similar_ones)
 
     return _parted(batches, "doc_id", names, compare)
 
@@ -190,28 +227,102 @@ def verified_here(candidates: pa.Table, index: Index, lowest: KindThreshold) -> 
     Yields:
         Columns left_* and right_* (`ENDS`), shared_weight and united_weight.
     """
-    from spark_jobs.dedup.near.comparison import BLOCK, BagRows, agreeing_rows, similar, taken
+    from spark_jobs.dedup.near.comparison import agreeing_rows
 
     ends = [column for name in ("first", "second") for column in candidates.column(name).chunks]
-    with mapped_rows(_of_places(index.signatures.select(*ENDS, *SIGNATURE), [one.to_numpy() for one in ends])) as known:
-        left, right = agreeing_rows(candidates, known, lowest, core_count())
-        used = np.unique(np.concatenate([left, right]))
-        documents = taken(known.select(["doc_id", "place"]), used)
-        wanted = _of_places(index.bags.select("doc_id", "place", *BAG), [documents.column("place").to_numpy()])
-        with mapped_rows(wanted) as found:
-            bags = BagRows.of(found)
-            rows = bags.rows_of(documents.column("doc_id").combine_chunks())
+    with _known(index, [one.to_numpy() for one in ends]) as known:
+        yield from _verified(known, [agreeing_rows(candidates, known, lowest, core_count())], index, lowest)
 
-            def compare(block: slice) -> list[pa.RecordBatch]:
-                sides = left[block], right[block]
-                in_bags = [rows[np.searchsorted(used, side)] for side in sides]
-                of_sides = [taken(known.select(ENDS), side) for side in sides]
-                return list(similar((of_sides[0], of_sides[1]), (in_bags[0], in_bags[1]), bags, lowest))
 
-            blocks = (slice(start, start + BLOCK) for start in range(0, len(left), BLOCK))
-            with ThreadPoolExecutor(core_count()) as threads:
-                for batches in in_order_of(threads, compare, blocks):
-                    yield from batches
+def _verified_buckets_here(
+    buckets: DataFrame, index: Index, lowest: KindThreshold, increment: int, not_among: bytes | None
+) -> Pairs:
+    """As `verified_here`, of all pairs in buckets; held are 60 bytes for each document and 8 for an agreeing pair."""
+    from spark_jobs.dedup.near.bucket_pairs import agreeing_in_buckets
+    from spark_jobs.dedup.near.comparison import Known
+
+    with mapped_rows(buckets) as lists, tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
+        columns = [column for name in ("members", "earlier") for column in lists.column(name).chunks]
+        with _known(index, [list_offsets(column)[1] for column in columns]) as known:
+            documents = Known.of(known, lowest)
+            earlier = pc.sum(pc.less(known.column("increment"), increment)).as_py() or 0
+            file = Path(folder, "buckets")
+            agreeing = agreeing_in_buckets(lists, documents, earlier, not_among, file, core_count())
+            yield from _verified(known, list(agreeing), index, lowest)
+
+
+def _known(index: Index, places: Sequence[Int64Array]) -> AbstractContextManager[pa.Table]:
+    """The signatures of documents at some places, and few others, in files."""
+    return mapped_rows(_of_places(index.signatures.select(*ENDS, *SIGNATURE), places))
+
+
+def _verified(
+    known: pa.Table, agreeing: Sequence[tuple[Int64Array, Int64Array]], index: Index, lowest: KindThreshold
+) -> Pairs:
+    """The pairs of rows of `known` that are similar by their bags."""
+    from spark_jobs.dedup.near.comparison import taken
+
+    is_used = np.zeros(len(known), np.bool_)
+    for side in (side for pair in agreeing for side in pair):
+        is_used[side] = True
+    used = np.flatnonzero(is_used)
+    wanted = _of_places(index.bags, [taken(known.select(["place"]), used).column("place").to_numpy()])
+    with mapped_rows(wanted.select("doc_id", *BAG)) as stored:
+        yield from Documents.of(known, used, stored, lowest).similar(agreeing)
+
+
+@contextmanager
+def opened(index: Index, lowest: KindThreshold) -> Iterator[Documents]:
+    """All documents of an index."""
+    signatures, bags = index.signatures.select(*ENDS, *SIGNATURE), index.bags.select("doc_id", *BAG)
+    with mapped_rows(signatures) as known, mapped_rows(bags) as stored:
+        yield Documents.of(known, np.arange(len(known)), stored, lowest)
+
+
+@dataclass(frozen=True)
+class Documents:
+    """Documents with their bags, in files.
+
+    Attributes:
+        known: rows of `signatures`.
+        bags: bags of some of them.
+        rows: (D,) int64 of each one's bag.
+        least: (D,) numerators and (D,) denominators of the thresholds of their kinds.
+    """
+
+    known: pa.Table
+    bags: BagRows
+    rows: Int64Array
+    least: tuple[Int64Array, Int64Array]
+
+    @classmethod
+    def of(cls, known: pa.Table, used: Int64Array, stored: pa.Table, lowest: KindThreshold) -> Documents:
+        """Of rows of `signatures`, of which some are used, and of rows of `bags`."""
+        from spark_jobs.dedup.near.comparison import BagRows, taken, threshold_fractions
+
+        bags, rows = BagRows.of(stored), np.full(len(known), -1, np.int64)
+        rows[used] = bags.rows_of(taken(known.select(["doc_id"]), used).column("doc_id").combine_chunks())
+        return cls(known, bags, rows, threshold_fractions(known.column("kind"), lowest))
+
+    def similar(self, pairs: Iterable[tuple[Int64Array, Int64Array]]) -> Pairs:
+        """Those of pairs of rows that are similar by their bags, as `PAIRS_SCHEMA`."""
+        from spark_jobs.dedup.near.comparison import BLOCK, pair_batches, similar, taken
+
+        ends = self.known.select(ENDS)
+
+        def compare(sides: tuple[Int64Array, Int64Array]) -> list[pa.RecordBatch]:
+            left, right = sides
+            found = similar((self.rows[left], self.rows[right]), self.bags, (self.least[0][left], self.least[1][left]))
+            return list(pair_batches((taken(ends, left[found.pairs]), taken(ends, right[found.pairs])), found))
+
+        blocks = (
+            (left[start : start + BLOCK], right[start : start + BLOCK])
+            for left, right in pairs
+            for start in range(0, len(left), BLOCK)
+        )
+        with ThreadPoolExecutor(core_count()) as threads:
+            for batches in in_order_of(threads, compare, blocks):
+                yield from batches
 
 
 def _of_places(table: DataFrame, places: Sequence[Int64Array]) -> DataFrame:

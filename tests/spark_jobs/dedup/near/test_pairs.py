@@ -17,12 +17,13 @@ from spark_jobs.dedup.near import large_buckets, pool_batches
 from spark_jobs.dedup.near.pairs import PairsConfig, pairs
 from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
 from spark_jobs.lake.declare.step import Output
+from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.ledger.step_key import config_json
 from tests.spark_jobs.dedup.near.test_pool_batches import forms, greedy
 from tests.spark_jobs.dedup.near.test_prefix_join import THRESHOLDS, Weights, as_bags, similarity
 
 if TYPE_CHECKING:
-    from pyspark.sql import DataFrame, SparkSession
+    from pyspark.sql import DataFrame, Row, SparkSession
 
 BUCKETS_DDL = "increment int, members array<bigint>, earlier array<bigint>"
 HISTORY_DDL = (
@@ -209,3 +210,32 @@ def test_settings_end_at_their_bounds() -> None:
     assert PairsConfig(driver_candidates=0).driver_candidates == 0 and config.driver_candidates == 32_768
     assert config_json(config) == config_json(PairsConfig(driver_candidates=0))  # it decides no row
     assert [float(one) for one in config.thresholds.together] == [0.7, 0.8, 0.9]
+
+
+@pytest.mark.parametrize("old", [0, 40])
+def test_the_last_rounds_in_one_process_are_those_over_all_lists(
+    spark: SparkSession, old: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The same pairs, facts and rounds, where whom a removed document had removed comes back several times."""
+    if not is_embedded(spark):
+        pytest.skip("Spark's rounds go over all lists")
+    draw = np.random.default_rng(7)
+    texts = []
+    for _ in range(160):
+        text = dict.fromkeys(range(1, 41), (5, 1))
+        for token in draw.choice(list(text), int(draw.integers(0, 5)), replace=False).tolist():
+            del text[token]
+            text[int(draw.integers(1000, 1015))] = (5, 1)
+        texts.append(text)
+    corpus = corpus_of(texts + strangers(draw), old)
+    tables = tables_of(spark, corpus, [range(len(corpus.rows))])
+
+    def found() -> tuple[Pairs, list[Row]]:
+        output = pairs(**tables, increment=1, config=PairsConfig(max_bucket_pairs=30))
+        facts = sorted(output.frames["large_buckets"].collect())
+        return stored_pairs(output, corpus), facts
+
+    here = found()
+    monkeypatch.setattr(large_buckets, "is_embedded", lambda frame: False)
+    over_lists = found()
+    assert here == over_lists and here[1][0].rounds > 2 + (not old)

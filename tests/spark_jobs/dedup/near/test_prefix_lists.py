@@ -13,7 +13,7 @@ import pytest
 
 from spark_jobs.dedup.bags.bag_arrays import binary_column
 from spark_jobs.dedup.near.prefix_lists import (
-    _RECORD,
+    RECORD,
     count_pool_tokens,
     list_candidates,
     prefix_records,
@@ -76,7 +76,7 @@ def test_every_similar_pair_of_the_pool_is_a_candidate_of_some_partition(partiti
     for part in range(partitions):
         own = [block for number, block in blocks if number == part]
         assert all(own)
-        tokens[part] = {int(token) for block in own for token in np.frombuffer(block, _RECORD)["token"]}
+        tokens[part] = {int(token) for block in own for token in np.frombuffer(block, RECORD)["token"]}
         batch = pa.RecordBatch.from_pydict({"part": [part] * len(own), "records": pa.array(own, pa.binary())})
         *pairs, last = (row for out in list_candidates([batch], THRESHOLDS, None, 1, 10**9) for row in out.to_pylist())
         assert last == {"first": None, "second": None, "shared": 0}
@@ -94,7 +94,7 @@ def test_every_similar_pair_of_the_pool_is_a_candidate_of_some_partition(partiti
 
 def records_of(records: list[Record]) -> list[pa.RecordBatch]:
     """Records (token, place, earlier) of documents that can all reach each other, in two batches of blocks."""
-    made = np.array([(token, place, 10, 10, 1, earlier) for token, place, earlier in records], _RECORD)
+    made = np.array([(token, place, 10, 10, 1, earlier) for token, place, earlier in records], RECORD)
     blocks = [made[start : start + 3].tobytes() for start in range(0, len(made), 3)]
     half = len(blocks) // 2
     return [

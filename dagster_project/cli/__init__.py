@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
+from dagster_project.cli.run.unchanged import Reads, noted_texts
 from dagster_project.cli.tree import present_words, refuse_repetition, show_examples
 from dagster_project.restarts import restart_when_killed
 from headrace.allocation import set_allocators
@@ -135,8 +136,14 @@ def main(arguments: Sequence[str] | None = None) -> None:
     """Run a command line; never returns."""
     from spark_jobs.progress import tell
 
-    set_allocators()
     words = list(sys.argv[1:] if arguments is None else arguments)
+    if (texts := noted_texts(words)) is not None:
+        from dagster_project.cli.output import say
+
+        say("\n".join(texts))
+        sys.exit(0)
+    reads = Reads.begin(words)
+    set_allocators()
     command = next((word for word in words if not word.startswith("-")), "")
     if command == "run":
         restart_when_killed(command)
@@ -144,7 +151,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
     loads.daemon = True
     if command in _LOADING and {"--help", "--last"}.isdisjoint(words):
         loads.start()
-    status = run_command(words)
+    status = run_command(words, reads)
     loads.cancel()
     if status == _INTERRUPTED:
         from spark_jobs.lake.engine.embedded import end_process
@@ -155,13 +162,18 @@ def main(arguments: Sequence[str] | None = None) -> None:
     sys.exit(status)
 
 
-def run_command(arguments: list[str]) -> int:
-    """Run a command line and give its exit status; mistakes are reported in one line."""
+def run_command(arguments: list[str], reads: Reads | None = None) -> int:
+    """Run a command line and give its exit status; mistakes are reported in one line.
+
+    Args:
+        arguments: the words behind `headrace`.
+        reads: of this process since its start; see `cli/run/unchanged.py`.
+    """
     from dagster_project.cli.output import progress_shown, say
 
     try:
         with progress_shown("--json" not in arguments):
-            headrace.main(args=present_words(arguments), prog_name="headrace", standalone_mode=False)
+            headrace.main(args=present_words(arguments), prog_name="headrace", standalone_mode=False, obj=reads)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except (click.Abort, KeyboardInterrupt):

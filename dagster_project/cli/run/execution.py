@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.cli.output import original_streams
 from dagster_project.cli.run.step_lines import StepLine, Watch
+from dagster_project.cli.run.unchanged import Idle, catalogue_state
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from dagster_project.project.loading import dagster_home, load_definitions, project_folder, select
 from spark_jobs.exceptions import SparkJobsError
@@ -25,6 +26,7 @@ if TYPE_CHECKING:
     import dagster as dg
     from pyiceberg.catalog import Catalog
 
+    from dagster_project.cli.run.unchanged import Reads
     from dagster_project.dagster_core import BaseAssetGraph
     from dagster_project.run_plan import Failures, PlannedRun, PlannedStep
     from spark_jobs.lake.ledger.ledger import Ledger
@@ -63,6 +65,7 @@ def execute(
     tags: Mapping[str, str] = MappingProxyType({}),
     run_ids: list[str] | None = None,
     definitions: dg.Definitions | None = None,
+    reads: Reads | None = None,
 ) -> list[StepLine]:
     """Run a selection on the persistent instance and give a line for every table.
 
@@ -76,6 +79,7 @@ def execute(
         tags: added to the Dagster runs.
         run_ids: a list to which the ids of the Dagster runs are appended.
         definitions: the project's, where they are loaded already.
+        reads: gets what the same run would say afterwards, where it would have nothing to do.
 
     Raises:
         CatalogueError: the lake cannot be opened or written.
@@ -103,12 +107,16 @@ def execute(
     graph = definitions.resolve_asset_graph()
     ledger = Ledger.fresh(catalogue)
     refuse_mistakes(graph, keys, ledger, record_visibility(catalogue, graph))
-    for one in declared_assets(graph, keys):
+    assets = declared_assets(graph, keys)
+    if reads is not None:
+        reads.cover(assets)
+    for one in assets:
         if one.upkeep is not None and one.upkeep.planned is not None:
             one.upkeep.planned(catalogue)
     told = dict[str, None]()  # stages may have the same to tell, as their engine
     tell_once = functools.partial(_tell_once, told, tell)
-    wishes = Wishes(selection, partition, show, tell_once, {**tags, FETCHED: "true"}, run_ids)
+    end_reads = (lambda: None) if reads is None else reads.end
+    wishes = Wishes(selection, partition, show, tell_once, {**tags, FETCHED: "true"}, run_ids, end_reads)
     lines: list[StepLine] = []
     left: list[StepLine] = []
     with dg.DagsterInstance.get() as instance, connections_kept(instance), original_streams():
@@ -118,10 +126,14 @@ def execute(
         failed, waiting = Failures(graph), stages(graph, keys)
         while waiting:
             stage, *waiting = waiting
+            if reads is not None and waiting:  # the later ones are planned after what the first ones compute
+                reads.give_up()
             later = [key for one in waiting for key in one]
             computed, kept = _execute_stage(definitions, stage, later, instance, ledger, failed, wishes)
             lines += computed
             left += kept
+        if reads is not None and reads.is_complete and all(line.status != "failed" for line in lines):
+            _look_again(definitions, keys, instance, ledger, reads)
     for line in left:
         show(line)
     return lines + left
@@ -144,6 +156,27 @@ class Wishes:
     tell: Callable[[str], None]
     tags: Mapping[str, str]
     run_ids: list[str] | None
+    planned: Callable[[], None]
+
+
+def _look_again(
+    definitions: dg.Definitions,
+    keys: Sequence[dg.AssetKey],
+    instance: dg.DagsterInstance,
+    ledger: Ledger,
+    reads: Reads,
+) -> None:
+    """Note what a run of some assets would say now, if it had nothing to compute."""
+    from dagster_project.run_plan import idle_steps, plan_runs
+
+    reads.end()
+    catalogue = catalogue_state()
+    ledger.refresh()
+    runs = plan_runs(definitions, keys, None, instance, ledger, ledger.catalogue)
+    idle = list(idle_steps(definitions.resolve_asset_graph(), runs, instance))
+    if len(idle) == sum(len(planned.steps) for planned in runs):
+        lines = tuple(line for step in idle for line in _idle_lines(ledger, step))
+        reads.idle = Idle(lines, tuple(_foretold_changes(ledger.catalogue, runs)), catalogue)
 
 
 def _execute_stage(
@@ -179,6 +212,8 @@ def _execute_stage(
     runs = plan_runs(definitions, keys, wishes.partition, instance, ledger, ledger.catalogue)
     idle = set(map(id, idle_steps(graph, runs, instance)))
     due = [step.forecast for planned in runs for step in planned.steps if id(step) not in idle]
+    if due:
+        wishes.planned()
     if any(due):
         reason = reason_for_spark((one.tables[0], one.step) for one in declared_assets(graph, later))
         wishes.tell(str(choose(settings.warehouse, functools.partial(engine_needs, due, ledger.catalogue), reason)))

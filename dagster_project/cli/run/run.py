@@ -11,7 +11,7 @@ import os
 import shlex
 import sys
 from collections import Counter
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, replace
 from typing import TYPE_CHECKING, Any
 
@@ -36,6 +36,8 @@ from spark_jobs.lake.session.settings import user_name
 if TYPE_CHECKING:
     import dagster as dg
     from pyiceberg.catalog import Catalog
+
+    from dagster_project.cli.run.unchanged import Reads
 
 _COUNTED = {
     "computed": "computed",
@@ -63,7 +65,17 @@ _ALWAYS = ("computed", "unchanged")
 )
 @click.option("--last", is_flag=True, help="run nothing; say what the last run did and changed")
 @click.option("--json", "as_json", is_flag=True, help="print one JSON object for each table as it comes, nothing else")
-def run(last: bool, watched: bool, follow: bool, once: bool, dry_run: bool, as_json: bool, **given: Any) -> None:
+@click.pass_obj
+def run(
+    reads: Reads | None,
+    last: bool,
+    watched: bool,
+    follow: bool,
+    once: bool,
+    dry_run: bool,
+    as_json: bool,
+    **given: Any,
+) -> None:
     """Bring tables up to date: all of them, or those of SELECTION.
 
     SELECTION is a dataset, corpus or experiment, a table (main.tokens), or Dagster's own syntax (key:"main/tokens"+).
@@ -100,7 +112,7 @@ def run(last: bool, watched: bool, follow: bool, once: bool, dry_run: bool, as_j
 
         show_plan([step for run in planned(words, given["partition"]) for step in run.steps], as_json)
     else:
-        _run(words, as_json, **given)
+        _run(words, as_json, reads=reads, **given)
 
 
 def _run(
@@ -110,6 +122,7 @@ def _run(
     rollout: str | None,
     max_drift: float,
     definitions: dg.Definitions | None = None,
+    reads: Reads | None = None,
 ) -> None:
     """Run a selection, and print a line for each table and what changed."""
     tags = {BY: user_name(), **({SELECTION: " ".join(words)} if words else {})}
@@ -128,14 +141,20 @@ def _run(
 
     if as_json:
         lines = execute(
-            words, partition, lambda line: say(json.dumps(asdict(line))), tags=tags, definitions=definitions
+            words, partition, lambda line: say(_as_json(line)), tags=tags, definitions=definitions, reads=reads
         )
+        if reads is not None and reads.idle is not None:
+            reads.write([_as_json(line) for line in reads.idle.lines])
     else:
         run_ids: list[str] = []
-        lines = execute(words, partition, show, tell, tags, run_ids, definitions)
-        _tell_the_end(lines, run_ids)
-        for name in experiments_among(words) if all(line.status != "failed" for line in lines) else ():
+        lines = execute(words, partition, show, tell, tags, run_ids, definitions, reads)
+        waits = _tell_the_end(lines, run_ids)
+        experiments = experiments_among(words)
+        for name in experiments if all(line.status != "failed" for line in lines) else ():
             say(declared_report(name).text())
+        idle = None if reads is None or experiments else reads.idle
+        if reads and idle and all(line.status == "unchanged" for line in idle.lines):  # others have lines of their own
+            reads.write([*idle.foretold, _unchanged(idle.lines), *waits, _counts(idle.lines)])
     again = ["run", *words, *(["--partition", partition] if partition else [])]
     again += ["--rollout", rollout, "--max-drift", str(max_drift)] if rollout else []
     again += ["--watch"] if definitions is not None else []
@@ -159,26 +178,42 @@ def _other_way(failed: Collection[str]) -> str:
     return str(found) if there_is else ""
 
 
-def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> None:
-    """Print what follows the lines of a run: notices, tables left, decisions that are due, changes, and counts."""
+def _as_json(line: StepLine) -> str:
+    return json.dumps(asdict(line))
+
+
+def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> list[str]:
+    """Print what follows the lines of a run: notices, tables left, decisions that are due, changes, and counts.
+
+    Returns:
+        Those of the lines that `_what_waits` gave.
+    """
     for line in (line for line in lines if line.notice and line.status == "computed"):
         say(f"{line.table}: {line.notice}")
     print_left(lines)
-    idle = Counter(line.table.partition(".")[0] for line in lines if line.status == "unchanged")
-    if idle:
-        say(f"unchanged tables: {', '.join(f'{name} {count}' for name, count in idle.items())}")
-    catalogue = lake_catalogue()
+    if any(line.status == "unchanged" for line in lines):
+        say(_unchanged(lines))
+    catalogue, waits = lake_catalogue(), list[str]()
     if all(line.status != "failed" for line in lines):
-        _tell_what_waits(catalogue, {line.table.partition(".")[0] for line in lines})
-    for text in changes(catalogue, run_ids):
+        waits = list(_what_waits(catalogue, {line.table.partition(".")[0] for line in lines}))
+    for text in (*waits, *changes(catalogue, run_ids), _counts(lines)):
         say(text)
+    return waits
+
+
+def _unchanged(lines: Sequence[StepLine]) -> str:
+    idle = Counter(line.table.partition(".")[0] for line in lines if line.status == "unchanged")
+    return f"unchanged tables: {', '.join(f'{name} {count}' for name, count in idle.items())}"
+
+
+def _counts(lines: Sequence[StepLine]) -> str:
     counts = {status: sum(line.status == status for line in lines) for status in _COUNTED}
     said = [f"{counts[status]} {text}" for status, text in _COUNTED.items() if counts[status] or status in _ALWAYS]
-    say(f"{len(lines)} tables: {', '.join(said)}. Look: headrace ui")
+    return f"{len(lines)} tables: {', '.join(said)}. Look: headrace ui"
 
 
-def _tell_what_waits(catalogue: Catalog, namespaces: Collection[str]) -> None:
-    """Print warnings about datasets and corpora of a run, and increments in quarantine that wait for a decision."""
+def _what_waits(catalogue: Catalog, namespaces: Collection[str]) -> Iterator[str]:
+    """Warnings about datasets and corpora of a run, and increments in quarantine that wait for a decision."""
     from dagster_project.inspect.lake.control_names import named_in_texts
     from dagster_project.inspect.lake.empty_datasets import empty_datasets
     from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned, much_removed
@@ -189,11 +224,10 @@ def _tell_what_waits(catalogue: Catalog, namespaces: Collection[str]) -> None:
     quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
     ledger = Ledger.fresh(catalogue)
     for found in (empty_datasets, unread_code, few_kept, much_removed, named_in_texts, left_and_returned):
-        for line in found(ledger, namespaces):
-            say(line)
+        yield from found(ledger, namespaces)
     for name in (one.removesuffix(SUFFIX) for one in quarantines):
         for one in (one for one in increments_of(ledger, name) if one.state == "waits"):
-            say(
+            yield (
                 f"{name}: {one.documents:,} documents of increment {one.increment} wait for a decision: "
                 f"headrace quarantine show {name} --increment {one.increment}"
             )

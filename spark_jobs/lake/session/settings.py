@@ -19,8 +19,6 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import unquote, urlsplit
 
-from pyiceberg.utils.config import Config
-
 from spark_jobs.exceptions import CatalogueError
 
 CATALOGUE = "lake"
@@ -152,12 +150,14 @@ def load_settings() -> LakeSettings:
     Raises:
         CatalogueError: there are settings, but none of the warehouse or the address.
     """
+    from pyiceberg.utils.config import Config  # it takes a fifth of a second to load
+
     found = Config().get_catalog_config(CATALOGUE) or {}
     configured = {
         str(key): str(value) for key, value in found.items() if value != ""
     }  # CI sets a missing secret to the empty text
     if not configured:
-        return LakeSettings(_embedded(_default_root()), embedded=True)
+        return LakeSettings(_embedded(default_root()), embedded=True)
     for key in ("uri", "warehouse"):
         if key not in configured:
             raise CatalogueError(
@@ -174,7 +174,7 @@ def load_settings() -> LakeSettings:
     return LakeSettings(configured, embedded=False)
 
 
-def _default_root() -> Path:
+def default_root() -> Path:
     """The folder `warehouse` here, or of the project that the working directory lies in, where here is no lake."""
     here = Path.cwd()
     if not (here / WAREHOUSE / DATABASE).is_file():

@@ -44,8 +44,8 @@ def watch() -> None:
     def mapped(self: Any, func: Function, *rest: Any, **options: Any) -> Any:
         return map_in_arrow(self, tried_at_once(func), *rest, **options)
 
-    def made(self: Any, frame: Any, function: Function, ddl: str) -> None:
-        make_rows(self, frame, tried_at_once(function), ddl)
+    def made(self: Any, frame: Any, function: Function, ddl: str, calls: Any = None) -> None:
+        make_rows(self, frame, tried_at_once(function), ddl, calls)
 
     DataFrame.mapInArrow = mapped
     ArrowRows.__init__ = made  # type: ignore[method-assign]
@@ -54,7 +54,7 @@ def watch() -> None:
 def tried_at_once(function: Function) -> Function:
     """The function of a step as one that several threads try first, each with rows of its own; others as they are."""
     names = names_of(function)
-    if not names[0].startswith("spark_jobs.") or names[0].startswith(_WRITERS):
+    if not names[0].startswith("spark_jobs.") or any(name.startswith(_WRITERS) for name in names):
         return function
 
     def checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

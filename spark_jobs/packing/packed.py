@@ -5,16 +5,16 @@
     plan       best-fit decreasing on the histogram -> slots; prefix sums over the buckets -> each bucket's first slots
     place      per bucket, in metadata order: unit -> slot -> (ordinal, window_start) of its pieces
     cut        shuffle placements, some 100 bytes a piece, by data file of tokens; workers read the ids there and cut
-    assemble   the one heavy shuffle: ids go straight to the data file of their ordinal, are sorted and written there
-    prove      the tokens of every document in its windows are compared with `tokens`, by digests (`token_digest`)
+    assemble   the one heavy shuffle: ids go straight to the data file of their ordinal, and are copied into its windows
+    prove      what was cut of `tokens` and what the windows have must balance (`token_digest`), as they are written
 
 Ids never pass through Spark as lists, which it moves element by element: workers read them by Arrow (`side_reads`),
-and they are shuffled as bytes.
+and they are shuffled as bytes, on Sail through files that are mapped.
 
 Memory: the driver holds the histogram (24 bytes per (bucket, length) present) and the plan (at most about 3.1 rows of
-32 bytes per distinct length); a task holds the metadata of the largest repository, or a row group of tokens, or one
-data file's ids in Spark's sorter, which spills, and a few batches. The arranged documents (about 200 bytes each) are
-kept for the second pass.
+32 bytes per distinct length); a task holds the metadata of the largest repository, or a row group of tokens, or what
+its data file's pieces are without ids (on Spark with them, 128 to 256 MB), and a few batches. The arranged documents
+(about 200 bytes each) are kept for the second pass.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ import pyarrow as pa
 
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.declare.step import Output, Plot, Sample, Scope, Step, step
-from spark_jobs.lake.engine.arrangement import Arranged, dealt, grouped, persist, release
+from spark_jobs.lake.engine.arrangement import Arranged, dealt_in_turn, grouped, persist, release
 from spark_jobs.lake.files.rows import FILE, ROW
 from spark_jobs.lake.files.side_reads import SideReads, file_properties, in_file_order, located, map_rows
 from spark_jobs.packing.packed_table import PackedConfig, beginning_share, packed_table, window_facts
@@ -41,8 +41,9 @@ from spark_jobs.packing.plan.repository_runs import ALONE, EVERY_RUN, THETA_PERC
 from spark_jobs.packing.plan.shuffle_at_rest import permutation_key
 from spark_jobs.packing.plan.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
-from spark_jobs.packing.windows.assemble import WindowFacts, assemble_windows
+from spark_jobs.packing.windows.assemble import assemble_windows
 from spark_jobs.packing.windows.cut import cut_pieces
+from spark_jobs.packing.windows.window_facts import WindowFacts
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.tokens.encoder_guard import same_reference
@@ -55,11 +56,12 @@ _SAMPLED_WINDOWS = 2048
 _COUNTS_DDL = "theta int, bucket int, length int, units bigint"
 _CUTS_DDL = "shard int, doc_id string, cuts array<bigint>"
 _PLACEMENTS_DDL = (
-    f"{FILE} string, {ROW} bigint, doc_id string, ordinal bigint, window_start int, document_start bigint, "
+    f"{FILE} string, {ROW} bigint, ordinal bigint, window_start int, document_start bigint, "
     "own_tokens int, begins boolean, ends boolean"
 )
 _PARTS_DDL = (
-    "ordinal bigint, window_start int, doc_id string, document_start bigint, ids binary, begins boolean, ends boolean"
+    "ordinal bigint, window_start int, doc_id string, document_start bigint, ids binary, begins boolean, "
+    "ends boolean, balance bigint"
 )
 _WINDOWS_DDL = (
     "ordinal bigint, token_count int, input_ids array<int>, "
@@ -143,28 +145,35 @@ def pack(
         (EVERY_RUN, *thetas) if increment.joins_repositories else thetas,
     )
     arranged = _arranged(own, ordered, _line_cuts(own, tokenizer, facts, rules, config), config).persist()
-    counts = persist(arranged.map(_counter(rules, config), _COUNTS_DDL).to_frame())
     try:
-        found, place_batches = _planned(counts, rules, thetas, increment, name, config)
+        counts = persist(arranged.map(_counter(rules, config), _COUNTS_DDL).to_frame())
+        try:
+            found, place_batches = _planned(counts, rules, thetas, increment, name, config)
+        finally:
+            release(counts)
+        placed = arranged.map(place_batches, _PLACEMENTS_DDL).to_frame()
+        of_files = _cut(placed, found.window_count, increment.base, facts, config)
     except BaseException:  # an interrupt too: no caller knows of the persisted documents yet
         release(arranged.frame)
         raise
-    finally:
-        release(counts)
-    if not found.window_count:
+    if of_files is None:
         release(arranged.frame)
         empty = tokens.sparkSession.createDataFrame([], _WINDOWS_DDL)
         return Output({name: empty}, properties, summary=found.facts())
+    windows = of_files.map(functools.partial(assemble_windows, facts=facts), _WINDOWS_DDL)
+    kept = (arranged.frame, of_files.frame)
+    return Output({name: windows.to_frame()}, properties, kept, found.facts(), {name: windows})
 
-    reads = SideReads(("input_ids",), file_properties(tokens.sparkSession))
-    file_count = -(-found.window_count // config.file_rows)
-    placed = arranged.map(place_batches, _PLACEMENTS_DDL).to_frame()
+
+def _cut(placed: DataFrame, window_count: int, base: int, facts: WindowFacts, config: PackedConfig) -> Arranged | None:
+    """The placed pieces with their ids, dealt to the data files of their windows; None where there is no window."""
+    if not window_count:
+        return None
+    reads = SideReads(("doc_id", "input_ids"), file_properties(placed.sparkSession))
     cut = functools.partial(cut_pieces, reads=reads, facts=facts)
     parts = in_file_order(placed, "document_start").map(cut, _PARTS_DDL).to_frame()
-    file = F.expr(f"cast((ordinal - {increment.base}L) div {config.file_rows} as int)")
-    of_files = dealt(parts, file_count, file, ["ordinal", "window_start"])
-    windows = of_files.map(functools.partial(assemble_windows, facts=facts), _WINDOWS_DDL)
-    return Output({name: windows.to_frame()}, properties, (arranged.frame,), found.facts(), {name: windows})
+    file = F.expr(f"cast((ordinal - {base}L) div {config.file_rows} as int)")
+    return dealt_in_turn(parts, -(-window_count // config.file_rows), file)
 
 
 def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool:

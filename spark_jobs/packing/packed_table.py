@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Literal
 
 import pyarrow as pa
@@ -14,8 +14,9 @@ from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.lake.files.side_reads import map_rows
-from spark_jobs.packing.windows.assemble import WindowFacts, has_exact_length, is_filled, segments_fill
-from spark_jobs.packing.windows.token_digest import digest_documents, digest_windows
+from spark_jobs.packing.windows.assemble import has_exact_length, is_filled, segments_fill
+from spark_jobs.packing.windows.token_digest import digest_documents, digest_windows, length_sums
+from spark_jobs.packing.windows.window_facts import WindowFacts
 from spark_jobs.spark_sql import DataFrame, F
 
 _FILE_TOKENS = 1 << 26
@@ -120,6 +121,20 @@ def lost_tokens(
     return wanted.join(found, "doc_id", "full").where(~equal).select("doc_id", "token_count", "packed_token_count")
 
 
+def wanted_balance(frames: Mapping[str, DataFrame], config: PackedConfig) -> int:
+    """What the windows' balance is, modulo 2^64, if they hold each token of each document once (`token_digest`)."""
+    own = frames["tokens"].where((F.col("dataset") == config.dataset) & (F.col("token_count") > 0))
+    sums = own.select("doc_id", "token_count").mapInArrow(_length_sums, "sum bigint").toArrow()["sum"]
+    return int(sums.to_numpy().sum())
+
+
+def _length_sums(documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+    """One row of each batch: the sum of `length_sums`."""
+    for batch in documents:
+        sums = length_sums(batch.column("doc_id"), batch.column("token_count"))
+        yield pa.RecordBatch.from_pydict({"sum": [int(sums.sum())]})
+
+
 def packed_table(dataset: str, window_tokens: int) -> Table:
     """The packed table of one dataset and window length."""
     return Table(
@@ -164,6 +179,7 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
                 "every_token_once",
                 "the windows hold each token of each document once, at its position, and the declared specials",
                 lost_tokens,
+                wanted_balance,
             ),
         ),
         properties={

@@ -18,7 +18,8 @@ from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.packing.packed_table import packed_table
 from spark_jobs.packing.plan.best_fit import plan_slots
 from spark_jobs.packing.plan.units import cut_documents
-from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, WindowFacts, assemble_windows
+from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, assemble_windows
+from spark_jobs.packing.windows.window_facts import WindowFacts
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.normalization import RULES, normalize
 from spark_jobs.text.texts import TEXTS
@@ -169,6 +170,7 @@ def pack(documents: list[tuple[str, list[int]]]) -> list[dict[str, Any]]:
             "ids": own[d][int(pieces.document_start[n]) :][: int(pieces.own_tokens[n])].tobytes(),
             "begins": False,
             "ends": bool(pieces.ends[n]),
+            "balance": 0,
         }
         for n, d in enumerate(pieces.document.tolist())
     ]

@@ -45,6 +45,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
     from pyiceberg.table import Table as IcebergTable
 
+ArrowFunction: TypeAlias = "Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]"
 Discover: TypeAlias = "Callable[[Any, pa.Table, bool, Catalog | None], pa.Table | None]"
 SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base", "objects"})
 
@@ -94,15 +95,22 @@ class ArrowRows:
         frame: what the function is applied to.
         function: from Arrow batches of the frame to batches of the rows.
         ddl: columns of the rows.
+        calls: calls a function for what a task of the frame stands for, where that is not its rows (`dealt_in_turn`).
     """
 
     frame: DataFrame
-    function: Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+    function: ArrowFunction
     ddl: str
+    calls: Callable[[Iterable[pa.RecordBatch], ArrowFunction], Iterator[pa.RecordBatch]] | None = None
 
     def to_frame(self) -> DataFrame:
         """The rows as a DataFrame: the function applied by `mapInArrow`."""
-        return self.frame.mapInArrow(self.function, self.ddl)
+        return self.map(self.function, self.ddl)
+
+    def map(self, function: ArrowFunction, ddl: str) -> DataFrame:
+        """What another function makes in place of the own one."""
+        apply = function if self.calls is None else functools.partial(self.calls, function=function)
+        return self.frame.mapInArrow(apply, ddl)
 
 
 @dataclass(frozen=True)

@@ -134,11 +134,14 @@ class Proof:
         description: what holds.
         violations: gives the rows that break it. Its arguments are the rows as they were written, the step's inputs by
             name (the table's own earlier rows among them), the increment and the step's config.
+        balance: gives, of the inputs and the config, what the sums that came with the batches of the rows add up to if
+            nothing breaks it (`file_writer.BALANCE`); where they do the rows are not read again.
     """
 
     name: str
     description: str
     violations: Callable[[DataFrame, Mapping[str, DataFrame], int | None, Any], DataFrame]
+    balance: Callable[[Mapping[str, DataFrame], Any], int] | None = None
 
 
 @dataclass(frozen=True)

@@ -104,7 +104,7 @@ class Arranged:
         """
         ddl = schema if isinstance(schema, str) else _ddl(schema)
         if self.spooled:
-            return ArrowRows(self.frame, partial(read_parts, function=function), ddl)
+            return ArrowRows(self.frame, function, ddl, read_parts)
         if self.deal is None:
             return ArrowRows(self.frame, function, ddl)
         arrange = partial(in_order, order=self.order, columns=self.columns)

@@ -46,6 +46,7 @@ class Written:
     row_count: int
     byte_count: int
     checks: tuple[CheckResult, ...]
+    balance: int | None = None  # of the batches that workers wrote (`tables.Proof`)
 
 
 @contextlib.contextmanager

@@ -112,7 +112,8 @@ def with_constant(made: ArrowRows, name: str, value: int) -> ArrowRows:
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in make(batches):
             column = pa.array(np.full(batch.num_rows, value, dtype=np.int32))
-            yield pa.RecordBatch.from_arrays([column, *batch.columns], names=[name, *batch.schema.names])
+            rows = pa.RecordBatch.from_arrays([column, *batch.columns], names=[name, *batch.schema.names])
+            yield rows.replace_schema_metadata(batch.schema.metadata)
 
     return replace(made, function=function, ddl=f"{name} int, {made.ddl}")
 
@@ -124,17 +125,17 @@ def write_data_files(
     branch: str,
     replaced: BooleanExpression,
     properties: Mapping[str, str],
-) -> tuple[DataVersion, dict[str, int]]:
+) -> tuple[DataVersion, dict[str, int], int]:
     """Have workers write rows, and commit their files as one snapshot of a branch.
 
     Returns:
-        Data version of the rows, and bad rows by check.
+        Data version of the rows, bad rows by check, and their balance.
     """
     make = made.function
-    rows = made.frame.mapInArrow(lambda batches: write_task(make(batches), rules), RESULT_DDL).collect()
+    rows = made.map(lambda batches: write_task(make(batches), rules), RESULT_DDL).collect()
     names = (REQUIRED, *rules.checks)
-    version, bad = _commit(table, rows, len(names), branch, replaced, properties)
-    return version, dict(zip(names, bad, strict=True))
+    version, (*bad, balance) = _commit(table, rows, len(names) + 1, branch, replaced, properties)
+    return version, dict(zip(names, bad, strict=True)), balance
 
 
 def write_frame(

@@ -48,6 +48,8 @@ RESULT_SCHEMA = pa.schema(
         ),
     ]
 )
+BALANCE = b"headrace.balance"
+"""Name, in the metadata of a batch, of a sum that a proof of the table compares (`tables.Proof`)."""
 BAD = "__bad_"
 """Name, before a number, of the columns of rows whose checks the engine has computed."""
 _WAITING_BYTES = 128 << 20
@@ -106,16 +108,18 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
     """Write the rows of a task.
 
     Yields:
-        One row of `RESULT_SCHEMA`: data version, bad rows by check, and the files with their footers.
+        One row of `RESULT_SCHEMA`: data version, bad rows by check and then the balance of all batches, and the files
+        with their footers.
     """
     from spark_jobs.lake.ledger.row_hashes import version_of_batch
 
     def measured(batch: pa.RecordBatch) -> _Measured:
         rows = _as_in_files(_with_required(batch, rules.schema), rules)
         broken = (rows.num_rows - int(np.count_nonzero(holds(rows))) for holds in rules.checks.values())
-        return rows, [batch.num_rows - rows.num_rows, *broken], version_of_batch(rows)
+        balance = int((batch.schema.metadata or {}).get(BALANCE, 0))
+        return rows, [batch.num_rows - rows.num_rows, *broken, balance], version_of_batch(rows)
 
-    return write_measured(map(measured, batches), 1 + len(rules.checks), rules)
+    return write_measured(map(measured, batches), 2 + len(rules.checks), rules)
 
 
 def write_checked_task(

@@ -35,6 +35,7 @@ from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 Batches = Iterable[pa.RecordBatch]
 
+_FILE_HASH = "data_file_hash"
 _STRETCH, _STRETCH_ROWS = "data_stretch", 1 << 14  # more than a row group holds, so few are read twice
 
 
@@ -134,8 +135,9 @@ def in_file_order(placed: DataFrame, *order: str) -> Arranged:
         placed: with `data_file` and `data_row`.
         order: columns by which rows of equal position follow one another.
     """
-    stretches = placed.withColumn(_STRETCH, F.expr(f"{ROW} div {_STRETCH_ROWS}"))
-    return grouped(stretches, [FILE, _STRETCH], [ROW, *order]).select(*placed.columns)
+    # Any order of the files will do, and that of numbers is found in a tenth of the time that their paths take.
+    stretches = placed.withColumns({_FILE_HASH: F.xxhash64(FILE), _STRETCH: F.expr(f"{ROW} div {_STRETCH_ROWS}")})
+    return grouped(stretches, [_FILE_HASH, _STRETCH], [ROW, *order]).select(*placed.columns)
 
 
 def fetching(

@@ -138,7 +138,7 @@ def _fill_branch(
     properties = {**summary, _BRANCH_SUMMARY: branch}
     table = catalogue.load_table(identifier)
     tallied = None if made is None else _write_made(table, made, target, branch, properties)
-    version, counts = tallied or _write_frame(table, rows, target, branch, properties)
+    version, counts, balance = tallied or (*_write_frame(table, rows, target, branch, properties), None)
 
     table = catalogue.load_table(identifier)
     snapshot = table.snapshot_by_name(branch)
@@ -167,6 +167,7 @@ def _fill_branch(
         row_count=version.count,
         byte_count=int(facts.get("added-files-size", 0)),
         checks=checks,
+        balance=balance,
     )
 
 
@@ -183,14 +184,14 @@ def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | N
 
 def _write_made(
     table: IcebergTable, made: ArrowRows, target: Target, branch: str, properties: Mapping[str, str]
-) -> tuple[DataVersion, dict[str, int]] | None:
-    """Let workers write the rows of their function; gives data version and bad rows by check, None if they cannot."""
+) -> tuple[DataVersion, dict[str, int], int] | None:
+    """Let workers write the rows of their function; gives what `write_data_files` does, None if they cannot."""
     rules = file_rules(table, target.declared, target.laid_out)
     if rules is None:
         return None
-    version, bad_rows = write_data_files(table, rules, made, branch, target.place.replaced, properties)
+    version, bad_rows, balance = write_data_files(table, rules, made, branch, target.place.replaced, properties)
     # Every row carries the increment as a constant (`with_constant`), so none can be out of place.
-    return version, {name: bad_rows.get(name, 0) for name in predicates(target.declared, target.place)}
+    return version, {name: bad_rows.get(name, 0) for name in predicates(target.declared, target.place)}, balance
 
 
 def _write_frame(
@@ -219,4 +220,5 @@ def prove(spark: SparkSession, written: Written, target: Target, evidence: Evide
         return written
     landed = table_rows(spark, written.identifier, written.snapshot_id, target.place.replaced)
     landed = landed.where(target.place.predicate)
-    return replace(written, checks=(*written.checks, *proof_results(target.declared, landed, evidence)))
+    results = proof_results(target.declared, landed, replace(evidence, balance=written.balance))
+    return replace(written, checks=(*written.checks, *results))

@@ -39,7 +39,6 @@ PLACEMENTS_SCHEMA = pa.schema(
     [
         pa.field("data_file", pa.string()),
         pa.field("data_row", pa.int64()),
-        pa.field("doc_id", pa.string()),
         pa.field("ordinal", pa.int64()),
         pa.field("window_start", pa.int32()),
         pa.field("document_start", pa.int64()),
@@ -156,7 +155,7 @@ def placements(rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, start
     """Rows of `PLACEMENTS_SCHEMA`.
 
     Args:
-        rows: documents with data_file, data_row and doc_id.
+        rows: documents with data_file and data_row.
         pieces: their pieces.
         ordinals: (N,) ordinal of each piece's window.
         starts: (N,) position of each piece's first token in its window.
@@ -164,7 +163,7 @@ def placements(rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, start
     document = pa.array(pieces.document)
     return pa.RecordBatch.from_arrays(
         [
-            *(rows.column(name).take(document) for name in ("data_file", "data_row", "doc_id")),
+            *(rows.column(name).take(document) for name in ("data_file", "data_row")),
             pa.array(ordinals),
             pa.array(starts.astype(np.int32)),
             pa.array(pieces.document_start),

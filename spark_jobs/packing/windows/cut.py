@@ -2,9 +2,9 @@
 
 The placements come sorted by data file and row of their document, so every row group is read once:
 
-    data_row  document_start  own_tokens        input_ids of row 3        ids
-           3               0           4   ->   [5 6 7 8 9]               05 00 06 00 07 00 08 00
-           3               4           1                                  09 00
+    data_row  document_start  own_tokens        doc_id and input_ids of row 3        ids
+           3               0           4   ->   x  [5 6 7 8 9]                      x  05 00 06 00 07 00 08 00
+           3               4           1                                            x  09 00
 
 Ids leave as bytes, little-endian, 2 an id where the vocabulary allows it and else 4: Spark moves bytes whole, but lists
 element by element. Memory: one row group of ids, and one output batch.
@@ -13,6 +13,7 @@ element by element. Memory: one row group of ids, and one output batch.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,7 +22,9 @@ import pyarrow as pa
 from spark_jobs.arrays import Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.side_reads import SideReads
-from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, WindowFacts
+from spark_jobs.packing.windows.assemble import PARTS_SCHEMA
+from spark_jobs.packing.windows.token_digest import document_sums
+from spark_jobs.packing.windows.window_facts import WindowFacts
 
 _BATCH_TOKENS = 1 << 20
 
@@ -30,8 +33,8 @@ def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: Wi
     """Read the ids of pieces of documents.
 
     Args:
-        placements: rows (data_file, data_row, ordinal, window_start, doc_id, document_start, own_tokens, begins, ends).
-        reads: reads `input_ids` from the data files.
+        placements: rows (data_file, data_row, ordinal, window_start, document_start, own_tokens, begins, ends).
+        reads: reads `doc_id` and `input_ids` from the data files.
         facts: facts of the packed table.
 
     Yields:
@@ -43,14 +46,20 @@ def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: Wi
     from spark_jobs.packing.windows.token_loops import copy_slices
 
     for rows, group, indices in reads.groups(placements):
-        lists = group.column(0)
+        of_rows, lists = group.column(0), group.column(1)
         values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy().astype(np.int64)
         counts = rows.column("own_tokens").to_numpy().astype(np.int64)
         starts = offsets[indices] + rows.column("document_start").to_numpy()
-        _check_lengths(rows, starts + counts, offsets[indices + 1])
+        doc_ids = of_rows.take(pa.array(indices))
+        _check_lengths(doc_ids, starts + counts, offsets[indices + 1])
         foreign = bool(len(values)) and (int(values.min()) < 0 or int(values.max()) >= facts.vocabulary_size)
         if foreign:  # somewhere in the row group, perhaps in a document that is not cut here
-            _check_vocabulary(rows, values, starts, counts, facts)
+            _check_vocabulary(doc_ids, values, starts, counts, facts)
+        balance, last = np.zeros(len(counts), np.int64), np.flatnonzero(rows.column("ends"))
+        whole = indices[last]  # each document once: it has one last piece
+        of_whole = doc_ids.take(pa.array(last))
+        balance[last] = document_sums(of_whole, values, offsets[whole], np.diff(offsets)[whole], facts)
+        columns = {**dict(zip(rows.schema.names, rows.columns, strict=True)), "doc_id": doc_ids, "balance": balance}
         ends = np.cumsum(counts)
         first = 0
         while first < len(counts):
@@ -60,30 +69,30 @@ def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: Wi
             own = counts[part]
             ids = np.empty(int(own.sum()), dtype=facts.id_type)
             copy_slices(values, starts[part], own, ids, np.cumsum(own) - own)
-            yield _parts(rows.slice(first, end - first), ids, own)
+            yield _parts({name: column[first:end] for name, column in columns.items()}, ids, own)
             first = end
 
 
-def _parts(rows: pa.RecordBatch, ids: npt.NDArray[np.unsignedinteger], counts: Int64Array) -> pa.RecordBatch:
+def _parts(columns: dict[str, Any], ids: npt.NDArray[np.unsignedinteger], counts: Int64Array) -> pa.RecordBatch:
     offsets = np.zeros(len(counts) + 1, dtype=np.int32)
     np.cumsum(counts * ids.itemsize, out=offsets[1:])
     content = pa.Array.from_buffers(pa.binary(), len(counts), [None, pa.py_buffer(offsets), pa.py_buffer(ids)])
-    columns = {name: rows.column(name) for name in PARTS_SCHEMA.names if name != "ids"} | {"ids": content}
+    columns = columns | {"ids": content}
     return pa.RecordBatch.from_arrays([columns[name] for name in PARTS_SCHEMA.names], schema=PARTS_SCHEMA)
 
 
-def _check_lengths(rows: pa.RecordBatch, wanted: Int64Array, lengths: Int64Array) -> None:
+def _check_lengths(doc_ids: pa.Array, wanted: Int64Array, lengths: Int64Array) -> None:
     """Raise a TableMismatchError if a piece goes beyond the end of its document."""
     wrong = np.flatnonzero(wanted > lengths)
     if wrong.size:
         raise TableMismatchError(
-            f"packed: document {rows.column('doc_id')[int(wrong[0])]} has fewer ids than its token_count in tokens "
+            f"packed: document {doc_ids[int(wrong[0])]} has fewer ids than its token_count in tokens "
             "says: materialize tokens again"
         )
 
 
 def _check_vocabulary(
-    rows: pa.RecordBatch, values: npt.NDArray[np.int32], starts: Int64Array, counts: Int64Array, facts: WindowFacts
+    doc_ids: pa.Array, values: npt.NDArray[np.int32], starts: Int64Array, counts: Int64Array, facts: WindowFacts
 ) -> None:
     """Raise a TableMismatchError if a piece has an id that the tokenizer does not have."""
     from spark_jobs.packing.windows.token_loops import copy_slices
@@ -94,6 +103,6 @@ def _check_vocabulary(
     if foreign.size:
         row = int(np.searchsorted(np.cumsum(counts), foreign[0], side="right"))
         raise TableMismatchError(
-            f"packed: document {rows.column('doc_id')[row]} has token id {own[foreign[0]]}, the vocabulary ends at "
+            f"packed: document {doc_ids[row]} has token id {own[foreign[0]]}, the vocabulary ends at "
             f"{facts.vocabulary_size - 1}; materialize tokens with this table's tokenizer"
         )

@@ -13,6 +13,7 @@ import numpy.typing as npt
 from numba import njit
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.memory import byte_at, four_bytes_at
 from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.arrays import Int64Array
 
@@ -36,6 +37,53 @@ def copy_slices(
         start, to = starts[number], targets[number]
         for i in range(counts[number]):
             target[to + i] = source[start + i]
+
+
+@compiled
+def copy_ids(
+    addresses: Int64Array, counts: Int64Array, id_bytes: int, target: npt.NDArray[np.int32], targets: Int64Array
+) -> None:
+    """Copy N runs of ids of two or four bytes each, wherever they lie in memory, into an array.
+
+    Args:
+        addresses: (N,) of the first id of each run.
+        counts: (N,) ids of each.
+        id_bytes: 2 or 4.
+        target: output, written in place.
+        targets: (N,) where the runs begin in it.
+    """
+    for number in range(len(counts)):
+        address, to = addresses[number], targets[number]
+        if id_bytes == 2:
+            for i in range(counts[number]):
+                target[to + i] = byte_at(address + 2 * i) | byte_at(address + 2 * i + 1) << 8  # one load, once compiled
+        else:
+            for i in range(counts[number]):
+                target[to + i] = four_bytes_at(address + 4 * i)
+
+
+@compiled
+def sum_slices(
+    ids: npt.NDArray[np.int32], starts: Int64Array, counts: Int64Array, positions: Int64Array, seeds: Int64Array
+) -> Int64Array:
+    """(N,) sum, modulo 2^64, of the pairs (position, id) of each of N slices of tokens, each mixed with a seed.
+
+    Args:
+        ids: token ids.
+        starts: (N,) where the slices begin in `ids`.
+        counts: (N,) tokens of each.
+        positions: (N,) position of each slice's first token in its document.
+        seeds: (N,) of the document.
+    """
+    found = np.zeros(len(counts), dtype=np.int64)
+    for number in range(len(counts)):
+        start, position, seed = starts[number], positions[number], np.uint64(seeds[number])
+        total = np.uint64(0)
+        for i in range(counts[number]):
+            pair = (np.uint64(position + i) << np.uint64(32)) | np.uint64(np.uint32(ids[start + i]))
+            total += _mix64(seed + pair)
+        found[number] = np.int64(total)
+    return found
 
 
 @compiled

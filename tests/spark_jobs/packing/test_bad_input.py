@@ -5,14 +5,17 @@ from __future__ import annotations
 import dataclasses
 import json
 from pathlib import Path
+from unittest.mock import Mock
 
 import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 from headrace.kernels.fixed_texts import fixed_texts
 from spark_jobs.exceptions import SparkJobsError, TableMismatchError
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.packing import packed_table
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_table import PackedConfig, beginning_share
 from spark_jobs.tokens.encoder_guard import installed
@@ -78,6 +81,25 @@ def test_a_packed_table_records_its_encoder_and_how_windows_begin(lake_at: LakeA
     share = sum(row["input_ids"][0] == END for row in windows.values()) / len(windows)
     said = f"{share:.4f} of {len(windows)} windows begin with token {END}"
     assert properties["headrace.beginning-share"] == said
+
+
+def test_windows_are_proved_as_they_are_written_and_read_again_where_that_fails(
+    lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of many files, too, each of which has the ordinals of its own part."""
+    monkeypatch.setattr(PackedConfig, "file_rows", 3)
+    read_again = Mock(side_effect=packed_table.lost_tokens)
+    monkeypatch.setattr(packed_table, "lost_tokens", read_again)
+    lake, made = lake_at(tmp_path / "lake"), corpus(1, documents=60)
+    pack(lake, tmp_path, made, 0)
+    assert not read_again.called
+    windows = rows(lake.catalogue)
+    files = [task.file.file_path for task in lake.catalogue.load_table(TABLE).scan().plan_files()]
+    runs = sorted(pq.read_table(path, partitioning=None)["ordinal"].to_pylist() for path in files)
+    assert runs == [list(range(len(windows)))[first : first + 3] for first in range(0, len(windows), 3)]
+    monkeypatch.setattr(packed_table, "wanted_balance", lambda *_: 1)
+    pack(lake, tmp_path, made, 1)
+    assert read_again.called and len(rows(lake.catalogue)) > len(windows)
 
 
 def test_the_share_is_of_the_token_before_documents_where_there_is_one() -> None:

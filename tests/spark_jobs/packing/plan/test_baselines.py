@@ -85,7 +85,7 @@ def test_shards_follow_each_other(documents: list[Document], sequence: Sequence)
     assert {row["ordinal"] for row in found} == set(range(10, 10 + sum(windows)))
     shards: dict[int, set[int]] = {}
     for row in found:
-        shards.setdefault(row["ordinal"], set()).add(in_order(documents)[int(row["doc_id"])][0])
+        shards.setdefault(row["ordinal"], set()).add(in_order(documents)[row["data_row"]][0])
     assert all(len(shard) == 1 for shard in shards.values())
 
 

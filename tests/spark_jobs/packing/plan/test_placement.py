@@ -152,7 +152,7 @@ def test_a_run_stays_adjacent_and_in_order() -> None:
     assert chosen.window_count == 2
     shards = plan_shards(chosen, UnitCounts(np.array([0, 0, 1]), np.array([10, 15, 6]), np.array([1, 1, 1])), BUCKETS)
     found = placed([rows], Placer(rules, shards, BUCKETS, WindowOrder(0, 2, 1)))
-    by_document = {row["doc_id"]: (row["ordinal"], row["window_start"]) for row in found}
+    by_document = {f"{row['data_row']:03d}": (row["ordinal"], row["window_start"]) for row in found}
     window = by_document["000"][0]
     start = int(str(by_document["000"][1]))
     assert by_document["002"] == (window, start + 4)

@@ -8,7 +8,8 @@ import pytest
 
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.packing.windows import assemble
-from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, WindowFacts, assemble_windows
+from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, assemble_windows
+from spark_jobs.packing.windows.window_facts import WindowFacts
 
 FACTS = WindowFacts(window_tokens=8, end_of_document_id=0, padding_id=1, vocabulary_size=10)
 PARTS = [
@@ -26,6 +27,7 @@ def batch(parts: list[tuple[int, int, str, int, list[int], bool]], begins: bool 
     names = ["ordinal", "window_start", "doc_id", "document_start", "ids", "ends"]
     found = dict(zip(names, map(list, columns), strict=True))
     found["ids"] = [np.array(ids, dtype="<u2").tobytes() for ids in found["ids"]]
+    found["balance"] = [0] * len(parts)
     found["begins"] = [begins and part[3] == 0 and bool(part[4]) for part in parts]
     return pa.RecordBatch.from_pydict(found, schema=PARTS_SCHEMA)
 

@@ -12,8 +12,9 @@ import pytest
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.side_reads import SideReads
 from spark_jobs.packing.windows import cut as cut_module
-from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, WindowFacts
+from spark_jobs.packing.windows.assemble import PARTS_SCHEMA
 from spark_jobs.packing.windows.cut import cut_pieces
+from spark_jobs.packing.windows.window_facts import WindowFacts
 
 DOCUMENTS = [[5, 6, 7, 8, 9], [], [70_000, 1], [4] * 30, [3, 2]]
 SMALL = WindowFacts(8, end_of_document_id=0, padding_id=1, vocabulary_size=1 << 16)
@@ -25,7 +26,9 @@ Piece = tuple[int, int, int]
 def file(tmp_path: Path) -> str:
     """The documents, two rows a row group."""
     path = tmp_path / "tokens.parquet"
-    pq.write_table(pa.table({"input_ids": pa.array(DOCUMENTS, pa.list_(pa.int32()))}), path, row_group_size=2)
+    names = pa.array([f"d{row}" for row in range(len(DOCUMENTS))])
+    ids = pa.array(DOCUMENTS, pa.list_(pa.int32()))
+    pq.write_table(pa.table({"doc_id": names, "input_ids": ids}), path, row_group_size=2)
     return str(path)
 
 
@@ -36,7 +39,6 @@ def cut(file: str, pieces: list[Piece], facts: WindowFacts) -> list[list[int]]:
         {
             "data_file": [file] * count,
             "data_row": pa.array([row for row, _, _ in pieces], pa.int64()),
-            "doc_id": [f"d{row}" for row, _, _ in pieces],
             "ordinal": pa.array(range(count), pa.int64()),
             "window_start": pa.array([0] * count, pa.int32()),
             "document_start": pa.array([start for _, start, _ in pieces], pa.int64()),
@@ -45,9 +47,10 @@ def cut(file: str, pieces: list[Piece], facts: WindowFacts) -> list[list[int]]:
             "ends": [True] * count,
         }
     )
-    found = list(cut_pieces([rows], SideReads(("input_ids",), {}), facts))
+    found = list(cut_pieces([rows], SideReads(("doc_id", "input_ids"), {}), facts))
     assert all(batch.schema == PARTS_SCHEMA for batch in found)
     assert [o for batch in found for o in batch.column("ordinal").to_pylist()] == list(range(count))
+    assert [d for batch in found for d in batch.column("doc_id").to_pylist()] == [f"d{row}" for row, _, _ in pieces]
     return [np.frombuffer(ids, facts.id_type).tolist() for batch in found for ids in batch.column("ids").to_pylist()]
 
 

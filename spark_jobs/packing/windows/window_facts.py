@@ -1,0 +1,31 @@
+"""What all windows of a packed table share."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+import numpy as np
+
+
+@dataclass(frozen=True)
+class WindowFacts:
+    """Facts that all windows of a packed table share.
+
+    Attributes:
+        window_tokens: length of a window, L.
+        end_of_document_id: token after the last piece of a document.
+        padding_id: token after the last segment of a window.
+        vocabulary_size: ids are below it.
+        beginning_of_document_id: token before the first piece of a document; None where there is none.
+    """
+
+    window_tokens: int
+    end_of_document_id: int
+    padding_id: int
+    vocabulary_size: int
+    beginning_of_document_id: int | None = None
+
+    @property
+    def id_type(self) -> np.dtype[np.unsignedinteger]:
+        """Narrowest integer type that holds every id of the vocabulary; ids are shuffled in it."""
+        return np.dtype("<u2") if self.vocabulary_size <= 1 << 16 else np.dtype("<u4")

@@ -230,7 +230,7 @@ def documents(
     if known.isEmpty():  # at first: an engine would sort or shuffle all texts for a join with nothing
         read = persist(read.withColumn("known", F.lit(None).cast("boolean")))
     else:
-        read = persist(read.join(known, "doc_id", "left"))
+        read = persist(known.join(read, "doc_id", "right"))  # Sail may hold the left side, which is to be ids
     if not is_local(conf.get("spark.master") or ""):
         _require_seen(read, config)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())

@@ -9,7 +9,7 @@ It needs `pip install 'headrace[platform]'` and a lake in local files; `choice` 
 runs one engine: PySpark's functions of columns belong to one of them for the life of a process.
 
 Memory is bounded twice. What operators hold comes of a pool (`memory`), of which each gets its share; sorts, sums and
-joins write to disk beyond that, as joins of more text than the pool merge sorted rows and do not hash a side. Rows that
+joins write to disk beyond that, as joins of much more text than the pool merge sorted rows and hash no side. Rows that
 a Python function must have in order are sorted in parts, on disk too (`sorted_rows`). What a step's end leaves free in
 the several allocators of the process goes back to the machine (`give_back_memory`).
 """
@@ -49,6 +49,7 @@ _BATCH_ROWS = 2_048
 _LEAST_PARTITIONS = 2  # with one Sail would hash a side of every join, whatever it is told
 _SMALL_FRACTION = 1 / 16  # of the pool: of so little text batches may be long
 _AMPLE_POOL = 1 << 30
+_TEXT_PER_IDENTITY = 16  # bytes of text for each that a join holds
 _KEPT_BYTES = 1 << 30  # that a process may hold between its steps
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
@@ -168,12 +169,15 @@ def _is_small() -> bool:
 def _hashes_fit(pool: int) -> bool:
     """Whether a side of each join may be held: joins that merge sort both sides instead, and can write them to disk.
 
-    A side of a step's join is identities, some 100 bytes a document, beside texts on the other. So all text that a step
-    joins may be as much as the pool; of 1.5 GB hashing took a quarter less of a step's seconds and 70 MB more. Where
-    nothing is known of the run, the pool must be one of a machine with memory to spare.
+    What a step's join holds is identities and numbers beside them, some 100 bytes a document, and the text is on the
+    other side or read aside. So in an ample pool it is a sixteenth of the text that is joined, of documents of 1.6 kB;
+    a smaller one must have as much as the text itself. Where nothing is known of the run, the pool must be ample. Of
+    shorter documents a join may be too large all the same: then the run goes on in another process, and merges.
     """
     joined = chosen().joined
-    return not chosen().careful and (pool >= _AMPLE_POOL if joined is None else joined <= pool)
+    if chosen().careful or joined is None or pool < _AMPLE_POOL:
+        return not chosen().careful and (pool >= _AMPLE_POOL if joined is None else joined <= pool)
+    return joined // _TEXT_PER_IDENTITY <= pool
 
 
 def give_back_memory() -> None:

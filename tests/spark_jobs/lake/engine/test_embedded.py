@@ -77,17 +77,18 @@ def test_what_many_operators_hold_goes_to_disk(joined: int | None) -> None:
     [
         ("4g", 2_000_000_000, False, True),
         ("4g", 2_000_000_000, True, False),
-        ("4g", 3 << 30, False, False),
+        ("4g", 20_000_000_000, False, True),
+        ("4g", 40_000_000_000, False, False),
         ("4g", None, False, True),
         ("1g", 100 << 20, False, True),
         ("1g", 1 << 30, False, False),
         ("1g", None, False, False),
     ],
 )
-def test_joins_hash_a_side_where_the_pool_has_as_much_as_is_joined(
+def test_joins_hash_a_side_where_the_pool_has_its_identities(
     memory: str, joined: int | None, careful: bool, hashed: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """A run of 2 GB on a machine with memory to spare does; where nothing is known, the pool decides."""
+    """A run of 20 GB on a machine with memory to spare does; where nothing is known, the pool decides."""
     monkeypatch.setenv("HEADRACE_EMBEDDED_MEMORY", memory)
     monkeypatch.setattr(choice, "_chosen", [choice.Choice(choice.SAIL, "", joined, careful)])
     assert embedded._server_settings()["SAIL_OPTIMIZER__PREFER_HASH_JOIN"] == str(hashed).lower()

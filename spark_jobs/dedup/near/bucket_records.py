@@ -14,6 +14,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from headrace.kernels.compiling import compiled
+from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
 from spark_jobs.dedup.sketches.bands import BAND_BITS
 
@@ -63,6 +64,8 @@ def scatter(keys: UInt64Array, places: Int64Array, partition_count: int) -> tupl
 
 def group_by_key(keys: UInt64Array, places: Int64Array, is_earlier: BoolArray) -> Buckets:
     """Group (K,) records by key; buckets with one member, or without a new one, are left out."""
+    several = np.flatnonzero(_occurs_again(keys))  # of a corpus' keys a sixth: the others need not be sorted
+    keys, places, is_earlier = keys[several], places[several], is_earlier[several]
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(keys) else np.zeros(0, int)
@@ -82,6 +85,23 @@ def group_by_key(keys: UInt64Array, places: Int64Array, is_earlier: BoolArray) -
         earlier_offsets=_offsets(lengths[wanted] - new_counts),
         earlier=places[chosen[~later]],
     )
+
+
+@compiled
+def _occurs_again(keys: UInt64Array) -> BoolArray:
+    """(K,) whether a key is there twice or more; a few others pass, those that meet another key in a slot."""
+    bits = np.uint64(4)
+    while 1 << bits < 4 * keys.size:
+        bits += np.uint64(1)
+    shift = np.uint64(64) - bits
+    counts = np.zeros(1 << bits, np.uint8)
+    for key in keys:
+        slot = key * GOLDEN >> shift
+        counts[slot] = min(counts[slot] + 1, 2)
+    again = np.empty(keys.size, np.bool_)
+    for index in range(keys.size):
+        again[index] = counts[keys[index] * GOLDEN >> shift] > 1
+    return again
 
 
 def _offsets(counts: Int64Array) -> Int64Array:

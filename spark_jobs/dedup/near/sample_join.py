@@ -29,15 +29,16 @@ from typing import Final, NamedTuple
 import numpy as np
 
 from headrace.kernels.compiling import compiled
-from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt16Array, UInt32Array, UInt64Array
+from headrace.kernels.hash_tables import key_slot, slots_for
+from spark_jobs.arrays import Int32Array, Int64Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
-from spark_jobs.dedup.near.key_filter import filter_bytes, has_keys, put_keys
 from spark_jobs.dedup.near.prefix_join import lowest_group, threshold_terms
 from spark_jobs.dedup.sketches.similarity import add_minima, share_row
 
 _COMMON: Final = 1 / 16  # of the sample: more frequent tokens have a dense row, at most 32 bytes a token in all
 _FEWEST_COMMON: Final = 8  # documents
 _MERGE_COST: Final = 4  # cost of a merge step, which is mispredicted, in additions to a list's document
+_SHIFT: Final = np.uint64(20)
 _ROW_COST: Final = 8  # additions of a dense row that one vector instruction makes
 
 
@@ -50,8 +51,6 @@ class SampleIndex(NamedTuple):
         weights: (T,) uint16 their weights.
         totals: (S,) int64 total weights.
         groups: (S,) int32 thresholds at which each is compared: bit g is set for threshold number g.
-        tokens: (V,) uint64 distinct tokens, ascending.
-        ranks: (V,) int64 rank of each in the order of tokens, the rarest first.
         starts: (V + 1,) int64 where the list of the token of each rank begins.
         documents: (P,) int64 documents with the token in their prefix.
         suffixes: (P,) int64 weight of the token and of all after it in that document.
@@ -62,7 +61,8 @@ class SampleIndex(NamedTuple):
         constants: (V,) uint16 weight of the token of each rank if all documents have it with one weight, such as labels
             of forms; 0 elsewhere.
         dense: (C, S) uint16 weight of each common token in each document.
-        filled: a filter of the tokens (`key_filter`).
+        slots: (H,) uint64 hash table of the tokens, 0 where it is free.
+        slot_ranks: (H,) int64 rank of the token in each slot.
     """
 
     offsets: Int64Array
@@ -70,8 +70,6 @@ class SampleIndex(NamedTuple):
     weights: UInt16Array
     totals: Int64Array
     groups: Int32Array
-    tokens: UInt64Array
-    ranks: Int64Array
     starts: Int64Array
     documents: Int64Array
     suffixes: Int64Array
@@ -81,7 +79,8 @@ class SampleIndex(NamedTuple):
     rows: Int64Array
     constants: UInt16Array
     dense: UInt16Array
-    filled: UInt8Array
+    slots: UInt64Array
+    slot_ranks: Int64Array
 
 
 class Similar(NamedTuple):
@@ -130,16 +129,13 @@ def sample_index(bags: Bags, groups: Int32Array, thresholds: tuple[Fraction, ...
     for row, rank in enumerate(common.tolist()):
         entries = slice(first[rank], first[rank + 1])
         dense[row, owners[entries]] = weights[by_rank[entries]]
-    filled = np.zeros(filter_bytes(len(tokens)), np.uint8)
-    put_keys(tokens, filled)
+    slots, slot_ranks = _slots(tokens, ranks)
     return SampleIndex(
         offsets=bags.offsets,
         hashes=np.ascontiguousarray(bags.hashes),
         weights=weights,
         totals=totals,
         groups=groups,
-        tokens=tokens,
-        ranks=ranks,
         starts=starts,
         documents=documents,
         suffixes=suffixes,
@@ -149,7 +145,8 @@ def sample_index(bags: Bags, groups: Int32Array, thresholds: tuple[Fraction, ...
         rows=rows,
         constants=constants,
         dense=dense,
-        filled=filled,
+        slots=slots,
+        slot_ranks=slot_ranks,
     )
 
 
@@ -163,14 +160,34 @@ def similar_to_sample(bags: Bags, groups: Int32Array, index: SampleIndex, thresh
         thresholds: of each group, ascending.
     """
     hashes = np.ascontiguousarray(bags.hashes)
-    passing = np.flatnonzero(has_keys(hashes, index.filled)) if len(index.tokens) else np.zeros(0, np.int64)
-    at = np.minimum(np.searchsorted(index.tokens, hashes[passing]), len(index.tokens) - 1)
-    hit = index.tokens[at] == hashes[passing]
-    known = passing[hit]
+    known, ranks = _look_up_tokens(hashes, index.slots, index.slot_ranks)
     starts = np.searchsorted(known, bags.offsets)
     documents = _Documents(bags.offsets, hashes, token_weights(bags), total_weights(bags), groups)
-    looked_up = _Known(starts, known, index.ranks[at[hit]])
+    looked_up = _Known(starts, known, ranks)
     return Similar(*_look_up(documents, looked_up, index, *threshold_terms(thresholds)))
+
+
+@compiled
+def _slots(tokens: UInt64Array, ranks: Int64Array) -> tuple[UInt64Array, Int64Array]:
+    """A hash table of tokens with their ranks, a quarter full: most tokens of a batch are in no sampled document."""
+    slots = np.zeros(slots_for(2 * tokens.size), np.uint64)
+    slot_ranks = np.zeros(slots.size, np.int64)
+    for index in range(tokens.size):
+        slot = key_slot(slots, tokens[index] >> _SHIFT, tokens[index])
+        slots[slot], slot_ranks[slot] = tokens[index], ranks[index]
+    return slots, slot_ranks
+
+
+@compiled
+def _look_up_tokens(hashes: UInt64Array, slots: UInt64Array, slot_ranks: Int64Array) -> tuple[Int64Array, Int64Array]:
+    """(K,) indices of the tokens that the sample has, and (K,) their ranks."""
+    known, ranks = np.empty(hashes.size, np.int64), np.empty(hashes.size, np.int64)
+    count = 0
+    for index in range(hashes.size):
+        slot = key_slot(slots, hashes[index] >> _SHIFT, hashes[index])
+        known[count], ranks[count] = index, slot_ranks[slot]
+        count += slots[slot] == hashes[index]
+    return known[:count], ranks[:count]
 
 
 class _Documents(NamedTuple):

@@ -44,6 +44,24 @@ def test_runs_are_the_groups_with_two_members_one_of_them_new(records: list[Reco
     assert found == grouped(records)
 
 
+def test_keys_that_occur_once_are_not_sorted(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Of 100,000 of them hardly one in five is, and of those that come again all are in their buckets."""
+    draw = np.random.default_rng(3)
+    single = draw.integers(0, 1 << 63, 100_000).astype(np.uint64)
+    keys = np.concatenate([single, single[:500]])
+    sorted_counts = list[int]()
+    argsort = np.argsort
+
+    def watched(values: np.ndarray, **options: str) -> np.ndarray:
+        sorted_counts.append(len(values))
+        return argsort(values, **options)
+
+    monkeypatch.setattr(np, "argsort", watched)
+    found = group_by_key(keys, np.arange(len(keys)), np.zeros(len(keys), np.bool_))
+    assert sorted(found.keys.tolist()) == sorted(single[:500].tolist())
+    assert 1_000 <= sorted_counts[0] < 30_000
+
+
 @pytest.mark.parametrize("pivots", [0, 1, 2, 5, 100])
 def test_candidates_are_the_pivots_with_all_that_come_after_them(pivots: int) -> None:
     """Earlier members come first, and two of them are never compared; enough pivots are all pairs."""

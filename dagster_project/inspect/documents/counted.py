@@ -18,11 +18,13 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, IsNull, LessThanOrEqual, NotNull, Or
 
+from spark_jobs.arrays import BoolArray
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
 from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.plan.excisions import EXCISIONS
@@ -75,8 +77,8 @@ class Counts:
 def count_documents(catalogue: Catalog, dataset: str, at: At = NOW) -> Counts:
     """Count the documents of a dataset."""
     documents = _read(catalogue, dataset, "documents", ("doc_id", "increment", "byte_count", *_PATH), at)
-    latest = _latest(catalogue, dataset, documents, at)
-    rows = _among(documents, latest["doc_id"].filter(pc.invert(latest["gone"])))
+    latest, alone = _latest(catalogue, dataset, documents, at)
+    rows = _counting(documents, latest, alone)
     gone = _among(documents, latest["doc_id"].filter(latest["gone"])).num_rows
     sums = rows.group_by("increment").aggregate([([], "count_all"), ("byte_count", "sum")]).to_pylist()
     increments = {row["increment"]: (row["count_all"], row["byte_count_sum"] or 0) for row in sums}
@@ -101,8 +103,7 @@ def documents_that_count(
     wanted = tuple(dict.fromkeys(("doc_id", "increment", *_PATH, *columns)))
     where = EVERYTHING if path is None else EqualTo("path", path)
     documents = _read(catalogue, dataset, "documents", wanted, at, where)
-    latest = _latest(catalogue, dataset, documents, at, where)
-    return _among(documents, latest["doc_id"].filter(pc.invert(latest["gone"])))
+    return _counting(documents, *_latest(catalogue, dataset, documents, at, where))
 
 
 def members_that_count(catalogue: Catalog, corpus: str, table: str = "members", at: At = NOW) -> pa.Table:
@@ -154,21 +155,45 @@ def _among(rows: pa.Table, doc_ids: pa.ChunkedArray) -> pa.Table:
     return rows.filter(pc.is_in(rows["doc_id"], value_set=doc_ids.combine_chunks()))
 
 
+def _counting(documents: pa.Table, latest: pa.Table, alone: BoolArray) -> pa.Table:
+    """The documents that count, of what `_latest` gives of them."""
+    there = latest["doc_id"].filter(pc.invert(latest["gone"])).combine_chunks()
+    return documents.filter(pc.or_(pa.array(alone), pc.is_in(documents["doc_id"], value_set=there)))
+
+
 def _latest(
     catalogue: Catalog, dataset: str, documents: pa.Table, at: At, where: BooleanExpression = EVERYTHING
-) -> pa.Table:
-    """What landed or happened last at each path: doc_id, gone; as `spark_jobs.sources.landing.revisions` has it."""
+) -> tuple[pa.Table, BoolArray]:
+    """What landed or happened last at each path: doc_id, gone; as `spark_jobs.sources.landing.revisions` has it.
+
+    Most documents are alone at their path, so they are neither sorted nor grouped.
+
+    Returns:
+        The rows of paths at which something else landed or happened; for each document whether it is alone at its own.
+    """
     columns = ("doc_id", "increment", *_PATH, "status")
     events = _read(catalogue, dataset, "arrivals", columns, at, And(where, NotNull("doc_id")))
+    alone = _alone(documents, events)
     names = ["doc_id", "increment", *_PATH]
-    landed = _with(documents.select(names), pa.repeat(False, documents.num_rows), 1)
+    several = documents.select(names).filter(pa.array(~alone))
+    landed = _with(several, pa.repeat(False, several.num_rows), 1)
     happened = _with(events.select(names), pc.equal(events["status"], "gone"), 0)
     ordered = pa.concat_tables([landed, happened]).sort_by(
         [("increment", "descending"), ("rank", "ascending"), ("doc_id", "ascending"), ("gone", "ascending")]
     )
     # In one thread the first row of a group is the first in order.
     groups = ordered.group_by(list(_PATH), use_threads=False).aggregate([("doc_id", "first"), ("gone", "first")])
-    return groups.select(["doc_id_first", "gone_first"]).rename_columns(["doc_id", "gone"])
+    return groups.select(["doc_id_first", "gone_first"]).rename_columns(["doc_id", "gone"]), alone
+
+
+def _alone(documents: pa.Table, events: pa.Table) -> BoolArray:
+    """For each document whether nothing else landed or happened at its path."""
+    both = pa.concat_tables([documents.select(_PATH), events.select(_PATH)])
+    encoded = (both[name].combine_chunks().dictionary_encode(null_encoding="encode") for name in _PATH)
+    repositories, paths = (array.indices.to_numpy().astype(np.int64) for array in encoded)
+    places = repositories * (paths.max(initial=0) + 1) + paths
+    _, numbers, counts = np.unique(places, return_inverse=True, return_counts=True)
+    return (counts == 1)[numbers[: documents.num_rows]]
 
 
 def _with(rows: pa.Table, gone: pa.Array, rank: int) -> pa.Table:

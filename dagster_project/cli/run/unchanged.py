@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import source_from_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,6 +121,9 @@ class Reads:
         if isinstance(path, int):
             return
         absolute = os.path.abspath(os.fsdecode(path if isinstance(path, str | bytes | os.PathLike) else "."))
+        if absolute.endswith(".pyc"):  # Python compares it with its module, whose state it asks without opening it
+            with contextlib.suppress(ValueError):
+                absolute = source_from_cache(absolute)
         if not absolute.startswith((self._home, "/proc/", "/sys/", "/dev/")):
             paths.add(absolute)
 

@@ -115,7 +115,7 @@ def test_a_note_is_of_one_command_line_and_environment(project: Path, monkeypatc
         context.setenv("HEADRACE_ENGINE", "elsewhere")
         assert noted_texts(["run", "notes"]) is None
     with monkeypatch.context() as context:
-        context.setattr(unchanged.time, "time", lambda: time.time_ns() / 1e9 + 3700)
+        context.setattr(time, "time", lambda: time.time_ns() / 1e9 + 3700)
         assert noted_texts(["run", "notes"]) is None
     with monkeypatch.context() as context:
         context.chdir(project / "texts")

@@ -138,7 +138,7 @@ class Reads:
     def cover(self, assets: Iterable[LakeAsset]) -> None:
         """Add the files that some assets are made of; gives up where these are not all that a run asks."""
         for asset in assets:
-            source = getattr(asset.config, "source", None)
+            source: Any = getattr(asset.config, "source", None)
             if asset.partitions_def is not None:
                 self.give_up()
             elif asset.step.discover is not None:

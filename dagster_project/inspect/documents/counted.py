@@ -193,7 +193,8 @@ def _alone(documents: pa.Table, events: pa.Table) -> BoolArray:
     repositories, paths = (array.indices.to_numpy().astype(np.int64) for array in encoded)
     places = repositories * (paths.max(initial=0) + 1) + paths
     _, numbers, counts = np.unique(places, return_inverse=True, return_counts=True)
-    return (counts == 1)[numbers[: documents.num_rows]]
+    alone: BoolArray = (counts == 1)[numbers[: documents.num_rows]]
+    return alone
 
 
 def _with(rows: pa.Table, gone: pa.Array, rank: int) -> pa.Table:

@@ -71,11 +71,11 @@ def exact_duplicates(
     compared = narrow.where(F.col("increment") == increment)
     persisted = list[DataFrame]()
     if increment > 0:
-        same_letters, related = _related(narrow.where(F.col("increment") < increment), compared)
+        met, related = _related(narrow.where(F.col("increment") < increment), compared)
         out = exact_duplicates.select("doc_id")
         out = out if revisions is None else out.unionByName(left_members(revisions))
         compared = persist(compared.unionByName(related.join(out, "doc_id", "left_anti")))
-        persisted += [same_letters, compared]  # else the history is read again wherever one of them is named
+        persisted += [met, compared]  # else the history is read again wherever one of them is named
     compared = _repeated(compared)
     if revisions is None:
         compared = compared.withColumn("path_id", F.lit(None).cast("string"))

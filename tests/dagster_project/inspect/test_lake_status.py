@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
 from dagster_project.cli.run.status import GAUGES, METRIC_PREFIX
+from dagster_project.inspect.documents.counted import count_documents, members_that_count
 from dagster_project.inspect.lake import lake_status as lake_status_module
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.costs import costs
@@ -170,7 +171,7 @@ def test_a_check_counts_no_documents_unless_some_wait_for_long(
 ) -> None:
     """Counts read the whole history, and checks are part of every run."""
     counted: list[str] = []
-    for function in (lake_status_module.count_documents, lake_status_module.members_that_count):
+    for function in (count_documents, members_that_count):
 
         def count(catalogue: Catalog, name: str, of: Any = function) -> Any:
             counted.append(name)

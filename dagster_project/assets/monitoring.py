@@ -11,7 +11,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 import dagster as dg
 
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
-from dagster_project.inspect.lake.lake_status import lake_status
+from dagster_project.inspect.lake.lake_status import namespace_alerts
 from dagster_project.keeping import Keeping, retentions
 from dagster_project.resources import LakeResource
 
@@ -58,11 +58,11 @@ def _checks(
     def look(context: dg.AssetCheckExecutionContext) -> Iterator[dg.AssetCheckResult]:
         lake: LakeResource = context.resources.lake
         kept = retentions(keeping)
-        (status,) = lake_status(lake.open("").catalogue, thresholds, (namespace,), retention=kept) or (None,)
+        alerts = namespace_alerts(lake.open("").catalogue, thresholds, namespace, retention=kept)
         for table, spec in specs.items():
             if spec.key not in context.selected_asset_check_keys:
                 continue
-            found = [one for one in status.alerts if one.name in _CHECKS[table][1]] if status is not None else []
+            found = [one for one in alerts if one.name in _CHECKS[table][1]]
             yield dg.AssetCheckResult(
                 asset_key=spec.asset_key,
                 check_name=spec.name,

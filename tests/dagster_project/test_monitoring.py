@@ -10,7 +10,7 @@ import pytest
 from dagster_project.assets import monitoring
 from dagster_project.assets.monitoring import status_checks
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
-from dagster_project.inspect.lake.lake_status import Alert, NamespaceStatus
+from dagster_project.inspect.lake.lake_status import Alert
 from dagster_project.resources import LakeResource
 
 TABLES = ("arrivals", "documents", "signals", "verdicts")
@@ -21,16 +21,13 @@ def test_a_namespace_is_read_once_for_all_of_its_checks(
     lake_env: object, monkeypatch: pytest.MonkeyPatch, chosen: Collection[str]
 ) -> None:
     """Also where one is chosen; what is beyond its threshold warns, at the table that it is about."""
-    read: list[Collection[str]] = []
+    read: list[str] = []
 
-    def status(
-        catalogue: object, thresholds: Thresholds, wanted: Collection[str], retention: object
-    ) -> list[NamespaceStatus]:
-        read.append(wanted)
-        alerts = (Alert("notes", "signals", "mean of words is 3, before 2", 0.5, 0.05),)
-        return [NamespaceStatus("notes", "dataset", 9, 1, None, None, None, 0, 4, alerts=alerts)]
+    def alerts(catalogue: object, thresholds: Thresholds, name: str, retention: object) -> list[Alert]:
+        read.append(name)
+        return [Alert("notes", "signals", "mean of words is 3, before 2", 0.5, 0.05)]
 
-    monkeypatch.setattr(monitoring, "lake_status", status)
+    monkeypatch.setattr(monitoring, "namespace_alerts", alerts)
     keys = [dg.AssetKey(["notes", table]) for table in TABLES]
     checks = list(status_checks(keys, Thresholds(), {}))
     wanted = dg.AssetSelection.checks(*(key for one in checks for key in one.check_keys if key.name in chosen))
@@ -47,5 +44,5 @@ def test_a_namespace_is_read_once_for_all_of_its_checks(
         "means_as_before": ("signals", False),
         "rejects_as_before": ("verdicts", True),
     }
-    assert result.success and read == [("notes",)]
+    assert result.success and read == ["notes"]
     assert found == {name: everything[name] for name in chosen}

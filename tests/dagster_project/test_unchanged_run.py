@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import importlib
 import os
+import py_compile
 import socket
 import sqlite3
 import subprocess
@@ -113,7 +115,7 @@ def test_a_note_is_of_one_command_line_and_environment(project: Path, monkeypatc
         context.setenv("HEADRACE_ENGINE", "elsewhere")
         assert noted_texts(["run", "notes"]) is None
     with monkeypatch.context() as context:
-        context.setattr(unchanged.time, "time", lambda: time.time_ns() / 1e9 + 3700)
+        context.setattr(time, "time", lambda: time.time_ns() / 1e9 + 3700)
         assert noted_texts(["run", "notes"]) is None
     with monkeypatch.context() as context:
         context.chdir(project / "texts")
@@ -156,6 +158,25 @@ def test_a_single_file_of_a_source_is_looked_at(project: Path) -> None:
     single.write_text("{}")
     assert noted(project, assets=[asset(path=str(single))]) == TEXTS
     append(single)
+    assert noted_texts(["run"]) is None
+
+
+def test_a_module_counts_though_only_its_compiled_form_is_opened(
+    project: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Python asks for the time of the source and opens the cache; the cache may be written while the run lasts."""
+    module = project / "modules" / "three.py"
+    module.write_text("THREE = 3")
+    py_compile.compile(str(module))
+    monkeypatch.syspath_prepend(str(project / "modules"))
+    monkeypatch.setattr(sys, "dont_write_bytecode", False)
+
+    def load() -> None:
+        sys.modules.pop("three", None)
+        assert importlib.import_module("three").THREE == 3
+
+    assert noted(project, also=load) == TEXTS
+    append(module)
     assert noted_texts(["run"]) is None
 
 

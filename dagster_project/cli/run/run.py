@@ -68,6 +68,7 @@ _ALWAYS = ("computed", "unchanged")
 @click.pass_obj
 def run(
     reads: Reads | None,
+    /,
     last: bool,
     watched: bool,
     follow: bool,

@@ -20,6 +20,7 @@ import sys
 import time
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from importlib.util import source_from_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
@@ -120,6 +121,9 @@ class Reads:
         if isinstance(path, int):
             return
         absolute = os.path.abspath(os.fsdecode(path if isinstance(path, str | bytes | os.PathLike) else "."))
+        if absolute.endswith(".pyc"):  # Python compares it with its module, whose state it asks without opening it
+            with contextlib.suppress(ValueError):
+                absolute = source_from_cache(absolute)
         if not absolute.startswith((self._home, "/proc/", "/sys/", "/dev/")):
             paths.add(absolute)
 
@@ -134,7 +138,7 @@ class Reads:
     def cover(self, assets: Iterable[LakeAsset]) -> None:
         """Add the files that some assets are made of; gives up where these are not all that a run asks."""
         for asset in assets:
-            source = getattr(asset.config, "source", None)
+            source: Any = getattr(asset.config, "source", None)
             if asset.partitions_def is not None:
                 self.give_up()
             elif asset.step.discover is not None:

@@ -10,7 +10,7 @@ import math
 from collections import defaultdict
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import asdict, dataclass, field, replace
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from types import MappingProxyType
 from typing import Any
 
@@ -153,13 +153,45 @@ def lake_status(
             if wanted and name not in wanted:
                 continue
             one = _namespace(catalogue, ledger, history, name, kind, backlogs, thresholds)
-            if kind == "dataset" and name in retention:
-                late, days = overdue(ledger, name, retention[name].days, now), retention[name].days
-                since = min(late.values(), default=None)
-                one = replace(one, overdue=tuple(late), overdue_since=since, retention_days=days)
+            if kind == "dataset":
+                one = replace(one, **_overdue(ledger, name, retention, now))
             one = replace(one, asked=asked.get(name))
             found.append(replace(one, alerts=tuple(_alerts(one, thresholds, now))))
     return found
+
+
+def namespace_alerts(
+    catalogue: Catalog,
+    thresholds: Thresholds,
+    name: str,
+    now: datetime | None = None,
+    retention: Mapping[str, Retention] = MappingProxyType({}),
+) -> list[Alert]:
+    """The alerts of one dataset or corpus but for those about seconds; arguments as of `lake_status`.
+
+    A check of a run asks for them, so no document is counted unless it waits for too long: counts grow with the lake.
+    """
+    ledger, now = Ledger.fresh(catalogue), now or datetime.now(UTC)
+    corpora = namespaces_with(catalogue, "members")
+    if name not in {*namespaces_with(catalogue, "documents"), *corpora}:
+        return []
+    kind = "corpus" if name in corpora else "dataset"
+    facts = _share_facts(catalogue, ledger, name, kind, thresholds)
+    if kind == "dataset":
+        late = now - timedelta(hours=thresholds.backlog_hours)
+        backlog = _backlogs(ledger, _rows_by_namespace(catalogue), corpora, late).get(name, _Backlog())
+        facts |= {"backlog": backlog.documents, "backlog_since": backlog.since, **_waiting(ledger, name)}
+        facts |= _overdue(ledger, name, retention, now)
+    return list(_alerts(NamespaceStatus(name, kind, 0, 0, None, None, None, 0, 0, **facts), thresholds, now))
+
+
+def _overdue(ledger: Ledger, name: str, retention: Mapping[str, Retention], now: datetime) -> dict[str, Any]:
+    """Which increments a dataset keeps for too long, where it says how long."""
+    if name not in retention:
+        return {}
+    days = retention[name].days
+    late = overdue(ledger, name, days, now)
+    return {"overdue": tuple(late), "overdue_since": min(late.values(), default=None), "retention_days": days}
 
 
 _History = defaultdict[str, list[dict[str, Any]]]  # rows of the ledger by namespace, as recorded
@@ -215,20 +247,24 @@ def _namespace(
         "backlog_since": backlog.since,
         "slow_steps": _slow_steps(rows),
     }
-    if is_corpus:
-        shares = removed_shares(places, ledger.increments(f"{name}.survivors"), thresholds.least_rows)
-        removed = look_at_removed(ledger, name)
-        return NamespaceStatus(**common, duplicates=shares[0], duplicates_before=shares[1], removed=removed)
-    rejected, before, kept = rejections(catalogue, name, thresholds.least_rows)
-    return NamespaceStatus(
-        **common,
-        **refused(catalogue, name, numbers),
-        **_waiting(ledger, name),
-        rejected=rejected,
-        rejected_before=before,
-        kept=kept,
-        signals=signal_means(catalogue, name, thresholds.least_rows),
-    )
+    waiting = {} if is_corpus else _waiting(ledger, name)
+    return NamespaceStatus(**common, **waiting, **_share_facts(catalogue, ledger, name, kind, thresholds))
+
+
+def _share_facts(catalogue: Catalog, ledger: Ledger, name: str, kind: str, thresholds: Thresholds) -> dict[str, Any]:
+    """The facts of one dataset or corpus that are shares of its newest increment, and of those before."""
+    if kind == "corpus":
+        places, survivors = ledger.increments(f"{name}.members"), ledger.increments(f"{name}.survivors")
+        new, before = removed_shares(places, survivors, thresholds.least_rows)
+        return {"duplicates": new, "duplicates_before": before, "removed": look_at_removed(ledger, name)}
+    rejected, rejected_before, kept = rejections(catalogue, name, thresholds.least_rows)
+    return {
+        **refused(catalogue, name, list(ledger.increments(f"{name}.arrivals"))),
+        "rejected": rejected,
+        "rejected_before": rejected_before,
+        "kept": kept,
+        "signals": signal_means(catalogue, name, thresholds.least_rows),
+    }
 
 
 @dataclass
@@ -239,8 +275,17 @@ class _Backlog:
     since: datetime | None = None
 
 
-def _backlogs(ledger: Ledger, history: _History, corpora: Collection[str]) -> dict[str, _Backlog]:
-    """The backlog of each dataset; a dataset that is in no corpus has none."""
+def _backlogs(
+    ledger: Ledger, history: _History, corpora: Collection[str], late: datetime | None = None
+) -> dict[str, _Backlog]:
+    """The backlog of each dataset; a dataset that is in no corpus has none.
+
+    Args:
+        ledger: refreshed.
+        history: rows of the ledger by namespace.
+        corpora: names of all corpora.
+        late: where it is given, datasets of which nothing waits since before this are left out, and not counted.
+    """
     found: dict[str, _Backlog] = defaultdict(_Backlog)
     for corpus in corpora:
         taken = taken_increments(ledger, f"{corpus}.increments")
@@ -251,13 +296,15 @@ def _backlogs(ledger: Ledger, history: _History, corpora: Collection[str]) -> di
         for dataset in sorted(datasets):
             finished = {number for own in in_all for number in taken.get(own, {}).get(dataset, ())}
             waiting = {n: row for n, row in ledger.increments(f"{dataset}.documents").items() if n not in finished}
+            first = ledger.first_recorded(f"{dataset}.documents")
+            times = [time for time in map(first.get, map(str, waiting)) if time is not None]
+            if late is not None and min(times, default=late) >= late:
+                continue
             one = found[dataset]
             counts = count_documents(ledger.catalogue, dataset).increments if waiting else {}
             one.documents[corpus] = sum(counts.get(number, (0, 0))[0] for number in waiting)
             if one.documents[corpus]:
-                first = ledger.first_recorded(f"{dataset}.documents")
-                known = [time for time in [one.since, *map(first.get, map(str, waiting))] if time is not None]
-                one.since = min(known, default=None)
+                one.since = min([*times, *([one.since] if one.since else [])], default=None)
     return dict(found)
 
 

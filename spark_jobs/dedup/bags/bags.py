@@ -21,6 +21,7 @@ from spark_jobs.dedup.bags.vocabulary import compared_members, compared_texts
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.lake.engine.spooled_rows import mapped_rows
 from spark_jobs.spark_sql import DataFrame
 
 
@@ -94,14 +95,12 @@ def bags(
 
 def read_units(vocabulary: DataFrame) -> Units:
     """Collect the weights of the vocabulary on the driver: 9 bytes a token."""
-    found = vocabulary.select("kind", "token_hash", "unit", "tokens_version").toArrow()
-    hashes = found.column("token_hash")
-    known, other = found.filter(hashes.is_valid()), found.filter(hashes.is_null())
-    values = known.column("token_hash").to_numpy().view(np.uint64)
-    order = np.argsort(values)
-    others = dict(zip(other.column("kind").to_pylist(), other.column("unit").to_pylist(), strict=True))
-    weights = known.column("unit").to_numpy().astype(np.uint8)[order]
-    return Units(values[order], weights, others, other.column("tokens_version")[0].as_py())
+    other = vocabulary.where("token_hash IS NULL").select("kind", "unit", "tokens_version").collect()
+    with mapped_rows(vocabulary.where("token_hash IS NOT NULL").select("token_hash", "unit")) as known:
+        hashes = known.column("token_hash").to_numpy().view(np.uint64)
+        order = np.argsort(hashes)
+        weights = known.column("unit").to_numpy().astype(np.uint8)[order]
+        return Units(hashes[order], weights, {row["kind"]: row["unit"] for row in other}, other[0]["tokens_version"])
 
 
 def _bag_batches(batches: Iterable[pa.RecordBatch], units: Units, config: BagsConfig) -> Iterator[pa.RecordBatch]:

@@ -30,8 +30,9 @@ that share letters are all revisions of one path, so it is enough to compare a m
 from __future__ import annotations
 
 from spark_jobs.dedup.membership.revisions import left_members, paths_of
-from spark_jobs.lake.declare.step import NoConfig, Scope, step
+from spark_jobs.lake.declare.step import NoConfig, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.spark_sql import DataFrame, F
 
 EXACT_DUPLICATES = Table(
@@ -59,7 +60,7 @@ def exact_duplicates(
     increment: int,
     config: NoConfig,
     revisions: DataFrame | None = None,
-) -> DataFrame:
+) -> Output:
     """Find the new members that repeat a kept one; one row per removed member.
 
     Without `revisions` no member is a revision of another.
@@ -68,11 +69,13 @@ def exact_duplicates(
 
     narrow = members.select("increment", "dataset", "doc_id", "place", "content_sha256", "letters_sha256")
     compared = narrow.where(F.col("increment") == increment)
+    persisted = list[DataFrame]()
     if increment > 0:
-        earlier = _related(narrow.where(F.col("increment") < increment), compared)
+        met, related = _related(narrow.where(F.col("increment") < increment), compared)
         out = exact_duplicates.select("doc_id")
         out = out if revisions is None else out.unionByName(left_members(revisions))
-        compared = compared.unionByName(earlier.join(out, "doc_id", "left_anti"))
+        compared = persist(compared.unionByName(related.join(out, "doc_id", "left_anti")))
+        persisted += [met, compared]  # else the history is read again wherever one of them is named
     compared = _repeated(compared)
     if revisions is None:
         compared = compared.withColumn("path_id", F.lit(None).cast("string"))
@@ -94,12 +97,13 @@ def exact_duplicates(
         "kept_path", F.first("bytes_path").over(same_letters)
     )
     repeats = (F.col("place") != F.col("kept_place")) & F.expr("(path_id = kept_path) IS NOT TRUE")
-    return judged.where((F.col("increment") == increment) & repeats).select(
+    rows = judged.where((F.col("increment") == increment) & repeats).select(
         "dataset",
         "doc_id",
         F.col("kept_place.doc_id").alias("witness_doc_id"),
         F.when(F.col("bytes_place") == F.col("kept_place"), "bytes").otherwise("letters").alias("matched"),
     )
+    return Output({EXACT_DUPLICATES.name: rows}, persisted=tuple(persisted))
 
 
 def _repeated(compared: DataFrame) -> DataFrame:
@@ -112,16 +116,16 @@ def _repeated(compared: DataFrame) -> DataFrame:
     return flagged.where(" OR ".join(f"several_{key}" for key in keys)).select(*compared.columns)
 
 
-def _related(earlier: DataFrame, new: DataFrame) -> DataFrame:
-    """The earlier members that both rounds of new ones can meet.
+def _related(earlier: DataFrame, new: DataFrame) -> tuple[DataFrame, DataFrame]:
+    """The earlier members with letters of new ones, persisted, and all that both rounds of new ones can meet.
 
     Those with the bytes of a new one; with its letters or letters of the former; and with the bytes of these. The rest
     of the history is read, and neither sorted nor joined.
     """
     same_bytes = earlier.join(new.select("content_sha256").distinct(), "content_sha256", "left_semi")
     letters = new.select("letters_sha256").unionByName(same_bytes.select("letters_sha256")).distinct()
-    same_letters = earlier.join(letters, "letters_sha256", "left_semi")
+    same_letters = persist(earlier.join(letters, "letters_sha256", "left_semi"))
     represented = same_letters.select("content_sha256").unionByName(new.select("content_sha256")).distinct()
     more = earlier.join(represented, "content_sha256", "left_semi")
     columns = earlier.columns
-    return same_letters.select(*columns).unionByName(more.select(*columns)).dropDuplicates(["doc_id"])
+    return same_letters, same_letters.select(*columns).unionByName(more.select(*columns)).dropDuplicates(["doc_id"])

@@ -13,6 +13,7 @@ from __future__ import annotations
 import contextlib
 import json
 import threading
+import traceback
 from collections.abc import Collection, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
@@ -21,6 +22,7 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
+from spark_jobs.credentials import without_secrets
 from spark_jobs.exceptions import StepMemoryError
 from spark_jobs.lake.engine.choice import SPARK, WAYS, chosen
 from spark_jobs.lake.ledger.process import Process, this_process
@@ -90,6 +92,17 @@ def attempt(catalogue: Catalog, table: str) -> Iterator[None]:
     _forget(file)
 
 
+def keep_trace(catalogue: Catalog, table: str, error: Exception) -> str:
+    """Write all that a failure says into `logs/failed/TABLE.txt` of the lake; gives the file, or why there is none."""
+    file = _logs(catalogue) / "failed" / f"{table}.txt"
+    try:
+        file.parent.mkdir(parents=True, exist_ok=True)
+        file.write_text(without_secrets("".join(traceback.format_exception(error))), errors="surrogateescape")
+    except OSError as reason:
+        return f"not kept, {reason.strerror}"
+    return str(file)
+
+
 def forget_attempts() -> None:
     """Take back the notes of this process, which ends in order while tables are under way."""
     with _lock:
@@ -98,9 +111,13 @@ def forget_attempts() -> None:
         _forget(file)
 
 
-def _file(catalogue: Catalog, table: str) -> Path:
+def _logs(catalogue: Catalog) -> Path:
     warehouse = str(catalogue.properties.get("warehouse", ""))
-    return LakeSettings({"warehouse": warehouse}, embedded=False).home / "logs" / "under-way" / f"{table}.json"
+    return LakeSettings({"warehouse": warehouse}, embedded=False).home / "logs"
+
+
+def _file(catalogue: Catalog, table: str) -> Path:
+    return _logs(catalogue) / "under-way" / f"{table}.json"
 
 
 def _read(file: Path) -> dict[str, Any]:

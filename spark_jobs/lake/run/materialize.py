@@ -32,7 +32,7 @@ from spark_jobs.lake.files.data_files import with_constant
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.files.write import Target, prove, write_to_branch
-from spark_jobs.lake.ledger.attempts import attempt
+from spark_jobs.lake.ledger.attempts import attempt, keep_trace
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
@@ -246,7 +246,8 @@ def write_task(
     except (PySparkException, Py4JError, OSError) as error:
         discard_all(lake, written)
         kind = StepMemoryError if is_out_of_memory(error) else StepRunError
-        raise kind(f"{binding.tables[0]}: {failure_line(error)}") from error
+        line = failure_line(error, keep_trace(lake.catalogue, binding.tables[0], error))
+        raise kind(f"{binding.tables[0]}: {line}") from error
     except SparkJobsError:
         discard_all(lake, written)
         raise

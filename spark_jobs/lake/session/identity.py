@@ -298,8 +298,8 @@ def require_own(catalogue: Catalog, tables: Iterable[str | IcebergTable] = ()) -
 
 def _raise(catalogue: Catalog, warehouse: str) -> None:
     """Compare the identity and raise the fencing token; asks a store nothing where this process has just done so."""
-    known = noted_in_catalogue(catalogue)
-    if known is None or is_local(warehouse):
+    known = None if is_local(warehouse) else noted_in_catalogue(catalogue)
+    if known is None:
         if not _is_noted(catalogue, warehouse):
             _note(catalogue, warehouse)
     else:

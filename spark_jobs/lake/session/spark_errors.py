@@ -42,11 +42,15 @@ def cause_line(error: Exception) -> str:
     return " ".join(str(error).split()) or type(error).__name__
 
 
-def failure_line(error: Exception) -> str:
+def failure_line(error: Exception, trace: str = "the same command as `headrace --debug ..`") -> str:
     """The line of a Spark failure that says what happened.
 
     For an error that a step raised on purpose on an executor this is its own message; else the last line of a Python
     worker's trace, or the deepest cause in the JVM.
+
+    Args:
+        error: the failure.
+        trace: what shows all of it.
     """
     lines = [line.strip() for line in str(error).splitlines() if line.strip()]
     if any(sign in line for line in lines for sign in _FULL_DISK):
@@ -67,8 +71,7 @@ def failure_line(error: Exception) -> str:
     own = [found["message"] for found in map(_OWN_ERROR.match, lines) if found is not None]
     if own:
         return own[-1]
-    where = "the whole trace: logs/spark.log of the lake, or `headrace --debug run`"
-    return f"{spark_cause(error)}; the table is as it was; {where}"
+    return f"{spark_cause(error)}; the table is as it was; the whole trace: {trace}"
 
 
 def spark_cause(error: Exception) -> str:

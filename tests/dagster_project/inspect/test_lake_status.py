@@ -19,10 +19,13 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
 from dagster_project.cli.run.status import GAUGES, METRIC_PREFIX
+from dagster_project.inspect.documents.counted import count_documents, members_that_count
+from dagster_project.inspect.lake import lake_status as lake_status_module
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.costs import costs
-from dagster_project.inspect.lake.lake_status import NamespaceStatus, _alerts, lake_status
+from dagster_project.inspect.lake.lake_status import NamespaceStatus, _alerts, lake_status, namespace_alerts
 from dagster_project.inspect.lake.run_health import RUNS_METRIC
+from dagster_project.keeping import Retention
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.filters.verdicts import VERDICTS
@@ -148,6 +151,38 @@ def test_what_is_beyond_its_threshold_is_an_alert(planted: Catalog, found: dict[
     assert not [one.alerts for one in lake_status(planted, wide, now=NOW + timedelta(hours=136)) if one.alerts]
     slow = lake_status(planted, Thresholds(step_seconds=1, least_rows=50), ["main"], now=NOW)[0]
     assert slow.duplicates == pytest.approx(0.1) and {alert.name for alert in slow.alerts} == {"step_seconds"}
+
+
+@pytest.mark.parametrize("hours", [101, 136, 500])
+@pytest.mark.parametrize("name", ["notes", "main", "nowhere"])
+def test_a_check_has_the_alerts_of_the_status(planted: Catalog, name: str, hours: int) -> None:
+    """But for those about seconds, which the checks of Dagster do not show."""
+    thresholds, now = Thresholds(backlog_hours=24, step_seconds=1), NOW + timedelta(hours=hours)
+    kept = {"notes": Retention(days=10)}
+    statuses = {one.name: one for one in lake_status(planted, thresholds, now=now, retention=kept)}
+    told = statuses[name].alerts if name in statuses else ()
+    alerts = namespace_alerts(planted, thresholds, name, now, kept)
+    assert alerts == [alert for alert in told if alert.name != "step_seconds"]
+    assert ("retention" in {alert.name for alert in alerts}) == (name == "notes" and hours == 500)
+
+
+def test_a_check_counts_no_documents_unless_some_wait_for_long(
+    planted: Catalog, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Counts read the whole history, and checks are part of every run."""
+    counted: list[str] = []
+    for function in (count_documents, members_that_count):
+
+        def count(catalogue: Catalog, name: str, of: Any = function) -> Any:
+            counted.append(name)
+            return of(catalogue, name)
+
+        monkeypatch.setattr(lake_status_module, function.__name__, count)
+    for name in ("notes", "main"):
+        namespace_alerts(planted, Thresholds(backlog_hours=24), name, NOW + timedelta(hours=123))
+    assert not counted
+    assert namespace_alerts(planted, Thresholds(backlog_hours=24), "notes", NOW + timedelta(hours=125))
+    assert counted == ["notes"]
 
 
 def test_costs_add_up(planted: Catalog) -> None:

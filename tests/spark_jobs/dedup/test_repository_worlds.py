@@ -119,7 +119,10 @@ def run(spark: SparkSession, repositories: Repositories, partitions: int) -> dic
     texts = documents.withColumnRenamed("content_sha256", "letters_sha256")
     verdicts = documents.selectExpr("dataset", "doc_id", "true AS kept")
     land(members(documents, texts, verdicts, MembersConfig(datasets=("code",))), "members")
-    land(exact_duplicates(*of("members"), none(EXACT_DUPLICATES), 0, NoConfig()), "exact_duplicates")
+    land(
+        exact_duplicates(*of("members"), none(EXACT_DUPLICATES), 0, NoConfig()).frames["exact_duplicates"],
+        "exact_duplicates",
+    )
     read = (*of("members", "exact_duplicates"), texts)
     land(vocabulary(*read, VocabularyConfig()), "vocabulary")
     land(bags(*read, *of("vocabulary"), BagsConfig()), "bags")

@@ -10,6 +10,7 @@ import pytest
 
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES, exact_duplicates
 from spark_jobs.lake.declare.step import NoConfig
+from spark_jobs.lake.engine.arrangement import release
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -49,7 +50,7 @@ def run(
     placed = [(*member, datasets.index(member.dataset)) for member in members]
     frame = spark.createDataFrame(placed, SCHEMA).repartition(partitions)
     own = spark.createDataFrame(list(removed), "dataset string, doc_id string, witness_doc_id string, matched string")
-    rows = exact_duplicates(frame, own, increment, NoConfig()).collect()
+    rows = exact_duplicates(frame, own, increment, NoConfig()).frames["exact_duplicates"].collect()
     found = {Removal(*row) for row in rows}
     assert len(found) == len(rows)
     return found
@@ -193,5 +194,16 @@ def test_removals_are_identical_for_1_2_and_7_partitions(spark: SparkSession) ->
 def test_rows_fit_the_table(spark: SparkSession) -> None:
     """Columns are those declared, all of them strings."""
     own = spark.createDataFrame([], "dataset string, doc_id string, witness_doc_id string, matched string")
-    frame = exact_duplicates(spark.createDataFrame([], SCHEMA), own, 0, NoConfig())
+    frame = exact_duplicates(spark.createDataFrame([], SCHEMA), own, 0, NoConfig()).frames["exact_duplicates"]
     assert [(name, kind) for name, kind in frame.dtypes] == [(c.name, c.type) for c in EXACT_DUPLICATES.columns]
+
+
+def test_what_new_members_meet_of_the_history_is_kept(spark: SparkSession) -> None:
+    """Named several times and not kept, it would be read and joined again each time; a first increment has none."""
+    own = spark.createDataFrame([], "dataset string, doc_id string, witness_doc_id string, matched string")
+    empty = spark.createDataFrame([], SCHEMA)
+    assert not exact_duplicates(empty, own, 0, NoConfig()).persisted
+    kept = exact_duplicates(empty, own, 1, NoConfig()).persisted
+    assert len(kept) == 2
+    for frame in kept:
+        release(frame)

@@ -136,7 +136,7 @@ def test_originals_win_and_no_repository_is_torn(spark: SparkSession) -> None:
     for made in worlds:
         assert {name for name in made.repositories if depth[name]} == set(made.forks)
     known = spark.createDataFrame([], "doc_id string, witness_doc_id string")
-    gone = {row.doc_id for row in exact_duplicates(entered, known, 0, NoConfig()).collect()}
+    gone = {row.doc_id for row in exact_duplicates(entered, known, 0, NoConfig()).frames["exact_duplicates"].collect()}
     kept = {one for one in contents if sha(" ".join(one)) not in gone and one[1] != "package.json"}
     assert {contents[one] for one in kept} == {text for one, text in contents.items() if one[1] != "package.json"}
     for made in worlds:

@@ -182,7 +182,10 @@ def test_exact_duplicates_of_another_revision_go_on(spark: SparkSession) -> None
     for increment in range(3):
         before = spark.createDataFrame(own, "dataset string, doc_id string, witness_doc_id string, matched string")
         seen = frame.where(f"increment <= {increment}")
-        own += [tuple(row) for row in exact_duplicates(seen, before, increment, NoConfig(), known).collect()]
+        own += [
+            tuple(row)
+            for row in exact_duplicates(seen, before, increment, NoConfig(), known).frames["exact_duplicates"].collect()
+        ]
     removed = {doc_id: witness for _, doc_id, witness, _ in own}
     assert removed == {"q3": "p1", "r2": "s1", "s2": "r1", "w1": "v1", "z1": "y1"}
 

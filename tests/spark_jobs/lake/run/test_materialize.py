@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
+from spark_jobs.credentials import hide
 from spark_jobs.exceptions import AuditError, InputError, StepRunError, TableMismatchError
 from spark_jobs.lake.declare.step import Step
+from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -278,6 +282,32 @@ def test_a_failing_task_is_one_line_and_writes_nothing(lake: Lake) -> None:
         materialize(lake, bind(dataclasses.replace(doubles, function=compute)))
     assert "\n" not in str(caught.value)
     assert lake.catalogue.load_table("demo.doubles").current_snapshot() is None
+
+
+def test_the_trace_that_a_failure_names_is_there(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """On either engine, and no secret in it; the line of the step that failed is what Spark alone passes on."""
+    monkeypatch.setenv("TOKEN_OF_A_TEST", "gh-7Kd03mLw91xZq")
+    hide("gh-7Kd03mLw91xZq", "TOKEN_OF_A_TEST")
+
+    def fail(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        for batch in batches:
+            if batch.num_rows:
+                raise ZeroDivisionError(f"{batch.num_rows} rows by gh-7Kd03mLw91xZq")
+            yield batch
+
+    def compute(numbers, config: FactorConfig):  # type: ignore[no-untyped-def]
+        return numbers.select("n").mapInArrow(fail, "n bigint")
+
+    with pytest.raises(StepRunError) as caught:
+        materialize(lake, bind(dataclasses.replace(doubles, function=compute)))
+    line = str(caught.value)
+    assert "ZeroDivisionError" in line and "\n" not in line
+    trace = Path(line.rpartition("the whole trace: ")[2])
+    assert trace.name == "demo.doubles.txt" and trace.parent.name == "failed"
+    text = trace.read_text()
+    assert "Traceback" in text and "ZeroDivisionError: " in text and "${TOKEN_OF_A_TEST}" in text
+    assert is_embedded(lake.session()) or "raise ZeroDivisionError" in text
+    assert "gh-7Kd03mLw91xZq" not in text
 
 
 def test_an_input_that_was_never_materialized_is_named(tmp_path: Path, lake_at: LakeAt) -> None:

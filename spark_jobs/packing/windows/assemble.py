@@ -51,7 +51,14 @@ WINDOWS_SCHEMA = pa.schema(
         pa.field("segments", pa.list_(pa.struct(SEGMENT_FIELDS))),
     ]
 )
-_NARROW = [name for name in PARTS_SCHEMA.names if name != "ids"]
+# Documents of a data file may have 2 GiB of ids, beyond which an array needs offsets of 64 bits.
+_NARROW = pa.schema(
+    [
+        field.with_type(pa.large_string()) if field.name == "doc_id" else field
+        for field in PARTS_SCHEMA
+        if field.name != "ids"
+    ]
+)
 _BATCH_TOKENS = 1 << 22
 
 
@@ -73,7 +80,8 @@ def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
     batches = [batch for batch in parts if batch.num_rows]  # which hold the ids
     if not batches:
         return
-    rows = pa.Table.from_batches([batch.select(_NARROW) for batch in batches]).combine_chunks().to_batches()[0]
+    narrow = pa.Table.from_batches([batch.select(_NARROW.names) for batch in batches]).cast(_NARROW)
+    (rows,) = narrow.combine_chunks().to_batches()
     addresses, counts = map(np.concatenate, zip(*(_ids_at(batch, facts) for batch in batches), strict=True))
     ordinals = rows.column("ordinal").to_numpy()
     order = np.lexsort((rows.column("window_start").to_numpy(), ordinals))
@@ -130,7 +138,7 @@ def _windows(
 
     segments = pa.StructArray.from_arrays(
         [
-            rows.column("doc_id"),
+            rows.column("doc_id").cast(pa.string()),
             rows.column("document_start"),
             pa.array(lengths.astype(np.int32)),
             rows.column("window_start"),

@@ -303,19 +303,3 @@ def test_the_assistant_says_what_status_says(lake: Catalog, tmp_path: Path) -> N
     assert (told["name"], told["backlog"]) == ("notes", {})
     with pytest.raises(CommandError, match="main is not here"):
         Assistant(one_dataset, "bo").status("main")
-
-
-PLACES = st.lists(st.tuples(st.sampled_from([None, "a", "b"]), st.sampled_from(["x", "y", "z", "w"])), max_size=12)
-
-
-@given(PLACES, PLACES)
-@settings(max_examples=tries(60), deadline=None)
-def test_a_document_alone_at_its_path_needs_no_order(landed: list[Any], events: list[Any]) -> None:
-    """Nothing else landed or happened there: by repository, which may be none, and path."""
-    schema = pa.schema([("repository", pa.large_string()), ("path", pa.large_string())])
-
-    def table(places: list[Any]) -> pa.Table:
-        return pa.Table.from_pylist([{"repository": one, "path": path} for one, path in places], schema)
-
-    total = Counter([*landed, *events])
-    assert counted._alone(table(landed), table(events)).tolist() == [total[place] == 1 for place in landed]

@@ -18,9 +18,9 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from dagster_project.cli.run.unchanged import Reads, noted_texts
 from dagster_project.cli.tree import present_words, refuse_repetition, show_examples
 from dagster_project.restarts import restart_when_killed
+from dagster_project.unchanged_run import Reads, noted_texts
 from headrace.allocation import set_allocators
 
 # Groups as the help shows them: command to (module, help), `.run.plan` is `dagster_project.cli.run.plan`;
@@ -167,7 +167,7 @@ def run_command(arguments: list[str], reads: Reads | None = None) -> int:
 
     Args:
         arguments: the words behind `headrace`.
-        reads: of this process since its start; see `cli/run/unchanged.py`.
+        reads: of this process since its start; see `dagster_project/unchanged_run.py`.
     """
     from dagster_project.cli.output import progress_shown, say
 

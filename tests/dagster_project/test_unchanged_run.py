@@ -18,7 +18,7 @@ from typing import Any
 import pytest
 
 from dagster_project.cli.run import unchanged
-from dagster_project.cli.run.unchanged import Idle, Reads, catalogue_state, noted_texts
+from dagster_project.unchanged_run import Idle, Reads, catalogue_state, noted_texts
 
 TEXTS = ["unchanged tables: notes 10", "10 tables: 0 computed, 10 unchanged. Look: headrace ui"]
 

@@ -13,9 +13,9 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.cli.output import original_streams
 from dagster_project.cli.run.step_lines import StepLine, Watch
-from dagster_project.cli.run.unchanged import Idle, catalogue_state
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from dagster_project.project.loading import dagster_home, load_definitions, project_folder, select
+from dagster_project.unchanged_run import Idle, catalogue_state
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.engine.choice import choose, require_settings
 from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
@@ -26,9 +26,9 @@ if TYPE_CHECKING:
     import dagster as dg
     from pyiceberg.catalog import Catalog
 
-    from dagster_project.cli.run.unchanged import Reads
     from dagster_project.dagster_core import BaseAssetGraph
     from dagster_project.run_plan import Failures, PlannedRun, PlannedStep
+    from dagster_project.unchanged_run import Reads
     from spark_jobs.lake.ledger.ledger import Ledger
 
 _NAMED = 3  # failed tables that the last line names

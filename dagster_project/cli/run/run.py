@@ -37,7 +37,7 @@ if TYPE_CHECKING:
     import dagster as dg
     from pyiceberg.catalog import Catalog
 
-    from dagster_project.cli.run.unchanged import Reads
+    from dagster_project.unchanged_run import Reads
 
 _COUNTED = {
     "computed": "computed",

@@ -27,7 +27,6 @@ from typing import TYPE_CHECKING, Any, Final
 from spark_jobs.lake.session.settings import DATABASE, default_root, load_settings
 
 if TYPE_CHECKING:
-    from dagster_project.cli.run.step_lines import StepLine
     from dagster_project.lake_asset import LakeAsset
 
 _FORM: Final = 1  # of a note
@@ -62,12 +61,12 @@ class Idle:
     """That a run has nothing to do, as it was found after the last one.
 
     Attributes:
-        lines: of its tables.
+        lines: of its tables, as the command prints them.
         foretold: what it would say before them.
         catalogue: its state before that was looked at.
     """
 
-    lines: tuple[StepLine, ...]
+    lines: tuple[Any, ...]
     foretold: tuple[str, ...]
     catalogue: str
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import pytest
 
-from dagster_project.cli.run import unchanged
+from dagster_project import unchanged_run
 from dagster_project.unchanged_run import Idle, Reads, catalogue_state, noted_texts
 
 TEXTS = ["unchanged tables: notes 10", "10 tables: 0 computed, 10 unchanged. Look: headrace ui"]
@@ -36,7 +36,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
         database.execute("INSERT INTO iceberg_tables VALUES ('notes.documents', 'v1')")
     database.close()
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(unchanged, "_TICK_NS", -60_000_000_000)  # what was just written counts as old
+    monkeypatch.setattr(unchanged_run, "_TICK_NS", -60_000_000_000)  # what was just written counts as old
     return tmp_path
 
 
@@ -194,7 +194,7 @@ def test_a_process_that_asked_others_leaves_no_note(project: Path) -> None:
 
 def test_what_changes_while_a_run_lasts_leaves_no_note(project: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A file that changed since the process began may have been read before; so may the catalogue."""
-    monkeypatch.setattr(unchanged, "_TICK_NS", 0)
+    monkeypatch.setattr(unchanged_run, "_TICK_NS", 0)
     time.sleep(0.02)
     assert noted(project) == TEXTS
     assert noted(project, "a", also=lambda: append(project / "texts" / "one.txt")) is None

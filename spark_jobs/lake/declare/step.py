@@ -101,7 +101,7 @@ class ArrowRows:
     frame: DataFrame
     function: ArrowFunction
     ddl: str
-    calls: Callable[[Iterable[pa.RecordBatch], ArrowFunction], Iterator[pa.RecordBatch]] | None = None
+    calls: Callable[..., Iterator[pa.RecordBatch]] | None = None  # of batches, and `function=`
 
     def to_frame(self) -> DataFrame:
         """The rows as a DataFrame: the function applied by `mapInArrow`."""

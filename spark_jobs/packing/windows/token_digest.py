@@ -89,7 +89,7 @@ def document_sums(
     from spark_jobs.packing.windows.token_loops import sum_slices
 
     seeds, leading = _seeds(doc_ids), int(facts.beginning_of_document_id is not None)
-    sums = sum_slices(ids, starts, counts, np.full(len(counts), leading), seeds)
+    sums: Int64Array = sum_slices(ids, starts, counts, np.full(len(counts), leading), seeds)
     sums += _mixed(seeds, counts + leading, facts.end_of_document_id)
     if facts.beginning_of_document_id is not None:
         sums += _mixed(seeds, np.zeros_like(counts), facts.beginning_of_document_id)
@@ -101,7 +101,8 @@ def segment_sums(windows: pa.RecordBatch, facts: WindowFacts) -> Int64Array:
     from spark_jobs.packing.windows.token_loops import sum_slices
 
     segments, values, slices = _slices(windows, facts)
-    return sum_slices(values, *slices, _seeds(segments.field("doc_id")))
+    sums: Int64Array = sum_slices(values, *slices, _seeds(segments.field("doc_id")))
+    return sums
 
 
 def length_sums(doc_ids: pa.Array, counts: Int64Array | pa.Array) -> Int64Array:

@@ -15,6 +15,7 @@ import numpy as np
 
 from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int32Array, Int64Array
+from spark_jobs.dedup.graph.kept_set import cycle
 
 
 class GrowingKeptSet:
@@ -40,6 +41,9 @@ class GrowingKeptSet:
             groups: (E,) int32 bits of the groups of each.
             worse: (E,) int64 ids.
             better: (E,) int64 ids.
+
+        Raises:
+            InputError: they close one.
         """
         ends = [np.searchsorted(self.ids, side).astype(np.int32) for side in (worse, better)]
         count = self._edge_count + len(groups)
@@ -50,7 +54,8 @@ class GrowingKeptSet:
         self._edges[:3, self._edge_count : count] = (groups, *ends)
         _link(self._edges, self._edge_count, count, self._up, self._down)
         first, self._edge_count = self._edge_count, count
-        _settle(self._edges, first, count, self._up, self._down, self.removed)
+        if not _settle(self._edges, first, count, self._up, self._down, self.removed):
+            raise cycle(f"some of {count} edges")
 
 
 @compiled
@@ -63,8 +68,12 @@ def _link(edges: Int32Array, first: int, last: int, up: Int32Array, down: Int32A
 
 
 @compiled
-def _settle(edges: Int32Array, first: int, last: int, up: Int32Array, down: Int32Array, removed: Int32Array) -> None:
-    """Decide the worse ends of edges, and all that changes with them; the waiting are a ring, each in it once."""
+def _settle(edges: Int32Array, first: int, last: int, up: Int32Array, down: Int32Array, removed: Int32Array) -> bool:
+    """Decide the worse ends of edges, and all that changes with them; the waiting are a ring, each in it once.
+
+    Returns:
+        False where that does not end: each pass over the ring leaves one edge of every path behind.
+    """
     waits = np.zeros(removed.size, np.bool_)
     ring = np.empty(removed.size, np.int32)
     begin, size = 0, 0
@@ -74,7 +83,13 @@ def _settle(edges: Int32Array, first: int, last: int, up: Int32Array, down: Int3
         if waits[vertex]:
             ring[size] = vertex
             size += 1
+    passes, left = 0, size
     while size:
+        if not left:
+            passes, left = passes + 1, size
+            if passes > ring.size:
+                return False
+        left -= 1
         vertex = ring[begin]
         begin = (begin + 1) % ring.size
         size -= 1
@@ -95,3 +110,4 @@ def _settle(edges: Int32Array, first: int, last: int, up: Int32Array, down: Int3
                 ring[(begin + size) % ring.size] = worse
                 size += 1
             edge = edges[4, edge]
+    return True

@@ -75,7 +75,7 @@ def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int =
         before, (edge_count, left) = left, _left(rest)
         rounds += 1
         if left == before:
-            raise _cycle(f"{edge_count} edges")
+            raise cycle(f"{edge_count} edges")
         removed.append(now_removed)
         if len(removed) == _MERGED_ROUNDS:
             removed = [checkpointed(_merged(removed))]
@@ -110,7 +110,7 @@ def removed_table(edges: pa.Table) -> pa.Table:
         state = kept_states(worse, better, graph.vertex_count)
         undecided = int((state == UNDECIDED).sum())
         if undecided:
-            raise _cycle(f"{undecided} vertices")
+            raise cycle(f"{undecided} vertices")
         groups |= (state == REMOVED).astype(np.int32) << group
     return pa.table({"vertex": graph.ids, "groups": groups}).filter(pa.array(groups != 0))
 
@@ -147,7 +147,8 @@ def _merged(removed: Sequence[DataFrame]) -> DataFrame:
     return together.groupBy("vertex").agg(F.bit_or("groups").alias("groups"))
 
 
-def _cycle(what: str) -> InputError:
+def cycle(what: str) -> InputError:
+    """The error about edges that close a cycle."""
     return InputError(
         f"kept set: {what} wait for each other in a cycle, so nobody comes first; "
         "every edge must lead to the end that is better by one order of all vertices"

@@ -9,14 +9,28 @@ travels to its partition as one row of bytes:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
+import pyarrow as pa
 
 from headrace.kernels.compiling import compiled
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
-from spark_jobs.dedup.sketches.bands import BAND_BITS
+from spark_jobs.dedup.sketches.bands import BAND_BITS, MAX_BANDS
+
+BUCKETS_SCHEMA = pa.schema(
+    [
+        pa.field("band", pa.int32()),
+        pa.field("bucket", pa.int64()),
+        pa.field("member_count", pa.int32()),
+        pa.field("members", pa.list_(pa.int64())),
+        pa.field("earlier", pa.list_(pa.int64())),
+    ]
+)
+_BATCH_MEMBERS = 4_000_000
+_WORD, _IN_WORD = np.uint64(6), np.uint64(63)  # a bit's number: its word, and its place there
 
 
 @dataclass(frozen=True)
@@ -64,48 +78,79 @@ def scatter(keys: UInt64Array, places: Int64Array, partition_count: int) -> tupl
 
 def group_by_key(keys: UInt64Array, places: Int64Array, is_earlier: BoolArray) -> Buckets:
     """Group (K,) records by key; buckets with one member, or without a new one, are left out."""
-    several = np.flatnonzero(_occurs_again(keys))  # of a corpus' keys a sixth: the others need not be sorted
-    keys, places, is_earlier = keys[several], places[several], is_earlier[several]
+    wanted = np.flatnonzero(_meets_a_new_one(keys, is_earlier))  # a sixth or less: the others need not be sorted
+    keys, places, is_earlier = keys[wanted], places[wanted], is_earlier[wanted]
     order = np.argsort(keys, kind="stable")
     ordered = keys[order]
     starts = np.flatnonzero(np.concatenate([[True], ordered[1:] != ordered[:-1]])) if len(keys) else np.zeros(0, int)
     lengths = np.diff(np.append(starts, len(keys)))
     new_counts = np.add.reduceat(~is_earlier[order], starts, dtype=np.int64) if len(keys) else np.zeros(0, np.int64)
-    wanted = (lengths >= 2) & (new_counts >= 1)
-    inside = np.repeat(wanted, lengths)
+    shared = (lengths >= 2) & (new_counts >= 1)
+    inside = np.repeat(shared, lengths)
     chosen = order[inside]
-    bucket_of = np.repeat(np.arange(int(wanted.sum())), lengths[wanted])
+    bucket_of = np.repeat(np.arange(int(shared.sum())), lengths[shared])
     chosen = chosen[np.lexsort((places[chosen], bucket_of))]
     later = ~is_earlier[chosen]
-    new_counts = new_counts[wanted]
+    new_counts = new_counts[shared]
     return Buckets(
-        keys=ordered[starts[wanted]],
+        keys=ordered[starts[shared]],
         new_offsets=_offsets(new_counts),
         new=places[chosen[later]],
-        earlier_offsets=_offsets(lengths[wanted] - new_counts),
+        earlier_offsets=_offsets(lengths[shared] - new_counts),
         earlier=places[chosen[~later]],
     )
 
 
 @compiled
-def _occurs_again(keys: UInt64Array) -> BoolArray:
-    """(K,) whether a key is there twice or more; a few others pass, those that meet another key in a slot."""
-    bits = np.uint64(4)
-    while 1 << bits < 4 * keys.size:
+def _meets_a_new_one(keys: UInt64Array, is_earlier: BoolArray) -> BoolArray:
+    """(K,) whether a key is there twice or more, one of them new; a few others pass, of which two share a bit."""
+    bits = np.uint64(9)
+    while 1 << bits < 8 * keys.size:
         bits += np.uint64(1)
     shift = np.uint64(64) - bits
-    counts = np.zeros(1 << bits, np.uint8)
-    for key in keys:
-        slot = key * GOLDEN >> shift
-        counts[slot] = min(counts[slot] + 1, 2)
-    again = np.empty(keys.size, np.bool_)
+    once, twice, new = np.zeros((3, (1 << bits) >> 6), np.uint64)
     for index in range(keys.size):
-        again[index] = counts[keys[index] * GOLDEN >> shift] > 1
-    return again
+        slot = keys[index] * GOLDEN >> shift
+        word, bit = slot >> _WORD, np.uint64(1) << (slot & _IN_WORD)
+        twice[word] |= once[word] & bit
+        once[word] |= bit
+        if not is_earlier[index]:
+            new[word] |= bit
+    meets = np.empty(keys.size, np.bool_)
+    for index in range(keys.size):
+        slot = keys[index] * GOLDEN >> shift
+        word, bit = slot >> _WORD, np.uint64(1) << (slot & _IN_WORD)
+        meets[index] = (twice[word] & new[word] & bit) != 0
+    return meets
 
 
 def _offsets(counts: Int64Array) -> Int64Array:
     return np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
+
+
+def bucket_rows(buckets: Buckets) -> Iterator[pa.RecordBatch]:
+    """Rows of `buckets` (`BUCKETS_SCHEMA`), some millions of members at a time."""
+    members = np.diff(buckets.new_offsets) + np.diff(buckets.earlier_offsets)
+    block = np.cumsum(members) // _BATCH_MEMBERS
+    edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [len(members)]])
+    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
+        keys = buckets.keys[start:end]
+        yield pa.RecordBatch.from_arrays(
+            [
+                pa.array((keys & np.uint64(MAX_BANDS - 1)).astype(np.int32)),
+                pa.array(keys.view(np.int64)),
+                pa.array(members[start:end].astype(np.int32)),
+                _lists(buckets.new_offsets[start : end + 1], buckets.new),
+                _lists(buckets.earlier_offsets[start : end + 1], buckets.earlier),
+            ],
+            schema=BUCKETS_SCHEMA,
+        )
+
+
+def _lists(offsets: Int64Array, values: Int64Array) -> pa.ListArray:
+    """Make a column of lists from slices of one array of places."""
+    inside = values[offsets[0] : offsets[-1]]
+    return pa.ListArray.from_arrays(pa.array((offsets - offsets[0]).astype(np.int32)), pa.array(inside))
 
 
 @compiled

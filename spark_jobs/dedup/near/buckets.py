@@ -27,8 +27,10 @@ from spark_jobs.arrays import Int64Array, UInt64Array
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.pictures import draw_bands
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
-from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
-from spark_jobs.lake.engine.arrangement import dealt_in_turn
+from spark_jobs.lake.declare.tables import Check, Column, Table
+from spark_jobs.lake.engine.arrangement import dealt
+from spark_jobs.lake.engine.embedded import is_embedded, keep_batches, parallelism
+from spark_jobs.lake.engine.spooled_rows import mapped_rows
 from spark_jobs.spark_sql import DataFrame, F
 
 if TYPE_CHECKING:
@@ -46,9 +48,8 @@ _LOWERED = (
     "buckets: %s %d documents the recall at %g is %.4f in place of %g, since keys and candidates of a document may "
     "take %d bytes; raise document_bytes or the threshold, or compare word pairs"
 )
-_BATCH_MEMBERS = 4_000_000
-RECORDS_DDL = "part int, keys binary, places binary, earlier boolean"
 BUCKETS_DDL = "band int, bucket bigint, member_count int, members array<bigint>, earlier array<bigint>"
+RECORDS_DDL = "part int, keys binary, places binary, earlier boolean"
 
 
 class BucketsConfig(ConfigModel):
@@ -134,8 +135,6 @@ BANDS = Table(
 )
 def buckets(signatures: DataFrame, background: DataFrame, increment: int, config: BucketsConfig) -> Output:
     """Put the documents of an increment, and the earlier ones that share a key with them, into buckets."""
-    from spark_jobs.dedup.near.key_filter import filter_of, passing_share
-
     counted = signatures.groupBy("kind", (F.col("increment") == increment).alias("new")).count().collect()
     sizes: dict[str, int] = {}
     for row in counted:
@@ -145,26 +144,58 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
         _solved(kind, measured, part, config, sum(sizes.values())) for kind, part in _apart(sizes, config.threshold)
     ]
     schemes = {one.kind: one.scheme for one in solved}
-    keys_of = {kind: (schemes[None] if None in schemes else schemes[kind]).bands for kind in sizes}
-    new_keys = sum(int(row["count"]) * keys_of[row["kind"]] for row in counted if row["new"])
-    old_keys = sum(int(row["count"]) * keys_of[row["kind"]] for row in counted if not row["new"])
-
     narrow = signatures.select("increment", "kind", "place", "signature")
+    if is_embedded(narrow):
+        lists = _here(narrow, schemes, increment)
+    else:
+        counts = [(row["kind"], bool(row["new"]), int(row["count"])) for row in counted]
+        lists = _distributed(narrow, schemes, increment, counts)
+    bands = signatures.sparkSession.createDataFrame(_curve(solved, _combined(measured, sizes), config.recall))
+    of_kinds = {f"bands-of-{one.kind}": f"{one.scheme.bands} x {one.scheme.rows}" for one in solved if one.kind}
+    return Output({"buckets": lists, "bands": bands}, persisted=(lists,), summary=of_kinds)
+
+
+def _here(signatures: DataFrame, schemes: Mapping[str | None, BandScheme], increment: int) -> DataFrame:
+    """Rows of `buckets`, kept until they are released, computed in this process."""
+    from spark_jobs.dedup.near.bucket_records import BUCKETS_SCHEMA
+    from spark_jobs.dedup.near.buckets_by_band import bucket_batches
+
+    with mapped_rows(signatures) as rows:
+        batches = bucket_batches(rows, schemes, increment, parallelism())
+        return keep_batches(signatures.sparkSession, batches, BUCKETS_SCHEMA, BUCKETS_DDL)
+
+
+def _distributed(
+    signatures: DataFrame,
+    schemes: Mapping[str | None, BandScheme],
+    increment: int,
+    counts: Sequence[tuple[str, bool, int]],
+) -> DataFrame:
+    """Rows of `buckets`, computed by tasks that have some of the keys each.
+
+    Args:
+        signatures: columns increment, kind, place, signature.
+        schemes: bands by kind of document; or under the key None those of all kinds.
+        increment: the new one.
+        counts: kind, whether of the new increment, and number of documents.
+    """
+    from spark_jobs.dedup.near.key_filter import filter_of, passing_share
+
+    bands_of = {kind: (schemes[None] if None in schemes else schemes[kind]).bands for kind, _, _ in counts}
+    keys = [(is_new, count * bands_of[kind]) for kind, is_new, count in counts]
+    new_keys = sum(count for is_new, count in keys if is_new)
+    old_keys = sum(count for is_new, count in keys if not is_new)
     is_new = F.col("increment") == increment
-    new = narrow.where(is_new)
+    new = signatures.where(is_new)
     passing = int(passing_share(new_keys) * old_keys)
     partition_count = max(2, -(-(2 * new_keys + passing) // PARTITION_RECORDS))
     emit = partial(band_records, schemes=schemes, partition_count=partition_count)
     records = new.mapInArrow(partial(emit, earlier=False, filled=None), RECORDS_DDL)
     if increment > 0:
         filled = filter_of(new, partial(_all_keys, schemes=schemes), new_keys)
-        earlier = narrow.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), RECORDS_DDL)
+        earlier = signatures.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), RECORDS_DDL)
         records = records.unionByName(earlier)
-    of_parts = dealt_in_turn(records, partition_count, F.col("part"))
-    lists = of_parts.map(bucket_lists, BUCKETS_DDL).to_frame()
-    bands = signatures.sparkSession.createDataFrame(_curve(solved, _combined(measured, sizes), config.recall))
-    of_kinds = {f"bands-of-{one.kind}": f"{one.scheme.bands} x {one.scheme.rows}" for one in solved if one.kind}
-    return Output({"buckets": lists, "bands": bands}, persisted=(of_parts.frame,), summary=of_kinds)
+    return dealt(records, partition_count, F.col("part")).map(bucket_lists, BUCKETS_DDL).to_frame()
 
 
 class _Solved(NamedTuple):
@@ -284,20 +315,11 @@ def _by_scheme(
             yield part, scheme
 
 
-def _keys(batch: pa.RecordBatch, scheme: BandScheme) -> UInt64Array:
-    """(D * bands,) keys of a batch of signatures, all keys of a document together."""
-    from spark_jobs.dedup.bags.features import kind_salt
-    from spark_jobs.dedup.sketches.bands import band_keys
-    from spark_jobs.dedup.sketches.signatures import signature_rows
-
-    kinds = batch.column("kind").dictionary_encode()
-    salts = np.array([kind_salt(kind) for kind in kinds.dictionary.to_pylist()], np.uint64)
-    return band_keys(signature_rows(batch.column("signature")), scheme, salts[kinds.indices.to_numpy()]).ravel()
-
-
 def _all_keys(batch: pa.RecordBatch, schemes: Mapping[str | None, BandScheme]) -> UInt64Array:
     """The keys of a batch of signatures, in any order."""
-    parts = [_keys(*part) for part in _by_scheme(batch, schemes)]
+    from spark_jobs.dedup.near.bucket_keys import keys_of
+
+    parts = [keys_of(*part).ravel() for part in _by_scheme(batch, schemes)]
     return np.concatenate([np.zeros(0, np.uint64), *parts])
 
 
@@ -320,12 +342,13 @@ def band_records(
     Yields:
         Rows of `RECORDS_DDL`.
     """
+    from spark_jobs.dedup.near.bucket_keys import keys_of
     from spark_jobs.dedup.near.bucket_records import scatter
     from spark_jobs.dedup.near.key_filter import has_keys
 
     united = None if filled is None else np.frombuffer(filled, np.uint8)
     for batch, scheme in (part for whole in batches for part in _by_scheme(whole, schemes)):
-        keys = _keys(batch, scheme)
+        keys = keys_of(batch, scheme).ravel()
         places = np.repeat(batch.column("place").to_numpy(), scheme.bands)
         if united is not None:
             passing = has_keys(keys, united)
@@ -346,8 +369,7 @@ def band_records(
 
 def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     """Rows of `buckets` of one partition, held in memory: about 32 MB of records, and as much again to sort them."""
-    from spark_jobs.dedup.near.bucket_records import group_by_key
-    from spark_jobs.dedup.sketches.bands import MAX_BANDS
+    from spark_jobs.dedup.near.bucket_records import bucket_rows, group_by_key
 
     keys, places, earlier = [np.zeros(0, np.uint64)], [np.zeros(0, np.int64)], [np.zeros(0, np.bool_)]
     for batch in batches:
@@ -356,25 +378,4 @@ def bucket_lists(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
             keys.append(np.frombuffer(key_block.as_buffer(), np.uint64))
             places.append(np.frombuffer(place_block.as_buffer(), np.int64))
             earlier.append(np.full(len(keys[-1]), is_earlier.as_py()))
-    found = group_by_key(np.concatenate(keys), np.concatenate(places), np.concatenate(earlier))
-    members = np.diff(found.new_offsets) + np.diff(found.earlier_offsets)
-    block = np.cumsum(members) // _BATCH_MEMBERS
-    edges = np.concatenate([[0], np.flatnonzero(np.diff(block)) + 1, [len(members)]])
-    for start, end in zip(edges[:-1].tolist(), edges[1:].tolist(), strict=True):
-        part = found.keys[start:end]
-        yield pa.RecordBatch.from_arrays(
-            [
-                pa.array((part & np.uint64(MAX_BANDS - 1)).astype(np.int32)),
-                pa.array(part.view(np.int64)),
-                pa.array(members[start:end].astype(np.int32)),
-                _lists(found.new_offsets[start : end + 1], found.new),
-                _lists(found.earlier_offsets[start : end + 1], found.earlier),
-            ],
-            names=ddl_names(BUCKETS_DDL),
-        )
-
-
-def _lists(offsets: Int64Array, values: Int64Array) -> pa.ListArray:
-    """Make a column of lists from slices of one array of places."""
-    inside = values[offsets[0] : offsets[-1]]
-    return pa.ListArray.from_arrays(pa.array((offsets - offsets[0]).astype(np.int32)), pa.array(inside))
+    yield from bucket_rows(group_by_key(np.concatenate(keys), np.concatenate(places), np.concatenate(earlier)))

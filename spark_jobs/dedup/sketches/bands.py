@@ -182,19 +182,23 @@ def band_positions(bands: int, rows: int, overlapping: bool) -> Int16Array:
     return np.sort(positions, axis=1)
 
 
-def band_keys(signatures: UInt8Array, scheme: BandScheme, salts: UInt64Array) -> UInt64Array:
+def band_keys(
+    signatures: UInt8Array, scheme: BandScheme, salts: UInt64Array, bands: range | None = None
+) -> UInt64Array:
     """Hash the values of every band: documents of equal salts share a key if all values of a band agree.
 
     Args:
         signatures: (D, 256) uint8.
         scheme: see `solve_bands`.
         salts: (D,) uint64; documents of different salts meet by chance only (2^-54).
+        bands: consecutive ones of the scheme; None for all.
 
     Returns:
         (D, bands) uint64: a hash of salt and values in the high 54 bits, the band's number in the low 10.
     """
-    keys = np.empty((len(signatures), scheme.bands), dtype=np.uint64)
-    _hash_bands(np.ascontiguousarray(signatures), scheme.positions, salts, keys)
+    bands = range(scheme.bands) if bands is None else bands
+    keys = np.empty((len(signatures), len(bands)), dtype=np.uint64)
+    _hash_bands(np.ascontiguousarray(signatures), scheme.positions[bands.start : bands.stop], salts, bands.start, keys)
     return keys
 
 
@@ -291,8 +295,10 @@ def _draw_positions(positions: Int16Array) -> None:
 
 
 @compiled
-def _hash_bands(signatures: UInt8Array, positions: Int16Array, salts: UInt64Array, keys: UInt64Array) -> None:
-    """Write the key of every band of every signature to `keys`."""
+def _hash_bands(
+    signatures: UInt8Array, positions: Int16Array, salts: UInt64Array, first: int, keys: UInt64Array
+) -> None:
+    """Write the key of every band of every signature to `keys`; `first` is the number of the first band."""
     bands, rows = positions.shape
     flat = positions.ravel().astype(np.uint8)
     for doc in range(signatures.shape[0]):
@@ -300,14 +306,15 @@ def _hash_bands(signatures: UInt8Array, positions: Int16Array, salts: UInt64Arra
         salt = mix64(salts[doc] + GOLDEN)
         index = _U0
         for band in range(bands):
+            number = np.uint64(first + band)
             state = salt
             word = _U0
             for row in range(rows):
                 word = (word << _U8) | np.uint64(values[flat[index]])
                 index += _U1
                 if row % _WORD_VALUES == _WORD_VALUES - 1:
-                    state = mix64((state ^ word) * GOLDEN + np.uint64(band))
+                    state = mix64((state ^ word) * GOLDEN + number)
                     word = _U0
             if rows % _WORD_VALUES:
-                state = mix64((state ^ word) * GOLDEN + np.uint64(band))
-            keys[doc, band] = ((state >> _BAND_BITS) << _BAND_BITS) | np.uint64(band)
+                state = mix64((state ^ word) * GOLDEN + number)
+            keys[doc, band] = ((state >> _BAND_BITS) << _BAND_BITS) | number

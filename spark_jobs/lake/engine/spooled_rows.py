@@ -26,7 +26,7 @@ from spark_jobs.lake.engine.embedded import is_embedded, keep_folder, parallelis
 from spark_jobs.lake.engine.scratch import scratch_folder
 from spark_jobs.spark_sql import Column, DataFrame
 
-_WAITING_BYTES = 32 << 20  # of rows that a task has until it sorts them by part
+_WAITING_BYTES = 32 << 20  # of rows that a task has until it writes them
 _PART = "__part"
 _PLACES_DDL = "part int, path string, batches array<int>"
 _PLACES = pa.schema([("part", pa.int32()), ("path", pa.string()), ("batches", pa.list_(pa.int32()))])
@@ -137,10 +137,25 @@ def _spool(batches: Iterable[pa.RecordBatch], folder: str) -> Iterator[pa.Record
     """Write the rows of a task; gives its file, if there are any."""
     path = f"{folder}/{uuid.uuid4().hex}"
     spool = Spool(Path(path))
-    for batch in batches:
-        spool.add(batch)
+    for rows in _waiting(batches):
+        for batch in rows.combine_chunks().to_batches():  # long ones: who looks rows up looks into each batch
+            spool.add(batch)
     if spool.close():
         yield pa.RecordBatch.from_pydict({"path": [path]})
+
+
+def _waiting(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
+    """Batches together, as far as a task's memory goes."""
+    waiting, size = list[pa.RecordBatch](), 0
+    for batch in batches:
+        if batch.num_rows:
+            waiting.append(batch)
+            size += batch.nbytes
+        if size >= _WAITING_BYTES:
+            yield pa.Table.from_batches(waiting)
+            waiting, size = [], 0
+    if waiting:
+        yield pa.Table.from_batches(waiting)
 
 
 def _spool_by_part(batches: Iterable[pa.RecordBatch], folder: str, count: int) -> Iterator[pa.RecordBatch]:
@@ -148,28 +163,15 @@ def _spool_by_part(batches: Iterable[pa.RecordBatch], folder: str, count: int) -
     path = f"{folder}/{uuid.uuid4().hex}"
     spool = Spool(Path(path))
     found: list[list[int]] = [[] for _ in range(count)]
-    waiting, size = list[pa.RecordBatch](), 0
-
-    def write() -> None:
-        rows = pa.Table.from_batches(waiting)
-        parts = rows[_PART].to_numpy()
+    for waiting in _waiting(batches):
+        parts = waiting[_PART].to_numpy()
         order = np.argsort(parts, kind="stable")
         edges = np.searchsorted(parts[order], np.arange(count + 1))
-        rows = rows.drop_columns([_PART])
+        rows = waiting.drop_columns([_PART])
         for part in np.flatnonzero(np.diff(edges)):
             for batch in rows.take(pa.array(order[edges[part] : edges[part + 1]])).combine_chunks().to_batches():
                 found[part].append(spool.batch_count)
                 spool.add(batch)
-
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            size += batch.nbytes
-        if size >= _WAITING_BYTES:
-            write()
-            waiting, size = [], 0
-    if waiting:
-        write()
     if spool.close():
         there = [{"part": part, "path": path, "batches": numbers} for part, numbers in enumerate(found) if numbers]
         yield pa.RecordBatch.from_pylist(there, schema=_PLACES)

@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from spark_jobs.dedup.graph.growing_kept_set import GrowingKeptSet
+from spark_jobs.exceptions import InputError
 from tests.spark_jobs.dedup.graph.test_kept_set import one_after_another
 from tests.spark_jobs.dedup.graphs import graphs, masked
 
@@ -31,3 +32,13 @@ def test_what_is_removed_never_depends_on_how_the_edges_came(most: int) -> None:
             (group, str(vertex)) for vertex, bits in enumerate(kept.removed) for group in range(31) if bits >> group & 1
         }
         assert removed == expected
+
+
+@pytest.mark.parametrize("length", [1, 3, 5])
+def test_a_cycle_ends_in_an_error(length: int) -> None:
+    """Of one edge from a document to itself, and of several, beside a graph without one."""
+    kept = GrowingKeptSet(np.arange(20))
+    kept.add(np.ones(9, np.int32), np.arange(11, 20), np.arange(10, 19))
+    around = np.arange(length)
+    with pytest.raises(InputError, match="cycle"):
+        kept.add(np.ones(length, np.int32), around, np.roll(around, 1))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mmap
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
 
@@ -13,6 +14,8 @@ from spark_jobs.lake.engine.scratch import scratch_folder
 
 _BATCH_ROWS, _BATCH_BYTES = 2_048, 16 << 20
 _RUN_BYTES = 32 << 20  # of rows that one call sorts in memory
+_ALIGNMENT = 64  # of Arrow's buffers
+_MAPPED_BYTES = 256 << 20  # of pages of its files that count to the process
 
 
 def in_order(
@@ -28,16 +31,18 @@ def in_order(
         yield from wanted if columns is None else (batch.select(columns) for batch in wanted)
         return
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
-        parts = list[pa.Table]()
-        for rows in _in_parts(batches):
-            part = rows.take(_sorted_places(rows, order))
-            parts.append(part)
-            if len(parts) > 1 or part.nbytes >= _RUN_BYTES:  # else it is all there is
-                parts[-1] = _on_disk(part, f"{folder}/{len(parts)}.arrow")
-        if len(parts) == 1:
-            yield from _chosen(parts[0], columns).to_batches(max_chunksize=_rows_of_a_batch(parts))
-        elif parts:
-            yield from _merged(parts, order, columns)
+        path, spans, last = f"{folder}/parts", list[tuple[int, int]](), None
+        with pa.OSFile(path, "wb") as sink:
+            for rows in _in_parts(batches):
+                if last is not None:
+                    spans.append(_append(last, sink))
+                last = rows.take(_sorted_places(rows, order))
+            if last is not None and (spans or last.nbytes >= _RUN_BYTES):
+                spans.append(_append(last, sink))
+        if spans:
+            yield from _merged(path, spans, order, columns)
+        elif last is not None:
+            yield from _chosen(last, columns).to_batches(max_chunksize=_rows_of_a_batch([last]))
 
 
 def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
@@ -68,23 +73,34 @@ def _chosen(rows: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
     return rows if columns is None else rows.select(columns)
 
 
-def _on_disk(rows: pa.Table, path: str) -> pa.Table:
-    """The rows as a file that is mapped: the machine may drop its pages from memory, and reads them again."""
-    with pa.OSFile(path, "wb") as sink, pa.ipc.new_file(sink, rows.schema) as writer:
+def _append(rows: pa.Table, sink: pa.OSFile) -> tuple[int, int]:
+    """Write rows behind others, as a stream of Arrow in a file; gives where it begins and ends."""
+    sink.write(bytes(-sink.tell() % _ALIGNMENT))
+    begin: int = sink.tell()
+    with pa.ipc.new_stream(sink, rows.schema) as writer:
         writer.write_table(rows, max_chunksize=_BATCH_ROWS)
-    return pa.ipc.open_file(pa.memory_map(path)).read_all()
+    return begin, sink.tell()
 
 
 def _merged(
-    parts: Sequence[pa.Table], order: tuple[str, ...], columns: tuple[str, ...] | None
+    path: str, spans: Sequence[tuple[int, int]], order: tuple[str, ...], columns: tuple[str, ...] | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of sorted parts, in the order of all."""
+    """The rows of sorted parts in the order of all.
+
+    Their file is mapped. The machine may drop its pages and read them again; those that were read count to this process
+    until it leaves them.
+    """
+    with open(path, "rb") as file:
+        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
+    whole = pa.py_buffer(pages)
+    parts = [pa.ipc.open_stream(whole[first:last]).read_all() for first, last in spans]
     keys = pa.concat_tables([part.select(order) for part in parts])
     places = _sorted_places(keys, order).to_numpy()
     del keys
+    pages.madvise(mmap.MADV_DONTNEED)
     ends = np.cumsum([part.num_rows for part in parts])
     owners, taken = np.searchsorted(ends, places, side="right"), np.zeros(len(parts), np.int64)
-    count = _rows_of_a_batch(parts)
+    count, read = _rows_of_a_batch(parts), 0
     for first in range(0, len(places), count):
         owner = owners[first : first + count]
         shares = np.bincount(owner, minlength=len(parts))
@@ -97,4 +113,9 @@ def _merged(
         # Rows of a part stand in their order already, so their places among the stretches are those of a stable sort.
         back = np.empty(len(owner), np.int64)
         back[np.argsort(owner, kind="stable")] = np.arange(len(owner))
-        yield from pa.concat_tables(stretches).take(pa.array(back)).combine_chunks().to_batches()
+        rows = pa.concat_tables(stretches).take(pa.array(back)).combine_chunks()
+        yield from rows.to_batches()
+        read += rows.nbytes
+        if read >= _MAPPED_BYTES:
+            read = 0
+            pages.madvise(mmap.MADV_DONTNEED)

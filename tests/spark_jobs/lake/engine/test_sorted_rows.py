@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import random
+from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 import pytest
 
@@ -35,3 +37,25 @@ def test_rows_are_sorted_in_parts_as_they_are_at_once(run_bytes: int, monkeypatc
         key = {None: (0, ""), "": (1, ""), "x": (1, "x"), "y": (1, "y")}
         wanted = sorted(rows, key=lambda row: ((0, 0) if row["b"] is None else (1, row["b"]), key[row["a"]]))
         assert found == [{"number": row["number"], "text": row["text"]} for row in wanted]
+
+
+@pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="a kernel that tells it")
+def test_pages_of_parts_are_left_when_they_were_read(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What a process maps counts to its memory where somebody watches that."""
+    monkeypatch.setattr(sorted_rows, "_RUN_BYTES", 1 << 20)
+    monkeypatch.setattr(sorted_rows, "_BATCH_BYTES", 1 << 20)
+    monkeypatch.setattr(sorted_rows, "_MAPPED_BYTES", 2 << 20)
+    draw = np.random.default_rng(55)
+    batches = (
+        pa.RecordBatch.from_pydict({"key": draw.integers(0, 1 << 60, 64), "text": ["x" * 16_384] * 64})
+        for _ in range(128)
+    )
+    before = mapped_bytes()
+    pages = [mapped_bytes() - before for _ in in_order(batches, ("key",))]
+    assert max(pages) < 64 << 20, "of 128 MiB in the file"
+
+
+def mapped_bytes() -> int:
+    """Bytes of files' pages that count to this process."""
+    lines = Path("/proc/self/status").read_text().splitlines()
+    return 1024 * int(next(line for line in lines if line.startswith("RssFile")).split()[1])

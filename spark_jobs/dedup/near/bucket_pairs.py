@@ -103,7 +103,8 @@ def agreeing_in_buckets(
 
     def meet(part: tuple[int, int]) -> tuple[Int32Array, Int32Array]:
         first, last = part
-        return _meet(stream, first, starts[first : last + 1] - starts[first], numbered)
+        pairs: tuple[Int32Array, Int32Array] = _meet(stream, first, starts[first : last + 1] - starts[first], numbered)
+        return pairs
 
     with ThreadPoolExecutor(threads) as pool:
         for left, right in in_order_of(pool, meet, itertools.pairwise(edges)):

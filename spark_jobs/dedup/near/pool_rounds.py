@@ -57,7 +57,7 @@ def last_rounds(state: Comparisons, compared: DataFrame) -> tuple[int, list[int]
     assert state.done is not None
     with ExitStack() as open_files:
         done = open_files.enter_context(mapped_rows(state.done))
-        candidates = Compared(lists, *(done.column(name).to_numpy() for name in ("first", "second")), groups)
+        candidates = Compared(lists, done.column("first").to_numpy(), done.column("second").to_numpy(), groups)
         edges = [open_files.enter_context(mapped_rows(frame)) for frame in state.edges]
         ends = [
             chunk.to_numpy() for rows in edges for name in ("worse", "better") for chunk in rows.column(name).chunks

@@ -30,7 +30,6 @@ No task holds a component: a round has one row for a vertex, and joins on a vert
 
 from __future__ import annotations
 
-import functools
 import logging
 from collections.abc import Sequence
 from typing import TYPE_CHECKING
@@ -40,6 +39,7 @@ import numpy as np
 from spark_jobs.dedup.graph.dense_graph import dense_graph, from_driver
 from spark_jobs.dedup.graph.threshold_pairs import without
 from spark_jobs.exceptions import InputError
+from spark_jobs.lake.engine.united import united
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -143,8 +143,7 @@ def _merged(removed: Sequence[DataFrame]) -> DataFrame:
     """The vertices that several rounds removed, one row each: rounds may differ between its groups."""
     if len(removed) == 1:
         return removed[0]
-    together = functools.reduce(lambda one, other: one.unionByName(other), removed)
-    return together.groupBy("vertex").agg(F.bit_or("groups").alias("groups"))
+    return united(removed).groupBy("vertex").agg(F.bit_or("groups").alias("groups"))
 
 
 def cycle(what: str) -> InputError:

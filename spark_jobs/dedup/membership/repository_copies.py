@@ -9,7 +9,6 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import reduce
 
 import pyarrow as pa
 
@@ -25,6 +24,7 @@ from spark_jobs.dedup.membership.originals import (
     judge,
     short_name,
 )
+from spark_jobs.lake.engine.united import united
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import Column, DataFrame, F
 
@@ -87,7 +87,7 @@ def find_copies(members: DataFrame, documents: DataFrame, texts: DataFrame) -> C
     if not marked:
         return Copies(forks, None)
     copied = F.max("copied").alias("copied")
-    return Copies(forks, reduce(lambda one, more: one.unionByName(more), marked).groupBy("doc_id").agg(copied))
+    return Copies(forks, united(marked).groupBy("doc_id").agg(copied))
 
 
 def _has_its_name() -> Column:

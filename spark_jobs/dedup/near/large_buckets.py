@@ -66,6 +66,7 @@ from spark_jobs.dedup.near.verification import (
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import Shared, dealt_in_turn, persist, release
 from spark_jobs.lake.engine.embedded import is_embedded
+from spark_jobs.lake.engine.united import united
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -130,8 +131,8 @@ class Comparisons:
         index: their signatures and bags alone, which every round reads.
         counters: how often each token occurs in it (`prefix_join`).
         edges: pairs of the history and of this increment that count, as edges of a graph.
-        found: the verified pairs so far.
-        done: the candidates that have been compared, `candidate_count` of them.
+        verified: the pairs so far, round by round.
+        compared: the candidates so far, `candidate_count` of them.
     """
 
     pool: DataFrame
@@ -144,8 +145,8 @@ class Comparisons:
     limits: Limits
     persisted: list[DataFrame]
     edges: list[DataFrame] = field(default_factory=list)
-    found: DataFrame | None = None
-    done: DataFrame | None = None
+    verified: list[DataFrame] = field(default_factory=list)
+    compared: list[DataFrame] = field(default_factory=list)
     candidate_count: int = 0
 
     @property
@@ -169,7 +170,7 @@ class Comparisons:
 
     def _removed(self) -> DataFrame | None:
         """Rows (vertex, groups) of the documents that the pairs so far remove; None where there are no pairs."""
-        edges = functools.reduce(lambda one, other: one.unionByName(other), self.edges)
+        edges = united(self.edges)
         count = edges.count()
         if not count:
             return None
@@ -187,7 +188,7 @@ class Comparisons:
 
     def add(self, found: DataFrame) -> None:
         """Take verified pairs in, which are computed already."""
-        self.found = found if self.found is None else self.found.unionByName(found)
+        self.verified.append(found)
         self.add_edges(found.withColumn("increment", F.lit(self.increment)).selectExpr("increment", *PAIR_COLUMNS))
 
     def add_edges(self, pairs: DataFrame) -> None:
@@ -246,8 +247,7 @@ class Comparisons:
             narrow = pool.select("place", "groups", "earlier", F.octet_length("units").alias("token_count"))
             places = done.next_batch(narrow.toArrow())
             if not len(places):
-                assert self.found is not None
-                self.found = self.found.dropDuplicates(["left_doc_id", "right_doc_id"])
+                self.verified = [united(self.verified).dropDuplicates(["left_doc_id", "right_doc_id"])]
                 return rounds, counts
             asked = F.broadcast(pool.sparkSession.createDataFrame(pa.table({"place": places})))
             batch = pool.join(asked, "place", "left_semi").toArrow()
@@ -269,14 +269,14 @@ class Comparisons:
         """Verify the candidates (first, second), with repeats, that were not compared before; whether there are any."""
         ends = F.least("first", "second").alias("first"), F.greatest("first", "second").alias("second")
         fresh = chosen.select(*ends).distinct()
-        if self.done is not None:
-            fresh = fresh.join(self.done.hint("merge"), ["first", "second"], "left_anti")
+        if self.compared:
+            fresh = fresh.join(united(self.compared).hint("merge"), ["first", "second"], "left_anti")
         fresh = checkpointed(fresh)
         count = fresh.count()
         if not count:
             return False
         self.take(verified_pairs(fresh, count, self.index, self.limits.thresholds.lowest))
-        self.done = fresh if self.done is None else self.done.unionByName(fresh)
+        self.compared.append(fresh)
         self.candidate_count += count
         _log.info("large buckets: %d candidates", count)
         return True
@@ -342,8 +342,7 @@ def compare_large(
         }
         for threshold, kept in zip(limits.thresholds.together, kept_counts, strict=True)
     ]
-    assert state.found is not None  # the first round verifies the small buckets at least
-    return state.found, facts, tuple(state.persisted)
+    return united(state.verified), facts, tuple(state.persisted)
 
 
 def _rounds(

@@ -30,6 +30,7 @@ from spark_jobs.dedup.near.prefix_lists import RECORD, RECORDS_DDL, prefix_recor
 from spark_jobs.dedup.near.verification import PAIRS_DDL, opened
 from spark_jobs.lake.engine.embedded import keep_batches
 from spark_jobs.lake.engine.spooled_rows import mapped_rows
+from spark_jobs.lake.engine.united import united
 from spark_jobs.spark_sql import DataFrame
 
 if TYPE_CHECKING:
@@ -54,9 +55,8 @@ def last_rounds(state: Comparisons, compared: DataFrame) -> tuple[int, list[int]
     groups = np.zeros(len(places), np.int32)
     before = compared.toArrow()
     groups[np.searchsorted(places, before.column("place").to_numpy())] = before.column("groups").to_numpy()
-    assert state.done is not None
     with ExitStack() as open_files:
-        done = open_files.enter_context(mapped_rows(state.done))
+        done = open_files.enter_context(mapped_rows(united(state.compared)))
         candidates = Compared(lists, done.column("first").to_numpy(), done.column("second").to_numpy(), groups)
         edges = [open_files.enter_context(mapped_rows(frame)) for frame in state.edges]
         ends = [

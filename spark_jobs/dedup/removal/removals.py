@@ -29,7 +29,6 @@ with which it is such a pair.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from functools import reduce
 
 from pydantic import Field
 
@@ -48,6 +47,7 @@ from spark_jobs.dedup.pictures import draw_witness_similarities
 from spark_jobs.dedup.removal.stand_ins import leaving_files, with_stand_ins, without_stand_ins
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
+from spark_jobs.lake.engine.united import united
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -117,8 +117,7 @@ def unjustified(
     removed = _removed(landed, frames).withColumnRenamed("doc_id", "witness_doc_id")
     no_pair = landed.join(pairs, written, "left_anti")
     not_kept = landed.join(removed, ["threshold", "witness_doc_id"], "left_semi")
-    broken = (rows.select("threshold", "doc_id", "witness_doc_id") for rows in (no_pair, not_kept, stray))
-    return reduce(lambda one, other: one.unionByName(other), broken)
+    return united([rows.select("threshold", "doc_id", "witness_doc_id") for rows in (no_pair, not_kept, stray)])
 
 
 def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:

@@ -9,6 +9,7 @@ from pyiceberg.expressions import AlwaysFalse, In
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.engine.embedded import is_embedded
+from spark_jobs.lake.engine.united import united
 from spark_jobs.lake.files.rows import path_rows, table_exists, table_rows
 from spark_jobs.lake.plan.binding import Binding, tables_of
 from spark_jobs.lake.plan.reads import LeftOut, Read, Reads, is_path
@@ -25,15 +26,13 @@ def frames(spark: SparkSession, binding: Binding, reads: Reads) -> dict[str, Dat
     found = {}
     for parameter, parts in reads.items():
         tables = [_frame(spark, part) for part in parts]
-        frame = tables[0] if tables else _empty(spark, binding, parameter)
         for part, other in zip(parts[1:], tables[1:], strict=True):
-            if apart := sorted(set(frame.columns) ^ set(other.columns)):
+            if apart := sorted(set(tables[0].columns) ^ set(other.columns)):
                 raise InputError(
                     f"{binding.tables[0]}: input {parameter}: {parts[0].table} and {part.table} have not the same "
                     f"columns ({', '.join(apart)}); read them as two inputs"
                 )
-            frame = frame.unionByName(other)
-        found[parameter] = frame
+        found[parameter] = united(tables) if tables else _empty(spark, binding, parameter)
     return found
 
 

@@ -251,13 +251,13 @@ def _agree(documents: _Numbered, left: int, right: int) -> bool:
     if documents.codes[left] != documents.codes[right] or (documents.pooled[left] and documents.pooled[right]):
         return False
     numerator, denominator, least = documents.bounds[:, documents.kinds[left]]
-    one, other = documents.weights[left], documents.weights[right]
-    if min(one, other) * denominator < max(one, other) * numerator:
+    lighter, heavier = documents.weights[left], documents.weights[right]
+    if min(lighter, heavier) * denominator < max(lighter, heavier) * numerator:
         return False
-    one, other = documents.signatures[left], documents.signatures[right]
+    here, there = documents.signatures[left], documents.signatures[right]
     equal = np.uint64(0)
     for at in range(0, SIGNATURE_VALUES, 8):
-        apart = eight_bytes_at(one + at) ^ eight_bytes_at(other + at)
+        apart = eight_bytes_at(here + at) ^ eight_bytes_at(there + at)
         # The top bit of each byte of `apart` that is not 0.
         unlike = ((apart & _LOW) + _LOW | apart) & ~_LOW
         equal += (~unlike & ~_LOW) >> _SEVEN  # eight counters side by side, of at most 32

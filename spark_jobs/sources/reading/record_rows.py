@@ -123,13 +123,13 @@ def document_rows(
     return DocumentRows(rows.filter(pa.array(kept)) if none else rows, unit), records.only(kept), refused
 
 
-def each_row(found: Row | DocumentRows) -> Iterator[Row]:
+def each_row(part: Row | DocumentRows) -> Iterator[Row]:
     """The rows one by one, with their `unit` where they are of records."""
-    if not isinstance(found, DocumentRows):
-        yield found
+    if not isinstance(part, DocumentRows):
+        yield part
         return
-    for row in found.rows.to_pylist():
-        yield row | {"metadata": dict(row["metadata"]), "unit": found.unit}
+    for row in part.rows.to_pylist():
+        yield row | {"metadata": dict(row["metadata"]), "unit": part.unit}
 
 
 def _sha256(texts: pa.Array) -> UInt8Array:

@@ -43,7 +43,7 @@ class Records(NamedTuple):
         return Records._make([*(column.filter(mask) for column in self[:-1]), facts])
 
 
-def in_columns(found: Iterable[Record | Refused | Records]) -> Iterator[Records | Refused]:
+def in_columns(records: Iterable[Record | Refused | Records]) -> Iterator[Records | Refused]:
     """Records that came one by one as columns, about 4 MB of text together; those before an error too.
 
     Raises:
@@ -51,13 +51,13 @@ def in_columns(found: Iterable[Record | Refused | Records]) -> Iterator[Records 
     """
     waiting, characters = list[Record](), 0
     try:
-        for one in found:
-            if not isinstance(one, Record):
-                yield one
+        for record in records:
+            if not isinstance(record, Record):
+                yield record
                 continue
-            waiting.append(one)
-            characters += len(one.text) + sum(map(len, one.metadata.values()))
-            del one
+            waiting.append(record)
+            characters += len(record.text) + sum(map(len, record.metadata.values()))
+            del record
             if len(waiting) >= _BATCH_ROWS or characters >= _BATCH_CHARACTERS:
                 yield _columns(waiting)
                 waiting, characters = [], 0
@@ -71,7 +71,7 @@ def in_columns(found: Iterable[Record | Refused | Records]) -> Iterator[Records 
 
 def _columns(records: Sequence[Record]) -> Records:
     *columns, metadata, facts = zip(*records, strict=True)
-    columns.append([list(one.items()) for one in metadata])
+    columns.append([list(fields.items()) for fields in metadata])
     arrays = (pa.array(column, kind) for column, kind in zip(columns, _TYPES, strict=True))
     return Records._make([*arrays, facts if any(facts) else None])
 

@@ -204,8 +204,8 @@ def _read_note(file: Path) -> dict[str, Any] | None:
 def _key(words: Sequence[str]) -> str:
     """A digest of what a process is started with."""
     environment = sorted(item for item in os.environ.items() if item[0] not in _OF_A_SHELL)
-    said = [_FORM, list(words), os.getcwd(), os.geteuid(), sys.executable, sys.path, environment]
-    return hashlib.sha256(json.dumps(said).encode(errors="surrogateescape")).hexdigest()
+    start = [_FORM, list(words), os.getcwd(), os.geteuid(), sys.executable, sys.path, environment]
+    return hashlib.sha256(json.dumps(start).encode(errors="surrogateescape")).hexdigest()
 
 
 def _state(files: Iterable[str], folders: Iterable[str], walked: Iterable[str]) -> tuple[str, int]:
@@ -232,7 +232,7 @@ def _state(files: Iterable[str], folders: Iterable[str], walked: Iterable[str]) 
 def _file_state(path: str) -> tuple[int, int, int] | None:
     """Size, time of the last change and inode of what is at a path; of a folder its inode; None where nothing is."""
     try:
-        found = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return None
-    return (0, 0, found.st_ino) if os.path.isdir(path) else (found.st_size, found.st_ctime_ns, found.st_ino)
+    return (0, 0, status.st_ino) if os.path.isdir(path) else (status.st_size, status.st_ctime_ns, status.st_ino)

@@ -62,7 +62,7 @@ def _checks(
         for table, spec in specs.items():
             if spec.key not in context.selected_asset_check_keys:
                 continue
-            found = [one for one in alerts if one.name in _CHECKS[table][1]]
+            found = [alert for alert in alerts if alert.name in _CHECKS[table][1]]
             yield dg.AssetCheckResult(
                 asset_key=spec.asset_key,
                 check_name=spec.name,

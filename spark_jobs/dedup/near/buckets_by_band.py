@@ -50,19 +50,13 @@ def _of_scheme(
     def of_kind(batch: pa.RecordBatch) -> pa.RecordBatch:
         return batch if kind is None else batch.filter(pc.equal(batch.column("kind"), kind))
 
-    narrow = (
-        pa.Table.from_batches(
-            [of_kind(batch) for batch in signatures.select(["increment", "kind", "place"]).to_batches()]
-        )
-        if batches
-        else signatures
-    )
+    parts = [of_kind(batch.select(["increment", "kind", "place"])) for batch in batches]
+    narrow = pa.Table.from_batches(parts) if parts else signatures
     places = narrow.column("place").to_numpy()
     is_earlier = narrow.column("increment").to_numpy() < increment
     if not len(places) or is_earlier.all():
         return
-    counts = [len(batch) if kind is None else pc.sum(pc.equal(batch.column("kind"), kind)).as_py() for batch in batches]
-    ends = list(itertools.accumulate(counts, initial=0))
+    ends = list(itertools.accumulate(map(len, parts), initial=0))
     width = max(1, min(scheme.bands, _KEYS_BYTES // (8 * len(places))))
     keys = np.empty((width, len(places)), np.uint64)
     for first in range(0, scheme.bands, width):

@@ -113,10 +113,9 @@ def similar_pairs(candidates: pa.Table, known: pa.Table, stored: pa.Table, lowes
     ends = taken(known.select(ENDS), sides[0]), taken(known.select(ENDS), sides[1])
     bags = BagRows.of(stored)
     rows = bags.rows_of(ends[0].column("doc_id")), bags.rows_of(ends[1].column("doc_id"))
-    found = similar(rows, bags, threshold_fractions(ends[0].column("kind"), lowest))
-    return pa.Table.from_batches(
-        pair_batches((ends[0].take(found.pairs), ends[1].take(found.pairs)), found), PAIRS_SCHEMA
-    )
+    alike = similar(rows, bags, threshold_fractions(ends[0].column("kind"), lowest))
+    left, right = (side.take(alike.pairs) for side in ends)
+    return pa.Table.from_batches(pair_batches((left, right), alike), PAIRS_SCHEMA)
 
 
 def agreeing_rows(

@@ -312,8 +312,8 @@ class Documents:
 
         def compare(sides: tuple[Int64Array, Int64Array]) -> list[pa.RecordBatch]:
             left, right = sides
-            found = similar((self.rows[left], self.rows[right]), self.bags, (self.least[0][left], self.least[1][left]))
-            return list(pair_batches((taken(ends, left[found.pairs]), taken(ends, right[found.pairs])), found))
+            alike = similar((self.rows[left], self.rows[right]), self.bags, (self.least[0][left], self.least[1][left]))
+            return list(pair_batches((taken(ends, left[alike.pairs]), taken(ends, right[alike.pairs])), alike))
 
         blocks = (
             (left[start : start + BLOCK], right[start : start + BLOCK])

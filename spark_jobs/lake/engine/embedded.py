@@ -42,6 +42,7 @@ from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.lake.engine.choice import ENGINE, chosen, missing_sail
 from spark_jobs.lake.engine.memory import pool_bytes
 from spark_jobs.lake.engine.scratch import remove_left_scratch, remove_scratch, scratch_folder
+from spark_jobs.lake.engine.united import united
 from spark_jobs.progress import tell
 from spark_jobs.spark_sql import Column, DataFrame, F, SparkSession
 
@@ -298,7 +299,7 @@ def read_files(session: SparkSession, files: Sequence[str], schema: Any) -> Data
         raise InputError(f"{lost} does not exist; restore it, or drop its table and compute it anew")
     count, urls = min(parallelism(), len(files)), [file_url(path) for path in files]
     parts = [session.read.schema(schema).parquet(*urls[at::count]) for at in range(count)]
-    return functools.reduce(lambda one, other: one.union(other), parts)
+    return united(parts)
 
 
 def file_url(path: str) -> str:

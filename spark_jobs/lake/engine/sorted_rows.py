@@ -33,7 +33,7 @@ def in_order(
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
         path, spans, last = f"{folder}/parts", list[tuple[int, int]](), None
         with pa.OSFile(path, "wb") as sink:
-            for rows in _in_parts(batches):
+            for rows in in_parts(batches, _RUN_BYTES):
                 if last is not None:
                     spans.append(_append(last, sink))
                 last = rows.take(_sorted_places(rows, order))
@@ -45,14 +45,14 @@ def in_order(
             yield from _chosen(last, columns).to_batches(max_chunksize=_rows_of_a_batch([last]))
 
 
-def _in_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """The rows as tables of about `_RUN_BYTES`."""
+def in_parts(batches: Iterable[pa.RecordBatch], byte_count: int) -> Iterator[pa.Table]:
+    """The rows as tables of about so many bytes: some batches together, and none split."""
     waiting, size = list[pa.RecordBatch](), 0
     for batch in batches:
         if batch.num_rows:
             waiting.append(batch)
             size += batch.nbytes
-        if size >= _RUN_BYTES:
+        if size >= byte_count:
             yield pa.Table.from_batches(waiting)
             waiting, size = [], 0
     if waiting:

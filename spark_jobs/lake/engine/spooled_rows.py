@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 
 from spark_jobs.lake.engine.embedded import is_embedded, keep_folder, parallelism, read_files
 from spark_jobs.lake.engine.scratch import scratch_folder
+from spark_jobs.lake.engine.sorted_rows import in_parts
 from spark_jobs.spark_sql import Column, DataFrame
 
 _WAITING_BYTES = 32 << 20  # of rows that a task has until it writes them
@@ -137,25 +138,11 @@ def _spool(batches: Iterable[pa.RecordBatch], folder: str) -> Iterator[pa.Record
     """Write the rows of a task; gives its file, if there are any."""
     path = f"{folder}/{uuid.uuid4().hex}"
     spool = Spool(Path(path))
-    for rows in _waiting(batches):
+    for rows in in_parts(batches, _WAITING_BYTES):
         for batch in rows.combine_chunks().to_batches():  # long ones: who looks rows up looks into each batch
             spool.add(batch)
     if spool.close():
         yield pa.RecordBatch.from_pydict({"path": [path]})
-
-
-def _waiting(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.Table]:
-    """Batches together, as far as a task's memory goes."""
-    waiting, size = list[pa.RecordBatch](), 0
-    for batch in batches:
-        if batch.num_rows:
-            waiting.append(batch)
-            size += batch.nbytes
-        if size >= _WAITING_BYTES:
-            yield pa.Table.from_batches(waiting)
-            waiting, size = [], 0
-    if waiting:
-        yield pa.Table.from_batches(waiting)
 
 
 def _spool_by_part(batches: Iterable[pa.RecordBatch], folder: str, count: int) -> Iterator[pa.RecordBatch]:
@@ -163,7 +150,7 @@ def _spool_by_part(batches: Iterable[pa.RecordBatch], folder: str, count: int) -
     path = f"{folder}/{uuid.uuid4().hex}"
     spool = Spool(Path(path))
     found: list[list[int]] = [[] for _ in range(count)]
-    for waiting in _waiting(batches):
+    for waiting in in_parts(batches, _WAITING_BYTES):
         parts = waiting[_PART].to_numpy()
         order = np.argsort(parts, kind="stable")
         edges = np.searchsorted(parts[order], np.arange(count + 1))

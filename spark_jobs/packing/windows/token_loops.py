@@ -20,6 +20,13 @@ from spark_jobs.arrays import Int64Array
 _mix64 = njit(mix64)
 
 
+@njit
+def _mixed_pair(seed: np.uint64, position: int, token: np.int32) -> np.uint64:
+    """The pair (position, id) of a token, mixed with a seed."""
+    mixed: np.uint64 = _mix64(seed + ((np.uint64(position) << np.uint64(32)) | np.uint64(np.uint32(token))))
+    return mixed
+
+
 @compiled
 def copy_slices(
     source: npt.NDArray[Any], starts: Int64Array, counts: Int64Array, target: npt.NDArray[Any], targets: Int64Array
@@ -80,8 +87,7 @@ def sum_slices(
         start, position, seed = starts[number], positions[number], np.uint64(seeds[number])
         total = np.uint64(0)
         for i in range(counts[number]):
-            pair = (np.uint64(position + i) << np.uint64(32)) | np.uint64(np.uint32(ids[start + i]))
-            total += _mix64(seed + pair)
+            total += _mixed_pair(seed, position + i, ids[start + i])
         found[number] = np.int64(total)
     return found
 
@@ -103,7 +109,6 @@ def digest_slices(
         start, position = starts[number], positions[number]
         digest = np.uint64(0)
         for i in range(counts[number]):
-            pair = (np.uint64(position + i) << np.uint64(32)) | np.uint64(np.uint32(ids[start + i]))
-            digest ^= _mix64(pair + GOLDEN)
+            digest ^= _mixed_pair(GOLDEN, position + i, ids[start + i])
         found[number] = np.int64(digest)
     return found

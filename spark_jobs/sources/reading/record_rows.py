@@ -60,7 +60,7 @@ class Seen:
 def document_rows(
     file: Row, records: Records, seen: Seen, rules: ReadingRules
 ) -> tuple[DocumentRows, Records, list[Row]]:
-    """The documents of records, the records that they are of, and the arrivals of those that are none.
+    """Make documents of records; gives them, their records, and the arrivals of records that were refused.
 
     Args:
         file: the row of the listing.

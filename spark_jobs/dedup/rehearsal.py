@@ -136,10 +136,11 @@ def _joined(bags: pa.RecordBatch) -> None:
 
 
 def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.RecordBatch) -> int:
-    from spark_jobs.dedup.graph.connected_components import components_table
+    from spark_jobs.dedup.graph.connected_components import components_batches
     from spark_jobs.dedup.graph.kept_set import removed_table
     from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
     from spark_jobs.dedup.near.comparison import similar_pairs
+    from spark_jobs.dedup.removal.best_edges import removal_batches
 
     known = pa.Table.from_batches([signatures]).append_column(
         "increment", pa.array([0] * signatures.num_rows, pa.int32())
@@ -153,7 +154,11 @@ def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.R
             "better": pa.array([1]).cast(kind),
         }
         removed_table(pa.table(ends))
-        components_table(pa.table(ends))
+        list(components_batches(pa.table(ends)))
+    names = {"dataset": ["notes"], "doc_id": ["b"], "better_dataset": ["notes"], "better_doc_id": ["a"]}
+    weights = {"shared_weight": [8], "united_weight": [9], "repository": pa.nulls(1, pa.string())}
+    increment = {"better_increment": pa.array([0], pa.int32())}
+    list(removal_batches(pa.table({"groups": ends["groups"], **names, **increment, **weights}), (0.5,)))
     return int(pairs.num_rows)
 
 

@@ -1,9 +1,10 @@
 """Connected components of graphs of any size: every vertex learns the least vertex of its component.
 
-At most `driver_edge_limit` edges are solved in memory on the driver. More go through large-star and small-star in turn
-(Kiveris et al. 2014, "Connected Components in MapReduce and Beyond"), one Spark job per round, and to the driver as
-soon as few enough are left. Each edge is kept once, as (high, low) with high > low; least(v) is the lowest of v's lower
-neighbours, or v itself:
+Sail's process solves every graph itself (`components_batches`): edges stay in mapped files, and what is held are 12
+bytes of each and 60 of a vertex. Spark's driver takes at most `driver_edge_limit` edges so. More go through large-star
+and small-star in turn (Kiveris et al. 2014, "Connected Components in MapReduce and Beyond"), one Spark job per round,
+and to the driver as soon as few enough are left. Each edge is kept once, as (high, low) with high > low; least(v) is
+the lowest of v's lower neighbours, or v itself:
 
     large-star    (high, low) becomes (high, least(low)): all higher neighbours of `low` go to its least one
     small-star    (high, low) becomes (low, least(high)), and (high, least(high)) is added: all lower neighbours of
@@ -25,19 +26,20 @@ a join that adaptive execution may split.
 from __future__ import annotations
 
 import logging
-from typing import TYPE_CHECKING
+from collections.abc import Iterator
 
 import numpy as np
+import pyarrow as pa
 
 from spark_jobs.dedup.graph.dense_graph import dense_graph, from_driver
 from spark_jobs.dedup.graph.threshold_pairs import group_numbers, one_group
+from spark_jobs.lake.engine.embedded import is_embedded, keep_batches
+from spark_jobs.lake.engine.spooled_rows import mapped_rows
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
-if TYPE_CHECKING:
-    import pyarrow as pa
-
 _log = logging.getLogger(__name__)
+_BATCH_ROWS = 65_536
 
 
 def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
@@ -47,7 +49,7 @@ def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
         edges: rows (groups int, left, right), no nulls; bit g of `groups`, 0 to 30, is set if the edge is in group g.
             The ends are both strings or both longs, in any order, and edges may repeat. Every group is a graph of its
             own. A vertex with no edge but to itself is left out.
-        driver_edge_limit: most edges that are solved in the driver's memory (about 200 bytes each for ids of
+        driver_edge_limit: most edges that are solved in the memory of Spark's driver (about 200 bytes each for ids of
             32 digits); 0 for none.
 
     Returns:
@@ -55,7 +57,11 @@ def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
         the order of the ids' type (strings by their UTF-8 bytes), and vertex_count its number of vertices.
     """
     ends = (F.greatest("left", "right").alias("high"), F.least("left", "right").alias("low"))
-    all_edges = checkpointed(edges.where("left <> right and groups <> 0").select("groups", *ends))
+    links = edges.where("left <> right and groups <> 0").select("groups", *ends)
+    if is_embedded(edges):
+        with mapped_rows(links) as rows:
+            return keep_batches(edges.sparkSession, components_batches(rows), _schema(links)[1])
+    all_edges = checkpointed(links)
     if all_edges.count() <= driver_edge_limit:
         return _on_driver(all_edges)
     return _in_rounds(
@@ -87,36 +93,39 @@ def with_vertex_count(found: DataFrame) -> DataFrame:
 
 
 def _on_driver(edges: DataFrame) -> DataFrame:
+    schema, ddl = _schema(edges)
+    return from_driver(edges.sparkSession, pa.Table.from_batches(components_batches(edges.toArrow()), schema), ddl)
+
+
+def _schema(edges: DataFrame) -> tuple[pa.Schema, str]:
+    """Of the rows (group, vertex, component, vertex_count) of edges with an end `high`: Arrow's, and in Spark's DDL."""
     kind = edges.schema["high"].dataType.simpleString()
-    ddl = f"group int, vertex {kind}, component {kind}, vertex_count int"
-    return from_driver(edges.sparkSession, components_table(edges.toArrow()), ddl)
+    ids = pa.string() if kind == "string" else pa.int64()
+    schema = pa.schema([("group", pa.int32()), ("vertex", ids), ("component", ids), ("vertex_count", pa.int32())])
+    return schema, f"group int, vertex {kind}, component {kind}, vertex_count int"
 
 
-def components_table(edges: pa.Table) -> pa.Table:
+def components_batches(edges: pa.Table) -> Iterator[pa.RecordBatch]:
     """Solve graphs in memory: rows (groups, one end, other end) to rows (group, vertex, component, vertex_count)."""
-    import pyarrow as pa
-
     from spark_jobs.dedup.graph.in_memory import component_labels
 
     graph = dense_graph(edges)
-    numbers = np.empty(0, np.int64)
-    found = [(numbers, numbers, numbers, numbers)]
-    for group, one, other in graph.by_group():
-        component = component_labels(one, other, graph.vertex_count)
-        linked = np.zeros(graph.vertex_count, np.bool_)
-        linked[one] = linked[other] = True
-        vertex = np.flatnonzero(linked)
-        component = component[vertex]
-        found.append((np.full(len(vertex), group), vertex, component, np.bincount(component)[component]))
-    groups, vertices, components, counts = (np.concatenate(parts) for parts in zip(*found, strict=True))
-    return pa.table(
-        {
-            "group": groups.astype(np.int32),
-            "vertex": graph.ids.take(vertices),
-            "component": graph.ids.take(components),
-            "vertex_count": counts.astype(np.int32),
-        }
-    )
+    kind = edges.schema.field(1).type
+    for group, first, second in graph.by_group():
+        labels = component_labels(first, second, graph.vertex_count)
+        counts = np.bincount(labels, minlength=graph.vertex_count)
+        linked = np.flatnonzero(counts[labels] > 1)
+        for start in range(0, len(linked), _BATCH_ROWS):
+            vertices = linked[start : start + _BATCH_ROWS]
+            components = labels[vertices]
+            yield pa.RecordBatch.from_pydict(
+                {
+                    "group": np.full(len(vertices), group, np.int32),
+                    "vertex": graph.ids.take(pa.array(vertices)).cast(kind),
+                    "component": graph.ids.take(pa.array(components)).cast(kind),
+                    "vertex_count": counts[components].astype(np.int32),
+                }
+            )
 
 
 def _large_star(edges: DataFrame) -> DataFrame:

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from spark_jobs.arrays import Int32Array, Int64Array
+from spark_jobs.arrays import Int32Array
 from spark_jobs.spark_sql import DataFrame, SparkSession
 
 DriverEdges = Annotated[
@@ -29,6 +29,7 @@ DriverEdges = Annotated[
 ]
 """Type of the config field `driver_edges` in steps that solve graphs."""
 DEFAULT_DRIVER_EDGES = 4_000_000
+_NARROW_BYTES = 1 << 31  # of strings with 32-bit offsets: 60 million ids of 32 digits are more
 
 
 @dataclass(frozen=True)
@@ -38,21 +39,21 @@ class DenseGraph:
     Attributes:
         ids: (V,) id of each vertex, ascending (strings by their bytes, as Spark orders them).
         groups: (E,) groups of each edge: bit g is set if it is an edge of group g.
-        first: (E,) first end of each edge.
-        second: (E,) second end.
+        first: (E,) number of the first end of each edge.
+        second: (E,) of the second end.
     """
 
     ids: pa.Array
     groups: Int32Array
-    first: Int64Array
-    second: Int64Array
+    first: Int32Array
+    second: Int32Array
 
     @property
     def vertex_count(self) -> int:
         """The number of vertices, V."""
         return len(self.ids)
 
-    def by_group(self) -> Iterator[tuple[int, Int64Array, Int64Array]]:
+    def by_group(self) -> Iterator[tuple[int, Int32Array, Int32Array]]:
         """(number, first ends, second ends) of each group that has edges."""
         present = int(np.bitwise_or.reduce(self.groups, initial=0))
         for group in range(present.bit_length()):
@@ -64,32 +65,24 @@ class DenseGraph:
 def dense_graph(edges: pa.Table) -> DenseGraph:
     """Replace the ids at the ends of edges by dense numbers.
 
+    Only distinct ids are copied, so that edges may lie in mapped files.
+
     Args:
-        edges: columns groups (int), and the two ends (both string or both long), in this order; no nulls.
+        edges: columns groups (int) and the two ends (both string or both long) come first, in this order; no nulls.
     """
-    kind = _wide(edges.schema.field(1).type)
-    ends = [chunk for index in (1, 2) for chunk in edges.column(index).cast(kind).chunks]
-    numbers, ids = _ranks(pa.chunked_array(ends, kind))
-    return DenseGraph(
-        ids=ids,
-        groups=edges.column(0).to_numpy().astype(np.int32),
-        first=numbers[: edges.num_rows],
-        second=numbers[edges.num_rows :],
-    )
+    ids = _distinct(edges.columns[1:3])
+    first, second = (pc.index_in(column, ids).combine_chunks().to_numpy() for column in edges.columns[1:3])
+    return DenseGraph(ids, edges.column(0).to_numpy().astype(np.int32), first, second)
 
 
-def _wide(kind: pa.DataType) -> pa.DataType:
-    """The type of ids; strings get 64-bit offsets, since 60 million ids of 32 digits exceed 2 GB."""
-    return pa.large_string() if pa.types.is_string(kind) else kind
-
-
-def _ranks(values: pa.ChunkedArray) -> tuple[Int64Array, pa.Array]:
-    """(N,) rank of each value among the distinct ones, and the distinct values in ascending order."""
-    encoded = values.dictionary_encode().combine_chunks()
-    order = pc.sort_indices(encoded.dictionary).to_numpy()
-    ranks = np.empty(len(order), dtype=np.int64)
-    ranks[order] = np.arange(len(order))
-    return ranks[encoded.indices.to_numpy()], encoded.dictionary.take(pa.array(order))
+def _distinct(columns: list[pa.ChunkedArray]) -> pa.Array:
+    """The distinct values of columns of one type, ascending."""
+    parts = [pc.unique(chunk) for column in columns for chunk in column.chunks]
+    kind = columns[0].type
+    if pa.types.is_string(kind) and sum(part.nbytes for part in parts) > _NARROW_BYTES:
+        parts, kind = [part.cast(pa.large_string()) for part in parts], pa.large_string()
+    values = pc.unique(pa.chunked_array(parts, kind))
+    return values.take(pc.sort_indices(values))
 
 
 def from_driver(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:

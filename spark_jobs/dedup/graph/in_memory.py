@@ -5,11 +5,11 @@ from __future__ import annotations
 import numpy as np
 
 from headrace.kernels.compiling import compiled
-from spark_jobs.arrays import Int8Array, Int64Array
+from spark_jobs.arrays import Int8Array, Int32Array, Int64Array
 
 
 @compiled
-def component_labels(left: Int64Array, right: Int64Array, vertex_count: int) -> Int64Array:
+def component_labels(left: Int32Array, right: Int32Array, vertex_count: int) -> Int64Array:
     """Label every vertex with the least vertex of its component.
 
     Union by the lesser root: the root of a tree is always its least vertex, so the root is the label. Paths are halved
@@ -49,12 +49,12 @@ UNDECIDED, KEPT, REMOVED = 0, 1, 2
 
 
 @compiled
-def kept_states(worse: Int64Array, better: Int64Array, vertex_count: int) -> Int8Array:
+def kept_states(worse: Int32Array, better: Int32Array, vertex_count: int) -> Int8Array:
     """Decide which vertices the greedy algorithm keeps when it considers the best first.
 
     Edges lead from a worse end to a better one and close no cycle. A vertex is removed if and only if one of its better
     neighbours is kept. An acyclic graph has exactly one such set (its kernel: von Neumann and Morgenstern 1944), so any
-    order of work gives the same answer. Kahn's order (1962) visits every edge once: O(V + E) time, 8 bytes an edge and
+    order of work gives the same answer. Kahn's order (1962) visits every edge once: O(V + E) time, 4 bytes an edge and
     25 bytes a vertex.
 
         c -> b -> a,  d -> b     a has no better neighbour: kept.  So b is removed.  So c and d have none left: kept.
@@ -74,7 +74,7 @@ def kept_states(worse: Int64Array, better: Int64Array, vertex_count: int) -> Int
         waits_for[worse[edge]] += 1
     for vertex in range(vertex_count):
         start[vertex + 1] += start[vertex]
-    neighbours = np.empty(worse.size, dtype=np.int64)
+    neighbours = np.empty(worse.size, worse.dtype)
     free = start[:-1].copy()
     for edge in range(worse.size):
         neighbours[free[better[edge]]] = worse[edge]

@@ -25,26 +25,27 @@ where it has a better neighbour:
     removed        b 0, 1                           all groups of b -> a, since a waits nowhere
     left           d -> c of 1                      next round: c waits nowhere, d is removed in 1
 
-No task holds a component: a round has one row for a vertex, and joins on a vertex of many edges may be split.
+Sail's process decides every graph in one such pass, from edges in mapped files. On Spark no task holds a component: a
+round has one row for a vertex, and joins on a vertex of many edges may be split.
 """
 
 from __future__ import annotations
 
 import logging
 from collections.abc import Sequence
-from typing import TYPE_CHECKING
 
 import numpy as np
+import pyarrow as pa
 
-from spark_jobs.dedup.graph.dense_graph import dense_graph, from_driver
+from spark_jobs.arrays import Int32Array
+from spark_jobs.dedup.graph.dense_graph import DenseGraph, dense_graph, from_driver
 from spark_jobs.dedup.graph.threshold_pairs import without
 from spark_jobs.exceptions import InputError
+from spark_jobs.lake.engine.embedded import is_embedded, keep_batches
+from spark_jobs.lake.engine.spooled_rows import mapped_rows
 from spark_jobs.lake.engine.united import united
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
-
-if TYPE_CHECKING:
-    import pyarrow as pa
 
 _log = logging.getLogger(__name__)
 _MERGED_ROUNDS = 32  # rounds after which their results become one DataFrame, so that the plan stays short
@@ -66,7 +67,11 @@ def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int =
     Raises:
         InputError: the edges of a group close a cycle.
     """
-    rest = checkpointed(edges.select("groups", "worse", "better").where("groups <> 0"))
+    rest = edges.select("groups", "worse", "better").where("groups <> 0")
+    if is_embedded(edges):
+        with mapped_rows(rest) as rows:
+            return keep_batches(edges.sparkSession, removed_table(rows).to_batches(), _ddl(edges))
+    rest = checkpointed(rest)
     edge_count, left = _left(rest)
     removed: list[DataFrame] = []
     rounds = 0
@@ -89,9 +94,13 @@ def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int =
                 driver_edge_limit,
             )
     if edge_count or not removed:
-        kind = edges.schema["worse"].dataType.simpleString()
-        removed.append(from_driver(edges.sparkSession, removed_table(rest.toArrow()), f"vertex {kind}, groups int"))
+        removed.append(from_driver(edges.sparkSession, removed_table(rest.toArrow()), _ddl(edges)))
     return _merged(removed)
+
+
+def _ddl(edges: DataFrame) -> str:
+    """Of rows (vertex, groups)."""
+    return f"vertex {edges.schema['worse'].dataType.simpleString()}, groups int"
 
 
 def removed_table(edges: pa.Table) -> pa.Table:
@@ -100,11 +109,20 @@ def removed_table(edges: pa.Table) -> pa.Table:
     Raises:
         InputError: the edges of a group close a cycle.
     """
-    import pyarrow as pa
+    graph = dense_graph(edges)
+    groups = removed_groups(graph)
+    removed = pa.table({"vertex": graph.ids, "groups": groups}).filter(pa.array(groups != 0))
+    return removed.set_column(0, "vertex", removed["vertex"].cast(edges.schema.field(1).type))
 
+
+def removed_groups(graph: DenseGraph) -> Int32Array:
+    """(V,) bits of the groups in which each vertex is removed; edges lead from the worse end to the better one.
+
+    Raises:
+        InputError: the edges of a group close a cycle.
+    """
     from spark_jobs.dedup.graph.in_memory import REMOVED, UNDECIDED, kept_states
 
-    graph = dense_graph(edges)
     groups = np.zeros(graph.vertex_count, np.int32)
     for group, worse, better in graph.by_group():
         state = kept_states(worse, better, graph.vertex_count)
@@ -112,7 +130,7 @@ def removed_table(edges: pa.Table) -> pa.Table:
         if undecided:
             raise cycle(f"{undecided} vertices")
         groups |= (state == REMOVED).astype(np.int32) << group
-    return pa.table({"vertex": graph.ids, "groups": groups}).filter(pa.array(groups != 0))
+    return groups
 
 
 def _round(edges: DataFrame) -> tuple[DataFrame, DataFrame]:

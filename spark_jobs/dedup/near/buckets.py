@@ -157,12 +157,11 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
 
 def _here(signatures: DataFrame, schemes: Mapping[str | None, BandScheme], increment: int) -> DataFrame:
     """Rows of `buckets`, kept until they are released, computed in this process."""
-    from spark_jobs.dedup.near.bucket_records import BUCKETS_SCHEMA
     from spark_jobs.dedup.near.buckets_by_band import bucket_batches
 
     with mapped_rows(signatures) as rows:
         batches = bucket_batches(rows, schemes, increment, parallelism())
-        return keep_batches(signatures.sparkSession, batches, BUCKETS_SCHEMA, BUCKETS_DDL)
+        return keep_batches(signatures.sparkSession, batches, BUCKETS_DDL)
 
 
 def _distributed(

@@ -24,7 +24,6 @@ from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
 from spark_jobs.dedup.graph.growing_kept_set import GrowingKeptSet
 from spark_jobs.dedup.graph.threshold_pairs import own_groups
 from spark_jobs.dedup.near.comparison import Known
-from spark_jobs.dedup.near.pair_columns import PAIRS_SCHEMA
 from spark_jobs.dedup.near.prefix_join import lowest_group, threshold_terms
 from spark_jobs.dedup.near.prefix_lists import RECORD, RECORDS_DDL, prefix_records
 from spark_jobs.dedup.near.verification import PAIRS_DDL, opened
@@ -80,7 +79,7 @@ def last_rounds(state: Comparisons, compared: DataFrame) -> tuple[int, list[int]
                 ]
             left, right = np.divmod(signed.agreeing(pairs), len(documents.known))
             found = documents.similar([(left, right)])
-            state.take((keep_batches(compared.sparkSession, found, PAIRS_SCHEMA, PAIRS_DDL), ()))
+            state.take((keep_batches(compared.sparkSession, found, PAIRS_DDL), ()))
             state.candidate_count += len(pairs[0])
             with mapped_rows(state.edges[-1]) as rows:
                 _add(kept, rows)

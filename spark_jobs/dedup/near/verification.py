@@ -99,7 +99,7 @@ def verified_pairs(
     spark = candidates.sparkSession
     if is_embedded(candidates):
         with mapped_rows(candidates) as rows:
-            verified = keep_batches(spark, verified_here(rows, index, lowest), PAIRS_SCHEMA, PAIRS_DDL)
+            verified = keep_batches(spark, verified_here(rows, index, lowest), PAIRS_DDL)
         return verified, (verified,)
     if candidate_count <= index.driver_candidates:
         found = verified_here(candidates.toArrow(), index, lowest)
@@ -141,7 +141,7 @@ def verified_buckets(
     """
     if is_embedded(buckets):
         found = _verified_buckets_here(buckets, index, lowest, increment, not_among)
-        verified = keep_batches(buckets.sparkSession, found, PAIRS_SCHEMA, PAIRS_DDL)
+        verified = keep_batches(buckets.sparkSession, found, PAIRS_DDL)
         return verified, (verified,)
     candidates = buckets.mapInArrow(partial(all_pairs, not_among=not_among), CANDIDATES_DDL).distinct()
     return verified_pairs(candidates, pair_count, index, lowest)

@@ -47,10 +47,20 @@ from spark_jobs.dedup.pictures import draw_witness_similarities
 from spark_jobs.dedup.removal.stand_ins import leaving_files, with_stand_ins, without_stand_ins
 from spark_jobs.lake.declare.step import ConfigModel, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
+from spark_jobs.lake.engine.embedded import is_embedded, keep_batches
+from spark_jobs.lake.engine.spooled_rows import mapped_rows
 from spark_jobs.lake.engine.united import united
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
+_REMOVALS_DDL = (
+    "threshold double, dataset string, doc_id string, witness_dataset string, witness_doc_id string, "
+    "shared_weight bigint, united_weight bigint, similarity double, repository string"
+)
+_EDGE_COLUMNS = (
+    *("groups", "dataset", "doc_id", "better_dataset", "better_doc_id", "better_increment"),
+    *("shared_weight", "united_weight", "repository"),
+)
 _WEIGHT = "decimal(12,0)"
 _REACHED = f"cast(shared_weight as {_WEIGHT}) >= cast(threshold as decimal(7,6)) * cast(united_weight as {_WEIGHT})"
 
@@ -205,14 +215,27 @@ def removals(
         earlier = removals if leaving is None else without_stand_ins(removals, leaving)
         before = with_group(earlier, config.thresholds).groupBy("doc_id")
         edges = _kept_better(edges, before.agg(F.bit_or(one_group("group")).alias("gone")))
+    decided = _decided_here(edges, config) if is_embedded(edges) else _decided(edges, config)
+    return decided if leaving is None else with_stand_ins(decided, leaving, increment, config.thresholds)
+
+
+def _decided(edges: DataFrame, config: RemovalsConfig) -> DataFrame:
+    """Rows of `removals` from edges that count, by joins and rounds on Spark."""
     removed = removed_vertices(
         edges.select("groups", F.col("doc_id").alias("worse"), F.col("better_doc_id").alias("better")),
         config.driver_edges,
         config.max_rounds,
     )
     justified = _kept_better(edges, removed.select(F.col("vertex").alias("doc_id"), F.col("groups").alias("gone")))
-    removed_rows = _witnesses(justified, config.thresholds)
-    return removed_rows if leaving is None else with_stand_ins(removed_rows, leaving, increment, config.thresholds)
+    return _witnesses(justified, config.thresholds)
+
+
+def _decided_here(edges: DataFrame, config: RemovalsConfig) -> DataFrame:
+    """As `_decided`, in Sail's process and from mapped rows."""
+    from spark_jobs.dedup.removal.best_edges import removal_batches
+
+    with mapped_rows(edges.select(*_EDGE_COLUMNS)) as rows:
+        return keep_batches(edges.sparkSession, removal_batches(rows, config.thresholds), _REMOVALS_DDL)
 
 
 def _kept_better(edges: DataFrame, removed: DataFrame) -> DataFrame:

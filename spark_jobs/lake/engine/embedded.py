@@ -239,24 +239,28 @@ def _frame_of(create: Callable[..., DataFrame], data: Any, schema: Any = None, *
 
 def persist_in_files(frame: DataFrame) -> DataFrame:
     """The rows of a frame, computed now, in Parquet files until they are released."""
-    from pyspark.sql.pandas.types import to_arrow_schema
-
     folder = scratch_folder() / uuid.uuid4().hex
     folder.mkdir()
     schema = frame.schema
-    write = functools.partial(_write, folder=str(folder), schema=to_arrow_schema(schema))
+    write = functools.partial(_write, folder=str(folder))
     files = sorted(row["path"] for row in frame.mapInArrow(write, "path string").collect())
     if not _is_small():
         give_back_memory()
     return keep_folder(read_files(frame.sparkSession, files, schema), folder)
 
 
-def keep_batches(session: SparkSession, batches: Iterable[pa.RecordBatch], schema: pa.Schema, ddl: str) -> DataFrame:
-    """Rows that the driver makes, as `persist_in_files` gives a frame's: a query of Sail holds 128 MB at most."""
+def keep_batches(session: SparkSession, batches: Iterable[pa.RecordBatch], schema: Any) -> DataFrame:
+    """Rows that the driver makes, as `persist_in_files` gives a frame's: a query of Sail holds 128 MB at most.
+
+    Args:
+        session: of Sail.
+        batches: the rows.
+        schema: Spark's, also as DDL.
+    """
     folder = scratch_folder() / uuid.uuid4().hex
     folder.mkdir()
-    files = [row["path"][0].as_py() for row in _write(batches, str(folder), schema)]
-    return keep_folder(read_files(session, files, ddl), folder)
+    files = [row["path"][0].as_py() for row in _write(batches, str(folder))]
+    return keep_folder(read_files(session, files, schema), folder)
 
 
 def keep_folder(frame: DataFrame, folder: Path) -> DataFrame:
@@ -271,7 +275,7 @@ def release_files(frame: DataFrame) -> None:
         shutil.rmtree(folder, ignore_errors=True)
 
 
-def _write(batches: Iterable[pa.RecordBatch], folder: str, schema: pa.Schema) -> Iterator[pa.RecordBatch]:
+def _write(batches: Iterable[pa.RecordBatch], folder: str) -> Iterator[pa.RecordBatch]:
     writer, path = None, f"{folder}/{uuid.uuid4().hex}.parquet"
     for batch in batches:
         if batch.num_rows:

@@ -11,6 +11,7 @@ import pytest
 
 from spark_jobs.dedup.graph.connected_components import connected_components
 from tests.spark_jobs.dedup.graphs import Graph, chain, graphs, hashed_id, masked, random_graph
+from tests.tiers import needs_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -61,6 +62,7 @@ def test_both_paths_give_what_flooding_gives(spark: SparkSession) -> None:
     assert find(spark, edges, ALL_ON_SPARK) == expected
 
 
+@needs_spark
 def test_the_driver_takes_over_when_few_edges_are_left(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """Rounds never add edges; what they leave has the same components."""
     edges = [(group, f"{group}-{one}", f"{group}-{other}") for group, one, other in grouped(graphs())]
@@ -104,6 +106,7 @@ def test_a_chain_of_100_000_edges_is_one_component(spark: SparkSession) -> None:
 
 
 @pytest.mark.nightly
+@needs_spark
 def test_a_chain_takes_logarithmic_rounds(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """A chain in order, the worst case: one round per doubling and one that proves the end."""
     with caplog.at_level(logging.INFO):

@@ -12,6 +12,7 @@ import pytest
 from spark_jobs.dedup.graph.kept_set import removed_vertices
 from spark_jobs.exceptions import InputError
 from tests.spark_jobs.dedup.graphs import Graph, Named, chain, graphs, hashed_id, masked, random_graph, ranked_id
+from tests.tiers import needs_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -84,6 +85,7 @@ def test_a_vertex_that_goes_in_different_rounds_has_one_row(spark: SparkSession)
     assert find(spark, edges, 1) == expected
 
 
+@needs_spark
 def test_the_driver_finishes_what_rounds_leave(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """A chain in which every vertex is a class of its own loses two edges a round: the driver takes the rest."""
     parts = [chain(30)]
@@ -96,6 +98,7 @@ def test_the_driver_finishes_what_rounds_leave(spark: SparkSession, caplog: pyte
     ]
 
 
+@needs_spark
 def test_a_rest_too_large_for_the_driver_goes_on_in_rounds_with_a_warning(
     spark: SparkSession, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -6,7 +6,7 @@ graphs of several groups share the numbers: ids are encoded once, and bits of an
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import Annotated
 
@@ -70,19 +70,20 @@ def dense_graph(edges: pa.Table) -> DenseGraph:
     Args:
         edges: columns groups (int) and the two ends (both string or both long) come first, in this order; no nulls.
     """
-    ids = _distinct(edges.columns[1:3])
-    first, second = (pc.index_in(column, ids).combine_chunks().to_numpy() for column in edges.columns[1:3])
+    ids, (first, second) = numbered(edges.columns[1:3])
     return DenseGraph(ids, edges.column(0).to_numpy().astype(np.int32), first, second)
 
 
-def _distinct(columns: list[pa.ChunkedArray]) -> pa.Array:
-    """The distinct values of columns of one type, ascending."""
-    parts = [pc.unique(chunk) for column in columns for chunk in column.chunks]
-    kind = columns[0].type
+def numbered(columns: Sequence[pa.ChunkedArray]) -> tuple[pa.Array, list[Int32Array]]:
+    """The distinct values of columns of one type, ascending, and the numbers of each column's among them."""
+    chunks = [chunk for column in columns for chunk in column.chunks]
+    parts, kind = [pc.unique(chunk) for chunk in chunks], columns[0].type
     if pa.types.is_string(kind) and sum(part.nbytes for part in parts) > _NARROW_BYTES:
-        parts, kind = [part.cast(pa.large_string()) for part in parts], pa.large_string()
-    values = pc.unique(pa.chunked_array(parts, kind))
-    return values.take(pc.sort_indices(values))
+        kind = pa.large_string()
+    values = pc.unique(pa.chunked_array(parts, columns[0].type).cast(kind))
+    values = values.take(pc.sort_indices(values))
+    numbers = pc.index_in(pa.chunked_array(chunks, columns[0].type).cast(kind), values).combine_chunks().to_numpy()
+    return values, np.split(numbers, np.cumsum([len(column) for column in columns])[:-1])
 
 
 def from_driver(spark: SparkSession, rows: pa.Table, ddl: str) -> DataFrame:

@@ -21,9 +21,10 @@ remain after step 2.
     J of b -> a is 0.95, of c -> b 0.85      groups of b -> a  0, 1, 2     of c -> b  0, 1
     b is removed in 0, 1, 2                  left of c -> b  none: c is kept;  b has three rows, with the witness a
 
-Two proofs run on the written rows, by plain joins that share no code with their computation: no two
-kept documents are a pair that counts (by 1.) at any threshold of the config, and every removed one has a kept witness
-with which it is such a pair.
+Sail's process decides from mapped rows (`best_edges`), Spark by joins. Two proofs run on the written rows, by plain
+joins or by sorted keys (`mapped_proofs`), and share no decision with the computation: no two kept documents are a pair
+that counts (by 1.) at any threshold of the config, and every removed one has a kept witness with which it is such a
+pair.
 """
 
 from __future__ import annotations
@@ -37,6 +38,7 @@ from spark_jobs.dedup.graph.kept_set import removed_vertices
 from spark_jobs.dedup.graph.threshold_pairs import (
     DEFAULT_THRESHOLDS,
     Thresholds,
+    exact,
     groups_reached,
     one_group,
     with_group,
@@ -95,6 +97,8 @@ def kept_pairs(
         pairs = pairs.join(files, "doc_id", "left").join(others, "better_doc_id", "left")
         leaves = F.coalesce("worse", F.col("better") & (F.col("better_increment") == now), F.lit(False))
     removed = _removed(landed, frames)
+    if is_embedded(landed):
+        return _kept_pairs_here(pairs.withColumn("leaves", leaves), removed, config.thresholds)
     listed = landed.sparkSession.createDataFrame([(float(one),) for one in config.thresholds], "threshold double")
     at_each = pairs.withColumn("leaves", leaves).join(F.broadcast(listed), F.expr(f"leaves or {_REACHED}"))
     at_each = at_each.select("threshold", "doc_id", "better_doc_id")
@@ -124,10 +128,39 @@ def unjustified(
         turned = pairs.toDF(*ends[2:], *ends[:2], *written[4:])
         pairs = pairs.unionByName(turned.join(leaving, "doc_id", "left_semi"))
         stray = stray.join(leaving, ["doc_id", "repository"], "left_anti")
-    removed = _removed(landed, frames).withColumnRenamed("doc_id", "witness_doc_id")
+    removed = _removed(landed, frames)
+    if is_embedded(landed):
+        bad = _unjustified_here(landed, pairs, removed)
+        return united([bad, stray.select(*bad.columns)])
+    removed = removed.withColumnRenamed("doc_id", "witness_doc_id")
     no_pair = landed.join(pairs, written, "left_anti")
     not_kept = landed.join(removed, ["threshold", "witness_doc_id"], "left_semi")
     return united([rows.select("threshold", "doc_id", "witness_doc_id") for rows in (no_pair, not_kept, stray)])
+
+
+def _kept_pairs_here(pairs: DataFrame, removed: DataFrame, thresholds: Sequence[float]) -> DataFrame:
+    """What `kept_pairs` gives, computed now in Sail's process."""
+    from spark_jobs.dedup.removal.mapped_proofs import kept_pair_batches
+
+    columns = ("doc_id", "better_doc_id", "shared_weight", "united_weight", "leaves")
+    with mapped_rows(pairs.select(*columns)) as rows, mapped_rows(removed) as gone:
+        batches = kept_pair_batches(rows, gone, [exact(threshold) for threshold in thresholds])
+        ddl = "threshold double, doc_id string, better_doc_id string"
+        return keep_batches(pairs.sparkSession, batches, ddl)
+
+
+def _unjustified_here(landed: DataFrame, pairs: DataFrame, removed: DataFrame) -> DataFrame:
+    """What `unjustified` gives but for stray rows, computed now in Sail's process."""
+    from spark_jobs.dedup.removal.mapped_proofs import unjustified_batches
+
+    columns = ("dataset", "doc_id", "witness_dataset", "witness_doc_id", "shared_weight", "united_weight")
+    with (
+        mapped_rows(landed.select("threshold", *columns)) as written,
+        mapped_rows(pairs.select(*columns)) as rows,
+        mapped_rows(removed) as gone,
+    ):
+        ddl = "threshold double, doc_id string, witness_doc_id string"
+        return keep_batches(landed.sparkSession, unjustified_batches(written, rows, gone), ddl)
 
 
 def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:

@@ -42,6 +42,12 @@ class _Best(NamedTuple):
     increments: Int64Array
     others: Int32Array
 
+    @classmethod
+    def of_none(cls, count: int) -> _Best:
+        """Of documents without edges."""
+        shared, united, increments = np.zeros((3, count), np.int64)
+        return cls(np.full(count, -1, np.int64), shared, united, increments, np.zeros(count, np.int32))
+
 
 def removal_batches(edges: pa.Table, thresholds: Sequence[float]) -> Iterator[pa.RecordBatch]:
     """Rows of `removals`: at each threshold the documents with a kept better neighbour, and the best of these.
@@ -58,11 +64,7 @@ def removal_batches(edges: pa.Table, thresholds: Sequence[float]) -> Iterator[pa
     numbers = edges.select([*_WEIGHTS, "better_increment"]).to_batches()
     for group, threshold in enumerate(thresholds):
         counts = (graph.groups >> group & 1 == 1) & (removed[graph.second] >> group & 1 == 0)
-        best = _Best(
-            np.full(graph.vertex_count, -1, np.int64),
-            *(np.zeros(graph.vertex_count, np.int64) for _ in range(3)),
-            np.zeros(graph.vertex_count, np.int32),
-        )
+        best = _Best.of_none(graph.vertex_count)
         first = 0
         for batch in numbers:
             shared, united, increments = (column.cast(pa.int64()).to_numpy() for column in batch.columns)
@@ -129,7 +131,7 @@ def _compared(shared: int, united: int, other_shared: int, other_united: int) ->
             return sign if whole > other_whole else -sign
         shared, other_shared = shared - whole * united, other_shared - other_whole * other_united
         if not shared or not other_shared:
-            return sign * (np.int64(shared > 0) - np.int64(other_shared > 0))
+            return int(sign * (np.int64(shared > 0) - np.int64(other_shared > 0)))
         # What is left is below 1 in both: the greater one has the lesser reciprocal.
         shared, united, other_shared, other_united = united, shared, other_united, other_shared
         sign = -sign

@@ -164,7 +164,8 @@ def community_table(edges: pa.Table) -> pa.Table:
 
     graph = dense_graph(edges)
     weights = edges["weight"].to_numpy().astype(np.int64)
-    labels = communities(graph.first, graph.second, np.maximum(weights, 1), graph.vertex_count)
+    first, second = graph.first.astype(np.int64), graph.second.astype(np.int64)
+    labels = communities(first, second, np.maximum(weights, 1), graph.vertex_count)
     return pa.table({"repository_id": graph.ids, "community": graph.ids.take(pa.array(labels))})
 
 

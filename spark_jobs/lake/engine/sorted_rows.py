@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-import mmap
+import os
 import tempfile
 from collections.abc import Iterable, Iterator, Sequence
+from typing import BinaryIO
 
 import numpy as np
 import pyarrow as pa
@@ -14,8 +15,7 @@ from spark_jobs.lake.engine.scratch import scratch_folder
 
 _BATCH_ROWS, _BATCH_BYTES = 2_048, 16 << 20
 _RUN_BYTES = 32 << 20  # of rows that one call sorts in memory
-_ALIGNMENT = 64  # of Arrow's buffers
-_MAPPED_BYTES = 256 << 20  # of pages of its files that count to the process
+_STRETCH_BYTES = 256 << 10  # of rows that are read at once: one stretch of each part is held while they are merged
 
 
 def in_order(
@@ -24,25 +24,27 @@ def in_order(
     """All rows of a call sorted by some columns, nulls first; gives the columns that are wanted.
 
     Of more rows than `_RUN_BYTES` the columns of the order are held alone. The rest is sorted in parts, which go to
-    disk; the next rows in order are then a stretch of each part, one after the stretch before.
+    disk; the next rows in order are then some of each part, which is read in stretches, each once. They are not mapped:
+    where there are more rows than memory, pages that many parts share a cache for were read four times.
     """
     if not order:
         wanted = (batch for batch in batches if batch.num_rows)
         yield from wanted if columns is None else (batch.select(columns) for batch in wanted)
         return
-    with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
-        path, spans, last = f"{folder}/parts", list[tuple[int, int]](), None
-        with pa.OSFile(path, "wb") as sink:
-            for rows in in_parts(batches, _RUN_BYTES):
-                if last is not None:
-                    spans.append(_append(last, sink))
-                last = rows.take(_sorted_places(rows, order))
-            if last is not None and (spans or last.nbytes >= _RUN_BYTES):
-                spans.append(_append(last, sink))
-        if spans:
-            yield from _merged(path, spans, order, columns)
+    with tempfile.TemporaryFile(dir=scratch_folder(), buffering=0) as file:
+        parts, last = list[_SortedPart](), None
+        for rows in in_parts(batches, _RUN_BYTES):
+            if last is not None:
+                parts.append(_SortedPart(last, order, file))
+            last = rows.take(_sorted_places(rows, order))
+        if last is not None and (parts or last.nbytes >= _RUN_BYTES):
+            parts.append(_SortedPart(last, order, file))
+            last = None
+        if parts:
+            yield from _merged(parts, order, columns)
         elif last is not None:
-            yield from _chosen(last, columns).to_batches(max_chunksize=_rows_of_a_batch([last]))
+            count = _rows_of_bytes(last.nbytes, last.num_rows, _BATCH_BYTES)
+            yield from _chosen(last, columns).to_batches(max_chunksize=count)
 
 
 def in_parts(batches: Iterable[pa.RecordBatch], byte_count: int) -> Iterator[pa.Table]:
@@ -59,10 +61,9 @@ def in_parts(batches: Iterable[pa.RecordBatch], byte_count: int) -> Iterator[pa.
         yield pa.Table.from_batches(waiting)
 
 
-def _rows_of_a_batch(parts: Sequence[pa.Table]) -> int:
-    """Rows of about `_BATCH_BYTES`."""
-    row_bytes: int = sum(part.nbytes for part in parts) // sum(part.num_rows for part in parts)
-    return max(1, min(_BATCH_ROWS, _BATCH_BYTES // max(1, row_bytes)))
+def _rows_of_bytes(byte_count: int, row_count: int, wanted: int) -> int:
+    """How many rows have about `wanted` bytes, of rows that have so many together."""
+    return max(1, min(_BATCH_ROWS, wanted * row_count // max(1, byte_count)))
 
 
 def _sorted_places(rows: pa.Table, order: tuple[str, ...]) -> pa.Array:
@@ -73,49 +74,63 @@ def _chosen(rows: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
     return rows if columns is None else rows.select(columns)
 
 
-def _append(rows: pa.Table, sink: pa.OSFile) -> tuple[int, int]:
-    """Write rows behind others, as a stream of Arrow in a file; gives where it begins and ends."""
-    sink.write(bytes(-sink.tell() % _ALIGNMENT))
-    begin: int = sink.tell()
-    with pa.ipc.new_stream(sink, rows.schema) as writer:
-        writer.write_table(rows, max_chunksize=_BATCH_ROWS)
-    return begin, sink.tell()
+class _SortedPart:
+    """Sorted rows in a file, from which they are taken in turn.
+
+    Attributes:
+        keys: the columns of the order.
+        byte_count: of all.
+    """
+
+    def __init__(self, rows: pa.Table, order: tuple[str, ...], file: BinaryIO) -> None:
+        """Write rows to the end of a file."""
+        self.keys, self.byte_count = rows.select(order), rows.nbytes
+        self._file, self._schema, self._spans = file, rows.schema, list[tuple[int, int]]()
+        for batch in rows.to_batches(max_chunksize=_rows_of_bytes(rows.nbytes, rows.num_rows, _STRETCH_BYTES)):
+            message = batch.serialize()
+            self._spans.append((file.tell(), message.size))
+            written = 0
+            while written < message.size:
+                written += file.write(message[written:])
+        self._spans.reverse()
+        self._rows: pa.RecordBatch | None = None
+
+    def next_rows(self, count: int) -> Iterator[pa.RecordBatch]:
+        """The next rows, so many."""
+        while count:
+            if self._rows is None or not self._rows.num_rows:
+                offset, size = self._spans.pop()
+                self._rows = pa.ipc.read_record_batch(pa.py_buffer(_read(self._file, offset, size)), self._schema)
+            rows = self._rows.slice(0, count)
+            self._rows = self._rows.slice(rows.num_rows)
+            count -= rows.num_rows
+            yield rows
+
+
+def _read(file: BinaryIO, offset: int, size: int) -> bytes:
+    data = os.pread(file.fileno(), size, offset)
+    if len(data) != size:
+        raise OSError(f"{len(data)} of {size} bytes came from a file of sorted rows; see whether its disk is well")
+    return data
 
 
 def _merged(
-    path: str, spans: Sequence[tuple[int, int]], order: tuple[str, ...], columns: tuple[str, ...] | None
+    parts: Sequence[_SortedPart], order: tuple[str, ...], columns: tuple[str, ...] | None
 ) -> Iterator[pa.RecordBatch]:
-    """The rows of sorted parts in the order of all.
-
-    Their file is mapped. The machine may drop its pages and read them again; those that were read count to this process
-    until it leaves them.
-    """
-    with open(path, "rb") as file:
-        pages = mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ)
-    whole = pa.py_buffer(pages)
-    parts = [pa.ipc.open_stream(whole[first:last]).read_all() for first, last in spans]
-    keys = pa.concat_tables([part.select(order) for part in parts])
-    places = _sorted_places(keys, order).to_numpy()
-    del keys
-    pages.madvise(mmap.MADV_DONTNEED)
-    ends = np.cumsum([part.num_rows for part in parts])
-    owners, taken = np.searchsorted(ends, places, side="right"), np.zeros(len(parts), np.int64)
-    count, read = _rows_of_a_batch(parts), 0
-    for first in range(0, len(places), count):
+    """The rows of sorted parts in the order of all."""
+    places = _sorted_places(pa.concat_tables([part.keys for part in parts]), order).to_numpy()
+    ends = np.cumsum([part.keys.num_rows for part in parts])
+    for part in parts:
+        part.keys = None
+    owners = np.searchsorted(ends, places, side="right").astype(np.int32)
+    del places
+    count = _rows_of_bytes(sum(part.byte_count for part in parts), len(owners), _BATCH_BYTES)
+    for first in range(0, len(owners), count):
         owner = owners[first : first + count]
         shares = np.bincount(owner, minlength=len(parts))
-        stretches = [
-            _chosen(part.slice(start, share), columns)
-            for part, start, share in zip(parts, taken.tolist(), shares.tolist(), strict=True)
-            if share
-        ]
-        taken += shares
+        stretches = [rows for part in np.flatnonzero(shares) for rows in parts[part].next_rows(int(shares[part]))]
         # Rows of a part stand in their order already, so their places among the stretches are those of a stable sort.
         back = np.empty(len(owner), np.int64)
         back[np.argsort(owner, kind="stable")] = np.arange(len(owner))
-        rows = pa.concat_tables(stretches).take(pa.array(back)).combine_chunks()
-        yield from rows.to_batches()
-        read += rows.nbytes
-        if read >= _MAPPED_BYTES:
-            read = 0
-            pages.madvise(mmap.MADV_DONTNEED)
+        rows = _chosen(pa.Table.from_batches(stretches), columns)
+        yield from rows.take(pa.array(back)).combine_chunks().to_batches()

@@ -13,6 +13,7 @@ from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, 
 from dagster_project.inspect.measured import share_of, share_text
 from dagster_project.project.declared import CORPUS, declaration, declarations
 from dagster_project.project.loading import lake_catalogue, open_lake
+from dagster_project.stages import SURVIVORS
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import tables_in
 
@@ -45,6 +46,7 @@ def show_corpus(name: str | None, thresholds: bool, card: bool, as_json: bool, *
 def _list_corpora(as_json: bool) -> None:
     """Print the declared corpora, with counts of increments, documents, those that are kept and windows."""
     from dagster_project.inspect.documents.counted import members_that_count
+    from dagster_project.inspect.lake.corpus_facts import facts_of, namespaces_with
 
     catalogue = lake_catalogue()
     ledger = Ledger.fresh(catalogue)
@@ -52,18 +54,17 @@ def _list_corpora(as_json: bool) -> None:
     def row_count(table: str) -> int:
         return sum(row.row_count for row in ledger.increments(table).values())
 
-    rows = []
+    rows, computed = [], namespaces_with(catalogue, "members")
     for _, declared in declarations(CORPUS):
         name, datasets = declared["name"], declared["datasets"]
-        packed = "survivors" if declared.get("shape") is None else "shaped"
-        packed = "trimmed" if (declared.get("passages") or {}).get("cut") else packed
+        going_on = facts_of(ledger, name).going_on if name in computed else SURVIVORS
         rows.append(
             {
                 "corpus": name,
                 "datasets": ", ".join(datasets),
                 "increments": len(ledger.increments(f"{name}.increments")),
                 "documents": members_that_count(catalogue, name).num_rows,
-                "kept": members_that_count(catalogue, name, packed).num_rows,
+                "kept": members_that_count(catalogue, name, going_on).num_rows,
                 "windows": {
                     length: sum(row_count(f"{name}.packed_{part}_{length}") for part in datasets)
                     for length in declared.get("window_tokens", [2048])

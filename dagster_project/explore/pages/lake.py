@@ -10,6 +10,7 @@ from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from dagster_project.explore.answers import answer, explorer_of, principal_of
+from dagster_project.stages import STAGES, SURVIVORS
 
 if TYPE_CHECKING:
     from dagster_project.explore.explorer import Explorer
@@ -66,8 +67,8 @@ def _dataset(explorer: Explorer, name: str) -> Card:
 
 def _corpus(explorer: Explorer, name: str, tables: list[str]) -> Card:
     _, changed = _records(explorer, f"{name}.members")
-    steps = [("members", "taken in"), ("survivors", "after deduplication"), ("shaped", "shaped")]
-    steps += [("decontaminated", "without benchmarks"), ("tokens", "tokenized")]
+    steps = [("members", "taken in"), (SURVIVORS, "after deduplication")]
+    steps += [*((stage.table, stage.words) for stage in STAGES), ("tokens", "tokenized")]
     found = [(said, _records(explorer, f"{name}.{step}")) for step, said in steps if step in tables]
     windows = sum(_records(explorer, f"{name}.{one}")[0] for one in tables if one.startswith("packed_"))
     stages = tuple((said, records) for said, (records, _) in found)

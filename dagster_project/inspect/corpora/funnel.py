@@ -18,6 +18,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.rule_inputs import BYTES_PER_TOKEN
 from dagster_project.inspect.documents.counted import excised_members
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
+from dagster_project.stages import SURVIVORS
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns
 
 
@@ -95,8 +96,7 @@ def _steps(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[tuple[str, pa.Ch
     repeats = _ids(catalogue, corpus.own("exact_duplicates"))
     # One that survives stands in for the document that it repeats (`dedup.removal.stand_ins`).
     yield "exact_duplicates", repeats.filter(pc.invert(pc.is_in(repeats, value_set=survivors))), False
-    optional = [step for step in ("shaped", "trimmed", "decontaminated") if getattr(corpus, step)]
-    for step in ("survivors", *optional, "tokens"):
+    for step in (SURVIVORS, *(stage.table for stage in corpus.stages), "tokens"):
         if step in corpus.tables:
             yield step, _ids(catalogue, corpus.own(step)), True
     excised = excised_members(catalogue, corpus.name, corpus.tables).cast(pa.string())

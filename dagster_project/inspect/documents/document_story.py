@@ -18,7 +18,7 @@ from datetime import UTC
 from typing import Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
+from pyiceberg.expressions import And, EqualTo, In
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import (
@@ -31,18 +31,18 @@ from dagster_project.inspect.documents.duplicate_findings import duplicate_findi
 from dagster_project.inspect.documents.findings import Finding, Witness, missing, named
 from dagster_project.inspect.documents.selection_findings import (
     cluster_findings,
-    cut_finding,
     failed_rule,
-    shape_finding,
 )
 from dagster_project.inspect.lake.control_names import names_in
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, find_corpus
 from dagster_project.inspect.lake.run_notices import new_generation, returned
 from dagster_project.inspect.lake.unread_code import METHODS, counted, no_order, reasons_of, repositories, why_by_path
+from dagster_project.stages import LEFT_OUT
 from spark_jobs.lake.files.lookups import read_rows, read_wide_value
 from spark_jobs.lake.plan.excisions import EXCISIONS, excisions_of
 from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
+from spark_jobs.plugins import attribute
 
 
 @dataclass(frozen=True)
@@ -175,18 +175,11 @@ def corpus_findings(
         return [*findings, Finding(corpus.own("survivors"), "gone", "it does not go on")], witness
     findings.append(Finding(corpus.own("survivors"), "survivor", "it goes on"))
     findings += cluster_findings(catalogue, corpus, of_increment)
-    if corpus.shaped:
-        findings.append(shape_finding(catalogue, corpus, of_increment))
-        if findings[-1].outcome != "stays":
+    for stage in corpus.stages:
+        finding = attribute(stage.finding)(catalogue, corpus, of_increment)
+        findings += [finding] if finding is not None else []
+        if finding is not None and finding.outcome in LEFT_OUT:
             return findings, witness
-    if corpus.trimmed:
-        findings.append(cut_finding(catalogue, corpus, of_increment))
-        if findings[-1].outcome not in ("cut", "whole"):
-            return findings, witness
-    held = _contaminated(catalogue, corpus, of_increment) if corpus.decontaminated else None
-    if held is not None and held.outcome == "contaminated":
-        return [*findings, held], witness
-    findings += [held] if held is not None else []
     return [*findings, *_after(catalogue, corpus, document, increment)], witness
 
 
@@ -208,20 +201,6 @@ def excision_findings(catalogue: Catalog, document: FoundDocument, witnesses: It
             else:
                 said = f"its witness {doc_id} was {said}; it stays removed, excise --with-duplicates takes it too"
                 yield Finding(EXCISIONS, "witness_excised", said, facts)
-
-
-def _contaminated(catalogue: Catalog, corpus: CorpusFacts, of_increment: BooleanExpression) -> Finding | None:
-    """The items of benchmarks that it holds, and whether it is left out for them."""
-    table = corpus.own("contaminated")
-    rows = read_rows(catalogue, table, ("findings", "max_share", "removed"), of_increment)
-    if not rows:
-        return None
-    held = Counter((one["eval_set"], one["kind"]) for one in rows[0]["findings"])
-    said = ", ".join(f"{count} of {name} ({kind})" for (name, kind), count in sorted(held.items()))
-    outcome = "contaminated" if rows[0]["removed"] else "holds_items"
-    then = "it does not go on" if rows[0]["removed"] else "too little of them to be left out"
-    sentence = f"holds items of benchmarks: {said}, at most {rows[0]['max_share']:.0%} of one; {then}"
-    return Finding(table, outcome, sentence, rows[0])
 
 
 def _arrival(catalogue: Catalog, document: FoundDocument) -> Finding:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Mapping
 from typing import Any
 
@@ -57,6 +58,20 @@ def cut_finding(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding:
         too_short = ", ".join(failed_rule(one) for one in cut[0]["failed"])
         return Finding(table, "left_out", f"{sentence}; left out by {too_short}", facts)
     return Finding(table, "cut", sentence, facts)
+
+
+def benchmark_finding(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding | None:
+    """The items of benchmarks that it holds, and whether it is left out for them."""
+    table = corpus.own("contaminated")
+    rows = read_rows(catalogue, table, ("findings", "max_share", "removed"), row)
+    if not rows:
+        return None
+    held = Counter((one["eval_set"], one["kind"]) for one in rows[0]["findings"])
+    said = ", ".join(f"{count} of {name} ({kind})" for (name, kind), count in sorted(held.items()))
+    outcome = "contaminated" if rows[0]["removed"] else "holds_items"
+    then = "it does not go on" if rows[0]["removed"] else "too little of them to be left out"
+    sentence = f"holds items of benchmarks: {said}, at most {rows[0]['max_share']:.0%} of one; {then}"
+    return Finding(table, outcome, sentence, rows[0])
 
 
 def failed_rule(failed: Mapping[str, Any]) -> str:

@@ -242,7 +242,7 @@ class Tracer:
     def _is_cut(self) -> bool:
         """Whether texts of the corpus were cut."""
         there = load_table(self._catalogue, f"{self._facts.corpus}.cut_texts") is not None
-        return there and find_corpus(self._catalogue, self._facts.corpus).trimmed
+        return there and any(stage.cuts for stage in find_corpus(self._catalogue, self._facts.corpus).stages)
 
     def _token_bytes(
         self,

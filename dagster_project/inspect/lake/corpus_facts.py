@@ -14,6 +14,7 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
+from dagster_project.stages import SURVIVORS, Stage, stages_between
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.declare.quarantined import is_quarantine
@@ -34,9 +35,7 @@ class CorpusFacts:
         semantic: least cosine at which documents go that mean the same; None without the level semantic.
         vectors: by dataset, the table of the vectors that it compares by.
         keep_first: by what it is decided which of two duplicates is kept, the most important first.
-        shaped: whether what goes on of its survivors is in the table `shaped`, by the rules of `shape`.
-        trimmed: whether what goes on of these is in the table `trimmed`, without passages that others have.
-        decontaminated: whether what goes on of these is in the table `decontaminated`.
+        stages: which of its survivors go on, in order.
     """
 
     name: str
@@ -48,14 +47,17 @@ class CorpusFacts:
     semantic: float | None = None
     vectors: Mapping[str, str] = field(default_factory=dict)
     keep_first: tuple[str, ...] = ()
-    shaped: bool = False
-    trimmed: bool = False
-    decontaminated: bool = False
+    stages: tuple[Stage, ...] = ()
 
     @property
     def thresholds(self) -> tuple[float, ...]:
         """The thresholds of all kinds, ascending; none without the level near."""
         return self.compared.together if self.compared is not None else ()
+
+    @property
+    def going_on(self) -> str:
+        """Table of the documents that go on to be tokenized."""
+        return self.stages[-1].table if self.stages else SURVIVORS
 
     @property
     def goes_from(self) -> str:
@@ -105,11 +107,6 @@ def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
         rows = list(ledger.increments_there(f"{name}.{table}").values()) if table in tables else []
         return (json.loads(rows[-1].config), set(rows[-1].inputs)) if rows else ({}, set())
 
-    after = newest("tokens" if "tokens" in tables else "ordered")[1]
-    searched = f"{name}.decontaminated" in after
-    after |= newest("decontaminated")[1] if searched else set()
-    cut = f"{name}.trimmed" in after
-    after |= newest("trimmed")[1] if cut else set()
     survivors, read = newest("survivors")
     chosen, members_read = newest("members")
     compared = newest("pairs")[0].get("thresholds")
@@ -123,7 +120,5 @@ def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
         semantic=newest("semantic_removals")[0]["threshold"] if f"{name}.semantic_removals" in read else None,
         vectors={t.split(".")[0]: t for t in newest("semantic_cells")[1] if t.split(".")[1].startswith("vectors_")},
         keep_first=tuple(chosen.get("keep_first", ())),
-        shaped=f"{name}.shaped" in after,
-        trimmed=cut,
-        decontaminated=searched,
+        stages=stages_between(name, tables, lambda table: newest(table)[1]),
     )

@@ -21,6 +21,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In, LessThan
 
 from dagster_project.inspect.documents.counted import At, count_documents, members_that_went
+from dagster_project.stages import STAGES, SURVIVORS
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.plan.excisions import EXCISIONS, SUPERSEDE_PREFIX
@@ -36,8 +37,8 @@ _COLUMNS = ("table", "place", "step_key", "row_count", "seconds", "run_id", "rec
 _WENT = {"superseded": "replaced", "gone": "gone"}
 _COUNTED = {
     "documents": "documents",
-    "survivors": "documents kept",
-    "decontaminated": "of them without an item of a benchmark",
+    SURVIVORS: "documents kept",
+    **{stage.table: f"of them {stage.words}" for stage in STAGES},
 }
 _SIGNS = {"new": "+", "changed": "~", "gone": "-"}
 

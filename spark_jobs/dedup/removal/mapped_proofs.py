@@ -1,7 +1,7 @@
 """The proofs of `removals` in one process: by numbers and sorted keys, where Spark joins.
 
-Rows stay in mapped files, and identities are numbered in the order of their names. The code shares that numbering with
-the computation, and nothing else: it looks at pairs and removals as written, in whatever order.
+Rows stay in mapped files, and identities are numbered in the order of their names. The code shares with the computation
+how it numbers them and takes rows, and nothing else: it looks at pairs and removals as written, in whatever order.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ import pyarrow as pa
 
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
 from spark_jobs.dedup.graph.dense_graph import numbered
+from spark_jobs.dedup.near.comparison import taken
 
 _BATCH_ROWS = 65_536
 
@@ -36,7 +37,7 @@ def kept_pair_batches(pairs: pa.Table, removed: pa.Table, thresholds: Sequence[F
         reached = leaves | (shared * threshold.denominator >= united * threshold.numerator)
         rows = np.flatnonzero(reached & ~is_gone[worse] & ~is_gone[better])
         for start in range(0, len(rows), _BATCH_ROWS):
-            part = pairs.select(ends).take(pa.array(rows[start : start + _BATCH_ROWS]))
+            part = taken(pairs.select(ends), rows[start : start + _BATCH_ROWS])
             yield from _at(float(threshold), part)
 
 
@@ -58,7 +59,7 @@ def unjustified_batches(landed: pa.Table, pairs: pa.Table, removed: pa.Table) ->
         is_gone[gone[gone_at == threshold]] = True
         rows = np.flatnonzero((at == threshold) & (~justified | is_gone[witness]))
         for start in range(0, len(rows), _BATCH_ROWS):
-            part = landed.select(ends).take(pa.array(rows[start : start + _BATCH_ROWS]))
+            part = taken(landed.select(ends), rows[start : start + _BATCH_ROWS])
             yield from _at(float(threshold), part)
 
 

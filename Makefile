@@ -1,10 +1,9 @@
 # Every command sets up what it needs first; that is free while pyproject.toml and the locks have not changed.
 PYTHON := .venv/bin/python
-# Three processes on two cores, because a test on Spark waits for its JVM half of the time. Files are given out in the
-# order of tests/conftest.py, the long ones first; xdist would begin with the fullest.
+# Files are given out in the order of tests/conftest.py, the long ones first; xdist would begin with the fullest.
 PYTEST := $(PYTHON) -m pytest --numprocesses 3 --dist loadfile --no-loadscope-reorder
-# Steps and assets are tried on Sail, which starts in no time; reading and writing of tables on Spark; a whole run on both.
-SAIL_TESTS := tests/dagster_project $(addprefix tests/spark_jobs/,clusters code dedup filters models packing semantic shape sources text tokens)
+# Every test runs on Sail, which starts in no time; what is about Spark's side of a seam then runs on Spark, in one process.
+ON_SPARK = HEADRACE_ENGINE=spark $(PYTHON) -m pytest -m "spark and not (nightly or gpu or network)" $$(grep -rlwE --include='test_*.py' '(on|needs)_spark' tests)
 ARGS ?=
 SMALL ?=
 # One benchmark after the other, also after one that fails; the last line says which did.
@@ -32,7 +31,7 @@ experiment: setup ## filtered against raw: twenty small models on texts of this 
 	@$(PYTHON) examples/experiment.py
 
 test: lint setup-spark ## all checks and the tests of the default tier (ARGS= for pytest)
-	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(SAIL_TESTS) tests/main_path $(ARGS); sail=$$?; HEADRACE_ENGINE=spark $(PYTEST) $(addprefix --ignore=,$(SAIL_TESTS)) $(ARGS) && exit $$sail)
+	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(ARGS); sail=$$?; $(ON_SPARK) $(ARGS) && exit $$sail)
 
 test-all: lint setup-spark ## all checks and all tests, those of the nightly tier too (ARGS= for pytest)
 	@HEADRACE_ENGINE=spark $(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly -o faulthandler_timeout=3600 $(ARGS)

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import pytest
 
@@ -21,6 +21,7 @@ from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.jars import CORE, archive_options
 from spark_jobs.lake.session.settings import settings_at
+from tests import cpu_by_file
 from tests.at_once import watch
 from tests.tiers import is_nightly, use_default_tier
 
@@ -36,31 +37,35 @@ if os.environ.get("HEADRACE_ENGINE") == "sail":
     watch()
 
 
-# Where tests of the half on Spark need it; one process has them all, since each other one would start a JVM.
-_LAKE = ("engine/", "files/", "ledger/test_data_version.py", "plan/", "run/", "session/", "test_")
-_ON_SPARK = ("tests/main_path/", "tests/spark_jobs/test_program.py", *(f"tests/spark_jobs/lake/{one}" for one in _LAKE))
+def pytest_addoption(parser: pytest.Parser) -> None:
+    """`--cpu-by-file`."""
+    cpu_by_file.add_option(parser)
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """`--cpu-by-file`."""
+    cpu_by_file.configure(config)
+
+
+# The dearest files (`--cpu-by-file 20`): a process that began one of them last would keep the others waiting.
+_LONG = (
+    "main_path/test_one_run.py",
+    "blender_service/test_torch.py",
+    "blender_service/test_transport.py",
+    "blender_service/server/test_server.py",
+    "spark_jobs/lake/session/test_fence.py",
+    "spark_jobs/sources/test_no_news.py",
+    "spark_jobs/dedup/membership/test_members.py",
+    "dagster_project/test_cli.py",
+    "dagster_project/rollouts/test_service.py",
+    "dagster_project/inspect/test_lake_status.py",
+)
 
 
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
-    """Files that need Spark first: they take longest, and `make test` gives files out in this order."""
-    on_spark = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
-    items.sort(key=lambda item: item.path not in on_spark)
-
-
-@pytest.hookimpl(optionalhook=True)
-def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
-    """Files go out one by one, but in the default tier those of Spark to one process."""
-    if is_nightly() or os.environ.get("HEADRACE_ENGINE") != "spark" or config.getvalue("dist") != "loadfile":
-        return None
-    from xdist.scheduler import LoadFileScheduling
-
-    class OneSpark(LoadFileScheduling):
-        """A unit of work is a file, or all that needs Spark."""
-
-        def _split_scope(self, nodeid: str) -> str:
-            return "spark" if nodeid.startswith(_ON_SPARK) else super()._split_scope(nodeid)
-
-    return OneSpark(config, log)
+    """The longest files first, then those with an engine: `make test` gives files out in this order."""
+    with_engine = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
+    items.sort(key=lambda item: (not item.nodeid.split("::")[0].endswith(_LONG), item.path not in with_engine))
 
 
 @pytest.fixture(scope="session")

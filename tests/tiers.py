@@ -6,11 +6,24 @@ Hypothesis's profile `default` draws the same examples every time; `make test-al
 from __future__ import annotations
 
 import os
+from collections.abc import Callable
+from typing import Any, TypeVar
 
 import pytest
 from hypothesis import settings
 
-needs_spark = pytest.mark.skipif(os.environ.get("HEADRACE_ENGINE") == "sail", reason="asks Spark itself")
+Test = TypeVar("Test", bound=Callable[..., Any])
+
+# For tests whose subject is Spark's side of a seam: session, writer, arrangement, errors. In the default tier they run
+# on Spark as well as on Sail; all others run on Spark in the long tier alone.
+on_spark = pytest.mark.spark
+
+
+def needs_spark(test: Test) -> Test:
+    """Mark a test of Spark alone."""
+    is_sail = os.environ.get("HEADRACE_ENGINE") == "sail"
+    return on_spark(pytest.mark.skipif(is_sail, reason="asks Spark itself")(test))
+
 
 DEFAULT_EXAMPLES = 25
 

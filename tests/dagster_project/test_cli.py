@@ -230,13 +230,16 @@ def test_a_plan_says_rows_where_they_are_known(defs: Path, lake_env: Path, tmp_p
         (tmp_path / "lines" / f"{number}.jsonl").write_text('{"body": "a record"}\n' * 9)
     (tmp_path / "broken" / "a.parquet").write_bytes(b"PAR1 no footer PAR1")
     wanted = {"texts": (3, 3), "tables": (40_007, 2), "mixed": (8, 2), "lines": (None, 2), "broken": (None, 1)}
-    for name, (rows, files) in wanted.items():
+    for name in wanted:
         column = [] if name == "texts" else ["--set", "source.text_column=body"]
         printed(["dataset", "add", name, "--from", str(tmp_path / name), *column], capfd)
-        (step,) = [one for one in json_lines(["plan", name], capfd) if one["table"] == f"{name}.documents"]
-        assert [(place["rows"], place["files"]) for place in step["places"]] == [(rows, files)], name
-        said = printed(["plan", name], capfd)
-        assert (f"~{rows:,} rows" if rows else f" {files} files ") in said, said
+    steps = {step["table"]: step for step in json_lines(["plan", *wanted], capfd)}
+    lines = {line.split()[0]: line for line in printed(["plan", *wanted], capfd).splitlines() if line}
+    for name, (rows, files) in wanted.items():
+        places = steps[f"{name}.documents"]["places"]
+        assert [(place["rows"], place["files"]) for place in places] == [(rows, files)], name
+        line = lines[f"{name}.documents"]
+        assert (f"~{rows:,} rows" if rows else f" {files} files ") in line, line
 
 
 def test_facts_about_repositories_are_options(defs: Path, lake_env: Path, notes: Path, capfd: Said) -> None:

@@ -83,6 +83,7 @@ def test_a_run_of_one_table_follows_what_all_definitions_say(notes: Path, declar
             assert binding.translated == {table: table.split(".")[0] for table in datasets}, asset.tables
 
 
+@pytest.mark.nightly  # 20 s of CPU; two stages of one command are tried with a partition below
 def test_one_command_computes_parents_and_then_what_reads_them(
     notes: Path, declare: WriteDefs, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -21,6 +21,9 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.main_path.project import Outcome, point_at, run
 from tests.main_path.test_main_path import Rows, rows_of, spark_versions
+from tests.tiers import on_spark
+
+pytestmark = on_spark
 
 PACKED = ("main.packed_tools_256", "main.packed_notes_256")
 GOLDEN = json.loads(Path(__file__).with_name("golden_versions.json").read_text())

@@ -11,6 +11,7 @@ import pytest
 from pyspark.errors import PySparkException
 
 from spark_jobs.lake.engine.embedded import is_embedded
+from tests.tiers import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -50,6 +51,7 @@ def test_the_page_lists_each_expression_once_and_differences_as_such() -> None:
         assert (line.spark != line.sail) == (f"\n{line.expression}  -- " in different), line
 
 
+@on_spark
 def test_an_engine_answers_as_the_page_says(spark: SparkSession) -> None:
     """Every expression, also those that end in an error."""
     answers = {line: line.sail if is_embedded(spark) else line.spark for line in lines()}

@@ -15,6 +15,7 @@ import pytest
 from spark_jobs.__main__ import main
 from spark_jobs.registry import config_model, step_names
 from spark_jobs.text.texts import texts
+from tests.tiers import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +103,7 @@ def test_parquet_to_parquet(here: Path, capsys: pytest.CaptureFixture[str]) -> N
     assert [path.name for path in (here / "out").iterdir()] == ["texts.parquet"], "nothing is left beside it"
 
 
+@on_spark
 def test_parquet_to_table_and_on_to_the_next(here: Path, capsys: pytest.CaptureFixture[str]) -> None:
     """A table from files, a table from that table; what is there already is not computed again, new files are."""
     write_documents(here / "documents.parquet", ["some words here", "and others there"])

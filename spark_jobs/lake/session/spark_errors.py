@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import re
 
+from spark_jobs import exceptions
 from spark_jobs.lake.engine.choice import ENGINE
 from spark_jobs.lake.engine.memory import MEMORY, SPARK_MEMORY
 
-_OWN_ERROR = re.compile(r"spark_jobs\.exceptions\.\w+Error: (?P<message>.+)")
+_OWN_ERROR = re.compile(r"(?P<module>spark_jobs\.exceptions\.)?(?P<name>\w+Error): (?P<message>.+)")
+_OF_SAIL = re.compile(r"^.*\bExternal error: (?=\w+(Error|Exception): )")  # before a worker's error, without its module
 _PYTHON_ERROR = re.compile(r"(?!org\.|java\.|scala\.|py4j\.)[\w.]*(Error|Exception): ")
 _LOST_DATABASE = re.compile(
     r"PSQLException: (FATAL: (terminating connection|the database system is)|Connection to \S+ refused|"
@@ -68,15 +70,16 @@ def failure_line(error: Exception, trace: str = "the same command as `headrace -
     if any("NOT_NULL_ASSERT_VIOLATION" in line for line in lines):
         column = _after(lines, "NOT_NULL_ASSERT_VIOLATION")
         return f"column {column} is null in a row, the table says it is required; fill it or leave such rows out"
-    own = [found["message"] for found in map(_OWN_ERROR.match, lines) if found is not None]
-    if own:
-        return own[-1]
+    lines = [_OF_SAIL.sub("", line) for line in lines]
+    for own in filter(None, map(_OWN_ERROR.match, reversed(lines))):
+        if own["module"] or hasattr(exceptions, own["name"]):
+            return own["message"]
     return f"{spark_cause(error)}; the table is as it was; the whole trace: {trace}"
 
 
 def spark_cause(error: Exception) -> str:
     """The last line of a Python worker's trace, or the deepest cause in the JVM, or else the first line."""
-    lines = [line.strip() for line in str(error).splitlines() if line.strip()]
+    lines = [_OF_SAIL.sub("", line.strip()) for line in str(error).splitlines() if line.strip()]
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]

@@ -343,6 +343,7 @@ server.serve(port=0)
 """
 
 
+@pytest.mark.nightly  # a server of its own; tests/test_interrupts.py tries the ignored signal alone
 def test_a_signal_that_comes_as_soon_as_it_serves_is_not_lost(tmp_path: Path, lake: Catalog, blend: Blend) -> None:
     """Also where the process has inherited that SIGTERM is ignored, as the children of some supervisors do."""
     process = run_module(tmp_path, command=("-c", IGNORING))
@@ -397,6 +398,7 @@ def test_options_of_the_files_of_blocks_are_ignored_with_a_line(
     assert "--cache-bytes 9 is ignored" in error
 
 
+@pytest.mark.nightly  # the line is tried above, the status of a program in test_processes.py
 def test_a_missing_lake_is_one_line(tmp_path: Path) -> None:
     """Without tables the module says what is missing and exits with 2."""
     process = run_module(tmp_path / "..", "--port", "0")

@@ -109,6 +109,7 @@ def test_a_reader_moves_by_keys(browser: Any, address: str) -> None:
     assert page.wrong == []
 
 
+@NIGHTLY
 def test_a_hostile_document_does_nothing(browser: Any, address: str) -> None:
     """Its script does not run, its image is not asked for, its path is text, its long line wraps."""
     page = page_of(browser, address, viewport={"width": 400, "height": 800})
@@ -153,6 +154,7 @@ def test_pages_are_accessible(browser: Any, address: str, scheme: str, width: in
         assert [(one["id"], [node["html"][:200] for node in one["nodes"]][:3]) for one in found] == [], path
 
 
+@NIGHTLY
 def test_pages_work_without_script(browser: Any, address: str) -> None:
     """Lists, counts by their link, searches."""
     page = page_of(browser, address, java_script_enabled=False)
@@ -192,6 +194,7 @@ def recorded(lake: Planted) -> list[tuple[str, int, str]]:
     return [(row["person"], int(row["doc_id"], 16), row["decision"]) for row in rows]
 
 
+@NIGHTLY
 def test_two_people_review_at_once(browser: Any, lake_env: Path, tmp_path: Path) -> None:
     """One queue, two browsers: neither sees the other's decisions or figures, each takes back only their own."""
     lake = plant(tmp_path)

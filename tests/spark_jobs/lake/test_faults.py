@@ -38,6 +38,7 @@ from tests.spark_jobs.lake.steps import (
     rows,
     total,
 )
+from tests.tiers import needs_spark, on_spark
 
 
 class Killed(BaseException):
@@ -249,10 +250,9 @@ def test_a_table_dropped_and_made_again_is_computed_again(lake: Lake) -> None:
     materialize(lake, bind(doubles))
     lake.catalogue.drop_table("demo.doubles")
     assert one(materialize(reopened(lake), bind(doubles))).computed == ("0",)
+    table = lake.catalogue.load_table("demo.doubles")
     lake.catalogue.drop_table("demo.doubles")
-    lake.session().sql(
-        "CREATE TABLE lake.demo.doubles (increment INT NOT NULL, n BIGINT NOT NULL) PARTITIONED BY (increment)"
-    )
+    lake.catalogue.create_table("demo.doubles", table.schema(), partition_spec=table.spec())
     assert one(materialize(reopened(lake), bind(doubles))).computed == ("0",)
 
 
@@ -275,6 +275,7 @@ def test_facts_that_came_between_two_looks_are_complete(lake: Lake, folder: Path
     assert set(other.ledger.increments("demo.doubles")) == {0, 1}
 
 
+@on_spark
 def test_whoever_finds_main_moved_publishes_nothing(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """Without a lease (a REST catalogue) the commit itself decides: the second writer fails with one line."""
     from spark_jobs.lake.run import materialize as engine
@@ -303,6 +304,7 @@ def test_whoever_finds_main_moved_publishes_nothing(lake: Lake, monkeypatch: pyt
     assert one(materialize(reopened(lake), bind(doubles, FactorConfig(factor=3)))).computed == ()
 
 
+@needs_spark
 def test_a_workers_own_error_comes_out_with_its_own_message(lake: Lake) -> None:
     """What a function inside mapInArrow raises on purpose is the whole message, in one line."""
 
@@ -322,6 +324,7 @@ def test_a_workers_own_error_comes_out_with_its_own_message(lake: Lake) -> None:
     assert "\n" not in message and "Traceback" not in message
 
 
+@needs_spark
 def test_other_errors_of_a_worker_name_their_kind(lake: Lake) -> None:
     """A mistake in a function on an executor is told by its last line."""
 
@@ -337,6 +340,7 @@ def test_other_errors_of_a_worker_name_their_kind(lake: Lake) -> None:
     assert "\n" not in str(caught.value)
 
 
+@needs_spark
 def test_a_full_disk_is_one_line(lake: Lake) -> None:
     """Whoever runs out of space is told so."""
 

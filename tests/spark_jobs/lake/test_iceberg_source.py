@@ -14,6 +14,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from tests.spark_jobs.sources.conftest import Landing
+from tests.tiers import needs_spark
 
 
 def pages(*texts: str, first: int = 0) -> pa.Table:
@@ -114,6 +115,7 @@ def test_what_cannot_be_reached_is_one_line(tmp_path: Path, change: dict[str, An
     assert "\n" not in str(error.value)
 
 
+@needs_spark
 def test_rows_deleted_from_a_file_are_not_read(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """By another engine, in files of positions beside the data; the file is read again without them."""
     spark = lake.session()

@@ -212,10 +212,8 @@ POLICIES: dict[str, dict[str, object]] = {
 
 
 @needs_spark  # it finds rows that were dealt anew in their files, by metadata columns
-@pytest.mark.parametrize(
-    "policy",
-    [pytest.param(name, marks=[] if name == "concatenated" else pytest.mark.nightly) for name in POLICIES],
-)
+@pytest.mark.nightly
+@pytest.mark.parametrize("policy", POLICIES)
 def test_every_policy_keeps_every_token_whatever_the_partitions(spark: SparkSession, rows: Corpus, policy: str) -> None:
     """Ordinals are dense, the proof finds no document that lost a token, and 1 and 7 partitions give one table."""
     config = POLICIES[policy]
@@ -371,6 +369,7 @@ def test_increments_continue_the_ordinals_in_an_order_of_their_own(
 
 
 @needs_spark  # whose own writer makes a file of each partition
+@pytest.mark.nightly
 def test_each_data_file_holds_one_ascending_run(
     spark: SparkSession, reference: list[Row], rows: Corpus, tmp_path: Path
 ) -> None:

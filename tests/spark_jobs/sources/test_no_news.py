@@ -68,7 +68,9 @@ def foreseen(lake: Lake, binding: Binding) -> list[Due]:
     return list(due(lake.ledger, binding, Upcoming()))
 
 
-@pytest.mark.parametrize("kind", SOURCES)
+@pytest.mark.parametrize(
+    "kind", [pytest.param(kind, marks=[] if kind == "files" else pytest.mark.nightly) for kind in SOURCES]
+)
 def test_other_code_makes_no_increment_of_what_is_as_before(tmp_path: Path, lake_at: LakeAt, kind: str) -> None:
     """Every file is read once more, and no table has a row of it; what is new afterwards is an increment."""
     folder, lake = tmp_path / "web", lake_at(tmp_path / "lake")

@@ -477,17 +477,11 @@ def test_a_difference_in_any_context_excludes_a_character(monkeypatch: pytest.Mo
     assert certify(trained_tokenizer(), ProbesAt).excluded == ((0x21AF, 0x21AF),)
 
 
-@pytest.mark.parametrize(
-    ("pre_tokenizer", "pair"),
-    [
-        (json.loads(trained_tokenizer())["pre_tokenizer"], None),
-        ({"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}, ("a\n", "a")),
-    ],
-)
-def test_cuts_are_refused_where_the_two_sides_are_not_the_whole(
-    pre_tokenizer: dict[str, object], pair: tuple[str, str] | None
-) -> None:
+@pytest.mark.parametrize("pair", [None, ("a\n", "a")])
+def test_cuts_are_refused_where_the_two_sides_are_not_the_whole(pair: tuple[str, str] | None) -> None:
     """A splitting in which a line end is inside of a word; every pair is counted as a probe."""
+    whole = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": False}
+    pre_tokenizer = json.loads(trained_tokenizer())["pre_tokenizer"] if pair is None else whole
     pairs = [("a\n", "a"), ("?\n", "1"), (" a\n", "1")]
     comparison = certificate_module._Comparison(Reference)
     if pair is None:

@@ -17,6 +17,7 @@ from spark_jobs.lake.engine import spooled_rows
 from spark_jobs.lake.engine.arrangement import Arranged, Shared, dealt, dealt_in_turn, grouped, release
 from spark_jobs.lake.engine.embedded import is_embedded, parallelism
 from spark_jobs.spark_sql import F
+from tests.tiers import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -47,6 +48,7 @@ def rows() -> list[dict[str, int | str | None]]:
     return [{**row, "number": number} for number, row in enumerate(placed)]
 
 
+@on_spark
 def test_groups_are_whole_and_in_order(spark: SparkSession, rows: list[dict[str, int | str | None]]) -> None:
     """In any number of calls; a null is a key like another one, and comes first in an order."""
     frame = spark.createDataFrame(rows, "key string, other int, place int, number bigint").repartition(7)
@@ -73,6 +75,7 @@ def test_groups_are_whole_and_in_order(spark: SparkSession, rows: list[dict[str,
     assert [place(number) for number in everything] == sorted(map(place, range(len(rows))))
 
 
+@on_spark
 def test_calls_in_turn_have_their_rows_and_no_more_begin_than_there_are_cores(
     spark: SparkSession, rows: list[dict[str, int | str | None]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -92,6 +95,7 @@ def test_calls_in_turn_have_their_rows_and_no_more_begin_than_there_are_cores(
         assert not folder.exists()
 
 
+@on_spark
 def test_rows_go_to_the_call_that_they_name(spark: SparkSession, rows: list[dict[str, int | str | None]]) -> None:
     """Each call has the rows of one number, in order."""
     frame = spark.createDataFrame(rows, "key string, other int, place int, number bigint").repartition(3)
@@ -99,6 +103,7 @@ def test_rows_go_to_the_call_that_they_name(spark: SparkSession, rows: list[dict
     assert sorted(calls) == [list(range(first, len(rows), 5)) for first in range(5)]
 
 
+@on_spark
 def test_a_large_value_reaches_every_call(spark: SparkSession) -> None:
     """Larger than what a query may hold on Sail, where calls get the value itself."""
     rows = spark.range(4).withColumnRenamed("id", "number").repartition(2)

@@ -8,9 +8,12 @@ import pytest
 
 from spark_jobs.lake.engine.united import united
 from spark_jobs.spark_sql import F
+from tests.tiers import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = on_spark
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 7])

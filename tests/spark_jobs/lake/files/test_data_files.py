@@ -28,6 +28,9 @@ from spark_jobs.lake.files.side_reads import FILE, ROW, SideReads
 from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.steps import FactorConfig, FolderConfig, bind, land, numbers, one, rows
+from tests.tiers import needs_spark, on_spark
+
+pytestmark = on_spark
 
 _DDL = "n bigint, ids array<int>, name string"
 _SCHEMA = pa.schema({"n": pa.int64(), "ids": pa.list_(pa.int32()), "name": pa.string()})
@@ -123,8 +126,8 @@ def test_an_increment_is_replaced_whole(lake: Lake) -> None:
     assert rows(lake, "demo.lists", "n") == [(1,), (3,)]
     assert outcome.version == digest(lake.session().table("lake.demo.lists"))
     assert old is not None
-    before = lake.session().read.option("versionAsOf", str(old.snapshot_id)).table("lake.demo.lists")
-    assert before.count() == 4
+    before = lake.catalogue.load_table("demo.lists").scan(snapshot_id=old.snapshot_id)
+    assert before.to_arrow().num_rows == 4
 
 
 def _only_odd(numbers, config: FactorConfig) -> Output:  # type: ignore[no-untyped-def]
@@ -202,6 +205,7 @@ def test_rows_that_break_a_check_are_not_published(lake: Lake, factor: int, mess
     assert set(after.refs()) == {"main"}
 
 
+@needs_spark
 def test_a_task_that_fails_leaves_no_file(lake: Lake) -> None:
     """What a worker wrote before an error goes with it; the message is one line."""
     materialize(lake, bind(lists))

@@ -19,7 +19,7 @@ from spark_jobs.lake.files.storage import local_path
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.files.test_data_files import lists
 from tests.spark_jobs.lake.steps import bind
-from tests.tiers import needs_spark
+from tests.tiers import needs_spark, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -70,6 +70,7 @@ def test_a_row_group_may_be_too_large_for_one_array(files: list[Path], monkeypat
     assert found.to_pylist() == [{"n": n, "ids": [n] * (n % 5)} for n in places]
 
 
+@on_spark
 def test_rows_of_a_table_are_found_where_they_lie(lake: Lake) -> None:
     """An Iceberg table's rows, through a condition on another column."""
     materialize(lake, bind(lists))
@@ -82,6 +83,7 @@ def test_rows_of_a_table_are_found_where_they_lie(lake: Lake) -> None:
     )
 
 
+@on_spark
 def test_rows_without_files_are_read_by_spark(spark: SparkSession) -> None:
     """Rows made in memory have no place, and come through Spark."""
     frame = spark.createDataFrame([(1, [2, 3]), (4, [])], _DDL)
@@ -117,6 +119,7 @@ def test_rows_of_a_join_are_read_in_the_order_of_their_files(spark: SparkSession
         assert sorted(tuple(row) for row in found.to_frame().collect()) == expected
 
 
+@on_spark
 def test_no_join_holds_what_is_read_aside_on_either_engine(spark: SparkSession, tmp_path: Path) -> None:
     """Ids and texts are read after the join, by file and row, also where the engine could read them itself."""
     ids = [[n] * (n % 5) for n in range(60)]

@@ -7,7 +7,7 @@ from pathlib import Path
 import pytest
 from pyiceberg.types import StringType
 
-from spark_jobs.exceptions import StepRunError
+from spark_jobs.exceptions import InputError, StepRunError
 from spark_jobs.lake.files.verification import recount
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.run.materialize import Lake, materialize
@@ -29,10 +29,10 @@ def test_rows_of_another_program_and_lost_files_are_found(lake: Lake, folder: Pa
         update.add_column("later", StringType())
     assert changed(lake) == {}
     expected = lake.ledger.places("demo.numbers")
-    lake.session().sql("INSERT INTO lake.demo.numbers SELECT * FROM lake.demo.numbers WHERE increment = 1 LIMIT 1")
     table = lake.catalogue.load_table("demo.numbers")
+    table.append(table.scan("increment = 1", limit=1).to_arrow())
     [(place, found)] = recount(lake.session(), "demo.numbers", table, expected).changed.items()
     assert place == "1" and found.count == expected["1"].row_count + 1
     Path(next(iter(table.scan("increment = 0").plan_files())).file.file_path.removeprefix("file://")).unlink()
-    with pytest.raises(StepRunError, match=r"demo\.numbers: .*does not exist"):
+    with pytest.raises((InputError, StepRunError), match="does not exist"):  # of Sail, of Spark with the table's name
         recount(lake.session(), "demo.numbers", table, expected)

@@ -15,7 +15,9 @@ from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.materialization import Place
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.steps import DOUBLES, NUMBERS, FactorConfig, bind, doubles, one, rows
-from tests.tiers import needs_spark
+from tests.tiers import needs_spark, on_spark
+
+pytestmark = on_spark
 
 EVERYTHING = Table(
     name="everything",

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.digests import digest, digests
+from tests.tiers import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -63,6 +64,7 @@ def test_versions_of_two_forms_add_up_to_one_of_both() -> None:
     assert DataVersion.parse(str(both)) == both and both + now + former == former + now + (now + former)
 
 
+@on_spark
 def test_the_version_is_count_sum_and_xor_of_the_row_hashes(spark: SparkSession) -> None:
     """Against plain Python over the hashes, with rows that come twice; none is what no rows have; by increment too."""
     from spark_jobs.lake.ledger.row_hashes import row_hashes
@@ -76,6 +78,7 @@ def test_the_version_is_count_sum_and_xor_of_the_row_hashes(spark: SparkSession)
     assert digests(frame) == {number: digest(frame.where(f"increment = {number}")) for number in (0, 1)}
 
 
+@on_spark
 @pytest.mark.parametrize("partitions", [1, 2, 7])
 def test_order_and_partitions_do_not_matter(spark: SparkSession, partitions: int) -> None:
     """The same rows in 1, 2 and 7 partitions, backwards."""

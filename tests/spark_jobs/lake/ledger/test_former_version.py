@@ -20,6 +20,7 @@ from spark_jobs.lake.plan.reasons import changed_columns
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.ledger.former_lake import age
 from tests.spark_jobs.lake.steps import FactorConfig, FolderConfig, bind, doubles, first_seen, land, numbers, one, rows
+from tests.tiers import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -45,6 +46,7 @@ def verify(lake: Lake, name: str) -> Verdict:
     return verified(lake.session(), Ledger.fresh(lake.catalogue), f"demo.{name}")
 
 
+@on_spark
 def test_former_versions_are_made_as_they_were(spark: SparkSession) -> None:
     """Golden values of the code before `v2`: flat columns, and maps and lists of whole numbers."""
     frame = spark.range(5).selectExpr(

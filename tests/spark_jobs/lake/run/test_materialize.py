@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from collections.abc import Iterable, Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import pyarrow as pa
 import pytest
@@ -38,8 +39,13 @@ from tests.spark_jobs.lake.steps import (
     rows,
     total,
 )
+from tests.tiers import needs_spark, on_spark
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 
+@on_spark
 def test_only_the_new_increment_is_computed(lake: Lake, folder: Path) -> None:
     """A second file becomes increment 1; increment 0 is neither read again nor written again."""
     assert one(materialize(lake, bind(doubles))).computed == ("0",)
@@ -93,18 +99,23 @@ def test_a_ledger_of_an_earlier_version_gets_the_column_that_it_lacks(lake: Lake
     assert found.increments("demo.numbers")[0].core_seconds is None
 
 
+@on_spark
 def test_tables_are_computed_at_the_same_time(lake: Lake) -> None:
-    """Three threads with sessions of their own share a ledger: it knows every table, as one that is read anew does."""
+    """Three threads, on Spark with sessions of their own, share a ledger: it knows what one that is read anew does."""
     from concurrent.futures import ThreadPoolExecutor
 
-    def compute(step: Step) -> Lake:
-        session = lake.session().newSession()
-        for key, value in lake.session().conf.getAll.items():
+    def session_of_thread() -> SparkSession:
+        if is_embedded(first := lake.session()):
+            return first
+        session = first.newSession()
+        for key, value in first.conf.getAll.items():
             if key.startswith("spark.sql.catalog.") or session.conf.isModifiable(key):
                 session.conf.set(key, value)
-        of_thread = dataclasses.replace(lake, session=lambda: session)
-        assert one(materialize(of_thread, bind(step))).computed
-        return of_thread
+        return session
+
+    def compute(step: Step) -> None:
+        session = session_of_thread()
+        assert one(materialize(dataclasses.replace(lake, session=lambda: session), bind(step))).computed
 
     steps = (doubles, total, frozen)
     with ThreadPoolExecutor(len(steps)) as pool:
@@ -272,6 +283,7 @@ def test_a_wrong_column_is_named(lake: Lake) -> None:
         rewritten("n;n AS more")
 
 
+@needs_spark
 def test_a_failing_task_is_one_line_and_writes_nothing(lake: Lake) -> None:
     """An exception inside Spark says what happened; the table does not exist for readers."""
 
@@ -284,6 +296,7 @@ def test_a_failing_task_is_one_line_and_writes_nothing(lake: Lake) -> None:
     assert lake.catalogue.load_table("demo.doubles").current_snapshot() is None
 
 
+@needs_spark
 def test_the_trace_that_a_failure_names_is_there(lake: Lake, monkeypatch: pytest.MonkeyPatch) -> None:
     """On either engine, and no secret in it; the line of the step that failed is what Spark alone passes on."""
     monkeypatch.setenv("TOKEN_OF_A_TEST", "gh-7Kd03mLw91xZq")
@@ -330,7 +343,8 @@ def test_a_crash_before_the_ledger_is_recovered_from_the_table(lake: Lake, monke
 def test_a_dead_writers_branch_is_removed(lake: Lake) -> None:
     """A branch that a killed run left is gone after the next write, and was never seen by readers."""
     materialize(lake, bind(doubles))
-    lake.session().sql("ALTER TABLE lake.demo.doubles CREATE BRANCH audit_0123456789ab")
+    table = lake.catalogue.load_table("demo.doubles")
+    table.manage_snapshots().create_branch(table.metadata.current_snapshot_id or 0, "audit_0123456789ab").commit()
     materialize(lake, bind(doubles, FactorConfig(factor=5)))
     assert set(lake.catalogue.load_table("demo.doubles").refs()) == {"main"}
 
@@ -338,7 +352,8 @@ def test_a_dead_writers_branch_is_removed(lake: Lake) -> None:
 def test_rows_of_another_program_are_refused(lake: Lake) -> None:
     """A table that somebody else wrote holds what the ledger does not know; the message says how to go back."""
     materialize(lake, bind(doubles))
-    lake.session().sql("INSERT INTO lake.demo.doubles VALUES (0, 999)")
+    table = lake.catalogue.load_table("demo.doubles")
+    table.append(table.scan(limit=1).to_arrow())
     with pytest.raises(TableMismatchError, match="was not written by headrace"):
         materialize(lake, bind(doubles))
 

@@ -13,6 +13,7 @@ import pytest
 from spark_jobs.lake.session.python_workers import without_archives
 from spark_jobs.lake.session.session import spark_properties
 from spark_jobs.lake.session.settings import settings_at
+from tests.tiers import needs_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -31,6 +32,7 @@ def test_archives_of_spark_are_told_from_others() -> None:
     assert without_archives(path) == ["/job/own.zip", "", "/lib/python3.11"]
 
 
+@needs_spark
 def test_workers_import_pyspark_from_where_it_is_installed(spark: SparkSession) -> None:
     """No zip importer of Spark's is left in a worker, and its pyspark is the driver's."""
     import pyspark

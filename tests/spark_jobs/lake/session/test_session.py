@@ -13,8 +13,10 @@ from spark_jobs.lake.session.session import _send_query_errors_to, spark_propert
 from spark_jobs.lake.session.settings import settings_at
 from tests.conftest import LakeAt
 from tests.spark_jobs.lake.steps import FolderConfig, bind, numbers, rows
+from tests.tiers import on_spark
 
 
+@on_spark
 def test_two_lakes_in_one_process_do_not_see_each_other(
     lake: Lake, tmp_path: Path, lake_at: LakeAt, folder: Path
 ) -> None:

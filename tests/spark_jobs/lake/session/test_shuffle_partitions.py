@@ -17,6 +17,7 @@ from spark_jobs.lake.session.shuffle_partitions import (
     partition_count,
 )
 from tests.conftest import spark_settings
+from tests.tiers import needs_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -48,6 +49,7 @@ def test_of_a_listing_what_has_not_changed_is_no_input() -> None:
     assert listed_size(pa.table({"location": ["a", "b"]})).row_count == 2
 
 
+@needs_spark
 def test_a_number_that_was_given_stays(spark: SparkSession) -> None:
     """The session of the tests has its partitions set; one that follows its input sets them by each."""
     session = spark.newSession()

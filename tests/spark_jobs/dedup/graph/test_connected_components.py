@@ -11,10 +11,12 @@ import pytest
 
 from spark_jobs.dedup.graph.connected_components import connected_components
 from tests.spark_jobs.dedup.graphs import Graph, chain, graphs, hashed_id, masked, random_graph
-from tests.tiers import needs_spark
+from tests.tiers import needs_spark, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = on_spark  # Spark has rounds and joins of its own here, Sail solves in its process
 
 Found = dict[tuple[int, str | int], str | int]
 Edge = tuple[int, str | int, str | int]

@@ -12,10 +12,12 @@ import pytest
 from spark_jobs.dedup.graph.kept_set import removed_vertices
 from spark_jobs.exceptions import InputError
 from tests.spark_jobs.dedup.graphs import Graph, Named, chain, graphs, hashed_id, masked, random_graph, ranked_id
-from tests.tiers import needs_spark
+from tests.tiers import needs_spark, on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
+
+pytestmark = on_spark  # Spark has rounds and joins of its own here, Sail solves in its process
 
 Edge = tuple[int, str, str]
 ALL_ON_SPARK, ALL_ON_DRIVER = 0, 10**9

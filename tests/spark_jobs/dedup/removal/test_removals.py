@@ -9,9 +9,12 @@ import pytest
 
 from spark_jobs.dedup.removal.removals import REMOVALS, RemovalsConfig, kept_pairs, removals, unjustified
 from tests.spark_jobs.dedup.planted_pairs import THRESHOLDS, Document, Pair, at_least, pairs_frame, planted
+from tests.tiers import on_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
+
+pytestmark = on_spark  # Spark has rounds and joins of its own here, Sail solves in its process
 
 CONFIG = RemovalsConfig()
 OWN_DDL = (

@@ -98,5 +98,5 @@ def _wrapped(names: list[str]) -> Iterator[str]:
 
 
 if __name__ == "__main__":
-    page = _ROOT / "docs" / "architecture.md"
+    page = _ROOT / "docs" / "extend" / "architecture.md"
     page.write_text(with_picture(page.read_text("utf-8")), "utf-8")

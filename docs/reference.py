@@ -152,7 +152,7 @@ def _steps() -> str:
     parts = [
         "# Steps\n\nIn the order in which data flows. `steps: {NAME: {FIELD: VALUE}}` of a dataset or a corpus sets "
         "the config; `python -m spark_jobs NAME` runs a step by itself. "
-        "The [scope](../extend/architecture.md#increments) says which increments of the inputs an increment of the step depends on.\n"
+        "The [scope](../extend/architecture.md#increments) says which increments of the inputs one depends on.\n"
     ]
     for step in _all_steps():
         inputs = ", ".join(f"`{name}`" for name in step.inputs) or "none"

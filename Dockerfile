@@ -4,7 +4,7 @@ WORKDIR /headrace
 ENV PATH=/headrace/.venv/bin:$PATH \
     JAVA_HOME=/headrace/.venv/share/headrace/java \
     PYTHONUNBUFFERED=1
-# The sandbox of executed code (docs/executed.md says what the container must allow for it).
+# The sandbox of executed code (docs/prepare/executed.md says what the container must allow for it).
 RUN apt-get update && apt-get install --yes --no-install-recommends bubblewrap && rm -rf /var/lib/apt/lists/*
 # First what the installation needs, so that a change of the code does not install everything again.
 COPY pyproject.toml requirements.lock README.md LICENSE ./

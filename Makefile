@@ -27,7 +27,7 @@ setup-spark: ## what runs on Spark need too: Java if there is none, jars
 demo: setup ## build a lake from files on this machine, train on it over gRPC (ARGS= for headrace demo)
 	@.venv/bin/headrace demo $(ARGS)
 
-experiment: setup ## filtered against raw: twenty small models on texts of this machine, ten minutes (docs/experiments.md)
+experiment: setup ## filtered against raw: twenty small models on texts of this machine, ten minutes (docs/feed/experiments.md)
 	@$(PYTHON) examples/experiment.py
 
 test: lint setup-spark ## all checks and the tests of the default tier (ARGS= for pytest)
@@ -46,6 +46,7 @@ format: setup ## format the code and mend what ruff can mend
 	@$(PYTHON) -m ruff check --quiet --fix . ; $(PYTHON) -m ruff format --quiet .
 
 docs: setup ## the documentation as a site in site/; a broken link or a page that nothing leads to is an error
+	@$(PYTHON) -m docs.pictures
 	@NO_MKDOCS_2_WARNING=1 $(PYTHON) -m mkdocs build --quiet --strict
 
 bench: setup-spark ## the benchmarks, one table each (ARGS=text for bench_text.py alone, SMALL=--small for little data)

@@ -5,7 +5,7 @@
 
 The whole way, from files to windows, is run for each size in a lake and a process of its own; the slope between the two
 largest sizes is what a further document costs, so that fixed costs per step do not hide it. The last table multiplies
-it: docs/scale.md says what to make of that. Documents are pieces of RFCs of 2 KB from `REAL_DATA_DIR`.
+it: docs/operate/scale.md says what to make of that. Documents are pieces of RFCs of 2 KB from `REAL_DATA_DIR`.
 """
 
 from __future__ import annotations

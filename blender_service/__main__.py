@@ -73,7 +73,7 @@ def _no_files(context: click.Context, option: click.Parameter, given: str | None
 def serve(host: str, port: int, cache_bytes: int, processes: int, **given: Any) -> None:
     """Stream blends of packed tables to training jobs over gRPC, until Ctrl-C or SIGTERM.
 
-    Tokens may also come in the variable HEADRACE_TOKENS. More: docs/operation.md
+    Tokens may also come in the variable HEADRACE_TOKENS. More: docs/feed/operation.md
     """
     serve_with(None, host, port, cache_bytes, processes, **given)
 

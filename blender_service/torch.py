@@ -86,7 +86,7 @@ class BlendDataset(IterableDataset[Batch]):
     before still computes. `input_stall_seconds` and `input_stall_share` say what waiting for batches costs the loop.
 
     It prefetches in a thread of its own; with a DataLoader use `batch_size=None, num_workers=0`. For frameworks see
-    docs/frameworks.md.
+    docs/feed/frameworks.md.
 
     Iterating goes on where the state stands, also after a `break`. One iteration runs at a time: a new one, or a loaded
     state, ends the one before. After the end of the blend there is no second pass, since passes are part of the blend.
@@ -257,7 +257,7 @@ class BlendDataset(IterableDataset[Batch]):
             "dataset: a loader that Accelerate prepared shards again what is sharded, and its state is a batch ahead; "
             "leave the dataset out of prepare(), give it rank=accelerator.process_index, "
             "world_size=accelerator.num_processes, device=accelerator.device and iterate it; a Trainer of transformers "
-            "needs a get_train_dataloader of its own (docs/frameworks.md)"
+            "needs a get_train_dataloader of its own (docs/feed/frameworks.md)"
         )
 
     def __iter__(self) -> Iterator[Batch]:

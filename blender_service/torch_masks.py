@@ -1,6 +1,6 @@
 """Masks that keep each document of a window to itself, for models that take one.
 
-`blender_service.torch` is what a training job imports; docs/frameworks.md says which model needs which mask.
+`blender_service.torch` is what a training job imports; docs/feed/frameworks.md says which model needs which mask.
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@
     python -m dagster_project.dagster_pages webserver ..     `dagster-webserver` behind the guard
 
 HEADRACE_UI_HOSTS names hosts that are ours beside those of the loopback, with commas between; HEADRACE_UI_TOKENS a file
-of tokens (docs/operation.md, Who may call), without which none is asked for.
+of tokens (docs/feed/operation.md, Who may call), without which none is asked for.
 """
 
 from __future__ import annotations

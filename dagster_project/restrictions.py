@@ -1,7 +1,7 @@
 """Who may see which rows: `visibility` as datasets, corpora and tables of one's own declare it.
 
 It is a property of a namespace. What may not flow is refused when definitions load, again before a run (with what other
-projects recorded in the same lake), and again by Blender, which reads the record. See docs/access.md.
+projects recorded in the same lake), and again by Blender, which reads the record. See docs/operate/access.md.
 """
 
 from __future__ import annotations

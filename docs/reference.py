@@ -32,9 +32,10 @@ _ELSEWHERE = ("FilesSource", "PythonCodeSource", "PythonDocsSource")  # models t
 def on_config(config: MkDocsConfig) -> MkDocsConfig:
     """List all decisions in the navigation, so that a new one is a new file and no more."""
     numbered = sorted((_ROOT / "docs" / "decisions").glob("[0-9]*.md"))
-    for entry in config.nav or ():
-        if "Decisions" in entry:
-            entry["Decisions"] = ["decisions/README.md", *(f"decisions/{file.name}" for file in numbered)]
+    for group in config.nav or ():
+        for entry in next(iter(group.values())):
+            if "Decisions" in entry and isinstance(entry, dict):
+                entry["Decisions"] = ["decisions/README.md", *(f"decisions/{file.name}" for file in numbered)]
     return config
 
 
@@ -49,7 +50,7 @@ def pages() -> Iterator[tuple[str, str]]:
     """Each page that is made: its place in the site and its Markdown."""
     for file, name in (
         ("README", "index"),
-        *((word, word.lower()) for word in ("CONTRIBUTING", "CHANGELOG", "SECURITY")),
+        *((word, word.lower()) for word in ("AGENTS", "CONTRIBUTING", "CHANGELOG", "SECURITY")),
     ):
         yield f"{name}.md", _from_root((_ROOT / f"{file}.md").read_text())
     yield "reference/commands.md", _commands()
@@ -150,8 +151,8 @@ def _steps() -> str:
     """Every step: what it does, what it reads, what it writes, its config."""
     parts = [
         "# Steps\n\nIn the order in which data flows. `steps: {NAME: {FIELD: VALUE}}` of a dataset or a corpus sets "
-        "the config; `python -m spark_jobs NAME` runs a step by itself. The [scope](../architecture.md#increments) "
-        "says which increments of the inputs an increment of the step depends on.\n"
+        "the config; `python -m spark_jobs NAME` runs a step by itself. "
+        "The [scope](../extend/architecture.md#increments) says which increments of the inputs one depends on.\n"
     ]
     for step in _all_steps():
         inputs = ", ".join(f"`{name}`" for name in step.inputs) or "none"

@@ -49,7 +49,7 @@ _ATTEMPTS = 9  # about a minute, for a store that is restarted
 _LOST = (HTTPStatus.PRECONDITION_FAILED, HTTPStatus.NOT_FOUND, HTTPStatus.CONFLICT)
 _UNCOMPARED = (
     "no store is asked to compare when it writes (If-Match), so of two catalogues that write at the same moment "
-    "neither is told; see docs/backup.md{mend}"
+    "neither is told; see docs/operate/backup.md{mend}"
 )
 _log = logging.getLogger(__name__)
 

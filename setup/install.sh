@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # Makes .venv hold exactly what requirements.lock says; `setup/install.sh spark` finds Java and fetches Spark's jars too.
 #
-# Small runs on one machine need no Spark (docs/engines.md), and the first session of Spark fetches jars that are missing;
+# Small runs on one machine need no Spark (docs/operate/engines.md), and the first session of Spark fetches jars that are missing;
 # set up beforehand, Spark starts some seconds sooner, with an archive of its classes.
 #
 # Needs Python 3.11+ alone: uv comes from the PATH, else from the pinned wheel in setup/uv.lock. Running it again is

@@ -97,5 +97,5 @@ def load(group: str, name: str, of: type[T], own: Iterable[str] = ()) -> T:
         raise ConfigError(f"{group[:-1]} {name!r}: {error}; correct the name, or mend the module") from error
     if not (isinstance(found, of) or (isinstance(found, type) and issubclass(found, of))):
         kind = found.__name__ if isinstance(found, type) else type(found).__name__
-        raise ConfigError(f"{group[:-1]} {name!r} is a {kind}; it has to be a {of.__name__} (docs/extending.md)")
+        raise ConfigError(f"{group[:-1]} {name!r} is a {kind}; it has to be a {of.__name__} (docs/extend/extending.md)")
     return found  # type: ignore[return-value]

@@ -1,6 +1,6 @@
 """The guard of code versions: code that decides rows does not change under a version that stays.
 
-See docs/architecture.md, Versions.
+See docs/extend/architecture.md, Versions.
 
 `code_versions.json` holds, for every step, its version and a digest of the code behind it: the statements of its own
 module and of all first-party modules that it imports, as syntax trees without docstrings, comments, descriptions of

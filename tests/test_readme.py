@@ -1,4 +1,4 @@
-"""README.md and docs/tour.md are true: commands and examples run, on a copy of the checkout, as a new user would."""
+"""README.md and docs/start/tour.md are true: commands and examples run, on a copy, as a new user would."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from spark_jobs.lake.session.settings import settings_at
 
 _ROOT = Path(__file__).parents[1]
 _README = (_ROOT / "README.md").read_text()
-_TOUR = (_ROOT / "docs" / "tour.md").read_text()
+_TOUR = (_ROOT / "docs" / "start" / "tour.md").read_text()
 _PACKAGES = ("headrace", "dagster_project", "spark_jobs", "blender_service")
 
 
@@ -94,7 +94,7 @@ def test_what_the_readme_types_is_run_from_the_tour() -> None:
 
 def test_every_link_of_the_readme_is_there() -> None:
     """Pictures and files that the README and the tour name exist."""
-    for root, text in ((_ROOT, _README), (_ROOT / "docs", _TOUR)):
+    for root, text in ((_ROOT, _README), (_ROOT / "docs" / "start", _TOUR)):
         for target in re.findall(r"\]\(([^)#:]+)(?:#[^)]*)?\)", text):
             assert (root / target).exists(), target
 

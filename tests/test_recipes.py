@@ -1,4 +1,4 @@
-"""Recipes of `headrace init` are small, load, and do what docs/recipes.md shows."""
+"""Recipes of `headrace init` are small, load, and do what docs/start/recipes.md shows."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from dagster_project.cli import run_command
 from dagster_project.cli.begin.recipes import RECIPES
 from tests.test_tutorials import type_commands
 
-_PAGE = (Path(__file__).parents[1] / "docs" / "recipes.md").read_text()
+_PAGE = (Path(__file__).parents[1] / "docs" / "start" / "recipes.md").read_text()
 _KNOWN = [name for name, recipe in RECIPES.items() if recipe.write_sample is not None]
 _NAMED = re.compile(r"[A-Z][\w-]+(?: et al\.)?,? \(?(?:19|20)\d\d")
 

@@ -1,7 +1,7 @@
 """Start and stop a Blender server.
 
 It listens on the loopback by default: give it another address only with tokens or client certificates, and TLS
-(docs/operation.md). Any number of replicas may serve one lake.
+(docs/feed/operation.md). Any number of replicas may serve one lake.
 """
 
 from __future__ import annotations

@@ -55,7 +55,11 @@ def declaration(component: str, name: str) -> tuple[Path, dict[str, Any]]:
     found = {str(declared["name"]): (file, declared) for file, declared in declarations(component)}
     if name not in found:
         noun = component.rpartition(".")[2].lower()
-        mend = "see docs/experiments.md" if component == EXPERIMENT else f"`headrace {noun} show` lists those that are"
+        mend = (
+            "see docs/feed/experiments.md"
+            if component == EXPERIMENT
+            else f"`headrace {noun} show` lists those that are"
+        )
         raise CommandError(f"{noun} {name} is not declared{nearest(name, found)}; {mend}")
     return found[name]
 

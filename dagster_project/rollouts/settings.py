@@ -69,9 +69,9 @@ def read_settings(path: Path) -> list[RolloutTable]:
     except ValidationError as error:
         first = error.errors()[0]
         where = ".".join(str(part) for part in first["loc"])
-        raise CommandError(f"{path}: {where}: {first['msg']}; docs/rollouts.md has an example") from error
+        raise CommandError(f"{path}: {where}: {first['msg']}; docs/feed/rollouts.md has an example") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
-        raise CommandError(f"{path}: is not TOML: {error}; docs/rollouts.md has an example") from error
+        raise CommandError(f"{path}: is not TOML: {error}; docs/feed/rollouts.md has an example") from error
     if len({one.table for one in tables}) < len(tables):
         raise CommandError(f"{path}: names a table twice; give each one [[table]]")
     return tables

@@ -59,7 +59,7 @@ CENTROIDS = Table(
         Column("coarse!", "int", "coarse cluster, from 0, the largest first"),
         Column("cluster", "int", "cluster, from 0, by coarse cluster and size; null in the row of a coarse cluster"),
         Column("document_count!", "long", "documents of the sample that are in it"),
-        Column("vector!", "binary", "centroid: little-endian int16, of a length up to 2030, see docs/clusters.md"),
+        Column("vector!", "binary", "centroid: little-endian int16, of a length up to 2030"),
         Column("typical!", "list<string!>", "doc_id of the documents of the sample that are nearest to it, in order"),
         Column("label!", "list<string!>", "words with the most weight in the typical documents"),
         Column("embedding!", "string", "JSON: the config by which texts become vectors"),

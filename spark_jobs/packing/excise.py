@@ -13,7 +13,7 @@
 After a crash each of these snapshots is as before its one commit or as after it; calling again does the rest. Tags
 (which blends set for what they pin) name the successors afterwards, so that maintenance may delete the old files. The
 property `headrace.excised` counts the documents excised since the table was made; Blender reports it. Texts, tokens and
-other tables still have the documents (docs/packing.md says what to do about them).
+other tables still have the documents (docs/feed/packing.md says what to do about them).
 """
 
 from __future__ import annotations

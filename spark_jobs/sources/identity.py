@@ -1,4 +1,4 @@
-"""The identity of a document, `doc_id`, and its shard (docs/architecture.md, Identity).
+"""The identity of a document, `doc_id`, and its shard (docs/extend/architecture.md, Identity).
 
 Both are functions of the document's content and path, never of when or in which order it was read, so a rebuild on
 another machine gives the same ids. They are fixed for good: changing either makes every document a new one.

@@ -52,7 +52,7 @@ GENERATED_MARKER: Final = re.compile(
 _TOKENS_OF_ENGLISH: Final = (0.255, 0.93, 0.77, 0.9, 1.41, 2.19)
 _TOKENS_OF_OTHERS: Final = (0.466, 0.64, 0.475, 0.81, 1.41, 2.19)
 """Tokens per ASCII letter, digit, symbol, blank after another blank, character of two bytes, of more: least squares
-over GPT-2's counts of sentences in 75 languages, code, Markdown, JSON, HTML and RFCs; see docs/texts.md."""
+over GPT-2's counts of sentences in 75 languages, code, Markdown, JSON, HTML and RFCs; see docs/prepare/texts.md."""
 _FOREIGN_FRACTION: Final = 0.02  # of characters beyond ASCII, from which on a text is not English
 _HEAD_BYTES: Final = 4096
 _WORD: Final = 60  # estimated words are counted in sixtieths, which are whole for every length in use

@@ -62,7 +62,7 @@ _log = logging.getLogger(__name__)
 _FOLDER: Final = Path(sys.prefix) / "share" / "headrace" / "certificates"
 _BATCH: Final = 4096
 _CODE_POINTS: Final = 0x110000
-_MOST_EXCLUDED: Final = 1 << 16  # 14,049 are measured (docs/tokens.md); many more mean that something else is wrong
+_MOST_EXCLUDED: Final = 1 << 16  # 14,049 are measured; many more mean that something else is wrong
 _PLAIN_MODEL: Final[dict[str, tuple[object, ...]]] = {
     "type": ("BPE",),
     "unk_token": (None,),

@@ -108,8 +108,8 @@ def test_update_follows_and_plan_foretells(
 
 
 def test_the_commands_of_the_docs_run(here: Path, lake: Catalog) -> None:
-    """Every `headrace blend` line of docs/blends.md does what it says, and every change in its tables can be read."""
-    text = (Path(__file__).parents[2] / "docs" / "blends.md").read_text()
+    """Every `headrace blend` line of docs/feed/blends.md does what it says, every change in its tables can be read."""
+    text = (Path(__file__).parents[2] / "docs" / "feed" / "blends.md").read_text()
     for table in ("python_code", "python_docs", "web", "code"):
         create_packed(lake, f"main.packed_{table}_2048").append(40, seed=1)
     lines = re.findall(r"^    headrace blend (.*)$", text.replace("\\\n", " "), flags=re.MULTILINE)

@@ -23,7 +23,7 @@ from tests.blender_service.packed_tables import VOCABULARY_SIZE, PackedFixture
 torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 
 pytestmark = pytest.mark.filterwarnings("ignore")  # of the frameworks, about themselves
-PAGE = Path(__file__).parents[2] / "docs" / "frameworks.md"
+PAGE = Path(__file__).parents[2] / "docs" / "feed" / "frameworks.md"
 ROWS = 64
 
 

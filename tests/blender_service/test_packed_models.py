@@ -12,7 +12,7 @@ pytest.importorskip("transformers", reason="transformers is in the extra transfo
 
 from tests.blender_service.packed_models import TABLE, is_measurable, measure_all, safe_call, tiny
 
-PAGE = (Path(__file__).parents[2] / "docs" / "frameworks.md").read_text("utf-8")
+PAGE = (Path(__file__).parents[2] / "docs" / "feed" / "frameworks.md").read_text("utf-8")
 
 
 _ROWS = {call: re.search(rf"^\| {re.escape(call)} \|(.*)\|$", PAGE, re.MULTILINE) for call in TABLE}

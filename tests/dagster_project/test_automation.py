@@ -294,7 +294,7 @@ def counts(table, partitions, kind, source):
 
     @table_asset(table=table, schema=schema, inputs={"source": source}, partitions_def=partitions)
     def counted(context, source):
-        \"\"\"As docs/projects.md shows it.\"\"\"
+        \"\"\"As docs/start/projects.md shows it.\"\"\"
         return source.groupBy().count().selectExpr(f"cast('{context.partition_key}' AS {kind}) AS part", "count AS n")
 
     return counted

@@ -174,7 +174,7 @@ def test_a_source_that_is_no_files_is_declared_by_options_too(defs: Path, lake_e
     from dagster_project.project.declared import declarations
 
     api = ["dataset", "add", "items", "--kind", "api", "--from", "http://127.0.0.1:9/v1/items", "--text-column", "body"]
-    assert "source.id_column is missing" in (line := refused(api, capfd)) and "docs/ingest_api.md" in line
+    assert "source.id_column is missing" in (line := refused(api, capfd)) and "docs/prepare/ingest_api.md" in line
     api += ["--id-column", "id", "--set", "source.paginator.kind=cursor", "--set", "source.paginator.path=meta.next"]
     for given, said in (
         ("paginator=1", "no field paginator"),
@@ -189,7 +189,7 @@ def test_a_source_that_is_no_files_is_declared_by_options_too(defs: Path, lake_e
     assert items["trust"] == "quarantine" and items["source"]["paginator"] == {"kind": "cursor", "path": "meta.next"}
     assert items["source"]["limits"] == {"tries": 2} and items["source"]["url"] == "http://127.0.0.1:9/v1/items"
     assert web["source"] == {"kind": "files", "urls": str(defs.parent / "urls.txt")}
-    assert file.read_text().startswith("# All that it may say of its source: docs/ingest.md")
+    assert file.read_text().startswith("# All that it may say of its source: docs/prepare/ingest.md")
     assert printed(["plan", "web"], capfd).count("nothing was fetched yet; the run asks the source first") == 1
 
 

@@ -195,7 +195,7 @@ def test_commands_take_experiments_by_name(
     assert "no difference seen" in said("experiment", "show", "trial")
     assert said("experiment", "show").count("trial") == 6
     assert run_command(["experiment", "show", "trail"]) == 2
-    assert "did you mean 'trial'?; see docs/experiments.md" in capfd.readouterr().err
+    assert "did you mean 'trial'?; see docs/feed/experiments.md" in capfd.readouterr().err
 
 
 def test_a_run_is_known_by_what_decides_it(catalogue: Catalog, packed: PackedFixture, settings: LakeSettings) -> None:

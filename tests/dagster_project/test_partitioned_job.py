@@ -45,7 +45,7 @@ def declared(ran: Ran, fails: Callable[[str, str | None], bool] = lambda name, k
         inputs, partitions = TABLES[name]
 
         def table(context: dg.AssetExecutionContext) -> None:
-            """As docs/projects.md shows it."""
+            """As docs/start/projects.md shows it."""
             key = context.partition_key if partitions is not None else None
             if fails(name, key):
                 raise dg.Failure("on purpose", allow_retries=False)

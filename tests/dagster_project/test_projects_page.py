@@ -1,4 +1,4 @@
-"""The example of docs/projects.md: tables with a partition a day, where a new day computes that day alone."""
+"""The example of docs/start/projects.md: tables with a partition a day, where a new day computes that day alone."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 
 pytestmark = pytest.mark.usefixtures("spark")
-_PAGE = Path(__file__).parents[2] / "docs" / "projects.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "start" / "projects.md"
 
 
 def test_a_new_day_computes_that_day_alone(

@@ -110,7 +110,7 @@ def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalo
 def test_maintenance_starts_no_engine(
     declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """No task, as docs/monitoring.md says, but `retention` where documents that go are in windows."""
+    """No task, as docs/operate/monitoring.md says, but `retention` where documents that go are in windows."""
 
     def start(*_: object) -> None:
         raise AssertionError("an engine is started")

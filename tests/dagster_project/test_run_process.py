@@ -198,7 +198,7 @@ def test_status_and_doctor_count_runs_and_say_how_dead_ones_end(instance: dg.Dag
     assert found == RunHealth(running=2, dead=2)
     assert str(found) == "0 runs failed in 7 days, 0 wait, 2 run, 2 are dead"
     assert run_finding(found)[0] == "warning" and "a daemon (headrace ui) ends them" in run_finding(found)[1]
-    assert "docs/monitoring.md#runs" in run_finding(RunHealth(watched=False))[1]
+    assert "docs/operate/monitoring.md#runs" in run_finding(RunHealth(watched=False))[1]
     registry = CollectorRegistry()
     registry.register(run_collector(lambda: found))
     assert registry.get_sample_value(RUNS_METRIC, {"state": "dead"}) == 2

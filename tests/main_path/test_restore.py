@@ -1,4 +1,4 @@
-"""The drill of docs/backup.md: a catalogue and a bucket are restored under other names, and the old ones are gone."""
+"""The drill of docs/operate/backup.md: catalogue and bucket are restored under other names, the old ones are gone."""
 
 from __future__ import annotations
 

@@ -16,7 +16,7 @@ from tests.tiers import on_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-_PAGE = Path(__file__).parents[2] / "docs" / "sql.md"
+_PAGE = Path(__file__).parents[2] / "docs" / "extend" / "sql.md"
 _ERROR = "an error"
 _AT_ONCE = 40  # expressions of one query: each query has its fixed costs
 

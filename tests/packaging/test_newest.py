@@ -85,7 +85,7 @@ def test_a_project_runs_on_the_newest_versions(newest: Path, repository: Path, t
 
 
 def test_recipes_of_training_frameworks_run_on_their_newest_releases(frameworks: Path, repository: Path) -> None:
-    """Each block of docs/frameworks.md trains and goes on, what must be refused is, models are as the page says."""
+    """Each block of docs/feed/frameworks.md trains and goes on, what must be refused is, models are as it says."""
     assert not list(frameworks.parents[1].glob("lib/*/site-packages/torchtitan-0.[012].*")), "older than the recipe"
     files = ("test_frameworks.py", "test_torch_consumers.py", "test_torch_ranks.py", "test_packed_models.py")
     where = [f"tests/blender_service/{file}" for file in files]

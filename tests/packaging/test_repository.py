@@ -250,7 +250,7 @@ def test_every_metric_of_rules_and_dashboards_exists(
         assert rule["labels"]["severity"] in ("page", "ticket") and len(rule["annotations"]["summary"]) > 40, rule[
             "alert"
         ]
-        assert f"`{rule['alert']}`" in (repository / "docs/monitoring.md").read_text("utf-8"), rule["alert"]
+        assert f"`{rule['alert']}`" in (repository / "docs/operate/monitoring.md").read_text("utf-8"), rule["alert"]
 
 
 def test_environment_of_compose_is_a_lake(

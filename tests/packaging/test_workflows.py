@@ -50,7 +50,7 @@ def _require_known(command: str) -> None:
 
 @pytest.mark.parametrize(
     "file",
-    [*(_RECIPES / name / "README.md.template" for name in ("own", "known")), _ROOT / "docs/projects.md"],
+    [*(_RECIPES / name / "README.md.template" for name in ("own", "known")), _ROOT / "docs/start/projects.md"],
     ids=["own", "known", "docs"],
 )
 def test_the_commands_that_begin_a_project_are_there(file: Path) -> None:

@@ -24,7 +24,7 @@ _RULES = click.option("--rules", type=_FILE, help="as of headrace serve")
 def explore(host: str, port: int, tokens: Path | None, rules: Path | None, allowed_hosts: tuple[str, ...]) -> None:
     """Open pages on this lake: documents and why they go, duplicates, windows, blends, experiments (Ctrl-C ends it).
 
-    More: docs/explore.md
+    More: docs/operate/explore.md
     """
     try:
         from dagster_project.explore.serving import serve_pages
@@ -38,7 +38,7 @@ def explore(host: str, port: int, tokens: Path | None, rules: Path | None, allow
 def mcp(rules: Path | None) -> None:
     """Answer an assistant over standard input and output, by the Model Context Protocol; nothing is changed.
 
-    More: docs/explore.md
+    More: docs/operate/explore.md
     """
     try:
         from dagster_project.explore.assistant import serve_tools

@@ -29,7 +29,7 @@ _RENAMED = {"gitignore": ".gitignore", "workflows": ".github/workflows"}
     type=click.Choice(list(RECIPES)),
     default="own",
     show_default=True,
-    help="own: your files; web, code, books: a known corpus in small, with a sample (docs/recipes.md)",
+    help="own: your files; web, code, books: a known corpus in small, with a sample (docs/start/recipes.md)",
 )
 @click.option("--source", "with_source", is_flag=True, help="with a source of your own, its dataset and its test")
 def init(name: str, target: Path | None, recipe: str, with_source: bool) -> None:

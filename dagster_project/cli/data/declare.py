@@ -22,13 +22,13 @@ if TYPE_CHECKING:
 
 
 _ORIGINS = {  # by kind of source: the field that --from fills, and the page of the documentation
-    "files": ("path", "docs/ingest.md"),
-    "web": ("urls", "docs/ingest.md"),
-    "api": ("url", "docs/ingest_api.md"),
-    "stream": ("path", "docs/ingest_streams.md"),
-    "iceberg": ("table", "docs/ingest.md"),
-    "git": ("repositories", "docs/ingest_git.md"),
-    "packages": ("path", "docs/ingest_archives.md"),
+    "files": ("path", "docs/prepare/ingest.md"),
+    "web": ("urls", "docs/prepare/ingest.md"),
+    "api": ("url", "docs/prepare/ingest_api.md"),
+    "stream": ("path", "docs/prepare/ingest_streams.md"),
+    "iceberg": ("table", "docs/prepare/ingest.md"),
+    "git": ("repositories", "docs/prepare/ingest_git.md"),
+    "packages": ("path", "docs/prepare/ingest_archives.md"),
     "python_code": ("directories", "docs/reference/declarations.md"),
     "python_docs": ("directories", "docs/reference/declarations.md"),
 }
@@ -104,7 +104,7 @@ def add_dataset(
     source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
     attributes = {"name": name, "samples": samples, "source": source}
     _set(attributes, given)
-    page = _ORIGINS.get("web" if source.get("urls") else str(source["kind"]), ("", "docs/extending.md"))[1]
+    page = _ORIGINS.get("web" if source.get("urls") else str(source["kind"]), ("", "docs/extend/extending.md"))[1]
     try:
         _require_usable(name, attributes, corpora)
     except DefinitionError as error:

@@ -52,7 +52,7 @@ def check_table(name: str, partition: str | None, engine: str | None, as_json: b
         first = apart[0]
         raise CheckFailedError(
             f"{first['table']}: Sail and Spark give other rows ({', '.join(first['differs'])}); leave out "
-            "any_engine=True, or use what both answer alike (docs/sql.md)"
+            "any_engine=True, or use what both answer alike (docs/extend/sql.md)"
         )
     if not as_json:
         say("The rows are equal on both engines.")

@@ -130,4 +130,4 @@ def _print_training(run: str, as_json: bool) -> None:
         for read in reads
     ]
     said = [read._asdict() for read in reads] if as_json else rows
-    print_rows(said, as_json, "no run has named itself yet: give the client a run name (docs/operation.md)")
+    print_rows(said, as_json, "no run has named itself yet: give the client a run name (docs/feed/operation.md)")

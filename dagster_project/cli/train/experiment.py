@@ -33,7 +33,7 @@ def _list_runs() -> None:
 
     rows = known_rows(lake_catalogue())
     if not rows:
-        say("No experiment was run yet. Declare one: docs/experiments.md")
+        say("No experiment was run yet. Declare one: docs/feed/experiments.md")
         return
     print_table(
         [

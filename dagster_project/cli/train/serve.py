@@ -22,7 +22,7 @@ LEAST_REQUEST_BYTES: Final = 16 << 20  # limit of a request with rollouts: a mil
         click.Option(
             ["--rollouts"],
             type=click.Path(path_type=Path),
-            help="TOML file of the tables that take rollouts (docs/rollouts.md); requests may then have 16 MiB",
+            help="TOML file of the tables that take rollouts (docs/feed/rollouts.md); requests may then have 16 MiB",
         ),
     ],
 )

@@ -1,8 +1,8 @@
 """Which documents count, for every command and page that counts them.
 
 The tables of a dataset only grow: `documents` keeps a text that was edited, and one whose file is gone. Of a dataset
-the latest document at each path counts, unless its file is gone (docs/revisions.md); of a corpus each member that
-neither left it (`revisions`) nor was taken out of all of its windows (`system.excisions`).
+the latest document at each path counts, unless its file is gone (docs/prepare/revisions.md); of a corpus each member
+that neither left it (`revisions`) nor was taken out of all of its windows (`system.excisions`).
 
     at a.txt          landed    counts
     A                 A         A

@@ -25,7 +25,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 MOST_REMOVED = 0.5
 """Share of a dataset's documents from which on a user is asked to look."""
 MOST_DOUBTED = 0.2
-"""The same of the sampled pairs; of copies with edits by ten kinds at most 0.04 are doubted (docs/deduplication.md)."""
+"""The same of the sampled pairs; of copies with edits by ten kinds at most 0.04 are doubted."""
 _DOUBTED_BELOW = 0.3
 _SAMPLED_PAIRS = 200
 _LEAST_PAIRS = 10

@@ -79,7 +79,7 @@ def run_finding(found: RunHealth) -> tuple[str, str]:
         mend = "a daemon (headrace ui) ends them within minutes, or the next headrace run on their machine"
         return "warning", f"{found.dead} runs are dead and keep their tables from others; {mend}"
     if not found.watched:
-        mend = "add run_launcher and run_monitoring as docs/monitoring.md#runs shows"
+        mend = "add run_launcher and run_monitoring as docs/operate/monitoring.md#runs shows"
         return "warning", f"{found}; $DAGSTER_HOME/dagster.yaml does not end runs whose process dies: {mend}"
     return "ok", str(found)
 

@@ -11,7 +11,8 @@
       total = rate * 3  # in EUR     words: total rate 3 in eur     4-grams: [a = a *] [= a * 1]
 
 The hash of an n-gram decides whether it is in the half that is taken, so two documents take the same ones of those they
-share. `docs/deduplication.md` has the measurements. Code in a language without a lexer of its own has words alone.
+share. `docs/start/performance.md` has the measurements. Code in a language without a lexer of its own has words
+alone.
 
 - **word_runs**: every word counts as the run of three words that ends with it; from the third occurrence of a run on,
 also as that of 6, then of 12 and of 24 words.

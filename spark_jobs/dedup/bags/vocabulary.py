@@ -35,7 +35,7 @@ _ROW_DDL = "kind string, token_hash bigint, token string, document_count bigint,
 class VocabularyConfig(ConfigModel):
     """The features that are counted, and the most distinct ones that are kept."""
 
-    features: Features = Field(Features(), description="what a token is, by kind; see docs/deduplication.md")
+    features: Features = Field(Features(), description="what a token is, by kind; see docs/prepare/deduplication.md")
     max_tokens: int = Field(
         4_000_000,
         ge=1,

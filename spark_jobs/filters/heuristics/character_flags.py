@@ -2,8 +2,8 @@
 
 Three bodies of rules ask: Python's own (`str.isalpha`, `isspace`, `splitlines`), datatrove's two sets of punctuation,
 and the classes of spaCy's English tokenizer, which say where a word loses a prefix or a suffix or is cut inside. The
-latter two are written down here as ranges of code points, in hexadecimal; `docs/filters_heuristics.md` names the
-versions that they were compared with.
+latter two are written down here as ranges of code points, in hexadecimal; `docs/prepare/filters_heuristics.md` names
+the versions that they were compared with.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Texts are taken in chunks of about `CHUNK_BYTES`, which become code points once. Of each text the compiled entry finds
 the words, measures lines with their help, and looks for repetition among words, lines and paragraphs; what it counts
-becomes columns here. `docs/filters_heuristics.md` defines every measure.
+becomes columns here. `heuristics.py` says of each what it is.
 """
 
 from __future__ import annotations

@@ -5,5 +5,5 @@
     sampled, answers -> judged (score, or the reason why there is none) -> agreement (of the judge with itself)
 
 No step asks: `sampled`, `judged` and `agreement` are functions of what they read, and a key that was answered is never
-asked again (docs/labels.md).
+asked again (docs/prepare/labels.md).
 """

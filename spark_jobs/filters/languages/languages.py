@@ -41,7 +41,7 @@ class LanguagesConfig(ConfigModel):
         512,
         ge=64,
         le=1 << 20,
-        description="bytes of prose in a window, which the model reads at once; see docs/filters_languages.md",
+        description="bytes of prose in a window, which the model reads at once; see docs/prepare/filters_languages.md",
     )
     max_windows: int = Field(16, ge=1, le=4096, description="windows of a text, spread evenly over a longer one")
     min_confidence: float = Field(

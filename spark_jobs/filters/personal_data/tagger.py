@@ -2,7 +2,7 @@
 
 What patterns cannot find is found by a sequence of labels: each token begins a span of some kind, goes on with one, or
 is outside. The model is a file of a few hundred kilobytes, the same for the same table and seed, and no better than the
-texts that it was trained on: see docs/filters_personal.md for figures on texts of other templates.
+texts that it was trained on: see docs/prepare/filters_personal.md for figures on texts of other templates.
 """
 
 from __future__ import annotations

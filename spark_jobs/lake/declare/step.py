@@ -51,7 +51,7 @@ SPECIAL_PARAMETERS = frozenset({"context", "spark", "config", "increment", "base
 
 
 class Scope(enum.Enum):
-    """Which increments of its inputs an increment of the output depends on (docs/architecture.md, Increments)."""
+    """Which increments of its inputs an increment of the output depends on (docs/extend/architecture.md)."""
 
     INCREMENT = "increment"
     HISTORY = "history"
@@ -190,7 +190,7 @@ class Step:
             or `policy`, where rules may do so too; empty for other steps.
         refuse: raises for a config that names what the lake or this machine does not have, such as a model; called
             before a run computes anything.
-        any_engine: whether its author says that the function's rows do not depend on the engine (docs/engines.md).
+        any_engine: whether its author says that its rows do not depend on the engine (docs/operate/engines.md).
         without_excised: whether excised documents are left out of what it reads, as they are where rows are numbered.
         guard: compares what would compute an increment with what computed the earlier ones, before anything is written.
             It is called with the config, the inputs by parameter and the table as it stands (None where there are no

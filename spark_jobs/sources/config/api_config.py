@@ -217,7 +217,7 @@ class PagedSource(Judged):
 
 
 class ApiSource(PagedSource):
-    """Records that an API gives page by page; docs/ingest_api.md."""
+    """Records that an API gives page by page; docs/prepare/ingest_api.md."""
 
     kind: Literal["api"] = "api"
     url: str | None = Field(None, pattern=r"^https?://", description="address of the list; ${NAME} as in params")

@@ -29,7 +29,7 @@ class Trace(Declared):
 
 
 class ExecutedSource(PagedSource, Runner):
-    """Calls of functions in documents of the lake, with their results; docs/executed.md."""
+    """Calls of functions in documents of the lake, with their results; docs/prepare/executed.md."""
 
     kind: Literal["executed"] = "executed"
     text_column: str = Field("text", pattern="^text$", description="the record as text; there is no other")

@@ -30,7 +30,7 @@ class Described(Judged):
 
 
 class OcrRules(Declared):
-    """Which pages of PDF files and pictures have their text recognised, by what, and its limits; docs/ingest_ocr.md."""
+    """Which pages of PDF files and pictures have their text recognised, by what; docs/prepare/ingest_ocr.md."""
 
     engine: str = Field(
         "none", description="what recognises text: none, rapidocr, or package.module:function of your own"
@@ -108,7 +108,7 @@ class FileReading(Described):
     extractor: Literal["both", "resiliparse", "trafilatura", "none"] = Field(
         "both",
         description="who says which blocks of a page of HTML are its text: both is nearest to what people take for it, "
-        "and the fastest (docs/ingest.md); none leaves pages outside of archives as markup",
+        "and the fastest (docs/start/performance.md); none leaves pages outside of archives as markup",
     )
     ruby: Literal["brackets", "omit"] = Field(
         "brackets", description="readings of East Asian words in pages: in brackets behind the word, or left out"

@@ -203,7 +203,7 @@ class Asking(Declared):
 
 
 class GeneratedSource(PagedSource):
-    """Answers of a model about documents of the lake; docs/generated.md."""
+    """Answers of a model about documents of the lake; docs/prepare/generated.md."""
 
     kind: Literal["generated"] = "generated"
     text_column: str = Field("text", pattern="^text$", description="the answer; there is no other")

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 
 
 class IcebergSource(FileSource):
-    """Records of an Iceberg table of this or another catalogue, read where they lie; docs/ingest.md."""
+    """Records of an Iceberg table of this or another catalogue, read where they lie; docs/prepare/ingest.md."""
 
     kind: Literal["iceberg"] = "iceberg"
     table: str = Field(pattern=r".+\..+", description="the table, with its namespace")

@@ -116,7 +116,7 @@ class EveryNth(Declared):
 
 
 class GitSource(_OfKinds):
-    """Source files of git repositories, in one revision or in many; docs/ingest_git.md."""
+    """Source files of git repositories, in one revision or in many; docs/prepare/ingest_git.md."""
 
     kind: Literal["git"] = "git"
     repositories: tuple[str, ...] = Field(
@@ -140,7 +140,7 @@ class GitSource(_OfKinds):
 
 
 class PackagesSource(_OfKinds, Judged):
-    """Source files of packages as registries give them: sdist, wheel, npm, crate; docs/ingest_archives.md."""
+    """Source files of packages as registries give them: sdist, wheel, npm, crate; docs/prepare/ingest_archives.md."""
 
     kind: Literal["packages"] = "packages"
     path: str = Field(min_length=1, description="package or directory of packages, or a URI that PyArrow opens")
@@ -153,7 +153,7 @@ class FilesSource(FileSource):
     kind: Literal["files"] = "files"
     path: str = Field("", description="file or directory, or a URI that PyArrow opens (s3://bucket/folder)")
     urls: str | None = Field(
-        None, min_length=1, description="instead of path: file of web addresses, one a line; docs/ingest.md"
+        None, min_length=1, description="instead of path: file of web addresses, one a line; docs/prepare/ingest.md"
     )
     limits: Limits = Field(
         Limits(start_per_second=1, max_per_second=4),

@@ -54,7 +54,7 @@ class KafkaTopic(Declared):
 
 
 class StreamSource(PagedSource):
-    """Records that come one by one: a folder that grows, or a topic; docs/ingest_streams.md."""
+    """Records that come one by one: a folder that grows, or a topic; docs/prepare/ingest_streams.md."""
 
     kind: Literal["stream"] = "stream"
     path: str | None = Field(None, min_length=1, description="folder to which files of JSON lines are moved when whole")

@@ -8,7 +8,7 @@
 A codec counts only if its text encodes to the same bytes again (which the caller checks for what is longer than the
 sample) and reads like a text: hardly any character that is a control, unassigned or for private use. A text that is
 UTF-8 with a few wrong bytes is not taken for another encoding.
-docs/ingest_texts.md has what was measured. It runs in the child of parser_process.py, and needs the extra `ingest`.
+It runs in the child of parser_process.py, and needs the extra `ingest`; docs/prepare/ingest_texts.md has its figures.
 """
 
 from __future__ import annotations

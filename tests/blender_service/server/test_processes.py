@@ -87,7 +87,7 @@ def test_two_processes_serve_one_port_and_stop_together(tmp_path: Path, lake: Ca
 def test_a_server_ends_within_its_drain_and_fifteen_seconds(
     tmp_path: Path, lake: Catalog, code: PackedFixture, processes: int, rollouts: bool
 ) -> None:
-    """As docs/operation.md says, though a reader takes nothing, and with the service that takes rollouts."""
+    """As docs/feed/operation.md says, though a reader takes nothing, and with the service that takes rollouts."""
     more = []
     if rollouts:
         settings = f'[[table]]\ntable = "rl.rollouts"\nlike = "{code.identifier}"\nmax_lag = 2\nrows_per_step = 10\n'

@@ -1,4 +1,4 @@
-"""What a package from outside brings, as docs/extending.md writes it: a source, a reader, a scorer, a command."""
+"""What a package from outside brings, by docs/extend/extending.md: a source, a reader, a scorer, a command."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ from spark_jobs.sources.config import reader as readers
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from tests.spark_jobs.sources.conftest import Landing
 
-_PAGE = Path(__file__).parents[3] / "docs" / "extending.md"
+_PAGE = Path(__file__).parents[3] / "docs" / "extend" / "extending.md"
 _BLOCK = re.compile(r'```\w+ title="([^"]+)"\n(.*?)```', re.S)
 _FILM = "1\n00:00:01,000 --> 00:00:02,000\nWater!\n\n2\n00:00:03,000 --> 00:00:04,000\nThe mill turns.\n"
 

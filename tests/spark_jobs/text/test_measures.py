@@ -167,7 +167,7 @@ def test_a_heading_takes_no_time_that_grows_faster_than_the_text() -> None:
 
 
 def test_the_estimate_of_tokens_is_near_gpt2() -> None:
-    """English within 15 per cent, others as docs/texts.md has them."""
+    """English within 15 per cent, others as docs/prepare/texts.md has them."""
     folder = Path(os.environ.get("REAL_DATA_DIR", "../shared/data"))
     if not (folder / "tokenizers" / "gpt2.json").is_file():
         pytest.skip("REAL_DATA_DIR has no tokenizer")

@@ -2,7 +2,7 @@
 
 A text layer goes wrong in few ways: a font without a true table of its characters gives private-use characters, control
 characters, or other letters than are seen; glyphs come out of order or without spaces; a bad scan was recognised badly.
-The score is the product of four fractions, each 1 for writing; docs/ingest_ocr.md has what was measured.
+The score is the product of four fractions, each 1 for writing; docs/prepare/ingest_ocr.md has what was measured.
 
     formed       of the characters, those in words with one letter case and one script, or in numbers
     alternation  of pairs of Latin letters, those of a vowel and a consonant: .57 to .85 in 50 languages

@@ -7,7 +7,7 @@ with the memory that models need, one call for each page: a page that takes too 
 counted, and the next page is read. The engine is loaded once in a child, and runs on one thread.
 
 An engine is a function from a picture, a (H, W, 3) array of bytes in blue, green, red, to lines: (text, confidence,
-four corners (x, y) with the top left first). docs/ingest_ocr.md has one for Tesseract.
+four corners (x, y) with the top left first). docs/prepare/ingest_ocr.md has one for Tesseract.
 """
 
 from __future__ import annotations

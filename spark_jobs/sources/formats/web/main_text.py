@@ -7,7 +7,7 @@ itself, all of it, in order (page_blocks.py).
     trafilatura   six times slower; takes little else, and loses lists, code, and paragraphs that are said twice
     both          a network over the blocks (article_network.py), and trafilatura where that is unsure
 
-docs/ingest.md compares them with gold pages. This module needs the extra `ingest`.
+docs/start/performance.md compares them with gold pages. This module needs the extra `ingest`.
 """
 
 from __future__ import annotations

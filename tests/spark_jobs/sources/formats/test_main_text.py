@@ -101,7 +101,7 @@ def test_texts_are_joined_as_they_stood() -> None:
 
 @pytest.mark.nightly
 def test_the_text_of_both_is_nearer_to_gold_texts_than_that_of_one(real_data: Path) -> None:
-    """Mean token F1 over the gold pages; docs/ingest.md has more pages."""
+    """Mean token F1 over the gold pages; docs/start/performance.md has more pages."""
     pages = list(gold_pages(real_data / "html_articles"))
     scores = {}
     for extractor in ("both", "resiliparse", "trafilatura"):

@@ -160,7 +160,7 @@ def _counting(
     columns = ("doc_id", "increment", *_PATH, "status")
     events = _read(catalogue, dataset, "arrivals", columns, at, And(where, NotNull("doc_id")))
     several = _several(documents["path"], events["path"])
-    if not len(events) and not several.any():  # where all count, comparing paths as texts would be most of the time
+    if not len(events) and not several.any():
         return documents, 0
     some = documents.filter(pa.array(several))
     latest = _latest(some, events)
@@ -170,11 +170,11 @@ def _counting(
 
 
 def _several(paths: pa.ChunkedArray, others: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """(D,) whether a path is surely that of one document alone (False), by hashes, or may be of several."""
-    texts = (text for column in (paths, others) for chunk in column.chunks for text in chunk.to_pylist())
-    hashes = np.fromiter(map(hash, texts), np.int64, len(paths) + len(others))
-    ordered = np.sort(hashes)
-    return np.isin(hashes[: len(paths)], ordered[1:][ordered[1:] == ordered[:-1]])
+    """(D,) whether a path stands for several rows of both columns."""
+    counted = pc.value_counts(pa.chunked_array([*paths.chunks, *others.chunks], _TEXT))
+    twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
+    found: npt.NDArray[np.bool_] = pc.is_in(paths, twice).to_numpy()
+    return found
 
 
 def _latest(documents: pa.Table, events: pa.Table) -> pa.Table:

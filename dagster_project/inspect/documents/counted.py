@@ -14,7 +14,7 @@ neither left it (`revisions`) nor was taken out of all of its windows (`system.e
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -88,6 +88,16 @@ def count_documents(catalogue: Catalog, dataset: str, at: At = NOW) -> Counts:
         superseded=documents.num_rows - rows.num_rows - gone,
         increments=increments,
     )
+
+
+def documents_that_went(catalogue: Catalog, dataset: str, states: Sequence[At]) -> list[int]:
+    """How many documents did not count any more in each of some states of a dataset, the newest last."""
+    documents = _read(catalogue, dataset, "documents", ("path",), states[-1])
+    events = _read(catalogue, dataset, "arrivals", ("path",), states[-1], NotNull("doc_id"))
+    if not len(events) and not _several(documents["path"], events["path"]).any():
+        return [0] * len(states)
+    counts = [count_documents(catalogue, dataset, at) for at in states]
+    return [one.landed - one.documents for one in counts]
 
 
 def documents_that_count(
@@ -170,11 +180,13 @@ def _counting(
 
 
 def _several(paths: pa.ChunkedArray, others: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
-    """(D,) whether a path stands for several rows of both columns."""
-    counted = pc.value_counts(pa.chunked_array([*paths.chunks, *others.chunks], _TEXT))
-    twice = counted.field("values").filter(pc.greater(counted.field("counts"), 1))
-    found: npt.NDArray[np.bool_] = pc.is_in(paths, twice).to_numpy()
-    return found
+    """(D,) whether a path is surely that of one document alone (False), by hashes, or may be of several."""
+    from spark_jobs.lake.ledger.row_hashes import row_hashes
+
+    chunks = [pa.RecordBatch.from_arrays([chunk], ["path"]) for column in (paths, others) for chunk in column.chunks]
+    hashes = np.concatenate([np.zeros(0, np.int64), *map(row_hashes, chunks)])
+    ordered = np.sort(hashes)
+    return np.isin(hashes[: len(paths)], ordered[1:][ordered[1:] == ordered[:-1]])
 
 
 def _latest(documents: pa.Table, events: pa.Table) -> pa.Table:

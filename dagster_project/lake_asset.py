@@ -29,6 +29,7 @@ from dagster_project.metadata import (
     Samples,
     carried_columns,
     definition_metadata,
+    drawn_before,
     in_order,
     kept_metadata,
     materialization_metadata,
@@ -366,20 +367,22 @@ class LakeAsset:
         key = dg.AssetKey(outcome.identifier.split("."))
         drawn = self.step.plot
         plot = drawn if drawn is not None and (drawn.table or self.step.table.name) == table.name else None
-        iceberg = load_table(lake.catalogue, outcome.identifier) if outcome.computed else None
         partition = context.partition_key if self.partitions_def is not None else None
+        previous: Mapping[str, Any] = {}
+        if not outcome.computed or table.notice is not None or plot is not None:
+            record = context.instance.get_latest_data_version_record(key, partition_key=partition)
+            if record is not None and record.asset_materialization is not None:
+                previous = record.asset_materialization.metadata
+        iceberg = load_table(lake.catalogue, outcome.identifier) if outcome.computed else None
         shown = shown_rows(table, outcome.computed)
         if self.partitions_def is not None and partition is not None:
             shown = rows_of(table, self.partitions_def, partition)
         graph = context.job_def.asset_layer.asset_graph
-        values = materialization_metadata(outcome, table, iceberg, shown, self.samples(graph), plot)
-        previous: Mapping[str, Any] = {}
+        as_drawn = drawn_before(previous, str(outcome.version)) if partition is None else {}
+        draws = None if as_drawn else plot
+        values = materialization_metadata(outcome, table, iceberg, shown, self.samples(graph), draws) | as_drawn
         read = {name: asset.declared(name) for name in self._upstream() if (asset := declared_asset(graph, name))}
         values |= carried_columns(table, read)
-        if not outcome.computed or table.notice is not None:
-            record = context.instance.get_latest_data_version_record(key, partition_key=partition)
-            if record is not None and record.asset_materialization is not None:
-                previous = record.asset_materialization.metadata
         if not outcome.computed:
             values |= kept_metadata(previous)
         if partition is not None:

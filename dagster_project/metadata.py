@@ -228,6 +228,12 @@ def kept_metadata(previous: Mapping[str, Any]) -> dict[str, Any]:
     return {name: previous[name] for name in _KEPT if name in previous}
 
 
+def drawn_before(previous: Mapping[str, Any], version: str) -> dict[str, Any]:
+    """The plot of the previous materialization, where its rows were those of this data version; else nothing."""
+    known = previous.get("data_version")
+    return {"plot": previous["plot"]} if known is not None and known.value == version and "plot" in previous else {}
+
+
 def shown_rows(declared: Table, computed: tuple[str, ...]) -> BooleanExpression:
     """Rows of the increment computed last; all rows of a table without increments."""
     return EqualTo("increment", int(computed[-1])) if declared.has_increments and computed else AlwaysTrue()

@@ -73,10 +73,11 @@ def _bags(words: pa.Table) -> pa.RecordBatch:
     from spark_jobs.dedup.bags.bags import BagsConfig, Units, _bag_batches
     from spark_jobs.dedup.bags.features import Features
     from spark_jobs.dedup.bags.token_counts import token_version
+    from spark_jobs.lake.engine.arrangement import Shared
 
     hashes = np.sort(words.column("token_hash").to_numpy().view(np.uint64))
     units = Units(hashes, np.full(len(hashes), 9, np.uint8), {"prose": 20}, token_version(Features()))
-    return _first(_bag_batches(iter([_texts()]), units, BagsConfig()))
+    return _first(_bag_batches(iter([_texts()]), Shared(None, units), BagsConfig()))
 
 
 def _first(batches: Iterator[pa.RecordBatch]) -> pa.RecordBatch:

@@ -24,6 +24,7 @@ from spark_jobs.lake.ledger import ledger
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.run.outcomes import TableOutcome
+from tests.dagster_project import assets
 from tests.dagster_project.assets import (
     DOUBLES,
     NUMBERS,
@@ -134,6 +135,23 @@ def test_a_plot_is_an_image_inside_markdown(chain: Project) -> None:
     picture = base64.b64decode(shown.split("base64,")[1][:-1])
     assert picture.startswith(b"\x89PNG")
     assert picture == png(pa.table({"n": range(4)}))
+
+
+def test_the_picture_of_equal_rows_is_drawn_once(
+    spark: object, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Rows that are computed anew and come out as they were keep their picture; other rows have another."""
+    project = Project(tmp_path, numbers_asset())
+    assert project.run().success
+    picture = project.facts("demo.numbers")["plot"]
+    drawn: list[int] = []
+    monkeypatch.setattr(assets, "png", lambda rows: drawn.append(rows.num_rows) or png(rows))
+    again = project.changed(numbers_asset(version="2"))
+    assert again.run().success
+    facts = again.facts("demo.numbers")
+    assert facts["skipped"] is False and facts["plot"] == picture and drawn == []
+    assert again.run(config={"demo.numbers": {"count": 5}}).success
+    assert drawn == [5] and again.facts("demo.numbers")["plot"] != picture
 
 
 def test_an_unchanged_run_repeats_what_was_shown_and_needs_no_spark(chain: Project, no_spark: None) -> None:

@@ -14,7 +14,7 @@ that neither left it (`revisions`) nor was taken out of all of its windows (`sys
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import datetime
 
@@ -90,6 +90,16 @@ def count_documents(catalogue: Catalog, dataset: str, at: At = NOW) -> Counts:
     )
 
 
+def documents_that_went(catalogue: Catalog, dataset: str, states: Sequence[At]) -> list[int]:
+    """How many documents did not count any more in each of some states of a dataset, the newest last."""
+    documents = _read(catalogue, dataset, "documents", ("path",), states[-1])
+    events = _read(catalogue, dataset, "arrivals", ("path",), states[-1], NotNull("doc_id"))
+    if not len(events) and not _several(documents["path"], events["path"]).any():
+        return [0] * len(states)
+    counts = [count_documents(catalogue, dataset, at) for at in states]
+    return [one.landed - one.documents for one in counts]
+
+
 def documents_that_count(
     catalogue: Catalog, dataset: str, columns: tuple[str, ...] = (), at: At = NOW, path: str | None = None
 ) -> pa.Table:
@@ -160,7 +170,7 @@ def _counting(
     columns = ("doc_id", "increment", *_PATH, "status")
     events = _read(catalogue, dataset, "arrivals", columns, at, And(where, NotNull("doc_id")))
     several = _several(documents["path"], events["path"])
-    if not len(events) and not several.any():  # where all count, comparing paths as texts would be most of the time
+    if not len(events) and not several.any():
         return documents, 0
     some = documents.filter(pa.array(several))
     latest = _latest(some, events)
@@ -171,8 +181,10 @@ def _counting(
 
 def _several(paths: pa.ChunkedArray, others: pa.ChunkedArray) -> npt.NDArray[np.bool_]:
     """(D,) whether a path is surely that of one document alone (False), by hashes, or may be of several."""
-    texts = (text for column in (paths, others) for chunk in column.chunks for text in chunk.to_pylist())
-    hashes = np.fromiter(map(hash, texts), np.int64, len(paths) + len(others))
+    from spark_jobs.lake.ledger.row_hashes import row_hashes
+
+    chunks = [pa.RecordBatch.from_arrays([chunk], ["path"]) for column in (paths, others) for chunk in column.chunks]
+    hashes = np.concatenate([np.zeros(0, np.int64), *map(row_hashes, chunks)])
     ordered = np.sort(hashes)
     return np.isin(hashes[: len(paths)], ordered[1:][ordered[1:] == ordered[:-1]])
 

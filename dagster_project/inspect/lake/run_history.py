@@ -20,7 +20,7 @@ from typing import TYPE_CHECKING, Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In, LessThan
 
-from dagster_project.inspect.documents.counted import At, count_documents, members_that_went
+from dagster_project.inspect.documents.counted import At, documents_that_went, members_that_went
 from dagster_project.stages import STAGES, SURVIVORS
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
 from spark_jobs.lake.ledger.ledger_table import LEDGER
@@ -150,20 +150,21 @@ def _standing(rows: Iterable[dict[str, Any]]) -> _Standing:
     return found
 
 
-def _states(before: _Standing, after: _Standing, table: str, own: list[dict[str, Any]]) -> Iterator[tuple[int, At]]:
-    """Rows of a table before and after a run, with what to count by then."""
-    yield before.counts.get(table, 0), At(increment=before.newest[table], moment=own[0]["recorded_at"])
-    yield after.counts[table], At(increment=after.newest[table])
-
-
-def _went(catalogue: Catalog, space: str, table: str, at: At) -> int:
-    """How many rows of `documents`, or of a table of members, did not count any more by some time."""
-    if at.increment is None or at.increment < 0:
-        return 0
-    if table == "documents":
-        counts = count_documents(catalogue, space, at)
-        return counts.landed - counts.documents
-    return members_that_went(catalogue, space, table, at)
+def _counting(
+    catalogue: Catalog, space: str, name: str, before: _Standing, after: _Standing, own: list[dict[str, Any]]
+) -> tuple[int, int]:
+    """Rows of `documents`, or of a table of members, that counted before and after a run."""
+    table = f"{space}.{name}"
+    states = [At(increment=before.newest[table], moment=own[0]["recorded_at"]), At(increment=after.newest[table])]
+    there = [at for at in states if at.increment is not None and at.increment >= 0]
+    if not there:
+        return before.counts.get(table, 0), after.counts[table]
+    if name == "documents":
+        went = documents_that_went(catalogue, space, there)
+    else:
+        went = [members_that_went(catalogue, space, name, at) for at in there]
+    went = [0] * (len(states) - len(there)) + went
+    return before.counts.get(table, 0) - went[0], after.counts[table] - went[1]
 
 
 def _changed(
@@ -181,8 +182,8 @@ def _changed(
         files = _files(catalogue, space, landed)
         said.append(" ".join(f"{sign}{files[what]:,}" for what, sign in _SIGNS.items()) + " files")
     for name, noun in _COUNTED.items():
-        if (table := f"{space}.{name}") in after.counts:
-            old, new = (count - _went(catalogue, space, name, at) for count, at in _states(before, after, table, own))
+        if f"{space}.{name}" in after.counts:
+            old, new = _counting(catalogue, space, name, before, after, own)
             said.append(f"{old:,} -> {new:,} {noun}")
     windows: dict[str, list[int]] = defaultdict(lambda: [0, 0])
     for table, count in after.counts.items():

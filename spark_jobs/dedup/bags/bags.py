@@ -7,9 +7,11 @@ of two integers, and every threshold is compared exactly.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from functools import partial
+from typing import TYPE_CHECKING
 
 import numpy as np
 import pyarrow as pa
@@ -21,8 +23,12 @@ from spark_jobs.dedup.bags.vocabulary import compared_members, compared_texts
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ConfigModel, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
+from spark_jobs.lake.engine.arrangement import Shared
 from spark_jobs.lake.engine.spooled_rows import mapped_rows
 from spark_jobs.spark_sql import DataFrame
+
+if TYPE_CHECKING:
+    from spark_jobs.dedup.bags.token_table import UnitTable
 
 
 class BagsConfig(ConfigModel):
@@ -72,7 +78,7 @@ class Units:
     """Weights of the vocabulary, for workers.
 
     Attributes:
-        hashes: (V,) uint64 tokens, ascending.
+        hashes: (V,) uint64 tokens.
         units: (V,) uint8 their weights.
         others: weight of any other token, by kind.
         tokens_version: identifies the rules and features that made the tokens.
@@ -83,6 +89,13 @@ class Units:
     others: dict[str, int]
     tokens_version: str
 
+    @functools.cached_property
+    def table(self) -> UnitTable:
+        """The weights by hash, made where they are looked up: it is not pickled on the driver."""
+        from spark_jobs.dedup.bags.token_table import UnitTable
+
+        return UnitTable(self.hashes, self.units)
+
 
 @step(version="5", scope=Scope.INCREMENT, tables=(BAGS,))
 def bags(
@@ -90,32 +103,33 @@ def bags(
 ) -> DataFrame:
     """Weigh the tokens of every document; one row per document with at least one token."""
     read = compared_texts(texts, compared_members(members, exact_duplicates))
-    return read.mapInArrow(partial(_bag_batches, units=read_units(vocabulary), config=config), _ROW_DDL)
+    units = Shared(read, read_units(vocabulary))
+    return read.mapInArrow(partial(_bag_batches, shared=units, config=config), _ROW_DDL)
 
 
 def read_units(vocabulary: DataFrame) -> Units:
     """Collect the weights of the vocabulary on the driver: 9 bytes a token."""
     other = vocabulary.where("token_hash IS NULL").select("kind", "unit", "tokens_version").collect()
     with mapped_rows(vocabulary.where("token_hash IS NOT NULL").select("token_hash", "unit")) as known:
-        hashes = known.column("token_hash").to_numpy().view(np.uint64)
-        order = np.argsort(hashes)
-        weights = known.column("unit").to_numpy().astype(np.uint8)[order]
-        return Units(hashes[order], weights, {row["kind"]: row["unit"] for row in other}, other[0]["tokens_version"])
+        hashes = known.column("token_hash").to_numpy().view(np.uint64).copy()  # what is mapped goes with the file
+        weights = known.column("unit").to_numpy().astype(np.uint8)
+        return Units(hashes, weights, {row["kind"]: row["unit"] for row in other}, other[0]["tokens_version"])
 
 
-def _bag_batches(batches: Iterable[pa.RecordBatch], units: Units, config: BagsConfig) -> Iterator[pa.RecordBatch]:
+def _bag_batches(
+    batches: Iterable[pa.RecordBatch], shared: Shared[Units], config: BagsConfig
+) -> Iterator[pa.RecordBatch]:
     """Turn texts into rows of `bags`, batch by batch."""
     from spark_jobs.dedup.bags.features import token_rules
     from spark_jobs.dedup.bags.token_counts import count_tokens, token_version
-    from spark_jobs.dedup.bags.token_table import UnitTable
 
+    units = shared.value
     version = token_version(config.features)
     if version != units.tokens_version:
         raise InputError(
             f"bags: this worker makes tokens {version}, the vocabulary has {units.tokens_version}; use the same "
             "features, and the same Python and headrace on all workers, or refreeze the corpus"
         )
-    table = UnitTable(units.hashes, units.units)
     for batch in batches:
         kinds = batch.column("kind").to_pylist()
         names = tuple(dict.fromkeys(kinds))
@@ -124,7 +138,7 @@ def _bag_batches(batches: Iterable[pa.RecordBatch], units: Units, config: BagsCo
         counted = count_tokens(batch.column("content"), *rules)
         lengths = np.diff(counted.offsets)
         others = np.array([units.others.get(name, 255) for name in names], np.uint8)
-        weights = table.of(counted.hashes, np.repeat(others[numbers], lengths))
+        weights = units.table.of(counted.hashes, np.repeat(others[numbers], lengths))
         levels = np.minimum(counted.counts, config.max_level).astype(np.uint8)
         yield _rows(batch, counted.offsets, counted.hashes, weights, levels)
 

@@ -120,7 +120,7 @@ def _newest(documents: DataFrame, arrivals: DataFrame, members: DataFrame, incre
     """The newest document at each path that had a member before, or has an arrival with a doc_id now."""
     now = F.col("increment") == F.lit(increment)
     arrived = arrivals.where(now & F.col("doc_id").isNotNull()).select(*PATH, "doc_id", "dataset_increment", "status")
-    paths = members.where(~now).select(*PATH).unionByName(arrived.select(*PATH)).distinct()
+    paths = members.where(~now).select(*PATH).unionByName(arrived.select(*PATH))
     landed = (
         documents.where(now)
         .select(*PATH, "doc_id", "dataset_increment")

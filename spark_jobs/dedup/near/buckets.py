@@ -20,10 +20,9 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import Field
 
-from spark_jobs.arrays import Int64Array, UInt64Array
+from spark_jobs.arrays import Int64Array
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.pictures import draw_bands
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
@@ -145,21 +144,29 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
     ]
     schemes = {one.kind: one.scheme for one in solved}
     narrow = signatures.select("increment", "kind", "place", "signature")
-    if is_embedded(narrow):
-        lists = _here(narrow, schemes, increment)
-    else:
-        counts = [(row["kind"], bool(row["new"]), int(row["count"])) for row in counted]
-        lists = _distributed(narrow, schemes, increment, counts)
+    counts = [(row["kind"], bool(row["new"]), int(row["count"])) for row in counted]
+    make = _here if is_embedded(narrow) else _distributed
+    lists = make(narrow, schemes, increment, counts)
     bands = signatures.sparkSession.createDataFrame(_curve(solved, _combined(measured, sizes), config.recall))
     of_kinds = {f"bands-of-{one.kind}": f"{one.scheme.bands} x {one.scheme.rows}" for one in solved if one.kind}
     return Output({"buckets": lists, "bands": bands}, persisted=(lists,), summary=of_kinds)
 
 
-def _here(signatures: DataFrame, schemes: Mapping[str | None, BandScheme], increment: int) -> DataFrame:
-    """Rows of `buckets`, kept until they are released, computed in this process."""
-    from spark_jobs.dedup.near.buckets_by_band import bucket_batches
+def _here(
+    signatures: DataFrame,
+    schemes: Mapping[str | None, BandScheme],
+    increment: int,
+    counts: Sequence[tuple[str, bool, int]],
+) -> DataFrame:
+    """As `_distributed`, computed in this process: rows that are kept until they are released."""
+    from spark_jobs.dedup.near.buckets_by_band import bucket_batches, sharing_keys
 
-    with mapped_rows(signatures) as rows:
+    compared = signatures
+    if increment > 0:
+        is_new = F.col("increment") == increment
+        new, earlier = signatures.where(is_new), signatures.where(~is_new)
+        compared = new.unionByName(sharing_keys(earlier, new, schemes, _key_counts(schemes, counts)[0]))
+    with mapped_rows(compared) as rows:
         batches = bucket_batches(rows, schemes, increment, parallelism())
         return keep_batches(signatures.sparkSession, batches, BUCKETS_DDL)
 
@@ -178,12 +185,10 @@ def _distributed(
         increment: the new one.
         counts: kind, whether of the new increment, and number of documents.
     """
+    from spark_jobs.dedup.near.bucket_keys import all_keys
     from spark_jobs.dedup.near.key_filter import filter_of, passing_share
 
-    bands_of = {kind: (schemes[None] if None in schemes else schemes[kind]).bands for kind, _, _ in counts}
-    keys = [(is_new, count * bands_of[kind]) for kind, is_new, count in counts]
-    new_keys = sum(count for is_new, count in keys if is_new)
-    old_keys = sum(count for is_new, count in keys if not is_new)
+    new_keys, old_keys = _key_counts(schemes, counts)
     is_new = F.col("increment") == increment
     new = signatures.where(is_new)
     passing = int(passing_share(new_keys) * old_keys)
@@ -191,10 +196,17 @@ def _distributed(
     emit = partial(band_records, schemes=schemes, partition_count=partition_count)
     records = new.mapInArrow(partial(emit, earlier=False, filled=None), RECORDS_DDL)
     if increment > 0:
-        filled = filter_of(new, partial(_all_keys, schemes=schemes), new_keys)
+        filled = filter_of(new, partial(all_keys, schemes=schemes), new_keys)
         earlier = signatures.where(~is_new).mapInArrow(partial(emit, earlier=True, filled=filled), RECORDS_DDL)
         records = records.unionByName(earlier)
     return dealt(records, partition_count, F.col("part")).map(bucket_lists, BUCKETS_DDL).to_frame()
+
+
+def _key_counts(schemes: Mapping[str | None, BandScheme], counts: Sequence[tuple[str, bool, int]]) -> tuple[int, int]:
+    """Keys of all new documents, and of all earlier ones; arguments as of `_distributed`."""
+    of = [(new, count * (schemes[None] if None in schemes else schemes[kind]).bands) for kind, new, count in counts]
+    new_count, count = sum(keys for is_new, keys in of if is_new), sum(keys for _, keys in of)
+    return new_count, count - new_count
 
 
 class _Solved(NamedTuple):
@@ -304,24 +316,6 @@ def _curve(solved: Sequence[_Solved], measured: Int64Array, recall: float) -> pa
     )
 
 
-def _by_scheme(
-    batch: pa.RecordBatch, schemes: Mapping[str | None, BandScheme]
-) -> Iterator[tuple[pa.RecordBatch, BandScheme]]:
-    """(documents, their bands) of a batch, by kind if kinds have bands of their own."""
-    for kind, scheme in schemes.items():
-        part = batch if kind is None else batch.filter(pc.equal(batch.column("kind"), kind))
-        if part.num_rows:
-            yield part, scheme
-
-
-def _all_keys(batch: pa.RecordBatch, schemes: Mapping[str | None, BandScheme]) -> UInt64Array:
-    """The keys of a batch of signatures, in any order."""
-    from spark_jobs.dedup.near.bucket_keys import keys_of
-
-    parts = [keys_of(*part).ravel() for part in _by_scheme(batch, schemes)]
-    return np.concatenate([np.zeros(0, np.uint64), *parts])
-
-
 def band_records(
     batches: Iterable[pa.RecordBatch],
     schemes: Mapping[str | None, BandScheme],
@@ -341,12 +335,12 @@ def band_records(
     Yields:
         Rows of `RECORDS_DDL`.
     """
-    from spark_jobs.dedup.near.bucket_keys import keys_of
+    from spark_jobs.dedup.near.bucket_keys import by_scheme, keys_of
     from spark_jobs.dedup.near.bucket_records import scatter
     from spark_jobs.dedup.near.key_filter import has_keys
 
     united = None if filled is None else np.frombuffer(filled, np.uint8)
-    for batch, scheme in (part for whole in batches for part in _by_scheme(whole, schemes)):
+    for batch, scheme in (part for whole in batches for part in by_scheme(whole, schemes)):
         keys = keys_of(batch, scheme).ravel()
         places = np.repeat(batch.column("place").to_numpy(), scheme.bands)
         if united is not None:

@@ -1,5 +1,6 @@
 """Buckets in one process, a few bands at a time: keys of two bands never meet, so none is written to disk.
 
+Of earlier documents only those that share a key with a new one are compared, and some that a filter lets pass.
 A corpus of 4.5 million documents has some 300 bands, so 1.4 billion keys, of which a sixth are in a bucket. Signatures
 are mapped, and read once for each group of bands:
 
@@ -10,16 +11,21 @@ are mapped, and read once for each group of bands:
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.dedup.near.bucket_keys import keys_of
+from spark_jobs.arrays import UInt8Array
+from spark_jobs.dedup.near.bucket_keys import all_keys, by_scheme, keys_of
 from spark_jobs.dedup.near.bucket_records import bucket_rows, group_by_key
+from spark_jobs.dedup.near.key_filter import filter_of, has_keys
 from spark_jobs.dedup.sketches.bands import BandScheme
+from spark_jobs.lake.engine.arrangement import Shared
+from spark_jobs.spark_sql import DataFrame
 from spark_jobs.threads import in_order_of
 
 _KEYS_BYTES = 256 << 20  # of the keys of the bands of a group
@@ -39,6 +45,30 @@ def bucket_batches(
     with ThreadPoolExecutor(threads) as pool:
         for kind, scheme in schemes.items():
             yield from _of_scheme(signatures, kind, scheme, increment, pool)
+
+
+def sharing_keys(
+    earlier: DataFrame, new: DataFrame, schemes: Mapping[str | None, BandScheme], new_keys: int
+) -> DataFrame:
+    """The earlier documents that share a key with a new one, and some others.
+
+    Args:
+        earlier: columns increment, kind, place, signature.
+        new: the same of the new documents.
+        schemes: as of `bucket_batches`.
+        new_keys: number of keys of the new documents.
+    """
+    filled = np.frombuffer(filter_of(new, partial(all_keys, schemes=schemes), new_keys), np.uint8)
+    return earlier.mapInArrow(partial(_passing, schemes=schemes, inside=Shared(earlier, filled)), earlier.schema)
+
+
+def _passing(
+    batches: Iterable[pa.RecordBatch], schemes: Mapping[str | None, BandScheme], inside: Shared[UInt8Array]
+) -> Iterator[pa.RecordBatch]:
+    """The documents of which a key is in a filter."""
+    for batch, scheme in (part for whole in batches for part in by_scheme(whole, schemes)):
+        keys = keys_of(batch, scheme)
+        yield batch.filter(pa.array(has_keys(keys.ravel(), inside.value).reshape(keys.shape).any(axis=1)))
 
 
 def _of_scheme(

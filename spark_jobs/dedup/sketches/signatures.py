@@ -39,6 +39,7 @@ class SignaturesConfig(ConfigModel):
     )
 
 
+_LEAST_HOT_DOCUMENTS = 16  # of a token that is worth a place in the cache; nine of ten tokens have fewer
 SIGNATURE_BYTES = 256
 SIGNATURES = Table(
     name="signatures",
@@ -73,7 +74,7 @@ _ROW_DDL = (
 @step(version="1", scope=Scope.INCREMENT, tables=(SIGNATURES,))
 def signatures(bags: DataFrame, vocabulary: DataFrame, config: SignaturesConfig) -> DataFrame:
     """Make the signature of every bag; one row per bag."""
-    known = vocabulary.where("token_hash IS NOT NULL")
+    known = vocabulary.where("token_hash IS NOT NULL").where(F.col("document_count") >= _LEAST_HOT_DOCUMENTS)
     hot = known.orderBy(F.desc("document_count"), "token_hash").limit(config.hot_tokens)
     found = hot.select("token_hash", "unit").toArrow()
     hashes = found.column("token_hash").to_numpy().astype("<i8").tobytes()

@@ -26,6 +26,7 @@ import functools
 from collections.abc import Collection, Sequence
 from typing import TYPE_CHECKING, Final
 
+from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.sources.refusals import TRIED_AGAIN, Reason
 
 if TYPE_CHECKING:
@@ -118,12 +119,13 @@ def reading_events(
     )
     stems = at_hand.select("stem").distinct()
     own = ("doc_id", "increment", *PATH)
-    before = latest_at_paths(
+    latest = latest_at_paths(
         documents.select(*own, stem).join(stems, "stem", "left_semi"),
         arrivals.select(*own, "status", stem).join(stems, "stem", "left_semi"),
         PATH,
         "increment",
     ).select(*PATH, F.col("doc_id").alias("latest"), F.col("gone").alias("was_gone"))
+    before = checkpointed(latest)  # else all documents before are read for each of its readers
     now = read.where("doc_id IS NOT NULL").select("location", *PATH, "doc_id", "known")
     lost = _lost(before, at_hand, read, stem)
     left = _refused(read).where(F.col("reason").isin(*_LEFT_BY_CONTENT)).alias("left")

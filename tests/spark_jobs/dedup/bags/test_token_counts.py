@@ -30,6 +30,7 @@ from spark_jobs.dedup.bags.features import (
 from spark_jobs.dedup.bags.token_counting import lex_text
 from spark_jobs.dedup.bags.token_counts import TokenCounts, count_tokens, token_version
 from spark_jobs.exceptions import InputError
+from spark_jobs.lake.engine.arrangement import Shared
 from spark_jobs.lexing.lexers import LEXERS, lexer_of, syntax_tables
 from spark_jobs.lexing.machine import KEYWORD, TEXT
 from spark_jobs.lexing.word_characters import word_tables
@@ -349,7 +350,7 @@ def test_a_vocabulary_of_other_features_is_refused() -> None:
     found = Units(np.zeros(0, np.uint64), np.zeros(0, np.uint8), {}, token_version(Features()))
     config = BagsConfig(features=Features(prose="word_pairs"))
     with pytest.raises(InputError, match=r"prose=word_pairs .*, the vocabulary has .*prose=words .*refreeze"):
-        list(_bag_batches(iter([]), found, config))
+        list(_bag_batches(iter([]), Shared(None, found), config))
 
 
 def test_an_empty_column_has_no_tokens() -> None:

@@ -18,7 +18,6 @@ from spark_jobs.dedup.near import bucket_records, buckets_by_band, key_filter
 from spark_jobs.dedup.near import buckets as step_module
 from spark_jobs.dedup.near.buckets import BucketsConfig, buckets
 from spark_jobs.dedup.sketches.bands import MAX_BANDS, BandScheme, band_keys, candidate_probability, solve_bands
-from spark_jobs.lake.engine.embedded import is_embedded
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -274,8 +273,6 @@ def test_the_filter_is_sized_by_the_keys_of_new_documents(
     spark: SparkSession, by_kind: bool, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Each has a key a band of its kind; where nothing came before there is no filter."""
-    if is_embedded(spark.range(1)):
-        pytest.skip("one process needs no filter")
     counts: list[int] = []
     real = key_filter.filter_of
 
@@ -283,7 +280,8 @@ def test_the_filter_is_sized_by_the_keys_of_new_documents(
         counts.append(count)
         return real(new, keys, count)
 
-    monkeypatch.setattr(key_filter, "filter_of", filter_of)
+    for module in (key_filter, buckets_by_band):
+        monkeypatch.setattr(module, "filter_of", filter_of)
     threshold: Any = {"code": 0.6, "default": 0.8} if by_kind else 0.7
     documents = signed_documents()
     run(spark, [one for one in documents if not one.increment], 0, threshold=threshold, recall=0.999)

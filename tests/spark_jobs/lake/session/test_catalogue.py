@@ -11,6 +11,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 from pyiceberg.exceptions import CommitFailedException
+from pyiceberg.serializers import FromInputFile
 
 from spark_jobs.lake.session.catalogue import commit, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
@@ -58,3 +59,25 @@ def test_a_commit_that_is_tried_again_is_no_news(tmp_path: Path, caplog: pytest.
     first.append(rows)
     second.append(rows)
     assert second.scan().to_arrow().num_rows == 2 and not caplog.records
+
+
+def test_a_file_of_metadata_is_parsed_once_and_a_new_one_is_seen(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Another process's commit writes another file, which the next load reads."""
+    reader, writer = (open_catalogue(settings_at(tmp_path)) for _ in range(2))
+    writer.create_namespace("demo")
+    table = writer.create_table("demo.numbers", pa.schema([("n", pa.int64())]))
+    parsed: list[str] = []
+    real = FromInputFile.table_metadata
+
+    def table_metadata(file: Any) -> Any:
+        parsed.append(file.location)
+        return real(file)
+
+    monkeypatch.setattr(FromInputFile, "table_metadata", table_metadata)
+    assert [reader.load_table("demo.numbers").metadata_location for _ in range(3)] == [table.metadata_location] * 3
+    assert parsed == [table.metadata_location]
+    table.append(pa.table({"n": [1, 2]}))
+    assert reader.load_table("demo.numbers").scan().to_arrow()["n"].to_pylist() == [1, 2]
+    assert reader.load_table("demo.numbers").metadata == table.metadata

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from dagster_project.cli.tree import present_words, refuse_repetition, show_examples
+from dagster_project.cli.tree import refuse_repetition, show_examples
 from dagster_project.restarts import restart_when_killed
 from dagster_project.unchanged_run import Reads, noted_texts
 from headrace.allocation import set_allocators
@@ -173,7 +173,7 @@ def run_command(arguments: list[str], reads: Reads | None = None) -> int:
 
     try:
         with progress_shown("--json" not in arguments):
-            headrace.main(args=present_words(arguments), prog_name="headrace", standalone_mode=False, obj=reads)
+            headrace.main(args=list(arguments), prog_name="headrace", standalone_mode=False, obj=reads)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except (click.Abort, KeyboardInterrupt):

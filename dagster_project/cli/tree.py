@@ -1,8 +1,4 @@
-"""An example of each command, and commands that moved, whose old words are accepted for one release.
-
-Options and arguments stay as they were typed: `headrace trace T 3 17` runs `headrace doc trace T 3 17`. An entry of
-MOVED with an option, such as `blend plan --source`, applies where that option was typed.
-"""
+"""An example of each command, and the refusal of options that are given twice."""
 
 from __future__ import annotations
 
@@ -12,59 +8,7 @@ from typing import Any
 
 import click
 
-from dagster_project.cli.output import say
-
 _KEYED = re.compile(r"[A-Z]+=[A-Z]+")  # how the help of an option names values that stand each under a key
-# Old words to new words; they go with the next release.
-MOVED = {
-    "trace": "doc trace",
-    "excise": "doc excise",
-    "cost": "status --cost",
-    "card": "dataset show --card",
-    "dataset remove": "dataset delete --declaration",
-    "dataset freeze": "dataset archive",
-    "dataset follow": "run --follow",
-    "dataset diff": "diff",
-    "corpus diff": "diff",
-    "corpus funnel": "corpus show",
-    "corpus refreeze": "corpus refresh",
-    "corpus supersede": "doc excise --superseded",
-    "dedup thresholds": "corpus show --thresholds",
-    "dedup evaluate": "corpus evaluate",
-    "table compact": "maintain --only compaction",
-    "table expire": "maintain --only expiry",
-    "table drop": "table delete",
-    "doc duplicates": "doc show --duplicates",
-    "doc source": "doc show --source",
-    "doc windows": "doc show --windows",
-    "dataset list": "dataset show",
-    "corpus list": "corpus show",
-    "table list": "table show",
-    "release list": "release show",
-    "quarantine list": "quarantine show",
-    "policy list": "policy show",
-    "policy compare": "policy preview",
-    "evals list": "evals show",
-    "evals report": "evals show",
-    "evals retire": "evals delete",
-    "tagger train": "model train",
-    "tagger list": "model show",
-    "model list": "model show",
-    "experiment plan": "plan",
-    "experiment run": "run",
-    "experiment compare": "experiment show",
-    "experiment list": "experiment show",
-    "mix fit": "run",
-    "lake relocate": "relocate",
-    "blend list": "blend show",
-    "blend plan --source": "blend create --dry-run",
-    "blend plan --at": "blend update --dry-run",
-    "blend plan --then": "blend update --dry-run",
-    "blend plan": "blend show --plan",
-    "blend inspect": "blend show",
-    "blend runs": "runs --training",
-}
-
 # Arguments of each command in the example at the end of its help.
 EXAMPLES = {
     "demo": "",
@@ -127,18 +71,6 @@ EXAMPLES = {
     "blend delete": "half",
     "serve": "--port 50051",
 }
-
-
-def present_words(arguments: list[str]) -> list[str]:
-    """Replace the former words of a command by its present ones, and say so on standard error."""
-    start = next((at for at, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
-    options = {word.partition("=")[0] for word in arguments if word.startswith("--")}
-    for former, present in MOVED.items():
-        words = [word for word in former.split() if word not in options]
-        if words == arguments[start : start + len(words)]:
-            say(f"headrace {' '.join(words)} is now: headrace {present}", err=True)
-            return [*arguments[:start], *present.split(), *arguments[start + len(words) :]]
-    return arguments
 
 
 def show_examples(command: click.Command, words: str) -> None:

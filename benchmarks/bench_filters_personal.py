@@ -1,12 +1,11 @@
 """Personal data: how fast it is found, and how much of it, beside Presidio in the same run.
 
     python -m venv V && V/bin/pip install presidio-analyzer==2.2.366
-    python benchmarks/bench_filters_personal.py [--peer V/bin/python] [--megabytes 16] [--list city=cities.txt ..]
+    python benchmarks/bench_filters_personal.py [--peer V/bin/python] [--megabytes 16] [--names FOLDER]
 
 Speeds are megabytes of UTF-8 by CPU second of one process, the best of three; Presidio reads the first 200 kB of each
-input. Precision and recall count exact spans. Of `data/pii` the half with an even first byte of the text's SHA-256
-trains the tagger, the other one tests everything; `other templates` splits by template instead, four times, which is
-what a text that nobody has labelled looks like. `--list` also trains with lists of words.
+input. Precision and recall count exact spans. Of `data/pii` the half with an odd first byte of the text's SHA-256 tests
+patterns; all of it tests `--names`, the folder of a model of spaCy, which has seen none of it.
 """
 
 from __future__ import annotations
@@ -28,8 +27,7 @@ from corpora import distinct, paragraphs, real, rfcs, source_paths, up_to
 from cpu_time import megabytes, seconds
 
 from spark_jobs.filters.personal_data.find import score
-from spark_jobs.filters.personal_data.registered_tagger import read_list
-from spark_jobs.filters.personal_data.tagger import load, train
+from spark_jobs.filters.personal_data.names import NamesConfig, located, named_spans, read
 from tests.spark_jobs.filters.personal_data.planted import decoy, planted
 
 PEER_BYTES = 200_000
@@ -55,6 +53,7 @@ TAGGED = {
     "ZIP_CODE": "postcode",
 }
 KINDS = STRUCTURED | TAGGED
+LABELS = {"PERSON": "name", "GPE": "place", "LOC": "place", "ORG": "organization", "DATE": "date"}
 Spans = list[tuple[int, int, str]]
 
 
@@ -104,7 +103,7 @@ def show(name: str, sides: dict[str, dict[str, tuple[int, float, float]]]) -> No
 
 
 def labelled() -> list[dict[str, Any]]:
-    """Texts of `data/pii`: content, template, spans as of the table that a tagger is trained on."""
+    """Texts of `data/pii`: content, and the labelled spans."""
     rows = json.loads(gzip.decompress(real("pii/presidio_synth_dataset_v2.json.gz").read_bytes()))
     texts = []
     for row in rows:
@@ -118,7 +117,7 @@ def labelled() -> list[dict[str, Any]]:
             for span in row["spans"]
             if span["entity_type"] in KINDS
         ]
-        texts.append({"content": text, "template": str(row["template_id"]), "spans": spans})
+        texts.append({"content": text, "spans": spans})
     return texts
 
 
@@ -175,9 +174,9 @@ def main() -> None:
     parser = command.parser(__doc__)
     parser.add_argument("--peer", help="an interpreter that has Presidio")
     parser.add_argument("--megabytes", type=float, default=16)
-    parser.add_argument("--list", action="append", default=[], help="NAME=FILE, a word or phrase a line")
-    parser.set_defaults(planted=2000, texts=None, salts="abcd")
-    options = command.read(parser, megabytes=0.2, planted=100, texts=200, salts="a")
+    parser.add_argument("--names", help="the folder of a model of spaCy")
+    parser.set_defaults(planted=2000, texts=None)
+    options = command.read(parser, megabytes=0.2, planted=100, texts=200)
     if options.peer and command.attempt(presidio, options.peer, ["warm up"]) is None:
         options.peer = None
     speeds(options.megabytes * 1e6, options.peer)
@@ -194,46 +193,29 @@ def main() -> None:
 
 def tell_names(options: argparse.Namespace) -> None:
     """Print precision and recall on labelled texts."""
-    rows, lists = labelled()[: options.texts], dict(map(read_list, options.list))
-    for title, split, salts in (
-        ("the other half", "content", ("",)),
-        ("other templates", "template", (*options.salts,)),
-    ):
-        texts, truth, tagged = tagging(rows, split, salts, {})
-        found = {"tagger": tagged} | ({"with lists": tagging(rows, split, salts, lists)[2]} if lists else {})
+    rows = labelled()[: options.texts]
+    test = [row for row in rows if is_test(row["content"])]
+    texts, truth = [row["content"] for row in test], spans_of(test)
+    sides = {"patterns": ours(texts)} | ({"Presidio": presidio(options.peer, texts)[1]} if options.peer else {})
+    kinds = set(STRUCTURED.values()) - {"mac"}
+    show("data/pii, the other half", {side: compare(truth, spans, kinds) for side, spans in sides.items()})
+    if options.names:
+        texts, truth = [row["content"] for row in rows], spans_of(rows)
+        config = located(NamesConfig(model=options.names, labels=LABELS))
+        model, batch = read(config, None), pa.array(texts)
+        found = named_spans(batch, model, LABELS, 0)
+        rate = megabytes(texts) / seconds(lambda: named_spans(batch, model, LABELS, 0))
+        print(f"\nmodel of names {rate:.3f} MB/s")
+        sides = {"names": [[(one.start, one.end, one.kind) for one in spans] for spans in found]}
         if options.peer:
-            found["Presidio"] = presidio(options.peer, texts)[1]
-        if split == "content":
-            patterns = {"patterns": ours(texts), **({"Presidio": found["Presidio"]} if options.peer else {})}
-            kinds = set(STRUCTURED.values()) - {"mac"}
-            show(f"data/pii, {title}", {side: compare(truth, spans, kinds) for side, spans in patterns.items()})
-        kinds = set(TAGGED.values())
-        show(f"data/pii, {title}", {side: compare(truth, spans, kinds) for side, spans in found.items()})
+            sides["Presidio"] = presidio(options.peer, texts)[1]
+        kinds = set(LABELS.values())
+        show("data/pii, all", {side: compare(truth, spans, kinds) for side, spans in sides.items()})
 
 
-def tagging(
-    rows: list[dict[str, Any]], split: str, salts: tuple[str, ...], lists: dict[str, list[str]]
-) -> tuple[list[str], list[Spans], list[Spans]]:
-    """Texts of the halves that test, their labels, and what taggers of the other halves say; prints size and speed."""
-    texts: list[str] = []
-    truth: list[Spans] = []
-    found: list[Spans] = []
-    for salt in salts:
-        test = [row for row in rows if is_test(salt + row[split])]
-        taught = [
-            {"content": row["content"], "spans": [s for s in row["spans"] if s["kind"] in TAGGED.values()]}
-            for row in rows
-            if not is_test(salt + row[split])
-        ]
-        model = train(pa.Table.from_pylist(taught), seed=7, lists=lists)
-        tagger, own = load(model), [row["content"] for row in test]
-        texts += own
-        truth += [[(span["start"], span["end"], span["kind"]) for span in row["spans"]] for row in test]
-        found += [[(s.start, s.end, s.kind) for s in spans] for spans in tagger.tag(pa.array(own))]
-    batch = pa.array(own * 5)
-    rate = 5 * megabytes(own) / seconds(lambda: tagger.tag(batch))
-    print(f"\nmodel of {len(model)} bytes, {rate:.1f} MB/s")
-    return texts, truth, found
+def spans_of(rows: list[dict[str, Any]]) -> list[Spans]:
+    """The labelled spans of texts."""
+    return [[(span["start"], span["end"], span["kind"]) for span in row["spans"]] for row in rows]
 
 
 if __name__ == "__main__":

@@ -187,7 +187,7 @@ def packed_freshness(root: Path, config: DocumentsConfig, seconds: float) -> Non
     }
     for name, kind, attributes in (("burst", "Dataset", dataset), ("main", "Corpus", corpus)):
         (defs / name).mkdir(parents=True)
-        said = {"type": f"dagster_project.components.{kind}", "attributes": attributes}
+        said = {"type": f"headrace.{kind}", "attributes": attributes}
         (defs / name / "defs.yaml").write_text(json.dumps(said))  # JSON is YAML
     (defs / "__init__.py").touch()
     os.chdir(root)

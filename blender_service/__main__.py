@@ -37,15 +37,6 @@ def _operation_options(command: Callable[..., None]) -> Callable[..., None]:
     return command
 
 
-def _no_files(context: click.Context, option: click.Parameter, given: str | None) -> None:
-    """Say that an option of the files of blocks, which are gone, does nothing."""
-    if given is not None:
-        sys.stderr.write(
-            f"serve: {option.opts[0]} {given} is ignored: blocks are kept in memory (--cache-memory BYTES); leave it "
-            "out, and delete the folder of block files, which may hold text that was revoked\n"
-        )
-
-
 @click.command(context_settings={"help_option_names": ["-h", "--help"]})
 @click.option(
     "--host",
@@ -64,8 +55,6 @@ def _no_files(context: click.Context, option: click.Parameter, given: str | None
     show_default="a third of the memory that is free, 1 GiB at most",
     help="most bytes of memory for decoded blocks, of all processes together",
 )
-@click.option("--cache-folder", hidden=True, expose_value=False, callback=_no_files)
-@click.option("--cache-bytes", hidden=True, expose_value=False, callback=_no_files)
 @click.option(
     "--processes", type=click.IntRange(1, 256), default=1, show_default=True, help="servers at one port, one per core"
 )

@@ -32,7 +32,7 @@ POSTGRES: Final = (
 def require_one_lake(catalogue: Catalog, location: str | None = None) -> None:
     """Refuse a catalogue that was copied or moved, so that it names the files of another lake.
 
-    A lake that an earlier version made notes nothing, and is taken as it is.
+    Before its first write a lake notes nothing.
 
     Args:
         catalogue: of the lake.

@@ -4,7 +4,7 @@
     quarantine     a dataset lands what a quarantine keeps, or was declared otherwise before
     binding        an input of a table of one's own is not there, or nothing says which increments it follows
     columns        a table of the lake has other columns than are declared
-    names          a policy's version stands for other rules; a model, label, tagger or benchmark is not in the
+    names          a policy's version stands for other rules; a model, label or benchmark is not in the
                    registry; the file of a tokenizer cannot be used
 
 `headrace plan`, `run` and `doctor` ask here, so that none of them says yes where another says no. Whether a source or

@@ -251,13 +251,6 @@ def hide(value: str, variable: str) -> None:
             logging.setLogRecordFactory(_Record)
 
 
-def hides(variables: Iterable[str]) -> None:
-    """Have the values of variables that are set hidden, before anybody asks for them."""
-    for name in variables:
-        if value := os.environ.get(name):
-            hide(value, name)
-
-
 # What is shown or kept.
 
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import ast
-import importlib
 import re
 import subprocess
 import sys
@@ -67,10 +66,3 @@ def test_documents_import_nothing_else(file: Path) -> None:
             assert hasattr(headrace, name), f"headrace.{name}"
     for name in re.findall(r"type: headrace\.(\w+)", text):
         assert name in headrace.__all__
-
-
-def test_components_are_found_under_the_former_name_too() -> None:
-    """Projects of before name `dagster_project.components.Dataset`."""
-    former = importlib.import_module("dagster_project.components")
-    for name in ("Dataset", "Corpus", "Model", "Blend"):
-        assert getattr(former, name) is getattr(headrace, name)

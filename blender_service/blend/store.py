@@ -43,7 +43,6 @@ S3_SCHEMES: Final = ("s3", "s3a", "s3n")
 CONFLICT_ATTEMPTS: Final = 5  # S3 answers 409 while another writer's conditional put of the same key is under way
 NAME: Final = re.compile(NAME_PATTERN.strip("^$"))  # `$` alone lets a line end through
 HEADS: Final = f"heads/v{HEAD_VERSION}"
-ALL_NAMED: Final = "all-named"  # exists once names bound by earlier versions are in `named` too
 
 logger = logging.getLogger(__name__)
 
@@ -235,7 +234,6 @@ class BlendStore:
     def __init__(self, objects: ObjectStore) -> None:
         """Keep configs in `objects`."""
         self._objects = objects
-        self._all_named = False
 
     @property
     def objects(self) -> ObjectStore:
@@ -345,9 +343,6 @@ class BlendStore:
 
     def names_of(self, blend_id: str) -> list[str]:
         """List the names of a blend, ascending: one listing, however many names there are."""
-        if not self._all_named:
-            self._note_names()
-            self._all_named = True
         return self._objects.list(f"named/{blend_id}")
 
     def names(self) -> dict[str, list[str]]:
@@ -362,13 +357,3 @@ class BlendStore:
             self._objects.delete(f"named/{blend_id}/{name}")
         self._objects.delete(f"{HEADS}/{blend_id}")
         self._objects.delete(f"{blend_id}.json")
-
-    def _note_names(self) -> None:
-        """List names that earlier versions bound in `named/<id>/` too; done once per lake."""
-        if self._objects.read(ALL_NAMED) is not None:
-            return
-        for name in self._objects.list("names"):
-            bound = self._objects.read(f"names/{name}")
-            if bound is not None:
-                self._objects.put_if_absent(f"named/{bound.decode()}/{name}", b"")
-        self._objects.put_if_absent(ALL_NAMED, b"")

@@ -42,7 +42,6 @@ READ_ID: Final = re.compile(r"[0-9a-f]{8}")
 RUN_NAME: Final = re.compile(r"[A-Za-z0-9][A-Za-z0-9_.-]{0,127}")
 LOSSES: Final = ".losses.json"
 NAMES: Final = "names"  # the folder that lists the runs, beside a folder for each of them
-READ_OBJECT: Final = re.compile(r"[0-9]{8}T[0-9]{12}-[0-9a-f]{8}\..+\.json")
 
 logger = logging.getLogger(__name__)
 
@@ -96,13 +95,8 @@ class RunRegister:
         self._objects.put_if_absent(f"runs/{NAMES}/{run}", b"")
 
     def names(self) -> list[str]:
-        """List the runs, ascending.
-
-        Earlier versions allowed a run to have the name of the folder that lists the runs; its objects there are
-        skipped.
-        """
-        listed = self._objects.list(f"runs/{NAMES}")
-        return [name for name in listed if name != NAMES and not READ_OBJECT.fullmatch(name)]
+        """List the runs, ascending."""
+        return self._objects.list(f"runs/{NAMES}")
 
     def reads(self, run: str) -> list[RunRead]:
         """List what a run has read, in the order in which it began.

@@ -21,6 +21,8 @@ from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
 from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
+from spark_jobs.filters.personal_data.names import NamesConfig
+from spark_jobs.filters.personal_data.names import located as located_names
 from spark_jobs.filters.personal_data.personal_data import checked_actions, personal_data_audit
 from spark_jobs.filters.personal_data.redacted_texts import redacted_texts
 from spark_jobs.filters.policy import LANGUAGES, Columns, Policy, check_signals, signal_columns
@@ -130,7 +132,8 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         "source": dict(declared.source),
     }
     try:
-        actions = checked_actions(declared.redact, declared.scorers.get(PERSONAL_DATA, {}).get("tagger"))
+        names = _names(declared)
+        actions = checked_actions(declared.redact, names)
         scored = [
             _scorer(declared, reference, config)
             for reference, config in declared.scorers.items()
@@ -156,7 +159,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         *([] if landing else [(documents, {}, intake, "sources")]),
         *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
         *((attribute(one), {"arrivals": f"{name}.{DRIVING_TABLE}"}, intake, "sources") for one in kind.steps),
-        *_texts(declared, audit, actions),
+        *_texts(declared, audit, actions, names),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         *(link for scorer, config in scored for link in _scoring(name, scorer, config)),
         *weighed,
@@ -224,13 +227,17 @@ def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
             )
 
 
-def _texts(declared: DatasetDeclaration, audit: Iterable[Step], actions: Mapping[str, str]) -> list[Link]:
+def _texts(
+    declared: DatasetDeclaration, audit: Iterable[Step], actions: Mapping[str, str], names: NamesConfig | None
+) -> list[Link]:
     """The step that makes `texts`, with those before it where personal data is replaced."""
     name = declared.name
     if not actions:
         return [(texts, {"documents": f"{name}.documents"}, {}, "text")]
     raw = f"{name}.{RAW_TEXTS}"
     found = {**declared.scorers.get(PERSONAL_DATA, {}), "actions": actions}
+    if names is not None:
+        found["names"] = names.model_dump()
     return [
         (renamed(texts, RAW_TEXTS), {"documents": f"{name}.documents"}, declared.steps.get("texts", {}), "text"),
         *((one, {"texts": raw}, found, "filters") for one in audit),
@@ -241,6 +248,13 @@ def _texts(declared: DatasetDeclaration, audit: Iterable[Step], actions: Mapping
             "filters",
         ),
     ]
+
+
+def _names(declared: DatasetDeclaration) -> NamesConfig | None:
+    """The model of names of a dataset, with its identity; None where it declares none."""
+    given = declared.scorers.get(PERSONAL_DATA, {}).get("names")
+    where = f"dataset {declared.name}: scorers: personal_data: names"
+    return None if given is None else located_names(bind_config(NamesConfig, where, given))
 
 
 def _shown(declared: DatasetDeclaration, made: Step, redacts: bool) -> Samples:

@@ -18,7 +18,7 @@ from collections.abc import Sequence
 import click
 from click.shell_completion import CompletionItem
 
-from dagster_project.cli.tree import present_words, refuse_repetition, show_examples
+from dagster_project.cli.tree import refuse_repetition, show_examples
 from dagster_project.restarts import restart_when_killed
 from dagster_project.unchanged_run import Reads, noted_texts
 from headrace.allocation import set_allocators
@@ -39,7 +39,7 @@ _GROUPS = {
         "run": (".run.run", "Bring tables up to date; unchanged ones are skipped."),
         "runs": (".run.runs", "What ran: when, by whom, what it computed and what failed."),
         "status": (".run.status", "How datasets and corpora are: backlog, what has moved, what it cost."),
-        "worker": (".run.worker", "Answer requests of generated datasets beside a run; attack the sandbox."),
+        "worker": (".run.worker", "Answer requests of generated datasets beside a run; check the sandbox."),
         "maintain": (".run.maintain", "Merge small files, expire snapshots, remove orphan files."),
         "relocate": (".run.relocate", "Have a lake that was copied, moved or restored name its files."),
     },
@@ -55,10 +55,9 @@ _GROUPS = {
     },
     "Quality": {
         "policy": (".quality.policy", "Add, show and preview the rules that documents are judged by."),
-        "review": (".quality.review", "Let people judge what rules removed."),
         "quarantine": (".quality.quarantine", "Show what of untrusted data waits; release or refuse it."),
         "evals": (".quality.evals", "Add, show and delete benchmarks; show which documents hold their items."),
-        "model": (".quality.model", "Add, train and show models that score texts or find names."),
+        "model": (".quality.model", "Add and show models that score texts or find names."),
     },
     "Train": {
         "experiment": (".train.experiment", "Show which data makes better models, and how sure that is."),
@@ -66,7 +65,6 @@ _GROUPS = {
         "serve": (".train.serve", "Serve blends to training jobs over gRPC."),
     },
 }
-_HIDDEN = {"completion": (".completion", "Print a script that completes commands by Tab.")}
 _COMMANDS = {name: where for group in _GROUPS.values() for name, where in group.items()}
 _INTERRUPTED = 130
 _LOADING = {"demo", "plan", "run"}  # they load Dagster and the project before they print a line
@@ -82,7 +80,7 @@ class _LazyGroup(click.Group):
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """Import one command; for an unknown name the error suggests the nearest."""
-        if cmd_name not in (known := {**_COMMANDS, **_HIDDEN}):
+        if cmd_name not in _COMMANDS:
             from spark_jobs.exceptions import nearest
             from spark_jobs.plugins import load
 
@@ -90,7 +88,7 @@ class _LazyGroup(click.Group):
                 raise click.UsageError(f"No such command {cmd_name!r}{nearest(cmd_name, [*_COMMANDS, *brought])}", ctx)
             command: click.Command = load("commands", cmd_name, click.Command)
         else:
-            command = getattr(importlib.import_module(known[cmd_name][0], __name__), cmd_name)
+            command = getattr(importlib.import_module(_COMMANDS[cmd_name][0], __name__), cmd_name)
             show_examples(command, cmd_name)
         refuse_repetition(command)
         return command
@@ -116,7 +114,7 @@ def _of_packages() -> dict[str, str]:
     """Commands of installed packages, with the object that defines each; names of built-in commands are left out."""
     from spark_jobs.plugins import declared
 
-    return {name: where for name, where in declared("commands").items() if name not in {**_COMMANDS, **_HIDDEN}}
+    return {name: where for name, where in declared("commands").items() if name not in _COMMANDS}
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})
@@ -127,6 +125,8 @@ def headrace(debug: bool) -> None:
 
     New here? `headrace demo` shows the whole way in two minutes; `headrace init NAME` makes a project of your own, and
     `headrace dataset add NAME --from PATH` takes in your files.
+
+    For Tab: eval "$(_HEADRACE_COMPLETE=bash_source headrace)" in ~/.bashrc, or the same with zsh_source, fish_source.
     """
     if debug:
         os.environ["HEADRACE_DEBUG"] = "1"
@@ -173,7 +173,7 @@ def run_command(arguments: list[str], reads: Reads | None = None) -> int:
 
     try:
         with progress_shown("--json" not in arguments):
-            headrace.main(args=present_words(arguments), prog_name="headrace", standalone_mode=False, obj=reads)
+            headrace.main(args=list(arguments), prog_name="headrace", standalone_mode=False, obj=reads)
     except click.exceptions.Exit as exit_:
         return exit_.exit_code
     except (click.Abort, KeyboardInterrupt):

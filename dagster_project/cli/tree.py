@@ -1,8 +1,4 @@
-"""An example of each command, and commands that moved, whose old words are accepted for one release.
-
-Options and arguments stay as they were typed: `headrace trace T 3 17` runs `headrace doc trace T 3 17`. An entry of
-MOVED with an option, such as `blend plan --source`, applies where that option was typed.
-"""
+"""An example of each command, and the refusal of options that are given twice."""
 
 from __future__ import annotations
 
@@ -12,59 +8,7 @@ from typing import Any
 
 import click
 
-from dagster_project.cli.output import say
-
 _KEYED = re.compile(r"[A-Z]+=[A-Z]+")  # how the help of an option names values that stand each under a key
-# Old words to new words; they go with the next release.
-MOVED = {
-    "trace": "doc trace",
-    "excise": "doc excise",
-    "cost": "status --cost",
-    "card": "dataset show --card",
-    "dataset remove": "dataset delete --declaration",
-    "dataset freeze": "dataset archive",
-    "dataset follow": "run --follow",
-    "dataset diff": "diff",
-    "corpus diff": "diff",
-    "corpus funnel": "corpus show",
-    "corpus refreeze": "corpus refresh",
-    "corpus supersede": "doc excise --superseded",
-    "dedup thresholds": "corpus show --thresholds",
-    "dedup evaluate": "corpus evaluate",
-    "table compact": "maintain --only compaction",
-    "table expire": "maintain --only expiry",
-    "table drop": "table delete",
-    "doc duplicates": "doc show --duplicates",
-    "doc source": "doc show --source",
-    "doc windows": "doc show --windows",
-    "dataset list": "dataset show",
-    "corpus list": "corpus show",
-    "table list": "table show",
-    "release list": "release show",
-    "quarantine list": "quarantine show",
-    "policy list": "policy show",
-    "policy compare": "policy preview",
-    "evals list": "evals show",
-    "evals report": "evals show",
-    "evals retire": "evals delete",
-    "tagger train": "model train",
-    "tagger list": "model show",
-    "model list": "model show",
-    "experiment plan": "plan",
-    "experiment run": "run",
-    "experiment compare": "experiment show",
-    "experiment list": "experiment show",
-    "mix fit": "run",
-    "lake relocate": "relocate",
-    "blend list": "blend show",
-    "blend plan --source": "blend create --dry-run",
-    "blend plan --at": "blend update --dry-run",
-    "blend plan --then": "blend update --dry-run",
-    "blend plan": "blend show --plan",
-    "blend inspect": "blend show",
-    "blend runs": "runs --training",
-}
-
 # Arguments of each command in the example at the end of its help.
 EXAMPLES = {
     "demo": "",
@@ -73,7 +17,6 @@ EXAMPLES = {
     "ui": "--port 3000",
     "explore": "--port 4141",
     "mcp": "",
-    "completion": "bash",
     "plan": "notes main",
     "run": "notes main",
     "worker": "twin --replicas 4",
@@ -88,7 +31,6 @@ EXAMPLES = {
     "dataset archive": "notes --days 90 --to s3://bucket/cold",
     "dataset delete": "notes --plan",
     "corpus show": "main",
-    "corpus evaluate": "main known_pairs.tsv",
     "corpus refresh": "main",
     "table show": "notes.verdicts --failed too_short",
     "table check": "notes.long_texts",
@@ -99,16 +41,11 @@ EXAMPLES = {
     "doc excise": "--increment notes:3 --reason 'asked to by its author'",
     "search": "'mill race' --dataset notes",
     "diff": "main@2026-11-20T12:00 main",
-    "release create": "first --corpus main",
-    "release show": "first",
-    "release delete": "first",
+    "release": "first --corpus main",
     "export": "main.packed_notes_2048 ./windows --format webdataset",
     "policy add": "strict.yaml",
     "policy show": "fineweb",
     "policy preview": "notes c4 fineweb",
-    "review sample": "notes --count 50 --to judged.json",
-    "review record": "notes judged.json --by ada",
-    "review show": "notes",
     "quarantine show": "web --increment 3",
     "quarantine release": "web --increment 3 --reason 'looked at fifty'",
     "quarantine refuse": "web --increment 3 --reason 'holds secrets'",
@@ -116,9 +53,7 @@ EXAMPLES = {
     "evals show": "main",
     "evals delete": "gsm8k",
     "model add": "educational --from classifier.bin",
-    "model train": "names --from labelled.jsonl",
     "model show": "educational",
-    "model weigh": "notes --label metadata.grade=good --signal word_count",
     "experiment show": "filtering",
     "blend create": "half --source main.packed_notes_2048=1 --source main.packed_code_2048=1",
     "blend update": "half third --at 100000 --change code=2 --change notes=1",
@@ -127,18 +62,6 @@ EXAMPLES = {
     "blend delete": "half",
     "serve": "--port 50051",
 }
-
-
-def present_words(arguments: list[str]) -> list[str]:
-    """Replace the former words of a command by its present ones, and say so on standard error."""
-    start = next((at for at, word in enumerate(arguments) if not word.startswith("-")), len(arguments))
-    options = {word.partition("=")[0] for word in arguments if word.startswith("--")}
-    for former, present in MOVED.items():
-        words = [word for word in former.split() if word not in options]
-        if words == arguments[start : start + len(words)]:
-            say(f"headrace {' '.join(words)} is now: headrace {present}", err=True)
-            return [*arguments[:start], *present.split(), *arguments[start + len(words) :]]
-    return arguments
 
 
 def show_examples(command: click.Command, words: str) -> None:

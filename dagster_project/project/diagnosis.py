@@ -22,7 +22,6 @@ if TYPE_CHECKING:
     from pydantic import BaseModel
 
 COMPONENTS = tuple(f"headrace.{name}" for name in ("Dataset", "Corpus", "Model", "Blend", "Experiment"))
-_FORMER = "dagster_project.components."  # former prefix of component types, still accepted
 _FIELDS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")  # of a defs.yaml
 _COMPONENT = re.compile(r"(?:component|definitions for) (?P<folder>[^\s\[]+)\[\d+\]")
 
@@ -78,7 +77,7 @@ def _named(files: Iterable[Path], kinds: Sequence[str]) -> Iterator[tuple[Path, 
 def component_type(content: Any) -> str | None:
     """The component that the content of a file declares; None where it names none."""
     named = content.get("type") if isinstance(content, dict) else None
-    return named.replace(_FORMER, "headrace.") if isinstance(named, str) else None
+    return named if isinstance(named, str) else None
 
 
 def _unknown_dataset(cause: str, files: Sequence[Path]) -> str | None:

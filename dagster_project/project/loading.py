@@ -7,7 +7,6 @@ module `definitions` and a folder `defs`. The commands take the one that the wor
 from __future__ import annotations
 
 import functools
-import hashlib
 import importlib
 import os
 import re
@@ -65,12 +64,6 @@ retention:
     purge_after_days: {skipped: 7, failure: 30}
 """
 _MISREAD = re.compile(r"\?|%[0-9A-Fa-f]{2}")  # Dagster puts the path into the URL of a database unescaped
-# SHA-256 of dagster.yaml as earlier versions wrote it: such a file is replaced, one that a person changed is kept.
-_FORMER = {
-    "38d984cc1111c4f994e4d758ae4e5f807d1ead15019735cc7a33c07c4f104ac1",
-    "43d2f649ae8f5f476a1898374dd1e954752a0797c7d43782e58ead8a47e8cfe3",
-    "794616edac20f78c588f99cb6bf1fb38a40690c019798d5a8a0043edcd7c8c81",
-}
 
 
 @dataclass(frozen=True)
@@ -160,7 +153,7 @@ def dagster_home(make: bool = True) -> Path:
     if not os.access(home, os.W_OK):
         raise CommandError(f"{home}: may not be written by this user; set DAGSTER_HOME to a folder of your own")
     settings = home / "dagster.yaml"
-    if not settings.exists() or hashlib.sha256(settings.read_bytes()).hexdigest() in _FORMER:
+    if not settings.exists():
         settings.write_text(_INSTANCE)
     os.environ["DAGSTER_HOME"] = str(home)
     return home

@@ -23,7 +23,7 @@ learning rate for all variants can reverse their order; Miller 2024 (arXiv 2411.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Collection, Hashable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from typing import Final
@@ -361,30 +361,3 @@ def seeds_needed(
     while power_of(count, difference, deviation, level) < power:
         count += 1
     return count
-
-
-def ratio_interval(
-    sums: Float64Array, sizes: Float64Array, clusters: Sequence[Hashable], level: float = 1 - ALPHA
-) -> tuple[float, float, float]:
-    """Ratio of two sums (bits a byte, share of right answers) and its interval, for documents that come in families.
-
-    The error is that of a ratio by linearization, over families and not over documents (Miller 2024, section 2.2).
-
-    Args:
-        sums: (D,) numerator of each document or item, such as its bits.
-        sizes: (D,) denominator of each: its bytes, or 1.
-        clusters: (D,) family of each.
-        level: of the interval.
-
-    Returns:
-        The ratio, and the ends of the interval: infinite with one family.
-    """
-    names, family = np.unique([str(one) for one in clusters], return_inverse=True)
-    ratio = float(np.sum(sums) / np.sum(sizes))
-    count = len(names)
-    if count < 2:
-        return ratio, -np.inf, np.inf
-    rest = np.bincount(family, np.asarray(sums) - ratio * np.asarray(sizes))
-    error = np.sqrt(count / (count - 1) * np.square(rest).sum()) / np.sum(sizes)
-    half = float(stats.t.isf((1 - level) / 2, count - 1) * error)
-    return ratio, ratio - half, ratio + half

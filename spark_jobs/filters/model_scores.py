@@ -100,6 +100,9 @@ def located(config: ModelScoresConfig) -> Wanted:
         if facts.format == "encoder":
             mend = f"scorers: {{vectors: {{model: {reference}}}}}"
             raise InputError(f"model_scores: {reference} is an encoder, it scores nothing; write {mend}")
+        if facts.format == "names":
+            mend = f"scorers: {{personal_data: {{names: {{model: {reference}}}}}}}"
+            raise InputError(f"model_scores: {reference} finds names, it scores nothing; write {mend}")
         for label in labels:
             if label not in facts.labels:
                 near = did_you_mean(label, facts.labels)

@@ -6,8 +6,7 @@
 
 A component is a signal as rules name it. With a range it is brought to 0 at the first number and 1 at the second (which
 may be the smaller one), and cut off there; else it is taken as it is. Truth counts as 1. The score is null where a
-component is, because a sum without it would compare with no other. Weights are declared; `headrace model weigh`
-proposes some.
+component is, because a sum without it would compare with no other. Weights are declared.
 """
 
 from __future__ import annotations

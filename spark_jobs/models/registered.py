@@ -34,18 +34,20 @@ if TYPE_CHECKING:
     from spark_jobs.models.classifier import Classifier
     from spark_jobs.models.encoder import Encoder
     from spark_jobs.models.fasttext_model import FastTextModel
+    from spark_jobs.models.name_model import NameModel
     from spark_jobs.models.ngram_model import NgramModel
 
-    Model = CausalModel | Classifier | Encoder | FastTextModel | NgramModel
+    Model = CausalModel | Classifier | Encoder | FastTextModel | NameModel | NgramModel
 
 VERSION_DIGITS: Final = 12
 PERPLEXITY: Final = "perplexity"
 """The only label of an n-gram model or a causal one, for configs."""
-Format = Literal["classifier", "fasttext", "ngrams", "causal", "encoder"]
+Format = Literal["classifier", "fasttext", "ngrams", "causal", "encoder", "names"]
 _FORMATS: Final[Mapping[str, Format]] = {
     "CausalModel": "causal",
     "Classifier": "classifier",
     "FastTextModel": "fasttext",
+    "NameModel": "names",
     "NgramModel": "ngrams",
     "SentenceEncoder": "encoder",
     "StaticVectors": "encoder",
@@ -106,9 +108,9 @@ def read_model(data: Any, name: str) -> Model:
 
     Raises:
         InputError: the bytes are no model, of another version, or damaged.
-        SetupError: the model needs torch, which is not installed.
+        SetupError: the model needs a package that is not installed.
     """
-    from spark_jobs.models import classifier, encoder, model_file, ngram_model
+    from spark_jobs.models import classifier, encoder, model_file, name_model, ngram_model
     from spark_jobs.models.fasttext_model import read_fasttext
 
     begins = bytes(memoryview(data)[:64])
@@ -122,6 +124,8 @@ def read_model(data: Any, name: str) -> Model:
         return encoder.read_encoder(bytes(data), name)
     if begins.startswith(classifier.MAGIC):
         return classifier.read_classifier(bytes(data), name)
+    if begins.startswith(name_model.MAGIC):
+        return name_model.read_name_model(bytes(data), name)
     if begins.startswith(ngram_model.MAGIC):
         return ngram_model.read_ngram_model(bytes(data), name)
     return read_fasttext(data, name)

@@ -50,10 +50,7 @@ def why(refusal: Refusal | None) -> dict[str, str | None]:
 
 
 def without_superseded(arrivals: pa.Table) -> pa.Table:
-    """Arrivals without the rows `unchanged` that are older than another row of their location.
-
-    Earlier versions of headrace wrote such a row for every file in every increment.
-    """
+    """Arrivals without the rows `unchanged` that are older than another row of their location."""
     is_deleted = pc.fill_null(pc.equal(arrivals["reason"], str(Reason.DELETED)), False)
     same = pc.and_not(pc.equal(arrivals["status"], "unchanged"), is_deleted).to_numpy()
     if not same.any():

@@ -112,7 +112,6 @@ def test_help_waits_for_nothing() -> None:
         "table show",
         "doc",
         "doc why",
-        "corpus evaluate",
         "blend",
         "ui",
     ],

@@ -1,4 +1,4 @@
-"""The tree of commands: every leaf has an example that it accepts, and what a command was called still runs it."""
+"""The tree of commands: every leaf has an example that it accepts, few, and no option given twice."""
 
 from __future__ import annotations
 
@@ -12,24 +12,11 @@ import pytest
 
 from dagster_project.cli import headrace, run_command
 from dagster_project.cli.train.blend_syntax import parse_change, parse_source
-from dagster_project.cli.tree import EXAMPLES, MOVED, present_words
+from dagster_project.cli.tree import EXAMPLES
 from dagster_project.exceptions import CommandError
 
 Said = pytest.CaptureFixture[str]
 _ROOT = Path(__file__).parents[2]
-_OURS = (
-    "README.md",
-    "CONTRIBUTING.md",
-    "docs",
-    "examples",
-    "headrace",
-    "dagster_project",
-    "spark_jobs",
-    "blender_service",
-    "protos",
-    "setup",
-)
-_SUFFIXES = {".md", ".py", ".yaml", ".yml", ".template", ".toml", ".html", ".proto", ".json"}
 MOST_LEAVES = 58
 
 
@@ -57,7 +44,7 @@ def test_there_are_few_leaves_and_one_word_removes() -> None:
 
 def test_every_leaf_has_an_example_that_it_accepts(capfd: Said) -> None:
     """Its help ends with the example; all its options exist, and no argument is missing or too much."""
-    assert {" ".join(words) for words in LEAVES} | {"completion"} == EXAMPLES.keys()
+    assert {" ".join(words) for words in LEAVES} == EXAMPLES.keys()
     for words, command in LEAVES.items():
         context = click.Context(command, info_name=words[-1])
         given, rest, _ = command.make_parser(context).parse_args(shlex.split(EXAMPLES[" ".join(words)]))
@@ -69,32 +56,6 @@ def test_every_leaf_has_an_example_that_it_accepts(capfd: Said) -> None:
         assert shown.rstrip().endswith(f"Example: headrace {' '.join(words)} {EXAMPLES[' '.join(words)]}".rstrip())
 
 
-@pytest.mark.parametrize("former", MOVED)
-def test_a_former_command_runs_the_present_one(former: str, capfd: Said, monkeypatch: pytest.MonkeyPatch) -> None:
-    """A line on standard error says what it is called now; options before it and all that follows stay."""
-    monkeypatch.setenv("HEADRACE_DEBUG", "")  # which --debug sets, for the rest of the process
-    words, _, option = former.partition(" --")
-    assert run_command(["--debug", *words.split(), *([f"--{option}=1"] if option else []), "--help"]) == 0
-    out, err = capfd.readouterr()
-    assert err == f"headrace {words} is now: headrace {MOVED[former]}\n"
-    command = tuple(word for word in MOVED[former].split() if not word.startswith("--"))
-    command = command if command in LEAVES else command[:1]
-    assert out.startswith(f"Usage: headrace {' '.join(command)} ")
-    for option in MOVED[former].split()[len(command) :]:
-        assert option in out or not option.startswith("--")
-
-
-def test_an_old_command_is_chosen_by_its_option(capfd: Said) -> None:
-    """`blend plan` became three: of a blend, of one to be, of an update to be."""
-    for typed, present in (
-        ("half --rows 9", "show --plan half --rows 9"),
-        ("--source=a.b", "create --dry-run --source=a.b"),
-        ("half --at 9", "update --dry-run half --at 9"),
-    ):
-        assert present_words(["blend", "plan", *typed.split()]) == ["blend", *present.split()]
-    assert capfd.readouterr().err.count("headrace blend plan is now: headrace blend ") == 3
-
-
 @pytest.mark.parametrize("options", [["--card"], ["--card", "--epsilon", "1"]])
 def test_what_is_of_one_asks_which(options: list[str], defs: Path, lake_env: Path, capfd: Said) -> None:
     """Where a command lists all, options of one are refused before the lake is read."""
@@ -102,26 +63,6 @@ def test_what_is_of_one_asks_which(options: list[str], defs: Path, lake_env: Pat
     assert capfd.readouterr().err.startswith("headrace: dataset show --")
     assert run_command(["table", "show", "notes", "--rows", "3"]) == 2
     assert "table show --rows: of which one?" in capfd.readouterr().err
-
-
-def test_other_words_stay_as_they_are(capfd: Said) -> None:
-    """A former word further behind is an argument."""
-    for words in (["doc", "why", "trace"], ["search", "excise"], ["run", "card"], [], ["--help"]):
-        assert present_words(words) == words
-    assert capfd.readouterr().err == ""
-
-
-def test_nothing_of_ours_names_a_former_command() -> None:
-    """Documents, templates, messages and docstrings."""
-    former = re.compile(rf"headrace ({'|'.join(re.escape(words.partition(' --')[0]) for words in MOVED)})\b(?!-)")
-    files = [file for one in _OURS for file in ([_ROOT / one] if "." in one else sorted((_ROOT / one).rglob("*")))]
-    found = [
-        f"{file.relative_to(_ROOT)}: {hit[0]}"
-        for file in files
-        if file.suffix in _SUFFIXES and file.name != "tree.py"
-        for hit in former.finditer(file.read_text())
-    ]
-    assert found == []
 
 
 def _given(option: click.Option, number: int) -> list[str]:

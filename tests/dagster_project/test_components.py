@@ -374,12 +374,7 @@ def test_a_table_that_no_asset_defines_is_named_with_the_nearest(declare: WriteD
         load_definitions()
 
 
-FORMER = dataset("").replace("headrace.", "dagster_project.components.")
-
-
-@pytest.mark.parametrize(
-    "other", [dataset(""), corpus("").replace("small", "notes"), FORMER], ids=["dataset", "corpus", "former name"]
-)
+@pytest.mark.parametrize("other", [dataset(""), corpus("").replace("small", "notes")], ids=["dataset", "corpus"])
 def test_two_of_one_name_are_refused_with_both_files(declare: WriteDefs, other: str) -> None:
     """Datasets and corpora share one pool of names; Dagster sees the clash of two datasets alone, and names no file."""
     declare("first", dataset(""))

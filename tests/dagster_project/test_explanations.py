@@ -17,7 +17,7 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.auth.visibility import VISIBILITY_TABLE
 from dagster_project.cli import run_command
-from dagster_project.inspect.corpora.evaluation import evaluate
+from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import corpus_findings
 from dagster_project.inspect.documents.trace import Tracer
@@ -27,7 +27,10 @@ from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.plan.excisions import excised_documents
 from spark_jobs.lake.session.catalogue import ensure_table, load_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
+from tests.benchmarks.loading import load
 from tests.dagster_project.planted_lake import ALONE, EDITS, PlantedLake, make
+
+bench_known_pairs = load("bench_known_pairs")
 
 pytestmark = pytest.mark.nightly
 
@@ -259,8 +262,6 @@ def test_a_document_can_be_named_by_first_digits_or_path(catalogue: Catalog, cap
             "--threshold 0.5: corpus small stores pairs from J = 0.7",
         ),
         (["corpus", "show", "--thresholds", "none"], "corpus none is not in the lake"),
-        (["corpus", "evaluate", "small", "/nowhere.txt"], "truth file /nowhere.txt: no such file"),
-        (["corpus", "evaluate", "none", "/nowhere.txt"], "corpus none is not in the lake"),
     ],
 )
 def test_what_cannot_be_answered_is_one_line(capfd: Said, arguments: list[str], said: str) -> None:
@@ -327,12 +328,18 @@ def test_neighbours_are_listed_for_people(catalogue: Catalog, capfd: Said) -> No
     assert printed(capfd, "doc", "show", "--duplicates", ids(catalogue)["alone-0"]).endswith("\nno neighbour\n")
 
 
+def scored(catalogue: Catalog, truth: Path, threshold: float | None = None) -> dict[str, Any]:
+    """What the benchmark of known pairs says of the corpus, as JSON has it."""
+    corpus = find_corpus(catalogue, "small")
+    return bench_known_pairs.as_json(bench_known_pairs.evaluate(catalogue, corpus, truth, threshold))
+
+
 def test_a_truth_file_of_all_pairs_found_scores_one(catalogue: Catalog, capfd: Said, tmp_path: Path) -> None:
     """At the lowest threshold; at higher ones recall is the share that is left, and precision stays one."""
     found = found_pairs(catalogue)
     file = tmp_path / "truth.txt"
     file.write_text("".join(f"{a} {b}\n" for a, b in (sorted(pair) for pair in found)))
-    said = json.loads(printed(capfd, "corpus", "evaluate", "small", str(file), "--json"))
+    said = scored(catalogue, file)
     assert [one["threshold"] for one in said["thresholds"]] == [0.7, 0.8, 0.9]
     for one in said["thresholds"]:
         left = sum(similarity >= Fraction(str(one["threshold"])) for similarity in found.values())
@@ -367,7 +374,7 @@ def test_any_truth_scores_as_sets_do(catalogue: Catalog, capfd: Said, tmp_path: 
     lines = [(a, b if b.split("#")[-1] not in ("late", "guide.md", "page.md") else b.split("#")[-1]) for a, b in lines]
     file = tmp_path / "truth.tsv"
     file.write_text("".join(f"{a}\t{b}\n" for a, b in lines))
-    said = json.loads(printed(capfd, "corpus", "evaluate", "small", str(file), "--threshold", "0.85", "--json"))
+    said = scored(catalogue, file, 0.85)
     (one,) = said["thresholds"]
     truth = {frozenset(names[name] for name in pair) for pair in known}
     assert said["unresolved"]["pairs"] == 0
@@ -379,32 +386,17 @@ def test_what_cannot_be_resolved_is_counted_and_shown(catalogue: Catalog, capfd:
     """Rejected documents and typing errors are no members: they are named, with what they keep out of the score."""
     file = tmp_path / "truth.txt"
     file.write_text("base twin\ntwin base\nbase base\nbase short\nnobody,nothing\n")
-    said = json.loads(printed(capfd, "corpus", "evaluate", "small", str(file), "--json"))
+    said = scored(catalogue, file)
     assert (said["pairs"], said["repeated"], said["with_itself"]) == (5, 1, 1)
     assert said["unresolved"]["pairs"] == 2 and said["unresolved"]["examples"] == ["nobody", "nothing", "short"]
     assert {one["known"] for one in said["thresholds"]} == {1}
-    text = printed(capfd, "corpus", "evaluate", "small", str(file))
+    bench_known_pairs.show(file, bench_known_pairs.evaluate(catalogue, find_corpus(catalogue, "small"), file, None))
+    text = capfd.readouterr().out
     assert "5 pairs (2 with an identifier that cannot be resolved, in no score" in text
     assert "identifiers that name no member: 3 (nobody, nothing, short)" in text
     file.write_text("nobody nothing\n")
-    assert "none of its 2 identifiers, e.g. 'nobody'" in refused(capfd, "corpus", "evaluate", "small", str(file))
-
-
-def test_datasketch_is_compared_by_the_pairs_of_brute_force(catalogue: Catalog, capfd: Said) -> None:
-    """The corpus stores every pair of the truth, which is that of all bags."""
-    pytest.importorskip("datasketch", reason="datasketch is an extra")
-    against = ("corpus", "evaluate", "small", "--against", "datasketch")
-    said = json.loads(printed(capfd, *against, "--json"))
-    ours, theirs = said["scores"]
-    applied = [row for row in rows(catalogue, "small.pairs") if row["similarity"] >= 0.8]
-    assert (ours["found"], ours["similar"], ours["missed"]) == (len(applied), len(applied), 0)
-    assert said["truth"] == len(applied) == theirs["similar"] + theirs["missed"] > 5
-    assert said["sampled"] == said["documents"] == ours["documents"] == len(rows(catalogue, "small.bags"))
-    few = json.loads(printed(capfd, *against, "--sample", "4", "--json"))
-    assert few["sampled"] == 4 and few["truth"] <= 6 and few["documents"] == said["documents"]
-    text = printed(capfd, *against, "--threshold", "0.9")
-    assert "reach J = 0.9, all compared in" in text and "datasketch" in text
-    assert "give either TRUTH_FILE or --against" in refused(capfd, "corpus", "evaluate", "small")
+    with pytest.raises(CommandError, match=r"none of its 2 identifiers, e\.g\. 'nobody'"):
+        scored(catalogue, file)
 
 
 def test_without_the_level_near_exact_duplicates_alone_are_found(catalogue: Catalog, tmp_path: Path) -> None:
@@ -413,7 +405,7 @@ def test_without_the_level_near_exact_duplicates_alone_are_found(catalogue: Cata
     corpus = CorpusFacts("small", tables, ("notes", "manual"), compared=None, applied=None)
     file = tmp_path / "truth.txt"
     file.write_text("base twin\nnear-2 near-4\n")
-    (one,) = evaluate(catalogue, corpus, file, None).scores
+    (one,) = bench_known_pairs.evaluate(catalogue, corpus, file, None).scores
     assert (one.threshold, one.found, one.known, one.both) == (1.0, 3, 2, 1)
 
 
@@ -516,15 +508,12 @@ def test_a_look_at_restricted_rows_is_recorded(catalogue: Catalog, capfd: Said, 
     """Every command that shows rows or tells of single documents; those that show counts and names leave nothing."""
     table = "small.packed_notes_256"
     document = ids(catalogue)["base"]
-    truth = tmp_path / "pairs.txt"
-    truth.write_text(f"{document} {ids(catalogue)['late']}\n")
     looks = [
         ["doc", "why", document],
         ["doc", "show", "--duplicates", document],
         ["doc", "show", "--windows", document],
         ["doc", "trace", table, "0", "3"],
         ["export", table, str(tmp_path / "shards")],
-        ["corpus", "evaluate", "small", str(truth)],
         ["diff", "notes", "notes"],
         ["diff", "small", "small"],
     ]

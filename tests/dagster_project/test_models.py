@@ -15,7 +15,6 @@ from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.cli import run_command
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
-from dagster_project.inspect.corpora.fitted_weights import fit_weights
 from dagster_project.project.loading import load_definitions
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.model_scores import ModelScoresConfig, located, with_columns
@@ -159,28 +158,6 @@ def test_a_rule_judges_by_a_model(lake: Project) -> None:
     counts = dict(scored.rows("crawl.signals", "doc_id", "word_count"))
     sums = dict(scored.rows("crawl.quality", "doc_id", "score"))
     assert sums == {doc_id: row[2] * 2 + counts[doc_id] * 1e-9 for doc_id, row in rows.items()}
-    measured = fit_weights(catalogue, "crawl", "metadata.of", "wiki", ["word_count", "model_scores.quality_reference"])
-    assert measured.fitted + measured.held_back == 80 and sum(measured.weights.values()) == pytest.approx(1)
-    by_hand = {
-        doc_id: sum(
-            weight * min(max((value - low) / (high - low), 0), 1)
-            for weight, (low, high), value in zip(
-                measured.weights.values(), measured.ranges.values(), (row[2], counts[doc_id]), strict=True
-            )
-        )
-        for doc_id, row in rows.items()
-        if doc_id[0] in "012"
-    }
-    good, bad = ([by_hand[d] for d in by_hand if (of[d] == "wiki") is wanted] for wanted in (True, False))
-    wins = [(one > other) + (one == other) / 2 for one in good for other in bad]
-    assert measured.auc == pytest.approx(sum(wins) / len(wins)) and measured.auc > 0.8
-    for label, signal, said in (
-        ("wki", "word_count", r"0 of .* documents have the label 'wki' in metadata.of; did you mean 'wiki'"),
-        ("wiki", "model_scores.kinds_label", r"model_scores.kinds_label is .*string; only numbers"),
-        ("wiki", "line_count", "is 1.0 in nearly all documents"),
-    ):
-        with pytest.raises(DagsterProjectError, match=said):
-            fit_weights(catalogue, "crawl", "metadata.of", label, [signal])
 
 
 @pytest.mark.nightly

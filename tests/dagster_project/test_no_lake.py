@@ -19,8 +19,8 @@ from tests.dagster_project.conftest import WriteDefs
 Said = pytest.CaptureFixture[str]
 
 MAKES = {
-    *("demo", "init", "ui", "run", "completion", "export", "dataset add"),  # make a project, a lake or files
-    *("model add", "model train", "evals add", "policy add", "worker"),  # enter something into a lake, or serve one
+    *("demo", "init", "ui", "run", "export", "dataset add"),  # make a project, a lake or files
+    *("model add", "evals add", "policy add", "worker"),  # enter something into a lake, or serve one
 }
 SERVERS = {"explore", "mcp", "serve"}
 FORMS = {
@@ -34,7 +34,7 @@ FORMS = {
     "policy show": ["", "fineweb"],
     "model show": ["", "educational"],
     "evals show": ["", "main"],
-    "release show": ["", "first"],
+    "release": ["", "first"],
     "blend show": ["", "half", "half 17 --rows 8"],
     "quarantine show": ["", "web --increment 3"],
     "experiment show": ["", "filtering"],

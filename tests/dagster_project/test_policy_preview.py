@@ -144,7 +144,7 @@ def test_what_people_decided_is_told_of_what_the_rule_drops(lake: Path) -> None:
     kept = next(doc_id for doc_id, rules in ran.items() if "few_stars" not in rules)
     said = {failed[0]: "right", failed[1]: "right", failed[2]: "wrong", failed[3]: "unsure", kept: "wrong"}
     rows = [{"doc_id": doc_id, "rule": "few_stars", "decision": one} for doc_id, one in said.items()]
-    reviews.record(catalogue, "notes", {"verdicts": "notes.verdicts_strict", "decisions": rows}, "ann")
+    reviews.record(catalogue, "notes.verdicts_strict", rows, "ann")
     chosen = resolve(STRICT)
     found = {rule.rule: rule for rule in preview(read_documents(catalogue, "notes", [chosen]), chosen).rules}
     assert str(found["few_stars"].precision) == "0.67 (0.21 to 0.94) of 3, 1 unsure"

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
 from typing import Any
 
@@ -15,13 +14,16 @@ from dagster_project.inspect.corpora.policy_preview import preview
 from dagster_project.inspect.corpora.rule_inputs import read_documents
 from dagster_project.inspect.documents.trace import Tracer
 from dagster_project.metadata import Samples
-from spark_jobs.filters.personal_data.personal_data import AuditConfig, personal_data_audit
+from spark_jobs.exceptions import InputError
+from spark_jobs.filters.personal_data.names import NamesConfig, located
+from spark_jobs.filters.personal_data.personal_data import AuditConfig, personal_data_audit, with_model
 from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.filters.scorer import check_scorer
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.project import Project, failures, key, lake_settings
 from tests.dagster_project.traced_lake import SIZE, write_corpus
+from tests.spark_jobs.models.ruled_pipeline import ruled_pipeline
 
 POLICY = {"name": "any", "version": 1, "rules": [{"rule": "empty", "signal": "word_count", "below": 1}]}
 TABLES = (
@@ -141,59 +143,39 @@ def test_what_redact_cannot_mean_is_refused(tmp_path: Path, more: dict[str, Any]
         dataset_assets(declaration(tmp_path, **more))
 
 
-def test_a_trained_tagger_finds_names_for_a_dataset(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
-    """It is entered by name and version, measured on texts that it was not shown; then its kinds can be redacted."""
-    lines = []
-    for name in ("Ada Byron", "Grace Hopper", "Zo\u00eb \u0160imi\u0107", "Linus T. Berg", "Mary", "Alan Kay"):
-        for place in ("Porto", "New York", "Oslo", "Den Haag"):
-            text = f"My name is {name} and I live in {place}."
-            span = {"start": 11, "end": 11 + len(name.encode()), "kind": "name"}
-            lines.append(json.dumps({"content": text, "spans": [span]}))
-    labelled = tmp_path / "labelled.jsonl"
-    labelled.write_text("\n".join(lines))
+def test_a_model_finds_names_for_a_dataset(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
+    """It is of the registry or a folder; then its kinds can be redacted, and another model is another config."""
+    pytest.importorskip("spacy", reason="spacy is in the extra names")
+    folder = ruled_pipeline(tmp_path / "people", {"PERSON": "Bj\u00f6rn \u010capek", "GPE": "Oslo"})
+    text = "My name is Bj\u00f6rn \u010capek and I live in Oslo, b@lovelace.org."
     with lake_settings(tmp_path):
-        train = ["model", "train", "names", "--from", str(labelled)]
-        assert run_command([*train, "--list", "first"]) == 2 and "write NAME=FILE" in capfd.readouterr().err
-        assert run_command(train) == 0
-        assert "names@1: " in (said := capfd.readouterr().out) and "tagger: names@1" in said
-        assert "1.000" in said
-        assert run_command(["model", "show"]) == 0
-        assert "names@1" in capfd.readouterr().out
-        scorers = {"personal_data": {"tagger": "names@1"}}
-        assert "notes.raw_texts" in tables(declaration(tmp_path, redact={"name": "replace"}, scorers=scorers))
-        with pytest.raises(DefinitionError, match="neither a rule nor names@1 finds 'nam'; did you mean 'name'"):
-            tables(declaration(tmp_path, redact={"nam": "drop"}, scorers=scorers))
-        with pytest.raises(DefinitionError, match="names@1 is of use where kinds are redacted"):
-            tables(declaration(tmp_path, scorers=scorers))
-        with pytest.raises(DefinitionError, match="names@2 is not in the registry; did you mean 'names@1'"):
-            tables(declaration(tmp_path, redact=REDACT, scorers={"personal_data": {"tagger": "names@2"}}))
-        config = AuditConfig(actions={"name": "drop"}, tagger="names@1")
-        text = "My name is Bj\u00f6rn \u010capek and I live in Oslo, b@lovelace.org."
-        (found,) = check_scorer(personal_data_audit, config, [text], texts=()).to_pylist()
-    spans = [(one["kind"], text.encode()[one["start"] : one["end"]].decode()) for one in found["spans"]]
-    assert spans == [("name", "Bj\u00f6rn \u010capek"), ("mail", "b@lovelace.org")]
-    assert (found["drop_count"], found["mail_count"]) == (1, 1)
-
-
-@pytest.mark.parametrize(
-    ("content", "said"),
-    [
-        ('{"content": "a"}', "no column 'spans'"),
-        ('{"content": "a", "spans": [{"start": 0, "end": 1, "kind": "First Name"}]}', "'First Name' is no name"),
-        ("no json", 'give Parquet, or lines of {"content"'),
-        ('{"content": "a", "spans": [{"start": 0}]}', "give Parquet, or lines of"),
-        ('{"content": "a", "spans": []}', "none of 1 texts has a labelled span"),
-    ],
-)
-def test_labels_that_teach_nothing_are_refused(
-    tmp_path: Path, capfd: pytest.CaptureFixture[str], content: str, said: str
-) -> None:
-    """One line that says what a file must hold."""
-    (tmp_path / "bad.jsonl").write_text(content)
-    with lake_settings(tmp_path):
-        assert run_command(["model", "train", "names", "--from", str(tmp_path / "bad.jsonl")]) != 0
-    error = capfd.readouterr().err
-    assert said in error and error.count("\n") == 1
+        assert run_command(["model", "add", "people", "--from", str(folder), "--version", "1"]) == 0
+        assert "people@1: names, 2 labels" in (said := capfd.readouterr().out) and "names: {model: people@1}" in said
+        assert run_command(["model", "show", "people"]) == 0 and "GPE, PERSON" in capfd.readouterr().out
+        for model in ("people@1", str(folder)):
+            scorers: dict[str, Any] = {"personal_data": {"names": {"model": model}}}
+            assert "notes.raw_texts" in tables(declaration(tmp_path, redact={"name": "replace"}, scorers=scorers))
+            with pytest.raises(DefinitionError, match=r"neither a rule nor .* finds 'nam'; did you mean 'name'"):
+                tables(declaration(tmp_path, redact={"nam": "drop"}, scorers=scorers))
+            with pytest.raises(DefinitionError, match="is of use where kinds are redacted"):
+                tables(declaration(tmp_path, scorers=scorers))
+            names = located(NamesConfig(model=model))
+            config = AuditConfig(actions={"name": "drop"}, names=names)
+            (found,) = check_scorer(personal_data_audit, config, [text], texts=()).to_pylist()
+            spans = [(one["kind"], text.encode()[one["start"] : one["end"]].decode()) for one in found["spans"]]
+            assert spans == [("name", "Bj\u00f6rn \u010capek"), ("mail", "b@lovelace.org")]
+            assert (found["drop_count"], found["mail_count"]) == (1, 1)
+        for model, wanted in (
+            ("people@2", "people@2 is not in the registry; did you mean 'people@1'"),
+            (str(tmp_path), "has no meta.json of spaCy"),
+        ):
+            with pytest.raises(DefinitionError, match=wanted):
+                tables(declaration(tmp_path, redact=REDACT, scorers={"personal_data": {"names": {"model": model}}}))
+    ruled_pipeline(folder, {"PERSON": "Ada"})
+    assert names.sha256 != located(NamesConfig(model=str(folder))).sha256
+    changed = AuditConfig(actions={"name": "drop"}, names=names.model_copy(update={"sha256": "0" * 64}))
+    with pytest.raises(InputError, match="it had 000000000000; run it again"):
+        with_model(changed)
 
 
 def tables(declared: DatasetDeclaration) -> set[str]:

@@ -1,95 +1,63 @@
-"""What people decide of removed documents: drawn, shown, recorded and counted."""
+"""What people decide of removed documents: recorded and counted."""
 
 from __future__ import annotations
 
-import json
 from pathlib import Path
+from typing import Any
 
-import dagster as dg
 import pyarrow as pa
 import pytest
-from click.testing import CliRunner
 from pyiceberg.catalog import Catalog
 from scipy.stats import binomtest
 
-from dagster_project.cli.quality.review import review
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora import reviews
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
-from spark_jobs.text.texts import TEXTS
 
 COUNT = 40
 
 
 @pytest.fixture
 def catalogue(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    """A lake with verdicts: every second document failed `digits`, every third `words`; one text is markup."""
+    """A lake with verdicts: every second document failed `digits`, every third `words`."""
     monkeypatch.setenv("DAGSTER_HOME", str(tmp_path / "dagster"))
     settings = settings_at(tmp_path / "lake")
     for name, value in settings.properties.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
     opened = open_catalogue(settings)
-    verdicts, texts = [], []
+    verdicts = []
     for number in range(COUNT):
         failed = [{"rule": "digits", "value": number / COUNT, "threshold": 0.5}] if number % 2 == 0 else []
         failed += [{"rule": "words", "value": None, "threshold": None}] if number % 3 == 0 else []
         place = {"increment": number % 2, "shard": 0, "doc_id": f"{number:032x}"}
         verdicts.append({**place, "kept": not failed, "failed": failed})
-        content = f"<script>alert({number})</script> & \u202e text {number}" * (1 + 2000 * (number == 6))
-        texts.append({**place, "kind": "prose", "content": content, "edits": []})
-    for declared, rows in ((VERDICTS, verdicts), (TEXTS, texts)):
-        table = ensure_table(opened, f"web.{declared.name}", declared, {})
-        table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+    table = ensure_table(opened, "web.verdicts", VERDICTS, {})
+    table.append(pa.Table.from_pylist(verdicts, schema=table.schema().as_arrow()))
     return opened
 
 
-def test_a_sample_is_drawn_by_hash_and_grows(catalogue: Catalog) -> None:
-    """The same seed draws the same documents, more of them with a larger count; another seed others."""
-    few = reviews.sample(catalogue, "web.verdicts", "digits", 5, near_threshold=False, seed=0)
-    more = reviews.sample(catalogue, "web.verdicts", "digits", 99, near_threshold=False, seed=0)
-    assert more[:5] == few and {int(row.doc_id, 16) for row in more} == set(range(0, COUNT, 2))
-    assert reviews.sample(catalogue, "web.verdicts", "digits", 5, near_threshold=False, seed=1) != few
-    every = reviews.sample(catalogue, "web.verdicts", None, 99, near_threshold=False, seed=0)
-    assert {row.rule for row in every} == {"digits", "words"}
+def decided(number: int, decision: str) -> dict[str, Any]:
+    """A decision on one of the documents."""
+    return {"doc_id": f"{number:032x}", "rule": "digits", "value": 0.6, "threshold": 0.5, "decision": decision}
 
 
-def test_the_nearest_to_the_threshold_come_first(catalogue: Catalog) -> None:
-    """By the distance of the value; rules without a number have none."""
-    found = reviews.sample(catalogue, "web.verdicts", None, 3, near_threshold=True, seed=0)
-    assert [int(row.doc_id, 16) for row in found] == [20, 18, 22]
-
-
-def test_decisions_are_recorded_and_the_newest_of_a_person_counts(catalogue: Catalog, tmp_path: Path) -> None:
+def test_decisions_are_recorded_and_the_newest_of_a_person_counts(catalogue: Catalog) -> None:
     """Two persons, one changes her mind; where they disagree a document counts as unsure."""
-    path, runner = tmp_path / "sample.json", CliRunner()
-    sampled = runner.invoke(review, ["sample", "web", "--rule", "digits", "--count", "4", "--to", str(path)])
-    assert sampled.exit_code == 0 and "/datasets/web/review?rule=digits" in sampled.output
-    given = json.loads(path.read_text())
-    facts = given["decisions"]
-    assert {fact["decision"] for fact in facts} == {None} and len(facts) == 4
-    assert reviews.record(catalogue, "web", given, "ann") == 0, "what is not decided is not recorded"
 
-    def decide(person: str, *decisions: str) -> None:
-        rows = [{**fact, "decision": one, "note": None} for fact, one in zip(facts, decisions, strict=False)]
-        (tmp_path / "decisions.json").write_text(json.dumps({**given, "decisions": rows}))
-        done = runner.invoke(review, ["record", "web", str(tmp_path / "decisions.json"), "--by", person])
-        assert done.exit_code == 0, done.output
+    def decide(person: str, *said: str) -> None:
+        rows = [decided(2 * place, one) for place, one in enumerate(said)]
+        assert reviews.record(catalogue, "web.verdicts", rows, person) == len(said)
 
     decide("ann", "wrong", "right", "right", "unsure")
     decide("ann", "right")
     decide("bob", "right", "wrong")
-    (found,) = reviews.precisions(catalogue, "web")
-    assert (found.rule, found.right, found.wrong, found.unsure) == ("digits", 2, 0, 2)
+    found = reviews.precision("digits", reviews.decisions(catalogue, "web")["digits"].values())
+    assert (found.right, found.wrong, found.unsure) == (2, 0, 2)
+    assert str(found) == "1.00 (0.34 to 1.00) of 2, 2 unsure"
     assert Ledger.fresh(catalogue).places("web.reviews") == {}, "rows that people append are no foreign writer's"
-    with dg.DagsterInstance.get() as instance:
-        (seen, *_) = instance.fetch_observations(dg.AssetKey(["web", "verdicts"]), limit=9).records
-    assert seen.asset_observation is not None
-    assert "| digits | 1.00 (0.34 to 1.00) of 2, 2 unsure |" in str(seen.asset_observation.metadata["reviewed_rules"])
-    shown = runner.invoke(review, ["show", "web", "--json"])
-    assert json.loads(shown.output)[0]["precision"] == 1.0
 
 
 def test_decisions_in_memory_are_those_of_the_table(catalogue: Catalog) -> None:
@@ -118,26 +86,14 @@ def test_intervals_are_wilsons(hits: int, count: int) -> None:
     assert reviews.wilson_interval(hits, count) == pytest.approx((expected.low, expected.high), abs=1e-6)
 
 
-def test_mistakes_are_told(catalogue: Catalog, tmp_path: Path) -> None:
-    """A rule, a table, a file that are not there or not right."""
-    with pytest.raises(CommandError, match="did you mean 'digits'"):
-        reviews.sample(catalogue, "web.verdicts", "digit", 1, near_threshold=False, seed=0)
-    with pytest.raises(CommandError, match=r"run it first: headrace run web\.verdicts_x"):
-        reviews.sample(catalogue, "web.verdicts_x", None, 1, near_threshold=False, seed=0)
-    decided = {"doc_id": "1", "rule": "digits", "decision": "right"}
-    for given, what in (
-        ({}, "verdicts"),
-        ({"verdicts": "other.verdicts", "decisions": []}, "not a table of web"),
-        ({"verdicts": "web.verdicts", "decisions": [{"doc_id": "1", "decision": "maybe"}]}, "decision 1 .* rule: "),
-        (
-            {"verdicts": "web.verdicts", "decisions": [{**decided, "decision": "maybe"}]},
-            "'right', 'wrong', 'unsure' or 'undone'",
-        ),
-        ({"verdicts": "web.verdicts", "decisions": [{**decided, "value": "1"}]}, "value: Input should be a valid num"),
-        ({"verdicts": "web.verdicts_x", "decisions": [decided]}, "which this lake does not have"),
+def test_mistakes_are_told(catalogue: Catalog) -> None:
+    """A table that is not there, a decision that is none; nothing is recorded."""
+    for verdicts, row, what in (
+        ("web.verdicts", {"doc_id": "1", "decision": "right"}, "decision 1: rule: "),
+        ("web.verdicts", decided(1, "maybe"), "'right', 'wrong', 'unsure' or 'undone'"),
+        ("web.verdicts", {**decided(1, "right"), "value": "1"}, "value: Input should be a valid num"),
+        ("web.verdicts_x", decided(1, "right"), "this lake does not have it"),
     ):
         with pytest.raises(CommandError, match=what):
-            reviews.record(catalogue, "web", given, "ann")
+            reviews.record(catalogue, verdicts, [row], "ann")
     assert not catalogue.table_exists("web.reviews")
-    (tmp_path / "bad.json").write_text("[")
-    assert CliRunner().invoke(review, ["record", "web", str(tmp_path / "bad.json")]).exit_code != 0

@@ -204,19 +204,6 @@ def test_status_and_doctor_count_runs_and_say_how_dead_ones_end(instance: dg.Dag
     assert registry.get_sample_value(RUNS_METRIC, {"state": "dead"}) == 2
 
 
-def test_settings_that_an_earlier_version_wrote_are_replaced(lake_env: Path) -> None:
-    """And those that a person has changed are kept."""
-    home = lake_env / "dagster"
-    home.mkdir()
-    pools = "concurrency:\n  pools:\n    default_limit: 1\n    granularity: run\n"
-    comment = "# One writer per table at a time, across runs (the lake's lease ensures the same for other programs).\n"
-    former = f"telemetry:\n  enabled: false\nnux:\n  enabled: false\n{comment}{pools}"
-    for text, kept in ((former, False), (former + "# mine\n", True)):
-        (home / "dagster.yaml").write_text(text)
-        dagster_home()
-        assert (home / "dagster.yaml").read_text() == (text if kept else _INSTANCE)
-
-
 def test_a_home_that_dagster_would_look_for_elsewhere_is_refused(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

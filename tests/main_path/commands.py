@@ -71,7 +71,6 @@ ngram 1=4
 STORY = """
 init mill --at {root}/other
 doctor
-completion bash
 plan
 dataset add more --from {root}/more.jsonl --text-column body --id-column id
 dataset show
@@ -100,14 +99,9 @@ evals delete quiz
 model add water --from {root}/water.arpa --version 1
 model show
 model show water@1
-model weigh notes --label metadata.grade=good --signal alphabetic_fraction --signal word_count
-model train people --from {root}/people.jsonl
-review sample notes --to {root}/review.json
-review record notes {root}/decisions.json
-review show notes
-release create v1 --corpus first
-release show
-release show v1
+release v1 --corpus first
+release
+release v1
 dataset verify notes
 dataset archive notes --thaw
 run held
@@ -123,7 +117,6 @@ doc show --source {document}
 doc show --duplicates {document}
 doc show --windows {document}
 corpus show --thresholds first
-corpus evaluate first {root}/truth.txt
 doc trace first.packed_notes_64 0 3
 export first.packed_notes_64 {root}/exported
 blend create mix --source first.packed_notes_64 --max-epochs 0
@@ -150,7 +143,7 @@ maintain --days 0 --dry-run
 maintain --days 0
 dataset delete held --increment 0 --plan
 dataset delete feed --yes --reason story
-release delete v1 --yes
+release v1 --delete --yes
 dataset delete --declaration more --yes
 table delete notes.signals notes.texts --yes
 """
@@ -204,10 +197,6 @@ def write_project(root: Path) -> None:
         "held/0.jsonl": [{"id": "1", "body": text[1]}],
         "feed/0.jsonl": [{"id": str(n), "body": text[n]} for n in range(2)],
         "quiz.jsonl": [{"question": "Who grinds the grain and where is it?", "answer": "The miller, in the mill."}],
-        "people.jsonl": [
-            {"content": f"Ada{n} went home.", "spans": [{"start": 0, "end": len(f"Ada{n}"), "kind": "name"}]}
-            for n in range(20)
-        ],
     }
     files |= {name: "".join(f"{json.dumps(row)}\n" for row in rows) for name, rows in records.items()}
     for name, content in files.items():
@@ -222,15 +211,6 @@ def before(root: Path, words: list[str]) -> None:
     if words[:2] == ["runs", "--training"]:
         notes = (root / "notes.jsonl").read_text()
         (root / "notes.jsonl").write_text(notes.replace('"id": "0", "body": "', '"id": "0", "body": "Anew. '))
-    if words[:2] == ["corpus", "evaluate"]:
-        pair = [row["doc_id"] for row in _rows("first.members", ["doc_id"], lambda row: True)[:2]]
-        (root / "truth.txt").write_text(" ".join(pair) + "\n")
-    if words[:2] == ["review", "record"]:
-        removed = _rows("notes.verdicts", ["doc_id", "failed"], lambda row: bool(row["failed"]))[0]
-        rule = removed["failed"][0]
-        rule = {name: rule[name] for name in ("rule", "value", "threshold")}
-        decision = {**rule, "doc_id": removed["doc_id"], "decision": "right", "note": None}
-        (root / "decisions.json").write_text(json.dumps({"verdicts": "notes.verdicts", "decisions": [decision]}))
 
 
 def _rows(table: str, columns: list[str], wanted: Callable[[dict[str, Any]], bool]) -> list[dict[str, Any]]:

@@ -18,10 +18,10 @@ CLIENT = ("blender_service.client", "blender_service.torch")
 OPTIONAL = (
     *("dagster-pyspark", "fast", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),
     "explore",
-    "bench",  # datasketch, for `corpus evaluate --against`
     "generate",
     "harness",
     "mcp",
+    "names",
     "transformers",
 )
 NOT_IMPORTED = {

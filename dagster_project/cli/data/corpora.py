@@ -7,7 +7,7 @@ from typing import Any
 import click
 
 from dagster_project.cli.completion import complete_names
-from dagster_project.cli.data.evaluation import evaluate, print_thresholds
+from dagster_project.cli.data.thresholds import print_thresholds
 from dagster_project.cli.data.versions import card_options, write_card
 from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, say
 from dagster_project.inspect.measured import share_of, share_text
@@ -20,7 +20,7 @@ from spark_jobs.lake.session.catalogue import tables_in
 
 @click.group()
 def corpus() -> None:
-    """Show corpora, compare them with known duplicates, begin a new generation."""
+    """Show corpora, begin a new generation."""
 
 
 @corpus.command("show")
@@ -94,9 +94,6 @@ def _print_funnel(name: str, as_json: bool) -> None:
     print_rows(rows, as_json, "")
     if any(stage.estimated_tokens for stage in stages):
         say("Tokens of documents that were not tokenized are estimated from their bytes.")
-
-
-corpus.add_command(evaluate)
 
 
 @corpus.command("refresh")

@@ -88,25 +88,48 @@ def write_card(namespace: str, output: Path | None, epsilon: float | None, min_g
         say(f"wrote {output}")
 
 
-@click.group()
-def release() -> None:
-    """Name the present state of a corpus, so that maintenance keeps it."""
-
-
-@release.command("create")
-@click.argument("name")
+@click.command()
+@click.argument("name", required=False)
 @click.option(
-    "--corpus", "corpora", multiple=True, help="corpus, with the datasets that it was made of; may be repeated"
+    "--corpus",
+    "corpora",
+    multiple=True,
+    help="make it: a corpus with its datasets; may be repeated",
 )
-@click.option("--dataset", "datasets", multiple=True, help="a dataset; may be repeated")
+@click.option("--dataset", "datasets", multiple=True, help="make it: a dataset; may be repeated")
 @click.option("--note", default="", help="a note that is kept with it")
-def create(name: str, corpora: tuple[str, ...], datasets: tuple[str, ...], note: str) -> None:
+@click.option("--delete", "deletes", is_flag=True, help="delete it and its tags; the tables stay as they are")
+@click.option("--yes", is_flag=True, help="delete without asking")
+@JSON
+def release(
+    name: str | None,
+    corpora: tuple[str, ...],
+    datasets: tuple[str, ...],
+    note: str,
+    deletes: bool,
+    yes: bool,
+    as_json: bool,
+) -> None:
+    """Name the present state of a corpus, so that maintenance keeps it; without --corpus show NAME, or list them."""
+    if name is None:
+        if corpora or datasets or deletes:
+            raise CommandError("release: give it a NAME")
+        _list_releases(as_json)
+    elif deletes:
+        if corpora or datasets:
+            raise CommandError(f"release {name}: --delete makes none; leave --corpus and --dataset out")
+        _delete_release(name, yes)
+    elif corpora or datasets:
+        _create_release(name, corpora, datasets, note)
+    else:
+        _show_release(name, as_json)
+
+
+def _create_release(name: str, corpora: tuple[str, ...], datasets: tuple[str, ...], note: str) -> None:
     """Tag the present snapshots of all tables of a corpus and of its datasets."""
     from dagster_project.inspect.lake.corpus_facts import find_corpus
     from spark_jobs.lake.run.releases import create_release
 
-    if not corpora and not datasets:
-        raise CommandError(f"release {name}: of what? Give --corpus or --dataset")
     catalogue = lake_catalogue()
     spaces = [*corpora, *(one for corpus in corpora for one in find_corpus(catalogue, corpus).datasets), *datasets]
     with catalogue_errors():
@@ -114,27 +137,28 @@ def create(name: str, corpora: tuple[str, ...], datasets: tuple[str, ...], note:
     say(f"{name}: {len(made.snapshots)} tables, digest {made.digest[:16]}; a table's tag is release_{name}")
 
 
-@release.command("show")
-@click.argument("name", required=False)
-@JSON
-def show(name: str | None, as_json: bool) -> None:
-    """List the releases, the oldest first; of NAME show its tables, with their snapshots and data versions."""
-    from spark_jobs.lake.run.releases import find_release, releases
+def _list_releases(as_json: bool) -> None:
+    """Print the releases, the oldest first."""
+    from spark_jobs.lake.run.releases import releases
 
-    if name is None:
-        rows = [
-            {
-                "release": one.name,
-                "tables": len(one.snapshots),
-                "made": f"{one.made_at:%Y-%m-%d %H:%M}",
-                "by": one.made_by,
-                "digest": one.digest[:16],
-                "note": one.note,
-            }
-            for one in releases(lake_catalogue())
-        ]
-        print_rows(rows, as_json, "There is no release yet. Make one: headrace release create NAME --corpus CORPUS")
-        return
+    rows = [
+        {
+            "release": one.name,
+            "tables": len(one.snapshots),
+            "made": f"{one.made_at:%Y-%m-%d %H:%M}",
+            "by": one.made_by,
+            "digest": one.digest[:16],
+            "note": one.note,
+        }
+        for one in releases(lake_catalogue())
+    ]
+    print_rows(rows, as_json, "There is no release yet. Make one: headrace release NAME --corpus CORPUS")
+
+
+def _show_release(name: str, as_json: bool) -> None:
+    """Print the tables of a release, with their snapshots and data versions."""
+    from spark_jobs.lake.run.releases import find_release
+
     found = find_release(lake_catalogue(), name)
     if as_json:
         return print_json({**asdict(found), "made_at": found.made_at.isoformat()})
@@ -149,13 +173,12 @@ def show(name: str | None, as_json: bool) -> None:
     )
 
 
-@release.command("delete")
-@click.argument("name")
-@click.confirmation_option(prompt="Maintenance may then remove its snapshots. Go on?")
-def delete(name: str) -> None:
-    """Delete a release and its tags; the tables stay as they are."""
+def _delete_release(name: str, yes: bool) -> None:
+    """Delete a release and its tags."""
     from spark_jobs.lake.run.releases import delete_release
 
+    if not yes:
+        click.confirm("Maintenance may then remove its snapshots. Go on?", abort=True)
     with catalogue_errors():
         gone = delete_release(lake_catalogue(), name)
     say(f"{name}: forgotten, {len(gone.snapshots)} tags removed")

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING
 import click
 
 from dagster_project.cli.completion import complete_names
-from dagster_project.cli.output import print_json, print_styled, say
+from dagster_project.cli.output import print_styled, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue, load_definitions
 from spark_jobs.exceptions import nearest
@@ -25,19 +25,18 @@ if TYPE_CHECKING:
 @click.command()
 @click.argument("names", nargs=-1, shell_complete=complete_names)
 @click.option("--replicas", type=click.IntRange(min=1), default=1, show_default=True, help="processes")
-@click.option("--check", "checks", is_flag=True, help="instead: attack the sandbox of this machine, say what holds")
-@click.option("--json", "as_json", is_flag=True, help="with --check: print JSON")
-def worker(names: tuple[str, ...], replicas: int, checks: bool, as_json: bool) -> None:
+@click.option("--check", "checks", is_flag=True, help="instead: say whether the sandbox of this machine holds")
+def worker(names: tuple[str, ...], replicas: int, checks: bool) -> None:
     """Take tasks of generated datasets and judges (DATASET.JUDGE), of all without NAMES, until stopped by Ctrl-C.
 
     A run makes the tasks and works on them itself; workers only help, on any machine that reaches the catalogue's
     database and the endpoint. Stopped, a worker waits 20 seconds for what is in flight and gives its tasks back;
     killed, others have them within a minute.
 
-    --check tries whether the code of datasets can be executed here: a line for each attack on the sandbox.
+    --check tries whether the code of datasets can be executed here: a line for each check of the sandbox.
     """
     if checks:
-        _check(as_json)
+        _check()
         return
     if replicas > 1:
         sys.exit(_several(names, replicas))
@@ -97,22 +96,17 @@ def _several(names: tuple[str, ...], replicas: int) -> int:
     return max(abs(one.wait()) for one in workers)
 
 
-def _check(as_json: bool) -> None:
-    """Attack the sandbox of this machine: a line for each attack, with the mend where it gets through."""
+def _check() -> None:
+    """Check the sandbox of this machine: a line for each check, with the mend where it fails."""
     from spark_jobs.lake.files.storage import local_path
-    from spark_jobs.sources.executed.attacks import check
+    from spark_jobs.sources.executed.checks import check
 
     warehouse = local_path(load_settings().warehouse)
-    findings = []
-    for finding in check((str(warehouse),) if warehouse is not None else ()):
-        findings.append(finding)
-        if not as_json:
-            mend = f": {finding.harm}; {finding.mend}" if finding.harm else ""
-            line = f"{'NOT HELD' if finding.harm else 'held':<9} a program that {finding.what}{mend}"
-            print_styled(line, "red" if finding.harm else "green")
-    if as_json:
-        print_json(findings)
+    findings = list(check((str(warehouse),) if warehouse is not None else ()))
+    for finding in findings:
+        mend = f": {finding.harm}; {finding.mend}" if finding.harm else ""
+        line = f"{'NOT HELD' if finding.harm else 'held':<9} a program that {finding.what}{mend}"
+        print_styled(line, "red" if finding.harm else "green")
     if faults := [finding for finding in findings if finding.harm]:
         raise CommandError(f"code of datasets is not executed here: {len(faults)} of {len(findings)} are not held")
-    if not as_json:
-        say("all hold; code of datasets is executed here")
+    say("all hold; code of datasets is executed here")

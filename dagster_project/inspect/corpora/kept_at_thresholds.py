@@ -14,7 +14,6 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In
 
-from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 
@@ -40,20 +39,11 @@ def kept_at_thresholds(catalogue: Catalog, corpus: CorpusFacts) -> list[dict[str
     Returns:
         The sums, `component_count` and `largest_component` as of now, and whether documents are `applied` to it: of
         which kinds (`applied_to`).
-
-    Raises:
-        CommandError: an earlier version of headrace made the table, with other columns.
     """
     table = corpus.own("thresholds")
     rows = read_columns(catalogue, table, ("threshold", *_ADDED))
     if rows is None:
         return []
-    lacking = [name for name in _ADDED if name not in rows.column_names]
-    if lacking:
-        raise CommandError(
-            f"{table} has no column {lacking[0]}, an earlier version of headrace made it; drop it (headrace table "
-            f"delete {table}) and run: headrace run {corpus.name}"
-        )
     columns = ("increment", "threshold", "doc_id", "component", "document_count")
     linked = read_columns(catalogue, corpus.own("components"), columns)
     sizes = {} if linked is None else component_sizes(linked)

@@ -1,6 +1,5 @@
 """Reviews: people judge a sample of what a rule removed, and so measure how often the rule is right.
 
-sample    documents that failed a rule, drawn by hash, or those nearest to its threshold, as JSON that decisions go into
 explorer  its page `review` shows texts one by one and records decisions as they are made
 table     `<dataset>.reviews`, to which the decisions are appended
 figures   for each rule the share of removals that people found right, with its interval
@@ -8,7 +7,6 @@ figures   for each rule the share of removals that people found right, with its 
 
 from __future__ import annotations
 
-import hashlib
 import threading
 from collections import Counter, defaultdict
 from collections.abc import Iterable, Mapping
@@ -18,15 +16,13 @@ from math import sqrt
 from typing import Any, Final, Literal, NamedTuple
 
 import pyarrow as pa
-import pyarrow.compute as pc
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, EqualTo
 
 from dagster_project.exceptions import CommandError
-from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.files.lookups import read_columns, read_rows
+from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table
 
 DECISIONS: Final = ("right", "wrong", "unsure")
@@ -67,18 +63,6 @@ class _Decision(BaseModel):
 
 
 @dataclass(frozen=True)
-class Failure:
-    """A document that failed a rule, and where its rows lie."""
-
-    doc_id: str
-    increment: int
-    shard: int
-    rule: str
-    value: float | None
-    threshold: float | None
-
-
-@dataclass(frozen=True)
 class Precision:
     """How often people found a rule right.
 
@@ -105,81 +89,28 @@ class Precision:
         return f"{share}, {self.unsure} unsure" if self.unsure else share
 
 
-def sample(
-    catalogue: Catalog, verdicts: str, rule: str | None, count: int, near_threshold: bool, seed: int
-) -> list[Failure]:
-    """Documents that failed a rule (None: any rule).
-
-    Args:
-        catalogue: the lake's.
-        verdicts: a table of verdicts.
-        rule: name of the rule.
-        count: most documents.
-        near_threshold: those whose value is nearest to the threshold, relative to it, in place of a random choice.
-        seed: another seed draws other documents; the same seed the same ones, and of more count more.
+def record(catalogue: Catalog, verdicts: str, decisions: Iterable[Mapping[str, Any]], person: str) -> int:
+    """Append decisions on documents of a table of verdicts; gives their number.
 
     Raises:
-        CommandError: there are no verdicts, or none failed the rule; the message names the nearest rule.
+        CommandError: a decision has another form, or the table is not in this lake.
     """
-    table = read_columns(catalogue, verdicts, ["increment", "shard", "doc_id", "failed"], EqualTo("kept", False))
-    if table is None:
-        raise CommandError(f"{verdicts}: no such table; run it first: headrace run {verdicts}")
-    failed = table.column("failed").combine_chunks()
-    parents = pc.list_parent_indices(failed)
-    entries = pa.table(
-        {
-            **{name: table.column(name).take(parents) for name in ("doc_id", "increment", "shard")},
-            **{name: pc.struct_field(failed.flatten(), name) for name in ("rule", "value", "threshold")},
-        }
-    )
-    rules = sorted(pc.unique(entries.column("rule")).to_pylist())
-    if rule is not None:
-        if rule not in rules:
-            known = did_you_mean(rule, rules) or f"; they failed {', '.join(rules)}"
-            raise CommandError(f"{verdicts}: no document failed rule {rule!r}{known if rules else '; all were kept'}")
-        entries = entries.filter(pc.equal(entries.column("rule"), rule))
-    rows = [Failure(**row) for row in entries.to_pylist()]
-    if near_threshold:
-        rows = [row for row in rows if row.value is not None and row.threshold is not None]
-        rows.sort(key=lambda row: (_distance(row), row.doc_id))
-    else:
-        rows.sort(key=lambda row: hashlib.sha256(f"{seed}\0{row.rule}\0{row.doc_id}".encode()).digest())
-    return rows[:count]
-
-
-def undecided(verdicts: str, chosen: Iterable[Failure]) -> dict[str, Any]:
-    """A sample in the form that `record` takes, with decisions to be filled in."""
-    facts = [{name: getattr(one, name) for name in ("doc_id", "rule", "value", "threshold")} for one in chosen]
-    return {"verdicts": verdicts, "decisions": [{**one, "decision": None, "note": None} for one in facts]}
-
-
-def record(catalogue: Catalog, dataset: str, given: Mapping[str, Any], person: str) -> int:
-    """Append the decisions of a file; gives their number. Those that are null are not made yet.
-
-    Raises:
-        CommandError: the file has another form, or belongs to another dataset.
-    """
-    verdicts, decisions = given.get("verdicts"), given.get("decisions")
-    if not isinstance(verdicts, str) or not isinstance(decisions, list):
-        raise CommandError("the file has no `verdicts` and `decisions`; give the JSON of headrace review sample")
-    if verdicts.split(".")[0] != dataset:
-        raise CommandError(f"the file reviews {verdicts}, not a table of {dataset}")
     if load_table(catalogue, verdicts) is None:
-        raise CommandError(f"the file reviews {verdicts}, which this lake does not have; record it in its own")
+        raise CommandError(f"{verdicts}: this lake does not have it; run it first: headrace run {verdicts}")
     now = datetime.now(UTC)
     rows = []
     for number, one in enumerate(decisions):
-        if isinstance(one, dict) and one.get("decision", "") is None:
-            continue
         try:
             decided = _Decision.model_validate(one)
         except ValidationError as error:
             first = error.errors(include_url=False)[0]
             where = ".".join(map(str, first["loc"])) or "it"
-            raise CommandError(f"decision {number + 1} of the file: {where}: {first['msg']}") from error
+            raise CommandError(f"decision {number + 1}: {where}: {first['msg']}") from error
         rows.append({**decided.model_dump(), "verdicts": verdicts, "person": person, "reviewed_at": now})
     if rows:
-        table = ensure_table(catalogue, f"{dataset}.{REVIEWS.name}", REVIEWS, {SCOPE_PROPERTY: "reviews"})
+        table = ensure_table(
+            catalogue, f"{verdicts.split('.')[0]}.{REVIEWS.name}", REVIEWS, {SCOPE_PROPERTY: "reviews"}
+        )
         table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
     return len(rows)
 
@@ -267,7 +198,7 @@ class Reviews:
             if last == said or (last is None and said.decision == UNDONE):
                 return False
             row = {**failure, **said._asdict()}
-            record(self._catalogue, self._dataset, {"verdicts": verdicts, "decisions": [row]}, person)
+            record(self._catalogue, verdicts, [row], person)
             table = load_table(self._catalogue, f"{self._dataset}.{REVIEWS.name}")
             head = table.current_snapshot() if table is not None else None
             if head is not None and head.parent_snapshot_id == self._snapshot:
@@ -281,12 +212,6 @@ class Reviews:
         newest = head.snapshot_id if head is not None else None
         if newest != self._snapshot:
             self._said, self._snapshot = _by_document(self._catalogue, self._dataset), newest
-
-
-def precisions(catalogue: Catalog, dataset: str, verdicts: str | None = None) -> list[Precision]:
-    """How often people found each rule right, by rule."""
-    found = decisions(catalogue, dataset, verdicts)
-    return [precision(rule, found[rule].values()) for rule in sorted(found)]
 
 
 def precision(rule: str, decided: Iterable[str]) -> Precision:
@@ -304,9 +229,3 @@ def wilson_interval(hits: int, count: int) -> tuple[float, float]:
     centre = (hits + z2 / 2) / (count + z2)
     half = _NORMAL_95 * sqrt(hits * (count - hits) / count + z2 / 4) / (count + z2)
     return max(centre - half, 0.0), min(centre + half, 1.0)
-
-
-def _distance(row: Failure) -> float:
-    """How far a value is from its threshold, relative to it."""
-    value, threshold = float(row.value or 0), float(row.threshold or 0)
-    return abs(value - threshold) / max(abs(threshold), 1e-12)

@@ -1,1 +1,1 @@
-"""Evaluate deduplication: recall against brute force on a sample, scores against known pairs."""
+"""Evaluate deduplication: recall against brute force on a sample, runs of words."""

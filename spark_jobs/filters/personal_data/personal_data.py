@@ -8,16 +8,16 @@ from typing import TYPE_CHECKING, Literal, NamedTuple, get_args
 from pydantic import Field
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.filters.personal_data.names import NamesConfig, model_file, named_spans, read
 from spark_jobs.filters.personal_data.rules import KINDS
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Check, Column
-from spark_jobs.threads import made_once
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_jobs.filters.personal_data.tagger import Tagger
+    from spark_jobs.models.registered import ModelFile
 
 
 class PersonalDataConfig(ConfigModel):
@@ -59,46 +59,46 @@ class AuditConfig(PersonalDataConfig):
     actions: dict[str, Action] = Field(
         default_factory=dict, description="keep (the default), replace or drop (the document), by kind"
     )
-    tagger: str | None = Field(
-        None, description="a tagger of the registry (headrace model train), as name@version; it finds further kinds"
+    names: NamesConfig | None = Field(
+        None, description="{model: .., labels: ..}: a model of spaCy or GLiNER that finds further kinds"
     )
 
 
 class Wanted(NamedTuple):
-    """What texts are searched for: the config, and the model of its tagger."""
+    """What texts are searched for: the config; of its model of names the file and the kinds by label."""
 
     config: AuditConfig
-    model: bytes | None
+    file: ModelFile | None = None
+    kinds: dict[str, str] | None = None
 
 
 def with_model(config: AuditConfig) -> Wanted:
-    """The config with the model that it names, read once on the driver."""
-    from spark_jobs.filters.personal_data.registered_tagger import registered_tagger
+    """Give the config with the model that it names, whose labels are looked at once on the driver."""
+    from spark_jobs.models.name_model import kinds_of
 
-    return Wanted(config, registered_tagger(config.tagger) if config.tagger else None)
+    if config.names is None:
+        return Wanted(config)
+    file = model_file(config.names)
+    return Wanted(config, file, kinds_of(read(config.names, file), config.names.labels, config.names.model))
 
 
-def checked_actions(redact: Mapping[str, str], tagger: str | None = None) -> dict[str, Action]:
+def checked_actions(redact: Mapping[str, str], names: NamesConfig | None = None) -> dict[str, Action]:
     """What a dataset does about kinds of personal data, those left out that it keeps.
 
     Raises:
-        InputError: the registry has no such tagger.
-        ConfigError: a kind or an action is unknown (the message names the nearest), or the tagger is for nothing.
+        ConfigError: a kind or an action is unknown (the message names the nearest), or the model is for nothing.
     """
     known, kinds, nobody = get_args(Action), list(KINDS), "no rule finds"
-    if tagger:
-        from spark_jobs.filters.personal_data.registered_tagger import registered_tagger
-        from spark_jobs.filters.personal_data.tagger import load
-
-        kinds, nobody = [*KINDS, *load(registered_tagger(tagger)).kinds], f"neither a rule nor {tagger} finds"
+    if names is not None:
+        kinds, nobody = [*KINDS, *names.kinds], f"neither a rule nor {names.model} finds"
     for kind, action in redact.items():
         if kind not in kinds:
             raise ConfigError(f"redact: {nobody} {kind!r}{did_you_mean(kind, kinds)}")
         if action not in known:
             raise ConfigError(f"redact: {kind}: there is no action {action!r}{did_you_mean(str(action), known)}")
     actions = {kind: action for kind, action in redact.items() if action != "keep"}
-    if tagger and not actions:
-        raise ConfigError(f"personal_data: tagger {tagger} is of use where kinds are redacted; write redact too")
+    if names is not None and not actions:
+        raise ConfigError(f"personal_data: names: {names.model} is of use where kinds are redacted; write redact too")
     return actions  # type: ignore[return-value]
 
 
@@ -136,9 +136,10 @@ def personal_data_audit(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array
     from spark_jobs.filters.personal_data.find import found_spans, resolve, spans_with_counts
 
     config, found = wanted.config, found_spans(content, wanted.config.min_confidence)
-    if wanted.model:
-        for own, tagged in zip(found, _loaded(wanted.model).tag(content), strict=True):
-            own += [span for span in tagged if span.confidence >= config.min_confidence]
+    if config.names is not None and wanted.kinds:
+        model = read(config.names, wanted.file)
+        named = named_spans(content, model, wanted.kinds, config.min_confidence)
+        found = [spans + names for spans, names in zip(found, named, strict=True)]
     columns = spans_with_counts([resolve(own) for own in found])
     spans = columns["spans"]
     flat = spans.flatten()
@@ -151,11 +152,3 @@ def personal_data_audit(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array
         "spans": pa.ListArray.from_arrays(spans.offsets, acted),
         "drop_count": pa.array(np.bincount(dropping, minlength=len(content))),
     }
-
-
-@made_once
-def _loaded(model: bytes) -> Tagger:
-    """A tagger, read once per process."""
-    from spark_jobs.filters.personal_data.tagger import load
-
-    return load(model)

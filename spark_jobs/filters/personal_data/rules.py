@@ -18,7 +18,7 @@ from typing import Final
 from spark_jobs.filters.personal_data.phone_words import CLDR_PHONE_WORDS
 
 KINDS: Final = ("mail", "phone", "card", "iban", "ip", "mac", "national_number", "secret")
-"""What patterns find; the tagger adds the labels that it was trained on."""
+"""What patterns find; a model of names adds the kinds of its labels."""
 
 
 @dataclass(frozen=True)

@@ -55,7 +55,7 @@ LEASE_SECONDS = 60  # renewed six times in that span, so five renewals in a row 
 WAIT_SECONDS = 600
 _POLL_SECONDS = 0.5
 _BRANCH_PREFIX = "audit_"
-_BRANCH = re.compile(rf"{_BRANCH_PREFIX}(?:([0-9a-f]{{8}})_(\d+)_(\d+)_(\d+)_)?[0-9a-f]{{12}}")
+_BRANCH = re.compile(rf"{_BRANCH_PREFIX}([0-9a-f]{{8}})_(\d+)_(\d+)_(\d+)_[0-9a-f]{{12}}")
 _ABANDONED_SECONDS = 7 * 86_400  # of a branch whose process cannot be looked up
 
 _LEASES = Table(
@@ -154,15 +154,12 @@ def is_abandoned(name: str) -> bool:
     """Whether a branch was left by a writer that is gone, so that it can be removed.
 
     The process named by the branch is looked up; where it cannot be, a branch counts as abandoned after a week: a lease
-    that expired tells nothing, since a writer that was away for a while still writes. Names made by earlier versions of
-    headrace name no process; such branches count as abandoned.
+    that expired tells nothing, since a writer that was away for a while still writes.
     """
     found = _BRANCH.fullmatch(name)
     if found is None:  # a branch that a user made
         return False
     scope, pid, started, since = found.groups()
-    if scope is None:
-        return True
     me = this_process()
     alive = Process("", me.scope if scope == _digest(me.scope) else "", int(pid), int(started)).lives()
     return time.time() - int(since) > _ABANDONED_SECONDS if alive is None else not alive

@@ -341,17 +341,12 @@ def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
 
 def is_known(ledger: Ledger, binding: Binding, reads: Reads, place: str, chained: str = "") -> bool:
     """Whether all tables of a step hold one place as its present inputs, code and config make it."""
-    reads_history = any(read.facts is not None for parts in reads.values() for read in parts)
 
     def knows(row: Materialization | None) -> bool:
         if row is None:
             return False
         listed = {**excisions_in(row.inputs), **decisions_in(row.inputs)}
-        if row.step_key == _key(binding, reads, place, chained, listed):
-            return True
-        # In earlier versions of headrace a key held every version of a history, and so did the row: known still.
-        is_older = reads_history and not any("digest" in facts for facts in row.inputs.values())
-        return is_older and row.step_key == _key(binding, reads, place, chained, listed, in_full=True)
+        return row.step_key == _key(binding, reads, place, chained, listed)
 
     return all(knows(ledger.places(table).get(place)) for table in binding.tables)
 
@@ -362,14 +357,13 @@ def _key(
     place: str,
     chained: str = "",
     excised: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-    in_full: bool = False,
 ) -> str:
     """The step key of one place, computed without the excised documents; see `versions_of`."""
     return step_key(
         step=binding.step.name,
         version=binding.step.version,
         config=binding.config_json,
-        inputs={**versions_of(reads, in_full), **{name: facts["versions"] for name, facts in excised.items()}},
+        inputs={**versions_of(reads), **{name: facts["versions"] for name, facts in excised.items()}},
         place=place,
         chained=chained,
     )
@@ -411,8 +405,8 @@ def frozen_from(ledger: Ledger, binding: Binding) -> int:
 def _read_other_rows(row: Materialization, reads: Reads, key: str) -> bool:
     """Whether a frozen table was computed from other rows than its inputs hold now.
 
-    A change of its config or code does not count: the table stays as it is. A ledger row recovered by an earlier
-    version of headrace does not name its inputs; then the step key is compared instead.
+    A change of its config or code does not count: the table stays as it is. The row of a withdrawal names no inputs;
+    then the step key is compared instead.
     """
     if not row.inputs:
         return row.step_key != key

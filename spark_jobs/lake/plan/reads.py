@@ -73,16 +73,15 @@ class Read:
 Reads = Mapping[str, tuple[Read, ...]]
 
 
-def versions_of(reads: Reads, in_full: bool = False) -> dict[str, dict[str, str]]:
+def versions_of(reads: Reads) -> dict[str, dict[str, str]]:
     """Data versions by `parameter:table` and place, as they go into the step key.
 
-    Increments up to one have one digest, as `..7` (`history`). In full, as earlier versions of headrace made the keys,
-    each of them has its version.
+    Increments up to one have one digest, as `..7` (`history`).
     """
     found: dict[str, dict[str, str]] = {}
     for parameter, parts in reads.items():
         for read in (one for one in parts if one.versions):
-            is_digest = read.facts is not None and read.increments is not None and not in_full
+            is_digest = read.facts is not None and read.increments is not None
             digest = {f"..{read.facts.last}": read.facts.digest} if is_digest and read.facts is not None else None
             found[f"{parameter}:{read.table}"] = digest or dict(read.versions)
     return found

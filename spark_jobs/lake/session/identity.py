@@ -11,7 +11,6 @@ and maintenance of the copy would delete what the original has made since. An id
     project folder copied or moved; bucket copied     the warehouse that is open is not the one that is noted
     catalogue copied over the same warehouse          the catalogue that is open is not the one that is noted
     settings that mix two lakes                       the two notes
-    a lake of a version before identities             none is noted: adopted if all its tables lie in the warehouse
 
 A lake that differs is not opened. `files.relocation` gives it files and an identity of its own. Blender compares the
 same (`blender_service.identity`). A clone that keeps its address has the same identity; what tells it is the fencing
@@ -222,7 +221,6 @@ def _is_of(catalogue: Catalog, warehouse: str, found: Identity | None, known: Id
                 f"lake: {warehouse} holds the files of lake {found.lake}, and the catalogue that is open is not that "
                 "lake's; open its own catalogue or restore that, or name an empty PYICEBERG_CATALOG__LAKE__WAREHOUSE"
             )
-        _require_all_inside(catalogue, warehouse)
         return False
     if real(known.warehouse) != real(warehouse):
         raise WrongLakeError(_elsewhere(known.warehouse, warehouse))
@@ -257,14 +255,6 @@ def _elsewhere(former: str, now: str) -> str:
         f"lake: it was made in {former} and its tables name files there, {now} is open, a copy or what was moved; "
         f"nothing was done. Make it a lake of its own: {relocation(former, now)}"
     )
-
-
-def _require_all_inside(catalogue: Catalog, warehouse: str) -> None:
-    """Refuse to take a catalogue for a lake of this warehouse whose tables lie elsewhere."""
-    for location in metadata_locations(catalogue).values():
-        if not is_inside(location, warehouse):
-            # <warehouse>/<namespace>/<table>/metadata/<file>
-            raise WrongLakeError(_elsewhere(plain(location).rsplit("/", 4)[0], warehouse))
 
 
 def require_own(catalogue: Catalog, tables: Iterable[str | IcebergTable] = ()) -> None:

@@ -22,7 +22,7 @@ from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.config.executed_config import ExecutedSource
-from spark_jobs.sources.executed.attacks import require_sandbox
+from spark_jobs.sources.executed.checks import require_sandbox
 from spark_jobs.sources.executed.execution import Bundle, execute
 from spark_jobs.sources.executed.rows import Document, document_key
 from spark_jobs.sources.synthetic.attempts import AnswerStore
@@ -55,7 +55,7 @@ def fetch_executions(
         How many rows there are by reason, over all runs; records have an empty one.
 
     Raises:
-        SetupError: an attack on the sandbox is not held on this machine.
+        SetupError: the sandbox does not hold on this machine.
         InputError: the parents were not judged yet, or the catalogue has no database.
         LeaseError: another process is at it, and goes on for longer than `wait_seconds`.
     """

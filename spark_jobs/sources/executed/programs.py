@@ -8,7 +8,7 @@ import sys
 from typing import Final
 
 from spark_jobs.sources.config.execution_config import ProgramExecution
-from spark_jobs.sources.executed.attacks import require_sandbox
+from spark_jobs.sources.executed.checks import require_sandbox
 from spark_jobs.sources.executed.execution import written
 from spark_jobs.sources.executed.groups import CPU, FILES, MEMORY
 from spark_jobs.sources.executed.records import canonical
@@ -32,7 +32,7 @@ def program_executor(config: ProgramExecution) -> Execute:
     """A function that executes programs as declared; the thread that calls it has to outlive each program.
 
     Raises:
-        SetupError: an attack on the sandbox is not held on this machine, or the interpreter does not run.
+        SetupError: the sandbox does not hold on this machine, or the interpreter does not run.
         InputError: the folder of packages is not there.
     """
     if config.isolation == "bubblewrap":

@@ -192,14 +192,11 @@ class AnswerStore:
         return InputError(f"{self.dataset}: it was deleted while it was asked for; run it again to begin anew")
 
     def _make_totals(self) -> None:
-        """Make the row of totals where there is none, from answers that earlier versions of headrace stored."""
+        """Make the row of totals where there is none."""
         with self.engine.connect() as connection:
             if connection.execute(sa.select(TOTALS.c.dataset).where(self._totals)).first() is not None:
                 return
-        outcomes, (tokens_in, tokens_out, _) = self.outcomes(), self.spent()
-        accepted = outcomes.pop("", 0)
-        row = {"dataset": self.dataset, "accepted": accepted, "refused": sum(outcomes.values())}
-        row |= {"tokens_in": tokens_in, "tokens_out": tokens_out}
+        row = {"dataset": self.dataset, **Totals(0, 0, 0, 0)._asdict()}
         with contextlib.suppress(IntegrityError), self.engine.begin() as connection:  # another process made it
             connection.execute(sa.insert(TOTALS), row)
 

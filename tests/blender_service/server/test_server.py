@@ -18,14 +18,12 @@ import grpc
 import pytest
 from pyiceberg.catalog import Catalog
 
-from blender_service import __main__ as command
 from blender_service.blend.requests import SourceChange, SourceSpec, Stage
 from blender_service.client import Blend, BlenderClient, connect
 from blender_service.client.retry import Backoff
 from blender_service.exceptions import (
     BlenderError,
     BlendNotFoundError,
-    CatalogueError,
     InvalidBlendError,
     InvalidReadError,
     OffsetOutOfRangeError,
@@ -385,20 +383,6 @@ def test_a_store_that_hangs_does_not_hold_a_server_that_is_told_to_stop(
     process.stderr.close()
 
 
-def test_options_of_the_files_of_blocks_are_ignored_with_a_line(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
-) -> None:
-    """A server that is started as before starts, and says what to do with the folder."""
-    monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(command, "set_up_logging", lambda: None)
-    with pytest.raises(CatalogueError, match=r"catalog\.db does not exist"):
-        command.serve(["--port", "0", "--cache-folder", "/x", "--cache-bytes", "9"], standalone_mode=False)
-    error = capsys.readouterr().err
-    assert "--cache-folder /x is ignored: blocks are kept in memory (--cache-memory BYTES)" in error
-    assert "--cache-bytes 9 is ignored" in error
-
-
-@pytest.mark.nightly  # the line is tried above, the status of a program in test_processes.py
 def test_a_missing_lake_is_one_line(tmp_path: Path) -> None:
     """Without tables the module says what is missing and exits with 2."""
     process = run_module(tmp_path / "..", "--port", "0")

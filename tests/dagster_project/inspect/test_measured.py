@@ -10,13 +10,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from dagster_project.cli.data import corpora, evaluation
-from dagster_project.cli.output import print_table, say
-from dagster_project.cli.quality import policy, review
+from dagster_project.cli.data import corpora, thresholds
+from dagster_project.cli.output import print_table
+from dagster_project.cli.quality import policy
 from dagster_project.inspect.corpora import funnel
 from dagster_project.inspect.corpora.funnel import Stage
 from dagster_project.inspect.corpora.policy_preview import Preview, Size
-from dagster_project.inspect.corpora.reviews import precision
 from dagster_project.inspect.documents.failed_documents import _distance
 from dagster_project.inspect.lake import corpus_facts
 from dagster_project.inspect.measured import NOT_MEASURED, share_of, share_text
@@ -36,7 +35,7 @@ def test_a_share_is_of_something(part: int, more: int) -> None:
 def _threshold_row() -> None:
     counts = {f"{name}_count": 0 for name in THRESHOLDS}
     sizes = {"kept_byte_count": 0, "removed_byte_count": 0, "largest_component": 0, "threshold": 0.8}
-    print_table([evaluation._readable({**counts, **sizes})])
+    print_table([thresholds._readable({**counts, **sizes})])
 
 
 def _preview() -> None:
@@ -51,16 +50,10 @@ def _funnel(monkeypatch: pytest.MonkeyPatch) -> None:
     corpora._print_funnel("main", False)
 
 
-def _reviews() -> None:
-    print_table([review._figures(precision("too_long", ["unsure"]))])
-
-
 SHOWN: dict[str, Callable[[pytest.MonkeyPatch], None]] = {
     "corpus show --thresholds of no member": lambda patch: _threshold_row(),
-    "corpus evaluate without a pair": lambda patch: say(evaluation._share(None)),
     "policy preview of no document": lambda patch: _preview(),
     "corpus show of no token": _funnel,
-    "review show of a rule that nobody decided": lambda patch: _reviews(),
 }
 
 

@@ -13,7 +13,6 @@ from spark_jobs.experiments.comparison import (
     compare,
     holm,
     power_of,
-    ratio_interval,
     seeds_needed,
 )
 
@@ -138,21 +137,6 @@ def test_a_set_that_is_all_noise_tells_nothing() -> None:
     assert found["noise"].tells_nothing and not found["signal"].tells_nothing
     rest = tables["signal"] - tables["signal"].mean(axis=0) - tables["signal"].mean(axis=1, keepdims=True)
     assert found["signal"].noise == pytest.approx(np.sqrt(((rest + tables["signal"].mean()) ** 2).sum() / 8))
-
-
-def test_intervals_by_family_cover_what_they_say() -> None:
-    """Documents of one family are alike: by family 95% intervals hold the truth as often, by document far less."""
-    draw = np.random.default_rng(4)
-    covered = np.zeros(2)
-    for _ in range(400):
-        family = np.repeat(np.arange(30), 5)
-        sizes = draw.integers(50, 500, 150).astype(float)
-        rates = 2 + 0.3 * draw.standard_normal(30)[family] + 0.05 * draw.standard_normal(150)
-        for column, clusters in enumerate((family, np.arange(150))):
-            _, low, high = ratio_interval(rates * sizes, sizes, clusters.tolist())
-            covered[column] += low <= 2 <= high
-    assert covered[0] / 400 > 0.91 and covered[1] / 400 < 0.75
-    assert ratio_interval(np.ones(3), np.ones(3), ["a"] * 3) == (1, -np.inf, np.inf)
 
 
 def test_runs_that_read_much_of_their_data_are_no_surer_for_it() -> None:

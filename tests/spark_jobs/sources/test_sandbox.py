@@ -6,6 +6,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import time
@@ -17,9 +18,10 @@ import pytest
 
 from spark_jobs.exceptions import SetupError
 from spark_jobs.sources.config.execution_config import ExecutionLimits
-from spark_jobs.sources.executed import attacks, groups, sandbox
-from spark_jobs.sources.executed.attacks import INSIDE, check, require_sandbox
+from spark_jobs.sources.executed import checks, groups, sandbox
+from spark_jobs.sources.executed.checks import CHECKS, check, require_sandbox
 from spark_jobs.sources.executed.sandbox import Outcome, Program, interpreter_of, run
+from tests.spark_jobs.sources.sandbox_attacks import SCRIPT, attempts
 
 needs_bubblewrap = pytest.mark.skipif(shutil.which("bwrap") is None, reason="needs bubblewrap")
 pytestmark = needs_bubblewrap
@@ -46,10 +48,11 @@ def as_user(*command: str) -> list[str]:
 
 
 def held_as_user(at_once: int) -> list[str]:
-    """What is not held where another user than root runs the attacks."""
+    """What is not held where another user than root runs the checks and attacks."""
     code = (
-        "import json; from spark_jobs.sources.executed.attacks import check; "
-        f"print(json.dumps([[one.what, one.harm] for one in check(at_once={at_once})]))"
+        "import json; from spark_jobs.sources.executed.checks import check; "
+        "from tests.spark_jobs.sources.sandbox_attacks import attempts; "
+        f"print(json.dumps([[one.what, one.harm] for one in (*check(), *attempts({at_once}))]))"
     )
     said = subprocess.run(as_user(sys.executable, "-B", "-c", code), capture_output=True, text=True, check=False)
     assert said.returncode == 0, said.stderr
@@ -66,7 +69,7 @@ def processes(mark: str) -> list[int]:
 
 def test_every_attack_is_held() -> None:
     """By whoever runs the tests, with the groups of this machine."""
-    found = list(check())
+    found = [*check(), *attempts()]
     assert len(found) == 22
     assert [one for one in found if one.harm] == []
 
@@ -86,7 +89,7 @@ def test_sixteen_attacks_at_once_change_nothing_beside_them() -> None:
     )
     alone = python(honest)
     with ThreadPoolExecutor(18) as pool:
-        attacked = [pool.submit(lambda: list(check(at_once=16))) for _ in range(2)]
+        attacked = [pool.submit(lambda: list(attempts(16))) for _ in range(2)]
         beside = [pool.submit(python, honest) for _ in range(60)]
         assert {(one.result().status, one.result().output) for one in beside} == {(0, alone.output)}
         assert [one for done in attacked for one in done.result() if one.harm] == []
@@ -95,17 +98,22 @@ def test_sixteen_attacks_at_once_change_nothing_beside_them() -> None:
 
 
 def test_an_attack_that_is_not_held_is_seen(tmp_path: Path) -> None:
-    """Outside of the sandbox the same attacks reach what they are after."""
+    """Outside of the sandbox the same attacks and checks reach what they are after."""
     (tmp_path / "key").write_text("secret")
     environment = {**os.environ, "SECRET": "1"}
-    for name, given, wanted in (
-        ("environment", (), "variable SECRET"),
-        ("read_files", (str(tmp_path / "key"),), str(tmp_path / "key")),
-        ("print_much", (), "512 MB printed"),
-    ):
-        command = [sys.executable, str(INSIDE / "attack.py"), name, "mark", *given]
+    for name, wanted in (("environment", "variable SECRET"), ("print_much", "512 MB printed")):
+        command = [sys.executable, str(SCRIPT), name, "mark"]
         said = subprocess.run(command, capture_output=True, env=environment, check=True).stdout
         assert wanted in json.loads(said[said.rindex(b"[") :])
+    with socket.create_server(("127.0.0.1", 0)) as server:
+        port = str(server.getsockname()[1])
+        command = [sys.executable, str(Path(checks.__file__).parent / "inside/checks.py"), port, str(tmp_path / "key")]
+        reached = json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+    assert reached.keys() == CHECKS.keys()
+    assert (
+        str(tmp_path / "key") in reached["read_files"] and f"connected to port {port} of the host" in reached["network"]
+    )
+    assert reached["privileges"]
 
 
 @pytest.mark.parametrize(
@@ -120,9 +128,9 @@ def test_an_attack_that_is_not_held_is_seen(tmp_path: Path) -> None:
 def test_a_sandbox_that_does_not_start_says_what_mends_it(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], errors: bytes, wanted: str
 ) -> None:
-    """A single line, not one for each attack; execution is refused with it."""
-    monkeypatch.setattr(attacks, "run", lambda *_: Outcome(1, b"", errors, "", 0.0))
-    monkeypatch.setattr(attacks, "read_text", lambda path: settings.get(str(path).removeprefix("/proc/sys/"), ""))
+    """A single line, not one for each check; execution is refused with it."""
+    monkeypatch.setattr(checks, "run", lambda *_: Outcome(1, b"", errors, "", 0.0))
+    monkeypatch.setattr(checks, "read_text", lambda path: settings.get(str(path).removeprefix("/proc/sys/"), ""))
     (found,) = check()
     assert wanted in found.mend and errors.decode() in found.harm
     require_sandbox.cache_clear()

@@ -230,7 +230,7 @@ def branches() -> dict[str, bool]:
     prefix, host, _, _, since, number = gone.split("_")
     elsewhere = [f"{prefix}_{'0' * len(host)}_1_7_{moment}_{number}" for moment in (since, int(since) - 8 * 86_400)]
     names = {"mine": lease.writer_branch(), "gone": gone, "elsewhere": elsewhere[0], "long ago": elsewhere[1]}
-    names |= {"earlier version": "audit_0123456789ab", "a user's": "experiment"}
+    names |= {"a user's": "experiment"}
     names |= {"a user's audit": "audit_of_2026", "a user's year": "audit_eu_2026_1_q_final"}
     return {name: lease.is_abandoned(branch) for name, branch in names.items()}
 

@@ -19,7 +19,7 @@ from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.forecast import forecast
 from spark_jobs.lake.plan.history import History, facts_of
 from spark_jobs.lake.plan.plan import tasks
-from spark_jobs.lake.plan.reads import changed_places, covers, reads_of, versions_of
+from spark_jobs.lake.plan.reads import changed_places, covers, reads_of
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue
 from spark_jobs.lake.session.settings import settings_at
 
@@ -70,15 +70,13 @@ def recorded(ledger: Ledger, declared: Table, counts: list[int]) -> list[Materia
     return rows
 
 
-def up_to_date(ledger: Ledger, rows: list[Materialization], in_full: bool = False) -> None:
-    """Record rows again as of a step that is up to date; in full, as earlier versions of headrace did."""
+def up_to_date(ledger: Ledger, rows: list[Materialization]) -> None:
+    """Record rows again as of a step that is up to date."""
     made = []
     for one in rows:
         reads = reads_of(SO_FAR, ledger, one.increment)
-        key = plan._key(SO_FAR, reads, one.place, in_full=in_full)
+        key = plan._key(SO_FAR, reads, one.place)
         inputs = plan.Task(plan.Place.whole(), one.increment, key, reads).inputs
-        if in_full:
-            inputs = {read.table: {"versions": dict(read.versions)} for parts in reads.values() for read in parts}
         made.append(dataclasses.replace(one, step_key=key, inputs=inputs))
     ledger.record(made)
 
@@ -144,20 +142,6 @@ def test_an_earlier_increment_that_changes_is_noticed_by_all_later_ones(ledger: 
         ("3", "input demo.a[0..3] changed"),
     ]
     assert next(tasks(ledger, SO_FAR)).place.key == "2"
-
-
-def test_rows_of_earlier_versions_are_known(ledger: Ledger) -> None:
-    """A ledger that names every version of a history computes nothing anew, and still sees a change."""
-    first = recorded(ledger, _FIRST, [3, 4, 5])
-    up_to_date(ledger, recorded(ledger, _ALL, [1] * 3), in_full=True)
-    assert list(tasks(ledger, SO_FAR)) == [] and forecast(ledger, [SO_FAR])[0].is_idle
-    ledger.record([dataclasses.replace(first[1], data_version=DataVersion(9, 9, 9))])
-    (found,) = forecast(ledger, [SO_FAR])
-    assert [(one.place, one.reason) for one in found.places] == [
-        ("1", "input demo.a[1] changed"),
-        ("2", "input demo.a[1] changed"),
-    ]
-    assert versions_of(reads_of(SO_FAR, ledger, 0), in_full=True).keys() == {"before:demo.a"}
 
 
 def test_what_a_digest_covers() -> None:

@@ -20,7 +20,6 @@ from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.catalogue import connect, ensure_table, open_catalogue
 from spark_jobs.lake.session.identity import (
     OBJECT,
-    PROPERTY,
     Identity,
     is_inside,
     noted_in_catalogue,
@@ -134,20 +133,6 @@ def test_two_catalogues_do_not_share_a_warehouse(tmp_path: Path) -> None:
     shutil.copy(tmp_path / "other" / OBJECT, tmp_path / "lake" / OBJECT)
     with pytest.raises(WrongLakeError, match="holds the files of lake"):
         open_catalogue(settings_at(tmp_path / "lake"))
-
-
-def test_a_lake_of_an_earlier_version_is_adopted_where_its_tables_lie(tmp_path: Path) -> None:
-    """It notes nothing; its copy, whose tables name the original, is refused with the original's place."""
-    catalogue = made(tmp_path / "lake")
-    catalogue.update_namespace_properties("system", removals={PROPERTY})
-    (tmp_path / "lake" / OBJECT).unlink()
-    shutil.copytree(tmp_path / "lake", tmp_path / "copy")
-    mend = f"headrace relocate --from {tmp_path}/lake --to {tmp_path}/copy"
-    with pytest.raises(WrongLakeError, match=mend):
-        open_catalogue(settings_at(tmp_path / "copy"))
-    assert not (tmp_path / "copy" / OBJECT).exists()
-    note_act(open_catalogue(settings_at(tmp_path / "lake")), "read", "notes")
-    assert (tmp_path / "lake" / OBJECT).exists()
 
 
 def test_a_lost_note_beside_the_files_is_written_again(tmp_path: Path) -> None:

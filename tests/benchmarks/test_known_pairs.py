@@ -10,8 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.dedup.evaluate.known_pairs import read_truth, resolve
 from spark_jobs.exceptions import InputError
+from tests.benchmarks.loading import load
+
+_MODULE = load("known_pairs")
+read_truth, resolve = _MODULE.read_truth, _MODULE.resolve
 
 MEMBERS = {
     "0" * 31 + "a": "one.jsonl#t1",

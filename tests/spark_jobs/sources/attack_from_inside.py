@@ -1,4 +1,4 @@
-"""Attacks on the sandbox, from inside: `attack.py NAME MARK [ARGUMENT ..]` prints a JSON list of what it could do.
+"""Attacks on the sandbox, from inside: `NAME MARK [ARGUMENT ..]` prints a JSON list of what one could do.
 
 Each ends by itself soon after what the sandbox should have stopped, so that it does no harm where nothing stops it.
 The mark is in the command line of every process, by which those that are left are found.
@@ -6,7 +6,6 @@ The mark is in the command line of every process, by which those that are left a
 
 from __future__ import annotations
 
-import contextlib
 import ctypes
 import json
 import mmap
@@ -202,22 +201,6 @@ def environment() -> Iterator[str]:
     yield from (f"process {name}" for name in os.listdir("/proc") if name.isdigit() and int(name) > os.getpid())
 
 
-def read_files(*paths: str) -> Iterator[str]:
-    """Read files of the worker and of the host."""
-    return (path for path in (*paths, "/etc/shadow", "/etc/passwd", "/home", "/var") if _opens(path, 0))
-
-
-def network(port: str) -> Iterator[str]:
-    """Reach a server of the host, or find a way out."""
-    yield from (f"interface {name}" for _, name in socket.if_nameindex() if name != "lo")
-    with contextlib.suppress(OSError), socket.socket(socket.AF_VSOCK):
-        yield "a socket to the host of a virtual machine, which is in no namespace of networks"
-    with socket.socket() as connection:
-        connection.settimeout(2)
-        if connection.connect_ex(("127.0.0.1", int(port))) == 0:
-            yield f"connected to port {port} of the host"
-
-
 def abstract_socket(name: str) -> Iterator[str]:
     """Reach an abstract socket of the host."""
     with socket.socket(socket.AF_UNIX) as connection:
@@ -229,17 +212,6 @@ def user_namespace() -> Iterator[str]:
     """Become root in a user namespace, where more of the kernel can be reached."""
     if ctypes.CDLL(None, use_errno=True).unshare(0x10000000) == 0:  # CLONE_NEWUSER
         yield "a user namespace was made"
-
-
-def privileges() -> Iterator[str]:
-    """Be root, or have what root has."""
-    with open("/proc/self/status") as file:
-        status = dict(line.rstrip("\n").split(":\t", 1) for line in file if ":\t" in line)
-    if os.geteuid() == 0:
-        yield "it is root inside"
-    yield from (f"{name} {status[name]}" for name in ("CapEff", "CapPrm", "CapBnd") if int(status[name], 16))
-    if status["NoNewPrivs"] != "1":
-        yield "set-user-id files give it more"
 
 
 def main() -> None:

@@ -10,7 +10,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.dedup.evaluate.scores import FoundPairs, score
+from tests.benchmarks.loading import load
+
+_MODULE = load("pair_scores")
+FoundPairs, score = _MODULE.FoundPairs, _MODULE.score
+
 
 N = 9
 THRESHOLDS = (0.7, 0.8, 0.9)

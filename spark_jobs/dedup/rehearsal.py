@@ -98,14 +98,15 @@ def _signatures(bags: pa.RecordBatch, words: pa.Table) -> pa.RecordBatch:
 
 
 def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
+    from spark_jobs.dedup.near.bucket_keys import all_keys
     from spark_jobs.dedup.near.bucket_members import all_pairs
-    from spark_jobs.dedup.near.buckets import _all_keys, band_records, bucket_lists
+    from spark_jobs.dedup.near.buckets import band_records, bucket_lists
     from spark_jobs.dedup.near.key_filter import fill, filter_bytes
     from spark_jobs.dedup.sketches.bands import solve_bands
 
     scheme = solve_bands(np.array([10, 0], np.int64), signatures.num_rows, 0.5, 0.9)
     filled = (
-        next(fill(iter([signatures]), partial(_all_keys, schemes={None: scheme}), filter_bytes(8)))
+        next(fill(iter([signatures]), partial(all_keys, schemes={None: scheme}), filter_bytes(8)))
         .column("filled")[0]
         .as_py()
     )

@@ -128,7 +128,7 @@ def _merged(
     for first in range(0, len(owners), count):
         owner = owners[first : first + count]
         shares = np.bincount(owner, minlength=len(parts))
-        stretches = [rows for part in np.flatnonzero(shares) for rows in parts[part].next_rows(int(shares[part]))]
+        stretches = [rows for part, share in enumerate(shares.tolist()) for rows in parts[part].next_rows(share)]
         # Rows of a part stand in their order already, so their places among the stretches are those of a stable sort.
         back = np.empty(len(owner), np.int64)
         back[np.argsort(owner, kind="stable")] = np.arange(len(owner))

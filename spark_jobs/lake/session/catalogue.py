@@ -185,8 +185,8 @@ def _parse_once(catalogue: SqlCatalog) -> None:
     def parsed(location: str) -> TableMetadata:
         return FromInputFile.table_metadata(load_file_io(catalogue.properties, location).new_input(location))
 
-    def table_of(row: IcebergTables) -> IcebergTable:
-        location = row.metadata_location
+    def table_of(orm_table: IcebergTables) -> IcebergTable:
+        row, location = orm_table, orm_table.metadata_location
         if not location:
             raise NoSuchTableError(f"{row.table_namespace}.{row.table_name}: its row names no metadata")
         metadata = parsed(location)

@@ -383,6 +383,7 @@ def test_a_store_that_hangs_does_not_hold_a_server_that_is_told_to_stop(
     process.stderr.close()
 
 
+@pytest.mark.nightly  # test_processes.py has line and status too
 def test_a_missing_lake_is_one_line(tmp_path: Path) -> None:
     """Without tables the module says what is missing and exits with 2."""
     process = run_module(tmp_path / "..", "--port", "0")

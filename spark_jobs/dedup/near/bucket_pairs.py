@@ -93,7 +93,7 @@ def agreeing_in_buckets(
         signatures=documents.signatures.addresses[rows],
         pooled=pooled,
     )
-    counts = _write_stream(buckets, documents, first_new, file)
+    counts = _write_stream(buckets, documents, first_new, file, threads)
     starts = np.concatenate([[0], np.cumsum(counts)]).astype(np.int64)
     if not starts[-1]:
         return
@@ -111,21 +111,25 @@ def agreeing_in_buckets(
             yield rows[left], rows[right]
 
 
-def _write_stream(buckets: pa.Table, documents: Known, first_new: int, file: Path) -> Int64Array:
+def _write_stream(buckets: pa.Table, documents: Known, first_new: int, file: Path, threads: int) -> Int64Array:
     """Write the buckets by numbers of documents; gives (D,) in how many buckets each new document is."""
     ranks = documents.ranks[documents.by_place]
     order = np.lexsort((ranks, documents.places))
     numbers = _Numbers(documents.places, ranks[order].astype(np.int32), _slots(documents.places))
     repeats = int(np.unique(documents.places, return_counts=True)[1].max(initial=0))
     counts = np.zeros(len(ranks), np.int64)
-    with file.open("wb") as out:
-        for batch in buckets.to_batches():
-            new_offsets, new = list_offsets(batch.column("members"))
-            earlier_offsets, earlier = list_offsets(batch.column("earlier"))
-            written = np.empty(batch.num_rows + (len(new) + len(earlier)) * repeats, np.int32)
-            size = _number((earlier_offsets, earlier), (new_offsets, new), numbers, first_new, written)
-            _count(written[:size], first_new, counts)
-            written[:size].tofile(out)
+
+    def renamed(batch: pa.RecordBatch) -> Int32Array:
+        new_offsets, new = list_offsets(batch.column("members"))
+        earlier_offsets, earlier = list_offsets(batch.column("earlier"))
+        written = np.empty(batch.num_rows + (len(new) + len(earlier)) * repeats, np.int32)
+        size = _number((earlier_offsets, earlier), (new_offsets, new), numbers, first_new, written)
+        return written[:size]
+
+    with file.open("wb") as out, ThreadPoolExecutor(threads) as pool:
+        for stream in in_order_of(pool, renamed, buckets.to_batches()):
+            _count(stream, first_new, counts)
+            stream.tofile(out)
     return counts
 
 

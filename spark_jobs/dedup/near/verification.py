@@ -333,7 +333,7 @@ def _of_places(table: DataFrame, places: Sequence[Int64Array]) -> DataFrame:
     if not count:
         return table.where("false")
     if is_embedded(table):
-        filled = np.zeros(filter_bytes(count), np.uint8)
+        filled = np.zeros(filter_bytes(min(count, table.count())), np.uint8)  # places repeat: no more than documents
         for part in places:
             put_keys(part.view(np.uint64), filled)
         return table.mapInArrow(partial(passing, inside=Shared(table, filled)), table.schema)

@@ -122,7 +122,8 @@ def test_each_kind_meets_in_bands_of_its_own(filtered: bool) -> None:
     """Two equal documents of a kind share a bucket of each of its bands; equal ones of two kinds share none."""
     from functools import partial
 
-    from spark_jobs.dedup.near.buckets import _all_keys, band_records, bucket_lists
+    from spark_jobs.dedup.near.bucket_keys import all_keys
+    from spark_jobs.dedup.near.buckets import band_records, bucket_lists
     from spark_jobs.dedup.near.key_filter import fill
     from spark_jobs.dedup.sketches.bands import solve_bands
 
@@ -136,7 +137,7 @@ def test_each_kind_meets_in_bands_of_its_own(filtered: bool) -> None:
     batch = pa.RecordBatch.from_pydict(columns)
     filled = None
     if filtered:
-        filled = next(fill(iter([batch]), partial(_all_keys, schemes=schemes), filter_bytes(64)))["filled"][0].as_py()
+        filled = next(fill(iter([batch]), partial(all_keys, schemes=schemes), filter_bytes(64)))["filled"][0].as_py()
     records = band_records(iter([batch]), schemes, 1, earlier=False, filled=filled)
     members = [tuple(row["members"]) for block in bucket_lists(records) for row in block.to_pylist()]
     assert members.count((1, 3)) == schemes["code"].bands and members.count((2, 4)) == schemes["prose"].bands

@@ -10,6 +10,7 @@ are 24 bytes for each token of a prefix, 20 for each pair of the graph, and 8 fo
 
 from __future__ import annotations
 
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import ExitStack
 from fractions import Fraction
 from functools import partial
@@ -20,6 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.kernels.compiling import compiled
+from headrace.memory_limit import core_count
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
 from spark_jobs.dedup.graph.growing_kept_set import GrowingKeptSet
 from spark_jobs.dedup.graph.threshold_pairs import own_groups
@@ -34,6 +36,8 @@ from spark_jobs.spark_sql import DataFrame
 
 if TYPE_CHECKING:
     from spark_jobs.dedup.near.large_buckets import Comparisons
+
+_PART_DOCUMENTS = 64  # that a thread compares: each part takes 8 bytes for every document of the pool
 
 
 def last_rounds(state: Comparisons, compared: DataFrame) -> tuple[int, list[int]]:
@@ -179,7 +183,10 @@ class Compared:
         """
         returned = np.flatnonzero(groups & ~self._groups)
         self._groups = groups
-        keys = np.unique(_meet(returned, groups, self._lists, *threshold_terms(thresholds)))
+        meet = partial(_meet, groups=groups, lists=self._lists, terms=threshold_terms(thresholds))
+        count = min(4 * core_count(), 1 + len(returned) // _PART_DOCUMENTS)
+        with ThreadPoolExecutor(core_count()) as threads:
+            keys = np.unique(np.concatenate(list(threads.map(meet, np.array_split(returned, count)))))
         at = np.minimum(np.searchsorted(self._keys, keys), max(0, len(self._keys) - 1))
         keys = keys[self._keys[at] != keys] if len(self._keys) else keys
         self._keys = np.sort(np.concatenate([self._keys, keys]), kind="stable")
@@ -187,10 +194,9 @@ class Compared:
 
 
 @compiled
-def _meet(
-    documents: Int64Array, groups: Int32Array, lists: Lists, numerators: Int64Array, denominators: Int64Array
-) -> Int64Array:
+def _meet(documents: Int64Array, groups: Int32Array, lists: Lists, terms: tuple[Int64Array, Int64Array]) -> Int64Array:
     """Pairs of some documents with all that they can be similar to, as lesser document << 32 | greater one."""
+    numerators, denominators = terms
     pairs = np.empty(1024, np.int64)
     filled = 0
     met = np.full(groups.size, -1, np.int64)

@@ -2,7 +2,8 @@
 
     HEADRACE_EMBEDDED_MEMORY=4g   what a process that runs Sail may hold, its Python and its children included;
                                   default seven eighths of what it has and what is free, 4g at most
-    HEADRACE_EMBEDDED_BYTES=2g    how much text a step of a run on Sail may read; default half of that memory
+    HEADRACE_EMBEDDED_BYTES=2g    how much text a step of a run on Sail may read; default five times that memory where it
+                                  is the 4g that it takes at most, else half of it
     HEADRACE_SPARK_MEMORY=3g      the heap of a Spark on this machine; default three quarters of what is free beside its
                                   workers
 
@@ -24,6 +25,7 @@ MOST_BYTES, MEMORY, SPARK_MEMORY = "HEADRACE_EMBEDDED_BYTES", BOUND, "HEADRACE_S
 _UNITS = {"": 1, "k": 1 << 10, "m": 1 << 20, "g": 1 << 30}
 _MIB = 1 << 20
 _MOST = 4 << 30
+_TEXTS_OF_MEMORY = 5  # 20 GB ended in these 4 GiB (docs/start/performance.md); in less, half of it was tried
 # Of a process that runs Sail: Python with Dagster .3 GiB, compiled code .1, two children that parse .15 each, and what
 # two tasks hold between Sail and Python .5 (`benchmarks/bench_memory.py`).
 _BESIDE_POOL = 11 << 27
@@ -49,7 +51,8 @@ def pool_bytes(part: float = 1) -> int:
 
 def most_text_bytes() -> int:
     """Bytes of text that a step of a run on Sail may read."""
-    return size_setting(MOST_BYTES, embedded_memory() // 2)
+    memory = embedded_memory()
+    return size_setting(MOST_BYTES, _TEXTS_OF_MEMORY * memory if memory >= _MOST else memory // 2)
 
 
 def spark_heap() -> str:

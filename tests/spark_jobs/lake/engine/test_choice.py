@@ -36,7 +36,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def test_little_of_a_local_lake_is_read_by_sail(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Up to a bound, by default half of what it may hold; whatever else speaks for Spark is said first."""
+    """Up to a bound, in little memory half of what it may hold; whatever else speaks for Spark is said first."""
     monkeypatch.setenv("HEADRACE_EMBEDDED_MEMORY", "1g")
     assert str(choice("/lake", lambda: Needs(39_000_000))) == "engine: Sail, in this process (it reads 39 MB of text)"
     assert choice("/lake", lambda: Needs(1 << 29)).engine == "sail"
@@ -55,6 +55,15 @@ def test_little_of_a_local_lake_is_read_by_sail(monkeypatch: pytest.MonkeyPatch)
     assert choice("/lake", lambda: Needs(1)) == Choice("spark", "pysail is missing")
     monkeypatch.setenv("HEADRACE_SPARK_MASTER", "spark://host:7077")
     assert choice("/lake", lambda: Needs(1)) == Choice("spark", "HEADRACE_SPARK_MASTER is set")
+
+
+def test_much_is_read_by_sail_where_it_has_all_of_its_memory(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Twenty gigabytes of text were computed in four of memory; what a smaller process can do was not tried so far."""
+    monkeypatch.setenv("HEADRACE_EMBEDDED_MEMORY", "4g")
+    assert choice("/lake", lambda: Needs(20_000_000_000)).engine == "sail"
+    assert choice("/lake", lambda: Needs(5 * (4 << 30) + 1)).engine == "spark"
+    monkeypatch.setenv("HEADRACE_EMBEDDED_MEMORY", "3g")
+    assert choice("/lake", lambda: Needs((3 << 29) + 1)).engine == "spark"
 
 
 def test_the_first_choice_holds(monkeypatch: pytest.MonkeyPatch) -> None:

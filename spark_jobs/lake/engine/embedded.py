@@ -52,6 +52,7 @@ _SMALL_FRACTION = 1 / 16  # of the pool: of so little text batches may be long
 _AMPLE_POOL = 1 << 30
 _TEXT_PER_IDENTITY = 16  # bytes of text for each that a join holds
 _KEPT_BYTES = 1 << 30  # that a process may hold between its steps
+_SESSION_SECONDS = 365 * 24 * 3600  # that one may be idle, beside a long step: after 15 minutes Sail would end it
 _FOLDER = "_headrace_folder"  # of a frame: where its rows are kept
 _lock = threading.Lock()
 _meters: dict[object, float] = {}  # seconds of each computation that is under way
@@ -156,6 +157,7 @@ def _server_settings() -> dict[str, str]:
         "SAIL_EXECUTION__BATCH_SIZE": str(_BATCH_ROWS if is_small else max(256, min(_BATCH_ROWS, pool >> 21))),
         "SAIL_EXECUTION__DEFAULT_PARALLELISM": str(parallelism()),
         "SAIL_OPTIMIZER__PREFER_HASH_JOIN": str(_hashes_fit(pool)).lower(),
+        "SAIL_SPARK__SESSION_TIMEOUT_SECS": str(_SESSION_SECONDS),
         "SAIL_RUNTIME__MEMORY_POOL__TYPE": "fair",
         "SAIL_RUNTIME__MEMORY_POOL__FAIR__MAX_SIZE": str(pool),
     }

@@ -39,6 +39,15 @@ other = rows.select((399_999 - F.col("id")).alias("id"), F.reverse("text").alias
 print(rows.join(other, "id").where("text <> other").count())
 """
 
+_IDLE = """
+import sys, time
+from spark_jobs.lake.engine import embedded
+embedded._SESSION_SECONDS = int(sys.argv[1])
+session = embedded.start_embedded()
+time.sleep(6)
+print(session.range(3).count())
+"""
+
 
 def test_a_path_is_no_pattern_and_has_no_escapes(tmp_path: Path) -> None:
     """Folders and files of random names, in a process of its own, since a process has one engine."""
@@ -70,6 +79,18 @@ def test_what_many_operators_hold_goes_to_disk(joined: int | None) -> None:
     command = [sys.executable, "-c", _JOIN, str(joined)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=environment)
     assert done.stdout.strip() == "400000", done.stderr[-2000:]
+
+
+@pytest.mark.parametrize("seconds", [1, embedded._SESSION_SECONDS])
+def test_a_session_may_be_idle_beside_a_long_step(seconds: int) -> None:
+    """Sail ends those that ask nothing for some time, 15 minutes where nobody says: a step after `pairs` had none."""
+    pytest.importorskip("pysail")
+    command = [sys.executable, "-c", _IDLE, str(seconds)]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    if seconds == 1:
+        assert "is not running" in done.stderr
+    else:
+        assert done.stdout.strip() == "3", done.stderr[-2000:]
 
 
 @pytest.mark.parametrize(

@@ -16,6 +16,7 @@ from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.digests import digest
+from spark_jobs.lake.ledger.lease import writer_branch
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.plan.binding import Binding
@@ -343,8 +344,10 @@ def test_a_crash_before_the_ledger_is_recovered_from_the_table(lake: Lake, monke
 def test_a_dead_writers_branch_is_removed(lake: Lake) -> None:
     """A branch that a killed run left is gone after the next write, and was never seen by readers."""
     materialize(lake, bind(doubles))
+    prefix, host, _, _, since, number = writer_branch().split("_")
+    left = f"{prefix}_{'0' * len(host)}_1_7_{int(since) - 8 * 86_400}_{number}"  # on another machine, a week ago
     table = lake.catalogue.load_table("demo.doubles")
-    table.manage_snapshots().create_branch(table.metadata.current_snapshot_id or 0, "audit_0123456789ab").commit()
+    table.manage_snapshots().create_branch(table.metadata.current_snapshot_id or 0, left).commit()
     materialize(lake, bind(doubles, FactorConfig(factor=5)))
     assert set(lake.catalogue.load_table("demo.doubles").refs()) == {"main"}
 

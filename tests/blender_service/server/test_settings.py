@@ -323,14 +323,6 @@ def test_a_run_that_names_itself_can_be_asked_for(
         CliRunner().invoke(runs, ["--training", "other"], catch_exceptions=False)
 
 
-def test_a_run_that_was_named_as_the_list_is_hides_no_other(lake: Catalog) -> None:
-    """What a server wrote before it refused the name `names` does not keep `runs --training` from listing others."""
-    register = RunRegister(open_store(lake).objects)
-    for run in ("llm-1", "names"):
-        register.write(run, "20261122T180322000001-0123abcd.began", {"blend": "ab" * 32})
-    assert register.names() == ["llm-1"]
-
-
 @pytest.mark.parametrize("name", ["../names/x", "a/b", "", "x" * 200, ".hidden", "names"])
 def test_a_hostile_name_of_a_run_is_refused(serve: Serve, prose: PackedFixture, name: str) -> None:
     """What could leave its folder is INVALID_ARGUMENT with the form, before anything is read."""

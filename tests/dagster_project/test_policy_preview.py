@@ -250,7 +250,7 @@ def test_the_commands_add_show_preview_and_compare(
     assert found["policy"].startswith("own@7+") and found["rules"][0]["threshold"] == 9
     status, said = run("preview", "notes", "own", "--rule", "too_few_words")
     assert status == 0 and "fail too_few_words (prose)" in said and "% of the documents are kept" in said
-    status, said = run("compare", "notes", "own", str(tmp_path / "own.yaml"))
+    status, said = run("preview", "notes", "own", str(tmp_path / "own.yaml"))
     assert status == 0 and "both" in said
     for words, message in (
         (

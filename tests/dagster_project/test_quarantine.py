@@ -322,7 +322,7 @@ def test_commands_show_nothing_of_it(declare: WriteDefs, lake: Catalog, capfd: S
         ["table", "show", "web_quarantine.documents", "--rows", "1"],
         ["diff", "web_quarantine", "web_quarantine"],
         ["dataset", "show", "--card", "web_quarantine"],
-        ["release", "create", "now", "--dataset", "web_quarantine"],
+        ["release", "now", "--dataset", "web_quarantine"],
         ["doc", "trace", "web_quarantine.documents", "0", "0"],
         ["doc", "why", doc_id],
         ["doc", "excise", "--increment", "web:1", "--yes"],

@@ -30,8 +30,8 @@ _WRITING = (
     ("dataset", "delete", "notes", "--increment", "0", "--yes"),
     ("doc", "excise", "--increment", "notes:0", "--yes"),
     ("table", "delete", "first.survivors", "--yes"),
-    ("release", "create", "later", "--corpus", "first"),
-    ("release", "delete", "kept", "--yes"),
+    ("release", "later", "--corpus", "first"),
+    ("release", "kept", "--delete", "--yes"),
     ("corpus", "refresh", "first", "--yes"),
     ("blend", "create", "more", "--source", "first.packed_notes_64=1", "--seed", "5"),
     ("blend", "delete", "half"),
@@ -42,7 +42,7 @@ _READING = (
     ("plan",),
     ("status",),
     ("blend", "show"),
-    ("release", "show"),
+    ("release",),
 )
 
 
@@ -194,7 +194,7 @@ def test_no_command_in_a_clone_touches_what_the_original_made(tmp_path: Path, mo
     monkeypatch.chdir(tmp_path / "mine")
     notes = tmp_path / "mine" / "data" / "notes.jsonl"
     command(environment, "run")
-    command(environment, "release", "create", "kept", "--corpus", "first")
+    command(environment, "release", "kept", "--corpus", "first")
     command(environment, "blend", "create", "half", "--source", "first.packed_notes_64=1")
     exchange(database, "", ".clone")
     lacking = json.loads(notes.read_text().splitlines()[0])

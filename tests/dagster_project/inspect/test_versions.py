@@ -194,9 +194,9 @@ def test_a_release_is_kept_whole_or_not_at_all(lake: Catalog, monkeypatch: pytes
         with pytest.raises(InputError, match=said):
             create_release(lake, name, ["nots"])
     assert create_release(lake, "v2", ["notes"]).digest == made.digest, "the same rows have the same digest"
-    assert run_command(["release", "show"]) == run_command(["release", "show", "v1"]) == 0
+    assert run_command(["release"]) == run_command(["release", "v1"]) == 0
     assert "the first" in capfd.readouterr().out
-    assert run_command(["release", "delete", "v1", "--yes"]) == 0
+    assert run_command(["release", "v1", "--delete", "--yes"]) == 0
     assert set(lake.load_table("notes.documents").refs()) == {"main", "release_v2"}
     delete_release(lake, "v2")
     assert releases.releases(lake) == [] and load_table(lake, "notes.documents") is not None

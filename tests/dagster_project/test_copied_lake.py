@@ -168,7 +168,7 @@ def test_every_command_works_in_a_relocated_copy_alone(
 
     point_at(copy, monkeypatch)
     monkeypatch.setenv("DAGSTER_HOME", str(copy / "dagster"))
-    assert run_command(["lake", "relocate", "--from", str(lake_env), "--to", str(copy)]) == 0
+    assert run_command(["relocate", "--from", str(lake_env), "--to", str(copy)]) == 0
     age(copy)
     assert versions(copy) == recorded
     served = Blender(open_in_blender(copy)).open(blend)

@@ -2,8 +2,8 @@
 
     HEADRACE_EMBEDDED_MEMORY=4g   what a process that runs Sail may hold, its Python and its children included;
                                   default seven eighths of what it has and what is free, 4g at most
-    HEADRACE_EMBEDDED_BYTES=2g    how much text a step of a run on Sail may read; default five times that memory where it
-                                  is the 4g that it takes at most, else half of it
+    HEADRACE_EMBEDDED_BYTES=2g    how much text a step of a run on Sail may read; default five times that memory where
+                                  it is the 4g that it takes at most, else half of it
     HEADRACE_SPARK_MEMORY=3g      the heap of a Spark on this machine; default three quarters of what is free beside its
                                   workers
 

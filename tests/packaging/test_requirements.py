@@ -28,6 +28,7 @@ NOT_IMPORTED = {
     "dagster-webserver": "a program, which `headrace ui` starts",
     "pandas": "PySpark asks for it before it hands Arrow to Python",
 }
+USERS_OWN = {"gliner"}  # no extra has it: it brings a torch of its own, and whoever asks for it installs it
 LOADED_BY_NAME = "tree-sitter-"
 
 
@@ -58,7 +59,7 @@ def _distributions(modules: set[str]) -> set[str]:
     found = set()
     for module in modules:
         top = module.partition(".")[0]
-        if top in OWN or top in sys.stdlib_module_names:
+        if top in OWN | USERS_OWN or top in sys.stdlib_module_names:
             continue
         assert top in holders, f"{module} is imported and not installed"
         names = set(holders[top])

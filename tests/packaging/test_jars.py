@@ -12,6 +12,7 @@ from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.session import jars
 from spark_jobs.lake.session.session import require_installation
 from spark_jobs.lake.session.settings import settings_at
+from tests.tiers import needs_spark
 
 CONTENT = b"not really a jar"
 FAKE = jars.Jar("org.example", "fake", "1.0", hashlib.sha256(CONTENT).hexdigest(), "core")
@@ -86,6 +87,7 @@ def test_a_session_fetches_what_is_missing_and_says_so(
     assert capfd.readouterr() == ("", f"fetching fake-1.0.jar (1 of 1) into {directory}\n")
 
 
+@needs_spark
 def test_a_run_without_a_jar_that_can_be_had_is_a_mistake_found_before_any_step(
     monkeypatch: pytest.MonkeyPatch, directory: Path, tmp_path: Path
 ) -> None:

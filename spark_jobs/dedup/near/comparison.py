@@ -7,6 +7,7 @@ pairs, a block at a time.
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -31,6 +32,7 @@ SIGNATURE_LOSS = 1e-6
 """Most share of pairs exactly at the threshold that the test of signatures drops."""
 BLOCK = 16_384
 """Pairs that are compared together."""
+_TAKEN_ROWS = 65_536  # some 10 MB of two identities and their datasets
 _BLOCK_BYTES = 2 << 20  # of hashes of bags that are copied together
 
 
@@ -49,6 +51,12 @@ def taken(rows: pa.Table, numbers: Int64Array) -> pa.Table:
     back = np.empty(len(numbers), np.int64)
     back[order] = np.arange(len(numbers))
     return pa.Table.from_batches(parts, rows.schema).combine_chunks().take(pa.array(back))
+
+
+def taken_in_batches(rows: pa.Table, numbers: Int64Array) -> Iterator[pa.Table]:
+    """As `taken`, some rows at a time."""
+    for start in range(0, len(numbers), _TAKEN_ROWS):
+        yield taken(rows, numbers[start : start + _TAKEN_ROWS])
 
 
 @dataclass(frozen=True)

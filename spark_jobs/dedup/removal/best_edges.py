@@ -19,9 +19,8 @@ from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
 from spark_jobs.dedup.graph.dense_graph import dense_graph
 from spark_jobs.dedup.graph.kept_set import removed_groups
-from spark_jobs.dedup.near.comparison import taken
+from spark_jobs.dedup.near.comparison import taken_in_batches
 
-_BATCH_ROWS = 65_536
 _WEIGHTS = ("shared_weight", "united_weight")
 
 
@@ -73,8 +72,8 @@ def removal_batches(edges: pa.Table, thresholds: Sequence[float]) -> Iterator[pa
             _improve(best, first, counts[first:last], ends, (shared, united), increments)
             first = last
         chosen = np.sort(best.rows[best.rows >= 0])
-        for start in range(0, len(chosen), _BATCH_ROWS):
-            yield from _rows(taken(edges, chosen[start : start + _BATCH_ROWS]), threshold)
+        for part in taken_in_batches(edges, chosen):
+            yield from _rows(part, threshold)
 
 
 def _rows(edges: pa.Table, threshold: float) -> Iterator[pa.RecordBatch]:

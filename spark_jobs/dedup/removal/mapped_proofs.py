@@ -14,9 +14,7 @@ import pyarrow as pa
 
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
 from spark_jobs.dedup.graph.dense_graph import numbered
-from spark_jobs.dedup.near.comparison import taken
-
-_BATCH_ROWS = 65_536
+from spark_jobs.dedup.near.comparison import taken_in_batches
 
 
 def kept_pair_batches(pairs: pa.Table, removed: pa.Table, thresholds: Sequence[Fraction]) -> Iterator[pa.RecordBatch]:
@@ -36,8 +34,7 @@ def kept_pair_batches(pairs: pa.Table, removed: pa.Table, thresholds: Sequence[F
         is_gone[gone[at == float(threshold)]] = True
         reached = leaves | (shared * threshold.denominator >= united * threshold.numerator)
         rows = np.flatnonzero(reached & ~is_gone[worse] & ~is_gone[better])
-        for start in range(0, len(rows), _BATCH_ROWS):
-            part = taken(pairs.select(ends), rows[start : start + _BATCH_ROWS])
+        for part in taken_in_batches(pairs.select(ends), rows):
             yield from _at(float(threshold), part)
 
 
@@ -58,8 +55,7 @@ def unjustified_batches(landed: pa.Table, pairs: pa.Table, removed: pa.Table) ->
         is_gone = np.zeros(len(ids), np.bool_)
         is_gone[gone[gone_at == threshold]] = True
         rows = np.flatnonzero((at == threshold) & (~justified | is_gone[witness]))
-        for start in range(0, len(rows), _BATCH_ROWS):
-            part = taken(landed.select(ends), rows[start : start + _BATCH_ROWS])
+        for part in taken_in_batches(landed.select(ends), rows):
             yield from _at(float(threshold), part)
 
 

@@ -31,7 +31,7 @@ def in_order(
         wanted = (batch for batch in batches if batch.num_rows)
         yield from wanted if columns is None else (batch.select(columns) for batch in wanted)
         return
-    with tempfile.TemporaryFile(dir=scratch_folder(), buffering=0) as file:
+    with tempfile.TemporaryFile(dir=scratch_folder()) as file:
         parts, last = list[_SortedPart](), None
         for rows in in_parts(batches, _RUN_BYTES):
             if last is not None:
@@ -85,13 +85,15 @@ class _SortedPart:
     def __init__(self, rows: pa.Table, order: tuple[str, ...], file: BinaryIO) -> None:
         """Write rows to the end of a file."""
         self.keys, self.byte_count = rows.select(order), rows.nbytes
-        self._file, self._schema, self._spans = file, rows.schema, list[tuple[int, int]]()
+        self._file, self._spans = file, list[tuple[int, int]]()
         for batch in rows.to_batches(max_chunksize=_rows_of_bytes(rows.nbytes, rows.num_rows, _STRETCH_BYTES)):
-            message = batch.serialize()
-            self._spans.append((file.tell(), message.size))
-            written = 0
-            while written < message.size:
-                written += file.write(message[written:])
+            stretch = pa.BufferOutputStream()
+            with pa.ipc.new_stream(stretch, rows.schema) as writer:
+                writer.write_batch(batch)
+            offset = file.tell()
+            file.write(stretch.getvalue())
+            self._spans.append((offset, file.tell() - offset))
+        file.flush()
         self._spans.reverse()
         self._rows: pa.RecordBatch | None = None
 
@@ -100,7 +102,7 @@ class _SortedPart:
         while count:
             if self._rows is None or not self._rows.num_rows:
                 offset, size = self._spans.pop()
-                self._rows = pa.ipc.read_record_batch(pa.py_buffer(_read(self._file, offset, size)), self._schema)
+                self._rows = pa.ipc.open_stream(_read(self._file, offset, size)).read_next_batch()
             rows = self._rows.slice(0, count)
             self._rows = self._rows.slice(rows.num_rows)
             count -= rows.num_rows

@@ -39,6 +39,30 @@ def test_rows_are_sorted_in_parts_as_they_are_at_once(run_bytes: int, monkeypatc
         assert found == [{"number": row["number"], "text": row["text"]} for row in wanted]
 
 
+def test_rows_of_all_types_come_back(monkeypatch: pytest.MonkeyPatch) -> None:
+    """Nested ones, nulls alone, and codes of a dictionary too, which a message of its own holds."""
+    monkeypatch.setattr(sorted_rows, "_RUN_BYTES", 2_000)
+    monkeypatch.setattr(sorted_rows, "_STRETCH_BYTES", 300)
+    count = range(300)
+    rows = pa.table(
+        {
+            "key": [number * 7 % 50 for number in count],
+            "list": pa.array([[number, None] if number % 3 else None for number in count]),
+            "map": pa.array([[("a", str(number))] for number in count], pa.map_(pa.string(), pa.string())),
+            "struct": pa.array([{"x": number, "y": [{"z": str(number)}]} for number in count]),
+            "decimal": pa.array(count).cast(pa.decimal128(38, 2)),
+            "time": pa.array([number if number % 2 else None for number in count], pa.timestamp("us", "UTC")),
+            "bytes": pa.array([b"\0" * number for number in count], pa.large_binary()),
+            "fixed": pa.array([bytes([number % 256]) * 4 for number in count], pa.binary(4)),
+            "nothing": pa.nulls(len(count)),
+            "code": pa.array([str(number % 5) for number in count]).dictionary_encode(),
+        }
+    )
+    found = pa.Table.from_batches(in_order(rows.to_batches(max_chunksize=17), ("key",)))
+    assert found.schema == rows.schema
+    assert found.to_pylist() == sorted(rows.to_pylist(), key=lambda row: row["key"])
+
+
 @pytest.mark.skipif(not Path("/proc/self/status").exists(), reason="a kernel that tells it")
 def test_a_stretch_of_each_part_is_held_and_nothing_is_mapped(monkeypatch: pytest.MonkeyPatch) -> None:
     """Memory does not grow with the rows: of 128 MiB in a file little is there at a time."""

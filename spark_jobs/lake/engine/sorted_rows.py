@@ -87,11 +87,9 @@ class _SortedPart:
         self.keys, self.byte_count = rows.select(order), rows.nbytes
         self._file, self._spans = file, list[tuple[int, int]]()
         for batch in rows.to_batches(max_chunksize=_rows_of_bytes(rows.nbytes, rows.num_rows, _STRETCH_BYTES)):
-            stretch = pa.BufferOutputStream()
-            with pa.ipc.new_stream(stretch, rows.schema) as writer:
-                writer.write_batch(batch)
             offset = file.tell()
-            file.write(stretch.getvalue())
+            with pa.ipc.new_stream(file, rows.schema) as writer:
+                writer.write_batch(batch)
             self._spans.append((offset, file.tell() - offset))
         file.flush()
         self._spans.reverse()

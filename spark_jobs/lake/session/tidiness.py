@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import contextlib
 import math
+import threading
 import time
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from types import MappingProxyType
 
 from pyiceberg.catalog import Catalog
@@ -55,6 +56,20 @@ class _Overwrite(_OverwriteFiles):
         data = [one for one in kept if one.content == ManifestContent.DATA]
         others = [one for one in kept if one.content != ManifestContent.DATA]
         return _ManifestMergeManager(size, least, True, self).merge_manifests(data) + others
+
+    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
+        """Whether a manifest may have files of the deleted ones' partitions, asked by one thread at a time.
+
+        PyIceberg 0.12.0 asks one evaluator from many threads, and it keeps the manifest that it is at: files of one
+        manifest were looked for by the bounds of another, in 4 of 60 commits to a table of 40 manifests.
+        """
+        evaluate, lock = super()._build_manifest_evaluator(spec_id), threading.Lock()
+
+        def evaluate_alone(manifest: ManifestFile) -> bool:
+            with lock:
+                return evaluate(manifest)
+
+        return evaluate_alone
 
     def _build_delete_files_partition_predicate(self) -> None:
         """Look for deleted files in all manifests where one is of a partition by NaN, which no literal can be."""

@@ -21,7 +21,7 @@ from spark_jobs.registry import find_step
 
 @pytest.fixture(autouse=True)
 def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
-    """No engine is named or chosen, and Sail is there."""
+    """No engine is named or chosen, Sail is there, and this process holds no memory, which would count as free."""
     for name in (
         "HEADRACE_ENGINE",
         "HEADRACE_EMBEDDED_BYTES",
@@ -33,6 +33,7 @@ def nothing_set(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(choice_module, "_chosen", [])
     monkeypatch.setattr(choice_module, "missing_sail", lambda: "")
     monkeypatch.setattr(choice_module, "little_for_spark", lambda: "")
+    monkeypatch.setattr(memory, "resident_bytes", lambda: 0)
 
 
 def test_little_of_a_local_lake_is_read_by_sail(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -173,5 +174,4 @@ def test_a_pool_that_was_too_small_is_doubled(
 ) -> None:
     """And one whose process the kernel ended is halved; a pool takes at most half of the memory. MiB."""
     monkeypatch.setattr(memory, "memory_limit", lambda: Memory(gib << 30, gib << 30, "a test"))
-    monkeypatch.setattr(memory, "resident_bytes", lambda: 0)
     assert tuple(memory.pool_bytes(part) >> 20 for part in (0.5, 1, 2)) == sizes

@@ -133,8 +133,8 @@ def __getattr__(name: str) -> Any:
     """Import a name when it is first asked for."""
     if name not in _MODULES:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    found = globals()[name] = getattr(importlib.import_module(_MODULES[name]), _RENAMED.get(name, name))
-    return found
+    public = globals()[name] = getattr(importlib.import_module(_MODULES[name]), _RENAMED.get(name, name))
+    return public
 
 
 def __dir__() -> list[str]:

@@ -108,7 +108,7 @@ def _groups(root: Path, proc: Path, controller: str) -> Iterator[tuple[Path, boo
         if names and controller not in names.split(","):
             continue
         tops = (root / names, root / controller) if names else (root, root / "unified")
-        top = next((one for one in tops if one.is_dir()), None)
+        top = next((folder for folder in tops if folder.is_dir()), None)
         if top is None:
             continue
         parts = [part for part in path.split("/") if part not in ("", ".", "..")]

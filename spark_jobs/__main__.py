@@ -48,11 +48,11 @@ def _run(name: str, words: list[str]) -> int:
 
     model = config_model(name)
     parser = _parser(name, model)
-    given = parser.parse_intermixed_args(words)
-    config = read_config(name, model, given.config, given.settings)
+    arguments = parser.parse_intermixed_args(words)
+    config = read_config(name, model, arguments.config, arguments.settings)
     step = find_step(name, config)
-    inputs = dict(_pair(text) for text in given.input)
-    for line in run_step(step, config, inputs, given.output, given.follow, given.increment):
+    inputs = dict(_pair(text) for text in arguments.input)
+    for line in run_step(step, config, inputs, arguments.output, arguments.follow, arguments.increment):
         sys.stdout.write(f"{line}\n")
     return 0
 

@@ -135,8 +135,8 @@ def refuse_secrets(declared: BaseModel, public: Collection[str]) -> None:
     """
     for place, name, value in _literals(declared, ""):
         if _is_address(value):
-            if said := address_fault(value, public):
-                raise ValueError(f"{place}: {said}")
+            if fault := address_fault(value, public):
+                raise ValueError(f"{place}: {fault}")
         elif name and not _is_public(name, public) and may_be_secret(name, value):
             raise ValueError(f"{place} looks like a secret, and the config is kept in tables; {_mend(name)}")
 
@@ -228,8 +228,8 @@ def filled(text: str, setting: str, in_address: bool = False) -> str:
     """
 
     def value(name: re.Match[str]) -> str:
-        found = secret_of(setting, name[1])
-        return quote(found, safe="") if in_address else found
+        secret = secret_of(setting, name[1])
+        return quote(secret, safe="") if in_address else secret
 
     return VARIABLE.sub(value, text)
 
@@ -247,7 +247,7 @@ def hide(value: str, variable: str) -> None:
         before = dict(_known[0])
         new = {form: stands for form in forms if form not in before and len(form) >= _LEAST}
         if new:
-            _known[0] = tuple(sorted((before | new).items(), key=lambda one: -len(one[0])))
+            _known[0] = tuple(sorted((before | new).items(), key=lambda pair: -len(pair[0])))
             logging.setLogRecordFactory(_Record)
 
 
@@ -259,7 +259,7 @@ def without_secrets(text: str) -> str:
     for form, stands in _known[0]:
         if form in text:
             text = text.replace(form, stands)
-    return _ADDRESS.sub(lambda found: _shown_address(found[0]), text) if "://" in text else text
+    return _ADDRESS.sub(lambda match: _shown_address(match[0]), text) if "://" in text else text
 
 
 def without_known(data: bytes) -> bytes:
@@ -318,24 +318,24 @@ def _shown_address(address: str) -> str:
         for name, value in _pairs(text):
             if may_be_secret(name, value):
                 parts_of = re.split("[&;]", text)
-                quoted = next((one for one in parts_of if one and unquote_plus(one).endswith(value)), text)
+                quoted = next((part for part in parts_of if part and unquote_plus(part).endswith(value)), text)
                 address = address.replace(quoted, f"{quoted.partition('=')[0]}={HIDDEN}" if name else HIDDEN)
     return address
 
 
 def is_tainted(error: BaseException | None) -> bool:
     """Whether the message of an error, or of one behind it, has what `without_secrets` hides."""
-    seen = set[int]()
+    visited = set[int]()
     waiting = [error]
     while waiting:
-        one = waiting.pop()
-        if one is None or id(one) in seen:
+        value_met = waiting.pop()
+        if value_met is None or id(value_met) in visited:
             continue
-        seen.add(id(one))
-        text = f"{one} {one.args!r} {getattr(one, '__notes__', '')}"
+        visited.add(id(value_met))
+        text = f"{value_met} {value_met.args!r} {getattr(value_met, '__notes__', '')}"
         if without_secrets(text) != text:
             return True
-        waiting += [one.__cause__, one.__context__, *getattr(one, "exceptions", ())]
+        waiting += [value_met.__cause__, value_met.__context__, *getattr(value_met, "exceptions", ())]
     return False
 
 

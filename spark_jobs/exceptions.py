@@ -125,15 +125,15 @@ class StepMemoryError(StepRunError):
     """An engine had too little memory for a step."""
 
 
-def did_you_mean(given: str, known: Iterable[str]) -> str:
+def did_you_mean(name: str, choices: Iterable[str]) -> str:
     """The end of a message about an unknown name: the known name most like it, and a list of at most twenty."""
-    names = list(known)
-    question = nearest(given, names)
+    names = list(choices)
+    question = nearest(name, names)
     more = ", .." if len(names) > 20 else ""
     return f"{question} (there are {', '.join(names[:20])}{more})" if names else question
 
 
-def nearest(given: str, known: Iterable[str]) -> str:
+def nearest(name: str, choices: Iterable[str]) -> str:
     """The end of a message about an unknown name: the known name most like it; empty where none is."""
-    found = get_close_matches(given, list(known), n=1, cutoff=0.5)
-    return f"; did you mean {found[0]!r}?" if found else ""
+    close = get_close_matches(name, list(choices), n=1, cutoff=0.5)
+    return f"; did you mean {close[0]!r}?" if close else ""

@@ -125,13 +125,13 @@ def _to_parquet(
         raise ConfigError(f"{step.name}: input {missing[0]} is missing; give --input {missing[0]}=TABLE_OR_PARQUET")
     _require_there(settings, sources)
     spark = start_session(settings)
-    given = tables_of(*sources.values())
-    if all(_is_local(one) for one in given):
-        follow_input(spark, map(files_size, given))
+    tables = tables_of(*sources.values())
+    if all(_is_local(table) for table in tables):
+        follow_input(spark, map(files_size, tables))
     frames = {name: _read(spark, source) for name, source in sources.items()}
-    for own in step.own_history:
-        if own.name not in frames:
-            frames[own.name] = spark.createDataFrame([], spark_schema(own))
+    for history_table in step.own_history:
+        if history_table.name not in frames:
+            frames[history_table.name] = spark.createDataFrame([], spark_schema(history_table))
     if step.discover is not None and step.inputs[0] not in frames:
         listing = step.discover(config, step.tables[-1].schema().as_arrow().empty_table(), False, None)
         if listing is None:
@@ -154,21 +154,21 @@ def _require_there(settings: LakeSettings, sources: Mapping[str, Source]) -> Non
         InputError: names the first one.
     """
     everything = tables_of(*sources.values())
-    for one in everything:
-        if _is_local(one) and not Path(one).exists():
-            raise InputError(f"{one}: no such file or folder; give --input NAME=TABLE_OR_PARQUET")
-    for one in everything:
-        refuse_quarantined_path(settings.warehouse, "output", one)
-    tables = [one for one in everything if not is_path(one)]
+    for place in everything:
+        if _is_local(place) and not Path(place).exists():
+            raise InputError(f"{place}: no such file or folder; give --input NAME=TABLE_OR_PARQUET")
+    for place in everything:
+        refuse_quarantined_path(settings.warehouse, "output", place)
+    tables = [place for place in everything if not is_path(place)]
     catalogue = open_catalogue(settings) if tables else None
     for table in tables:
         check_identifier(table)
-        found = load_table(catalogue, table) if catalogue is not None else None
-        if found is None:
+        loaded = load_table(catalogue, table) if catalogue is not None else None
+        if loaded is None:
             raise InputError(f"{table}: there is no such table; give --input NAME=TABLE_OR_PARQUET")
-        if held := quarantine_that_holds(table, found.properties):
+        if quarantine := quarantine_that_holds(table, loaded.properties):
             raise InputError(
-                f"{table}: is quarantined in {held}, so it cannot become files; release its increments first"
+                f"{table}: is quarantined in {quarantine}, so it cannot become files; release its increments first"
             )
 
 
@@ -176,7 +176,7 @@ def _read(spark: SparkSession, source: Source) -> DataFrame:
     """A path or a table as it is now; several tables as their union with a column `dataset`."""
     if isinstance(source, str):
         return path_rows(spark, source) if is_path(source) else table_rows(spark, source)
-    parts = [_read(spark, one).withColumn("dataset", F.lit(one.split(".")[0])) for one in source]
+    parts = [_read(spark, table).withColumn("dataset", F.lit(table.split(".")[0])) for table in source]
     whole = parts[0]
     for part in parts[1:]:
         whole = whole.unionByName(part)

@@ -112,8 +112,8 @@ def find_step(name: str, config: BaseModel) -> Step:
     module = _module(name)
     if name == "packed":
         values = config.model_dump()
-        made: Step = module.packed_step(values["dataset"], values["window_tokens"])
-        return made
+        packed: Step = module.packed_step(values["dataset"], values["window_tokens"])
+        return packed
     declared: Step = getattr(module, name)
     return declared.configured(config) if isinstance(declared, Scorer) else declared
 

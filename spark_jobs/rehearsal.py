@@ -70,13 +70,13 @@ def _copy_tokens() -> None:
     from spark_jobs.packing.windows.token_loops import copy_ids, copy_slices, sum_slices
 
     ids = pa.array([1, 2, 3], pa.int32()).to_numpy()
-    one = np.zeros(1, np.int64)
+    ones = np.zeros(1, np.int64)
     for target in (np.uint16, np.int32):
-        copy_slices(ids, one, one + 3, np.empty(3, target), one)
+        copy_slices(ids, ones, ones + 3, np.empty(3, target), ones)
     for id_bytes in (2, 4):
-        copy_ids(one, one, id_bytes, np.empty(3, np.int32), one)
-    sum_slices(ids, one, one + 3, one, one)
-    permute(one, 2, 0)
+        copy_ids(ones, ones, id_bytes, np.empty(3, np.int32), ones)
+    sum_slices(ids, ones, ones + 3, ones, ones)
+    permute(ones, 2, 0)
 
 
 def _hash_rows() -> None:

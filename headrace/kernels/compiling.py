@@ -34,9 +34,9 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """Decorator: compile at the first call, cache the code on disk, run without the GIL; `options` go to `njit`."""
     if function is None:
         return functools.partial(compiled, **options)
-    made = njit(**{"nogil": True, **options})(function)
-    made._cache = _Cache(function)  # as `njit(cache=True)` does with Numba's own class
-    return made
+    dispatcher = njit(**{"nogil": True, **options})(function)
+    dispatcher._cache = _Cache(function)  # as `njit(cache=True)` does with Numba's own class
+    return dispatcher
 
 
 @functools.cache
@@ -54,7 +54,7 @@ def sources_digest(module: str) -> str:
         sources[name] = (read(name) or "").encode()
         for package, names, whole in _IMPORT.findall(sources[name].decode()):
             if (package or whole).partition(".")[0] in roots:
-                waiting += [package or whole, *(f"{package}.{one}" for one in re.findall(r"\w+", names))]
+                waiting += [package or whole, *(f"{package}.{name}" for name in re.findall(r"\w+", names))]
     versions = numba.__version__.encode(), llvmlite.__version__.encode()
     parts = [*versions, *(part for name in sorted(sources) for part in (name.encode(), sources[name]))]
     return hashlib.sha256(b"\0".join(parts)).hexdigest()[:16]

@@ -67,7 +67,7 @@ class NameFinder:
     def __init__(self, names: Sequence[ControlName]) -> None:
         """Look for these names."""
         self.names = tuple(names)
-        self._machine = _machine([one.name.encode() for one in names])
+        self._machine = _machine([name.name.encode() for name in names])
 
     def find(self, data: NDArray[np.uint8], offsets: NDArray[np.int64]) -> tuple[Numbers, Numbers]:
         """Say which texts hold which names.
@@ -99,8 +99,8 @@ def held(names: Sequence[ControlName], counts: Sequence[int]) -> list[HeldName]:
         names: of the tokenizer.
         counts: (N,) texts that hold each.
     """
-    found = [HeldName(*name, int(count)) for name, count in zip(names, counts, strict=True) if count]
-    return sorted(found, key=lambda one: (not one.is_letters, -one.texts, one.name))
+    held_names = [HeldName(*name, int(count)) for name, count in zip(names, counts, strict=True) if count]
+    return sorted(held_names, key=lambda held_name: (not held_name.is_letters, -held_name.texts, held_name.name))
 
 
 def told(names: Sequence[HeldName], total: int, noun: str = "rows") -> str:
@@ -111,12 +111,12 @@ def told(names: Sequence[HeldName], total: int, noun: str = "rows") -> str:
         total: number of texts.
         noun: for texts.
     """
-    said = [
-        f"`{_printable(one.name)}` in {one.texts:,} of {total:,} {noun}: "
-        f"it is {'letters' if one.is_letters else 'its token'} here"
-        for one in names[:_SHOWN]
+    lines = [
+        f"`{_printable(name.name)}` in {name.texts:,} of {total:,} {noun}: "
+        f"it is {'letters' if name.is_letters else 'its token'} here"
+        for name in names[:_SHOWN]
     ]
-    return "; ".join([*said, *([f"{len(names) - _SHOWN} more names"] if len(names) > _SHOWN else [])])
+    return "; ".join([*lines, *([f"{len(names) - _SHOWN} more names"] if len(names) > _SHOWN else [])])
 
 
 def _printable(name: str) -> str:

@@ -68,14 +68,14 @@ def first_difference(recorded: str, now: str) -> tuple[str, int] | None:
 
     Texts that only one of them has are left out.
     """
-    known: dict[str, list[int] | None] = json.loads(recorded)
+    recorded_ids: dict[str, list[int] | None] = json.loads(recorded)
     for name, ids in json.loads(now).items():
-        if known.get(name, ids) != ids:
-            return f"the fixed text {name!r}", first_unequal(known[name] or (), ids or ())
+        if recorded_ids.get(name, ids) != ids:
+            return f"the fixed text {name!r}", first_unequal(recorded_ids[name] or (), ids or ())
     return None
 
 
 def first_unequal(some: Sequence[int], others: Sequence[int]) -> int:
     """Index of the first of two lists' elements that differ; the shorter length where one begins the other."""
     pairs = enumerate(zip(some, others, strict=False))
-    return next((at for at, (one, other) in pairs if one != other), min(len(some), len(others)))
+    return next((at for at, (first, other) in pairs if first != other), min(len(some), len(others)))

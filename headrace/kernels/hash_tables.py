@@ -51,9 +51,9 @@ def key_address(rows: int, row_bytes: int, mask: Any, first: Any, key: Any) -> A
     """Address of the row whose first 8 bytes are a key, or of the free row for it, in the table at address `rows`."""
     slot = first & mask
     at = rows + row_bytes * np.int64(slot)
-    found = eight_bytes_at(at)
-    while found != key and found != _ZERO:  # noqa: PLR1714 - compiled to two compares
+    key_here = eight_bytes_at(at)
+    while key_here != key and key_here != _ZERO:  # noqa: PLR1714 - compiled to two compares
         slot = (slot + _ONE) & mask
         at = rows + row_bytes * np.int64(slot)
-        found = eight_bytes_at(at)
+        key_here = eight_bytes_at(at)
     return at

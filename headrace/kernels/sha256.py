@@ -80,13 +80,13 @@ def _hash_stretches(
     hexadecimal: NDArray[np.uint8],
 ) -> None:
     context, digest = np.empty(_CONTEXT_WORDS, np.int64), np.empty(32, np.uint8)
-    held, made, row = context.ctypes.data, digest.ctypes.data, 0
+    state, hashed, row = context.ctypes.data, digest.ctypes.data, 0
     for at in range(len(starts)):
         if starts[at] < 0:
             continue
-        _call(functions[0], held, 0, 0)
-        _call(functions[1], held, address + starts[at], ends[at] - starts[at])
-        _call(functions[2], made, held, 0)
+        _call(functions[0], state, 0, 0)
+        _call(functions[1], state, address + starts[at], ends[at] - starts[at])
+        _call(functions[2], hashed, state, 0)
         for byte in range(32):
             digits[row, 2 * byte] = hexadecimal[digest[byte] >> 4]
             digits[row, 2 * byte + 1] = hexadecimal[digest[byte] & 15]

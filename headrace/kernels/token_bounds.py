@@ -63,8 +63,8 @@ class _Cuts:
 
     def _alone(self, part: str) -> str:
         """A part of a text, normalized as in the middle of it."""
-        made = self._normalize(f"{_FENCE}{part}{_FENCE}")
-        return made[len(self._before) + 1 : len(made) - len(self._after) - 1]
+        normal = self._normalize(f"{_FENCE}{part}{_FENCE}")
+        return normal[len(self._before) + 1 : len(normal) - len(self._after) - 1]
 
 
 def _joins(letter: str) -> bool:

@@ -86,10 +86,10 @@ def open_text_tokenizer(file_text: str) -> Tokenizer:
         unknown = model.get(
             "unk_token", model["vocab"][model["unk_id"]][0] if model.get("unk_id") is not None else None
         )
-        special = {one["content"] for one in declared["added_tokens"] if one["special"]}
+        special = {token["content"] for token in declared["added_tokens"] if token["special"]}
         controls = {name for name in special - {unknown} if len(name) > 1}
-        for one in declared["added_tokens"]:
-            one["content"] = _hidden(one["content"], controls)
+        for token in declared["added_tokens"]:
+            token["content"] = _hidden(token["content"], controls)
         vocabulary = model["vocab"]
         is_list = isinstance(vocabulary, list)
         pieces = vocabulary if is_list else vocabulary.items()
@@ -150,5 +150,5 @@ def _fields(part: Any) -> Iterator[str]:
                 yield from _fields(value)
 
 
-def _is_unknown(name: str, known: frozenset[str]) -> bool:
-    return name not in known and not name.startswith("_")
+def _is_unknown(name: str, names: frozenset[str]) -> bool:
+    return name not in names and not name.startswith("_")

@@ -141,9 +141,9 @@ def _count(batches: Iterable[pa.RecordBatch], config: EmbeddingConfig) -> Iterat
 def _in_documents(sums: pa.Table) -> tuple[Int64Array, int]:
     """(2^BITS,) document frequency of each bucket in the sample, and the number of sampled documents."""
     buckets, counts = (sums.column(name).to_numpy() for name in ("bucket", "document_count"))
-    found = np.zeros(1 << BITS, np.int64)
-    found[buckets[buckets >= 0]] = counts[buckets >= 0]
-    return found, int(counts[buckets < 0].sum())
+    document_counts = np.zeros(1 << BITS, np.int64)
+    document_counts[buckets[buckets >= 0]] = counts[buckets >= 0]
+    return document_counts, int(counts[buckets < 0].sum())
 
 
 def vector_column(vectors: Int16Array) -> pa.Array:
@@ -209,9 +209,9 @@ def _fit_coarse(batches: Iterable[pa.RecordBatch], config: CentroidsConfig) -> I
     if not parts:
         return
     vectors = vector_array(pa.Table.from_batches(parts).sort_by("doc_id")["vector"], config.embedding.dimensions)
-    found = k_means.fit(vectors, config.coarse, config.embedding.seed, config.max_iterations)
-    sizes = np.bincount(k_means.assign(vectors, found)[0], minlength=len(found))
-    yield _cells(np.arange(len(found)), None, sizes, found, [[] for _ in found]).to_batches()[0]
+    centroids = k_means.fit(vectors, config.coarse, config.embedding.seed, config.max_iterations)
+    sizes = np.bincount(k_means.assign(vectors, centroids)[0], minlength=len(centroids))
+    yield _cells(np.arange(len(centroids)), None, sizes, centroids, [[] for _ in centroids]).to_batches()[0]
 
 
 def _assign_coarse(batches: Iterable[pa.RecordBatch], plan: CellPlan) -> Iterator[pa.RecordBatch]:
@@ -233,21 +233,21 @@ def _fit_cell(rows: pa.Table, plan: CellPlan, config: CentroidsConfig) -> pa.Tab
     vectors = vector_array(rows.column("vector"), config.embedding.dimensions)
     # Each cell draws from a stream of its own; a seed of PCG64 may have any number of bits.
     seed = config.embedding.seed + (number + 1 << 64)
-    found = k_means.fit(vectors, int(plan.counts[number]), seed, config.max_iterations)
-    labels, squares = k_means.assign(vectors, found)
-    own = k_means.assign(vectors, plan.vectors[number : number + 1])[1]
+    centroids = k_means.fit(vectors, int(plan.counts[number]), seed, config.max_iterations)
+    labels, squares = k_means.assign(vectors, centroids)
+    distances = k_means.assign(vectors, plan.vectors[number : number + 1])[1]
     ids = np.asarray(rows.column("doc_id").to_pylist(), object)
-    typical = [_nearest(ids, own)]
-    typical += [_nearest(ids[labels == label], squares[labels == label]) for label in range(len(found))]
-    numbers = plan.firsts[number] + np.arange(-1, len(found))
-    sizes = np.append(len(vectors), np.bincount(labels, minlength=len(found)))
-    centres = np.vstack([plan.vectors[number : number + 1], found])
+    typical = [_nearest(ids, distances)]
+    typical += [_nearest(ids[labels == label], squares[labels == label]) for label in range(len(centroids))]
+    numbers = plan.firsts[number] + np.arange(-1, len(centroids))
+    sizes = np.append(len(vectors), np.bincount(labels, minlength=len(centroids)))
+    centres = np.vstack([plan.vectors[number : number + 1], centroids])
     return _cells(np.full(len(centres), number), numbers, sizes, centres, typical)
 
 
 def _nearest(ids: Any, squares: Int64Array) -> list[str]:
     """Ids of the nearest documents, at most `_TYPICAL`; ids come sorted, so ties go to the lower id."""
-    return [str(one) for one in ids[np.argsort(squares, kind="stable")[:_TYPICAL]]]
+    return [str(doc_id) for doc_id in ids[np.argsort(squares, kind="stable")[:_TYPICAL]]]
 
 
 def _cells(

@@ -188,16 +188,16 @@ def _losses(
     decides = {"code": _CODE, "model": sha256, "texts": read, "config": settings}
     key = hashlib.sha256(canonical_json(decides).encode()).hexdigest()
     if (kept := objects.result(key)) is not None:
-        found: dict[str, Any] = json.loads(kept)
-        return found
+        facts: dict[str, Any] = json.loads(kept)
+        return facts
     from spark_jobs.clusters.proxy_training import learnt
 
     losses = learnt(_loaded(model), texts, config)
     numbers = (None, None, None) if losses is None else (losses.before, losses.after, losses.slope)
-    before, after, slope = (None if one is None else round(one, _DIGITS) for one in numbers)
-    found = {"loss_before": before, "loss": after, "slope": slope, "model": sha256}
-    objects.keep_result(key, canonical_json(found).encode())
-    return found
+    before, after, slope = (None if number is None else round(number, _DIGITS) for number in numbers)
+    facts = {"loss_before": before, "loss": after, "slope": slope, "model": sha256}
+    objects.keep_result(key, canonical_json(facts).encode())
+    return facts
 
 
 @made_once(most=1)
@@ -205,5 +205,5 @@ def _loaded(model: bytes | ModelFile) -> CausalModel:
     """The model, read once per process."""
     from spark_jobs.models.registered import load_model, read_model
 
-    found = read_model(model, "the proxy model") if isinstance(model, bytes) else load_model(model)
-    return cast("CausalModel", found)
+    proxy = read_model(model, "the proxy model") if isinstance(model, bytes) else load_model(model)
+    return cast("CausalModel", proxy)

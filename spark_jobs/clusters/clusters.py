@@ -126,13 +126,13 @@ class Centroids:
 @step(version="1", scope=Scope.INCREMENT, tables=(CLUSTERS,))
 def clusters(survivors: DataFrame, texts: DataFrame, centroids: DataFrame, centroid_weights: DataFrame) -> Output:
     """Assign every document that survived to the nearest of the frozen centroids; one row per document."""
-    found = Centroids.of(
+    fitted = Centroids.of(
         centroids.select("coarse", "cluster", "vector", "embedding").toArrow(),
         centroid_weights.select("bucket", "weight").toArrow(),
     )
     documents = texts.select(*_KEYS, "content").join(survivors.select(*_KEYS), _KEYS, "left_semi")
-    made = ArrowRows(documents, functools.partial(_assign, centroids=found), _DDL)
-    return Output({CLUSTERS.name: made.to_frame()}, arrow_rows={CLUSTERS.name: made})
+    assigned = ArrowRows(documents, functools.partial(_assign, centroids=fitted), _DDL)
+    return Output({CLUSTERS.name: assigned.to_frame()}, arrow_rows={CLUSTERS.name: assigned})
 
 
 def _assign(batches: Iterable[pa.RecordBatch], centroids: Centroids) -> Iterator[pa.RecordBatch]:

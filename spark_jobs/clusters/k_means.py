@@ -35,10 +35,10 @@ def fit(vectors: Int16Array, k: int, seed: int, max_iterations: int = 50) -> Int
     centroids = _first(vectors, k, seed)
     labels = np.full(len(vectors), -1, np.int32)
     for _ in range(max_iterations):
-        found, _ = assign(vectors, centroids)
-        if np.array_equal(found, labels):
+        assigned, _ = assign(vectors, centroids)
+        if np.array_equal(assigned, labels):
             break
-        labels = found
+        labels = assigned
         centroids = _means(vectors, labels, centroids)
     sizes = np.bincount(assign(vectors, centroids)[0], minlength=len(centroids))
     order = np.argsort(-sizes, kind="stable")
@@ -84,12 +84,12 @@ def _means(vectors: Int16Array, labels: Int32Array, centroids: Int16Array) -> In
 def _first(vectors: Int16Array, k: int, seed: int) -> Int16Array:
     """(K, V) first centroids by greedy k-means++: each the best of some vectors drawn by squared distance."""
     block = vectors.astype(np.float32)
-    own = np.square(block).sum(axis=1)
+    lengths = np.square(block).sum(axis=1)
 
     def distances(rows: Int64Array) -> Int64Array:
         """(N, R) squared distances of all vectors to R of them."""
         columns = np.ascontiguousarray(block[rows].T)
-        squares: Int64Array = (_minus_twice(block, columns, own[rows]) + own[:, None]).astype(np.int64)
+        squares: Int64Array = (_minus_twice(block, columns, lengths[rows]) + lengths[:, None]).astype(np.int64)
         return squares
 
     draw = np.random.PCG64(seed)

@@ -80,15 +80,15 @@ def trained(documents: list[str], config: ProxyModelConfig) -> dict[str, pa.Arra
     network = seeded(ByteNetwork(config.width, config.layers, config.heads, config.piece_tokens), config.seed)
     model = CausalModel(network, encode_bytes, config.piece_tokens, "")
     texts = [text for document in documents if (text := cut(document, config.document_bytes))]
-    held, shown = texts[_HELD_OUT - 1 :: _HELD_OUT], [text for i, text in enumerate(texts, 1) if i % _HELD_OUT]
+    held_out, shown = texts[_HELD_OUT - 1 :: _HELD_OUT], [text for i, text in enumerate(texts, 1) if i % _HELD_OUT]
     if shown:  # without any text the model stays as it was drawn
         train(model, pieces(model, shown, config), config, lambda step: None)
-    held_bytes = sum(len(text.encode()) for text in held)
-    loss = round(total_loss(model, pieces(model, held, config), config) / held_bytes, 4) if held else None
+    held_bytes = sum(len(text.encode()) for text in held_out)
+    loss = round(total_loss(model, pieces(model, held_out, config), config) / held_bytes, 4) if held_out else None
     file = network.to_bytes()
     return {
         "sha256": pa.array([file[-32:].hex()]),
-        "parameter_count": pa.array([sum(one.numel() for one in network.parameters())], pa.int64()),
+        "parameter_count": pa.array([sum(parameter.numel() for parameter in network.parameters())], pa.int64()),
         "byte_count": pa.array([sum(len(text.encode()) for text in shown)], pa.int64()),
         "loss": pa.array([loss], pa.float64()),
         "file": pa.array([file]),

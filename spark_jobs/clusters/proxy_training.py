@@ -53,23 +53,23 @@ def learnt(model: CausalModel, documents: Sequence[str], config: TrainingConfig)
         None where there is too little text to train on and hold out, or the loss diverged to NaN or infinity.
     """
     texts = [text for document in documents if (text := cut(document, config.document_bytes))]
-    held, shown = texts[::_HELD_OUT], [text for place, text in enumerate(texts) if place % _HELD_OUT]
+    held_out, shown = texts[::_HELD_OUT], [text for place, text in enumerate(texts) if place % _HELD_OUT]
     if len(texts) == 1:
         half = len(texts[0]) // 2
-        held, shown = [texts[0][half:]], [texts[0][:half]]
-    byte_count = sum(len(text.encode()) for text in held)
-    own = replace(model, network=copy.deepcopy(model.network).cpu())
-    seen, unseen = pieces(own, shown, config), pieces(own, held, config)
-    if not seen or not unseen:
+        held_out, shown = [texts[0][half:]], [texts[0][:half]]
+    byte_count = sum(len(text.encode()) for text in held_out)
+    learner = replace(model, network=copy.deepcopy(model.network).cpu())
+    shown_pieces, unseen = pieces(learner, shown, config), pieces(learner, held_out, config)
+    if not shown_pieces or not unseen:
         return None
     looks = sorted({round(config.steps * look / (_LOOKS - 1)) for look in range(_LOOKS)})
     losses: list[float] = []
 
     def look(step: int) -> None:
         if step in looks:
-            losses.append(total_loss(own, unseen, config) / byte_count)
+            losses.append(total_loss(learner, unseen, config) / byte_count)
 
-    train(own, seen, config, look)
+    train(learner, shown_pieces, config, look)
     if not all(map(math.isfinite, losses)):
         return None
     middle = sum(looks) / len(looks)
@@ -81,11 +81,11 @@ def learnt(model: CausalModel, documents: Sequence[str], config: TrainingConfig)
 def pieces(model: CausalModel, texts: Sequence[str], config: TrainingConfig) -> list[list[int]]:
     """Texts as pieces of `piece_tokens` tokens and the next one (0-256, 256-512, ..): each token is predicted once."""
     size = min(config.piece_tokens, model.window)
-    found = []
+    cut = []
     for text in texts:
         ids = model.encode(text)
-        found += [ids[start : start + size + 1] for start in range(0, len(ids) - 1, size)]
-    return found
+        cut += [ids[start : start + size + 1] for start in range(0, len(ids) - 1, size)]
+    return cut
 
 
 def train(model: CausalModel, shown: Sequence[list[int]], config: TrainingConfig, look: Callable[[int], None]) -> None:
@@ -108,7 +108,7 @@ def train(model: CausalModel, shown: Sequence[list[int]], config: TrainingConfig
             chosen, order = order[: config.batch_pieces], order[config.batch_pieces :]
             rising = (step + 1) / max(1, _WARM_SHARE * config.steps)
             optimizer.param_groups[0]["lr"] = config.learning_rate * min(rising, 1 - step / config.steps)
-            losses, count = _losses(model, [shown[one] for one in chosen])
+            losses, count = _losses(model, [shown[index] for index in chosen])
             optimizer.zero_grad()
             (losses / count).backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(model.network.parameters(), 1.0)
@@ -120,10 +120,10 @@ def total_loss(model: CausalModel, unseen: Sequence[list[int]], config: Training
     """Sum over all predicted tokens of the pieces of their loss, in nats."""
     with torch.no_grad(), one_thread():
         batches = range(0, len(unseen), config.batch_pieces)
-        return sum(float(_losses(model, unseen[one : one + config.batch_pieces])[0]) for one in batches)
+        return sum(float(_losses(model, unseen[start : start + config.batch_pieces])[0]) for start in batches)
 
 
 def _losses(model: CausalModel, batch: Sequence[list[int]]) -> tuple[torch.Tensor, int]:
     """Sum of the losses of a batch of pieces, and its number of predicted tokens."""
-    counts = [len(one) - 1 for one in batch]
+    counts = [len(piece) - 1 for piece in batch]
     return model.token_losses(*padded(batch, (len(batch), max(counts)))).sum(), sum(counts)

@@ -128,15 +128,15 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
         F.when(_is_read() & _is_large(config), F.lit("too_large")).alias("unread"),
     )
     of_repositories = grouped(files, ["shard", "repository"], ["byte_count", "doc_id"])
-    found = persist(of_repositories.map(find, FOUND).to_frame())
-    edges = found.where(F.col("method").isNull())
-    repositories = found.where(F.col("method").isNotNull())
+    edges_and_methods = persist(of_repositories.map(find, FOUND).to_frame())
+    edges = edges_and_methods.where(F.col("method").isNull())
+    repositories = edges_and_methods.where(F.col("method").isNotNull())
     return Output(
         frames={
             DEPENDENCIES.name: edges.select([column.name for column in DEPENDENCIES.columns]),
             DEPENDENCY_METHODS.name: repositories.select([column.name for column in DEPENDENCY_METHODS.columns]),
         },
-        persisted=(found,),
+        persisted=(edges_and_methods,),
     )
 
 

@@ -34,10 +34,10 @@ class OrderedConfig(ConfigModel):
 
     @field_validator("two_level_languages")
     @classmethod
-    def _names_of_languages(cls, given: tuple[str, ...]) -> tuple[str, ...]:
+    def _names_of_languages(cls, languages: tuple[str, ...]) -> tuple[str, ...]:
         """Raise if a language is not named as documents name it."""
-        require_codes(given)
-        return given
+        require_codes(languages)
+        return languages
 
 
 ORDERED = Table(
@@ -77,28 +77,28 @@ def ordered(
     """
     code = F.when(F.col("kind") == "code", F.col("language")).alias("language")
     about = members.select("dataset", "doc_id", "repository", "path", code)
-    found = survivors.select("dataset", "shard", "doc_id").join(about, ["dataset", "doc_id"])
+    described = survivors.select("dataset", "shard", "doc_id").join(about, ["dataset", "doc_id"])
     if dependencies is None or config.policy == "path":
-        ranked = _ranked_by_path(found)
+        ranked = _ranked_by_path(described)
     else:
-        alone = found.where(F.col("repository").isNull()).withColumn("rank", F.lit(0).cast("long"))
-        together = _ranked_by_dependencies(found.where(F.col("repository").isNotNull()), dependencies, config)
+        alone = described.where(F.col("repository").isNull()).withColumn("rank", F.lit(0).cast("long"))
+        together = _ranked_by_dependencies(described.where(F.col("repository").isNotNull()), dependencies, config)
         ranked = alone.drop("language").unionByName(together)
     package = F.nullif(F.regexp_extract("path", r"^(.*)/[^/]*$", 1), F.lit("")).alias("package")
     return ranked.select("dataset", "shard", "doc_id", "repository", package, "rank")
 
 
-def _ranked_by_path(found: DataFrame) -> DataFrame:
+def _ranked_by_path(described: DataFrame) -> DataFrame:
     """Documents with their rank by path in their repository."""
     from pyspark.sql import Window
 
     # A document without repository is a group of its own, so that these do not all end up in one task.
     has_none = F.col("repository").isNull()
     group = Window.partitionBy("dataset", has_none, F.coalesce("repository", "doc_id")).orderBy("path", "doc_id")
-    return found.withColumn("rank", (F.row_number().over(group) - 1).cast("long"))
+    return described.withColumn("rank", (F.row_number().over(group) - 1).cast("long"))
 
 
-def _ranked_by_dependencies(found: DataFrame, dependencies: DataFrame, config: OrderedConfig) -> DataFrame:
+def _ranked_by_dependencies(described: DataFrame, dependencies: DataFrame, config: OrderedConfig) -> DataFrame:
     """Documents of repositories with their rank; a repository with all its edges is in one task."""
     from spark_jobs.code.order.repository_order import RANKED, OrderRules, ranked_batches
 
@@ -109,7 +109,7 @@ def _ranked_by_dependencies(found: DataFrame, dependencies: DataFrame, config: O
             for name in names
         )
     )
-    files = found.select(*(F.lit(None).cast("string").alias(name) if name in _OF_EDGES else name for name in names))
+    files = described.select(*(F.lit(None).cast("string").alias(name) if name in _OF_EDGES else name for name in names))
     rules = OrderRules(config.policy, config.two_level_languages, config.seed)
     of_repositories = grouped(files.unionByName(edges), ["dataset", "repository"])
     return of_repositories.map(partial(ranked_batches, rules=rules), RANKED).to_frame()

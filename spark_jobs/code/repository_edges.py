@@ -144,7 +144,7 @@ def _repository_batch(rows: pa.Table, limits: SyntaxLimits, resolvers: Sequence[
     paths = rows.column("path").to_pylist()
     reasons = dict(enumerate(rows.column("unread").to_pylist())) | symbols.failures
     unread = [{"path": paths[at], "reason": why} for at, why in sorted(reasons.items()) if why is not None]
-    own = {
+    method_columns = {
         "method": method_of(len(edges) - symbol_count, symbol_count),
         "file_count": rows.num_rows,
         "read_count": rows.num_rows - rows.column("content").null_count - len(symbols.failures),
@@ -161,7 +161,7 @@ def _repository_batch(rows: pa.Table, limits: SyntaxLimits, resolvers: Sequence[
         "kind": [edge.kind for edge in edges],
         "evidence": [edge.evidence for edge in edges],
     }
-    return _batch(rows.slice(0, 1), columns, len(edges), own)
+    return _batch(rows.slice(0, 1), columns, len(edges), method_columns)
 
 
 def _languages(rows: pa.Table) -> dict[str, Any]:
@@ -179,18 +179,18 @@ def _languages(rows: pa.Table) -> dict[str, Any]:
     }
 
 
-def _batch(first: pa.Table, columns: dict[str, Any], count: int, own: dict[str, Any]) -> pa.RecordBatch:
-    """Batch of `FOUND` of `count` edges in `columns`, then the repository's row `own`."""
-    made = []
+def _batch(first: pa.Table, columns: dict[str, Any], count: int, method_columns: dict[str, Any]) -> pa.RecordBatch:
+    """Batch of `FOUND` of `count` edges in `columns`, then the repository's row `method_columns`."""
+    arrays = []
     for field in FOUND:
         if field.name in ("shard", "repository"):
             value = first.column(field.name)[0].as_py()
-            made.append(pa.repeat(pa.scalar(value, field.type), count + 1))
+            arrays.append(pa.repeat(pa.scalar(value, field.type), count + 1))
             continue
         values = columns.get(field.name)
         above = pa.nulls(count, field.type) if values is None else pa.array(_plain(values), field.type)
-        made.append(pa.concat_arrays([above, pa.array([own.get(field.name)], field.type)]))
-    return pa.RecordBatch.from_arrays(made, schema=FOUND)
+        arrays.append(pa.concat_arrays([above, pa.array([method_columns.get(field.name)], field.type)]))
+    return pa.RecordBatch.from_arrays(arrays, schema=FOUND)
 
 
 def _plain(values: Any) -> Any:
@@ -215,13 +215,13 @@ def _one_per_path(rows: pa.Table) -> pa.Table:
 
 def merged(edges: Iterable[Dependency]) -> list[Dependency]:
     """Edges by (needs, needed, kind), each once, with its first evidence; no symbol between files that imports link."""
-    found: dict[tuple[int, int, str], Dependency] = {}
+    merged_edges: dict[tuple[int, int, str], Dependency] = {}
     for edge in edges:
-        found.setdefault((edge.needs, edge.needed, edge.kind), edge)
-    linked = {frozenset((needs, needed)) for needs, needed, kind in found if kind != "symbol"}
+        merged_edges.setdefault((edge.needs, edge.needed, edge.kind), edge)
+    linked = {frozenset((needs, needed)) for needs, needed, kind in merged_edges if kind != "symbol"}
     return [
         edge
-        for (needs, needed, kind), edge in sorted(found.items())
+        for (needs, needed, kind), edge in sorted(merged_edges.items())
         if kind != "symbol" or frozenset((needs, needed)) not in linked
     ]
 

@@ -31,11 +31,11 @@ def component_sizes(rows: pa.Table) -> dict[float, np.ndarray[tuple[int], np.dty
     newest = rows.group_by(keys).aggregate([("increment", "max")]).rename_columns([*keys, "increment"])
     current = rows.join(newest, [*keys, "increment"], join_type="left semi")
     named = current.filter(pc.equal(current["doc_id"], current["component"]))
-    found = {}
+    by_threshold = {}
     for threshold in sorted(pc.unique(named["threshold"]).to_pylist()):
         chosen = named.filter(pc.equal(named["threshold"], threshold))
-        found[threshold] = chosen["document_count"].to_numpy().astype(np.int64)
-    return found
+        by_threshold[threshold] = chosen["document_count"].to_numpy().astype(np.int64)
+    return by_threshold
 
 
 def draw_witness_similarities(rows: pa.Table) -> bytes:

@@ -112,8 +112,8 @@ def _candidates(signatures: pa.RecordBatch) -> pa.RecordBatch:
     )
     for block in (None, filled):
         records = _first(band_records(iter([signatures]), {None: scheme}, 1, earlier=False, filled=block))
-    found = _first(bucket_lists(iter([records])))
-    return next(all_pairs(iter([found]), not_among=filled))
+    bucket_rows = _first(bucket_lists(iter([records])))
+    return next(all_pairs(iter([bucket_rows]), not_among=filled))
 
 
 def _joined(bags: pa.RecordBatch) -> None:
@@ -144,11 +144,11 @@ def _verified(bags: pa.RecordBatch, signatures: pa.RecordBatch, candidates: pa.R
     from spark_jobs.dedup.near.comparison import similar_pairs
     from spark_jobs.dedup.removal.best_edges import removal_batches
 
-    known = pa.Table.from_batches([signatures]).append_column(
+    signed = pa.Table.from_batches([signatures]).append_column(
         "increment", pa.array([0] * signatures.num_rows, pa.int32())
     )
     lowest = KindThreshold.model_validate(0.1)
-    pairs = similar_pairs(pa.Table.from_batches([candidates]), known, pa.Table.from_batches([bags]), lowest)
+    pairs = similar_pairs(pa.Table.from_batches([candidates]), signed, pa.Table.from_batches([bags]), lowest)
     for kind in (pa.int64(), pa.string()):
         ends = {
             "groups": pa.array([1], pa.int32()),

@@ -157,26 +157,26 @@ def compare(
         InputError: fewer than two variants, variants with different sets, or an unknown name in `lower_is_better`.
     """
     sets = _sets(scores, lower_is_better)
-    found = [_differences(scores, pair, name) for name in sets for pair in itertools.combinations(scores, 2)]
-    shares = [min(read_share(*one.pair), _MOST_SHARE) for one in found]
+    differences = [_differences(scores, pair, name) for name in sets for pair in itertools.combinations(scores, 2)]
+    shares = [min(read_share(*pair_of.pair), _MOST_SHARE) for pair_of in differences]
     excess = [share / (1 - share) for share in shares]
-    main = [_p_value(one.means, more) for one, more in zip(found, excess, strict=True)]
-    by_rate = [_rate_p_value(one.values, more) for one, more in zip(found, excess, strict=True)]
-    several = any(len(one.rates) > 1 for one in found)
+    main = [_p_value(pair_of.means, more) for pair_of, more in zip(differences, excess, strict=True)]
+    by_rate = [_rate_p_value(pair_of.values, more) for pair_of, more in zip(differences, excess, strict=True)]
+    several = any(len(pair_of.rates) > 1 for pair_of in differences)
     corrected, levels = holm(np.array(main + (by_rate if several else [])), alpha)
     rate_corrected = corrected[len(main) :] if several else np.ones(len(main))
     pairs = tuple(
         _decide(
-            one,
+            pair_of,
             corrected[number],
             rate_corrected[number],
             levels[number],
             alpha,
-            one.evaluation_set in lower_is_better,
+            pair_of.evaluation_set in lower_is_better,
             stated_difference,
             excess[number],
         )
-        for number, one in enumerate(found)
+        for number, pair_of in enumerate(differences)
     )
     return Comparison(pairs, tuple(_signal(scores, name, pairs) for name in sets))
 
@@ -202,16 +202,16 @@ def _differences(scores: Mapping[str, Scores], pair: tuple[str, str], name: str)
     """The differences of a pair on the set `name`; a rate at which no seed has both scores is left out."""
     first, second = (scores[variant][name] for variant in pair)
     seeds = sorted({*first, *second})
-    rates = sorted({rate for one in (first, second) for by_rate in one.values() for rate in by_rate})
+    rates = sorted({rate for by_seed in (first, second) for by_rate in by_seed.values() for rate in by_rate})
     values = np.array(
         [
             [first.get(seed, {}).get(rate, np.nan) - second.get(seed, {}).get(rate, np.nan) for rate in rates]
             for seed in seeds
         ]
     ).reshape(len(seeds), len(rates))
-    known = np.isfinite(values)
-    of_rate = known.any(axis=0)
-    whole = known[:, of_rate].all(axis=1) & of_rate.any()
+    is_measured = np.isfinite(values)
+    of_rate = is_measured.any(axis=0)
+    whole = is_measured[:, of_rate].all(axis=1) & of_rate.any()
     return _Differences(
         pair,
         name,
@@ -236,7 +236,9 @@ def _p_value(differences: Float64Array, excess: float) -> float:
 def _rate_p_value(values: Float64Array, excess: float) -> float:
     """P-value that the difference is equal at all rates: the least of the pairs of rates, by Bonferroni."""
     pairs = list(itertools.combinations(range(values.shape[1]), 2))
-    return min((1.0, *(len(pairs) * _p_value(values[:, one] - values[:, other], excess) for one, other in pairs)))
+    return min(
+        (1.0, *(len(pairs) * _p_value(values[:, first_rate] - values[:, other], excess) for first_rate, other in pairs))
+    )
 
 
 def holm(p_values: Float64Array, alpha: float = ALPHA) -> tuple[Float64Array, Float64Array]:
@@ -256,7 +258,7 @@ def holm(p_values: Float64Array, alpha: float = ALPHA) -> tuple[Float64Array, Fl
 
 
 def _decide(
-    found: _Differences,
+    differences: _Differences,
     p_value: float,
     rate_p_value: float,
     level: float,
@@ -266,8 +268,8 @@ def _decide(
     excess: float,
 ) -> PairComparison:
     """The verdict on a pair, with its interval."""
-    means, by_rate = found.means, found.values.mean(axis=0) if found.seeds else np.empty(0)
-    difference = float(means.mean()) if found.seeds else np.nan
+    means, by_rate = differences.means, differences.values.mean(axis=0) if differences.seeds else np.empty(0)
+    difference = float(means.mean()) if differences.seeds else np.nan
     deviation = float(means.std(ddof=1)) if len(means) > 1 else np.nan
     error = deviation * np.sqrt(1 / len(means) + excess) if len(means) > 1 else np.nan
     half = stats.t.isf(level / 2, len(means) - 1) * error if len(means) > 1 else np.inf
@@ -279,18 +281,18 @@ def _decide(
             verdict = Verdict.BETTER if (difference < 0) == less else Verdict.WORSE
     size = abs(difference if stated is None else stated)
     return PairComparison(
-        *found.pair,
-        evaluation_set=found.evaluation_set,
+        *differences.pair,
+        evaluation_set=differences.evaluation_set,
         verdict=verdict,
         difference=difference,
-        low=difference - half if found.seeds else -np.inf,
-        high=difference + half if found.seeds else np.inf,
+        low=difference - half if differences.seeds else -np.inf,
+        high=difference + half if differences.seeds else np.inf,
         level=1 - level,
         p_value=p_value,
         rate_p_value=rate_p_value,
-        by_rate=dict(zip(found.rates, by_rate.tolist(), strict=False)),
-        seeds=found.seeds,
-        left_out=found.left_out,
+        by_rate=dict(zip(differences.rates, by_rate.tolist(), strict=False)),
+        seeds=differences.seeds,
+        left_out=differences.left_out,
         deviation=deviation,
         seeds_needed=seeds_needed(size, deviation, level, excess=excess) if np.isfinite(deviation) else None,
     )
@@ -308,13 +310,13 @@ def _signal(scores: Mapping[str, Scores], name: str, pairs: Sequence[PairCompari
     spread = float(np.ptp(values.mean(axis=1)))
     squares, freedom = 0.0, 0
     for rate in np.unique(rates):
-        own = values[:, rates == rate]
-        rest = own - own.mean(axis=0) - own.mean(axis=1, keepdims=True) + own.mean()
+        at_rate = values[:, rates == rate]
+        rest = at_rate - at_rate.mean(axis=0) - at_rate.mean(axis=1, keepdims=True) + at_rate.mean()
         squares += float(np.square(rest).sum())
-        freedom += (own.shape[0] - 1) * (own.shape[1] - 1)
+        freedom += (at_rate.shape[0] - 1) * (at_rate.shape[1] - 1)
     noise = float(np.sqrt(squares / freedom)) if freedom else np.nan
-    told = any(one.evaluation_set == name and one.verdict != Verdict.NO_DIFFERENCE_SEEN for one in pairs)
-    return SetSignal(name, spread, noise, not told and not noise <= spread)
+    is_decided = any(pair.evaluation_set == name and pair.verdict != Verdict.NO_DIFFERENCE_SEEN for pair in pairs)
+    return SetSignal(name, spread, noise, not is_decided and not noise <= spread)
 
 
 def power_of(seeds: int, difference: float, deviation: float, level: float = ALPHA) -> float:
@@ -354,10 +356,10 @@ def seeds_needed(
     if left <= 0:
         return None
     difference = float(np.sqrt(left))
-    known = sure * deviation / difference
-    if known**2 > _MOST_SEEDS:
+    seeds = sure * deviation / difference
+    if seeds**2 > _MOST_SEEDS:
         return None
-    count = max(2, int(known**2))
+    count = max(2, int(seeds**2))
     while power_of(count, difference, deviation, level) < power:
         count += 1
     return count

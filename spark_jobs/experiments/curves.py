@@ -99,10 +99,10 @@ def tokens_worth(curves: Sequence[tuple[Int64Array, Float64Array]], difference: 
         curve = fit_curve(tokens, losses)
         end = float(tokens[-1])
         factors.append(curve.tokens(curve.loss(end) - abs(difference)) / end)
-    found = np.array(factors)
-    factor = float(np.median(found))
-    if len(found) < 2 or not np.isfinite(found).all():
-        return Worth(factor, 1.0 if len(found) < 2 else float(found.min()), np.inf)
-    logs = np.log(found)
+    worth = np.array(factors)
+    factor = float(np.median(worth))
+    if len(worth) < 2 or not np.isfinite(worth).all():
+        return Worth(factor, 1.0 if len(worth) < 2 else float(worth.min()), np.inf)
+    logs = np.log(worth)
     half = stats.t.isf((1 - level) / 2, len(logs) - 1) * logs.std(ddof=1) / np.sqrt(len(logs))
     return Worth(factor, float(np.exp(logs.mean() - half)), float(np.exp(logs.mean() + half)))

@@ -144,17 +144,17 @@ def score_items(network: Network, items: Sequence[Item], encode: Callable[[str],
     left_out: dict[int, str] = {}
     for number, item in enumerate(items):
         ids = [np.asarray(encode(item.context + choice), np.int64) for choice in item.choices]
-        shared = min((_shared(np.asarray(encode(item.context), np.int64), one) for one in ids), default=0)
-        if reason := _reason_against(item, shared, [len(one) - shared for one in ids], window):
+        shared = min((_shared(np.asarray(encode(item.context), np.int64), choice_ids) for choice_ids in ids), default=0)
+        if reason := _reason_against(item, shared, [len(choice_ids) - shared for choice_ids in ids], window):
             left_out[number] = reason
             continue
         kept.append(number)
-        answers += [len(one) - shared for one in ids]
-        sequences += [one[max(0, len(one) - window) :] for one in ids]
+        answers += [len(choice_ids) - shared for choice_ids in ids]
+        sequences += [choice_ids[max(0, len(choice_ids) - window) :] for choice_ids in ids]
     nats, greedy = np.zeros(len(sequences)), np.zeros(len(sequences), np.bool_)
-    for number, (found, likeliest) in enumerate(_token_scores(network, sequences)):
-        nats[number] = found[len(found) - answers[number] :].sum()
-        greedy[number] = likeliest[len(found) - answers[number] :].all()
+    for number, (token_nats, likeliest) in enumerate(_token_scores(network, sequences)):
+        nats[number] = token_nats[len(token_nats) - answers[number] :].sum()
+        greedy[number] = likeliest[len(token_nats) - answers[number] :].all()
     rights, correct = [], []
     start = 0
     for number in kept:
@@ -167,9 +167,13 @@ def score_items(network: Network, items: Sequence[Item], encode: Callable[[str],
     return ItemScores(
         items=np.array(kept, np.int64),
         log_probabilities=nats[np.array(rights, np.int64)],
-        byte_counts=np.array([len(items[one].choices[items[one].right].encode()) for one in kept], np.int64),
+        byte_counts=np.array(
+            [len(items[item_index].choices[items[item_index].right].encode()) for item_index in kept], np.int64
+        ),
         correct=np.array(correct, np.bool_),
-        chance=np.array([1 / len(items[one].choices) if len(items[one].choices) > 1 else 0.0 for one in kept]),
+        chance=np.array(
+            [1 / len(items[item_index].choices) if len(items[item_index].choices) > 1 else 0.0 for item_index in kept]
+        ),
         left_out=left_out,
     )
 
@@ -189,10 +193,10 @@ def _reason_against(item: Item, shared: int, token_counts: Sequence[int], window
     return ""
 
 
-def _shared(one: NDArray[np.int64], other: NDArray[np.int64]) -> int:
+def _shared(ids: NDArray[np.int64], other: NDArray[np.int64]) -> int:
     """Length of the common prefix of two sequences of tokens."""
-    size = min(len(one), len(other))
-    differing = np.flatnonzero(one[:size] != other[:size])
+    size = min(len(ids), len(other))
+    differing = np.flatnonzero(ids[:size] != other[:size])
     return int(differing[0]) if len(differing) else size
 
 
@@ -212,10 +216,10 @@ def _token_scores(network: Network, sequences: Sequence[NDArray[np.int64]]) -> I
         InputError: a token is outside of the vocabulary.
     """
     vocabulary_size = len(network.tokens.weight)
-    for one in sequences:
-        if len(one) and not 0 <= one.min() <= one.max() < vocabulary_size:
+    for sequence in sequences:
+        if len(sequence) and not 0 <= sequence.min() <= sequence.max() < vocabulary_size:
             raise InputError(
-                f"evaluation: token ids from {one.min()} to {one.max()}; the vocabulary has {vocabulary_size}"
+                f"evaluation: token ids from {sequence.min()} to {sequence.max()}; the vocabulary has {vocabulary_size}"
             )
     device = network.positions.device
     begin = 0
@@ -233,13 +237,13 @@ def _scores_together(
     network: Network, sequences: Sequence[NDArray[np.int64]]
 ) -> Iterator[tuple[Float64Array, BoolArray]]:
     """`_token_scores` of sequences that fit in memory together: each is a row of a padded batch."""
-    lengths = np.array([max(len(one) - 1, 0) for one in sequences])
+    lengths = np.array([max(len(sequence) - 1, 0) for sequence in sequences])
     width = int(lengths.max(initial=0))
     if width == 0:
         return iter([(np.empty(0), np.empty(0, np.bool_))] * len(sequences))
     ids, targets = np.zeros((2, len(sequences), width), np.int64)
-    for row, one in enumerate(sequences):
-        ids[row, : lengths[row]], targets[row, : lengths[row]] = one[:-1], one[1:]
+    for row, sequence in enumerate(sequences):
+        ids[row, : lengths[row]], targets[row, : lengths[row]] = sequence[:-1], sequence[1:]
     documents = np.where(np.arange(width) < lengths[:, None], np.int32(0), np.int32(-1))
     places = layout(documents, width)
     device = network.positions.device

@@ -82,19 +82,19 @@ def design(natural: Sequence[float], most: Float64Array, seed: int, runs: int | 
     corners = _CORNER * np.eye(count) + (1 - _CORNER) * base
     # Concentrations from wide (.5 a source) to near the natural mix (5 a source), as RegMix draws them.
     wide = np.geomspace(0.5, 5, runs - count - 1)
-    between = [draw.dirichlet(np.maximum(one * (base * count + 1) / 2, 0.05)) for one in wide]
+    between = [draw.dirichlet(np.maximum(share * (base * count + 1) / 2, 0.05)) for share in wide]
     return np.array([_bounded(mix, most) for mix in (base, *corners, *between)])
 
 
 def _bounded(mix: Float64Array, most: Float64Array) -> Float64Array:
     """Lower shares above `most` to it, and give the excess to the other sources in proportion."""
-    held = np.zeros(len(mix), np.bool_)
-    found = mix
-    while (over := ~held & (found > most)).any():
-        held |= over
-        free = np.where(held, 0.0, np.maximum(mix, _SMALLEST))
-        found = np.where(held, most, free * (1 - most[held].sum()) / max(free.sum(), _SMALLEST))
-    return found
+    is_bounded = np.zeros(len(mix), np.bool_)
+    bounded = mix
+    while (over := ~is_bounded & (bounded > most)).any():
+        is_bounded |= over
+        free = np.where(is_bounded, 0.0, np.maximum(mix, _SMALLEST))
+        bounded = np.where(is_bounded, most, free * (1 - most[is_bounded].sum()) / max(free.sum(), _SMALLEST))
+    return bounded
 
 
 @dataclass(frozen=True)
@@ -188,8 +188,8 @@ def fit(mixes: Float64Array, losses: Float64Array, set_weights: Sequence[float] 
     if not (np.isfinite(losses) & (losses > 0)).all():
         bad = int(np.argmin((np.isfinite(losses) & (losses > 0)).all(axis=1)))
         raise InputError(f"mix: run {bad} has losses {losses[bad].tolist()}; leave it out or train it again")
-    given = np.ones(losses.shape[1]) if set_weights is None else np.asarray(set_weights, np.float64)
-    counts = given / given.sum()
+    by_set = np.ones(losses.shape[1]) if set_weights is None else np.asarray(set_weights, np.float64)
+    counts = by_set / by_set.sum()
     rows = np.arange(runs)
     without = [_fit_sets(mixes[rows != run], losses[rows != run]) for run in rows]
     others = np.array([floors for floors, _ in without]), np.array([weights for _, weights in without])
@@ -210,8 +210,8 @@ def fit(mixes: Float64Array, losses: Float64Array, set_weights: Sequence[float] 
 
 def _fit_sets(mixes: Float64Array, losses: Float64Array) -> tuple[Float64Array, Float64Array]:
     """The (K,) floors and (K, m) weights of all sets."""
-    found = [_fit_one(mixes, column) for column in losses.T]
-    return np.array([floor for floor, _ in found]), np.array([weights for _, weights in found])
+    fits = [_fit_one(mixes, column) for column in losses.T]
+    return np.array([floor for floor, _ in fits]), np.array([weights for _, weights in fits])
 
 
 def _fit_one(mixes: Float64Array, losses: Float64Array) -> tuple[float, Float64Array]:
@@ -229,11 +229,11 @@ def _fit_one(mixes: Float64Array, losses: Float64Array) -> tuple[float, Float64A
         return np.asarray(numbers[0] + np.exp(np.minimum(mixes @ numbers[1:], 50)) - losses)
 
     starts = [np.array([floor, *weights]) for floor, weights in map(start, (0.0, 0.5, 0.8, 0.95))]
-    first = min(starts, key=lambda one: float(np.square(off(one)).sum()))
+    first = min(starts, key=lambda start: float(np.square(off(start)).sum()))
     low = np.array([0.0, *np.full(mixes.shape[1], -50.0)])
     high = np.array([0.999 * least, *np.full(mixes.shape[1], 50.0)])
-    found = optimize.least_squares(off, np.clip(first, low + _SMALLEST, high - _SMALLEST), bounds=(low, high))
-    return float(found.x[0]), found.x[1:]
+    fitted = optimize.least_squares(off, np.clip(first, low + _SMALLEST, high - _SMALLEST), bounds=(low, high))
+    return float(fitted.x[0]), fitted.x[1:]
 
 
 def _loss(floors: Float64Array, weights: Float64Array, set_weights: Float64Array, mix: Float64Array) -> Float64Array:
@@ -255,16 +255,16 @@ def propose(law: Law, natural: Sequence[float], most: Float64Array) -> Proposal:
     def slope(mix: Float64Array) -> Float64Array:
         return np.asarray((law.set_weights * np.exp(law.weights @ mix)) @ law.weights)
 
-    found = optimize.minimize(
+    optimum = optimize.minimize(
         law.loss,
         start,
         jac=slope,
-        bounds=[(0.0, one) for one in most],
+        bounds=[(0.0, bound) for bound in most],
         constraints={"type": "eq", "fun": lambda mix: mix.sum() - 1, "jac": np.ones_like},
         method="SLSQP",
         options={"ftol": 1e-12, "maxiter": 1000},
     )
-    shares = np.clip(found.x, 0, most)
+    shares = np.clip(optimum.x, 0, most)
     mix = min(start, shares / shares.sum(), key=law.loss)
     low, high = law.interval(mix)
     bounded = tuple(np.flatnonzero((most < 1) & (mix > most - 1e-6)).tolist())

@@ -81,10 +81,10 @@ def layout(document_ids: Int32Array, window_tokens: int) -> Layout:
     pieces = []
     for size in np.unique(filled):
         of_size = np.flatnonzero(filled == size)
-        start, own = begin[of_size[0]], lengths[of_size, None]
-        padded = begin[of_size, None] - start + np.minimum(np.arange(size), own - 1)
-        real = np.flatnonzero(np.arange(size) < own)
-        pieces.append(Pieces(int(own.sum()), torch.from_numpy(padded), torch.from_numpy(real)))
+        start, true_lengths = begin[of_size[0]], lengths[of_size, None]
+        padded = begin[of_size, None] - start + np.minimum(np.arange(size), true_lengths - 1)
+        real = np.flatnonzero(np.arange(size) < true_lengths)
+        pieces.append(Pieces(int(true_lengths.sum()), torch.from_numpy(padded), torch.from_numpy(real)))
     before = np.setdiff1d(np.arange(len(positions)), begin + lengths - 1, assume_unique=True)
     return Layout(
         np.repeat(first, lengths) + positions, torch.from_numpy(positions), tuple(pieces), torch.from_numpy(before)
@@ -117,9 +117,9 @@ class _Take(torch.autograd.Function):
     @staticmethod
     def backward(ctx: Any, *gradients: Tensor) -> tuple[Tensor, None]:
         (taken,) = ctx.saved_tensors
-        found = gradients[0].new_zeros(ctx.shape)
-        found[taken] = gradients[0]
-        return found, None
+        gradient = gradients[0].new_zeros(ctx.shape)
+        gradient[taken] = gradients[0]
+        return gradient, None
 
 
 class _MeanLoss(torch.autograd.Function):
@@ -181,21 +181,21 @@ class _Block(nn.Module):
     def forward(self, hidden: Tensor, pieces: Sequence[Pieces]) -> Tensor:
         """Add to each of N tokens what it attends to in its piece, then the feed-forward of the result."""
         parts = self.query_key_value(self.before_attention(hidden))
-        groups = parts.split([one.token_count for one in pieces])
-        mixed = torch.cat([self._attend(group, one) for group, one in zip(groups, pieces, strict=True)])
+        groups = parts.split([piece_group.token_count for piece_group in pieces])
+        mixed = torch.cat([self._attend(group, piece_group) for group, piece_group in zip(groups, pieces, strict=True)])
         hidden = hidden + self.project(mixed)
         changed: Tensor = hidden + self.feed_forward(self.before_feed_forward(hidden))
         return changed
 
-    def _attend(self, parts: Tensor, one: Pieces) -> Tensor:
+    def _attend(self, parts: Tensor, piece_group: Pieces) -> Tensor:
         """Causal attention inside each piece: (n, 3 width) to (n, width). Padding comes last, so nothing sees it."""
-        padded: Tensor = _Pad.apply(parts, one.padded, one.real)  # type: ignore[no-untyped-call]
+        padded: Tensor = _Pad.apply(parts, piece_group.padded, piece_group.real)  # type: ignore[no-untyped-call]
         batch, length, _ = padded.shape
         query, key, value = padded.view(batch, length, 3, self.heads, -1).permute(2, 0, 3, 1, 4)
         mixed = functional.scaled_dot_product_attention(query, key, value, is_causal=True)
         rows = mixed.transpose(1, 2).reshape(batch * length, -1)
-        found: Tensor = _Take.apply(rows, one.real)  # type: ignore[no-untyped-call]
-        return found
+        attended: Tensor = _Take.apply(rows, piece_group.real)  # type: ignore[no-untyped-call]
+        return attended
 
 
 class Network(nn.Module):
@@ -247,8 +247,8 @@ class Network(nn.Module):
         before = places.before.to(device)
         predicting = _Take.apply(narrow, before)  # type: ignore[no-untyped-call]
         targets = flat[places.before + 1].to(device)
-        found: Tensor = _MeanLoss.apply(predicting, self.tokens.weight, targets)  # type: ignore[no-untyped-call]
-        return found
+        mean_loss: Tensor = _MeanLoss.apply(predicting, self.tokens.weight, targets)  # type: ignore[no-untyped-call]
+        return mean_loss
 
     def to_bytes(self) -> bytes:
         """All weights, as `network_of` reads them."""
@@ -264,4 +264,7 @@ def sinusoids(length: int, width: int) -> Tensor:
 
 def on_device(pieces: Iterable[Pieces], device: torch.device) -> tuple[Pieces, ...]:
     """Copy the pieces' indices to a device."""
-    return tuple(Pieces(one.token_count, one.padded.to(device), one.real.to(device)) for one in pieces)
+    return tuple(
+        Pieces(piece_group.token_count, piece_group.padded.to(device), piece_group.real.to(device))
+        for piece_group in pieces
+    )

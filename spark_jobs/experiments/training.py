@@ -123,12 +123,12 @@ class _State:
             for group in self.optimizer.param_groups:
                 group["lr"] = rate
             with torch.autocast("cuda", torch.bfloat16, enabled=self.run.device == "cuda"):
-                found = self.network.loss(input_ids, places)
+                loss_tensor = self.network.loss(input_ids, places)
             self.optimizer.zero_grad(set_to_none=True)
-            found.backward()  # type: ignore[no-untyped-call]
+            loss_tensor.backward()  # type: ignore[no-untyped-call]
             nn.utils.clip_grad_norm_(self.network.parameters(), 1.0)
             self.optimizer.step()
-            loss = found.item()
+            loss = loss_tensor.item()
             if not np.isfinite(loss):
                 raise ConfigError(
                     f"train: the loss is {loss} at the rows from {batch.offset} on, learning_rate "
@@ -293,7 +293,7 @@ def rows_of(
         yield Rows(offset, input_ids[chosen], document_ids[chosen])
 
 
-def main(given: Sequence[str] | None = None) -> int:
+def main(words: Sequence[str] | None = None) -> int:
     """Train on windows in a file; an error that a user can mend is one line and exit status 2."""
     parser = argparse.ArgumentParser(description="Train a small transformer on windows of tokens.")
     parser.add_argument("--windows", type=Path, required=True, help=".npz with input_ids and document_ids, (R, L)")
@@ -308,7 +308,7 @@ def main(given: Sequence[str] | None = None) -> int:
     parser.add_argument("--device", default="cpu", help="cpu or cuda")
     parser.add_argument("--threads", type=int, default=1, help="of the CPU")
     parser.add_argument("--checkpoint", type=Path, help="file from which a killed run goes on")
-    arguments = parser.parse_args(given)
+    arguments = parser.parse_args(words)
     try:
         with np.load(arguments.windows) as windows:
             input_ids, document_ids = windows["input_ids"], windows["document_ids"]

@@ -75,11 +75,13 @@ def judged(rows: pa.RecordBatch, rules: Sequence[Rule]) -> Iterator[Judged]:
 
 def failed_of(rows: pa.RecordBatch, rules: Sequence[Rule]) -> pa.ListArray:
     """(D,) every rule that a document fails, in the order of the rules: list<struct<rule, value, threshold>>."""
-    found = [(one, np.flatnonzero(one.fails)) for one in judged(rows, rules)]
-    documents = np.concatenate([np.zeros(0, np.int64), *(places for _, places in found)])
+    failures = [(judged_rule, np.flatnonzero(judged_rule.fails)) for judged_rule in judged(rows, rules)]
+    documents = np.concatenate([np.zeros(0, np.int64), *(places for _, places in failures)])
     by_document = np.argsort(documents, kind="stable")
-    numbers = np.repeat(np.arange(len(found)), [len(places) for _, places in found])[by_document]
-    values = pa.concat_arrays([pa.array([], pa.float64()), *(one.values.take(pa.array(p)) for one, p in found)])
+    numbers = np.repeat(np.arange(len(failures)), [len(places) for _, places in failures])[by_document]
+    values = pa.concat_arrays(
+        [pa.array([], pa.float64()), *(judged_rule.values.take(pa.array(p)) for judged_rule, p in failures)]
+    )
     entries = pa.StructArray.from_arrays(
         [
             pa.array([rule.rule for rule in rules], pa.string()).take(pa.array(numbers)),
@@ -129,8 +131,8 @@ def _language(rows: pa.RecordBatch) -> pa.Array:
     stated = rows.column(DOCUMENT_LANGUAGE)
     if TEXT_LANGUAGE not in rows.schema.names:
         return stated
-    found = rows.column(TEXT_LANGUAGE).cast(stated.type)
-    return pc.if_else(pc.equal(rows.column("kind"), "code"), stated, pc.coalesce(found, stated))
+    of_text = rows.column(TEXT_LANGUAGE).cast(stated.type)
+    return pc.if_else(pc.equal(rows.column("kind"), "code"), stated, pc.coalesce(of_text, stated))
 
 
 def _failing(signal: pa.Array, rule: Rule) -> tuple[pa.Array, pa.Array]:

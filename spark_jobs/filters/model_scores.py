@@ -45,27 +45,27 @@ class ModelScoresConfig(ConfigModel):
 
     @field_validator("models", mode="before")
     @classmethod
-    def _named(cls, given: Any) -> Any:
+    def _named(cls, models: Any) -> Any:
         """Refuse what names no model, or two columns alike.
 
         Raises:
             ValueError: says what to write.
         """
         form = "write {NAME@VERSION: [LABEL, ..]}; headrace model show shows the models"
-        if not isinstance(given, dict) or not given:
-            raise ValueError(f"it is {given!r}; {form}")
-        seen: set[str] = set()
-        for reference, labels in given.items():
+        if not isinstance(models, dict) or not models:
+            raise ValueError(f"it is {models!r}; {form}")
+        columns: set[str] = set()
+        for reference, labels in models.items():
             if not _REFERENCE.fullmatch(str(reference)):
                 raise ValueError(f"{reference!r} names no model and version; {form}")
             for column in (name for name, _ in columns_of(str(reference), labels or ())):
-                if column in seen or column.endswith("_"):
+                if column in columns or column.endswith("_"):
                     raise ValueError(
                         f"{reference}: the column {column} comes twice, or its label has no Latin letter or digit; "
                         "leave the label out and judge by the column ending in _label"
                     )
-                seen.add(column)
-        return {reference: given[reference] or () for reference in sorted(given)}
+                columns.add(column)
+        return {reference: models[reference] or () for reference in sorted(models)}
 
 
 def columns_of(reference: str, labels: Any) -> list[tuple[str, Column]]:
@@ -74,14 +74,14 @@ def columns_of(reference: str, labels: Any) -> list[tuple[str, Column]]:
     if list(labels) == [PERPLEXITY]:
         about = f"how badly {reference} predicts a word (or its token) of the text; null where it has none"
         return [(f"{model}_{PERPLEXITY}", Column(f"{model}_{PERPLEXITY}", "double", about))]
-    made = [
+    named = [
         Column(f"{model}_label", "string", f"most probable label by {reference}; null where it knows no feature"),
         Column(f"{model}_confidence", "double", "its probability"),
     ]
-    made += [
+    named += [
         Column(f"{model}_{_word(str(label))}", "double", f"probability of {label!r} by {reference}") for label in labels
     ]
-    return [(column.name, column) for column in made]
+    return [(column.name, column) for column in named]
 
 
 def located(config: ModelScoresConfig) -> Wanted:
@@ -94,7 +94,7 @@ def located(config: ModelScoresConfig) -> Wanted:
     from spark_jobs.lake.session.settings import load_settings
     from spark_jobs.models.registered import find_models
 
-    found = []
+    listed = []
     models = find_models(open_catalogue(load_settings()), config.models)
     for (reference, labels), (facts, file) in zip(config.models.items(), models, strict=True):
         if facts.format == "encoder":
@@ -109,8 +109,8 @@ def located(config: ModelScoresConfig) -> Wanted:
                 raise InputError(f"model_scores: model {reference} has no label {label!r}{near}")
         if facts.labels == (PERPLEXITY,) and not labels:
             raise InputError(f"model_scores: model {reference} has no labels; write {reference}: [{PERPLEXITY}]")
-        found.append((reference.partition("@")[0], file, labels))
-    return tuple(found)
+        listed.append((reference.partition("@")[0], file, labels))
+    return tuple(listed)
 
 
 def score(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array]:
@@ -119,16 +119,16 @@ def score(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array]:
     from spark_jobs.models.fasttext_model import FastTextModel
     from spark_jobs.models.registered import load_model
 
-    found: dict[str, pa.Array] = {}
+    scores: dict[str, pa.Array] = {}
     for name, file, labels in wanted:
         model: Any = load_model(file)
         if not isinstance(model, Classifier | FastTextModel):
-            found[f"{name}_{PERPLEXITY}"] = model.score(content)[PERPLEXITY]
+            scores[f"{name}_{PERPLEXITY}"] = model.score(content)[PERPLEXITY]
             continue
         best, confidence, probabilities = model.judge(content, labels)
-        found |= {f"{name}_label": best, f"{name}_confidence": confidence}
-        found |= {f"{name}_{_word(label)}": values for label, values in probabilities.items()}
-    return found
+        scores |= {f"{name}_label": best, f"{name}_confidence": confidence}
+        scores |= {f"{name}_{_word(label)}": values for label, values in probabilities.items()}
+    return scores
 
 
 def with_columns(config: ModelScoresConfig) -> Scorer:
@@ -140,7 +140,9 @@ def with_columns(config: ModelScoresConfig) -> Scorer:
         columns=columns,
         config=ModelScoresConfig,
         prepare=located,
-        fractions=[one.name for one in columns if one.type == "double" and not one.name.endswith(f"_{PERPLEXITY}")],
+        fractions=[
+            column.name for column in columns if column.type == "double" and not column.name.endswith(f"_{PERPLEXITY}")
+        ],
     )(score)
 
 

@@ -71,9 +71,9 @@ class Rule(BaseModel):
     @model_validator(mode="after")
     def _one_condition(self) -> Rule:
         """Refuse a rule with no condition or with several."""
-        if len(given := self.conditions) != 1:
+        if len(stated := self.conditions) != 1:
             raise ValueError(
-                f"rule {self.rule} has {' and '.join(given) or 'no condition'}; write one of {', '.join(_CONDITIONS)}"
+                f"rule {self.rule} has {' and '.join(stated) or 'no condition'}; write one of {', '.join(_CONDITIONS)}"
             )
         return self
 
@@ -84,9 +84,9 @@ class Rule(BaseModel):
         if self.source in ((LANGUAGES, "language"), (LANGUAGES, "second_language"), ("documents", "language")):
             equals = (self.equals,) if isinstance(self.equals, str) and self.equals != PRESENT else ()
             named |= {"is": equals, "not_in": self.not_in or ()}
-        for field, given in named.items():
+        for field, codes in named.items():
             try:
-                require_codes(given)
+                require_codes(codes)
             except ValueError as error:
                 raise ValueError(f"rule {self.rule}: {field}: {error}") from error
         return self
@@ -120,9 +120,9 @@ class Rule(BaseModel):
 
     @field_validator("signal")
     @classmethod
-    def _short(cls, given: str) -> str:
+    def _short(cls, signal: str) -> str:
         """`signals.word_count` is `word_count`: one signal has one name."""
-        return given.removeprefix(f"{SIGNALS.name}.")
+        return signal.removeprefix(f"{SIGNALS.name}.")
 
     @property
     def judged_kinds(self) -> tuple[str, ...]:
@@ -168,10 +168,10 @@ class Policy(ConfigModel):
     @property
     def tables(self) -> dict[str, tuple[str, ...]]:
         """Columns that the rules read, by table; those of `metadata` are keys."""
-        found: dict[str, dict[str, None]] = {}
+        columns_by_table: dict[str, dict[str, None]] = {}
         for table, column in (rule.source for rule in self.rules):
-            found.setdefault(table, {})[column] = None
-        return {table: tuple(columns) for table, columns in found.items()}
+            columns_by_table.setdefault(table, {})[column] = None
+        return {table: tuple(columns) for table, columns in columns_by_table.items()}
 
     @property
     def asks_language(self) -> bool:
@@ -187,7 +187,7 @@ def source_of(signal: str) -> tuple[str, str]:
 
 def signal_names(columns: Columns) -> list[str]:
     """The signals that rules may name, of some tables: `word_count` of `signals`, `heuristics.word_count` of others."""
-    return [c if table == SIGNALS.name else f"{table}.{c}" for table, own in columns.items() for c in own]
+    return [c if table == SIGNALS.name else f"{table}.{c}" for table, names in columns.items() for c in names]
 
 
 def signal_columns(tables: Mapping[str, Mapping[str, str]]) -> Columns:
@@ -202,7 +202,7 @@ def check_signals(policy: Policy, columns: Columns) -> None:
     Raises:
         ConfigError: names the first such rule, and the nearest signal.
     """
-    known = signal_names(columns)
+    signals = signal_names(columns)
     for rule in policy.rules:
         table, column = rule.source
         where = f"policy {policy.label}: rule {rule.rule}"
@@ -216,7 +216,7 @@ def check_signals(policy: Policy, columns: Columns) -> None:
                 f"(scorers: {{{table}: {{}}}}), or take the rule out (set: {{{rule.rule}: off}})"
             )
         if column not in columns[table]:
-            raise ConfigError(f"{where}: there is no signal {rule.signal!r}{nearest(rule.signal, known)}; correct it")
+            raise ConfigError(f"{where}: there is no signal {rule.signal!r}{nearest(rule.signal, signals)}; correct it")
         kind = columns[table][column]
         (condition,) = rule.conditions
         if fits := _wrong_condition(rule, kind):

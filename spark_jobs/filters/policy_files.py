@@ -31,10 +31,10 @@ def find_in_files(reference: str) -> Mapping[str, Any]:
     files = shipped()
     if name not in files:
         raise ConfigError(f"policy {reference}: headrace brings none of this name{did_you_mean(name, files)}")
-    found = read_file(files[name])
-    if version not in ("", str(found["version"])):
-        raise ConfigError(f"policy {reference}: there is {name}@{found['version']}; name that, or add your own")
-    return found
+    policy = read_file(files[name])
+    if version not in ("", str(policy["version"])):
+        raise ConfigError(f"policy {reference}: there is {name}@{policy['version']}; name that, or add your own")
+    return policy
 
 
 def is_file(reference: str) -> bool:
@@ -49,7 +49,7 @@ def located(policy: Any, folder: Path) -> Any:
     extended = policy.get("extends") if isinstance(policy, Mapping) else None
     if not isinstance(extended, list):
         return policy
-    return {**policy, "extends": [located(one, folder) for one in extended]}
+    return {**policy, "extends": [located(base, folder) for base in extended]}
 
 
 def read_file(path: Path) -> Mapping[str, Any]:
@@ -73,8 +73,8 @@ def read_file(path: Path) -> Mapping[str, Any]:
     for field in ("name", "version"):
         if field not in content:
             raise ConfigError(f"policy {path}: {field} is missing; write it")
-    found: Mapping[str, Any] = located(content, path.parent)
-    return found
+    policy: Mapping[str, Any] = located(content, path.parent)
+    return policy
 
 
 def yaml_fault(error: Exception) -> str:

@@ -39,8 +39,8 @@ def record_policy(catalogue: Catalog, policy: Policy) -> Entry:
 
 def _same_rules(first: bytes, second: bytes) -> bool:
     """Whether two policies decide alike, whatever their reasons say."""
-    one, other = (Policy.model_validate_json(content).model_dump() for content in (first, second))
-    return one == other
+    rules, other = (Policy.model_validate_json(content).model_dump() for content in (first, second))
+    return rules == other
 
 
 def policy_finder(catalogue: Callable[[], Catalog]) -> Find:
@@ -58,18 +58,20 @@ def policy_finder(catalogue: Callable[[], Catalog]) -> Find:
             if is_file(reference):
                 raise
         there = entries(catalogue(), "policy")
-        named = [one for one in there if one.name == name]
-        found = [
-            one for one in named if version == one.version or (not version and not _BY_RULES.fullmatch(one.version))
+        named = [entry for entry in there if entry.name == name]
+        matching = [
+            entry
+            for entry in named
+            if version == entry.version or (not version and not _BY_RULES.fullmatch(entry.version))
         ]
-        if not found and _HASH.fullmatch(reference):
-            found = [one for one in there if one.content_hash.startswith(reference)]
-        if not found:
-            names = [*shipped(), *dict.fromkeys(label for one in there for label in (one.name, one.label))]
+        if not matching and _HASH.fullmatch(reference):
+            matching = [entry for entry in there if entry.content_hash.startswith(reference)]
+        if not matching:
+            names = [*shipped(), *dict.fromkeys(label for entry in there for label in (entry.name, entry.label))]
             raise ConfigError(
                 f"policy {reference}: there is none{did_you_mean(reference, names)}; headrace policy add FILE adds one"
             )
-        content: Mapping[str, Any] = json.loads(found[-1].content)
+        content: Mapping[str, Any] = json.loads(matching[-1].content)
         return content
 
     return find

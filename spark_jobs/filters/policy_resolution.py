@@ -33,12 +33,12 @@ class _Written(ConfigModel):
 
     @field_validator("version", mode="before")
     @classmethod
-    def _text(cls, given: Any) -> Any:
-        return str(given) if isinstance(given, int) else given
+    def _text(cls, value: Any) -> Any:
+        return str(value) if isinstance(value, int) else value
 
 
 def resolve(
-    given: str | Mapping[str, Any] | Policy,
+    policy: str | Mapping[str, Any] | Policy,
     find: Find = find_in_files,
     changed: Mapping[str, Any] | None = None,
     default_name: str = "inline",
@@ -47,7 +47,7 @@ def resolve(
     """Resolve a policy that is named or written out, together with the policies that it extends.
 
     Args:
-        given: name, `name@version`, hash or path; or the policy itself.
+        policy: name, `name@version`, hash or path; or the policy itself.
         find: looks a reference up.
         changed: further thresholds by rule, in the form of `set`; a hash of the rules is then added to the version.
         default_name: for a policy that is written out without a name; its version is then a hash of its rules.
@@ -55,28 +55,28 @@ def resolve(
     Raises:
         ConfigError: a name is unknown, a field or a value is refused, or two rules have one name for one kind.
     """
-    if isinstance(given, Policy) and not changed:
-        return given
-    if isinstance(given, str):
-        if given in _within:
-            raise ConfigError(f"policy {_within[0]} extends itself, by {' -> '.join((*_within, given))}; take one out")
-        found = resolve(find(given), find, None, default_name, (*_within, given))
-    elif isinstance(given, Policy):
-        found = given
+    if isinstance(policy, Policy) and not changed:
+        return policy
+    if isinstance(policy, str):
+        if policy in _within:
+            raise ConfigError(f"policy {_within[0]} extends itself, by {' -> '.join((*_within, policy))}; take one out")
+        resolved = resolve(find(policy), find, None, default_name, (*_within, policy))
+    elif isinstance(policy, Policy):
+        resolved = policy
     else:
-        found = _resolved(given, find, default_name, _within)
+        resolved = _resolved(policy, find, default_name, _within)
     if not changed:
-        return found
-    rules = _with_values(found.rules, changed, found.label)
-    return Policy(name=found.name, version=f"{found.version}+{_digest(rules)}", rules=rules)
+        return resolved
+    rules = _with_values(resolved.rules, changed, resolved.label)
+    return Policy(name=resolved.name, version=f"{resolved.version}+{_digest(rules)}", rules=rules)
 
 
-def _resolved(given: Mapping[str, Any], find: Find, default_name: str, within: tuple[str, ...]) -> Policy:
-    label = str(given.get("name") or default_name)
+def _resolved(policy: Mapping[str, Any], find: Find, default_name: str, within: tuple[str, ...]) -> Policy:
+    label = str(policy.get("name") or default_name)
     try:
-        written = _Written.model_validate(given)
+        written = _Written.model_validate(policy)
     except ValidationError as error:
-        raise ConfigError(f"policy {label}: {_refused(error, given)}") from error
+        raise ConfigError(f"policy {label}: {_refused(error, policy)}") from error
     _refuse_repeated(written.rules, label)
     rules: list[Rule] = []
     for parent in written.extends:
@@ -97,53 +97,57 @@ def _digest(rules: Sequence[Rule]) -> str:
 
 def _replaced(rules: Sequence[Rule], old: Rule, new: Sequence[Rule]) -> list[Rule]:
     """Put new rules where rules of the old one's name stood, for the old one's kinds; at the end where none did."""
-    made: list[Rule] = []
+    merged: list[Rule] = []
     position = None
     for rule in rules:
         left = [kind for kind in rule.judged_kinds if kind not in old.judged_kinds]
         if rule.rule != old.rule or len(left) == len(rule.judged_kinds):
-            made.append(rule)
+            merged.append(rule)
             continue
-        position = len(made) if position is None else position
-        made += [rule.only(left)] if left else []
-    position = len(made) if position is None else position
-    return [*made[:position], *new, *made[position:]]
+        position = len(merged) if position is None else position
+        merged += [rule.only(left)] if left else []
+    position = len(merged) if position is None else position
+    return [*merged[:position], *new, *merged[position:]]
 
 
 def _with_values(rules: Sequence[Rule], changed: Mapping[str, Any], label: str) -> tuple[Rule, ...]:
     """Rules with the thresholds of `set`, by `rule` or `kind.rule`; `off` or null takes a rule out."""
-    made = list(rules)
+    new_rules = list(rules)
     for reference, value in changed.items():
         kind, point, name = str(reference).rpartition(".")
-        found = [rule for rule in made if rule.rule == name and (not point or kind in rule.judged_kinds)]
-        if not found:
-            known = {rule.rule for rule in made} | {f"{one}.{r.rule}" for r in made for one in r.kinds}
-            raise ConfigError(f"policy {label}: set: there is no rule {reference!r}{nearest(str(reference), known)}")
-        if len(found) > 1:
-            kinds = [one for rule in found for one in rule.judged_kinds]
+        named_rules = [rule for rule in new_rules if rule.rule == name and (not point or kind in rule.judged_kinds)]
+        if not named_rules:
+            names = {rule.rule for rule in new_rules} | {
+                f"{kind_name}.{r.rule}" for r in new_rules for kind_name in r.kinds
+            }
+            raise ConfigError(f"policy {label}: set: there is no rule {reference!r}{nearest(str(reference), names)}")
+        if len(named_rules) > 1:
+            kinds = [kind_of_rule for rule in named_rules for kind_of_rule in rule.judged_kinds]
             raise ConfigError(
                 f"policy {label}: set: {name} is a rule for {', '.join(kinds)}; write {kinds[0]}.{name} for one of them"
             )
-        rule = found[0]
-        chosen = rule.only([one for one in rule.judged_kinds if one == kind]) if point else rule
+        rule = named_rules[0]
+        chosen = (
+            rule.only([kind_of_rule for kind_of_rule in rule.judged_kinds if kind_of_rule == kind]) if point else rule
+        )
         if value is None or value is False or value == "off":  # which YAML 1.1, of Dagster, reads as false
-            made = _replaced(made, chosen, [])
+            new_rules = _replaced(new_rules, chosen, [])
             continue
         try:
-            made = _replaced(made, chosen, [chosen.with_value(value)])
+            new_rules = _replaced(new_rules, chosen, [chosen.with_value(value)])
         except ValidationError as error:
             raise ConfigError(
                 f"policy {label}: set: {reference}: {error.errors()[0]['msg']} (got {value!r})"
             ) from error
-    return tuple(made)
+    return tuple(new_rules)
 
 
 def _refuse_repeated(rules: Sequence[Rule], label: str) -> None:
     """Refuse two rules of one name for one kind: the column `failed` of verdicts has only the name."""
-    seen: dict[tuple[str, str], Rule] = {}
+    rules_by_kind: dict[tuple[str, str], Rule] = {}
     for rule in rules:
         for kind in rule.judged_kinds:
-            first = seen.setdefault((rule.rule, kind), rule)
+            first = rules_by_kind.setdefault((rule.rule, kind), rule)
             if first is not rule:
                 raise ConfigError(
                     f"policy {label}: two rules for {kind} are named {rule.rule}, on {first.signal} and {rule.signal}; "
@@ -151,13 +155,13 @@ def _refuse_repeated(rules: Sequence[Rule], label: str) -> None:
                 )
 
 
-def _refused(error: ValidationError, given: Mapping[str, Any]) -> str:
+def _refused(error: ValidationError, policy: Mapping[str, Any]) -> str:
     """The message about the first fault of a policy; a misspelt field comes before all others."""
-    first = min(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+    first = min(error.errors(include_url=False), key=lambda problem: problem["type"] != "extra_forbidden")
     place = list(first["loc"])
     where = ""
     if place[:1] == ["rules"] and len(place) > 1:
-        rule = given["rules"][place[1]]
+        rule = policy["rules"][place[1]]
         name = rule.get("rule") if isinstance(rule, Mapping) else None
         where, place = f"rule {name or place[1]}: ", place[2:]
     if first["type"] == "extra_forbidden":
@@ -167,5 +171,5 @@ def _refused(error: ValidationError, given: Mapping[str, Any]) -> str:
         return f"{where}{place[-1]} is missing; write it"
     if first["type"] == "value_error":
         return str(first["ctx"]["error"])
-    path = ".".join(str(one) for one in place)
+    path = ".".join(str(step) for step in place)
     return f"{where}{path}: {first['msg']} (got {first['input']!r})"

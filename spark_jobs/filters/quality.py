@@ -39,9 +39,9 @@ class QualityConfig(ConfigModel):
 
     @field_validator("weights")
     @classmethod
-    def _ordered(cls, given: dict[str, float]) -> dict[str, float]:
+    def _ordered(cls, weights: dict[str, float]) -> dict[str, float]:
         """Sort, because the order in which floats are added decides the last bits."""
-        return dict(sorted(given.items()))
+        return dict(sorted(weights.items()))
 
     @model_validator(mode="after")
     def _ranges_fit(self) -> QualityConfig:
@@ -93,12 +93,12 @@ def check_components(config: QualityConfig, columns: Mapping[str, Mapping[str, s
     Raises:
         ConfigError: names the first, and the nearest signal.
     """
-    measured = {table: own for table, own in columns.items() if table != "documents"}
-    known = signal_names(measured)
+    measured = {table: names for table, names in columns.items() if table != "documents"}
+    signals = signal_names(measured)
     for signal, (table, column) in config.sources.items():
         kind = measured.get(table, {}).get(column)
         if kind is None:
-            raise ConfigError(f"quality: weights: there is no signal {signal!r}{nearest(signal, known)}; correct it")
+            raise ConfigError(f"quality: weights: there is no signal {signal!r}{nearest(signal, signals)}; correct it")
         if kind not in _COUNTED:
             raise ConfigError(f"quality: weights: {signal} is {kind}; only numbers and booleans can be summed")
 

@@ -116,8 +116,12 @@ def scorer(
     if unknown := set(fractions) - {column.name for column in columns}:
         raise StepDeclarationError(f"scorer {name}: fractions names {min(unknown)!r}, which is no column of it")
     bounds = (
-        Check(f"{one}_in_bounds", f"coalesce({one}, 0) between 0 and 1", f"{one} is a fraction: between 0 and 1")
-        for one in fractions
+        Check(
+            f"{fraction}_in_bounds",
+            f"coalesce({fraction}, 0) between 0 and 1",
+            f"{fraction} is a fraction: between 0 and 1",
+        )
+        for fraction in fractions
     )
 
     def declare(score: Score) -> Scorer:
@@ -132,8 +136,8 @@ def scorer(
         )
 
         def rows_of(texts: DataFrame, config: Any = None) -> DataFrame:
-            given = prepare(config)
-            measure = functools.partial(score_batches, name=name, score=score, columns=columns, config=given)
+            prepared = prepare(config)
+            measure = functools.partial(score_batches, name=name, score=score, columns=columns, config=prepared)
             return map_rows(texts, ["shard", "doc_id", "kind"], ["content"], measure, _ddl(table)).to_frame()
 
         def rows_without_config(texts: DataFrame) -> DataFrame:
@@ -145,15 +149,20 @@ def scorer(
         rows: Callable[..., Any] = rows_without_config if config is None else rows_of
         if frozen is not None:
             rows = rows_with_table
-            inputs = [inspect.Parameter(one, inspect.Parameter.KEYWORD_ONLY) for one in ("texts", frozen.table.name)]
+            inputs = [
+                inspect.Parameter(parameter, inspect.Parameter.KEYWORD_ONLY)
+                for parameter in ("texts", frozen.table.name)
+            ]
             rows.__signature__ = inspect.Signature(inputs)  # type: ignore[attr-defined]
         # The step stands for the user's function: its module, place and docstring, not its parameters.
         rows.__module__, rows.__name__, rows.__doc__ = score.__module__, score.__name__, score.__doc__
         refuse = prepare if config is not None and frozen is None else None
         # A function of Arrow arrays gives the same on both engines; of a frozen table, where its step does.
         both = frozen is None or not frozen.needs_spark
-        own = functools.partial(Scorer, score=score, prepare=prepare, frozen=frozen, refuse=refuse, any_engine=both)
-        return own(name, version, Scope.INCREMENT, (table,), config or NoConfig, rows)
+        scorer_of = functools.partial(
+            Scorer, score=score, prepare=prepare, frozen=frozen, refuse=refuse, any_engine=both
+        )
+        return scorer_of(name, version, Scope.INCREMENT, (table,), config or NoConfig, rows)
 
     return declare
 
@@ -171,14 +180,14 @@ def score_batches(
     for batch in batches:
         content = batch.column("content")
         try:
-            found = score(content) if config is None else score(content, config)
+            values = score(content) if config is None else score(content, config)
         except InputError:  # it says what to do
             raise
         except Exception as error:  # a user's code may raise anything
             raise StepRunError(f"scorer {name}: {type(error).__name__}: {error}; it may refuse no text") from error
-        scored = _conformed(name, found, columns, len(content))
-        own = ["shard", "doc_id", "kind"]
-        yield pa.RecordBatch.from_arrays([*map(batch.column, own), *scored.values()], names=[*own, *scored])
+        scored = _conformed(name, values, columns, len(content))
+        keys = ["shard", "doc_id", "kind"]
+        yield pa.RecordBatch.from_arrays([*map(batch.column, keys), *scored.values()], names=[*keys, *scored])
 
 
 def check_scorer(
@@ -205,9 +214,9 @@ def check_scorer(
     columns = declared.table.columns[len(_IDENTITY) :]
     prepared = declared.prepare(settings) if declared.frozen is None else config
 
-    def run(given: list[str], kind: pa.DataType) -> pa.Table:
+    def run(texts: list[str], kind: pa.DataType) -> pa.Table:
         batch = pa.RecordBatch.from_pydict(
-            {**dict.fromkeys(("shard", "doc_id", "kind"), pa.nulls(len(given))), "content": pa.array(given, kind)}
+            {**dict.fromkeys(("shard", "doc_id", "kind"), pa.nulls(len(texts))), "content": pa.array(texts, kind)}
         )
         (scored,) = score_batches([batch], declared.name, declared.score, columns, prepared)
         return pa.Table.from_batches([scored]).select([column.name for column in columns])
@@ -217,7 +226,7 @@ def check_scorer(
         "a second time": run(everything, pa.string()),
         "as large strings": run(everything, pa.large_string()),
         "in reversed order": run(everything[::-1], pa.string()).take(list(range(len(everything)))[::-1]),
-        "one by one": pa.concat_tables([run([one], pa.string()) for one in everything]),
+        "one by one": pa.concat_tables([run([text], pa.string()) for text in everything]),
     }
     run([], pa.string())
     for how, other in again.items():
@@ -232,30 +241,46 @@ def check_scorer(
     return whole.append_column("text", pa.array(everything))
 
 
-def _conformed(name: str, found: Mapping[str, pa.Array], columns: Sequence[Column], count: int) -> dict[str, pa.Array]:
+def _conformed(
+    name: str, values_by_name: Mapping[str, pa.Array], columns: Sequence[Column], count: int
+) -> dict[str, pa.Array]:
     """The columns as declared, in order."""
     import pyarrow as pa
 
     wanted = {column.name: column for column in columns}
-    if not isinstance(found, Mapping):
-        raise StepRunError(f"scorer {name}: it gives a {type(found).__name__}; give a column of values by name")
-    if found.keys() != wanted.keys():
-        raise StepRunError(f"scorer {name}: it gives the columns {sorted(found)}, declared are {sorted(wanted)}")
+    if not isinstance(values_by_name, Mapping):
+        raise StepRunError(
+            f"scorer {name}: it gives a {type(values_by_name).__name__}; give a column of values by name"
+        )
+    if values_by_name.keys() != wanted.keys():
+        raise StepRunError(
+            f"scorer {name}: it gives the columns {sorted(values_by_name)}, declared are {sorted(wanted)}"
+        )
     fields = dataclasses.replace(_PLAIN, columns=tuple(columns)).schema().as_arrow()
-    made = {}
-    for one, column in wanted.items():
-        values = found[one].combine_chunks() if isinstance(found[one], pa.ChunkedArray) else found[one]
+    narrow = {}
+    for name_of_column, column in wanted.items():
+        values = (
+            values_by_name[name_of_column].combine_chunks()
+            if isinstance(values_by_name[name_of_column], pa.ChunkedArray)
+            else values_by_name[name_of_column]
+        )
         if not isinstance(values, pa.Array):
-            raise StepRunError(f"scorer {name}: {one} is a {type(values).__name__}; give an Arrow array")
+            raise StepRunError(f"scorer {name}: {name_of_column} is a {type(values).__name__}; give an Arrow array")
         if len(values) != count:
-            raise StepRunError(f"scorer {name}: {one} has {len(values)} values for {count} texts; give one for each")
+            raise StepRunError(
+                f"scorer {name}: {name_of_column} has {len(values)} values for {count} texts; give one for each"
+            )
         if column.required and values.null_count:
-            raise StepRunError(f"scorer {name}: {one} is null somewhere; declare it without `!`, or give a value")
+            raise StepRunError(
+                f"scorer {name}: {name_of_column} is null somewhere; declare it without `!`, or give a value"
+            )
         try:
-            made[one] = values.cast(_narrow(fields.field(one).type))
+            narrow[name_of_column] = values.cast(_narrow(fields.field(name_of_column).type))
         except (pa.ArrowInvalid, pa.ArrowNotImplementedError) as error:
-            raise StepRunError(f"scorer {name}: {one} is {values.type}, declared is {column.type}: {error}") from error
-    return made
+            raise StepRunError(
+                f"scorer {name}: {name_of_column} is {values.type}, declared is {column.type}: {error}"
+            ) from error
+    return narrow
 
 
 _PLAIN: Final = Table("plain", "", _IDENTITY)

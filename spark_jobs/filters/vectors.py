@@ -49,14 +49,14 @@ class VectorsConfig(ConfigModel):
 
     @field_validator("model")
     @classmethod
-    def _names_an_encoder(cls, given: str) -> str:
+    def _names_an_encoder(cls, reference: str) -> str:
         """Refuse what names no model and version."""
-        if not _REFERENCE.fullmatch(given):
+        if not _REFERENCE.fullmatch(reference):
             raise ValueError(
-                f"it is {given!r}; write NAME@VERSION of a sentence encoder: headrace model add NAME --from FOLDER "
+                f"it is {reference!r}; write NAME@VERSION of a sentence encoder: headrace model add NAME --from FOLDER "
                 "--encoder says it"
             )
-        return given
+        return reference
 
 
 def located(config: VectorsConfig) -> tuple[ModelFile, int]:
@@ -75,14 +75,14 @@ def located(config: VectorsConfig) -> tuple[ModelFile, int]:
     return file, config.max_text_bytes
 
 
-def score(content: pa.Array, found: tuple[ModelFile, int]) -> dict[str, pa.Array]:
+def score(content: pa.Array, file_and_limit: tuple[ModelFile, int]) -> dict[str, pa.Array]:
     """Encode texts into vectors."""
     import pyarrow as pa
     import pyarrow.compute as pc
 
     from spark_jobs.models.registered import load_encoder
 
-    file, most = found
+    file, most = file_and_limit
     encoder = load_encoder(file)
     short = pc.less_equal(pc.binary_length(content), most)
     vectors = np.zeros((len(content), encoder.dimensions), "<i2")

@@ -46,16 +46,16 @@ class VerdictsConfig(ConfigModel):
 
     @field_validator("policy", mode="before")
     @classmethod
-    def _resolved(cls, given: Any) -> Any:
+    def _resolved(cls, policy: Any) -> Any:
         """Read the policy of a name or a path.
 
         Raises:
             ValueError: it cannot be used.
         """
-        if not isinstance(given, str | Mapping):
-            return given
+        if not isinstance(policy, str | Mapping):
+            return policy
         try:
-            return resolve(given)
+            return resolve(policy)
         except ConfigError as error:
             raise ValueError(str(error)) from error
 

@@ -69,14 +69,14 @@ def hash_bytes(data: int, start: int, stop: int) -> np.uint64:
 @njit
 def has_digit(data: int, start: int, stop: int, end: int) -> bool:
     """Whether one of the bytes from start to stop is a digit of ASCII; `end` is the position after the text."""
-    found, i = ZERO, start
+    digits_met, i = ZERO, start
     while i < stop:
         x = load_eight(data, i, end)
         i += 8
         ascii_bits = x & _LOW
         digits = (ascii_bits + _FROM_0) & ~(ascii_bits + _PAST_9) & ~x & _HIGH
-        found |= digits << U64(8 * max(i - stop, 0))
-    return found != ZERO
+        digits_met |= digits << U64(8 * max(i - stop, 0))
+    return digits_met != ZERO
 
 
 @njit

@@ -119,8 +119,8 @@ class CausalModel:
 
     def token_losses(self, ids: Tensor, targets: Tensor) -> Tensor:
         """(B, T) losses in nats of targets, each given the tokens up to its position; 0 for a target LEFT_OUT."""
-        found: Any = self.network(ids)
-        logits: Tensor = getattr(found, "logits", found)
+        output: Any = self.network(ids)
+        logits: Tensor = getattr(output, "logits", output)
         losses = F.cross_entropy(logits.flatten(0, 1), targets.flatten(), reduction="none", ignore_index=LEFT_OUT)
         return losses.view(targets.shape)
 
@@ -151,8 +151,8 @@ class CausalModel:
         for row, (_, _, first) in enumerate(rows):
             targets[row, :first] = LEFT_OUT
         device = next(self.network.parameters()).device
-        found = self.token_losses(ids.to(device), targets.to(device)).double().sum(dim=1).tolist()
-        return zip((number for number, _, _ in rows), found, strict=False)
+        losses = self.token_losses(ids.to(device), targets.to(device)).double().sum(dim=1).tolist()
+        return zip((number for number, _, _ in rows), losses, strict=False)
 
 
 def windows(ids: list[int], size: int) -> Iterator[tuple[list[int], int]]:
@@ -244,7 +244,7 @@ def read_network(auto: str, folder: str, name: str, what: str, unused: str = "")
     with _readable(folder, name, what), _LOADING:
         network, loaded = getattr(transformers, auto).from_pretrained(folder, output_loading_info=True, **settings)
     lost = sorted({str(key) for kind in ("missing_keys", "mismatched_keys") for key in loaded[kind]})
-    if lost := [one for one in lost if not unused or not one.startswith(unused)]:
+    if lost := [weight for weight in lost if not unused or not weight.startswith(unused)]:
         raise InputError(
             f"{name}: {len(lost)} weights are missing or of another shape, such as {lost[0]}; copy it again"
         )
@@ -292,8 +292,8 @@ def _refuse_looking_ahead(model: CausalModel, name: str, vocabulary: int) -> Non
     other[0, -1] = (other[0, -1] + 1) % vocabulary
     device = next(model.network.parameters()).device
     with torch.no_grad():
-        one, two = (model.token_losses(rows.to(device), ids.to(device))[0, :-1] for rows in (ids, other))
-    if not torch.allclose(one, two, atol=1e-4):
+        losses, two = (model.token_losses(rows.to(device), ids.to(device))[0, :-1] for rows in (ids, other))
+    if not torch.allclose(losses, two, atol=1e-4):
         raise InputError(
             f"{name}: it looks at tokens behind the one that it predicts; take a causal model (GPT, Llama)"
         )

@@ -78,11 +78,11 @@ class Classifier:
     def judge(self, content: pa.Array, labels: Sequence[str]) -> Judged:
         """(D,) the most probable label, (D,) its probability, and (D,) probabilities by label; null as for `score`."""
         probabilities = self._probabilities(content)
-        known = ~np.isnan(probabilities[:, 0])
-        best = np.where(known, probabilities.argmax(axis=1), 0)
+        is_judged = ~np.isnan(probabilities[:, 0])
+        best = np.where(is_judged, probabilities.argmax(axis=1), 0)
         of_best = np.take_along_axis(probabilities, best[:, None], 1)[:, 0]
         return (
-            pa.array(self.labels, pa.string()).take(pa.array(best, mask=~known)),
+            pa.array(self.labels, pa.string()).take(pa.array(best, mask=~is_judged)),
             pa.array(of_best, from_pandas=True),
             {label: pa.array(probabilities[:, self.labels.index(label)], from_pandas=True) for label in labels},
         )

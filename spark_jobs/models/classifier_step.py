@@ -64,7 +64,7 @@ class ClassifierConfig(TrainingConfig):
 def _draw_curves(table: pa.Table) -> bytes:
     """Precision over recall of each label, a PNG below 40 KB."""
     axes = new_axes(6, 4)
-    for row in sorted(table.to_pylist(), key=lambda one: str(one["label"])):
+    for row in sorted(table.to_pylist(), key=lambda row: str(row["label"])):
         if row["curve"]:
             area = f"{row['label']}: {row['average_precision']:.3f}"
             axes.plot([p["recall"] for p in row["curve"]], [p["precision"] for p in row["curve"]], label=area)
@@ -240,7 +240,7 @@ def _train(
         "test_count": evaluation.test_count,
         "accuracy": evaluation.accuracy,
         "file": model.to_bytes(),
-        "evaluation": [asdict(one) for one in evaluation.labels],
+        "evaluation": [asdict(facts) for facts in evaluation.labels],
     }
     yield pa.RecordBatch.from_pylist([row], schema=_schema())
 
@@ -274,10 +274,10 @@ def _cut(batches: Iterable[pa.RecordBatch], budgets: Mapping[str, int]) -> pa.Ta
         sizes = pc.binary_length(batch.column("content")).to_numpy()
         fits = np.zeros(len(sizes), dtype=bool)
         for part in budgets:
-            own = np.flatnonzero(parts == part)
-            reached = used[part] + np.cumsum(sizes[own])
-            fits[own] = (reached <= budgets[part]) | (reached == sizes[own])
-            used[part] = int(reached[-1]) if len(own) else used[part]
+            in_part = np.flatnonzero(parts == part)
+            reached = used[part] + np.cumsum(sizes[in_part])
+            fits[in_part] = (reached <= budgets[part]) | (reached == sizes[in_part])
+            used[part] = int(reached[-1]) if len(in_part) else used[part]
         rows = pa.Table.from_batches([batch]).select(wanted.names).cast(wanted)
         kept.append(rows.filter(pa.array(fits)))
     return pa.concat_tables(kept)

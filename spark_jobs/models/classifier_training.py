@@ -111,21 +111,21 @@ def train(table: pa.Table, config: TrainingConfig | None = None) -> tuple[Classi
             )
     counts = count_matrix(content.take(pa.array(train_rows)), config.features)
     in_texts = np.bincount(counts.indices, minlength=counts.shape[1])
-    known = in_texts >= config.min_texts
-    if not known.any():
+    is_frequent = in_texts >= config.min_texts
+    if not is_frequent.any():
         message = f"classifier: no feature is in {config.min_texts} of {counts.shape[0]} texts; lower min_texts"
         raise InputError(message)
-    idf = np.where(known, np.log((1 + counts.shape[0]) / (1 + in_texts)) + 1, 0).astype(np.float32)
+    idf = np.where(is_frequent, np.log((1 + counts.shape[0]) / (1 + in_texts)) + 1, 0).astype(np.float32)
     regression = LogisticRegression(
         C=config.inverse_penalty,
         max_iter=config.max_iterations,
         class_weight="balanced" if config.balance_labels else None,
         random_state=config.seed,
     )
-    regression.fit(weighted(counts, idf)[:, known], numbers[train_rows])
+    regression.fit(weighted(counts, idf)[:, is_frequent], numbers[train_rows])
     table = np.zeros((len(idf), 1 + len(regression.coef_)), np.float32)
     table[:, 0] = idf
-    table[known, 1:] = regression.coef_.T
+    table[is_frequent, 1:] = regression.coef_.T
     classifier = Classifier(tuple(names.tolist()), config.features, table, regression.intercept_.astype(np.float64))
     return classifier, evaluate(classifier, content.take(pa.array(test_rows)), numbers[test_rows], len(train_rows))
 
@@ -174,11 +174,11 @@ def evaluate(classifier: Classifier, content: pa.Array, numbers: Int64Array, tra
     )
 
 
-def _evaluate_label(label: str, has: BoolArray, given: BoolArray, probability: Float64Array) -> LabelEvaluation:
-    """Evaluate one label: `has` marks texts with the label, `given` those for which it is the most probable."""
+def _evaluate_label(label: str, has: BoolArray, is_given: BoolArray, probability: Float64Array) -> LabelEvaluation:
+    """Evaluate one label: `has` marks texts with the label, `is_given` those for which it is the most probable."""
     from sklearn.metrics import average_precision_score, precision_recall_curve, roc_auc_score
 
-    right = int((has & given).sum())
+    right = int((has & is_given).sum())
     auc = area = None
     curve: tuple[tuple[float, float, float], ...] = ()
     if has.any() and not has.all():
@@ -197,7 +197,7 @@ def _evaluate_label(label: str, has: BoolArray, given: BoolArray, probability: F
     return LabelEvaluation(
         label=label,
         test_count=int(has.sum()),
-        precision=right / int(given.sum()) if given.any() else None,
+        precision=right / int(is_given.sum()) if is_given.any() else None,
         recall=right / int(has.sum()) if has.any() else None,
         auc=auc,
         average_precision=area,
@@ -221,8 +221,10 @@ def _columns(table: pa.Table, config: TrainingConfig) -> tuple[pa.Array, Any]:
     labels = np.asarray(pc.cast(labels, pa.string()).to_pylist(), dtype=str)
     names = np.unique(labels)
     if len(names) < 2:
-        seen = f"the one label {str(names[0])!r}" if len(names) else "no row"
-        raise InputError(f"classifier: column {config.label_column!r} has {seen}; two labels or more are needed")
+        labels_there = f"the one label {str(names[0])!r}" if len(names) else "no row"
+        raise InputError(
+            f"classifier: column {config.label_column!r} has {labels_there}; two labels or more are needed"
+        )
     return content.cast(pa.large_string()), labels
 
 

@@ -45,14 +45,21 @@ def pack_encoder(folder: Path, name: str) -> bytes:
         InputError: the folder lacks a tokenizer.json or weights.
     """
     paths = {str(path.relative_to(folder)): path for path in sorted([*folder.iterdir(), folder / POOLING])}
-    files = {found: path.read_bytes() for found, path in paths.items() if _WANTED.fullmatch(found) and path.is_file()}
-    weights = [found for found in files if found.endswith((".safetensors", ".npy"))]
+    files = {
+        file_name: path.read_bytes()
+        for file_name, path in paths.items()
+        if _WANTED.fullmatch(file_name) and path.is_file()
+    }
+    weights = [file_name for file_name in files if file_name.endswith((".safetensors", ".npy"))]
     if "tokenizer.json" not in files or not weights:
         lacking = "tokenizer.json" if weights else "weights (model.safetensors or embeddings.npy)"
         raise InputError(f"{name}: {folder} has no {lacking}; give the folder that holds both; pickles are not read")
     config = json.loads(files.get("config.json", b"{}"))
     plain = config.get("model_type", "model2vec") == "model2vec"
-    header = {"kind": STATIC if plain else TRANSFORMER, "files": [(found, len(data)) for found, data in files.items()]}
+    header = {
+        "kind": STATIC if plain else TRANSFORMER,
+        "files": [(file_name, len(data)) for file_name, data in files.items()],
+    }
     return write_model_file(MAGIC, header, b"".join(files.values()))
 
 
@@ -65,10 +72,10 @@ def read_encoder(data: bytes, name: str) -> Encoder:
     """
     header, body = read_model_file(MAGIC, data, name, "headrace model add takes a folder with --encoder")
     files, start = dict[str, bytes](), 0
-    for found, size in header["files"]:
-        if not _WANTED.fullmatch(found):
-            raise InputError(f"{name}: holds a file {found!r}, which no encoder has; add the folder again")
-        files[found] = bytes(body[start : start + size])
+    for file_name, size in header["files"]:
+        if not _WANTED.fullmatch(file_name):
+            raise InputError(f"{name}: holds a file {file_name!r}, which no encoder has; add the folder again")
+        files[file_name] = bytes(body[start : start + size])
         start += size
     if header["kind"] == STATIC:
         return read_static(files, name)

@@ -192,14 +192,14 @@ def add_rows(t: Tables, s: Scratch, used: int) -> int:
     word_count, block, hidden = t.word_count, s.block, s.hidden
     width = block.size
     if t.is_pruned:
-        found = 0
+        ngram_count = 0
         for k in range(used):  # without a branch: whether a bucket has a row cannot be predicted
             bucket = np.int64(buckets[k])
             some = bits[bucket >> 6]
             bit = _U64(bucket & 63)
-            buckets[found] = np.int64(before[bucket >> 6]) + np.int64(_bit_count(some & ((_ONE << bit) - _ONE)))
-            found += int((some >> bit) & _ONE)
-        used = found
+            buckets[ngram_count] = np.int64(before[bucket >> 6]) + np.int64(_bit_count(some & ((_ONE << bit) - _ONE)))
+            ngram_count += int((some >> bit) & _ONE)
+        used = ngram_count
     block[:] = 0
     for k in range(used):
         row = word_count + np.int64(buckets[k])
@@ -296,15 +296,15 @@ def label_scores(t: Tables, s: Scratch, only_best: bool) -> None:
         scores[2 * label_count - 2] = 1.0
         best = 0.0
         for node in range(2 * label_count - 2, label_count - 1, -1):
-            one, other = left[node], right[node]
+            near, other = left[node], right[node]
             if only_best and scores[node] <= best:
-                scores[one] = scores[other] = 0.0
+                scores[near] = scores[other] = 0.0
                 continue
             f = 1.0 / (1.0 + math.exp(-_dot(output, node - label_count, hidden)))
-            scores[one] = scores[node] * (1.0 - f + _EPSILON)
+            scores[near] = scores[node] * (1.0 - f + _EPSILON)
             scores[other] = scores[node] * (f + _EPSILON)
-            if one < label_count:
-                best = max(best, scores[one])
+            if near < label_count:
+                best = max(best, scores[near])
             if other < label_count:
                 best = max(best, scores[other])
         return

@@ -64,14 +64,14 @@ class FastTextModel:
                 raise ConfigError(f"{self.name}: has no label {label!r}{did_you_mean(label, self.labels)}")
         wanted = np.array([self.labels.index(label) for label in labels], dtype=np.int64)
         source, offsets = utf8_arrays(content)
-        found = np.empty((len(content), len(wanted)), np.float32)
+        probabilities = np.empty((len(content), len(wanted)), np.float32)
         best, of_best = np.empty(len(content), np.int32), np.empty(len(content), np.float32)
-        score_texts(self.tables, source, offsets, wanted, found, best, of_best)
-        found, of_best = np.minimum(found, 1), np.minimum(of_best, 1)
+        score_texts(self.tables, source, offsets, wanted, probabilities, best, of_best)
+        probabilities, of_best = np.minimum(probabilities, 1), np.minimum(of_best, 1)
         return (
             pa.array(self.labels, pa.string()).take(pa.array(best, mask=best < 0)),
             pa.array(of_best, from_pandas=True),
-            {label: pa.array(found[:, k], from_pandas=True) for k, label in enumerate(labels)},
+            {label: pa.array(probabilities[:, k], from_pandas=True) for k, label in enumerate(labels)},
         )
 
 

@@ -81,10 +81,10 @@ def pack_folder(folder: Path, name: str) -> bytes:
     """
     files = {path.name: path.read_bytes() for path in sorted(folder.iterdir()) if _WANTED.fullmatch(path.name)}
     for wanted in ("config.json", "tokenizer.json", _WEIGHTS):
-        if not any(found.endswith(wanted) for found in files):
+        if not any(file_name.endswith(wanted) for file_name in files):
             how = "save it with save_pretrained, whose weights are safetensors; pickles (.bin) are not read"
             raise InputError(f"{name}: {folder} has no {wanted}, it is no causal model in Hugging Face's layout; {how}")
-    sizes = {found: len(data) for found, data in files.items()}
+    sizes = {file_name: len(data) for file_name, data in files.items()}
     return write_model_file(MAGIC, {"kind": "folder", "files": list(sizes.items())}, b"".join(files.values()))
 
 
@@ -95,10 +95,12 @@ def unpack_folder(files: list[tuple[str, int]], body: memoryview, folder: Path, 
         InputError: a file has a name that no packed folder has.
     """
     start = 0
-    for found, size in files:
-        if not _WANTED.fullmatch(found):
-            raise InputError(f"{name}: holds a file {found!r}, which no folder of a model has; add the folder again")
-        (folder / found).write_bytes(body[start : start + size])
+    for file_name, size in files:
+        if not _WANTED.fullmatch(file_name):
+            raise InputError(
+                f"{name}: holds a file {file_name!r}, which no folder of a model has; add the folder again"
+            )
+        (folder / file_name).write_bytes(body[start : start + size])
         start += size
 
 

@@ -55,29 +55,29 @@ class NameModel:
     find: Callable[[str, Sequence[str]], Iterator[Name]]
 
 
-def kinds_of(model: NameModel, asked: Mapping[str, str] | None, reference: str) -> dict[str, str]:
+def kinds_of(model: NameModel, kinds_wanted: Mapping[str, str] | None, reference: str) -> dict[str, str]:
     """Kind of personal data by label of a model.
 
     Args:
         model: the model.
-        asked: kinds by label as a dataset declares them; None for `DEFAULT_KINDS`.
+        kinds_wanted: kinds by label as a dataset declares them; None for `DEFAULT_KINDS`.
         reference: what the dataset calls the model.
 
     Raises:
         InputError: the model has no such label, or none of the default ones.
     """
-    if asked is None:
+    if kinds_wanted is None:
         kinds = DEFAULT_KINDS[model.library]
-        found = {label: kind for label, kind in kinds.items() if not model.labels or label in model.labels}
-        if not found:
+        kinds_by_label = {label: kind for label, kind in kinds.items() if not model.labels or label in model.labels}
+        if not kinds_by_label:
             raise InputError(
                 f"names: {reference} has the labels {', '.join(model.labels)}; write labels: {{LABEL: name}}"
             )
-        return found
-    for label in asked:
+        return kinds_by_label
+    for label in kinds_wanted:
         if model.labels and label not in model.labels:
             raise InputError(f"names: {reference} has no label {label!r}{did_you_mean(label, model.labels)}")
-    return dict(asked)
+    return dict(kinds_wanted)
 
 
 def library_of(folder: Path) -> str | None:
@@ -168,12 +168,12 @@ def _spacy_model(folder: Path) -> NameModel:
     def find(text: str, labels: Sequence[str]) -> Iterator[Name]:
         for start, piece in _pieces(text, _PIECE_CHARACTERS):
             with lock:  # its tables of strings are written to by every text
-                entities = [(one.start_char, one.end_char, one.label_) for one in pipeline(piece).ents]
+                entities = [(entity.start_char, entity.end_char, entity.label_) for entity in pipeline(piece).ents]
             for first, last, label in entities:
                 if label in labels:
                     yield Name(start + first, start + last, label, _SPACY_CONFIDENCE)
 
-    return NameModel("spacy", tuple(sorted({one for some in pipeline.pipe_labels.values() for one in some})), find)
+    return NameModel("spacy", tuple(sorted({label for some in pipeline.pipe_labels.values() for label in some})), find)
 
 
 def _gliner_model(folder: Path) -> NameModel:
@@ -188,8 +188,8 @@ def _gliner_model(folder: Path) -> NameModel:
         for start, piece in _pieces(text, None):
             with one_thread():
                 entities = model.predict_entities(piece, list(labels), flat_ner=True, threshold=0.01)
-            for one in sorted(entities, key=lambda one: one["start"]):
-                yield Name(start + one["start"], start + one["end"], one["label"], float(one["score"]))
+            for entity in sorted(entities, key=lambda entity: entity["start"]):
+                yield Name(start + entity["start"], start + entity["end"], entity["label"], float(entity["score"]))
 
     return NameModel("gliner", (), find)
 
@@ -197,7 +197,7 @@ def _gliner_model(folder: Path) -> NameModel:
 def _pieces(text: str, characters: int | None) -> Iterator[tuple[int, str]]:
     """Pieces of a text with their starts, cut after a blank where there is one: of characters, else of words."""
     if characters is None:
-        ends = [found.end() for found in re.finditer(r"\S+\s*", text)][_GLINER_WORDS - 1 :: _GLINER_WORDS]
+        ends = [match.end() for match in re.finditer(r"\S+\s*", text)][_GLINER_WORDS - 1 :: _GLINER_WORDS]
     else:
         ends, start = [], 0
         while len(text) - start > characters:

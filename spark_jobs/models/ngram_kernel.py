@@ -191,7 +191,7 @@ def score_texts(
     unknown_value, unknown_backoff = _values_at(values, find_ngram(rows, capacity, unknown))
     for text in range(count):
         i, end, total = offsets[text], offsets[text + 1], 0.0
-        kind, in_line, held = WORD, 0, 0
+        kind, in_line, context = WORD, 0, 0
         while kind != END:
             kind, word, i = next_word(how, classes, lower, data, i, end)
             if kind != WORD:
@@ -199,26 +199,26 @@ def score_texts(
                     continue
                 word = _END_WORD
             if in_line == 0:
-                hashes[0], backoffs[0], held = begin, begin_backoff, min(1, order - 1)
+                hashes[0], backoffs[0], context = begin, begin_backoff, min(1, order - 1)
                 line_counts[text] += 1
-            one = joined(EMPTY, word)
-            row = find_ngram(rows, capacity, one)
+            unigram = joined(EMPTY, word)
+            row = find_ngram(rows, capacity, unigram)
             value, backoff = _values_at(values, row)
             if row < 0:
-                one, word, value, backoff = unknown, _UNKNOWN_WORD, unknown_value, unknown_backoff
-            newer[0], newer_backoffs[0] = one, backoff
+                unigram, word, value, backoff = unknown, _UNKNOWN_WORD, unknown_value, unknown_backoff
+            newer[0], newer_backoffs[0] = unigram, backoff
             longest = 1
-            for k in range(held):
+            for k in range(context):
                 longer = joined(hashes[k], word)
                 row = find_ngram(rows, capacity, longer)
                 newer[k + 1], newer_backoffs[k + 1] = longer, 0.0
                 if row >= 0:
                     value, newer_backoffs[k + 1] = _values_at(values, row)
                     longest = k + 2
-            for k in range(longest - 1, held):
+            for k in range(longest - 1, context):
                 value += backoffs[k]
             total += value
-            held = min(longest, order - 1)
+            context = min(longest, order - 1)
             hashes, newer = newer, hashes
             backoffs, newer_backoffs = newer_backoffs, backoffs
             if kind == WORD:
@@ -248,7 +248,7 @@ def list_ngrams(
     how, classes, lower = words
     hashes, newer = np.zeros(order + 1, np.uint64), np.zeros(order + 1, np.uint64)
     for text in range(offsets.size - 1):
-        i, end, kind, in_line, held = offsets[text], offsets[text + 1], WORD, 0, 0
+        i, end, kind, in_line, context = offsets[text], offsets[text + 1], WORD, 0, 0
         if end - i > max_text_bytes:
             end = i + max_text_bytes
             while data[end] & 0xC0 == 0x80:
@@ -260,16 +260,16 @@ def list_ngrams(
                     continue
                 word = _END_WORD
             if in_line == 0:
-                hashes[0], held = joined(EMPTY, _BEGIN_WORD), min(1, order - 1)
+                hashes[0], context = joined(EMPTY, _BEGIN_WORD), min(1, order - 1)
             suffix = EMPTY
-            for n in range(1, held + 2):
+            for n in range(1, context + 2):
                 prefix = EMPTY if n == 1 else hashes[n - 2]
                 h = joined(prefix, word)
                 if count < lengths.size:
                     rows[3 * count], rows[3 * count + 1], rows[3 * count + 2], lengths[count] = h, prefix, suffix, n
                 count += 1
                 newer[n - 1] = suffix = h
-            held = min(held + 1, order - 1)
+            context = min(context + 1, order - 1)
             hashes, newer = newer, hashes
             in_line = in_line + 1 if kind == WORD else 0
     return count
@@ -278,11 +278,11 @@ def list_ngrams(
 @compiled
 def look_up(t: NgramTable, hashes: UInt64Array) -> Int64Array:
     """(H,) value of each n-gram as an int64; -1 if it is not in the table."""
-    found = np.empty(hashes.size, np.int64)
-    for k in range(found.size):
+    counts = np.empty(hashes.size, np.int64)
+    for k in range(counts.size):
         row = find_ngram(t.rows, t.capacity, hashes[k])
-        found[k] = np.int64(t.rows[2 * row + 1]) if row >= 0 else -1
-    return found
+        counts[k] = np.int64(t.rows[2 * row + 1]) if row >= 0 else -1
+    return counts
 
 
 def hash_ngram(words: list[str]) -> int:

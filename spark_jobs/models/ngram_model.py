@@ -60,10 +60,10 @@ class NgramConfig(ConfigModel):
 
     @field_validator("min_counts")
     @classmethod
-    def _usable(cls, given: tuple[int, ...]) -> tuple[int, ...]:
-        if not given or min(given) < 1:
-            raise ValueError(f"min_counts {given}: at least one number, each at least 1")
-        return given
+    def _usable(cls, counts: tuple[int, ...]) -> tuple[int, ...]:
+        if not counts or min(counts) < 1:
+            raise ValueError(f"min_counts {counts}: at least one number, each at least 1")
+        return counts
 
 
 @dataclass(frozen=True)
@@ -172,10 +172,10 @@ def read_arpa(data: bytes, name: str, words: Splitting = "white_space") -> Ngram
         raise InputError(f"{name}: {promised}; the file is cut off or no ARPA file, copy it again")
     if max(counts) > _MOST_ORDER:
         raise InputError(f"{name}: has n-grams of {max(counts)} words, {_MOST_ORDER} are read; train a lower order")
-    known = np.array(hashes, np.uint64)
-    at = np.argsort(known)
+    sorted_hashes = np.array(hashes, np.uint64)
+    at = np.argsort(sorted_hashes)
     numbers = np.array(values, np.float32)[at]
-    return NgramModel(max(counts), words, known[at], numbers[:, 0].copy(), numbers[:, 1].copy())
+    return NgramModel(max(counts), words, sorted_hashes[at], numbers[:, 0].copy(), numbers[:, 1].copy())
 
 
 _CONTROLS: Final = frozenset({b"<s>", b"</s>"})  # to kenlm, of which a text has none

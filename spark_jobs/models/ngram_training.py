@@ -157,8 +157,8 @@ def estimate(counts: pa.Table, config: NgramConfig) -> NgramModel:
     at, prefix_at, suffix_at = (look_up(places, column.view(np.uint64)) for column in (hashes, prefixes, suffixes))
     extended = np.bincount(suffix_at[words > 1], minlength=len(rows))[at]
     adjusted = np.where(extended > 0, extended, occurrences)
-    own = words > 0
-    totals = np.bincount(prefix_at[own], weights=adjusted[own], minlength=len(rows))[at].astype(np.int64)
+    with_word = words > 0
+    totals = np.bincount(prefix_at[with_word], weights=adjusted[with_word], minlength=len(rows))[at].astype(np.int64)
     facts = rows.append_column("adjusted", pa.array(adjusted)).append_column("total", pa.array(totals))
     capped = {name: np.minimum(facts[name].to_numpy(), cap) for name, cap in _CAPS.items()}
     figures = pa.table({"words": words, **capped}).group_by(["words", *_CAPS]).aggregate([([], "count_all")])
@@ -188,8 +188,8 @@ def _smoothed(rows: pa.Table, figures: pa.Table, config: NgramConfig) -> NgramMo
         kept[at] = kept[prefix_at[at]] & kept[suffix_at[at]]
 
     taken = discounts(figures, config.order)[words, np.minimum(adjusted, 3)]
-    own = np.flatnonzero(kept & (words > 0))
-    left = np.bincount(prefix_at[own], weights=adjusted[own] - taken[own], minlength=len(rows))
+    kept_words = np.flatnonzero(kept & (words > 0))
+    left = np.bincount(prefix_at[kept_words], weights=adjusted[kept_words] - taken[kept_words], minlength=len(rows))
     with np.errstate(invalid="ignore", divide="ignore"):
         backoffs = np.where(totals > 0, 1 - left / totals, 1.0)
     empty = int(np.searchsorted(hashes, EMPTY))
@@ -201,11 +201,11 @@ def _smoothed(rows: pa.Table, figures: pa.Table, config: NgramConfig) -> NgramMo
         shares = (adjusted[at] - taken[at]) / totals[prefix_at[at]]
         probabilities[at] = shares + backoffs[prefix_at[at]] * probabilities[suffix_at[at]]
     final = np.flatnonzero(kept & (hashes != EMPTY))
-    known = np.append(hashes[final], np.uint64(hash_ngram(["<unk>"])))
+    final_hashes = np.append(hashes[final], np.uint64(hash_ngram(["<unk>"])))
     values = np.append(probabilities[final], backoffs[empty] / vocabulary), np.append(backoffs[final], 1.0)
-    order = np.argsort(known)
+    order = np.argsort(final_hashes)
     log10 = [np.log10(np.maximum(column[order], 1e-30)).astype(np.float32) for column in values]
-    return NgramModel(config.order, "folded", known[order], *log10)
+    return NgramModel(config.order, "folded", final_hashes[order], *log10)
 
 
 def discounts(figures: pa.Table, order: int) -> Float64Array:
@@ -215,17 +215,17 @@ def discounts(figures: pa.Table, order: int) -> Float64Array:
     for n in range(1, order + 1):
         t = np.bincount(adjusted[words == n], weights=ngrams[words == n], minlength=6)
         with np.errstate(invalid="ignore", divide="ignore"):
-            found = np.array([k - (k + 1) * t[1] / (t[1] + 2 * t[2]) * t[k + 1] / t[k] for k in (1, 2, 3)])
-        fits = np.isfinite(found).all() and ((found >= 0) & (found <= (1, 2, 3))).all()
-        taken[n, 1:] = found if fits else _NO_DISCOUNTS
+            estimates = np.array([k - (k + 1) * t[1] / (t[1] + 2 * t[2]) * t[k + 1] / t[k] for k in (1, 2, 3)])
+        fits = np.isfinite(estimates).all() and ((estimates >= 0) & (estimates <= (1, 2, 3))).all()
+        taken[n, 1:] = estimates if fits else _NO_DISCOUNTS
     return taken
 
 
 def _thresholds(figures: pa.Table, config: NgramConfig) -> Int64Array:
     """(order + 1,) least occurrences of a kept n-gram, by its words; raised until at most `max_ngrams` are kept."""
     words, occurrences, ngrams = (figures[name].to_numpy() for name in ("words", "ngram_count", "ngrams"))
-    given = config.min_counts
-    least = np.array([0, *(given[min(n, len(given)) - 1] for n in range(1, config.order + 1))])
+    min_counts = config.min_counts
+    least = np.array([0, *(min_counts[min(n, len(min_counts)) - 1] for n in range(1, config.order + 1))])
     while ngrams[(occurrences >= least[words]) & (words > 0)].sum() > config.max_ngrams:
         least[min(2, config.order) :] += 1
         if least[-1] > _CAPS["ngram_count"]:

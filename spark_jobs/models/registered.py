@@ -188,7 +188,7 @@ def record_trained(catalogue: Catalog, name: str, table: str) -> None:
         return
     (row,) = read_rows(catalogue, f"{name}.{table}", ("file", "accuracy"), AlwaysTrue())
     measured = read_rows(catalogue, f"{name}.evaluation", tuple(LabelFacts.model_fields), AlwaysTrue())
-    evaluation = sorted((LabelFacts(**one) for one in measured), key=lambda one: one.label)
+    evaluation = sorted((LabelFacts(**measures) for measures in measured), key=lambda measures: measures.label)
     add_model(catalogue, name, row["file"], evaluation=evaluation, accuracy=row.get("accuracy"))
 
 
@@ -200,8 +200,8 @@ def is_unrecorded(catalogue: Catalog, name: str, table: str) -> bool:
     if not trained:
         return False
     sha256 = trained[0]["sha256"]
-    known = {one.version for one in entries(catalogue, "model", name)}
-    return sha256[:VERSION_DIGITS] not in known or not _is_intact(_file(catalogue, name, sha256))
+    versions = {entry.version for entry in entries(catalogue, "model", name)}
+    return sha256[:VERSION_DIGITS] not in versions or not _is_intact(_file(catalogue, name, sha256))
 
 
 def find_models(catalogue: Catalog, references: Iterable[str]) -> list[tuple[ModelFacts, ModelFile]]:
@@ -211,8 +211,8 @@ def find_models(catalogue: Catalog, references: Iterable[str]) -> list[tuple[Mod
         InputError: one does not exist; the message names the nearest.
     """
     mend = "headrace model add, or train it: headrace run NAME"
-    found = [(one.label, ModelFacts.of(one)) for one in find_entries(catalogue, "model", references, mend)]
-    return [(facts, _file(catalogue, label, facts.sha256)) for label, facts in found]
+    labelled = [(entry.label, ModelFacts.of(entry)) for entry in find_entries(catalogue, "model", references, mend)]
+    return [(facts, _file(catalogue, label, facts.sha256)) for label, facts in labelled]
 
 
 @made_once
@@ -233,8 +233,8 @@ def load_model(file: ModelFile) -> Model:
         raise InputError(f"model {file.label}: {file.location} cannot be read, {reason}; {mend}") from error
     except InputError as error:
         raise InputError(f"{str(error).rpartition(';')[0]} ({file.location}); {mend}") from error
-    if (found := _sha256(model, data)) != file.sha256:
-        raise InputError(f"model {file.label}: {file.location} has SHA-256 {found[:12]}, another; {mend}")
+    if (sha256 := _sha256(model, data)) != file.sha256:
+        raise InputError(f"model {file.label}: {file.location} has SHA-256 {sha256[:12]}, another; {mend}")
     return model
 
 

@@ -69,17 +69,17 @@ def read_transformer(files: dict[str, bytes], name: str) -> SentenceEncoder:
         SetupError: transformers is not installed.
     """
     with tempfile.TemporaryDirectory() as folder:
-        for found, data in files.items():
-            if "/" not in found:
-                (Path(folder) / found).write_bytes(data)
+        for path, data in files.items():
+            if "/" not in path:
+                (Path(folder) / path).write_bytes(data)
         network = read_network("AutoModel", folder, name, "model", unused="pooler.")
     dimensions = int(network.config.hidden_size)
     if dimensions > MOST_DIMENSIONS:
         raise InputError(f"{name}: has {dimensions} dimensions, at most {MOST_DIMENSIONS} are read; take a smaller one")
     tokenizer = read_tokenizer(files["tokenizer.json"], name)
-    asked = json.loads(files.get("sentence_bert_config.json", b"{}")).get("max_seq_length") or _WINDOW_TOKENS
+    window = json.loads(files.get("sentence_bert_config.json", b"{}")).get("max_seq_length") or _WINDOW_TOKENS
     places = getattr(network.config, "max_position_embeddings", None) or _WINDOW_TOKENS + _PLACES_BEFORE
-    tokenizer.enable_truncation(min(asked, places - _PLACES_BEFORE, _WINDOW_TOKENS))
+    tokenizer.enable_truncation(min(window, places - _PLACES_BEFORE, _WINDOW_TOKENS))
     place = "cuda" if torch.cuda.is_available() else "cpu"
     return SentenceEncoder(network.eval().to(place), tokenizer, dimensions, _first_alone(files, name))
 

@@ -76,7 +76,7 @@ class StaticVectors:
         sums = np.zeros((len(texts), self.dimensions), np.float64)
         for start, end in _parts(texts):
             encodings = self.tokenizer.encode_batch_fast(list(texts[start:end]), add_special_tokens=False)
-            ids = [np.array(one.ids, np.int64) for one in encodings]
+            ids = [np.array(encoding.ids, np.int64) for encoding in encodings]
             offsets = np.cumsum([0, *map(len, ids)], dtype=np.int64)
             add_rows(offsets, np.concatenate(ids), self.row_of, self.weights, self.rows, sums[start:end])
         return scaled(sums)
@@ -96,14 +96,14 @@ def _parts(texts: Sequence[str]) -> Iterator[tuple[int, int]]:
 def read_static(files: dict[str, bytes], name: str) -> StaticVectors:
     """Read the encoder from the files of a folder of static vectors."""
     tensors: dict[str, np.ndarray[Any, Any]] = {}
-    for found, data in files.items():
-        if found.endswith(".npy"):
+    for path, data in files.items():
+        if path.endswith(".npy"):
             tensors["embeddings"] = np.load(io.BytesIO(data), allow_pickle=False)
-        elif found.endswith(".safetensors"):
-            tensors |= _tensors(data, f"{name}: {found}")
-    tables = [one for one in tensors.values() if one.ndim == 2]
+        elif path.endswith(".safetensors"):
+            tensors |= _tensors(data, f"{name}: {path}")
+    tables = [tensor for tensor in tensors.values() if tensor.ndim == 2]
     if len(tables) != 1 or not 1 <= tables[0].shape[1] <= MOST_DIMENSIONS:
-        shapes = {found: one.shape for found, one in tensors.items()}
+        shapes = {name_of_tensor: tensor.shape for name_of_tensor, tensor in tensors.items()}
         raise InputError(
             f"{name}: its tensors are {shapes}, static vectors are one table of at most {MOST_DIMENSIONS} dimensions"
         )
@@ -134,12 +134,12 @@ def _tensors(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
     try:
         (size,) = struct.unpack_from("<Q", data)
         header = json.loads(data[8 : 8 + size])
-        found = {}
+        tensors = {}
         for tensor, facts in header.items():
             if tensor != "__metadata__":
                 start, end = (8 + size + place for place in facts["data_offsets"])
-                found[tensor] = np.frombuffer(data[start:end], _TYPES[facts["dtype"]]).reshape(facts["shape"])
+                tensors[tensor] = np.frombuffer(data[start:end], _TYPES[facts["dtype"]]).reshape(facts["shape"])
     except (KeyError, ValueError, TypeError, struct.error) as error:
-        known = ", ".join(_TYPES)
-        raise InputError(f"{name}: no safetensors of {known} ({error}); save it again as float32") from error
-    return found
+        type_names = ", ".join(_TYPES)
+        raise InputError(f"{name}: no safetensors of {type_names} ({error}); save it again as float32") from error
+    return tensors

@@ -134,35 +134,35 @@ def pack(
     """
     name = packed_table(config.dataset, config.window_tokens).name
     facts, properties = window_facts(tokenizer, config)
-    own = located(tokens)
-    if own is None:
+    of_dataset = located(tokens)
+    if of_dataset is None:
         raise InputError(f"{name}: tokens must be one table or Parquet files, so that ids can be read where they lie")
-    own = own.where(F.col("dataset") == config.dataset)
+    of_dataset = of_dataset.where(F.col("dataset") == config.dataset)
     thetas = (*THETA_PERCENTS, ALONE) if increment.joins_repositories else (ALONE,)
     rules = UnitRules(
         config.window_tokens,
         int(facts.beginning_of_document_id is not None),
         (EVERY_RUN, *thetas) if increment.joins_repositories else thetas,
     )
-    arranged = _arranged(own, ordered, _line_cuts(own, tokenizer, facts, rules, config), config).persist()
+    arranged = _arranged(of_dataset, ordered, _line_cuts(of_dataset, tokenizer, facts, rules, config), config).persist()
     try:
         counts = persist(arranged.map(_counter(rules, config), _COUNTS_DDL).to_frame())
         try:
-            found, place_batches = _planned(counts, rules, thetas, increment, name, config)
+            plan, place_batches = _planned(counts, rules, thetas, increment, name, config)
         finally:
             release(counts)
         placed = arranged.map(place_batches, _PLACEMENTS_DDL).to_frame()
-        of_files = _cut(placed, found.window_count, increment.base, facts, config)
+        of_files = _cut(placed, plan.window_count, increment.base, facts, config)
     except BaseException:  # an interrupt too: no caller knows of the persisted documents yet
         release(arranged.frame)
         raise
     if of_files is None:
         release(arranged.frame)
         empty = tokens.sparkSession.createDataFrame([], _WINDOWS_DDL)
-        return Output({name: empty}, properties, summary=found.facts())
+        return Output({name: empty}, properties, summary=plan.facts())
     windows = of_files.map(functools.partial(assemble_windows, facts=facts), _WINDOWS_DDL)
     kept = (arranged.frame, of_files.frame)
-    return Output({name: windows.to_frame()}, properties, kept, found.facts(), {name: windows})
+    return Output({name: windows.to_frame()}, properties, kept, plan.facts(), {name: windows})
 
 
 def _cut(placed: DataFrame, window_count: int, base: int, facts: WindowFacts, config: PackedConfig) -> Arranged | None:
@@ -180,13 +180,13 @@ def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool
     """Whether neighbours in a repository are packed together: by the config, else if most documents are code."""
     if config.affinity is not None or members is None:
         return config.affinity == "repository"
-    own = members.where(F.col("dataset") == config.dataset)
-    row = own.agg(F.count_if(F.col("kind") == "code").alias("code"), F.count("*").alias("all")).first()
+    of_dataset = members.where(F.col("dataset") == config.dataset)
+    row = of_dataset.agg(F.count_if(F.col("kind") == "code").alias("code"), F.count("*").alias("all")).first()
     return row is not None and row["code"] * 2 > row["all"]
 
 
 def _line_cuts(
-    own: DataFrame, tokenizer: DataFrame, facts: WindowFacts, rules: UnitRules, config: PackedConfig
+    of_dataset: DataFrame, tokenizer: DataFrame, facts: WindowFacts, rules: UnitRules, config: PackedConfig
 ) -> DataFrame | None:
     """Rows (shard, doc_id, cuts) of documents longer than a window; None where they are cut every L tokens."""
     row = tokenizer.select("file").first() if config.cut == "line" and config.plan != "concat_and_slice" else None
@@ -198,18 +198,18 @@ def _line_cuts(
         window_tokens=config.window_tokens,
         leading=rules.leading,
     )
-    longer = own.where(F.col("token_count") + 1 + rules.leading > config.window_tokens)
+    longer = of_dataset.where(F.col("token_count") + 1 + rules.leading > config.window_tokens)
     return map_rows(longer, _KEYS, ["input_ids"], cut, _CUTS_DDL).to_frame()
 
 
-def _arranged(own: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config: PackedConfig) -> Arranged:
+def _arranged(of_dataset: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config: PackedConfig) -> Arranged:
     """All documents in metadata order, with each order bucket in one task.
 
     A document that `ordered` lacks is ordered by its id alone. One that `tokens` lacks has a null token count, and is
     refused when it is cut.
     """
     order = ordered.where(F.col("dataset") == config.dataset).select("shard", "doc_id", "repository", "rank")
-    documents = own.select(*_KEYS, "token_count", FILE, ROW).join(order, ["shard", "doc_id"], "full")
+    documents = of_dataset.select(*_KEYS, "token_count", FILE, ROW).join(order, ["shard", "doc_id"], "full")
     if cuts is None:
         documents = documents.withColumn("cuts", F.lit(None).cast("array<bigint>"))
     else:
@@ -242,30 +242,30 @@ def _planned(
 ) -> tuple[Chosen, Callable[[Batches], Iterator[pa.RecordBatch]]]:
     """Choose the plan; returns it and the function that places batches of documents by it."""
     histograms, totals = _histograms(counts, config)
-    found = choose_plan(histograms, thetas, config.shards, config.window_tokens, config.target_utilisation)
+    picked = choose_plan(histograms, thetas, config.shards, config.window_tokens, config.target_utilisation)
     if config.plan != "best_fit":
         pieces = totals.get(SEQUENCE_PIECES, 0)
-        found = replace(
-            found, token_count=totals.get(SEQUENCE_TOKENS, 0), piece_count=pieces, unit_count=pieces, joinable=0
+        picked = replace(
+            picked, token_count=totals.get(SEQUENCE_TOKENS, 0), piece_count=pieces, unit_count=pieces, joinable=0
         )
     logger.info(
         "%s: increment %d: %d windows from ordinal %d, theta %s, %d of %d neighbours kept, %d empty documents left out",
         name,
         increment.number,
-        found.window_count,
+        picked.window_count,
         increment.base,
-        "none" if found.theta == ALONE else found.theta / 100,
-        found.kept,
-        found.joinable,
+        "none" if picked.theta == ALONE else picked.theta / 100,
+        picked.kept,
+        picked.joinable,
         totals.get(EMPTY_DOCUMENTS, 0),
     )
-    order = WindowOrder(increment.base, found.window_count, permutation_key(name, increment.number, config.seed))
+    order = WindowOrder(increment.base, picked.window_count, permutation_key(name, increment.number, config.seed))
     if config.plan != "best_fit":
-        first_windows = np.cumsum([0, *(plan.window_count for plan in found.plans)]).tolist()
-        return found, SequencePlacer(rules, config.plan, tuple(first_windows), order).place_batches
-    chosen = UnitRules(rules.window_tokens, rules.leading, (found.theta,))
-    shards = plan_shards(found, _counts_of(counts, found.theta), config.bucket_count)
-    return found, Placer(chosen, shards, config.bucket_count, order).place_batches
+        first_windows = np.cumsum([0, *(plan.window_count for plan in picked.plans)]).tolist()
+        return picked, SequencePlacer(rules, config.plan, tuple(first_windows), order).place_batches
+    chosen = UnitRules(rules.window_tokens, rules.leading, (picked.theta,))
+    shards = plan_shards(picked, _counts_of(counts, picked.theta), config.bucket_count)
+    return picked, Placer(chosen, shards, config.bucket_count, order).place_batches
 
 
 def _histograms(
@@ -274,16 +274,16 @@ def _histograms(
     """{(theta, shard): {length: units}}, and totals of the rows of length 0 by their code, such as EMPTY_DOCUMENTS."""
     shard = F.expr(f"bucket * {config.shards}L div {config.bucket_count}").cast("int").alias("plan_shard")
     rows = counts.groupBy("theta", shard, "length").agg(F.sum("units").alias("units")).toArrow().to_pydict()
-    found: dict[tuple[int, int], dict[int, int]] = {}
+    histograms: dict[tuple[int, int], dict[int, int]] = {}
     totals: dict[int, int] = {}
     for theta, number, length, units in zip(
         rows["theta"], rows["plan_shard"], rows["length"], rows["units"], strict=True
     ):
         if length:
-            found.setdefault((theta, number), {})[length] = units
+            histograms.setdefault((theta, number), {})[length] = units
         else:
             totals[theta] = totals.get(theta, 0) + units
-    return found, totals
+    return histograms, totals
 
 
 def _counts_of(counts: DataFrame, theta: int) -> UnitCounts:

@@ -105,11 +105,11 @@ def lost_tokens(
         Rows (doc_id, token_count, packed_token_count).
     """
     facts, _ = window_facts(frames["tokenizer"], config)
-    own = frames["tokens"].where(F.col("dataset") == config.dataset)
+    of_dataset = frames["tokens"].where(F.col("dataset") == config.dataset)
     wanted = map_rows(
-        own, ["doc_id"], ["input_ids"], functools.partial(digest_documents, facts=facts), _DIGESTS_DDL
+        of_dataset, ["doc_id"], ["input_ids"], functools.partial(digest_documents, facts=facts), _DIGESTS_DDL
     ).to_frame()
-    found = (
+    packed_digests = (
         map_rows(landed, [], ["input_ids", "segments"], functools.partial(digest_windows, facts=facts), _DIGESTS_DDL)
         .to_frame()
         .groupBy("doc_id")
@@ -118,13 +118,17 @@ def lost_tokens(
     equal = F.col("token_count").eqNullSafe(F.col("packed_token_count")) & F.col("digest").eqNullSafe(
         F.col("packed_digest")
     )
-    return wanted.join(found, "doc_id", "full").where(~equal).select("doc_id", "token_count", "packed_token_count")
+    return (
+        wanted.join(packed_digests, "doc_id", "full")
+        .where(~equal)
+        .select("doc_id", "token_count", "packed_token_count")
+    )
 
 
 def wanted_balance(frames: Mapping[str, DataFrame], config: PackedConfig) -> int:
     """What the windows' balance is, modulo 2^64, if they hold each token of each document once (`token_digest`)."""
-    own = frames["tokens"].where((F.col("dataset") == config.dataset) & (F.col("token_count") > 0))
-    sums = own.select("doc_id", "token_count").mapInArrow(_length_sums, "sum bigint").toArrow()["sum"]
+    of_dataset = frames["tokens"].where((F.col("dataset") == config.dataset) & (F.col("token_count") > 0))
+    sums = of_dataset.select("doc_id", "token_count").mapInArrow(_length_sums, "sum bigint").toArrow()["sum"]
     return int(sums.to_numpy().sum())
 
 

@@ -116,13 +116,13 @@ def _undecided(
         EqualTo("dataset", packed_facts(identifier, table).dataset),
         Or(leaving, In("standing", set(standing))) if standing else leaving,
     )
-    found = read_columns(catalogue, f"{corpus}.revisions", ("doc_id",), condition)
-    if found is None:
+    superseded = read_columns(catalogue, f"{corpus}.revisions", ("doc_id",), condition)
+    if superseded is None:
         raise InputError(
             f"{identifier}: {corpus}.revisions, which says what was replaced, has not been materialized; "
             f"run `headrace run {corpus}` first"
         )
-    return sorted(set(found["doc_id"].to_pylist()) - set(listed))
+    return sorted(set(superseded["doc_id"].to_pylist()) - set(listed))
 
 
 def _read(catalogue: Catalog, corpus: str) -> str:
@@ -130,7 +130,7 @@ def _read(catalogue: Catalog, corpus: str) -> str:
     levels = ("exact_duplicates", "removals", *(("semantic_removals",) if _has_semantic(catalogue, corpus) else ()))
     names = (EXCISIONS, *(f"{corpus}.{name}" for name in ("revisions", "members", *levels)))
     tables = (load_table(catalogue, name) for name in names)
-    return " ".join("-" if one is None else str(one.metadata.current_snapshot_id) for one in tables)
+    return " ".join("-" if table is None else str(table.metadata.current_snapshot_id) for table in tables)
 
 
 def _has_semantic(catalogue: Catalog, corpus: str) -> bool:
@@ -187,9 +187,9 @@ def _decided(
         F.broadcast(ids(candidates)), "doc_id"
     )
     judged = leaving.select("doc_id").join(_needed(last, paths_of(revisions), links, ids(listed)), "doc_id", "left")
-    found = judged.select("doc_id", F.coalesce("stays", F.lit(False)).alias("stays")).toArrow()
+    decisions = judged.select("doc_id", F.coalesce("stays", F.lit(False)).alias("stays")).toArrow()
     release(last)
-    left, stay = (found.filter(pc.field("stays") == stays)["doc_id"].to_pylist() for stays in (False, True))
+    left, stay = (decisions.filter(pc.field("stays") == stays)["doc_id"].to_pylist() for stays in (False, True))
     return sorted(left), tuple(sorted(stay))
 
 
@@ -207,5 +207,7 @@ def _needed(last: DataFrame, paths: DataFrame, links: DataFrame, excised: DataFr
     second = links.join(first, "doc_id", "left_semi").select(F.col("witness_doc_id").alias("doc_id"))
     third = links.join(second, "doc_id", "left_semi").select(F.col("witness_doc_id").alias("doc_id"))
     out_paths = paths.join(last.where("standing = 'latest'").join(excised, "doc_id"), "doc_id").select("path_id")
-    held = paths.join(out_paths, "path_id", "left_semi").select("doc_id")
-    return first.unionByName(second).unionByName(third).unionByName(held).distinct().withColumn("stays", F.lit(True))
+    same_paths = paths.join(out_paths, "path_id", "left_semi").select("doc_id")
+    return (
+        first.unionByName(second).unionByName(third).unionByName(same_paths).distinct().withColumn("stays", F.lit(True))
+    )

@@ -97,8 +97,8 @@ def semantic_centroids(
     place = F.xxhash64("doc_id", F.lit("semantic")).bitwiseAND((1 << 63) - 1)
     sample = rows if share >= 1 else rows.where(place < int(share * (1 << 63)))
     fit = functools.partial(_fit, cells=cells, config=config)
-    made = grouped(sample.select("doc_id", "vector", "encoder"), [], ["doc_id"]).map(fit, _CENTROIDS_DDL)
-    return Output({SEMANTIC_CENTROIDS.name: made.to_frame()}, persisted=(rows,))
+    fitted = grouped(sample.select("doc_id", "vector", "encoder"), [], ["doc_id"]).map(fit, _CENTROIDS_DDL)
+    return Output({SEMANTIC_CENTROIDS.name: fitted.to_frame()}, persisted=(rows,))
 
 
 def _fit(batches: Iterable[pa.RecordBatch], cells: int, config: SemanticCentroidsConfig) -> Iterator[pa.RecordBatch]:
@@ -108,13 +108,13 @@ def _fit(batches: Iterable[pa.RecordBatch], cells: int, config: SemanticCentroid
         return
     rows = pa.Table.from_batches(parts).sort_by("doc_id")
     vectors = vectors_of(rows["vector"])
-    found = k_means.fit(vectors, cells, config.seed, config.max_iterations)
-    sizes = np.bincount(k_means.assign(vectors, found)[0], minlength=len(found))
+    centroids = k_means.fit(vectors, cells, config.seed, config.max_iterations)
+    sizes = np.bincount(k_means.assign(vectors, centroids)[0], minlength=len(centroids))
     columns = {
-        "cell": pa.array(np.arange(len(found), dtype=np.int32)),
+        "cell": pa.array(np.arange(len(centroids), dtype=np.int32)),
         "document_count": pa.array(sizes.astype(np.int64)),
-        "vector": vector_column(found),
-        "encoder": pa.array([rows["encoder"][0].as_py()] * len(found)),
+        "vector": vector_column(centroids),
+        "encoder": pa.array([rows["encoder"][0].as_py()] * len(centroids)),
     }
     yield pa.RecordBatch.from_pydict(columns).filter(pa.array(sizes > 0))
 

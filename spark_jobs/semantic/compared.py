@@ -30,8 +30,8 @@ def compared(
 ) -> DataFrame:
     """Rows (dataset, doc_id, place, vector, encoder) of the members with a vector that no other level removed."""
     left = survivors(members, exact_duplicates, SurvivorsConfig(threshold=applied), removals).select("doc_id")
-    known = vectors.where("vector IS NOT NULL").select("doc_id", "vector", "encoder")
-    return members.select("dataset", "doc_id", "place").join(left, "doc_id", "left_semi").join(known, "doc_id")
+    encoded = vectors.where("vector IS NOT NULL").select("doc_id", "vector", "encoder")
+    return members.select("dataset", "doc_id", "place").join(left, "doc_id", "left_semi").join(encoded, "doc_id")
 
 
 def families(documents: DataFrame | None, like: DataFrame, driver_edges: int) -> DataFrame:
@@ -44,13 +44,15 @@ def families(documents: DataFrame | None, like: DataFrame, driver_edges: int) ->
     parent = F.element_at("metadata", "parent")
     written = documents.where(parent.isNotNull() & F.element_at("metadata", "parent_dataset").isNotNull())
     edges = written.select(F.lit(1).alias("groups"), F.col("doc_id").alias("left"), parent.alias("right"))
-    found = connected_components(edges, driver_edges)
-    return found.select(F.col("vertex").alias("doc_id"), F.xxhash64("component").alias("family"))
+    components = connected_components(edges, driver_edges)
+    return components.select(F.col("vertex").alias("doc_id"), F.xxhash64("component").alias("family"))
 
 
-def with_families(rows: DataFrame, found: DataFrame) -> DataFrame:
+def with_families(rows: DataFrame, families_of_documents: DataFrame) -> DataFrame:
     """Rows with the column `family`, 0 where a document has none."""
-    return rows.join(found, "doc_id", "left").withColumn("family", F.coalesce("family", F.lit(0).cast("bigint")))
+    return rows.join(families_of_documents, "doc_id", "left").withColumn(
+        "family", F.coalesce("family", F.lit(0).cast("bigint"))
+    )
 
 
 def only_encoder(rows: DataFrame, expected: str | None = None) -> None:
@@ -59,11 +61,11 @@ def only_encoder(rows: DataFrame, expected: str | None = None) -> None:
     Raises:
         InputError: there are two encoders, or the one is not `expected`.
     """
-    found = sorted({str(row["encoder"]) for row in rows.select("encoder").distinct().collect()})
-    found += [expected] if expected is not None and expected not in found else []
-    if len(found) > 1:
+    encoders = sorted({str(row["encoder"]) for row in rows.select("encoder").distinct().collect()})
+    encoders += [expected] if expected is not None and expected not in encoders else []
+    if len(encoders) > 1:
         raise InputError(
-            f"semantic: vectors are of the encoders {found[0][:12]} and {found[1][:12]}, which cannot be compared; "
+            f"semantic: vectors are of encoders {encoders[0][:12]} and {encoders[1][:12]}, which cannot be compared; "
             "name one NAME@VERSION in the scorers of all datasets, then begin a new generation: headrace corpus refresh"
         )
 

@@ -97,9 +97,9 @@ def semantic_recall(
     among = semantic_cells.where(is_new | sampled(_EARLIER_A_NEW_ONE * documents_now / max(1, earlier)))
     rows = with_families(among.select("doc_id", "vector"), family)
     similar = partial(_similar, sample=Shared(rows, sample), least=exact(config.threshold))
-    found = rows.mapInArrow(similar, _SIMILAR_DDL)
-    found = found if revisions is None else comparable(found, revisions)
-    counted = found.join(gone, "doc_id", "left").agg(
+    similar_rows = rows.mapInArrow(similar, _SIMILAR_DDL)
+    similar_rows = similar_rows if revisions is None else comparable(similar_rows, revisions)
+    counted = similar_rows.join(gone, "doc_id", "left").agg(
         F.lit(float(config.threshold)).alias("threshold"),
         F.lit(documents_now).cast("long").alias("compared_count"),
         F.lit(removed).cast("long").alias("removed_count"),
@@ -114,15 +114,17 @@ def semantic_recall(
 
 def _similar(batches: Iterable[pa.RecordBatch], sample: Shared[pa.Table], least: Fraction) -> Iterator[pa.RecordBatch]:
     """Pairs (doc_id, sampled_doc_id) of two documents whose cosine reaches the threshold."""
-    own = sample.value
-    ids = own["doc_id"].combine_chunks()
-    for batch in batches if len(own) else ():
-        everywhere = np.full(len(own), 1, np.int64)
-        queries = Queries(vectors_of(own["vector"]), everywhere, own["family"].to_numpy(), least, batch.num_rows)
+    sampled = sample.value
+    ids = sampled["doc_id"].combine_chunks()
+    for batch in batches if len(sampled) else ():
+        everywhere = np.full(len(sampled), 1, np.int64)
+        queries = Queries(
+            vectors_of(sampled["vector"]), everywhere, sampled["family"].to_numpy(), least, batch.num_rows
+        )
         ranks = np.zeros(batch.num_rows, np.int64)
         query, other, _, _ = queries.neighbours(vectors_of(batch["vector"]), ranks, batch["family"].to_numpy())
-        found = batch["doc_id"].take(pa.array(other))
+        matches = batch["doc_id"].take(pa.array(other))
         pairs = pa.RecordBatch.from_arrays(
-            [found, ids.take(pa.array(query)).cast(found.type)], names=ddl_names(_SIMILAR_DDL)
+            [matches, ids.take(pa.array(query)).cast(matches.type)], names=ddl_names(_SIMILAR_DDL)
         )
         yield pairs.filter(pc.not_equal(pairs["doc_id"], pairs["sampled_doc_id"]))

@@ -40,8 +40,8 @@ def _by(
     def proof(
         landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: SemanticRemovalsConfig
     ) -> DataFrame:
-        own = {name.removeprefix("semantic_"): _with_repository(frame) for name, frame in frames.items()}
-        return counterexamples(_with_repository(landed), own, increment, config.deciding)
+        described = {name.removeprefix("semantic_"): _with_repository(frame) for name, frame in frames.items()}
+        return counterexamples(_with_repository(landed), described, increment, config.deciding)
 
     return proof
 

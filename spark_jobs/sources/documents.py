@@ -226,11 +226,11 @@ def documents(
     tasks = dealt(to_read, task_count, F.pmod("size_rank", F.lit(task_count)))
     read = tasks.map(partial(read_files, rules=rules), READ_ROWS).to_frame()
     deleted = arrivals.where("status = 'deleted' AND doc_id IS NOT NULL").select("doc_id").distinct()
-    known = documents.select("doc_id").unionByName(deleted).withColumn("known", F.lit(True))
-    if known.isEmpty():  # at first: an engine would sort or shuffle all texts for a join with nothing
+    known_ids = documents.select("doc_id").unionByName(deleted).withColumn("known", F.lit(True))
+    if known_ids.isEmpty():  # at first: an engine would sort or shuffle all texts for a join with nothing
         read = persist(read.withColumn("known", F.lit(None).cast("boolean")))
     else:
-        read = persist(known.join(read, "doc_id", "right"))  # Sail may hold the left side, which is to be ids
+        read = persist(known_ids.join(read, "doc_id", "right"))  # Sail may hold the left side, which is to be ids
     if not is_local(conf.get("spark.master") or ""):
         _require_seen(read, config)
     landed = read.where(F.col("doc_id").isNotNull() & F.col("known").isNull())
@@ -243,15 +243,15 @@ def documents(
     if kind.has_versions:
         events = history_events(files, documents_read, documents, arrivals)
     elif increment > 0:
-        one = (ONE_DOCUMENT_READERS, kind.by_repository)
-        events = reading_events(files, documents_read, documents, arrivals, *one)
-    seen = _arrivals(files, read)
+        selection = (ONE_DOCUMENT_READERS, kind.by_repository)
+        events = reading_events(files, documents_read, documents, arrivals, *selection)
+    arrived = _arrivals(files, read)
     return Output(
         frames={
             "documents": landed.select([column.name for column in DOCUMENTS.columns]),
             "repositories": _repositories(facts.where(F.col("facts").isNotNull())),
-            "provenance": provenance(seen, config),
-            "arrivals": _with_events(seen, files, events),
+            "provenance": provenance(arrived, config),
+            "arrivals": _with_events(arrived, files, events),
         },
         persisted=(read,),
     )
@@ -304,8 +304,8 @@ def _repositories(facts: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    said = facts.select(F.from_json("facts", _FACTS_TYPE).alias("facts")).select("facts.*")
-    some = said.withColumns(
+    statements = facts.select(F.from_json("facts", _FACTS_TYPE).alias("facts")).select("facts.*")
+    some = statements.withColumns(
         {name: F.when(F.size(name) > 0, F.col(name)) for name in _FACT_LISTS}
         | {"metadata": F.when(F.col("metadata") != "{}", F.col("metadata"))}
     )
@@ -337,19 +337,19 @@ def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
 
     is_document, tells = F.col("doc_id").isNotNull(), F.col("facts").isNotNull()
     facts = ("repository", "path", "content_sha256", "object", "byte_count", "modified", "status", "reason", "detail")
-    own = {name: F.when(~is_document, F.col(name)) for name in facts}
-    seen = (
+    columns_of_files = {name: F.when(~is_document, F.col(name)) for name in facts}
+    arrived = (
         read.where(F.col("location").isNotNull())
         .groupBy("location")
         .agg(
             F.max((is_document & F.col("known").isNull()) | tells).alias("lands"),
-            *(F.max(column).alias(name) for name, column in own.items()),
+            *(F.max(column).alias(name) for name, column in columns_of_files.items()),
         )
     )
     status = F.when((F.col("status") == "landed") & ~F.col("lands"), "unchanged").otherwise(F.col("status"))
     columns = ("location", *facts)
     gone = files.where("gone").withColumn("status", F.lit("gone")).select(*columns)
-    return seen.withColumn("status", status).select(*columns).unionByName(gone)
+    return arrived.withColumn("status", status).select(*columns).unionByName(gone)
 
 
 def _with_events(rows: DataFrame, files: DataFrame, events: DataFrame | None) -> DataFrame:

@@ -122,8 +122,8 @@ class Kind(Generic[S]):
 @functools.cache
 def kind_named(name: str) -> type[Kind[Any]]:
     """The code of a kind by its name in a declaration, imported when it is asked for; kinds of packages are files."""
-    found: type[Kind[Any]] = attribute(KINDS.get(name, KINDS["files"]))
-    return found
+    kind: type[Kind[Any]] = attribute(KINDS.get(name, KINDS["files"]))
+    return kind
 
 
 def kind_of(source: Any) -> Kind[Any]:

@@ -86,13 +86,13 @@ def code_language_names() -> frozenset[str]:
 @made_once
 def _languages() -> Mapping[str, Language]:
     """Kind, language and media type of files in each language, by Linguist's name of it."""
-    known = linguist.tables()
-    found = {}
-    for name, stated in known.types.items():
+    tables = linguist.tables()
+    languages = {}
+    for name, stated in tables.types.items():
         kind = _OTHER_KINDS.get(name) or _KINDS[stated]
-        media_type = _MEDIA_TYPES.get(name) or known.media_types.get(name, "text/plain")
-        found[name] = Language(kind, None if kind == "prose" else name, media_type)
-    return found
+        media_type = _MEDIA_TYPES.get(name) or tables.media_types.get(name, "text/plain")
+        languages[name] = Language(kind, None if kind == "prose" else name, media_type)
+    return languages
 
 
 def language_of(path: str) -> Language | None:
@@ -112,8 +112,8 @@ def language_of_text(
         model: asked where Linguist's rules leave several languages; what it says counts if it is one of them.
     """
     names = linguist.by_content(path, data)
-    if model is not None and len(names) > 1 and (said := model(data)) in [_languages()[name] for name in names]:
-        return said
+    if model is not None and len(names) > 1 and (guess := model(data)) in [_languages()[name] for name in names]:
+        return guess
     name = linguist.preferred(path, names)
     return None if name is None else _languages()[name]
 
@@ -131,8 +131,8 @@ def language_columns(reader: str | None, language: Language | None) -> dict[str,
 
 def language_named(name: str) -> Language | None:
     """The language that has a name or an alias, in whatever letters, or None where there is none."""
-    known = linguist.tables().aliases.get(name.lower())
-    return None if known is None else _languages()[known]
+    name_of_alias = linguist.tables().aliases.get(name.lower())
+    return None if name_of_alias is None else _languages()[name_of_alias]
 
 
 def is_manifest(path: str) -> bool:

@@ -83,7 +83,7 @@ def tables() -> Tables:
             for value in values:
                 key = value.lower() if index is extensions else value
                 index[key] = (*index.get(key, ()), name) if name not in index.get(key, ()) else index[key]
-        aliases |= dict.fromkeys((one.lower() for one in names), name)
+        aliases |= dict.fromkeys((alias.lower() for alias in names), name)
     aliases |= {form: name for name in data["languages"] for form in (name.lower(), name.lower().replace(" ", "-"))}
     return Tables(
         data["source"],
@@ -101,27 +101,27 @@ def tables() -> Tables:
 
 def by_name(path: str) -> tuple[str, ...]:
     """The languages that the name of a file allows; none where it says nothing."""
-    known, name = tables(), posixpath.basename(path)
-    if found := known.filenames.get(name):
-        return found
-    return next((known.extensions[end] for end in _extensions(name) if end in known.extensions), ())
+    linguist, name = tables(), posixpath.basename(path)
+    if languages := linguist.filenames.get(name):
+        return languages
+    return next((linguist.extensions[end] for end in _extensions(name) if end in linguist.extensions), ())
 
 
 def by_content(path: str, data: bytes) -> tuple[str, ...]:
     """The languages that the name and the bytes of a file allow, one where they decide; none where they say nothing."""
-    known, name = tables(), posixpath.basename(path)
-    found: tuple[str, ...] = ()
-    for step in _steps(known, name, data):
-        both = tuple(language for language in step if language in found) if found else step
+    linguist, name = tables(), posixpath.basename(path)
+    candidates: tuple[str, ...] = ()
+    for step in _steps(linguist, name, data):
+        both = tuple(language for language in step if language in candidates) if candidates else step
         if len(both) == 1:
             return both
-        found = both or found
-    if not found:
+        candidates = both or candidates
+    if not candidates:
         if re.search(rb"<?xml version=", b"\n".join(data[:_LINES_BYTES].split(b"\n", 2)[:2])):
             return ("XML",)
-        found = ("Roff Manpage", "Roff") if _MAN_PAGE.search(name) else ()
-    rules = next((known.rules[end] for end in _extensions(name) if end in known.rules), ())
-    return _ruled(rules, data) or found
+        candidates = ("Roff Manpage", "Roff") if _MAN_PAGE.search(name) else ()
+    rules = next((linguist.rules[end] for end in _extensions(name) if end in linguist.rules), ())
+    return _ruled(rules, data) or candidates
 
 
 def preferred(path: str, languages: Sequence[str]) -> str | None:
@@ -132,23 +132,23 @@ def preferred(path: str, languages: Sequence[str]) -> str | None:
     """
     if len(languages) < 2:
         return languages[0] if languages else None
-    known, ends = tables(), list(_extensions(posixpath.basename(path)))
-    last = next((known.rules[end][-1] for end in ends if end in known.rules), None)
+    linguist, ends = tables(), list(_extensions(posixpath.basename(path)))
+    last = next((linguist.rules[end][-1] for end in ends if end in linguist.rules), None)
     if last is not None and not last[1] and last[0][0] in languages:
         return last[0][0]
 
     def rank(name: str) -> tuple[bool, bool, bool, str]:
-        return name not in known.media_types, known.first.get(name) not in ends, name in known.late, name
+        return name not in linguist.media_types, linguist.first.get(name) not in ends, name in linguist.late, name
 
     return min(languages, key=rank)
 
 
-def _steps(known: Tables, name: str, data: bytes) -> Iterator[tuple[str, ...]]:
+def _steps(linguist: Tables, name: str, data: bytes) -> Iterator[tuple[str, ...]]:
     """The languages that each of the first steps tells, in order."""
-    yield _of_modeline(known, data)
-    yield known.filenames.get(name, ())
-    yield _of_first_line(known, data) if data.startswith(b"#!") else ()
-    yield next((known.extensions[end] for end in _extensions(name) if end in known.extensions), ())
+    yield _of_modeline(linguist, data)
+    yield linguist.filenames.get(name, ())
+    yield _of_first_line(linguist, data) if data.startswith(b"#!") else ()
+    yield next((linguist.extensions[end] for end in _extensions(name) if end in linguist.extensions), ())
 
 
 def _extensions(name: str) -> Iterator[str]:
@@ -169,7 +169,7 @@ def _ruled(rules: Rules, data: bytes) -> tuple[str, ...]:
     return ()
 
 
-def _of_modeline(known: Tables, data: bytes) -> tuple[str, ...]:
+def _of_modeline(linguist: Tables, data: bytes) -> tuple[str, ...]:
     """The language that a line for Emacs or Vim names."""
     ends = [data] if len(data) <= 2 * _LINES_BYTES else [data[:_LINES_BYTES], data[-_LINES_BYTES:]]
     if not any(mark in end for end in ends for mark in (b"-*-", b"vi", b"Vi", b"ex:")):
@@ -177,22 +177,22 @@ def _of_modeline(known: Tables, data: bytes) -> tuple[str, ...]:
     head, tail = ends[0].split(b"\n", _MODELINES)[:_MODELINES], ends[-1].rsplit(b"\n", _MODELINES)[-_MODELINES:]
     lines = [*head, *tail]
     for line in lines:
-        if b"-*-" in line and (found := _EMACS.search(line)):
-            mode = _EMACS_MODE.search(found[1])
-            return _aliased(known, mode[1] if mode else found[1].strip())
+        if b"-*-" in line and (match := _EMACS.search(line)):
+            mode = _EMACS_MODE.search(match[1])
+            return _aliased(linguist, mode[1] if mode else match[1].strip())
     for line in lines:
-        if (b"i" in line or b"ex:" in line) and b":" in line and (found := _VIM.search(line)):
-            names = set(_VIM_LANGUAGE.findall(found[1]))
-            return _aliased(known, names.pop()) if len(names) == 1 else ()
+        if (b"i" in line or b"ex:" in line) and b":" in line and (match := _VIM.search(line)):
+            names = set(_VIM_LANGUAGE.findall(match[1]))
+            return _aliased(linguist, names.pop()) if len(names) == 1 else ()
     return ()
 
 
-def _aliased(known: Tables, alias: bytes) -> tuple[str, ...]:
-    name = known.aliases.get(alias.decode(errors="replace").lower())
+def _aliased(linguist: Tables, alias: bytes) -> tuple[str, ...]:
+    name = linguist.aliases.get(alias.decode(errors="replace").lower())
     return (name,) if name else ()
 
 
-def _of_first_line(known: Tables, data: bytes) -> tuple[str, ...]:
+def _of_first_line(linguist: Tables, data: bytes) -> tuple[str, ...]:
     """The languages of the interpreter that the first line names."""
     words = data[2:_LINES_BYTES].split(b"\n", 1)[0].decode(errors="replace").split()
     if not words:
@@ -209,13 +209,13 @@ def _of_first_line(known: Tables, data: bytes) -> tuple[str, ...]:
         interpreter = interpreter.partition(".")[0]
     if interpreter == "osascript" and "-l" in words:
         return ()  # it runs other languages too
-    return known.interpreters.get(interpreter, ())
+    return linguist.interpreters.get(interpreter, ())
 
 
 def _executed(lines: Sequence[bytes]) -> str | None:
     """The program that a script of the shell hands itself over to: `exec tclsh "$0" "$@"`."""
     for line in lines:
-        for found in _EXEC.finditer(line):
-            if b"$@" in line[found.end() :].partition(b"$0")[2]:
-                return found[1].decode()
+        for match in _EXEC.finditer(line):
+            if b"$@" in line[match.end() :].partition(b"$0")[2]:
+                return match[1].decode()
     return None

@@ -39,9 +39,9 @@ LISTING = pa.schema(
 )
 
 
-def listing_row(**known: object) -> dict[str, Any]:
+def listing_row(**fields: object) -> dict[str, Any]:
     """A row of the listing with these columns; the others are null or false."""
-    return dict.fromkeys(LISTING.names) | {"unchanged": False, "gone": False, "size_rank": 0} | known
+    return dict.fromkeys(LISTING.names) | {"unchanged": False, "gone": False, "size_rank": 0} | fields
 
 
 def why(refusal: Refusal | None) -> dict[str, str | None]:

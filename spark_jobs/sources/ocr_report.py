@@ -55,10 +55,10 @@ def ocr_report(documents: DataFrame, config: NoConfig) -> DataFrame:
     """The reports of pages that `documents` carry in their metadata, a row each."""
     from pyspark.sql import functions as F
 
-    said = documents.select(
+    by_document = documents.select(
         "shard", "doc_id", "path", F.col("metadata")["ocr_engine"].alias("by"), F.col("metadata")[PAGES].alias("pages")
     ).where("pages IS NOT NULL")
-    rows = said.withColumn("page", F.explode(F.from_json("pages", _PAGES))).select(
+    rows = by_document.withColumn("page", F.explode(F.from_json("pages", _PAGES))).select(
         "shard", "doc_id", "path", "by", "page.*"
     )
     engine = F.when(F.col("confidence").isNotNull(), F.col("by"))

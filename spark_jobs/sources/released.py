@@ -40,14 +40,14 @@ def released(
         landed_arrivals: the files that were seen.
         objects: where the dataset keeps its own copies of bytes.
     """
-    given = (landed, landed_repositories, landed_provenance, landed_arrivals)
-    made = {
+    frames = (landed, landed_repositories, landed_provenance, landed_arrivals)
+    outputs = {
         table.name: frame.select([column.name for column in table.columns])
-        for table, frame in zip((DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS), given, strict=True)
+        for table, frame in zip((DOCUMENTS, REPOSITORIES, PROVENANCE, ARRIVALS), frames, strict=True)
     }
-    arrivals = made[ARRIVALS.name]
-    made[ARRIVALS.name] = arrivals.mapInArrow(partial(_moved, objects=objects), arrivals.schema)
-    return Output(made)
+    arrivals = outputs[ARRIVALS.name]
+    outputs[ARRIVALS.name] = arrivals.mapInArrow(partial(_moved, objects=objects), arrivals.schema)
+    return Output(outputs)
 
 
 def _moved(batches: Iterable[pa.RecordBatch], objects: ObjectFolder | None) -> Iterator[pa.RecordBatch]:

@@ -48,10 +48,10 @@ def left_out(path: str, kinds: Collection[str]) -> Refusal | None:
     for part in path.split("/"):
         if part in LEFT_OUT or (part.startswith(".") and part not in (".", "..")):
             return Refusal(Reason.HIDDEN, f"{part} in its path")
-    found = kinds_of(path)
-    if not found or not found.isdisjoint(kinds) or is_manifest(path):
+    file_kinds = kinds_of(path)
+    if not file_kinds or not file_kinds.isdisjoint(kinds) or is_manifest(path):
         return None
-    return _other_kind(", ".join(sorted(found)), "name", kinds)
+    return _other_kind(", ".join(sorted(file_kinds)), "name", kinds)
 
 
 def language_taken(path: str, data: bytes, kinds: Collection[str], model: Model | None = None) -> Language | Refusal:

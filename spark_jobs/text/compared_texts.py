@@ -107,10 +107,10 @@ def _letters(count: int) -> tuple[Int32Array, Int32Array]:
             if len(values) > 1:
                 letters[point] = len(several) << _KIND_BITS | _SEVERAL
                 several += [*values.tolist(), 0]
-    found = letters, np.array(several, np.int32)
-    for array in found:
+    columns = letters, np.array(several, np.int32)
+    for array in columns:
         array.flags.writeable = False
-    return found
+    return columns
 
 
 def _lower(text: str) -> Int32Array:

@@ -49,11 +49,11 @@ def counts(content: pa.Array) -> Any:
     """(D,) `COUNTS` of each text."""
     data, offsets = utf8_arrays(content)
     is_ascii = pc.string_is_ascii(content).to_numpy(zero_copy_only=False)
-    found = np.zeros((len(content), COUNTS.itemsize // np.dtype(np.int64).itemsize), np.int64)
-    _count_ascii(data, offsets, is_ascii, found)
+    table = np.zeros((len(content), COUNTS.itemsize // np.dtype(np.int64).itemsize), np.int64)
+    _count_ascii(data, offsets, is_ascii, table)
     if not is_ascii.all():
-        _count(data, offsets, is_ascii, character_classes(), found)
-    return found.view(COUNTS)[:, 0]
+        _count(data, offsets, is_ascii, character_classes(), table)
+    return table.view(COUNTS)[:, 0]
 
 
 def repeated_lines(content: pa.Array) -> tuple[Int64Array, Int64Array]:
@@ -68,9 +68,9 @@ def may_be_generated(content: pa.Array, head_bytes: int) -> BoolArray:
     """(D,) whether "generated" or "do not" stands in the first bytes, in any case; true of a few others too."""
     data, offsets = utf8_arrays(content)
     words = [int.from_bytes(word[:4], "little") for word in (b"generated", b"do not")]
-    found = np.zeros(len(content), np.bool_)
-    _find_words(data, offsets, head_bytes, *words, found)
-    return found
+    is_generated = np.zeros(len(content), np.bool_)
+    _find_words(data, offsets, head_bytes, *words, is_generated)
+    return is_generated
 
 
 def markdown_counts(content: pa.Array, is_marked: BoolArray) -> tuple[Int64Array, Int64Array]:
@@ -82,7 +82,7 @@ def markdown_counts(content: pa.Array, is_marked: BoolArray) -> tuple[Int64Array
 
 
 @compiled
-def _count_ascii(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, found: Int64Array) -> None:
+def _count_ascii(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, table: Int64Array) -> None:
     """Of the texts that are ASCII: without a table, so that many bytes are looked at at once."""
     base = np.int64(data.ctypes.data)
     for row in range(len(is_ascii)):
@@ -106,8 +106,8 @@ def _count_ascii(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, fou
             longest = max(longest, end - line)
             line = end + 1
             end = _line_end(line, base + stop)
-        found[row, 0], found[row, 1], found[row, 2], found[row, 3] = stop - start, spaces, letters, decimals
-        found[row, 5], found[row, 6], found[row, 7], found[row, 8] = words, line_ends, longest, base + stop - line
+        table[row, 0], table[row, 1], table[row, 2], table[row, 3] = stop - start, spaces, letters, decimals
+        table[row, 5], table[row, 6], table[row, 7], table[row, 8] = words, line_ends, longest, base + stop - line
 
 
 @njit(inline="always")
@@ -131,7 +131,7 @@ def _line_end(at: int, stop: int) -> Integer:
 
 
 @compiled
-def _count(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, classes: UInt8Array, found: Int64Array) -> None:
+def _count(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, classes: UInt8Array, table: Int64Array) -> None:
     """Of the other texts."""
     for row in range(len(offsets) - 1):
         if is_ascii[row]:
@@ -155,7 +155,7 @@ def _count(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, classes: 
             if kind >= NUMERIC and kind != SPACE:
                 numerics += kind == NUMERIC
                 if kind >= FIRST_SPACELESS:
-                    found[row, 11 + kind - FIRST_SPACELESS] += 1
+                    table[row, 11 + kind - FIRST_SPACELESS] += 1
             if previous >= SYLLABLE_END:  # a letter or number begins a word after these
                 words += ALPHABETIC <= kind <= NUMERIC
             if point == _LF:
@@ -164,9 +164,9 @@ def _count(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, classes: 
                 line_start = characters + 1
             characters += 1
             previous = kind
-        found[row, 0], found[row, 1], found[row, 2], found[row, 3] = characters, spaces, letters, decimals
-        found[row, 4], found[row, 5], found[row, 6], found[row, 7] = numerics, words, line_ends, longest
-        found[row, 8], found[row, 9], found[row, 10] = characters - line_start, two, more
+        table[row, 0], table[row, 1], table[row, 2], table[row, 3] = characters, spaces, letters, decimals
+        table[row, 4], table[row, 5], table[row, 6], table[row, 7] = numerics, words, line_ends, longest
+        table[row, 8], table[row, 9], table[row, 10] = characters - line_start, two, more
 
 
 @compiled
@@ -245,16 +245,16 @@ def _are_equal(left: int, right: int, length: int) -> bool:
 
 @compiled
 def _find_words(
-    data: UInt8Array, offsets: Int64Array, head_bytes: int, first: np.uint64, second: np.uint64, found: BoolArray
+    data: UInt8Array, offsets: Int64Array, head_bytes: int, first: np.uint64, second: np.uint64, has_words: BoolArray
 ) -> None:
     """By the first four letters of two words."""
     base = np.int64(data.ctypes.data)
-    for row in range(len(found)):
+    for row in range(len(has_words)):
         is_there = False
         for at in range(base + offsets[row], base + min(offsets[row + 1], offsets[row] + head_bytes) - 3):
             four = four_bytes_at(at) | _SMALL
             is_there |= (four == first) | (four == second)
-        found[row] = is_there
+        has_words[row] = is_there
 
 
 @compiled

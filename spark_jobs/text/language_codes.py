@@ -53,33 +53,40 @@ chi, cmn, zho, chinese, mandarin; zu: zul, zulu;
 without `als`, which lid.176 has for Alemannic."""
 
 
-def require_codes(given: Iterable[str]) -> None:
+def require_codes(languages: Iterable[str]) -> None:
     """Raise if a language is given by another word than the code that documents have.
 
     Raises:
         ValueError: `english` is no code; the message has the one to write.
     """
-    for one in given:
-        if (code := code_of(one)) != one:
-            raise ValueError(f"{one!r} is no language as documents have it, so nothing would be meant; write {code}")
+    for language in languages:
+        if (code := code_of(language)) != language:
+            raise ValueError(
+                f"{language!r} is no language as documents have it, so nothing would be meant; write {code}"
+            )
 
 
-def code_of(given: str) -> str:
+def code_of(language: str) -> str:
     """The code or name that documents have for a language: `german` -> `de`; an unknown word is returned as it is."""
-    words, known = _words(), code_language_names()
-    if given in known or given in words.values():
-        return given
-    word = given.strip().casefold()
+    words, names_by_code = _words(), code_language_names()
+    if language in names_by_code or language in words.values():
+        return language
+    word = language.strip().casefold()
     first = re.split(r"[-_]", word)[0]  # a region or a script, as in en-US; not so for `eng_Latn`, a label of models
     by_region = words.get(first, "") if len(first) == 2 or "-" in word else ""
-    return words.get(word) or next((name for name in known if name.casefold() == word), "") or by_region or given
+    return (
+        words.get(word)
+        or next((name for name in names_by_code if name.casefold() == word), "")
+        or by_region
+        or language
+    )
 
 
 @made_once
 def _words() -> dict[str, str]:
     """Code by each lower-case name or code of a language: {"de": "de", "deu": "de", "german": "de", ..}."""
-    found = dict[str, str]()
+    codes = dict[str, str]()
     for entry in " ".join(_TABLE.split()).rstrip(";").split("; "):
         code, words = entry.split(": ")
-        found |= dict.fromkeys((code, *words.split(", ")), code)
-    return found
+        codes |= dict.fromkeys((code, *words.split(", ")), code)
+    return codes

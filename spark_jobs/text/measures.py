@@ -88,24 +88,26 @@ def measure(content: pa.Array) -> Measures:
         `FRACTIONS` (characters per word, characters per line, of characters, of non-empty lines); NaN where nothing is
         divided by.
     """
-    found = counted.counts(content)
-    characters, spaces, letters, decimals = (found[name] for name in ("characters", "spaces", "letters", "decimals"))
-    spaceless = np.sum(found["spaceless"], axis=1)
+    text_counts = counted.counts(content)
+    characters, spaces, letters, decimals = (
+        text_counts[name] for name in ("characters", "spaces", "letters", "decimals")
+    )
+    spaceless = np.sum(text_counts["spaceless"], axis=1)
     sixtieths = [round(_WORD / length) for _, length in SPACELESS_WORD_LENGTHS]
-    estimated = -(-np.sum(found["spaceless"] * np.array(sixtieths, np.int64), axis=1) // _WORD)
+    estimated = -(-np.sum(text_counts["spaceless"] * np.array(sixtieths, np.int64), axis=1) // _WORD)
     letters = letters + spaceless
-    numbers, spaced = decimals + found["numerics"], found["words"]
+    numbers, spaced = decimals + text_counts["numerics"], text_counts["words"]
     symbols = characters - spaces - letters - numbers
-    lines = found["line_ends"] + (found["last_line"] > 0)
-    wide = (found["two_bytes"], found["more_bytes"])
+    lines = text_counts["line_ends"] + (text_counts["last_line"] > 0)
+    wide = (text_counts["two_bytes"], text_counts["more_bytes"])
     return {
         "character_count": characters,
         "word_count": spaced + estimated,
         "line_count": lines,
-        "max_line_length": np.maximum(found["longest_line"], found["last_line"]),
+        "max_line_length": np.maximum(text_counts["longest_line"], text_counts["last_line"]),
         "token_estimate": _token_estimate(characters, (letters, decimals, symbols, spaces - spaced), wide),
         "mean_word_length": _ratio(characters - spaces - spaceless, np.where(spaced >= estimated, spaced, 0)),
-        "mean_line_length": _ratio(characters - found["line_ends"], lines),
+        "mean_line_length": _ratio(characters - text_counts["line_ends"], lines),
         "alphabetic_fraction": _ratio(letters, characters),
         "digit_fraction": _ratio(decimals, characters),
         "symbol_fraction": _ratio(symbols, characters),
@@ -129,8 +131,8 @@ def generated_markers(content: pa.Array, marker_lines: int) -> list[str | None]:
     for row in np.flatnonzero(counted.may_be_generated(content, _HEAD_BYTES)).tolist():
         start, end = offsets[row], offsets[row + 1]
         lines = bytes(data[start : min(end, start + _HEAD_BYTES)]).split(b"\n", marker_lines)
-        found = GENERATED_MARKER.search(b"\n".join(lines[:marker_lines]).lower())
-        markers[row] = found[0].decode("ascii") if found else None
+        match = GENERATED_MARKER.search(b"\n".join(lines[:marker_lines]).lower())
+        markers[row] = match[0].decode("ascii") if match else None
     return markers
 
 

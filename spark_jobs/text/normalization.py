@@ -172,8 +172,8 @@ def compose(first: Edits, second: Edits) -> Edits:
 
 def _of_first(values: Int64Array, order: Int64Array, heads: Int64Array) -> Int64Array:
     """The value of `first` for the first edit of each group; arbitrary where that edit is of the second list."""
-    own: Int64Array = values[np.minimum(order[heads], len(values) - 1)]
-    return own
+    first_values: Int64Array = values[np.minimum(order[heads], len(values) - 1)]
+    return first_values
 
 
 def _compose(source: str) -> tuple[str, Edits]:

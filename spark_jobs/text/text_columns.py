@@ -61,10 +61,13 @@ def normalized(content: pa.Array, mends: bool = False) -> tuple[pa.Array, pa.Lis
 def edits_column(edits: list[Edits]) -> pa.ListArray:
     """Edits of D texts as (D,) lists of struct<rule, start, end, replacement_length>."""
     offsets = np.zeros(len(edits) + 1, dtype=np.int32)
-    np.cumsum([len(one) for one in edits], out=offsets[1:])
-    some = [one for one in edits if len(one)] or [NO_EDITS]
-    rules = pa.DictionaryArray.from_arrays(np.concatenate([one.rule for one in some]), pa.array(RULES))
-    numbers = [np.concatenate([getattr(one, name) for one in some]) for name in ("start", "end", "replacement_length")]
+    np.cumsum([len(text_edits) for text_edits in edits], out=offsets[1:])
+    some = [text_edits for text_edits in edits if len(text_edits)] or [NO_EDITS]
+    rules = pa.DictionaryArray.from_arrays(np.concatenate([text_edits.rule for text_edits in some]), pa.array(RULES))
+    numbers = [
+        np.concatenate([getattr(text_edits, name) for text_edits in some])
+        for name in ("start", "end", "replacement_length")
+    ]
     fields = EDITS_TYPE.value_type
     structs = pa.StructArray.from_arrays([rules.dictionary_decode(), *map(pa.array, numbers)], fields=list(fields))
     return pa.ListArray.from_arrays(pa.array(offsets), structs, type=EDITS_TYPE)
@@ -72,19 +75,19 @@ def edits_column(edits: list[Edits]) -> pa.ListArray:
 
 def edits_of(rows: Iterable[Mapping[str, Any]]) -> Edits:
     """The edits of one text, from `edits` in its row of the table `texts`; an unknown rule becomes -1."""
-    found = list(rows)
-    rules = [RULES.index(edit["rule"]) if edit["rule"] in RULES else -1 for edit in found]
-    numbers = ([edit[name] for edit in found] for name in ("start", "end", "replacement_length"))
+    edit_rows = list(rows)
+    rules = [RULES.index(edit["rule"]) if edit["rule"] in RULES else -1 for edit in edit_rows]
+    numbers = ([edit[name] for edit in edit_rows] for name in ("start", "end", "replacement_length"))
     return Edits(*(np.array(column, dtype=np.int64) for column in (rules, *numbers)))
 
 
 def holding(content: pa.Array, byte: int) -> BoolArray:
     """(D,) whether each of (D,) texts, none of them null, holds a byte; a tenth of the time of Arrow's search."""
     data, offsets = utf8_arrays(content)
-    first, found = int(offsets[0]), np.zeros(len(content), dtype=np.bool_)
+    first, holds_place = int(offsets[0]), np.zeros(len(content), dtype=np.bool_)
     places = np.flatnonzero(data[first : offsets[-1]] == byte) + first
-    found[np.searchsorted(offsets, places, side="right") - 1] = True
-    return found
+    holds_place[np.searchsorted(offsets, places, side="right") - 1] = True
+    return holds_place
 
 
 def utf8_buffer(content: pa.Array) -> tuple[Int64Array, memoryview]:

@@ -108,5 +108,5 @@ def texts(documents: DataFrame, config: TextsConfig) -> Output:
     if config.mojibake == "mend" and importlib.util.find_spec("ftfy") is None:
         raise InputError("mojibake: mend needs ftfy, which is not installed; pip install 'headrace[ingest]'")
     normalized = partial(text_batches, min_letters=config.min_letters, mends=config.mojibake == "mend")
-    made = map_rows(documents, ["shard", "doc_id", "kind", "language"], ["content"], normalized, TEXTS_DDL)
-    return Output({TEXTS.name: made.to_frame()}, arrow_rows={TEXTS.name: made})
+    normal_texts = map_rows(documents, ["shard", "doc_id", "kind", "language"], ["content"], normalized, TEXTS_DDL)
+    return Output({TEXTS.name: normal_texts.to_frame()}, arrow_rows={TEXTS.name: normal_texts})

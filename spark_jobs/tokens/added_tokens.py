@@ -135,7 +135,7 @@ def _names(file_text: str, tokens: list[dict[str, Any]], normalize: Callable[[st
     if all(token.get("special") for token in tokens):
         return []
     reference = load_reference(file_text)
-    known = reference.get_added_tokens_decoder()
+    tokens_by_id = reference.get_added_tokens_decoder()
     normal = {token["content"]: normalize(token["content"]) for token in tokens}
     contents = Counter(token["content"] for token in tokens)
     spellings = Counter(normal[token["content"]] for token in tokens)
@@ -146,7 +146,7 @@ def _names(file_text: str, tokens: list[dict[str, Any]], normalize: Callable[[st
         is_normalized, is_special = bool(token.get("normalized")), bool(token.get("special"))
         # One content twice, a name that is another one's normal form, or two tokens that the library gave one id.
         is_clear = contents[content] == spellings[normal[content]] == 1
-        is_clear = is_clear and number is not None and known[number].content == content
+        is_clear = is_clear and number is not None and tokens_by_id[number].content == content
         names.append(
             _Name(
                 normal[content] if is_normalized else content,

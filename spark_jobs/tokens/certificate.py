@@ -164,11 +164,11 @@ def certify(file_text: str, load: Loader = FastEncoder) -> Certificate:
     refusal = None
     try:
         kind = _Kind(_require_known(plain), can_cut_at_lines(plain))
-        found = _cached(kind, comparison.probed) if load is FastEncoder else comparison.probed(kind)
-        comparison.probe_count = found.probe_count
-        if found.refusal is not None:
-            raise _RefusedError(found.refusal)
-        excluded = list(found.excluded)
+        probing = _cached(kind, comparison.probed) if load is FastEncoder else comparison.probed(kind)
+        comparison.probe_count = probing.probe_count
+        if probing.refusal is not None:
+            raise _RefusedError(probing.refusal)
+        excluded = list(probing.excluded)
         added = AddedTokens(file_text)
         if added.normalizer == NFC:
             excluded = sorted({*excluded, *newly_composing()})
@@ -208,8 +208,8 @@ def _require_known(file_text: str) -> dict[str, Any]:
     other = sorted(name for name, plain in _PLAIN_MODEL.items() if model.get(name) not in plain)
     if other:
         raise _RefusedError(f"its model is no plain byte-level BPE ({', '.join(other)})")
-    known = {token_bytes(name) for name in model["vocab"]}
-    if any(bytes([byte]) not in known for byte in range(256)):
+    byte_tokens = {token_bytes(name) for name in model["vocab"]}
+    if any(bytes([byte]) not in byte_tokens for byte in range(256)):
         raise _RefusedError("its vocabulary lacks a byte")
     pre_tokenizer: dict[str, Any] = declared["pre_tokenizer"] or {}
     return pre_tokenizer
@@ -245,13 +245,13 @@ def _cached(kind: _Kind, probe: Callable[[_Kind], _Probed]) -> _Probed:
     with contextlib.suppress(OSError, ValueError, TypeError, KeyError):
         values = json.loads(path.read_text())
         return _Probed(values["refusal"], tuple(map(int, values["excluded"])), int(values["probe_count"]))
-    found = probe(kind)
+    probing = probe(kind)
     with contextlib.suppress(OSError):  # an environment without write access: nothing is cached
         path.parent.mkdir(parents=True, exist_ok=True)
         half = path.with_name(f"{uuid.uuid4().hex}.half")
-        half.write_text(json.dumps(dataclasses.asdict(found)))
+        half.write_text(json.dumps(dataclasses.asdict(probing)))
         os.replace(half, path)
-    return found
+    return probing
 
 
 @functools.cache
@@ -285,8 +285,8 @@ class _Comparison:
 
     def require_equal(self, file_text: str, probes: Sequence[str], what: str) -> None:
         """Refuse the tokenizer if the ids of a probe differ; the message names the first."""
-        for number, (expected, found) in enumerate(self._ids(file_text, probes)):
-            if expected != found:
+        for number, (expected, ids) in enumerate(self._ids(file_text, probes)):
+            if expected != ids:
                 raise _RefusedError(f"{what}: ids of {probes[number][:80]!r} differ")
 
     def require_equal_names(self, file_text: str, added: AddedTokens, probes: Sequence[str]) -> None:
@@ -319,8 +319,8 @@ class _Comparison:
         texts = [(block, text) for block in code_point_blocks() for text in block.texts]
         differing = {
             texts[at][0]
-            for at, (expected, found) in enumerate(self._ids(file_text, [text for _, text in texts]))
-            if expected != found
+            for at, (expected, ids) in enumerate(self._ids(file_text, [text for _, text in texts]))
+            if expected != ids
         }
         doubtful = sorted({*cased_as_ascii(), *(n for block in differing for n in range(block.first, block.last + 1))})
         # One context shows nearly all that differ; only the code points that it does not show need the others.
@@ -334,7 +334,7 @@ class _Comparison:
         """The code points of which a probe has other ids by a fast encoder than by the reference."""
         probes = [(number, probe) for number in numbers for probe in probes_of(chr(number))]
         ids = self._ids(file_text, [probe for _, probe in probes])
-        return {probes[at][0] for at, (expected, found) in enumerate(ids) if expected != found}
+        return {probes[at][0] for at, (expected, actual) in enumerate(ids) if expected != actual}
 
     def _ids(self, file_text: str, probes: Sequence[str]) -> Iterable[tuple[list[int], list[int]]]:
         """For each probe (reference's ids, fast encoder's ids)."""
@@ -346,8 +346,8 @@ class _Comparison:
             self.probe_count += len(batch)
             expected = reference.encode_batch_fast(batch, add_special_tokens=False)
             with _refusing("the fast encoder fails on a probe"):
-                found = [encoder.encode(probe) for probe in batch]
-            yield from ((encoding.ids, ids.tolist()) for encoding, ids in zip(expected, found, strict=True))
+                encodings = [encoder.encode(probe) for probe in batch]
+            yield from ((encoding.ids, ids.tolist()) for encoding, ids in zip(expected, encodings, strict=True))
 
 
 @contextlib.contextmanager
@@ -368,8 +368,8 @@ def _refusing(what: str) -> Iterator[None]:
 def _vocabulary_probes(file_text: str, excluded: set[int]) -> list[str]:
     """Probes from the vocabulary: each token alone, 32 random ones in a row."""
     declared = json.loads(file_text)
-    found = (token_bytes(name) for name in declared["model"]["vocab"])
-    texts = [text for text in map(_as_text, found) if text is not None and not excluded.intersection(map(ord, text))]
+    tokens = (token_bytes(name) for name in declared["model"]["vocab"])
+    texts = [text for text in map(_as_text, tokens) if text is not None and not excluded.intersection(map(ord, text))]
     draw = random.Random(0)
     mixed = draw.choices(texts, k=min(1 << 15, 32 * len(texts)))
     rows = ["".join(mixed[start : start + 32]) for start in range(0, len(mixed), 32)]

@@ -238,12 +238,12 @@ def newly_composing() -> frozenset[int]:
     Python checks whether a text is in NFC, and it takes characters of a later Unicode for ones that never compose.
     """
     unknown = [chr(number) for number in range(0x80, sys.maxunicode + 1) if unicodedata.category(chr(number)) == "Cn"]
-    found: set[str] = set()
+    composing: set[str] = set()
     for start in range(0, len(unknown), _BLOCK):
         block = unknown[start : start + _BLOCK]
         if _parted("".join(map(_marked, block))) is not None:
-            found.update(one for character in block for one in _parted(_marked(character)) or "")
-    return frozenset(map(ord, found.intersection(unknown)))
+            composing.update(part for character in block for part in _parted(_marked(character)) or "")
+    return frozenset(map(ord, composing.intersection(unknown)))
 
 
 def _marked(character: str) -> str:

@@ -92,8 +92,8 @@ def cut_before_spaces(text: str, most_characters: int) -> Iterator[str]:
     start = 0
     while len(text) - start > most_characters:
         end = start + most_characters
-        found = _UP_TO_SPACE.match(text, start, end + 1)
-        cut = end if found is None else found.end()
+        match = _UP_TO_SPACE.match(text, start, end + 1)
+        cut = end if match is None else match.end()
         yield text[start:cut]
         start = cut
     yield text[start:]
@@ -242,10 +242,10 @@ def cut_at_lines(text: str, target_characters: int) -> list[str]:
     pieces = []
     start = 0
     while len(text) - start > target_characters:
-        found = _SAFE_CUT.search(text, start + target_characters)
-        if found is None:
+        match = _SAFE_CUT.search(text, start + target_characters)
+        if match is None:
             break
-        pieces.append(text[start : found.start()])
-        start = found.start()
+        pieces.append(text[start : match.start()])
+        start = match.start()
     pieces.append(text[start:])
     return pieces

@@ -18,9 +18,9 @@ def draw_token_statistics(rows: pa.Table) -> bytes:
     """
     lengths, sizes = new_figure(9, 3).subplots(1, 2)
     for number, (dataset, histogram) in enumerate(length_histograms(rows).items()):
-        seen = np.trim_zeros(histogram, "b")
+        counts = np.trim_zeros(histogram, "b")
         label = f"{dataset}: {histogram.sum():,} documents"
-        lengths.step(range(len(seen)), seen, where="mid", label=label, color=COLOURS[number % len(COLOURS)])
+        lengths.step(range(len(counts)), counts, where="mid", label=label, color=COLOURS[number % len(COLOURS)])
     describe(lengths, "bits of the token count (11: 1,024 to 2,047 tokens)", "documents")
     named = characters_per_token(rows)
     sizes.barh(list(named), list(named.values()), color=COLOURS[0])
@@ -32,11 +32,11 @@ def draw_token_statistics(rows: pa.Table) -> bytes:
 
 def length_histograms(rows: pa.Table) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
     """Per dataset a histogram over all its rows: element b counts documents whose token count has b bits."""
-    found: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
+    by_dataset: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
     for row in rows.select(["dataset", "length_histogram"]).to_pylist():
         histogram = np.array(row["length_histogram"], dtype=np.int64)
-        found[row["dataset"]] = found.get(row["dataset"], np.zeros_like(histogram)) + histogram
-    return dict(sorted(found.items()))
+        by_dataset[row["dataset"]] = by_dataset.get(row["dataset"], np.zeros_like(histogram)) + histogram
+    return dict(sorted(by_dataset.items()))
 
 
 def characters_per_token(rows: pa.Table) -> dict[str, float]:

@@ -33,9 +33,9 @@ def token_byte_lengths(file_text: str) -> Int64Array | None:
         return None
     lengths = {token: len(text) for text, token in declared["model"]["vocab"].items()}
     lengths |= {token["id"]: len(token["content"].encode()) for token in declared.get("added_tokens", [])}
-    found = np.zeros(max(lengths, default=-1) + 1, dtype=np.int64)
-    found[list(lengths)] = list(lengths.values())
-    return found
+    by_id = np.zeros(max(lengths, default=-1) + 1, dtype=np.int64)
+    by_id[list(lengths)] = list(lengths.values())
+    return by_id
 
 
 class Spelling:
@@ -106,4 +106,4 @@ def _parts(declared: dict[str, object] | None, key: str) -> list[dict[str, objec
     if declared.get("type") != "Sequence":
         return [declared]
     inner = declared.get(key)
-    return [part for one in inner for part in _parts(one, key)] if isinstance(inner, list) else []
+    return [part for child in inner for part in _parts(child, key)] if isinstance(inner, list) else []

@@ -158,7 +158,8 @@ def described_row(counts: dict[str, Any], vocabulary_size: int, names: Sequence[
         "used_token_count": used,
         "used_fraction": used / vocabulary_size,
         "control_names": [
-            {"name": one.name, "is_letters": one.is_letters, "document_count": one.texts} for one in named
+            {"name": control_name.name, "is_letters": control_name.is_letters, "document_count": control_name.texts}
+            for control_name in named
         ],
     }
 

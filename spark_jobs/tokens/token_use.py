@@ -97,9 +97,9 @@ class TokenUses:
         )
         used = np.zeros((len(code_of), self.vocabulary_size), dtype=np.bool_)
         mark_used(batch.column("input_ids").flatten().to_numpy(), codes, counts, used)
-        held = np.repeat(codes, pc.list_value_length(batch.column("named")).to_numpy())
+        names_of_documents = np.repeat(codes, pc.list_value_length(batch.column("named")).to_numpy())
         named = np.zeros((len(code_of), self.name_count), dtype=np.int64)
-        np.add.at(named, (held, batch.column("named").flatten().to_numpy()), 1)
+        np.add.at(named, (names_of_documents, batch.column("named").flatten().to_numpy()), 1)
         bits = np.frexp(counts)[1]
         for group, code in code_of.items():
             rows = codes == code
@@ -172,9 +172,9 @@ def measured(batches: Iterable[pa.RecordBatch], names: Sequence[ControlName] = (
         data, starts = utf8_arrays(content)
         characters, words = character_and_word_counts(data, starts)
         lengths = [pa.array(characters), pc.binary_length(content), pa.array(words)]
-        texts, held = finder.find(data, starts)
+        texts, names_of_texts = finder.find(data, starts)
         ends = np.searchsorted(texts, np.arange(len(batch) + 1)).astype(np.int32)
-        named = pa.ListArray.from_arrays(pa.array(ends), pa.array(held.astype(np.int32)))
+        named = pa.ListArray.from_arrays(pa.array(ends), pa.array(names_of_texts.astype(np.int32)))
         columns = [*batch.columns[:-1], *(length.cast(pa.int64()) for length in lengths), named]
         yield pa.RecordBatch.from_arrays(columns, names=[*batch.schema.names[:-1], *MEASURES, "named"])
 

@@ -85,8 +85,8 @@ class TokenizerConfig(ConfigModel):
         """Read the file once, before work starts."""
         if not isinstance(values, dict) or not values.get("file"):
             return values
-        found = hashlib.sha256(read_tokenizer_file(values["file"]).encode()).hexdigest()
-        return {**values, "file_sha256": values.get("file_sha256") or found}
+        file_sha256 = hashlib.sha256(read_tokenizer_file(values["file"]).encode()).hexdigest()
+        return {**values, "file_sha256": values.get("file_sha256") or file_sha256}
 
 
 def read_tokenizer_file(path: str) -> str:
@@ -178,9 +178,11 @@ def tokenizer(
     The side table holds its certificate, which says which texts the fast encoder may encode.
     """
     read = with_cuts(texts, cut_texts)
-    made = _from_file(survivors, config) if config.file is not None else persist(_trained(survivors, read, config))
-    certificates = made.select("file").mapInArrow(_certify, _CERTIFICATE_DDL)
-    return Output({TOKENIZER.name: made, TOKENIZER_CERTIFICATE.name: certificates}, persisted=(made,))
+    tokenizers = (
+        _from_file(survivors, config) if config.file is not None else persist(_trained(survivors, read, config))
+    )
+    certificates = tokenizers.select("file").mapInArrow(_certify, _CERTIFICATE_DDL)
+    return Output({TOKENIZER.name: tokenizers, TOKENIZER_CERTIFICATE.name: certificates}, persisted=(tokenizers,))
 
 
 def _trained(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) -> DataFrame:
@@ -199,10 +201,10 @@ def _trained(survivors: DataFrame, texts: DataFrame, config: TokenizerConfig) ->
 def _file_text(config: TokenizerConfig) -> str:
     """Read the config's file; a ConfigError if its SHA-256 is not the config's."""
     text = read_tokenizer_file(str(config.file))
-    found = hashlib.sha256(text.encode()).hexdigest()
-    if found != config.file_sha256:
+    actual_sha256 = hashlib.sha256(text.encode()).hexdigest()
+    if actual_sha256 != config.file_sha256:
         raise ConfigError(
-            f"tokenizer: file {config.file!r} has SHA-256 {found}, the config says {config.file_sha256}; "
+            f"tokenizer: file {config.file!r} has SHA-256 {actual_sha256}, the config says {config.file_sha256}; "
             "restore the file, or leave file_sha256 out and refreeze the corpus"
         )
     return text

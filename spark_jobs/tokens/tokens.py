@@ -77,10 +77,10 @@ def _survivors_without_tokens(
 
 def _counts_are_lengths(rows: pa.RecordBatch) -> npt.NDArray[np.bool_]:
     """(R,) whether each row passes the check `token_count_is_length`."""
-    found: npt.NDArray[np.bool_] = (
+    is_equal: npt.NDArray[np.bool_] = (
         pc.list_value_length(rows.column("input_ids")).to_numpy() == rows.column("token_count").to_numpy()
     )
-    return found
+    return is_equal
 
 
 TOKENS = Table(
@@ -179,18 +179,18 @@ def tokens(
         .select("dataset", "shard", "doc_id", "content")
         .join(survivors.select("dataset", "shard", "doc_id"), ["dataset", "shard", "doc_id"], "left_semi")
     )
-    made = ArrowRows(documents, functools.partial(_encode, encoding=encoding), _TOKENS_DDL)
+    encoded = ArrowRows(documents, functools.partial(_encode, encoding=encoding), _TOKENS_DDL)
     return Output(
-        {TOKENS.name: made.to_frame()},
+        {TOKENS.name: encoded.to_frame()},
         {"headrace.tokenizer-sha256": row["sha256"], "headrace.vocabulary-size": str(row["vocabulary_size"])},
-        arrow_rows={TOKENS.name: made},
+        arrow_rows={TOKENS.name: encoded},
     )
 
 
 def _certificate(stored: DataFrame | None, file_text: str, sha256: str, config: TokensConfig) -> Certificate:
     """The stored certificate, or a new one if it is missing or for other versions; logs a refusal."""
-    found: Any = None if stored is None else stored.first()
-    certificate = None if found is None else Certificate.from_row(found.asDict(recursive=True))
+    certificate_row: Any = None if stored is None else stored.first()
+    certificate = None if certificate_row is None else Certificate.from_row(certificate_row.asDict(recursive=True))
     if not config.use_fast_encoder:
         return Certificate.refused(sha256, "use_fast_encoder is false in the config of tokens")
     if certificate is None or not certificate.is_for_this_installation:
@@ -212,14 +212,14 @@ def _encode(batches: Iterable[pa.RecordBatch], encoding: Encoding) -> Iterator[p
     for batch in batches:
         done = 0
         ids: list[npt.NDArray[np.int32]] = []
-        held = 0
+        characters = 0
         for document in encoder.encode(DocumentColumn(batch.column("content"), batch.column("doc_id"))):
             ids.append(document)
-            held += len(document)
-            if held >= encoding.batch_characters:
+            characters += len(document)
+            if characters >= encoding.batch_characters:
                 yield _rows(batch.slice(done, len(ids)), ids, encoding.vocabulary_size)
                 done += len(ids)
-                ids, held = [], 0
+                ids, characters = [], 0
         if ids:
             yield _rows(batch.slice(done, len(ids)), ids, encoding.vocabulary_size)
     _log.info("tokens: %s", encoder.tally)

@@ -60,11 +60,11 @@ def include_lines(source: bytes) -> Iterator[tuple[int, int, int, bool]]:
     """
     last = _NAMED.match(source, max(source.rfind(b"include"), source.rfind(b"import"), 0))
     code = blank(source[: last.end()] if last else source, "C++")  # C with raw strings and digit separators
-    for found in _INCLUDE.finditer(code):
-        start, form = found.start(), 1 if found[1] is not None else 2
+    for match in _INCLUDE.finditer(code):
+        start, form = match.start(), 1 if match[1] is not None else 2
         begins_line = not code[code.rfind(b"\n", 0, start) + 1 : start].strip(_SPACE)
-        if begins_line and b"\n" not in _JOINED.sub(b"", source[start : found.start(form)]):
-            yield start, found.start(form), found.end(form), form == 2
+        if begins_line and b"\n" not in _JOINED.sub(b"", source[start : match.start(form)]):
+            yield start, match.start(form), match.end(form), form == 2
 
 
 def c_includes(repository: Repository) -> Iterator[Dependency]:
@@ -110,9 +110,9 @@ def _included(
         return None
     normal = posixpath.normpath(name.replace("\\", "/").strip())
     for place in searched if angled else (directory, *searched):
-        found = files.get(posixpath.normpath(posixpath.join(place, normal)))
-        if found is not None:
-            return found
+        file = files.get(posixpath.normpath(posixpath.join(place, normal)))
+        if file is not None:
+            return file
     while normal.startswith("../"):
         normal = normal[3:]
     return by_end.nearest(normal, directory) if normal not in ("", ".", "..") else None
@@ -156,7 +156,7 @@ def _commands(text: str) -> Iterator[tuple[str, list[str]]]:
             continue
         base = entry.get("directory")
         directory = base if isinstance(base, str) else "/"
-        searched = [posixpath.normpath(posixpath.join(directory, found)) for found in _searched(_arguments(entry))]
+        searched = [posixpath.normpath(posixpath.join(directory, folder)) for folder in _searched(_arguments(entry))]
         yield posixpath.normpath(posixpath.join(directory, entry["file"])), searched
 
 
@@ -194,5 +194,5 @@ def _top(compiled: list[str], files: set[str]) -> str:
 
 def _below(top: str, directories: list[str]) -> tuple[str, ...]:
     """Directories at or below the top, each once, as paths in the repository."""
-    found = (f"{directory}/"[len(top) : -1] for directory in directories if f"{directory}/".startswith(top))
-    return tuple(dict.fromkeys(found))
+    folders = (f"{directory}/"[len(top) : -1] for directory in directories if f"{directory}/".startswith(top))
+    return tuple(dict.fromkeys(folders))

@@ -61,15 +61,15 @@ def cpp_modules(repository: Repository) -> Iterator[Dependency]:
     for needs, unit in units.items():
         if unit.module is not None and not unit.exported and not unit.partition:
             yield from _edge(repository, needs, places.get((unit.module, ""), []), unit.declared)
-        for found in unit.imports:
-            statement = evidence_of(unit.source[found.start() : found.end()].decode(errors="replace"))
-            if found[1] is not None:
-                yield from _edge(repository, needs, places.get((_joined(found[1]), ""), []), statement)
-            elif found[2] is not None and unit.module is not None:
-                yield from _edge(repository, needs, places.get((unit.module, _joined(found[2])), []), statement)
-            elif headers is not None and found[2] is None:
-                form = 3 if found[3] is not None else 4
-                name = unit.source[found.start(form) : found.end(form)].decode(errors="replace")
+        for match in unit.imports:
+            statement = evidence_of(unit.source[match.start() : match.end()].decode(errors="replace"))
+            if match[1] is not None:
+                yield from _edge(repository, needs, places.get((_joined(match[1]), ""), []), statement)
+            elif match[2] is not None and unit.module is not None:
+                yield from _edge(repository, needs, places.get((unit.module, _joined(match[2])), []), statement)
+            elif headers is not None and match[2] is None:
+                form = 3 if match[3] is not None else 4
+                name = unit.source[match.start(form) : match.end(form)].decode(errors="replace")
                 needed = headers.find(repository.paths[needs], name, angled=form == 4)
                 yield from _edge(repository, needs, [] if needed is None else [needed], statement)
 

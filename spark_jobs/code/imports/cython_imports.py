@@ -57,13 +57,13 @@ def cython_imports(repository: Repository) -> Iterator[Dependency]:
             for needed in searched.targets(directory, statement.replace(_CIMPORTS, "")):
                 if needed != needs:
                     yield Dependency(needs, needed, KIND_NAMES[kind], evidence_of(statement))
-        for found in _FILE.finditer(blank(data, LANGUAGE)):
-            form = 1 if found[1] is not None else 2
-            name = posixpath.normpath(data[found.start(form) : found.end(form)].decode(errors="replace"))
+        for match in _FILE.finditer(blank(data, LANGUAGE)):
+            form = 1 if match[1] is not None else 2
+            name = posixpath.normpath(data[match.start(form) : match.end(form)].decode(errors="replace"))
             beside = files.get(posixpath.normpath(posixpath.join(directory, name)))
             file = by_end.nearest(name, directory) if beside is None else beside
             if file is not None and file != needs:
-                statement = data[found.start() : found.end()].decode(errors="replace")
+                statement = data[match.start() : match.end()].decode(errors="replace")
                 yield Dependency(needs, file, "import", evidence_of(statement))
     yield from _own_declarations(files)
 

@@ -91,8 +91,8 @@ def read_go(text: str) -> GoSource:
 
 
 def _defined(code: bytes) -> Iterator[str]:
-    for found in _NAME.finditer(code):
-        yield from _listed(found[1])
+    for match in _NAME.finditer(code):
+        yield from _listed(match[1])
     for group in _GROUP.finditer(code):
         indent: bytes | None = None
         for line in _LISTED.finditer(group[1]):
@@ -118,27 +118,27 @@ def go_imports(repository: Repository) -> Iterator[Dependency]:
     for index, source in sources.items():
         directory = repository.paths[index].rpartition("/")[0]
         is_test = repository.paths[index].endswith(_TEST)
-        seen = {index}
+        linked = {index}
         bound = set()
-        for given, path, line in source.imports:
+        for alias, path, line in source.imports:
             imported = _imported(path, directory, modules, importable)
-            bound.add(given or (imported.name if imported else path.rpartition("/")[2]))
-            for needed in _used(imported, given, source) if imported else ():
-                if needed not in seen:
-                    seen.add(needed)
+            bound.add(alias or (imported.name if imported else path.rpartition("/")[2]))
+            for needed in _used(imported, alias, source) if imported else ():
+                if needed not in linked:
+                    linked.add(needed)
                     yield Dependency(index, needed, "import", line)
-        own = packages[directory, source.package].defined if (directory, source.package) in packages else {}
+        defined_here = packages[directory, source.package].defined if (directory, source.package) in packages else {}
         visible = tests.get((directory, source.package), {}) if is_test else {}
         for name in sorted(source.names.keys() - bound - source.defined):
-            for needed in (*own.get(name, ()), *visible.get(name, ())):
-                if needed not in seen:
-                    seen.add(needed)
+            for needed in (*defined_here.get(name, ()), *visible.get(name, ())):
+                if needed not in linked:
+                    linked.add(needed)
                     yield Dependency(index, needed, "symbol", name)
 
 
-def _used(imported: GoPackage, given: str, source: GoSource) -> list[int]:
+def _used(imported: GoPackage, alias: str, source: GoSource) -> list[int]:
     """Files of an imported package that define a name used in `source`; all its files where none does."""
-    used = source.names.keys() if given == "." else source.names.get(given or imported.name, set())
+    used = source.names.keys() if alias == "." else source.names.get(alias or imported.name, set())
     files = {file for name in used if name in imported.defined for file in imported.defined[name]}
     return sorted(files) or imported.files
 
@@ -167,13 +167,13 @@ def _test_definitions(
     paths: tuple[str, ...], sources: dict[int, GoSource]
 ) -> dict[tuple[str, str], dict[str, list[int]]]:
     """(directory, package) -> name -> the test files that declare it."""
-    found: dict[tuple[str, str], dict[str, list[int]]] = {}
+    definitions: dict[tuple[str, str], dict[str, list[int]]] = {}
     for index, source in sources.items():
         if paths[index].endswith(_TEST):
-            defined = found.setdefault((paths[index].rpartition("/")[0], source.package), {})
+            defined = definitions.setdefault((paths[index].rpartition("/")[0], source.package), {})
             for name in source.defined:
                 defined.setdefault(name, []).append(index)
-    return found
+    return definitions
 
 
 def _modules(repository: Repository) -> list[tuple[str, str]]:
@@ -183,9 +183,9 @@ def _modules(repository: Repository) -> list[tuple[str, str]]:
         directory, _, name = path.rpartition("/")
         if name not in ("go.mod", "go.work"):
             continue
-        found = _MODULE.search(text) if name == "go.mod" else None
-        if found:
-            modules.append((found[1], directory))
+        match = _MODULE.search(text) if name == "go.mod" else None
+        if match:
+            modules.append((match[1], directory))
         for module, target in _REPLACE.findall(text):
             place = posixpath.normpath(posixpath.join(directory, target))
             modules.append((module, "" if place == "." else place))
@@ -217,14 +217,14 @@ def _imported(
     for module, directory in modules:
         if (path + "/").startswith(module + "/"):
             rest = path[len(module) + 1 :]
-            found = "/".join(part for part in (directory, rest) if part)
-            if found in importable:
-                return importable[found]
+            folder = "/".join(part for part in (directory, rest) if part)
+            if folder in importable:
+                return importable[folder]
     above = importer
     while True:
-        found = f"{above}/vendor/{path}" if above else f"vendor/{path}"
-        if found in importable:
-            return importable[found]
+        folder = f"{above}/vendor/{path}" if above else f"vendor/{path}"
+        if folder in importable:
+            return importable[folder]
         if not above:
             return None
         above = above.rpartition("/")[0]

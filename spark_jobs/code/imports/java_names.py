@@ -51,11 +51,11 @@ def read_java(path: str, text: str) -> JavaSource:
     code = blank(utf8_of(text), "Java")
     package = _PACKAGE.search(code)
     stem = path.rpartition("/")[2].partition(".")[0]
-    types = frozenset(found.decode() for found in _TYPE.findall(code)) | {stem}
+    types = frozenset(name.decode() for name in _TYPE.findall(code)) | {stem}
     imports = tuple(
-        (_joined(found[2]), found[3] is not None, evidence_of(found[0].decode())) for found in _IMPORT.finditer(code)
+        (_joined(match[2]), match[3] is not None, evidence_of(match[0].decode())) for match in _IMPORT.finditer(code)
     )
-    begin = max((found.end() for found in _IMPORT.finditer(code)), default=package.end() if package else 0)
+    begin = max((match.end() for match in _IMPORT.finditer(code)), default=package.end() if package else 0)
     return JavaSource(_joined(package[1]) if package else "", types, imports, frozenset(dotted_names(code[begin:])))
 
 
@@ -76,10 +76,10 @@ def java_names(repository: Repository) -> Iterator[Dependency]:
 
 def _first_of_each(index: int, needed: Iterable[tuple[int, str, str]]) -> Iterator[Dependency]:
     """The first dependency of file `index` on each other file."""
-    seen = {index}
+    linked = {index}
     for other, kind, evidence in needed:
-        if other not in seen:
-            seen.add(other)
+        if other not in linked:
+            linked.add(other)
             yield Dependency(index, other, kind, evidence)
 
 
@@ -88,37 +88,37 @@ def _needed(source: JavaSource, packages: Index, paths: tuple[str, ...], index: 
     firsts = {name.partition(".")[0] for name in source.names}
     bound, unused, wildcards = set(source.types), [], []
     for name, is_wildcard, statement in source.imports:
-        found = find_type(packages, name)
-        if is_wildcard and found is None:
+        file = find_type(packages, name)
+        if is_wildcard and file is None:
             wildcards.append((name, statement))
             continue
         simple = name.rpartition(".")[2]
         if not is_wildcard:
             bound.add(simple)
-        if found is None:
+        if file is None:
             continue
         used = is_wildcard or simple in firsts
-        step = (nearest(paths, index, found), "import" if used else "import_type", statement)
+        step = (nearest(paths, index, file), "import" if used else "import_type", statement)
         if used:
             yield step
         else:
             unused.append(step)
-    own = packages[source.package]
+    in_package = packages[source.package]
     for name in sorted(source.names):
         first = name.partition(".")[0]
         if first[:1].isupper():
-            yield from _simple(first, bound, own, wildcards, packages, paths, index)
+            yield from _simple(first, bound, in_package, wildcards, packages, paths, index)
         elif "." in name and first not in ("this", "super"):
-            found = find_type(packages, name) if not name.startswith(".") else None
-            if found is not None:
-                yield nearest(paths, index, found), "import", name[:MAX_EVIDENCE_CHARACTERS]
+            file = find_type(packages, name) if not name.startswith(".") else None
+            if file is not None:
+                yield nearest(paths, index, file), "import", name[:MAX_EVIDENCE_CHARACTERS]
     yield from unused
 
 
 def _simple(
     name: str,
     bound: set[str],
-    own: dict[str, list[int]],
+    in_package: dict[str, list[int]],
     wildcards: list[tuple[str, str]],
     packages: Index,
     paths: tuple[str, ...],
@@ -127,8 +127,8 @@ def _simple(
     """The file of a type that is named without a package."""
     if name in bound:
         return
-    if name in own:
-        yield nearest(paths, index, own[name]), "symbol", name
+    if name in in_package:
+        yield nearest(paths, index, in_package[name]), "symbol", name
         return
     for package, statement in wildcards:
         if package in packages and name in packages[package]:
@@ -182,14 +182,14 @@ def read_kotlin(text: str) -> KotlinSource:
     """Read the names of one file."""
     code = blank(utf8_of(text), "Kotlin")
     package = _KOTLIN_PACKAGE.search(code)
-    types = {found.decode() for found in _KOTLIN_TYPE.findall(code)}
+    types = {name.decode() for name in _KOTLIN_TYPE.findall(code)}
     members = [(receiver, name.decode()) for receiver, name in _MEMBER.findall(code)]
     imports, begin = [], package.end() if package else 0
-    for found in _KOTLIN_IMPORT.finditer(code):
-        full = found[1].decode().replace("`", "")
-        name = (found[3] or b"").decode() or full.rpartition(".")[2]
-        imports.append((full, found[2] is not None, name, evidence_of(found[0].decode())))
-        begin = found.end()
+    for match in _KOTLIN_IMPORT.finditer(code):
+        full = match[1].decode().replace("`", "")
+        name = (match[3] or b"").decode() or full.rpartition(".")[2]
+        imports.append((full, match[2] is not None, name, evidence_of(match[0].decode())))
+        begin = match.end()
     return KotlinSource(
         package[1].decode().replace("`", "") if package else "",
         frozenset(types | {name for _, name in members}),
@@ -228,25 +228,25 @@ def _kotlin_needed(
             wildcards.append((full, statement))
             continue
         bound.add(name)
-        found = find_type(packages, full)
-        if found is None:
+        files = find_type(packages, full)
+        if files is None:
             continue
-        step = (nearest(paths, index, found), "import" if is_wildcard or name in used else "import_type", statement)
+        step = (nearest(paths, index, files), "import" if is_wildcard or name in used else "import_type", statement)
         if step[1] == "import":
             yield step
         else:
             unused.append(step)
-    own = packages[source.package]
+    in_package = packages[source.package]
     for name in sorted(used - bound):
-        if name in own:
-            yield nearest(paths, index, own[name]), "symbol", name
+        if name in in_package:
+            yield nearest(paths, index, in_package[name]), "symbol", name
             continue
         for package, statement in wildcards:
             if name in packages[package]:
                 yield nearest(paths, index, packages[package][name]), "import", statement
                 break
     for name in sorted(name for name in source.names if "." in name):
-        found = find_type(packages, name)
-        if found is not None and name.partition(".")[0] not in bound:
-            yield nearest(paths, index, found), "import", name[:MAX_EVIDENCE_CHARACTERS]
+        files = find_type(packages, name)
+        if files is not None and name.partition(".")[0] not in bound:
+            yield nearest(paths, index, files), "import", name[:MAX_EVIDENCE_CHARACTERS]
     yield from unused

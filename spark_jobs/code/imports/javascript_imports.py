@@ -130,9 +130,9 @@ class _Modules:
         while True:
             for package in (scoped, name):
                 for folder in ("node_modules", "types", "typings", ""):
-                    found = self._at(join(above, join(folder, package)), _DECLARATIONS)
-                    if found is not None:
-                        return found
+                    file = self._at(join(above, join(folder, package)), _DECLARATIONS)
+                    if file is not None:
+                        return file
             if not above:
                 return self.find(directory, name, True)
             above = posixpath.dirname(above)
@@ -145,16 +145,16 @@ class _Modules:
         if name.startswith("#"):
             return self._private(directory, name, extensions)
         for try_one in (self._by_project, self._by_package, self._by_convention):
-            found = try_one(directory, name, extensions)
-            if found is not None:
-                return found
+            file = try_one(directory, name, extensions)
+            if file is not None:
+                return file
         return None
 
     def _at(self, path: str, extensions: tuple[str, ...]) -> int | None:
         """The file for a path that may lack its extension or name a directory: `a/b` -> a/b.ts, a/b/index.ts."""
-        found = self._file_at(path, extensions)
-        if found is not None:
-            return found
+        file = self._file_at(path, extensions)
+        if file is not None:
+            return file
         package = self._packages.get(path)
         if package is not None:
             for entry in package.entries:
@@ -180,9 +180,9 @@ class _Modules:
     def _by_project(self, directory: str, name: str, extensions: tuple[str, ...]) -> int | None:
         project = self._project(directory)
         for target in matching(project.paths, name):
-            found = self._at(target, extensions)
-            if found is not None:
-                return found
+            file = self._at(target, extensions)
+            if file is not None:
+                return file
         return None if project.base is None else self._at(join(project.base, name), extensions)
 
     def _project(self, directory: str) -> PathsOfProject:
@@ -213,16 +213,16 @@ class _Modules:
         else:
             candidates = [package.source or "src/index", "src/index", *exported, *package.entries, "index"]
         for candidate in candidates:
-            found = self._source_of(package.directory, candidate, extensions)
-            if found is not None:
-                return found
+            file = self._source_of(package.directory, candidate, extensions)
+            if file is not None:
+                return file
         return None
 
     def _source_of(self, directory: str, path: str, extensions: tuple[str, ...]) -> int | None:
         """A file of a package; if it is built and not in the repository, its source: dist/a.js -> src/a.ts."""
-        found = self._at(join(directory, path), extensions)
-        if found is not None:
-            return found
+        file = self._at(join(directory, path), extensions)
+        if file is not None:
+            return file
         parts = posixpath.normpath(path).split("/")
         while parts and parts[0] in _BUILT:
             parts = parts[1:]
@@ -235,9 +235,9 @@ class _Modules:
             directory = posixpath.dirname(directory)
         package = self._packages.get(directory)
         for target in matching(package.imports, name) if package is not None else ():
-            found = self._source_of(directory, target, extensions)
-            if found is not None:
-                return found
+            file = self._source_of(directory, target, extensions)
+            if file is not None:
+                return file
         return self._by_project(directory, name, extensions)
 
     def _by_convention(self, directory: str, name: str, extensions: tuple[str, ...]) -> int | None:
@@ -245,9 +245,9 @@ class _Modules:
             return None
         while True:
             for candidate in (f"src/{name[2:]}", name[2:]):
-                found = self._at(join(directory, candidate), extensions)
-                if found is not None:
-                    return found
+                file = self._at(join(directory, candidate), extensions)
+                if file is not None:
+                    return file
             if not directory:
                 return None
             directory = posixpath.dirname(directory)

@@ -22,9 +22,9 @@ _MAX_EXTENDS = 16
 
 def parse_json(text: str) -> Mapping[str, object]:
     """Read a JSON object with comments and trailing commas; {} if the text is none."""
-    without_comments = _JSONC.sub(lambda found: found[1] or " ", text)
+    without_comments = _JSONC.sub(lambda match: match[1] or " ", text)
     try:
-        value = json.loads(_TRAILING_COMMA.sub(lambda found: found[1] or "", without_comments))
+        value = json.loads(_TRAILING_COMMA.sub(lambda match: match[1] or "", without_comments))
     except (ValueError, RecursionError):
         return {}
     return value if isinstance(value, dict) else {}
@@ -81,11 +81,11 @@ def _files(value: object, depth: int = 0) -> Iterator[str]:
     if isinstance(value, str):
         yield value
     elif isinstance(value, list) and depth < 8:
-        for one in value:
-            yield from _files(one, depth + 1)
+        for entry in value:
+            yield from _files(entry, depth + 1)
     elif isinstance(value, dict) and depth < 8:
-        known = [condition for condition in _CONDITIONS if condition in value]
-        for condition in [*known, *sorted(key for key in value if key not in known)]:
+        conditions = [condition for condition in _CONDITIONS if condition in value]
+        for condition in [*conditions, *sorted(key for key in value if key not in conditions)]:
             yield from _files(value[condition], depth + 1)
 
 
@@ -94,14 +94,14 @@ def matching(table: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]
     if name in table:
         return table[name]
     best = -1
-    found: tuple[str, ...] = ()
+    matched: tuple[str, ...] = ()
     for key, targets in table.items():
         head, star, tail = key.partition("*")
         fits = star and name.startswith(head) and name.endswith(tail) and len(name) >= len(head) + len(tail)
         if fits and len(head) > best:
             middle = name[len(head) : len(name) - len(tail)]
-            best, found = len(head), tuple(target.replace("*", middle) for target in targets)
-    return found
+            best, matched = len(head), tuple(target.replace("*", middle) for target in targets)
+    return matched
 
 
 @dataclass(frozen=True)
@@ -119,14 +119,14 @@ class PathsOfProject:
 
 def read_project(path: str, texts: Mapping[str, str]) -> PathsOfProject:
     """The names of a tsconfig.json, with those of the projects that it extends or references."""
-    own = _project(path, texts, set())
-    if own.paths or own.base is not None:
-        return own
+    nearest_project = _project(path, texts, set())
+    if nearest_project.paths or nearest_project.base is not None:
+        return nearest_project
     references = parse_json(texts.get(path, "")).get("references")
     paths: dict[str, tuple[str, ...]] = {}
     base = None
-    for one in references if isinstance(references, list) else ():
-        target = one.get("path") if isinstance(one, dict) else None
+    for reference in references if isinstance(references, list) else ():
+        target = reference.get("path") if isinstance(reference, dict) else None
         if isinstance(target, str):
             joined = join(posixpath.dirname(path), target)
             project = _project(joined if joined in texts else join(joined, "tsconfig.json"), texts, {path})
@@ -135,25 +135,25 @@ def read_project(path: str, texts: Mapping[str, str]) -> PathsOfProject:
     return PathsOfProject(paths, base)
 
 
-def _project(path: str, texts: Mapping[str, str], seen: set[str]) -> PathsOfProject:
-    if path in seen or path not in texts or len(seen) > _MAX_EXTENDS:
+def _project(path: str, texts: Mapping[str, str], visited: set[str]) -> PathsOfProject:
+    if path in visited or path not in texts or len(visited) > _MAX_EXTENDS:
         return PathsOfProject()
-    seen.add(path)
+    visited.add(path)
     facts = parse_json(texts[path])
     directory = posixpath.dirname(path)
-    found = PathsOfProject()
+    of_files = PathsOfProject()
     extends = facts.get("extends")
     for parent in [extends] if isinstance(extends, str) else extends if isinstance(extends, list) else []:
-        inherited = _extended(directory, parent, texts, seen)
-        base = found.base if inherited.base is None else inherited.base
-        found = PathsOfProject(inherited.paths or found.paths, base)
+        inherited = _extended(directory, parent, texts, visited)
+        base = of_files.base if inherited.base is None else inherited.base
+        of_files = PathsOfProject(inherited.paths or of_files.paths, base)
     options = facts.get("compilerOptions")
     if not isinstance(options, dict):
-        return found
+        return of_files
     base_url, table = options.get("baseUrl"), options.get("paths")
-    base = join(directory, base_url) if isinstance(base_url, str) else found.base
+    base = join(directory, base_url) if isinstance(base_url, str) else of_files.base
     if not isinstance(table, dict):
-        return PathsOfProject(found.paths, base)
+        return PathsOfProject(of_files.paths, base)
     counted_from = directory if base is None else base
     paths = {
         pattern: tuple(join(counted_from, target) for target in targets if isinstance(target, str))
@@ -163,14 +163,14 @@ def _project(path: str, texts: Mapping[str, str], seen: set[str]) -> PathsOfProj
     return PathsOfProject(paths, base)
 
 
-def _extended(directory: str, parent: object, texts: Mapping[str, str], seen: set[str]) -> PathsOfProject:
+def _extended(directory: str, parent: object, texts: Mapping[str, str], visited: set[str]) -> PathsOfProject:
     """The project that `extends` names by a relative path; empty for an installed package."""
     if not isinstance(parent, str) or not parent.startswith("."):
         return PathsOfProject()
     path = join(directory, parent)
     for candidate in (path, f"{path}.json", join(path, "tsconfig.json")):
         if candidate in texts:
-            return _project(candidate, texts, seen)
+            return _project(candidate, texts, visited)
     return PathsOfProject()
 
 

@@ -47,7 +47,7 @@ def module_references(source: bytes, language: str) -> Iterator[tuple[int, int, 
     """
     code = blank(source, language)
     position = depth = counted = 0
-    for start, word in sorted((found.start(), found[0]) for words in _WORDS for found in words.finditer(code)):
+    for start, word in sorted((match.start(), match[0]) for words in _WORDS for match in words.finditer(code)):
         before = code[max(0, start - 64) : start].rstrip(_BLANKS)
         if start < position or (before.endswith(b".") and not code.startswith(b".", start - 2)):
             continue  # inside of a name that was found, or a property

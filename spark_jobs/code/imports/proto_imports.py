@@ -30,10 +30,10 @@ def proto_imports(repository: Repository) -> Iterator[Dependency]:
     for needs in readers:
         source = utf8_of(repository.texts[needs])
         directory = posixpath.dirname(repository.paths[needs])
-        for found in _IMPORT.finditer(blank(source, "C")):
-            statement = source[found.start() : found.end()].decode(errors="replace")
-            strings = source[found.start(1) : found.end(1)].decode(errors="replace")
-            path = "".join(one or other for one, other in _PART.findall(strings))
+        for match in _IMPORT.finditer(blank(source, "C")):
+            statement = source[match.start() : match.end()].decode(errors="replace")
+            strings = source[match.start(1) : match.end(1)].decode(errors="replace")
+            path = "".join(quoted or other for quoted, other in _PART.findall(strings))
             needed = by_end.nearest(path, directory) if path else None
             if needed is not None and needed != needs:
                 yield Dependency(needs, needed, "import", evidence_of(statement))

@@ -96,12 +96,12 @@ def parse_import(statement: str) -> list[Target]:
     if statement.startswith(("import", "cimport")):
         names = (part.split() for part in statement.partition("import")[2].split(","))
         return [(0, words[0], "") for words in names if words]
-    found = _IMPORT_WORD.search(statement, len("from"))
-    if found is None:
+    match = _IMPORT_WORD.search(statement, len("from"))
+    if match is None:
         return []
-    source = "".join(statement[len("from") : found.start()].split())
+    source = "".join(statement[len("from") : match.start()].split())
     module = source.lstrip(".")
-    names = (part.split() for part in statement[found.end() :].strip().strip("()").split(","))
+    names = (part.split() for part in statement[match.end() :].strip().strip("()").split(","))
     taken = [words[0].strip("()") for words in names if words]
     return [(len(source) - len(module), module, "" if name == "*" else name) for name in taken if module or source]
 
@@ -152,8 +152,8 @@ class Modules:
         """Files that an import statement in a file of `directory` names, each once, in its order."""
         key = (directory, statement)
         if key not in self._targets:
-            found = (self._target(directory, *target) for target in parse_import(statement))
-            self._targets[key] = tuple(dict.fromkeys(number for number in found if number is not None))
+            files = (self._target(directory, *target) for target in parse_import(statement))
+            self._targets[key] = tuple(dict.fromkeys(number for number in files if number is not None))
         return self._targets[key]
 
     def _target(self, directory: str, dots: int, module: str, name: str) -> int | None:
@@ -183,9 +183,9 @@ class Modules:
         if first in STANDARD_LIBRARY:
             return self._above(ending, directory) if rest else self._beside(ending, directory)
         if not rest:
-            found = self._above(ending, directory)
-            if found is not None:
-                return found
+            file_above = self._above(ending, directory)
+            if file_above is not None:
+                return file_above
         at_root, anywhere = self._nearest(ending)
         file = at_root.find(directory)
         if file is None and rest:
@@ -208,7 +208,7 @@ class Modules:
                 and (not single or path in self._packages or posixpath.basename(root) in _SOURCE_DIRECTORIES)
             ]
             # What lies inside a regular package has a longer name: `ext/mypy/plugin.py` there is not `mypy.plugin`.
-            loose = [found for found, root in zip(matches, roots, strict=True) if root not in self._packages]
+            loose = [match for match, root in zip(matches, roots, strict=True) if root not in self._packages]
             self._candidates[ending] = (Nearest(at_root), Nearest(loose))
         return self._candidates[ending]
 
@@ -251,7 +251,7 @@ def _ancestor(directory: str, levels: int) -> str | None:
 
 def renamed_directories(repository: Repository) -> dict[str, str]:
     """Directory -> the path by which its modules are imported: with `package-dir = {a = "x"}`, x -> a."""
-    found = {}
+    directories = {}
     for path, text in zip(repository.paths, repository.texts, strict=True):
         above, name = posixpath.split(path)
         if name in ("pyproject.toml", "setup.cfg"):
@@ -260,8 +260,8 @@ def renamed_directories(repository: Repository) -> dict[str, str]:
                 place = posixpath.normpath(posixpath.join(above, directory)).removeprefix(".")
                 imported = posixpath.join(above, package.replace(".", "/"))
                 if package and not place.startswith(".") and place != imported:
-                    found[place] = imported
-    return found
+                    directories[place] = imported
+    return directories
 
 
 def _of_pyproject(text: str) -> dict[str, str]:
@@ -277,7 +277,7 @@ def _of_pyproject(text: str) -> dict[str, str]:
 
 def _of_setup(text: str) -> dict[str, str]:
     """Package -> directory by a setup.cfg, whose values continue in lines that begin with a blank."""
-    found = {}
+    directories = {}
     section = key = ""
     for line in text.splitlines():
         if line.startswith("["):
@@ -288,5 +288,5 @@ def _of_setup(text: str) -> dict[str, str]:
                 key, _, value = line.partition("=")
             package, equals, directory = value.partition("=")
             if key.strip() == "package_dir" and equals:
-                found[package.strip()] = directory.strip()
-    return found
+                directories[package.strip()] = directory.strip()
+    return directories

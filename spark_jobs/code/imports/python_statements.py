@@ -149,13 +149,13 @@ def _opened_block(text: UInt8Array, position: int, word: int) -> int:
 
 @compiled
 def _append(
-    found: Int64Array, count: int, begin: int, end: int, least: int, blocks: Int64Array, open_blocks: int
+    statements: Int64Array, count: int, begin: int, end: int, least: int, blocks: Int64Array, open_blocks: int
 ) -> int:
-    """Append (begin, end, kind) of a statement to `found`, the kind `least` or by the open blocks; the new count."""
+    """Append (begin, end, kind) of a statement to `statements`, kind `least` or by open blocks; the new count."""
     kind = least
     for number in range(open_blocks):
         kind = max(kind, blocks[number])
-    found[count, 0], found[count, 1], found[count, 2] = begin, end, kind
+    statements[count, 0], statements[count, 1], statements[count, 2] = begin, end, kind
     return count + 1
 
 
@@ -197,7 +197,7 @@ def _read_line(
     position: int,
     indent: int,
     stack: tuple[Int64Array, Int64Array, int],
-    found: Int64Array,
+    statements: Int64Array,
     count: int,
 ) -> tuple[int, int, int]:
     """Read one logical line: its statements are separated by semicolons, or follow the colon of a compound one.
@@ -225,7 +225,7 @@ def _read_line(
                     indents[open_blocks], blocks[open_blocks] = indent, block
                     open_blocks += 1
         if statement >= 0 and depth == 0 and _LINE_END <= kind <= _SEMICOLON:
-            count = _append(found, count, statement, position, least, blocks, open_blocks)
+            count = _append(statements, count, statement, position, least, blocks, open_blocks)
             statement = -1
         if kind == _OPEN:
             depth += 1
@@ -239,7 +239,7 @@ def _read_line(
         while not begins and position < text.size and _CLASS_OF[text[position]] == 0:
             position += 1
     if statement >= 0:
-        count = _append(found, count, statement, text.size, least, blocks, open_blocks)
+        count = _append(statements, count, statement, text.size, least, blocks, open_blocks)
     return position, open_blocks, count
 
 
@@ -254,7 +254,7 @@ def import_statements(text: UInt8Array) -> Int64Array:
         (S, 3): first byte, byte after the last, and `LOADED`, `INNER` or `TYPE_ONLY`, in the order of the text. A
         statement over several lines may hold comments and backslashes.
     """
-    found = np.empty((text.size // _SHORTEST_STATEMENT + 1, 3), dtype=np.int64)
+    statements = np.empty((text.size // _SHORTEST_STATEMENT + 1, 3), dtype=np.int64)
     indents = np.empty(_MAX_BLOCKS, dtype=np.int64)
     blocks = np.empty(_MAX_BLOCKS, dtype=np.int64)
     count, open_blocks, position = 0, 0, 0
@@ -263,5 +263,7 @@ def import_statements(text: UInt8Array) -> Int64Array:
         if position < text.size and text[position] not in (_NEWLINE, _HASH):
             while open_blocks > 0 and indents[open_blocks - 1] >= indent:
                 open_blocks -= 1
-        position, open_blocks, count = _read_line(text, position, indent, (indents, blocks, open_blocks), found, count)
-    return found[:count]
+        position, open_blocks, count = _read_line(
+            text, position, indent, (indents, blocks, open_blocks), statements, count
+        )
+    return statements[:count]

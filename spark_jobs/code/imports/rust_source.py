@@ -90,39 +90,39 @@ def read_rust(text: str) -> Scope:
 def _scope(source: bytes, code: bytes, span: tuple[int, int], depth: int, *, is_test: bool) -> Scope:
     """Read the module between two positions; modules nested deeper than `_MOST_NESTED` count as its own code."""
     begin, end = span
-    scope, own, at = Scope(is_test), [], begin
-    for found in _MOD.finditer(code, begin, end) if depth < _MOST_NESTED else ():
-        if found.start() < at or not _begins_word(code, found.start()):
+    scope, code_parts, at = Scope(is_test), [], begin
+    for match in _MOD.finditer(code, begin, end) if depth < _MOST_NESTED else ():
+        if match.start() < at or not _begins_word(code, match.start()):
             continue  # inside a module that was read already
-        name, attributes = found[1].decode(), _attributes(code, begin, found.start())
-        if found[2] == b";":
+        name, attributes = match[1].decode(), _attributes(code, begin, match.start())
+        if match[2] == b";":
             scope.declared.append((name, _path_value(source, code, *attributes)))
-            own.append(code[at : found.start()])
-            at = found.end()
+            code_parts.append(code[at : match.start()])
+            at = match.end()
         else:
-            close = _closing_brace(code, found.end(), end)
+            close = _closing_brace(code, match.end(), end)
             for_tests = is_test or _TEST.search(code, *attributes) is not None
-            scope.inner[name] = _scope(source, code, (found.end(), close), depth + 1, is_test=for_tests)
-            own.append(code[at : found.start()])
+            scope.inner[name] = _scope(source, code, (match.end(), close), depth + 1, is_test=for_tests)
+            code_parts.append(code[at : match.start()])
             at = close
-    _read_own(scope, b" ".join([*own, code[at:end]]))
+    _read_own(scope, b" ".join([*code_parts, code[at:end]]))
     return scope
 
 
 def _read_own(scope: Scope, code: bytes) -> None:
     """Add to `scope` the names in a module's own code, which is `code` without its inner modules."""
     parts, at = [], 0
-    for found in _USE.finditer(code):
-        if _begins_word(code, found.start()) and found.start() >= at:
-            evidence = evidence_of(found[0].decode("utf-8", "replace"))
-            scope.uses += use_tree(found[1].decode("utf-8", "replace"), evidence)
-            parts.append(code[at : found.start()])
-            at = found.end()
+    for match in _USE.finditer(code):
+        if _begins_word(code, match.start()) and match.start() >= at:
+            evidence = evidence_of(match[0].decode("utf-8", "replace"))
+            scope.uses += use_tree(match[1].decode("utf-8", "replace"), evidence)
+            parts.append(code[at : match.start()])
+            at = match.end()
     rest = b" ".join([*parts, code[at:]])
-    for found in _EXTERN.finditer(rest):
-        name = found[1].decode("utf-8", "replace")
-        alias = (found[2] or found[1]).decode("utf-8", "replace")
-        scope.uses.append(Use(("", name), alias, evidence_of(found[0].decode("utf-8", "replace"))))
+    for match in _EXTERN.finditer(rest):
+        name = match[1].decode("utf-8", "replace")
+        alias = (match[2] or match[1]).decode("utf-8", "replace")
+        scope.uses.append(Use(("", name), alias, evidence_of(match[0].decode("utf-8", "replace"))))
     for token in path_words(rest):
         if "::" in token:
             scope.paths.add(token.strip(":!"))
@@ -144,8 +144,8 @@ def _attributes(code: bytes, begin: int, at: int) -> tuple[int, int]:
 
 def _path_value(source: bytes, code: bytes, begin: int, end: int) -> str | None:
     """The file that `#[path = "..."]` names, also inside `cfg_attr`."""
-    found = _PATH_ATTRIBUTE.search(code, begin, end)
-    return source[found.start(1) : found.end(1)].decode("utf-8", "replace") if found else None
+    match = _PATH_ATTRIBUTE.search(code, begin, end)
+    return source[match.start(1) : match.end(1)].decode("utf-8", "replace") if match else None
 
 
 def _closing_brace(code: bytes, begin: int, end: int) -> int:
@@ -168,28 +168,28 @@ def use_tree(tree: str, evidence: str) -> Iterator[Use]:
     """
     tokens = _TOKENS.findall(tree.replace("r#", ""))
     prefix: list[str] = [""] if tokens[:1] == ["::"] else []
-    held: list[list[str]] = []
+    open_segments: list[list[str]] = []
     segments, alias = list(prefix), ""
     for token, following in zip(tokens, [*tokens[1:], ","], strict=True):
         if token == "{":
-            if len(held) == _MOST_NESTED:
+            if len(open_segments) == _MOST_NESTED:
                 return
-            held.append(segments)
+            open_segments.append(segments)
             segments = list(segments)
         elif token in ",}":
-            if len(segments) > len(held[-1] if held else prefix):
+            if len(segments) > len(open_segments[-1] if open_segments else prefix):
                 yield _leaf(segments, alias, evidence)
-            segments, alias = list(held[-1] if held else []), ""
-            if token == "}" and held:
-                held.pop()
-                segments = list(held[-1]) if held else []
+            segments, alias = list(open_segments[-1] if open_segments else []), ""
+            if token == "}" and open_segments:
+                open_segments.pop()
+                segments = list(open_segments[-1]) if open_segments else []
         elif alias == "as":
             alias = token
         elif token == "as" and following not in ("::", ","):
             alias = "as"
         elif token != "::":
             segments.append(token)
-    if segments and not held and len(segments) > len(prefix):
+    if segments and not open_segments and len(segments) > len(prefix):
         yield _leaf(segments, alias, evidence)
 
 

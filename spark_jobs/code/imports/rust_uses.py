@@ -88,7 +88,7 @@ def rust_uses(repository: Repository) -> Iterator[Dependency]:
     if not scopes:
         return
     trees = _Trees(repository, scopes)
-    seen: set[tuple[int, int, bool]] = set()
+    steps: set[tuple[int, int, bool]] = set()
     strong: list[Dependency] = []
     weak: list[Dependency] = []
     for module in trees.modules:
@@ -96,8 +96,8 @@ def rust_uses(repository: Repository) -> Iterator[Dependency]:
             (weak if step.kind in ("import_inner", "symbol") else strong).append(step)
     for step in [*strong, *weak]:
         key = (step.needs, step.needed, step.kind == "module")
-        if step.needs != step.needed and key not in seen:
-            seen.add(key)
+        if step.needs != step.needed and key not in steps:
+            steps.add(key)
             yield step
 
 
@@ -130,13 +130,13 @@ class _Trees:
 
     def _roots(self) -> list[str]:
         named = {target for package in self.packages for target in package.targets}
-        found = []
+        crate_roots = []
         for path in self.files:
             directory = self.package_of(path).directory
             below = path[len(directory) + 1 :] if directory else path
             if path in named or _TARGETS.fullmatch(below):
-                found.append(path)
-        return sorted(found, key=lambda path: (not path.endswith("src/lib.rs"), path))
+                crate_roots.append(path)
+        return sorted(crate_roots, key=lambda path: (not path.endswith("src/lib.rs"), path))
 
     def _grow_crate(self, path: str) -> None:
         index, package = self.files[path], self.package_of(path)
@@ -165,9 +165,9 @@ class _Trees:
 
     def _file_module(self, module: Module, name: str, value: str | None) -> Module | None:
         """The module that `mod name;` declares; None if its file is missing or is that of a module around it."""
-        own = posixpath.dirname(self.paths[module.file])
+        file_folder = posixpath.dirname(self.paths[module.file])
         if value is not None:
-            base = module.directory if module.parent is not None and module.parent.file == module.file else own
+            base = module.directory if module.parent is not None and module.parent.file == module.file else file_folder
             path = posixpath.normpath(posixpath.join(base, value))
             candidates = [(path, posixpath.dirname(path))]
         else:
@@ -217,8 +217,8 @@ def find_path(module: Module, segments: tuple[str, ...], libraries: dict[str, Mo
         libraries: crates of the repository by name.
         is_use: whether the path is in a `use`.
     """
-    found = _follow(module, segments, libraries, is_use, _MOST_HOPS)
-    return [] if found is None else [found]
+    file = _follow(module, segments, libraries, is_use, _MOST_HOPS)
+    return [] if file is None else [file]
 
 
 def _follow(
@@ -239,10 +239,10 @@ def _follow(
             return at.file
         named = _named_use(at, segment, segments)
         if named is not None:
-            found = _follow(at, (*named.segments, *rest[place + 1 :]), libraries, True, hops - 1)
-            return at.file if found is None else found
-        found = _through_globs(at, segment, libraries, hops)
-        return at.file if found is None else found
+            file = _follow(at, (*named.segments, *rest[place + 1 :]), libraries, True, hops - 1)
+            return at.file if file is None else file
+        file = _through_globs(at, segment, libraries, hops)
+        return at.file if file is None else file
     return at.file
 
 
@@ -312,7 +312,7 @@ def _module_at(module: Module, segments: tuple[str, ...], libraries: dict[str, M
 
 def _packages(repository: Repository) -> list[Package]:
     """The Cargo packages of a repository; a Cargo.toml that is no TOML is skipped."""
-    found = []
+    packages = []
     for path, text in zip(repository.paths, repository.texts, strict=True):
         if posixpath.basename(path) != "Cargo.toml":
             continue
@@ -321,8 +321,8 @@ def _packages(repository: Repository) -> list[Package]:
         except (tomllib.TOMLDecodeError, RecursionError):
             continue
         if isinstance(manifest.get("package"), dict):
-            found.append(_package(posixpath.dirname(path), manifest))
-    return found
+            packages.append(_package(posixpath.dirname(path), manifest))
+    return packages
 
 
 def _package(directory: str, manifest: dict[str, Any]) -> Package:

@@ -41,25 +41,25 @@ def scala_givens(repository: Repository) -> Iterator[Dependency]:
         for owner, words in _givens(code, packages[number]):
             owners[owner].append((number, words))
     for needs, code in sources.items():
-        seen = {needs}
-        for found in _IMPORT.finditer(code):
-            for path, wanted in _clauses(found[1].decode(errors="replace")):
+        linked = {needs}
+        for match in _IMPORT.finditer(code):
+            for path, wanted in _clauses(match[1].decode(errors="replace")):
                 for needed, words in _of_path(owners, packages[needs], path):
-                    if needed not in seen and wanted <= words:
-                        seen.add(needed)
-                        yield Dependency(needs, needed, "import", evidence_of(found[0].decode(errors="replace")))
+                    if needed not in linked and wanted <= words:
+                        linked.add(needed)
+                        yield Dependency(needs, needed, "import", evidence_of(match[0].decode(errors="replace")))
 
 
 def _package(code: bytes) -> str:
     """The package of a file: clauses one below the other are one path."""
-    return ".".join(found.decode(errors="replace").replace("`", "") for found in _PACKAGE.findall(code))
+    return ".".join(part.decode(errors="replace").replace("`", "") for part in _PACKAGE.findall(code))
 
 
 def _givens(code: bytes, package: str) -> Iterator[tuple[str, set[str]]]:
     """The path of the package or object that has each given, and the words of the given's head."""
     opened: list[tuple[int, bytes, str]] = []
-    for found in _OPENED.finditer(code):
-        indent, keyword, head = len(found[1]), found[2], found[3].decode(errors="replace")
+    for match in _OPENED.finditer(code):
+        indent, keyword, head = len(match[1]), match[2], match[3].decode(errors="replace")
         while opened and opened[-1][0] >= indent:
             opened.pop()
         if keyword == b"given" and all(other == b"object" for _, other, _ in opened):
@@ -81,7 +81,7 @@ def _of_path(owners: dict[str, list[tuple[int, set[str]]]], package: str, path: 
     """The givens of a path, as a file of a package sees it."""
     parts = package.split(".") if package else []
     for size in range(len(parts), -1, -1):
-        found = owners.get(".".join([*parts[:size], path]))
-        if found:
-            return found
+        owner = owners.get(".".join([*parts[:size], path]))
+        if owner:
+            return owner
     return []

@@ -42,18 +42,18 @@ def path_words(code: bytes) -> set[str]:
 
 def nearest(paths: Sequence[str], index: int, candidates: Iterable[int]) -> int:
     """Of at least one candidate the one that shares most leading directories with a file; ties: the first."""
-    found = list(candidates)
-    if len(found) == 1:
-        return found[0]
-    own = paths[index].split("/")[:-1]
-    return min(found, key=lambda candidate: (-_shared(own, paths[candidate].split("/")[:-1]), candidate))
+    files = list(candidates)
+    if len(files) == 1:
+        return files[0]
+    folders = paths[index].split("/")[:-1]
+    return min(files, key=lambda candidate: (-_shared(folders, paths[candidate].split("/")[:-1]), candidate))
 
 
 def _shared(left: list[str], right: list[str]) -> int:
     """Number of leading parts that two paths have in common."""
     count = 0
-    for one, other in zip(left, right, strict=False):
-        if one != other:
+    for folder, other in zip(left, right, strict=False):
+        if folder != other:
             break
         count += 1
     return count
@@ -100,7 +100,7 @@ class SuffixIndex:
     def nearest(self, suffix: str, directory: str) -> int | None:
         """The nearest file whose path ends in `suffix`, as seen from a directory."""
         if suffix not in self._nearest:
-            found = self.matches(suffix)
-            self._nearest[suffix] = Nearest(found) if found else None
-        known = self._nearest[suffix]
-        return None if known is None else known.find(directory)
+            matches = self.matches(suffix)
+            self._nearest[suffix] = Nearest(matches) if matches else None
+        nearest_file = self._nearest[suffix]
+        return None if nearest_file is None else nearest_file.find(directory)

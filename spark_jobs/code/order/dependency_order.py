@@ -115,10 +115,10 @@ def _random_positions(paths: Sequence[str], seed: int) -> Int64Array:
 def _directories(paths: Sequence[str], late: BoolArray) -> Int64Array:
     """(V,) number of each file's directory, by path; directories of late files have numbers after all others."""
     numbers: dict[tuple[bool, str], int] = {}
-    own = [(flag, posixpath.dirname(path)) for path, flag in zip(paths, late.tolist(), strict=True)]
-    for key in sorted(set(own)):
+    keys = [(flag, posixpath.dirname(path)) for path, flag in zip(paths, late.tolist(), strict=True)]
+    for key in sorted(set(keys)):
         numbers[key] = len(numbers)
-    return np.fromiter((numbers[key] for key in own), dtype=np.int64, count=len(own))
+    return np.fromiter((numbers[key] for key in keys), dtype=np.int64, count=len(keys))
 
 
 def _flat_positions(graph: FileGraph, directories: Int64Array, late: BoolArray) -> Int64Array:

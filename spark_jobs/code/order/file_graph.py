@@ -143,14 +143,14 @@ def depth_first_positions(needs: Int64Array, needed: Int64Array, vertex_count: i
     """
     start, targets = _adjacency(needs, needed, vertex_count)
     position = np.full(vertex_count, _NONE, dtype=np.int64)
-    seen = np.zeros(vertex_count, dtype=np.bool_)
+    visited = np.zeros(vertex_count, dtype=np.bool_)
     next_edge = start[:-1].copy()
     path = np.empty(vertex_count, dtype=np.int64)
     placed = 0
     for root in range(vertex_count):
-        if seen[root]:
+        if visited[root]:
             continue
-        seen[root] = True
+        visited[root] = True
         path[0] = root
         depth = 0
         while depth >= 0:
@@ -158,8 +158,8 @@ def depth_first_positions(needs: Int64Array, needed: Int64Array, vertex_count: i
             if next_edge[vertex] < start[vertex + 1]:
                 target = targets[next_edge[vertex]]
                 next_edge[vertex] += 1
-                if not seen[target]:
-                    seen[target] = True
+                if not visited[target]:
+                    visited[target] = True
                     depth += 1
                     path[depth] = target
                 continue
@@ -173,7 +173,7 @@ def depth_first_positions(needs: Int64Array, needed: Int64Array, vertex_count: i
 def reachable(needs: Int64Array, needed: Int64Array, begin: npt.NDArray[np.bool_]) -> npt.NDArray[np.bool_]:
     """(V,) whether a vertex is marked in `begin`, or needed by a marked one directly or through others."""
     start, targets = _adjacency(needs, needed, begin.size)
-    found = begin.copy()
+    reached = begin.copy()
     waiting = np.empty(begin.size, dtype=np.int64)
     count = 0
     for vertex in range(begin.size):
@@ -185,11 +185,11 @@ def reachable(needs: Int64Array, needed: Int64Array, begin: npt.NDArray[np.bool_
         vertex = waiting[count]
         for position in range(start[vertex], start[vertex + 1]):
             target = targets[position]
-            if not found[target]:
-                found[target] = True
+            if not reached[target]:
+                reached[target] = True
                 waiting[count] = target
                 count += 1
-    return found
+    return reached
 
 
 @compiled
@@ -376,7 +376,9 @@ def directory_positions(
             user = users[at]
             waits_for[user] -= 1
             if waits_for[user] == 0:
-                own = first_directory[user]
-                heap_sizes[own] = _push(heaps[heap_start[own] : heap_start[own + 1]], heap_sizes[own], user)
+                user_directory = first_directory[user]
+                heap_sizes[user_directory] = _push(
+                    heaps[heap_start[user_directory] : heap_start[user_directory + 1]], heap_sizes[user_directory], user
+                )
                 size = _push(ready, size, user)
     return position

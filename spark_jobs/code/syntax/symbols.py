@@ -93,18 +93,18 @@ def symbol_edges(
             continue
         texts = [repository.texts[index].encode(errors="replace") for index in files]
         answers = parse([(str(repository.languages[index]), text) for index, text in zip(files, texts, strict=True)])
-        known: dict[int, Definitions] = {}
+        definitions: dict[int, Definitions] = {}
         for index, answer in zip(files, answers, strict=True):
             if isinstance(answer, Definitions):
-                known[index] = answer
+                definitions[index] = answer
             else:
                 failures[index] = answer
         headers = _included(pairs) if family == _HEADERS and has_imports else None
-        names = _Names(repository.paths, known)
+        names = _Names(repository.paths, definitions)
         for index, text in zip(files, texts, strict=True):
-            if index not in known:
+            if index not in definitions:
                 continue
-            uses = read_uses(str(repository.languages[index]), text, known[index])
+            uses = read_uses(str(repository.languages[index]), text, definitions[index])
             for needed, name in names.needed_by(index, uses):
                 if (index, needed) in pairs or (needed, index) in pairs:
                     continue
@@ -120,13 +120,13 @@ class Uses(NamedTuple):
     stems: set[str]
 
 
-def read_uses(language: str, source: bytes, own: Definitions) -> Uses:
+def read_uses(language: str, source: bytes, definitions: Definitions) -> Uses:
     """Find the words by which a file may use other files.
 
     Args:
         language: of the file.
         source: UTF-8 text.
-        own: names that the file defines and binds itself.
+        definitions: names that the file defines and binds itself.
 
     Returns:
         Words of its code, and of its import statements.
@@ -135,12 +135,12 @@ def read_uses(language: str, source: bytes, own: Definitions) -> Uses:
     code = blank(source, language) if is_known else source
     keywords = keywords_of(language) if is_known else frozenset()
     statements = _STATEMENTS.get(_FAMILIES.get(language, language), _IMPORT_LINE)
-    spans = [found.span() for found in statements.finditer(code if language == "Python" else source)]
+    spans = [match.span() for match in statements.finditer(code if language == "Python" else source)]
     imported = words(b" ".join(source[begin:end] for begin, end in spans))
     if language in _IMPORTS_NAME_ALL:
-        names = words(b" ".join(code[begin:end] for begin, end in spans)) - set(own.defined)
+        names = words(b" ".join(code[begin:end] for begin, end in spans)) - set(definitions.defined)
     else:
-        names = words(code) - set(own.defined) - set(own.bound)
+        names = words(code) - set(definitions.defined) - set(definitions.bound)
     return Uses(
         {name for name in names if is_telling(name)} - keywords, {stem for stem in imported if is_telling(stem)}
     )
@@ -154,24 +154,24 @@ def is_telling(name: str) -> bool:
 class _Names:
     """The files that define each name, for one family of languages."""
 
-    def __init__(self, paths: tuple[str, ...], known: dict[int, Definitions]) -> None:
+    def __init__(self, paths: tuple[str, ...], definitions: dict[int, Definitions]) -> None:
         self.paths = paths
         defined: dict[str, list[int]] = defaultdict(list)
         self.stems: dict[str, list[int]] = defaultdict(list)
-        for index in sorted(known):
+        for index in sorted(definitions):
             self.stems[stem_of(paths[index])].append(index)
-            for name in known[index].defined:
+            for name in definitions[index].defined:
                 defined[name].append(index)
         self.defined = {name: files for name, files in defined.items() if len(files) <= MOST_DEFINING_FILES}
 
     def needed_by(self, index: int, uses: Uses) -> Iterator[tuple[int, str]]:
         """(file, name) of each file that a file uses, with the first name by which it does."""
-        seen = {index}
+        linked = {index}
         for used, files in ((uses.names, self.defined), (uses.stems, self.stems)):
             for name in sorted(used & files.keys()):
                 needed = nearest(self.paths, index, files[name])
-                if needed not in seen:
-                    seen.add(needed)
+                if needed not in linked:
+                    linked.add(needed)
                     yield needed, name
 
 
@@ -184,10 +184,10 @@ def stem_of(path: str) -> str:
 
 def _included(pairs: set[tuple[int, int]]) -> dict[int, set[int]]:
     """File -> the files that it includes."""
-    found: dict[int, set[int]] = defaultdict(set)
+    included: dict[int, set[int]] = defaultdict(set)
     for needs, needed in pairs:
-        found[needs].add(needed)
-    return found
+        included[needs].add(needed)
+    return included
 
 
 def _implements(paths: tuple[str, ...], included: dict[int, set[int]], user: int, definer: int) -> bool:

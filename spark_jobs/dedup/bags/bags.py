@@ -110,9 +110,11 @@ def bags(
 def read_units(vocabulary: DataFrame) -> Units:
     """Collect the weights of the vocabulary on the driver: 9 bytes a token."""
     other = vocabulary.where("token_hash IS NULL").select("kind", "unit", "tokens_version").collect()
-    with mapped_rows(vocabulary.where("token_hash IS NOT NULL").select("token_hash", "unit")) as known:
-        hashes = known.column("token_hash").to_numpy().view(np.uint64).copy()  # what is mapped goes with the file
-        weights = known.column("unit").to_numpy().astype(np.uint8)
+    with mapped_rows(vocabulary.where("token_hash IS NOT NULL").select("token_hash", "unit")) as vocabulary_rows:
+        hashes = (
+            vocabulary_rows.column("token_hash").to_numpy().view(np.uint64).copy()
+        )  # what is mapped goes with the file
+        weights = vocabulary_rows.column("unit").to_numpy().astype(np.uint8)
         return Units(hashes, weights, {row["kind"]: row["unit"] for row in other}, other[0]["tokens_version"])
 
 

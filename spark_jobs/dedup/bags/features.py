@@ -79,9 +79,9 @@ class Features(ConfigModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _one_for_all(cls, given: Any) -> Any:
+    def _one_for_all(cls, features: Any) -> Any:
         """Expand a single name to all kinds: "words" -> {"code": "words", "prose": "words", ..}."""
-        return dict.fromkeys(KINDS, given) if isinstance(given, str) else given
+        return dict.fromkeys(KINDS, features) if isinstance(features, str) else features
 
 
 def token_rules(

@@ -93,10 +93,10 @@ def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count:
     """
     at = key_address(slots, 24, (ONE << U64(slot_bits)) - ONE, h >> U64(64 - slot_bits), h)
     first, sum_before = np.int64(eight_bytes_at(at + 8)), np.int64(eight_bytes_at(at + 16))
-    known = eight_bytes_at(at) == h
-    total = sum_before + (length_and_count & 0xFFFFFFFF) if known else length_and_count
+    is_counted = eight_bytes_at(at) == h
+    total = sum_before + (length_and_count & 0xFFFFFFFF) if is_counted else length_and_count
     store(at, h)
-    store(at + 8, first if known else start)
+    store(at + 8, first if is_counted else start)
     store(at + 16, total)
     return total & 0xFFFFFFFF
 
@@ -212,34 +212,36 @@ def _finish_block(block: Block, n: int, salt: np.uint64) -> None:
 
 
 @njit
-def _pair(block: Block, n: int, last: UInt64Array, seen: int, ended: bool) -> int:
+def _pair(block: Block, n: int, last: UInt64Array, token_number: int, ended: bool) -> int:
     """Replace the finished tokens of a block by the pairs that end in them; the number of pairs.
 
     Args:
         block: tokens; afterwards pairs.
         n: number of tokens.
         last: last[0] is the token before them, and is set to the last of them.
-        seen: tokens of the text before them.
+        token_number: tokens of the text before them.
         ended: whether the text ends here; a text of a single token has that alone as a pair.
     """
-    made, before = 0, last[0]
+    pair_count, before = 0, last[0]
     for k in range(n):
         h = block.hashes[k]
-        if seen + k > 0:
-            block.hashes[made] = finish(hash_step(hash_step(ZERO, before), h), ZERO)
-            block.starts[made] = block.starts[k]
-            made += 1
+        if token_number + k > 0:
+            block.hashes[pair_count] = finish(hash_step(hash_step(ZERO, before), h), ZERO)
+            block.starts[pair_count] = block.starts[k]
+            pair_count += 1
         before = h
     last[0] = before
-    if ended and seen + n == 1:
+    if ended and token_number + n == 1:
         block.hashes[0] = finish(hash_step(ZERO, before), ZERO)
-        made = 1
-    block.ends[:made] = block.starts[:made]
-    return made
+        pair_count = 1
+    block.ends[:pair_count] = block.starts[:pair_count]
+    return pair_count
 
 
 @njit
-def _structure(block: Block, n: int, ngrams: Block, held: UInt64Array, seen: int, salt: np.uint64) -> tuple[int, int]:
+def _structure(
+    block: Block, n: int, ngrams: Block, window: UInt64Array, token_number: int, salt: np.uint64
+) -> tuple[int, int]:
     """Collect the half of the n-grams of the parts of code whose hash is even.
 
     A part is a token that is no text; all identifiers are one part, so are all numbers and all strings. The hash of an
@@ -250,40 +252,48 @@ def _structure(block: Block, n: int, ngrams: Block, held: UInt64Array, seen: int
         block: tokens before salt and mixing.
         n: number of tokens.
         ngrams: output block for the n-grams, with finished hashes; as long as `block`.
-        held: the last STRUCTURE_TOKENS parts of the text in a ring, all 0 at its beginning, then the polynomial.
-        seen: parts of the text so far.
+        window: the last STRUCTURE_TOKENS parts of the text in a ring, all 0 at its beginning, then the polynomial.
+        token_number: parts of the text so far.
         salt: of the document's kind.
 
     Returns:
-        Number of n-grams, and the new `seen`.
+        Number of n-grams, and the new `token_number`.
     """
-    polynomial, made = held[STRUCTURE_TOKENS], 0
+    polynomial, ngram_count = window[STRUCTURE_TOKENS], 0
     for k in range(n):
         kind = block.classes[k]
         if kind == TEXT:
             continue
         part = block.hashes[k] if kind > TEXT else hash_step(ZERO, U64(kind + 1))
-        slot = seen % STRUCTURE_TOKENS
-        polynomial = polynomial * FIRST_MULTIPLIER + part - held[slot] * _LEAVING
-        held[slot] = part
-        seen += 1
-        if seen < STRUCTURE_TOKENS:
+        slot = token_number % STRUCTURE_TOKENS
+        polynomial = polynomial * FIRST_MULTIPLIER + part - window[slot] * _LEAVING
+        window[slot] = part
+        token_number += 1
+        if token_number < STRUCTURE_TOKENS:
             continue
         h = finish(polynomial, salt ^ _STRUCTURE_SALT)
-        ngrams.hashes[made], ngrams.starts[made], ngrams.ends[made] = h, block.starts[k], block.starts[k]
-        made += 1 if h & ONE == ZERO else 0
-    held[STRUCTURE_TOKENS] = polynomial
-    return made, seen
+        ngrams.hashes[ngram_count], ngrams.starts[ngram_count], ngrams.ends[ngram_count] = (
+            h,
+            block.starts[k],
+            block.starts[k],
+        )
+        ngram_count += 1 if h & ONE == ZERO else 0
+    window[STRUCTURE_TOKENS] = polynomial
+    return ngram_count, token_number
 
 
 @njit
 def _only_words(block: Block, n: int) -> int:
     """Keep only the words of a block; the number of them."""
-    made = 0
+    word_count = 0
     for k in range(n):
-        block.hashes[made], block.starts[made], block.ends[made] = block.hashes[k], block.starts[k], block.ends[k]
-        made += 1 if block.classes[k] < KEYWORD else 0
-    return made
+        block.hashes[word_count], block.starts[word_count], block.ends[word_count] = (
+            block.hashes[k],
+            block.starts[k],
+            block.ends[k],
+        )
+        word_count += 1 if block.classes[k] < KEYWORD else 0
+    return word_count
 
 
 @compiled
@@ -306,7 +316,11 @@ def count_texts(
     """
     texts = offsets.size - 1
     bounds = np.zeros(texts + 1, np.int64)
-    block, ngrams, held = new_block(_BLOCK_TOKENS), new_block(_BLOCK_TOKENS), np.zeros(STRUCTURE_TOKENS + 1, np.uint64)
+    block, ngrams, window = (
+        new_block(_BLOCK_TOKENS),
+        new_block(_BLOCK_TOKENS),
+        np.zeros(STRUCTURE_TOKENS + 1, np.uint64),
+    )
     tally, before = np.zeros(4, np.int64), np.zeros(RUN_WORDS[-1], np.uint64)
     state = np.empty(STATE_WORDS, np.int64)
     slots = np.zeros(3 << _SLOT_BITS, np.uint64)
@@ -317,17 +331,17 @@ def count_texts(
         structure = features[text] == WORDS_AND_STRUCTURE
         begin_text(i, lexer, structure, syntax, state)
         m = make_machine(data, end, lexer, syntax, words, state, block)
-        used, seen, ngram_count, slot_bits = 0, 0, 0, _FEWEST_SLOT_BITS
-        held[:], before[:], tally[:] = ZERO, ZERO, 0
+        used, token_number, ngram_count, slot_bits = 0, 0, 0, _FEWEST_SLOT_BITS
+        window[:], before[:], tally[:] = ZERO, ZERO, 0
         while i < end:
             i, n = lex(m, i, lexer)
             if structure:
-                ngram_count, seen = _structure(block, n, ngrams, held, seen, salts[text])
+                ngram_count, token_number = _structure(block, n, ngrams, window, token_number, salts[text])
                 n = _only_words(block, n)
             _finish_block(block, n, salts[text])
             if features[text] == WORD_PAIRS:
-                token_count, n = n, _pair(block, n, held, seen, i >= end)
-                seen += token_count
+                token_count, n = n, _pair(block, n, window, token_number, i >= end)
+                token_number += token_count
             new = n + ngram_count
             if 4 * (used + new) > 3 << slot_bits:
                 out = _with_room(out, total, used + 1)

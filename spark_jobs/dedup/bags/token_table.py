@@ -98,9 +98,9 @@ class TokenTable:
 
 def _longer(array: NDArray[Any], size: int) -> NDArray[Any]:
     """A copy of an array, padded with zeros to a size."""
-    made = np.zeros(size, array.dtype)
-    made[: array.size] = array
-    return made
+    longer = np.zeros(size, array.dtype)
+    longer[: array.size] = array
+    return longer
 
 
 @compiled
@@ -146,9 +146,9 @@ class UnitTable:
 
     def of(self, hashes: NDArray[np.uint64], others: NDArray[np.uint8]) -> NDArray[np.uint8]:
         """(T,) weight of each token; for one outside the vocabulary its value in (T,) `others`."""
-        found = others.copy()
-        _look_up(self._hashes, self._units, hashes, found)
-        return found
+        units = others.copy()
+        _look_up(self._hashes, self._units, hashes, units)
+        return units
 
 
 @compiled
@@ -159,8 +159,8 @@ def _enter_units(slot_hashes, slot_units, hashes, units):  # type: ignore[no-unt
 
 
 @compiled
-def _look_up(slot_hashes, slot_units, hashes, found):  # type: ignore[no-untyped-def]
+def _look_up(slot_hashes, slot_units, hashes, units):  # type: ignore[no-untyped-def]
     for token in range(hashes.size):
         slot = key_slot(slot_hashes, hashes[token] >> _SHIFT, hashes[token])
         if slot_hashes[slot] == hashes[token]:
-            found[token] = slot_units[slot]
+            units[token] = slot_units[slot]

@@ -120,8 +120,8 @@ def _unit(documents: SparkColumn, document_count: SparkColumn) -> SparkColumn:
 
 def _least_document_count(counted: DataFrame, max_tokens: int) -> int:
     """The least document count, at least 2, so that at most `max_tokens` tokens have it or more."""
-    found = counted.groupBy("document_count").agg(F.count("*").alias("tokens")).toArrow()
-    counts, tokens = (found.column(name).to_numpy() for name in ("document_count", "tokens"))
+    tokens_by_count = counted.groupBy("document_count").agg(F.count("*").alias("tokens")).toArrow()
+    counts, tokens = (tokens_by_count.column(name).to_numpy() for name in ("document_count", "tokens"))
     order = np.argsort(counts)[::-1]
     fits = np.cumsum(tokens[order]) <= max_tokens
     if fits.all():

@@ -29,9 +29,9 @@ _UNPARTED = "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff"
 _WORDS = re.compile(rf"[^\W{_UNPARTED}]+|[{_UNPARTED}]|[^\w\s]")
 
 
-def shared_runs(one: str, other: str) -> float:
+def shared_runs(first: str, other: str) -> float:
     """Jaccard similarity of the sets of runs of words of two texts; 1 where neither has a word."""
-    texts = [_WORDS.findall(text.lower()) for text in (one, other)]
+    texts = [_WORDS.findall(text.lower()) for text in (first, other)]
     numbers: dict[str, int] = {}
     both = [np.array([numbers.setdefault(word, len(numbers) + 1) for word in text], np.uint64) for text in texts]
     size = _run_words(texts)

@@ -78,10 +78,10 @@ def components(pairs: DataFrame, components: DataFrame, increment: int, config: 
         F.col("better_doc_id").alias("right"),
     )
     if increment == 0:
-        found = connected_components(edges, config.driver_edges)
+        linked = connected_components(edges, config.driver_edges)
     else:
-        found = _extended(edges, with_group(components, config.thresholds), config.driver_edges)
-    return found.select(
+        linked = _extended(edges, with_group(components, config.thresholds), config.driver_edges)
+    return linked.select(
         threshold_of(F.col("group"), config.thresholds).alias("threshold"),
         F.col("vertex").alias("doc_id"),
         "component",
@@ -89,12 +89,12 @@ def components(pairs: DataFrame, components: DataFrame, increment: int, config: 
     )
 
 
-def _extended(edges: DataFrame, known: DataFrame, driver_edges: int) -> DataFrame:
+def _extended(edges: DataFrame, components: DataFrame, driver_edges: int) -> DataFrame:
     """The components that the new edges touch, with their former members, as rows of `connected_components`."""
     ends = edges.select("groups", F.explode(F.array("left", "right")).alias("doc_id"))
     met = ends.groupBy("doc_id").agg(F.bit_or("groups").alias("met"))
     links = (
-        known.join(met, "doc_id")
+        components.join(met, "doc_id")
         .where(F.expr("getbit(met, group) = 1"))
         .groupBy("group", "doc_id")
         .agg(F.max_by("component", "increment").alias("right"))
@@ -102,7 +102,7 @@ def _extended(edges: DataFrame, known: DataFrame, driver_edges: int) -> DataFram
     )
     reached = checkpointed(connected_components(edges.unionByName(links), driver_edges).drop("vertex_count"))
     members = (
-        known.select("group", F.col("doc_id").alias("vertex"), F.col("component").alias("former"))
+        components.select("group", F.col("doc_id").alias("vertex"), F.col("component").alias("former"))
         .join(reached.select("group", F.col("vertex").alias("former"), "component"), ["group", "former"])
         .select("group", "vertex", "component")
     )

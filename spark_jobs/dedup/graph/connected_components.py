@@ -74,8 +74,8 @@ def _in_rounds(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
     rest, moved, rounds = edges, True, 0
     while moved:
         flagged = checkpointed(_small_star(_large_star(rest)))
-        found = flagged.agg(F.count("*").alias("edges"), F.max("moved").alias("moved")).first()
-        moved, edge_count = (bool(found["moved"]), int(found["edges"])) if found else (False, 0)
+        sums = flagged.agg(F.count("*").alias("edges"), F.max("moved").alias("moved")).first()
+        moved, edge_count = (bool(sums["moved"]), int(sums["edges"])) if sums else (False, 0)
         rest = flagged.drop("moved")
         rounds += 1
         _log.info("connected components: round %d: %d edges, %s", rounds, edge_count, "moved" if moved else "at rest")
@@ -86,10 +86,10 @@ def _in_rounds(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
     return with_vertex_count(leaves.unionByName(centres))
 
 
-def with_vertex_count(found: DataFrame) -> DataFrame:
+def with_vertex_count(components: DataFrame) -> DataFrame:
     """Add `vertex_count`, the size of the component, to rows (group, vertex, component)."""
-    sizes = found.groupBy("group", "component").agg(F.count("*").cast("int").alias("vertex_count"))
-    return found.join(sizes, ["group", "component"]).select("group", "vertex", "component", "vertex_count")
+    sizes = components.groupBy("group", "component").agg(F.count("*").cast("int").alias("vertex_count"))
+    return components.join(sizes, ["group", "component"]).select("group", "vertex", "component", "vertex_count")
 
 
 def _on_driver(edges: DataFrame) -> DataFrame:

@@ -28,18 +28,18 @@ def component_labels(left: Int32Array, right: Int32Array, vertex_count: int) -> 
     """
     parent = np.arange(vertex_count)
     for edge in range(left.size):
-        one = left[edge]
-        while parent[one] != one:
-            parent[one] = parent[parent[one]]
-            one = parent[one]
+        root = left[edge]
+        while parent[root] != root:
+            parent[root] = parent[parent[root]]
+            root = parent[root]
         other = right[edge]
         while parent[other] != other:
             parent[other] = parent[parent[other]]
             other = parent[other]
-        if one < other:
-            parent[other] = one
+        if root < other:
+            parent[other] = root
         else:
-            parent[one] = other
+            parent[root] = other
     for vertex in range(vertex_count):  # a parent is never greater than its child, so one ascending pass is enough
         parent[vertex] = parent[parent[vertex]]
     return parent

@@ -153,8 +153,8 @@ def _round(edges: DataFrame) -> tuple[DataFrame, DataFrame]:
 
 def _left(edges: DataFrame) -> tuple[int, int]:
     """The number of edges, and their number when each counts once in every group."""
-    found = edges.agg(F.count("*"), F.coalesce(F.sum(F.bit_count("groups")), F.lit(0))).first()
-    return (int(found[0]), int(found[1])) if found else (0, 0)
+    sums = edges.agg(F.count("*"), F.coalesce(F.sum(F.bit_count("groups")), F.lit(0))).first()
+    return (int(sums[0]), int(sums[1])) if sums else (0, 0)
 
 
 def _merged(removed: Sequence[DataFrame]) -> DataFrame:

@@ -64,14 +64,14 @@ class ByKind(ConfigModel):
 
     @model_validator(mode="before")
     @classmethod
-    def _for_every_kind(cls, given: Any) -> Any:
+    def _for_every_kind(cls, thresholds: Any) -> Any:
         """Expand a single value, or a mapping with `default`, to all kinds."""
-        if isinstance(given, ByKind):
-            return given
-        if not isinstance(given, Mapping):
-            return dict.fromkeys(KINDS, given)
-        named = {kind: value for kind, value in given.items() if kind != "default"}
-        return {**dict.fromkeys(KINDS, given["default"]), **named} if "default" in given else named
+        if isinstance(thresholds, ByKind):
+            return thresholds
+        if not isinstance(thresholds, Mapping):
+            return dict.fromkeys(KINDS, thresholds)
+        named = {kind: value for kind, value in thresholds.items() if kind != "default"}
+        return {**dict.fromkeys(KINDS, thresholds["default"]), **named} if "default" in thresholds else named
 
     @model_serializer
     def _as_short_as_can_be(self) -> Any:
@@ -111,8 +111,11 @@ class KindThreshold(ByKind):
         """Such as `0.8`, or `0.5 (code), 0.8 (prose, markup, data)`."""
         if self.is_one:
             return f"{self.distinct[0]:g}"
-        kinds = {one: ", ".join(kind for kind in KINDS if self.values[kind] == one) for one in self.distinct}
-        return ", ".join(f"{one:g} ({named})" for one, named in kinds.items())
+        kinds = {
+            threshold: ", ".join(kind for kind in KINDS if self.values[kind] == threshold)
+            for threshold in self.distinct
+        }
+        return ", ".join(f"{threshold:g} ({named})" for threshold, named in kinds.items())
 
 
 class KindThresholds(ByKind):
@@ -132,7 +135,7 @@ class KindThresholds(ByKind):
     @property
     def together(self) -> tuple[float, ...]:
         """The thresholds of all kinds, ascending."""
-        return tuple(sorted({one for values in self.values.values() for one in values}))
+        return tuple(sorted({threshold for values in self.values.values() for threshold in values}))
 
     @property
     def lowest(self) -> KindThreshold:
@@ -144,8 +147,8 @@ def of_kinds(kinds: pa.ChunkedArray, value_of: Callable[[str], int]) -> Int64Arr
     """(D,) int64 `value_of` the kind of each of D documents."""
     coded = kinds.combine_chunks().dictionary_encode()
     values = np.array([value_of(kind) for kind in coded.dictionary.to_pylist()], np.int64)
-    found: Int64Array = values[coded.indices.to_numpy()]
-    return found
+    by_document: Int64Array = values[coded.indices.to_numpy()]
+    return by_document
 
 
 def exact(threshold: float) -> Fraction:
@@ -164,7 +167,7 @@ def groups_reached(thresholds: Sequence[float]) -> Column:
     bits = [
         F.when(reaches(threshold), F.lit(1 << group)).otherwise(F.lit(0)) for group, threshold in enumerate(thresholds)
     ]
-    return functools.reduce(lambda one, other: one.bitwiseOR(other), bits)
+    return functools.reduce(lambda bit, other: bit.bitwiseOR(other), bits)
 
 
 def own_groups(thresholds: KindThresholds) -> tuple[Column, Column]:
@@ -175,12 +178,12 @@ def own_groups(thresholds: KindThresholds) -> tuple[Column, Column]:
     together, lowest = thresholds.together, thresholds.lowest
     every = (1 << len(together)) - 1
     firsts = {kind: together.index(value) for kind, value in lowest.values.items()}
-    own, first = (F.lit(value) for value in (every >> firsts[KINDS[0]] << firsts[KINDS[0]], firsts[KINDS[0]]))
+    groups, first = (F.lit(value) for value in (every >> firsts[KINDS[0]] << firsts[KINDS[0]], firsts[KINDS[0]]))
     for kind in () if lowest.is_one else KINDS[1:]:
         here = F.col("kind") == kind
-        own = F.when(here, F.lit(every >> firsts[kind] << firsts[kind])).otherwise(own)
+        groups = F.when(here, F.lit(every >> firsts[kind] << firsts[kind])).otherwise(groups)
         first = F.when(here, F.lit(firsts[kind])).otherwise(first)
-    return own, first
+    return groups, first
 
 
 def group_numbers(groups: Column) -> Column:

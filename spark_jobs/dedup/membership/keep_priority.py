@@ -49,9 +49,9 @@ def priority(criteria: Sequence[str], levels: Mapping[str, tuple[int, Column]]) 
         criteria: names, the most important first.
         levels: for each criterion its number of levels, and a row's level, from 0, the best.
     """
-    found, classes = F.lit(0).cast("long"), 1
+    rank, classes = F.lit(0).cast("long"), 1
     for criterion in criteria:
         count, level = levels[criterion]
         if count > 1 and classes * count <= CLASSES:
-            found, classes = found * count + level, classes * count
-    return found
+            rank, classes = rank * count + level, classes * count
+    return rank

@@ -177,15 +177,15 @@ def _with_facts(documents: DataFrame, repositories: DataFrame | None) -> DataFra
 
 def _with_copies(stated: DataFrame, documents: DataFrame, texts: DataFrame) -> DataFrame:
     """Add `copied`, 1 for a copy of another repository's file, -1 for a fork's own; and forks found by files."""
-    found = find_copies(stated, documents, texts)
-    if found.forks:
-        forks = pa.table({"repo": list(found.forks), "found": pa.array(found.forks.values(), pa.int32())})
+    copies = find_copies(stated, documents, texts)
+    if copies.forks:
+        forks = pa.table({"repo": list(copies.forks), "found": pa.array(copies.forks.values(), pa.int32())})
         keyed = stated.withColumn("repo", repository_key())
         keyed = keyed.join(stated.sparkSession.createDataFrame(forks), "repo", "left")
         stated = keyed.withColumn("fork_depth", F.greatest("fork_depth", "found")).drop("repo", "found")
-    if found.files is None:
+    if copies.files is None:
         return stated.withColumn("copied", F.lit(0))
-    return stated.join(found.files, "doc_id", "left").fillna(0, ["copied"])
+    return stated.join(copies.files, "doc_id", "left").fillna(0, ["copied"])
 
 
 def _place(config: MembersConfig) -> SparkColumn:

@@ -100,8 +100,8 @@ class Related(NamedTuple):
         else:
             copy, below, in_order = Copy(self.b, self.a, self.a_folder), self.a_below, self.b_depth <= self.a_depth
         mostly = 2 * self.held >= below
-        found = copy if mostly else copy._replace(folder=None)
-        return found if in_order and (mostly or self.is_contained) else None
+        related = copy if mostly else copy._replace(folder=None)
+        return related if in_order and (mostly or self.is_contained) else None
 
 
 class Copy(NamedTuple):
@@ -162,7 +162,9 @@ def judge(related: Sequence[Related], declared: Mapping[str, int]) -> Judged:
     """
     originals: dict[str, set[str]] = {}
     origins = []
-    depths = {one: depth for pair in related for one, depth in ((pair.a, pair.a_depth), (pair.b, pair.b_depth))}
+    depths = {
+        repository: depth for pair in related for repository, depth in ((pair.a, pair.a_depth), (pair.b, pair.b_depth))
+    }
     copies = []
     for pair in related:
         if _base(pair.a) == _base(pair.b):
@@ -185,8 +187,8 @@ def judge(related: Sequence[Related], declared: Mapping[str, int]) -> Judged:
         if original is not None:
             aligned = Aligned(pair.a, pair.b, pair.a_folder, pair.b_folder)
             origins.append(aligned.turned if original == pair.a else aligned)
-    is_copy = {one for one, depth in depths.items() if depth} | originals.keys()
-    forks = {one: max(depths[one], 2 if is_copy & of else 1) for one, of in originals.items()}
+    is_copy = {repository for repository, depth in depths.items() if depth} | originals.keys()
+    forks = {repository: max(depths[repository], 2 if is_copy & of else 1) for repository, of in originals.items()}
     return Judged(forks, copies, origins)
 
 
@@ -194,7 +196,9 @@ def _original(pair: Related, declared: Mapping[str, int]) -> str | None:
     """The original of two close repositories; None if nothing decides, or if facts name it already."""
     if pair.a_depth != pair.b_depth:
         return None
-    a, b = (declared.get(one, int(named)) for one, named in ((pair.a, pair.a_named), (pair.b, pair.b_named)))
+    a, b = (
+        declared.get(repository, int(named)) for repository, named in ((pair.a, pair.a_named), (pair.b, pair.b_named))
+    )
     if not ("/" in pair.a and "/" in pair.b):
         a, b = min(a, DECLARES_NAME), min(b, DECLARES_NAME)
     if a != b:

@@ -80,7 +80,12 @@ def find_copies(members: DataFrame, documents: DataFrame, texts: DataFrame) -> C
         )
     )
     related = _related(files)
-    unclear = {one for pair in related if pair.is_close and pair.a_depth == pair.b_depth for one in (pair.a, pair.b)}
+    unclear = {
+        repository
+        for pair in related
+        if pair.is_close and pair.a_depth == pair.b_depth
+        for repository in (pair.a, pair.b)
+    }
     declared = _declared(sorted(unclear), documents, texts) if unclear else {}
     forks, copies, origins = judge(related, declared)
     marked = [*([_copied(files, copies)] if copies else []), *([_added(files, origins)] if origins else [])]
@@ -108,8 +113,8 @@ def _related(files: DataFrame) -> list[Related]:
         F.max("stars").alias("stars"),
     )
     shallowest = F.min_by("path", F.struct(F.size(F.split("path", "/")), "path"))
-    held = files.groupBy("letters", "repo").agg(shallowest.alias("path"), F.count("*").alias("files"))
-    sized = held.join(sizes, "repo").select("letters", "path", "files", F.struct("size", "repo").alias("by"))
+    contained = files.groupBy("letters", "repo").agg(shallowest.alias("path"), F.count("*").alias("files"))
+    sized = contained.join(sizes, "repo").select("letters", "path", "files", F.struct("size", "repo").alias("by"))
     rank = F.row_number().over(Window.partitionBy("letters").orderBy("by.size", "by.repo"))
     light = sized.withColumn("rank", rank).where(F.col("rank") <= _LIGHTEST).alias("one")
     met = light.join(sized.alias("other"), "letters").where("one.by < other.by")
@@ -129,7 +134,7 @@ def _related(files: DataFrame) -> list[Related]:
     pairs = [_aligned(*row) for row in alignments.collect()]
     if not pairs:
         return []
-    both = [*pairs, *(one.turned for one in pairs)]
+    both = [*pairs, *(pair.turned for pair in pairs)]
     sides = (
         _held(files, both)
         .groupBy("repo", "other", "folder", "copy")
@@ -143,17 +148,17 @@ def _related(files: DataFrame) -> list[Related]:
         .withColumn("copy", F.expr("CASE WHEN copied > 1 AND 2 * copied >= inside THEN copy END"))
         .join(sizes, "repo")
     )
-    found = {(row["repo"], row["other"]): row.asDict() for row in sides.collect()}
+    facts = {(row["repo"], row["other"]): row.asDict() for row in sides.collect()}
     fields = ("size", "depth", "stars", "named", "folder", "below", "copy")
     return [
         Related(
-            one.repo,
-            one.other,
-            held=found[one.repo, one.other]["held"],
-            **{f"a_{name}": found[one.repo, one.other][name] for name in fields},
-            **{f"b_{name}": found[one.other, one.repo][name] for name in fields},
+            pair.repo,
+            pair.other,
+            held=facts[pair.repo, pair.other]["held"],
+            **{f"a_{name}": facts[pair.repo, pair.other][name] for name in fields},
+            **{f"b_{name}": facts[pair.other, pair.repo][name] for name in fields},
         )
-        for one in pairs
+        for pair in pairs
     ]
 
 
@@ -180,12 +185,12 @@ def _aligned(repo: str, other: str, alignments: Sequence[tuple[int, str]]) -> Al
 
 def _held(files: DataFrame, pairs: Sequence[Aligned]) -> DataFrame:
     """The files of the first repository of each pair, with `is_held`: whether the other one holds them."""
-    found = F.broadcast(files.sparkSession.createDataFrame(pairs, _ALIGNED))
+    aligned = F.broadcast(files.sparkSession.createDataFrame(pairs, _ALIGNED))
     moved = F.when(F.expr(_BELOW), F.expr("other_folder || substring(path, length(folder) + 1)"))
     there = files.select(F.col("repo").alias("other"), F.col("path").alias("moved"), F.lit(True).alias("there"))
     equal = files.select(F.col("repo").alias("other"), "letters", F.lit(True).alias("equal"))
     return (
-        found.join(files.select("repo", "path", "letters", "doc_id", "named"), "repo")
+        aligned.join(files.select("repo", "path", "letters", "doc_id", "named"), "repo")
         .withColumn("moved", moved)
         .join(there.distinct(), ["other", "moved"], "left")
         .join(equal.distinct(), ["other", "letters"], "left")
@@ -214,7 +219,7 @@ def _declared(wanted: Sequence[str], documents: DataFrame, texts: DataFrame) -> 
     manifests = documents.where(F.col("path").rlike(_MANIFESTS)).select(
         "dataset", "doc_id", "repository", repository_key().alias("repo")
     )
-    found = (
+    declared = (
         manifests.join(listed, "repo")
         .join(texts.select("dataset", "doc_id", "content"), ["dataset", "doc_id"])
         .select(
@@ -224,7 +229,7 @@ def _declared(wanted: Sequence[str], documents: DataFrame, texts: DataFrame) -> 
         )
     )
     levels: dict[str, int] = {}
-    for repo, name, has_address in found.collect():
+    for repo, name, has_address in declared.collect():
         if short_name(re.sub(r"/v[0-9]+$", "", name)) == short_name(repo):
             level = DECLARES_ADDRESS if has_address and "/" in repo else DECLARES_NAME
             levels[repo] = max(levels.get(repo, 0), level)
@@ -238,23 +243,27 @@ def _copied(files: DataFrame, copies: Sequence[Copy]) -> DataFrame:
     """
     spark = files.sparkSession
     columns = zip(*copies, strict=True)
-    found = spark.createDataFrame(
-        pa.table([pa.array(one, pa.string()) for one in columns], names=["original", "repo", "folder"])
+    folders = spark.createDataFrame(
+        pa.table([pa.array(column, pa.string()) for column in columns], names=["original", "repo", "folder"])
     )
-    inside = files.join(found, "repo").where("startswith(path, folder)").select("doc_id").distinct()
+    inside = files.join(folders, "repo").where("startswith(path, folder)").select("doc_id").distinct()
     others = files.join(inside, "doc_id", "left_anti").select(F.col("repo").alias("original"), "letters")
-    held = others.join(found.select("original", "repo"), "original").select("repo", "letters").distinct()
-    equal = files.join(held, ["repo", "letters"], "left_semi").join(inside, "doc_id", "left_anti").select("doc_id")
+    of_originals = others.join(folders.select("original", "repo"), "original").select("repo", "letters").distinct()
+    equal = (
+        files.join(of_originals, ["repo", "letters"], "left_semi").join(inside, "doc_id", "left_anti").select("doc_id")
+    )
     copied = inside.withColumn("is_inside", F.lit(True)).unionByName(equal.withColumn("is_inside", F.lit(False)))
     marked = files.join(copied, "doc_id", "left").withColumn("depth", F.size(F.split("path", "/")))
     every = marked.groupBy("letters").agg(
         F.count_if(F.col("is_inside").isNull()).alias("others"), F.min("depth").alias("least")
     )
-    found = marked.join(every, "letters").where("is_inside OR is_inside IS NOT NULL AND (others > 0 OR depth > least)")
-    return found.select("doc_id", F.lit(1).alias("copied"))
+    folders = marked.join(every, "letters").where(
+        "is_inside OR is_inside IS NOT NULL AND (others > 0 OR depth > least)"
+    )
+    return folders.select("doc_id", F.lit(1).alias("copied"))
 
 
 def _added(files: DataFrame, origins: Sequence[Aligned]) -> DataFrame:
     """Rows (doc_id, copied) of the files that forks have added: none of their originals holds them."""
-    held = _held(files, origins).groupBy("doc_id").agg(F.max("is_held").alias("is_held"))
-    return held.where("NOT is_held").select("doc_id", F.lit(-1).alias("copied"))
+    files_held = _held(files, origins).groupBy("doc_id").agg(F.max("is_held").alias("is_held"))
+    return files_held.where("NOT is_held").select("doc_id", F.lit(-1).alias("copied"))

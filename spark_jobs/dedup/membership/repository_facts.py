@@ -86,8 +86,8 @@ def newest_facts(repositories: DataFrame) -> DataFrame:
         F.transform(F.concat("topics", "dependencies"), F.lower).alias("terms"),
     )
     newest = repositories.groupBy("dataset", "repository").agg(F.max(facts).alias("facts"))
-    known = newest.select("dataset", "repository", "facts.*").drop("increment", "dataset_increment")
-    return with_fork_depth(known).drop("fork_of")
+    newest_facts_of_each = newest.select("dataset", "repository", "facts.*").drop("increment", "dataset_increment")
+    return with_fork_depth(newest_facts_of_each).drop("fork_of")
 
 
 def with_fork_depth(repositories: DataFrame) -> DataFrame:
@@ -98,8 +98,8 @@ def with_fork_depth(repositories: DataFrame) -> DataFrame:
     """
     is_fork = F.col("fork_of").isNotNull() & (F.col("fork_of") != F.col("repository"))
     parents = repositories.where(is_fork).select(F.col("repository").alias("fork_of"), F.lit(2).alias("depth"))
-    found = repositories.join(parents.distinct(), "fork_of", "left")
-    return found.withColumn("fork_depth", F.when(is_fork, F.coalesce("depth", F.lit(1))).otherwise(0)).drop("depth")
+    deeper = repositories.join(parents.distinct(), "fork_of", "left")
+    return deeper.withColumn("fork_depth", F.when(is_fork, F.coalesce("depth", F.lit(1))).otherwise(0)).drop("depth")
 
 
 def stars() -> Column:
@@ -113,13 +113,13 @@ def with_place(bags: DataFrame, facts: DataFrame | None, wanted: Preference) -> 
     `fork_depth` comes from members; facts may give a greater one.
     """
     if facts is None:
-        known = bags.withColumns({name: F.lit(None).cast("string") for name in ("licence", "version")}).withColumns(
+        described = bags.withColumns({name: F.lit(None).cast("string") for name in ("licence", "version")}).withColumns(
             {"stated_depth": F.lit(0), "stars": F.lit(None).cast("long")}
         )
     else:
         stated = facts.drop("terms").withColumnRenamed("fork_depth", "stated_depth")
-        known = bags.join(stated, ["dataset", "repository"], "left")
-    ranked = _with_newest(known) if "newest" in wanted.criteria else known.withColumn("newest", F.lit(True))
+        described = bags.join(stated, ["dataset", "repository"], "left")
+    ranked = _with_newest(described) if "newest" in wanted.criteria else described.withColumn("newest", F.lit(True))
     placed = ranked.withColumn("place", place(_priority(wanted), F.col("repository_id")))
     return placed.drop("stated_depth", "licence", "version", "stars", "newest")
 

@@ -93,14 +93,14 @@ def revisions(
     path = Window.partitionBy(*PATH)
     is_newest = F.col("doc_id") == F.col("newest")
     before = F.struct((F.col("was") == "latest").alias("stood"), "since", "doc_id")
-    known = (
+    ranked = (
         met.withColumn("newest_is_in", F.max(is_newest & ~F.col("had_left")).over(path))
         .withColumn("before", F.max(F.when(~is_newest, before)).over(path))
         .withColumn("follows_latest", F.col("dataset").isin(*config.latest))
         .where("landed OR gone OR newest_is_in")
     )
     changed = (
-        known.withColumn("now", _standing(is_newest))
+        ranked.withColumn("now", _standing(is_newest))
         .withColumn("leaves", F.col("had_left") | _leaves(config))
         .withColumn("joins", is_newest & F.col("follows_latest") & F.col("before").isNotNull())
         .where("now <> was OR leaves <> had_left OR (joins AND standing IS NULL)")

@@ -142,13 +142,15 @@ def buckets(signatures: DataFrame, background: DataFrame, increment: int, config
     solved = [
         _solved(kind, measured, part, config, sum(sizes.values())) for kind, part in _apart(sizes, config.threshold)
     ]
-    schemes = {one.kind: one.scheme for one in solved}
+    schemes = {scheme.kind: scheme.scheme for scheme in solved}
     narrow = signatures.select("increment", "kind", "place", "signature")
     counts = [(row["kind"], bool(row["new"]), int(row["count"])) for row in counted]
     make = _here if is_embedded(narrow) else _distributed
     lists = make(narrow, schemes, increment, counts)
     bands = signatures.sparkSession.createDataFrame(_curve(solved, _combined(measured, sizes), config.recall))
-    of_kinds = {f"bands-of-{one.kind}": f"{one.scheme.bands} x {one.scheme.rows}" for one in solved if one.kind}
+    of_kinds = {
+        f"bands-of-{scheme.kind}": f"{scheme.scheme.bands} x {scheme.scheme.rows}" for scheme in solved if scheme.kind
+    }
     return Output({"buckets": lists, "bands": bands}, persisted=(lists,), summary=of_kinds)
 
 
@@ -284,15 +286,16 @@ def _curve(solved: Sequence[_Solved], measured: Int64Array, recall: float) -> pa
     width = (len(measured) - 1) // 100
     shares = np.add.reduceat(measured, steps * width)
     count = len(steps)
-    documents = sum(one.documents for one in solved)
-    parts = [one.documents / documents for one in solved]
-    lowest = min(solved, key=lambda one: one.threshold)
+    documents = sum(of_kind.documents for of_kind in solved)
+    parts = [of_kind.documents / documents for of_kind in solved]
+    lowest = min(solved, key=lambda of_kind: of_kind.threshold)
 
     def mean(values: Iterable[Any]) -> Any:
         return sum(part * value for part, value in zip(parts, values, strict=True))
 
     curves = [
-        candidate_probability(one.scheme.bands, one.scheme.rows, one.scheme.overlapping, steps / 100) for one in solved
+        candidate_probability(of_kind.scheme.bands, of_kind.scheme.rows, of_kind.scheme.overlapping, steps / 100)
+        for of_kind in solved
     ]
     return pa.table(
         {
@@ -304,14 +307,14 @@ def _curve(solved: Sequence[_Solved], measured: Int64Array, recall: float) -> pa
             "overlapping": [lowest.scheme.overlapping] * count,
             "documents": pa.array([documents] * count, pa.int64()),
             "wanted_recall": [recall] * count,
-            "recall": [min(one.scheme.recall for one in solved)] * count,
-            "false_per_document": [mean(one.scheme.false_per_document for one in solved)] * count,
-            "document_bytes": [mean(one.scheme.document_bytes for one in solved)] * count,
-            "expected_documents": pa.array([sum(one.expected_documents for one in solved)] * count, pa.int64()),
+            "recall": [min(of_kind.scheme.recall for of_kind in solved)] * count,
+            "false_per_document": [mean(of_kind.scheme.false_per_document for of_kind in solved)] * count,
+            "document_bytes": [mean(of_kind.scheme.document_bytes for of_kind in solved)] * count,
+            "expected_documents": pa.array([sum(of_kind.expected_documents for of_kind in solved)] * count, pa.int64()),
             "expected_band_count": pa.array([lowest.forecast.bands] * count, pa.int32()),
             "expected_row_count": pa.array([lowest.forecast.rows] * count, pa.int32()),
-            "expected_recall": [min(one.forecast.recall for one in solved)] * count,
-            "expected_document_bytes": [mean(one.forecast.document_bytes for one in solved)] * count,
+            "expected_recall": [min(of_kind.forecast.recall for of_kind in solved)] * count,
+            "expected_document_bytes": [mean(of_kind.forecast.document_bytes for of_kind in solved)] * count,
         }
     )
 

@@ -115,10 +115,10 @@ def _copy(addresses: Int64Array, offsets: Int64Array, data: UInt8Array) -> None:
             source, at = source + 1, at + 1
 
 
-def similar_pairs(candidates: pa.Table, known: pa.Table, stored: pa.Table, lowest: KindThreshold) -> pa.Table:
-    """Similar pairs among candidates (`PAIRS_SCHEMA`); of `known` rows of `signatures` and `stored` ones of `bags`."""
-    sides = agreeing_rows(candidates, known, lowest)
-    ends = taken(known.select(ENDS), sides[0]), taken(known.select(ENDS), sides[1])
+def similar_pairs(candidates: pa.Table, signatures: pa.Table, stored: pa.Table, lowest: KindThreshold) -> pa.Table:
+    """Similar pairs among candidates (`PAIRS_SCHEMA`), by rows of `signatures` and `stored` rows of `bags`."""
+    sides = agreeing_rows(candidates, signatures, lowest)
+    ends = taken(signatures.select(ENDS), sides[0]), taken(signatures.select(ENDS), sides[1])
     bags = BagRows.of(stored)
     rows = bags.rows_of(ends[0].column("doc_id")), bags.rows_of(ends[1].column("doc_id"))
     alike = similar(rows, bags, threshold_fractions(ends[0].column("kind"), lowest))
@@ -127,7 +127,7 @@ def similar_pairs(candidates: pa.Table, known: pa.Table, stored: pa.Table, lowes
 
 
 def agreeing_rows(
-    candidates: pa.Table, known: pa.Table, lowest: KindThreshold, threads: int = 1
+    candidates: pa.Table, signatures: pa.Table, lowest: KindThreshold, threads: int = 1
 ) -> tuple[Int64Array, Int64Array]:
     """Candidates of one kind whose sizes and signatures allow the lowest threshold.
 
@@ -135,23 +135,23 @@ def agreeing_rows(
 
     Args:
         candidates: columns first and second (int64), distinct pairs of places.
-        known: rows of `signatures` at these places, and others.
+        signatures: rows of `signatures` at these places, and others.
         lowest: lowest weighted Jaccard similarity, by kind of document.
         threads: that compare.
 
     Returns:
-        Row numbers in `known` of the left documents, and of the right ones; the left one comes first in the order
+        Row numbers in `signatures` of the left documents, and of the right ones; the left one comes first in the order
         (increment, place, doc_id). Each pair comes once.
     """
-    documents = Known.of(known, lowest)
+    documents = Known.of(signatures, lowest)
     blocks = (
         (part.column("first").to_numpy(), part.column("second").to_numpy())
         for part in candidates.select(["first", "second"]).to_batches(max_chunksize=BLOCK)
     )
     with ThreadPoolExecutor(threads) as pool:
-        found = list(in_order_of(pool, documents.agreeing, blocks))
-    pairs = np.unique(np.concatenate([np.zeros(0, np.int64), *found]))
-    left, right = np.divmod(pairs, max(1, known.num_rows))
+        agreeing = list(in_order_of(pool, documents.agreeing, blocks))
+    pairs = np.unique(np.concatenate([np.zeros(0, np.int64), *agreeing]))
+    left, right = np.divmod(pairs, max(1, signatures.num_rows))
     return left, right
 
 
@@ -180,31 +180,31 @@ class Known:
     signatures: ByteRows
 
     @classmethod
-    def of(cls, known: pa.Table, lowest: KindThreshold) -> Known:
+    def of(cls, signatures: pa.Table, lowest: KindThreshold) -> Known:
         """The columns of a table."""
         from spark_jobs.dedup.sketches.similarity import least_agreement
 
-        places, increments = known.column("place").to_numpy(), known.column("increment").to_numpy()
+        places, increments = signatures.column("place").to_numpy(), signatures.column("increment").to_numpy()
         by_place = np.argsort(places, kind="stable")
         order = np.lexsort((places, increments))
-        if len(known) > 1 and bool((np.diff(places[by_place]) == 0).any()):
-            keys = known.select(["increment", "place", "doc_id"])
+        if len(signatures) > 1 and bool((np.diff(places[by_place]) == 0).any()):
+            keys = signatures.select(["increment", "place", "doc_id"])
             order = pc.sort_indices(keys, [(name, "ascending") for name in keys.column_names]).to_numpy()
-        ranks = np.empty(len(known), np.int64)
-        ranks[order] = np.arange(len(known))
-        kinds, names = _codes(known.column("kind"))
+        ranks = np.empty(len(signatures), np.int64)
+        ranks[order] = np.arange(len(signatures))
+        kinds, names = _codes(signatures.column("kind"))
         limits = [exact(lowest.of(name)) for name in names]
-        least = [least_agreement(one, SIGNATURE_LOSS) for one in limits]
-        bounds = [[one.numerator for one in limits], [one.denominator for one in limits], least]
+        least = [least_agreement(limit, SIGNATURE_LOSS) for limit in limits]
+        bounds = [[limit.numerator for limit in limits], [limit.denominator for limit in limits], least]
         return cls(
             by_place=by_place,
             places=places[by_place],
             ranks=ranks,
-            weights=known.column("total_weight").to_numpy(),
+            weights=signatures.column("total_weight").to_numpy(),
             kinds=kinds,
-            versions=_codes(known.column("signature_version"))[0],
+            versions=_codes(signatures.column("signature_version"))[0],
             bounds=np.array(bounds, np.int64),
-            signatures=ByteRows.of(known.column("signature")),
+            signatures=ByteRows.of(signatures.column("signature")),
         )
 
     def agreeing(self, candidates: tuple[Int64Array, Int64Array]) -> Int64Array:
@@ -232,10 +232,10 @@ class Known:
         combinations = counts[0] * counts[1]
         candidate = np.repeat(np.arange(len(first)), combinations)
         nth = np.arange(len(candidate)) - np.repeat(np.cumsum(combinations) - combinations, combinations)
-        one = self.by_place[starts[0][candidate] + nth // counts[1][candidate]]
+        first_row = self.by_place[starts[0][candidate] + nth // counts[1][candidate]]
         other = self.by_place[starts[1][candidate] + nth % counts[1][candidate]]
-        is_first = self.ranks[one] < self.ranks[other]
-        left, right = np.where(is_first, one, other), np.where(is_first, other, one)
+        is_first = self.ranks[first_row] < self.ranks[other]
+        left, right = np.where(is_first, first_row, other), np.where(is_first, other, first_row)
         two = left != right
         return left[two], right[two]
 
@@ -257,9 +257,9 @@ class BagRows:
     levels: ByteRows
 
     @classmethod
-    def of(cls, found: pa.Table) -> BagRows:
+    def of(cls, rows: pa.Table) -> BagRows:
         """Of rows of `bags`."""
-        return cls(found.column("doc_id"), *(ByteRows.of(found.column(name)) for name in BAG))
+        return cls(rows.column("doc_id"), *(ByteRows.of(rows.column(name)) for name in BAG))
 
     def rows_of(self, ids: pa.Array | pa.ChunkedArray) -> Int64Array:
         """Row of each document, all of which are there."""
@@ -301,10 +301,10 @@ def similar(rows: tuple[Int64Array, Int64Array], bags: BagRows, least: tuple[Int
     return Similar(pairs, shared[pairs], united[pairs])
 
 
-def pair_batches(ends: tuple[pa.Table, pa.Table], found: Similar) -> Pairs:
+def pair_batches(ends: tuple[pa.Table, pa.Table], alike: Similar) -> Pairs:
     """Columns left_* and right_* (`ENDS`), shared_weight and united_weight of similar pairs, row by row."""
     sides = {f"{side}_{name}": of.column(name) for side, of in zip(SIDES, ends, strict=True) for name in ENDS}
-    rows = pa.table({**sides, "shared_weight": found.shared, "united_weight": found.united})
+    rows = pa.table({**sides, "shared_weight": alike.shared, "united_weight": alike.united})
     yield from rows.combine_chunks().to_batches()
 
 

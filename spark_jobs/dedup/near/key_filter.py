@@ -89,7 +89,7 @@ def put_keys(keys: UInt64Array, filled: UInt8Array) -> None:
 def has_keys(keys: UInt64Array, filled: UInt8Array) -> BoolArray:
     """(K,) whether each key may be in the set; fewer than 3 in 1,000 others pass too, at 16 bits a key."""
     mask = np.uint64(filled.size * 8 - 1)
-    found = np.zeros(keys.size, np.bool_)
+    is_member = np.zeros(keys.size, np.bool_)
     for index in range(keys.size):
         probe = keys[index]
         step = (probe >> np.uint64(32)) * GOLDEN | np.uint64(1)
@@ -100,5 +100,5 @@ def has_keys(keys: UInt64Array, filled: UInt8Array) -> BoolArray:
                 here = False
                 break
             probe += step
-        found[index] = here
-    return found
+        is_member[index] = here
+    return is_member

@@ -152,16 +152,16 @@ class Comparisons:
     @property
     def thresholds(self) -> tuple[Fraction, ...]:
         """The thresholds of the groups."""
-        return tuple(exact(one) for one in self.limits.thresholds.together)
+        return tuple(exact(threshold) for threshold in self.limits.thresholds.together)
 
     def kept_pool(self) -> tuple[DataFrame, list[int]]:
         """The pool with the groups in which each document is still kept, and how many are kept in each group."""
-        own, first = own_groups(self.limits.thresholds)
+        groups, first = own_groups(self.limits.thresholds)
         gone = self._removed()
-        pool = self.pool.withColumn("groups", own)
+        pool = self.pool.withColumn("groups", groups)
         if gone is not None:
             joined = self.pool.join(gone, self.pool["place"] == gone["vertex"], "left")
-            pool = joined.select(*self.pool.columns, without(own, F.col("groups")).alias("groups"))
+            pool = joined.select(*self.pool.columns, without(groups, F.col("groups")).alias("groups"))
         pool = persist(pool.where("groups <> 0"))
         self.persisted.append(pool)
         at = [F.greatest(F.lit(group), first) for group in range(len(self.thresholds))]
@@ -180,16 +180,16 @@ class Comparisons:
 
     def take(self, verified: tuple[DataFrame, tuple[DataFrame, ...]]) -> None:
         """Take in what verification gives."""
-        found, persisted = verified
-        if not is_embedded(found):  # else the rows are in files already
-            found = checkpointed(found)
-        self.persisted.extend((*persisted, found))
-        self.add(found)
+        pairs, persisted = verified
+        if not is_embedded(pairs):  # else the rows are in files already
+            pairs = checkpointed(pairs)
+        self.persisted.extend((*persisted, pairs))
+        self.add(pairs)
 
-    def add(self, found: DataFrame) -> None:
+    def add(self, pairs: DataFrame) -> None:
         """Take verified pairs in, which are computed already."""
-        self.verified.append(found)
-        self.add_edges(found.withColumn("increment", F.lit(self.increment)).selectExpr("increment", *PAIR_COLUMNS))
+        self.verified.append(pairs)
+        self.add_edges(pairs.withColumn("increment", F.lit(self.increment)).selectExpr("increment", *PAIR_COLUMNS))
 
     def add_edges(self, pairs: DataFrame) -> None:
         """Take those pairs that count (rows of `pairs`) into the graph, once: later rounds read narrow edges."""
@@ -249,8 +249,8 @@ class Comparisons:
             if not len(places):
                 self.verified = [united(self.verified).dropDuplicates(["left_doc_id", "right_doc_id"])]
                 return rounds, counts
-            asked = F.broadcast(pool.sparkSession.createDataFrame(pa.table({"place": places})))
-            batch = pool.join(asked, "place", "left_semi").toArrow()
+            wanted = F.broadcast(pool.sparkSession.createDataFrame(pa.table({"place": places})))
+            batch = pool.join(wanted, "place", "left_semi").toArrow()
             batch = leading(batch.sort_by([("earlier", "descending"), ("place", "ascending")]), self.thresholds)
             compare = functools.partial(
                 similar_to_pivots,
@@ -258,9 +258,9 @@ class Comparisons:
                 thresholds=self.thresholds,
                 increment=self.increment,
             )
-            found = checkpointed(pool.mapInArrow(compare, PAIRS_DDL))
-            self.persisted.append(found)
-            self.add(found)
+            similar = checkpointed(pool.mapInArrow(compare, PAIRS_DDL))
+            self.persisted.append(similar)
+            self.add(similar)
             done.add(batch)
             rounds += 1
             _log.info("large buckets: %d documents compared with all others", batch.num_rows)

@@ -101,11 +101,11 @@ def pairs(
     index = Index(signatures, bags, config.driver_candidates)
     if counts.large:
         by_size = (small.drop("pair_count"), sized.where(is_large).drop("pair_count"))
-        found, facts, persisted = compare_large(by_size, counts, (pairs, revisions), index, config, increment)
+        verified, facts, persisted = compare_large(by_size, counts, (pairs, revisions), index, config, increment)
     else:
-        found, persisted = verified_buckets(small, counts.small_pairs, index, config.thresholds.lowest, increment)
+        verified, persisted = verified_buckets(small, counts.small_pairs, index, config.thresholds.lowest, increment)
         facts = []
-    return Output({"pairs": _rows(found), "large_buckets": _large_bucket_rows(found, facts)}, {}, persisted)
+    return Output({"pairs": _rows(verified), "large_buckets": _large_bucket_rows(verified, facts)}, {}, persisted)
 
 
 def _rows(verified: DataFrame) -> DataFrame:

@@ -81,18 +81,18 @@ class Done:
 def leading(batch: pa.Table, thresholds: tuple[Fraction, ...]) -> pa.Table:
     """The documents of a batch, in keeping order, that are kept within the batch at one threshold or more."""
     bags, groups = _bags(batch), batch.column("groups").to_numpy().astype(np.int32)
-    found = similar_to_sample(bags, groups, sample_index(bags, groups, thresholds), thresholds)
-    return batch.filter(pa.array(kept_groups(found, groups, thresholds) != 0))
+    similar = similar_to_sample(bags, groups, sample_index(bags, groups, thresholds), thresholds)
+    return batch.filter(pa.array(kept_groups(similar, groups, thresholds) != 0))
 
 
-def kept_groups(found: Similar, groups: Int32Array, thresholds: tuple[Fraction, ...]) -> Int32Array:
+def kept_groups(similar: Similar, groups: Int32Array, thresholds: tuple[Fraction, ...]) -> Int32Array:
     """(D,) thresholds (as bits) at which each of D documents in keeping order is kept, by all their similar pairs."""
     kept = groups.copy()
-    worse = found.rows > found.sampled
+    worse = similar.rows > similar.sampled
     for group, threshold in enumerate(thresholds):
-        counts = worse & ((groups[found.rows] & groups[found.sampled]) >> group & 1 == 1)
-        counts &= found.shared * threshold.denominator >= found.united * threshold.numerator
-        states = kept_states(found.rows[counts], found.sampled[counts], len(groups))
+        counts = worse & ((groups[similar.rows] & groups[similar.sampled]) >> group & 1 == 1)
+        counts &= similar.shared * threshold.denominator >= similar.united * threshold.numerator
+        states = kept_states(similar.rows[counts], similar.sampled[counts], len(groups))
         kept[states == REMOVED] &= ~np.int32(1 << group)
     return kept
 
@@ -110,17 +110,17 @@ def similar_to_pivots(
     for batch in batches:
         table = pa.Table.from_batches([batch])
         groups = table.column("groups").to_numpy().astype(np.int32)
-        found = similar_to_sample(_bags(table), groups, pivots.sample, thresholds)
-        own, other = table.select(list(ENDS)).take(found.rows), pivots.ends.take(found.sampled)
-        led = _is_first(other, own)  # the pivot is the better document; where it is not, both may be pivots
-        is_pivot = np.isin(own.column("place").to_numpy(), pivots.ends.column("place").to_numpy())
-        new = np.maximum(own.column("increment").to_numpy(), other.column("increment").to_numpy()) == increment
-        same = own.column("place").to_numpy() == other.column("place").to_numpy()
+        similar = similar_to_sample(_bags(table), groups, pivots.sample, thresholds)
+        documents, other = table.select(list(ENDS)).take(similar.rows), pivots.ends.take(similar.sampled)
+        led = _is_first(other, documents)  # the pivot is the better document; where it is not, both may be pivots
+        is_pivot = np.isin(documents.column("place").to_numpy(), pivots.ends.column("place").to_numpy())
+        new = np.maximum(documents.column("increment").to_numpy(), other.column("increment").to_numpy()) == increment
+        same = documents.column("place").to_numpy() == other.column("place").to_numpy()
         for flipped in (False, True):
             chosen = pa.array(~same & new & (led != flipped) & ~(flipped & is_pivot))
-            left, right = (own, other) if flipped else (other, own)
+            left, right = (documents, other) if flipped else (other, documents)
             sides = [side.filter(chosen).column(name) for side in (left, right) for name in ENDS]
-            weights = [pa.array(found.shared).filter(chosen), pa.array(found.united).filter(chosen)]
+            weights = [pa.array(similar.shared).filter(chosen), pa.array(similar.united).filter(chosen)]
             yield from pa.table([*sides, *weights], names=ddl_names(PAIRS_DDL)).to_batches()
 
 
@@ -128,9 +128,9 @@ def _bags(documents: pa.Table) -> Bags:
     return bags_from_columns(*(documents.column(name).cast(pa.large_binary()).combine_chunks() for name in BAG))
 
 
-def _is_first(one: pa.Table, other: pa.Table) -> np.ndarray:
-    """(R,) whether row r of `one` comes before row r of `other` in the order (increment, place)."""
-    increments = [side.column("increment").to_numpy() for side in (one, other)]
-    places = [side.column("place").to_numpy() for side in (one, other)]
+def _is_first(rows: pa.Table, other: pa.Table) -> np.ndarray:
+    """(R,) whether row r of `rows` comes before row r of `other` in the order (increment, place)."""
+    increments = [side.column("increment").to_numpy() for side in (rows, other)]
+    places = [side.column("place").to_numpy() for side in (rows, other)]
     earlier: np.ndarray = (increments[0] < increments[1]) | ((increments[0] == increments[1]) & (places[0] < places[1]))
     return earlier

@@ -50,11 +50,13 @@ def last_rounds(state: Comparisons, compared: DataFrame) -> tuple[int, list[int]
     Returns:
         The number of rounds, and how many documents are kept in each group.
     """
-    own, first = own_groups(state.limits.thresholds)
-    pool = state.pool.select("place", "total_weight", "earlier", own.alias("own"), first.alias("first")).toArrow()
+    all_groups, first = own_groups(state.limits.thresholds)
+    pool = state.pool.select(
+        "place", "total_weight", "earlier", all_groups.alias("own"), first.alias("first")
+    ).toArrow()
     pool = pool.sort_by("place")
     places, every = pool.column("place").to_numpy(), pool.column("own").to_numpy().astype(np.int32)
-    lists = token_lists(pool, _records(state.pool.withColumn("groups", own), state))
+    lists = token_lists(pool, _records(state.pool.withColumn("groups", all_groups), state))
     groups = np.zeros(len(places), np.int32)
     before = compared.toArrow()
     groups[np.searchsorted(places, before.column("place").to_numpy())] = before.column("groups").to_numpy()
@@ -82,8 +84,8 @@ def last_rounds(state: Comparisons, compared: DataFrame) -> tuple[int, list[int]
                     for group in range(len(state.thresholds))
                 ]
             left, right = np.divmod(signed.agreeing(pairs), len(documents.known))
-            found = documents.similar([(left, right)])
-            state.take((keep_batches(compared.sparkSession, found, PAIRS_DDL), ()))
+            similar = documents.similar([(left, right)])
+            state.take((keep_batches(compared.sparkSession, similar, PAIRS_DDL), ()))
             state.candidate_count += len(pairs[0])
             with mapped_rows(state.edges[-1]) as rows:
                 _add(kept, rows)

@@ -86,8 +86,8 @@ def prefixes(bags: Bags, counters: UInt32Array, groups: Int32Array, thresholds: 
     numerators, denominators = threshold_terms(thresholds)
     weights = token_weights(bags)
     totals = total_weights(bags)
-    found = _prefixes(bags.offsets, bags.hashes, weights, totals, counters, groups, numerators, denominators)
-    return Prefixes(*found)
+    columns = _prefixes(bags.offsets, bags.hashes, weights, totals, counters, groups, numerators, denominators)
+    return Prefixes(*columns)
 
 
 def list_pairs(
@@ -134,8 +134,8 @@ class _Heads(NamedTuple):
 def threshold_terms(thresholds: tuple[Fraction, ...]) -> tuple[Int64Array, Int64Array]:
     """(G,) numerators and (G,) denominators of G thresholds, for kernels."""
     return (
-        np.array([one.numerator for one in thresholds], np.int64),
-        np.array([one.denominator for one in thresholds], np.int64),
+        np.array([threshold.numerator for threshold in thresholds], np.int64),
+        np.array([threshold.denominator for threshold in thresholds], np.int64),
     )
 
 
@@ -197,23 +197,23 @@ def _prefixes(
 
 
 @compiled
-def _can_reach(members: Members, one: int, other: int, numerators: Int64Array, denominators: Int64Array) -> bool:
+def _can_reach(members: Members, entry: int, other: int, numerators: Int64Array, denominators: Int64Array) -> bool:
     """Whether two members of a list can reach the lowest threshold at which both are compared."""
-    common = members.groups[one] & members.groups[other]
+    common = members.groups[entry] & members.groups[other]
     if not common:
         return False
     group = lowest_group(common)
-    suffix = min(members.suffixes[one], members.suffixes[other])
-    needed = numerators[group] * (members.totals[one] + members.totals[other])
+    suffix = min(members.suffixes[entry], members.suffixes[other])
+    needed = numerators[group] * (members.totals[entry] + members.totals[other])
     return bool(suffix * (numerators[group] + denominators[group]) >= needed)
 
 
 @compiled
-def _is_heavy(members: Members, one: int, numerators: Int64Array, denominators: Int64Array) -> bool:
+def _is_heavy(members: Members, entry: int, numerators: Int64Array, denominators: Int64Array) -> bool:
     """Whether a member's suffix suffices for a pair with a member of at least its total weight."""
-    group = lowest_group(members.groups[one])
-    ahead = members.suffixes[one] * (numerators[group] + denominators[group])
-    return bool(ahead >= 2 * numerators[group] * members.totals[one])
+    group = lowest_group(members.groups[entry])
+    ahead = members.suffixes[entry] * (numerators[group] + denominators[group])
+    return bool(ahead >= 2 * numerators[group] * members.totals[entry])
 
 
 @compiled
@@ -228,19 +228,19 @@ def _all_pairs(
     second = np.empty(1024, np.int64)
     filled = 0
     for at in range(lists.begins.size):
-        for one in range(lists.first[at], lists.last[at]):
-            if not _is_heavy(members, one, numerators, denominators):
+        for entry in range(lists.first[at], lists.last[at]):
+            if not _is_heavy(members, entry, numerators, denominators):
                 continue
             for other in range(lists.begins[at], lists.ends[at]):
-                if other == one or (members.earlier[one] and members.earlier[other]):
+                if other == entry or (members.earlier[entry] and members.earlier[other]):
                     continue
-                if other < one and _is_heavy(members, other, numerators, denominators):
+                if other < entry and _is_heavy(members, other, numerators, denominators):
                     continue  # the other one, being heavy, found this pair before
-                if _can_reach(members, one, other, numerators, denominators):
+                if _can_reach(members, entry, other, numerators, denominators):
                     if filled == first.size:
                         first, second = _twice(first), _twice(second)
-                    first[filled] = members.places[min(one, other)]
-                    second[filled] = members.places[max(one, other)]
+                    first[filled] = members.places[min(entry, other)]
+                    second[filled] = members.places[max(entry, other)]
                     filled += 1
     return first[:filled], second[:filled]
 
@@ -254,14 +254,14 @@ def _pivot_pairs(
     second = np.empty(1024, np.int64)
     filled = 0
     for at in range(lists.begins.size):
-        for one in range(lists.first[at], lists.last[at]):
-            for other in range(one + 1, lists.ends[at]):
+        for entry in range(lists.first[at], lists.last[at]):
+            for other in range(entry + 1, lists.ends[at]):
                 if members.earlier[other]:  # then the pivot, which comes before it, is an earlier one too
                     continue
-                if _can_reach(members, one, other, numerators, denominators):
+                if _can_reach(members, entry, other, numerators, denominators):
                     if filled == first.size:
                         first, second = _twice(first), _twice(second)
-                    first[filled], second[filled] = members.places[one], members.places[other]
+                    first[filled], second[filled] = members.places[entry], members.places[other]
                     filled += 1
     return first[:filled], second[:filled]
 

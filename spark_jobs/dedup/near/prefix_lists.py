@@ -90,12 +90,12 @@ def prefix_records(
         if not batch.num_rows:
             continue
         bags = bags_from_columns(*(batch.column(name) for name in BAG))
-        found = prefixes(bags, counted, batch.column("groups").to_numpy(), thresholds)
-        records = np.empty(len(found.tokens), RECORD)
-        records["token"], records["suffix"] = found.tokens, found.suffixes
+        prefix = prefixes(bags, counted, batch.column("groups").to_numpy(), thresholds)
+        records = np.empty(len(prefix.tokens), RECORD)
+        records["token"], records["suffix"] = prefix.tokens, prefix.suffixes
         for name, column in _RECORD_COLUMNS.items():
-            records[name] = batch.column(column).to_numpy(zero_copy_only=False)[found.documents]
-        offsets, _, order = scatter(found.tokens, np.arange(len(records)), partition_count)
+            records[name] = batch.column(column).to_numpy(zero_copy_only=False)[prefix.documents]
+        offsets, _, order = scatter(prefix.tokens, np.arange(len(records)), partition_count)
         records = records[order]
         some = np.flatnonzero(np.diff(offsets))
         blocks = [records[offsets[part] : offsets[part + 1]].tobytes() for part in some]
@@ -130,11 +130,11 @@ def list_candidates(
     sizes = ends - begins
     long = (sizes * (sizes - 1) // 2 > most) & (pivots is not None)
     short = ~long & (pivots != 1)
-    made = 0
+    pair_count = 0
     for first, second in list_pairs(begins[short], ends[short], members, thresholds):
         pairs = candidate_batch(first, second)
-        made += pairs.num_rows
-        if pivots is None and made > most_pairs:
+        pair_count += pairs.num_rows
+        if pivots is None and pair_count > most_pairs:
             yield _chosen(pa.nulls(1, pa.int64()), pa.nulls(1, pa.int64()), np.array([-1]))
             return
         yield _chosen(pairs.column("first"), pairs.column("second"), np.zeros(pairs.num_rows, np.int64))

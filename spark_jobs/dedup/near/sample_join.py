@@ -121,8 +121,8 @@ def sample_index(bags: Bags, groups: Int32Array, thresholds: tuple[Fraction, ...
     )
     rows, constants = np.full(len(tokens), -1, np.int64), np.zeros(len(tokens), np.uint16)
     for rank in np.flatnonzero(counts[order] == len(bags)).tolist():
-        own = weights[by_rank[first[rank] : first[rank + 1]]]
-        constants[rank] = own[0] if (own == own[0]).all() else 0
+        its_weights = weights[by_rank[first[rank] : first[rank + 1]]]
+        constants[rank] = its_weights[0] if (its_weights == its_weights[0]).all() else 0
     common = np.flatnonzero((counts[order] > max(len(bags) * _COMMON, _FEWEST_COMMON)) & (constants == 0))
     rows[common] = np.arange(len(common))
     dense = np.zeros((len(common), len(bags)), np.uint16)
@@ -160,10 +160,10 @@ def similar_to_sample(bags: Bags, groups: Int32Array, index: SampleIndex, thresh
         thresholds: of each group, ascending.
     """
     hashes = np.ascontiguousarray(bags.hashes)
-    known, ranks = _look_up_tokens(hashes, index.slots, index.slot_ranks)
-    starts = np.searchsorted(known, bags.offsets)
+    sampled_tokens, ranks = _look_up_tokens(hashes, index.slots, index.slot_ranks)
+    starts = np.searchsorted(sampled_tokens, bags.offsets)
     documents = _Documents(bags.offsets, hashes, token_weights(bags), total_weights(bags), groups)
-    looked_up = _Known(starts, known, ranks)
+    looked_up = _Known(starts, sampled_tokens, ranks)
     return Similar(*_look_up(documents, looked_up, index, *threshold_terms(thresholds)))
 
 
@@ -181,13 +181,13 @@ def _slots(tokens: UInt64Array, ranks: Int64Array) -> tuple[UInt64Array, Int64Ar
 @compiled
 def _look_up_tokens(hashes: UInt64Array, slots: UInt64Array, slot_ranks: Int64Array) -> tuple[Int64Array, Int64Array]:
     """(K,) indices of the tokens that the sample has, and (K,) their ranks."""
-    known, ranks = np.empty(hashes.size, np.int64), np.empty(hashes.size, np.int64)
+    tokens, ranks = np.empty(hashes.size, np.int64), np.empty(hashes.size, np.int64)
     count = 0
     for index in range(hashes.size):
         slot = key_slot(slots, hashes[index] >> _SHIFT, hashes[index])
-        known[count], ranks[count] = index, slot_ranks[slot]
+        tokens[count], ranks[count] = index, slot_ranks[slot]
         count += slots[slot] == hashes[index]
-    return known[:count], ranks[:count]
+    return tokens[:count], ranks[:count]
 
 
 class _Documents(NamedTuple):
@@ -251,18 +251,18 @@ class _Known(NamedTuple):
 
 @compiled
 def _look_up(
-    documents: _Documents, known: _Known, index: SampleIndex, numerators: Int64Array, denominators: Int64Array
+    documents: _Documents, looked_up: _Known, index: SampleIndex, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
     """The fields of `Similar`."""
-    found = np.empty((4, 1024), np.int64)
+    pairs = np.empty((4, 1024), np.int64)
     filled = 0
-    seen = np.full(index.totals.size, -1, np.int64)
+    last_met = np.full(index.totals.size, -1, np.int64)
     candidates = np.empty(index.totals.size, np.int64)
     sums = np.zeros(index.totals.size, np.uint32)
     for doc in range(documents.totals.size):
-        count, steps = _candidates(documents, known, index, numerators, denominators, doc, seen, candidates)
-        at_once = count > 0 and _MERGE_COST * steps > _cost_of_sums(known, index, doc)
-        all_share = _sum_all(documents, known, index, doc, sums) if at_once else np.int64(0)
+        count, steps = _candidates(documents, looked_up, index, numerators, denominators, doc, last_met, candidates)
+        at_once = count > 0 and _MERGE_COST * steps > _cost_of_sums(looked_up, index, doc)
+        all_share = _sum_all(documents, looked_up, index, doc, sums) if at_once else np.int64(0)
         for at in range(count):
             sampled = candidates[at]
             shared = (
@@ -271,65 +271,65 @@ def _look_up(
             group = lowest_group(documents.groups[doc] & index.groups[sampled])
             both = documents.totals[doc] + index.totals[sampled]
             if shared * denominators[group] >= (both - shared) * numerators[group]:
-                if filled == found.shape[1]:
+                if filled == pairs.shape[1]:
                     larger = np.empty((4, 2 * filled), np.int64)
-                    larger[:, :filled] = found
-                    found = larger
-                found[0, filled], found[1, filled] = doc, sampled
-                found[2, filled], found[3, filled] = shared, both - shared
+                    larger[:, :filled] = pairs
+                    pairs = larger
+                pairs[0, filled], pairs[1, filled] = doc, sampled
+                pairs[2, filled], pairs[3, filled] = shared, both - shared
                 filled += 1
-    return found[0, :filled], found[1, :filled], found[2, :filled], found[3, :filled]
+    return pairs[0, :filled], pairs[1, :filled], pairs[2, :filled], pairs[3, :filled]
 
 
 @compiled
 def _candidates(
     documents: _Documents,
-    known: _Known,
+    looked_up: _Known,
     index: SampleIndex,
     numerators: Int64Array,
     denominators: Int64Array,
     doc: int,
-    seen: Int64Array,
+    last_met: Int64Array,
     candidates: Int64Array,
 ) -> tuple[int, int]:
     """Put sampled documents that can be similar to `doc` into `candidates`; their number, and steps to merge them."""
-    begin, end = known.starts[doc], known.starts[doc + 1]
+    begin, end = looked_up.starts[doc], looked_up.starts[doc + 1]
     total, groups = documents.totals[doc], documents.groups[doc]
     lowest = lowest_group(groups)
     length = documents.offsets[doc + 1] - documents.offsets[doc]
     suffix = np.int64(0)
     for token in range(begin, end):
-        suffix += np.int64(documents.weights[known.tokens[token]])
+        suffix += np.int64(documents.weights[looked_up.tokens[token]])
     count, steps = 0, 0
     if suffix * denominators[lowest] < numerators[lowest] * total:
         return count, steps  # too much of its weight is on tokens that no sampled document has
-    for at in np.argsort(known.ranks[begin:end]):
+    for at in np.argsort(looked_up.ranks[begin:end]):
         if suffix * denominators[lowest] < numerators[lowest] * total:
             break
-        rank = known.ranks[begin + at]
+        rank = looked_up.ranks[begin + at]
         for entry in range(index.starts[rank], index.starts[rank + 1]):
             sampled = index.documents[entry]
             common = groups & index.groups[sampled]
-            if seen[sampled] == doc or not common:
+            if last_met[sampled] == doc or not common:
                 continue
             group = lowest_group(common)
             ahead = min(suffix, index.suffixes[entry])
             both = total + index.totals[sampled]
             if ahead * (numerators[group] + denominators[group]) >= numerators[group] * both:
-                seen[sampled] = doc
+                last_met[sampled] = doc
                 candidates[count] = sampled
                 count += 1
                 steps += length + index.offsets[sampled + 1] - index.offsets[sampled]
-        suffix -= np.int64(documents.weights[known.tokens[begin + at]])
+        suffix -= np.int64(documents.weights[looked_up.tokens[begin + at]])
     return count, steps
 
 
 @compiled
-def _cost_of_sums(known: _Known, index: SampleIndex, doc: int) -> int:
+def _cost_of_sums(looked_up: _Known, index: SampleIndex, doc: int) -> int:
     """Number of additions to sum the weights that a document shares with every sampled one."""
     cost = index.totals.size
-    for at in range(known.starts[doc], known.starts[doc + 1]):
-        rank = known.ranks[at]
+    for at in range(looked_up.starts[doc], looked_up.starts[doc + 1]):
+        rank = looked_up.ranks[at]
         if index.rows[rank] >= 0:
             cost += index.totals.size // _ROW_COST
         elif index.constants[rank] == 0:
@@ -338,12 +338,12 @@ def _cost_of_sums(known: _Known, index: SampleIndex, doc: int) -> int:
 
 
 @compiled
-def _sum_all(documents: _Documents, known: _Known, index: SampleIndex, doc: int, sums: UInt32Array) -> np.int64:
+def _sum_all(documents: _Documents, looked_up: _Known, index: SampleIndex, doc: int, sums: UInt32Array) -> np.int64:
     """Put the weight shared with each sampled document into `sums`, without that shared with all, which is returned."""
     sums[:] = 0
     all_share = np.int64(0)
-    for at in range(known.starts[doc], known.starts[doc + 1]):
-        weight, rank = documents.weights[known.tokens[at]], known.ranks[at]
+    for at in range(looked_up.starts[doc], looked_up.starts[doc + 1]):
+        weight, rank = documents.weights[looked_up.tokens[at]], looked_up.ranks[at]
         if index.constants[rank] > 0:
             all_share += np.int64(min(weight, index.constants[rank]))
             continue

@@ -102,15 +102,15 @@ def verified_pairs(
             verified = keep_batches(spark, verified_here(rows, index, lowest), PAIRS_DDL)
         return verified, (verified,)
     if candidate_count <= index.driver_candidates:
-        found = verified_here(candidates.toArrow(), index, lowest)
-        return spark.createDataFrame(pa.Table.from_batches(found, PAIRS_SCHEMA), PAIRS_DDL), ()
+        similar = verified_here(candidates.toArrow(), index, lowest)
+        return spark.createDataFrame(pa.Table.from_batches(similar, PAIRS_SCHEMA), PAIRS_DDL), ()
     candidates = checkpointed(candidates)  # they are read twice
     parts = max(2, -(-candidate_count // _PART_SIGNATURES))
     signatures = index.signatures.select(*ENDS, *SIGNATURE)
     compare = partial(_agree, lowest=lowest)
     few = candidate_count <= _BROADCAST_CANDIDATES
-    known = _brought(candidates, ("first", "second"), signatures, "place", parts, few)
-    agreeing = persist(known.map(compare, _ENDS_DDL).to_frame())
+    signed = _brought(candidates, ("first", "second"), signatures, "place", parts, few)
+    agreeing = persist(signed.map(compare, _ENDS_DDL).to_frame())
     bags = index.bags.select("doc_id", *BAG)
     count = agreeing.count()
     parts = max(2, -(-count // _PART_BAGS))
@@ -140,8 +140,8 @@ def verified_buckets(
         As `verified_pairs`.
     """
     if is_embedded(buckets):
-        found = _verified_buckets_here(buckets, index, lowest, increment, not_among)
-        verified = keep_batches(buckets.sparkSession, found, PAIRS_DDL)
+        similar = _verified_buckets_here(buckets, index, lowest, increment, not_among)
+        verified = keep_batches(buckets.sparkSession, similar, PAIRS_DDL)
         return verified, (verified,)
     candidates = buckets.mapInArrow(partial(all_pairs, not_among=not_among), CANDIDATES_DDL).distinct()
     return verified_pairs(candidates, pair_count, index, lowest)
@@ -180,10 +180,10 @@ def _agree(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator
     """The candidates of a partition whose sizes and signatures allow the lowest threshold."""
     from spark_jobs.dedup.near.comparison import BLOCK, agreeing_rows, taken
 
-    def compare(candidates: pa.Table, known: pa.Table) -> Pairs:
-        left, right = agreeing_rows(candidates, known, lowest)
+    def compare(candidates: pa.Table, signatures: pa.Table) -> Pairs:
+        left, right = agreeing_rows(candidates, signatures, lowest)
         for start in range(0, len(left), BLOCK):
-            ends = (taken(known.select(ENDS), rows[start : start + BLOCK]) for rows in (left, right))
+            ends = (taken(signatures.select(ENDS), rows[start : start + BLOCK]) for rows in (left, right))
             sides = zip(SIDES, ends, strict=True)
             yield from (
                 pa.table({f"{side}_{name}": rows.column(name) for side, rows in sides for name in ENDS})
@@ -200,8 +200,8 @@ def _overlap(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterat
 
     names = tuple(f"{side}_{name}" for side in SIDES for name in ENDS)
 
-    def compare(candidates: pa.Table, found: pa.Table) -> Pairs:
-        bags = BagRows.of(found)
+    def compare(candidates: pa.Table, stored: pa.Table) -> Pairs:
+        bags = BagRows.of(stored)
         for part in candidates.to_batches(max_chunksize=BLOCK):
             ends = [part.select([f"{side}_{name}" for name in ENDS]).rename_columns(list(ENDS)) for side in SIDES]
             left, right = (bags.rows_of(side.column("doc_id")) for side in ends)
@@ -230,8 +230,8 @@ def verified_here(candidates: pa.Table, index: Index, lowest: KindThreshold) -> 
     from spark_jobs.dedup.near.comparison import agreeing_rows
 
     ends = [column for name in ("first", "second") for column in candidates.column(name).chunks]
-    with _known(index, [one.to_numpy() for one in ends]) as known:
-        yield from _verified(known, [agreeing_rows(candidates, known, lowest, core_count())], index, lowest)
+    with _known(index, [column.to_numpy() for column in ends]) as signatures:
+        yield from _verified(signatures, [agreeing_rows(candidates, signatures, lowest, core_count())], index, lowest)
 
 
 def _verified_buckets_here(
@@ -243,12 +243,12 @@ def _verified_buckets_here(
 
     with mapped_rows(buckets) as lists, tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
         columns = [column for name in ("members", "earlier") for column in lists.column(name).chunks]
-        with _known(index, [list_offsets(column)[1] for column in columns]) as known:
-            documents = Known.of(known, lowest)
-            earlier = pc.sum(pc.less(known.column("increment"), increment)).as_py() or 0
+        with _known(index, [list_offsets(column)[1] for column in columns]) as signatures:
+            documents = Known.of(signatures, lowest)
+            earlier = pc.sum(pc.less(signatures.column("increment"), increment)).as_py() or 0
             file = Path(folder, "buckets")
             agreeing = agreeing_in_buckets(lists, documents, earlier, not_among, file, core_count())
-            yield from _verified(known, list(agreeing), index, lowest)
+            yield from _verified(signatures, list(agreeing), index, lowest)
 
 
 def _known(index: Index, places: Sequence[Int64Array]) -> AbstractContextManager[pa.Table]:
@@ -257,26 +257,26 @@ def _known(index: Index, places: Sequence[Int64Array]) -> AbstractContextManager
 
 
 def _verified(
-    known: pa.Table, agreeing: Sequence[tuple[Int64Array, Int64Array]], index: Index, lowest: KindThreshold
+    signatures: pa.Table, agreeing: Sequence[tuple[Int64Array, Int64Array]], index: Index, lowest: KindThreshold
 ) -> Pairs:
-    """The pairs of rows of `known` that are similar by their bags."""
+    """The pairs of rows of `signatures` that are similar by their bags."""
     from spark_jobs.dedup.near.comparison import taken
 
-    is_used = np.zeros(len(known), np.bool_)
+    is_used = np.zeros(len(signatures), np.bool_)
     for side in (side for pair in agreeing for side in pair):
         is_used[side] = True
     used = np.flatnonzero(is_used)
-    wanted = _of_places(index.bags, [taken(known.select(["place"]), used).column("place").to_numpy()])
+    wanted = _of_places(index.bags, [taken(signatures.select(["place"]), used).column("place").to_numpy()])
     with mapped_rows(wanted.select("doc_id", *BAG)) as stored:
-        yield from Documents.of(known, used, stored, lowest).similar(agreeing)
+        yield from Documents.of(signatures, used, stored, lowest).similar(agreeing)
 
 
 @contextmanager
 def opened(index: Index, lowest: KindThreshold) -> Iterator[Documents]:
     """All documents of an index."""
     signatures, bags = index.signatures.select(*ENDS, *SIGNATURE), index.bags.select("doc_id", *BAG)
-    with mapped_rows(signatures) as known, mapped_rows(bags) as stored:
-        yield Documents.of(known, np.arange(len(known)), stored, lowest)
+    with mapped_rows(signatures) as signed, mapped_rows(bags) as stored:
+        yield Documents.of(signed, np.arange(len(signed)), stored, lowest)
 
 
 @dataclass(frozen=True)
@@ -296,13 +296,13 @@ class Documents:
     least: tuple[Int64Array, Int64Array]
 
     @classmethod
-    def of(cls, known: pa.Table, used: Int64Array, stored: pa.Table, lowest: KindThreshold) -> Documents:
+    def of(cls, signed: pa.Table, used: Int64Array, stored: pa.Table, lowest: KindThreshold) -> Documents:
         """Of rows of `signatures`, of which some are used, and of rows of `bags`."""
         from spark_jobs.dedup.near.comparison import BagRows, taken, threshold_fractions
 
-        bags, rows = BagRows.of(stored), np.full(len(known), -1, np.int64)
-        rows[used] = bags.rows_of(taken(known.select(["doc_id"]), used).column("doc_id").combine_chunks())
-        return cls(known, bags, rows, threshold_fractions(known.column("kind"), lowest))
+        bags, rows = BagRows.of(stored), np.full(len(signed), -1, np.int64)
+        rows[used] = bags.rows_of(taken(signed.select(["doc_id"]), used).column("doc_id").combine_chunks())
+        return cls(signed, bags, rows, threshold_fractions(signed.column("kind"), lowest))
 
     def similar(self, pairs: Iterable[tuple[Int64Array, Int64Array]]) -> Pairs:
         """Those of pairs of rows that are similar by their bags, as `PAIRS_SCHEMA`."""

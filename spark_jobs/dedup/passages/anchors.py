@@ -61,9 +61,9 @@ def _anchor_batches(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatc
     from spark_jobs.dedup.passages.windows import anchors_in, slices, windows_in, words_in
 
     for batch in (part for whole in batches for part in slices(whole)):
-        offsets, found = anchors_in(windows_in(words_in(batch)))
+        offsets, anchors = anchors_in(windows_in(words_in(batch)))
         counts = np.diff(offsets)
-        own = [batch.column(name) for name in (*KEYS, "place")]
-        columns = [*own, pa.array(counts.astype(np.int32)), binary_column(found, offsets)]
+        keys = [batch.column(name) for name in (*KEYS, "place")]
+        columns = [*keys, pa.array(counts.astype(np.int32)), binary_column(anchors, offsets)]
         rows = pa.RecordBatch.from_arrays(columns, names=[*KEYS, "place", "anchor_count", "anchors"])
         yield rows.filter(pa.array(counts > 0))

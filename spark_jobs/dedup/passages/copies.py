@@ -70,7 +70,7 @@ def find_copies(
     keys, firsts, used = np.zeros(_FEWEST_SLOTS, np.uint64), np.zeros(_FEWEST_SLOTS, np.int64), 0
     several = np.zeros(_FEWEST_SLOTS, np.uint8)
     for record in range(documents.size):
-        own = np.int64(documents[record]) << 32 | np.int64(positions[record])
+        occurrence = np.int64(documents[record]) << 32 | np.int64(positions[record])
         for at in range(offsets[record], offsets[record + 1]):
             slot = key_slot(keys, windows[at], windows[at])
             if keys[slot] == 0:
@@ -83,13 +83,13 @@ def find_copies(
                             slot = key_slot(keys, old_keys[k], old_keys[k])
                             keys[slot], firsts[slot], several[slot] = old_keys[k], old_firsts[k], old_several[k]
                     slot = key_slot(keys, windows[at], windows[at])
-                keys[slot], firsts[slot] = windows[at], own
+                keys[slot], firsts[slot] = windows[at], occurrence
                 used += 1
             else:
-                if firsts[slot] >> 32 != own >> 32:
+                if firsts[slot] >> 32 != occurrence >> 32:
                     several[slot] = _MANY
-                firsts[slot] = min(firsts[slot], own)
-            own += 1
+                firsts[slot] = min(firsts[slot], occurrence)
+            occurrence += 1
     runs, count = np.empty((6, 1024), np.int64), 0
     for record in range(documents.size):
         document = np.int64(documents[record])
@@ -122,19 +122,19 @@ def find_copies(
 @compiled
 def joined(runs: Int64Array) -> Int64Array:
     """Join runs that go on one another: (6, N) and the result as `find_copies` gives, by document and start."""
-    made, count = runs.copy(), 0
+    copies, count = runs.copy(), 0
     for k in range(runs.shape[1]):
         last = count - 1
         if (
             count
-            and made[0, last] == runs[0, k]
-            and made[2, last] == runs[1, k]
-            and made[3, last] == runs[3, k]
-            and _follows(runs[4, k], made[5, last])
+            and copies[0, last] == runs[0, k]
+            and copies[2, last] == runs[1, k]
+            and copies[3, last] == runs[3, k]
+            and _follows(runs[4, k], copies[5, last])
         ):
-            made[2, last] = runs[2, k]
-            made[4, last], made[5, last] = min(made[4, last], runs[4, k]), max(made[5, last], runs[5, k])
+            copies[2, last] = runs[2, k]
+            copies[4, last], copies[5, last] = min(copies[4, last], runs[4, k]), max(copies[5, last], runs[5, k])
         else:
-            made[:, count] = runs[:, k]
+            copies[:, count] = runs[:, k]
             count += 1
-    return made[:, :count].copy()
+    return copies[:, :count].copy()

@@ -92,11 +92,11 @@ def passages(
     revisions: DataFrame | None = None,
 ) -> Output:
     """Find all spans of 50 words that new documents have in common with others; one row per later occurrence."""
-    known = anchors
+    in_corpus = anchors
     if revisions is not None:
-        known = known.join(left_members(revisions), "doc_id", "left_anti")
-    shared = _shared_anchors(known, increment)
-    identities = known.select(*KEYS, "place", F.col("increment").alias("since"))
+        in_corpus = in_corpus.join(left_members(revisions), "doc_id", "left_anti")
+    shared = _shared_anchors(in_corpus, increment)
+    identities = in_corpus.select(*KEYS, "place", F.col("increment").alias("since"))
     wanted = identities.join(shared.groupBy("place").agg(F.collect_list("anchors").alias("anchors")), "place")
     gone = F.lit(False) if config.cut_from is None else F.col("words") >= config.cut_from
     copied = passages.where(gone).groupBy("doc_id")
@@ -107,29 +107,29 @@ def passages(
     columns = ["kind", "language", "place", "since", "anchors", "copied"]
     emit = functools.partial(_window_blocks, part_count=part_count)
     windows = map_joined(texts, wanted, KEYS, columns, ["content"], emit, _WINDOWS_DDL).to_frame()
-    found = functools.partial(_copies, increment=increment)
+    copies = functools.partial(_copies, increment=increment)
     of_parts = dealt_in_turn(windows, part_count, F.col("part"))
-    runs = of_parts.map(found, _RUNS_DDL).to_frame()
+    runs = of_parts.map(copies, _RUNS_DDL).to_frame()
     rows = persist(grouped(runs, ["place"], ["word_start"]).map(_joined, _RUNS_DDL).to_frame())
     release(of_parts.frame)
     located = persist(_located(rows, texts, identities))
     return Output({PASSAGES.name: _named(rows, located)}, persisted=(shared, rows, located))
 
 
-def _shared_anchors(known: DataFrame, increment: int) -> DataFrame:
+def _shared_anchors(in_corpus: DataFrame, increment: int) -> DataFrame:
     """Anchors that several documents have, one of them new, persisted: place and some anchors of it."""
     from spark_jobs.dedup.near.key_filter import filter_of, passing_share
 
     is_new = F.col("increment") == increment
     sums = [F.sum(F.when(chosen, F.col("anchor_count"))) for chosen in (is_new, ~is_new)]
-    new_count, old_count = (int(value or 0) for value in known.agg(*sums).first() or (0, 0))
+    new_count, old_count = (int(value or 0) for value in in_corpus.agg(*sums).first() or (0, 0))
     part_count = 1 + int(new_count + passing_share(new_count) * old_count) // _PART_RECORDS
     emit = functools.partial(_anchor_blocks, part_count=part_count)
-    new = known.where(is_new).select("place", "anchors")
+    new = in_corpus.where(is_new).select("place", "anchors")
     blocks = new.mapInArrow(functools.partial(emit, earlier=False, filled=None), _BLOCKS_DDL)
     if old_count:
         filled = filter_of(new, _anchors_of, new_count)
-        old = known.where(~is_new).select("place", "anchors")
+        old = in_corpus.where(~is_new).select("place", "anchors")
         blocks = blocks.unionByName(old.mapInArrow(functools.partial(emit, earlier=True, filled=filled), _BLOCKS_DDL))
     of_parts = dealt_in_turn(blocks, part_count, F.col("part"))
     shared = persist(of_parts.map(_in_several, _SHARED_DDL).to_frame())
@@ -188,13 +188,13 @@ def _in_several(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         keys.append(values)
         places.append(_numbers(batch.column("places"))[1].view(np.int64))
         earlier.append(np.repeat(batch.column("earlier").to_numpy(zero_copy_only=False), np.diff(offsets)))
-    found = group_by_key(np.concatenate(keys), np.concatenate(places), np.concatenate(earlier))
-    both = np.concatenate([found.new, found.earlier])
-    of = [np.repeat(found.keys, np.diff(offsets)) for offsets in (found.new_offsets, found.earlier_offsets)]
+    groups = group_by_key(np.concatenate(keys), np.concatenate(places), np.concatenate(earlier))
+    both = np.concatenate([groups.new, groups.earlier])
+    of = [np.repeat(groups.keys, np.diff(offsets)) for offsets in (groups.new_offsets, groups.earlier_offsets)]
     order = np.argsort(both, kind="stable")
-    own, starts = np.unique(both[order], return_index=True)
+    documents, starts = np.unique(both[order], return_index=True)
     column = binary_column(np.concatenate(of)[order], np.append(starts, len(both)).astype(np.int64))
-    yield pa.RecordBatch.from_arrays([pa.array(own), column], names=ddl_names(_SHARED_DDL))
+    yield pa.RecordBatch.from_arrays([pa.array(documents), column], names=ddl_names(_SHARED_DDL))
 
 
 def _window_blocks(batches: Iterable[pa.RecordBatch], part_count: int) -> Iterator[pa.RecordBatch]:
@@ -206,27 +206,29 @@ def _window_blocks(batches: Iterable[pa.RecordBatch], part_count: int) -> Iterat
     from spark_jobs.dedup.passages.windows import chosen_windows, slices, windows_in, words_in
 
     for batch in (part for whole in batches for part in slices(whole)):
-        found = windows_in(words_in(batch))
-        chosen = chosen_windows(*found[:2], *_wanted(batch.column("anchors")), *_spans(batch.column("copied")))
+        windows_of_texts = windows_in(words_in(batch))
+        chosen = chosen_windows(
+            *windows_of_texts[:2], *_wanted(batch.column("anchors")), *_spans(batch.column("copied"))
+        )
         at = np.flatnonzero(chosen)
-        document = np.repeat(np.arange(len(batch)), np.diff(found.offsets))[at]
-        anchors = found.anchors[at]
+        document = np.repeat(np.arange(len(batch)), np.diff(windows_of_texts.offsets))[at]
+        anchors = windows_of_texts.anchors[at]
         breaks = (np.diff(at) != 1) | (np.diff(document) != 0) | (anchors[1:] != anchors[:-1])
         starts = np.flatnonzero(np.concatenate([[True] * bool(len(at)), breaks]))
         counts = np.diff(np.append(starts, len(at)))
         records = np.empty(len(starts), _RECORD)
         for name in ("place", "since"):
             records[name] = batch.column(name).to_numpy()[document[starts]]
-        records["first"] = at[starts] - found.offsets[document[starts]]
+        records["first"] = at[starts] - windows_of_texts.offsets[document[starts]]
         records["count"] = counts
         bounds, _, order = scatter(anchors[starts], np.arange(len(starts)), part_count)
         for part in np.flatnonzero(np.diff(bounds)).tolist():
-            own = order[bounds[part] : bounds[part + 1]]
-            inside = np.repeat(starts[own] - np.cumsum(counts[own]) + counts[own], counts[own])
-            windows = found.hashes[at[inside + np.arange(len(inside))]]
+            rows = order[bounds[part] : bounds[part + 1]]
+            inside = np.repeat(starts[rows] - np.cumsum(counts[rows]) + counts[rows], counts[rows])
+            windows = windows_of_texts.hashes[at[inside + np.arange(len(inside))]]
             columns = [
                 pa.array([part], pa.int32()),
-                *(pa.array([x.tobytes()], pa.binary()) for x in (records[own], windows)),
+                *(pa.array([x.tobytes()], pa.binary()) for x in (records[rows], windows)),
             ]
             yield pa.RecordBatch.from_arrays(columns, names=ddl_names(_WINDOWS_DDL))
 
@@ -252,7 +254,7 @@ def _copies(batches: Iterable[pa.RecordBatch], increment: int) -> Iterator[pa.Re
 
     blocks, hashes = [np.zeros(0, _RECORD)], [np.zeros(0, np.uint64)]
     for batch in batches:
-        blocks += [np.frombuffer(one.as_buffer(), _RECORD) for one in batch.column("records")]
+        blocks += [np.frombuffer(block.as_buffer(), _RECORD) for block in batch.column("records")]
         hashes.append(_numbers(batch.column("windows"))[1])
     records = np.concatenate(blocks)
     order = np.lexsort((records["place"], records["since"]))
@@ -276,9 +278,9 @@ def _joined(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     tables = [batch for batch in batches if batch.num_rows]
     if tables:
         runs = pa.Table.from_batches(tables)
-        made = joined(np.stack([runs.column(name).to_numpy() for name in _RUN_COLUMNS]))
-        made[[2, 5]] += WORDS - 1
-        yield _run_rows(made)
+        longest = joined(np.stack([runs.column(name).to_numpy() for name in _RUN_COLUMNS]))
+        longest[[2, 5]] += WORDS - 1
+        yield _run_rows(longest)
 
 
 def _run_rows(runs: Int64Array) -> pa.RecordBatch:
@@ -290,9 +292,9 @@ def _located(rows: DataFrame, texts: DataFrame, identities: DataFrame) -> DataFr
     names = ("place", "word_start", "word_end")
     firsts = rows.select(*(F.col(f"first_{name}").alias(name) for name in names))
     spans = rows.select(*names).unionByName(firsts).distinct().groupBy("place")
-    asked = identities.join(spans.agg(F.collect_list(F.struct(*names[1:])).alias("spans")), "place")
+    wanted = identities.join(spans.agg(F.collect_list(F.struct(*names[1:])).alias("spans")), "place")
     columns = [*KEYS, "kind", "language", "place", "spans"]
-    return map_joined(texts, asked, KEYS, columns, ["content"], _place_spans, _FOUND_DDL).to_frame()
+    return map_joined(texts, wanted, KEYS, columns, ["content"], _place_spans, _FOUND_DDL).to_frame()
 
 
 def _place_spans(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

@@ -92,15 +92,17 @@ CUT_TEXTS = Table(
 def trimmed(survivors: DataFrame, texts: DataFrame, passages: DataFrame, config: TrimmedConfig) -> Output:
     """Cut the passages that earlier documents have; one row per document that goes on."""
     spans = passages.where(F.col("words") >= config.min_words).groupBy(KEYS)
-    asked = spans.agg(F.sort_array(F.collect_list(F.struct("start", "end"))).alias("spans"))
+    spans_by_text = spans.agg(F.sort_array(F.collect_list(F.struct("start", "end"))).alias("spans"))
     columns = [*TEXT_COLUMNS[:-1], "spans"]
     cut = partial(_cut_batches, min_left=config.min_left)
-    made = persist(map_joined(texts, asked, KEYS, columns, ["content"], cut, _CUT_DDL).to_frame())
-    stays = survivors.select(KEYS).join(made.where(F.size("failed") > 0).select("doc_id"), "doc_id", "left_anti")
-    joints = made.select("doc_id", F.explode("joints").alias("joint")).groupBy("joint")
+    trimmed_texts = persist(map_joined(texts, spans_by_text, KEYS, columns, ["content"], cut, _CUT_DDL).to_frame())
+    stays = survivors.select(KEYS).join(
+        trimmed_texts.where(F.size("failed") > 0).select("doc_id"), "doc_id", "left_anti"
+    )
+    joints = trimmed_texts.select("doc_id", F.explode("joints").alias("joint")).groupBy("joint")
     repeated = joints.agg(F.count_distinct("doc_id").alias("documents")).where("documents > 1").count()
-    frames = {TRIMMED.name: stays.select(KEYS), CUT_TEXTS.name: made.drop("joints")}
-    return Output(frames, persisted=(made,), summary={"new-repeats": str(repeated)})
+    frames = {TRIMMED.name: stays.select(KEYS), CUT_TEXTS.name: trimmed_texts.drop("joints")}
+    return Output(frames, persisted=(trimmed_texts,), summary={"new-repeats": str(repeated)})
 
 
 def cuts_in(text: str, kind: str, spans: Sequence[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -118,7 +120,7 @@ def cuts_in(text: str, kind: str, spans: Sequence[tuple[int, int]]) -> list[tupl
         else:
             together.append((start, end))
     pattern = _SENTENCE if kind == "prose" else _LINE
-    borders = [0, *(found.end() for found in pattern.finditer(text)), len(text)]
+    borders = [0, *(match.end() for match in pattern.finditer(text)), len(text)]
     cuts = []
     for start, end in together:
         low, high = bisect_right(borders, start) - 1, bisect_left(borders, end)
@@ -135,24 +137,24 @@ def _cut_batches(batches: Iterable[pa.RecordBatch], min_left: int) -> Iterator[p
 
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("content", "kind", "spans"))
-        found = [
+        cut_texts = [
             (row, *_without(text, cuts))
             for row, (text, kind, spans) in enumerate(zip(*columns, strict=True))
             if (cuts := cuts_in(text, kind, [(span["start"], span["end"]) for span in spans]))
         ]
-        if not found:
+        if not cut_texts:
             continue
-        rows, texts, listed = zip(*found, strict=True)
-        own = (
+        rows, texts, listed = zip(*cut_texts, strict=True)
+        uncut = (
             batch.select(TEXT_COLUMNS[:-1]).take(pa.array(rows)).append_column("content", pa.array(texts, pa.string()))
         )
         left = [len(text.strip()) for text in texts]
         reason = {"rule": "too_little_left", "threshold": float(min_left)}
         failed = [[{**reason, "value": float(size)}] if size < min_left else [] for size in left]
         edits = pa.array(listed, EDITS_TYPE)
-        joints = pa.array(_joints(own, edits), pa.list_(pa.int64()))
+        joints = pa.array(_joints(uncut, edits), pa.list_(pa.int64()))
         further = [edits, pa.array(failed, _FAILED_TYPE), joints]
-        yield pa.RecordBatch.from_arrays([*own.columns, *further], names=[*TEXT_COLUMNS, "edits", "failed", "joints"])
+        yield pa.RecordBatch.from_arrays([*uncut.columns, *further], names=[*TEXT_COLUMNS, "edits", "failed", "joints"])
 
 
 def _without(text: str, cuts: Sequence[tuple[int, int]]) -> tuple[str, list[dict[str, Any]]]:
@@ -167,18 +169,18 @@ def _without(text: str, cuts: Sequence[tuple[int, int]]) -> tuple[str, list[dict
     return b"".join(pieces[::2]).decode(), edits
 
 
-def _joints(own: pa.RecordBatch, edits: pa.ListArray) -> list[Int64Array]:
+def _joints(uncut: pa.RecordBatch, edits: pa.ListArray) -> list[Int64Array]:
     """For each text that was cut, the hashes of the words around its cuts that are not at its ends."""
     from spark_jobs.dedup.passages.windows import span_hashes, words_in
     from spark_jobs.text.text_columns import edits_of, utf8_arrays
 
-    words = words_in(own)
-    begins = utf8_arrays(own.column("content"))[1]
-    found = []
+    words = words_in(uncut)
+    begins = utf8_arrays(uncut.column("content"))[1]
+    joints = []
     for number, cuts in enumerate(edits):
         first, last = words.offsets[number : number + 2]
         places = begins[number] - begins[0] + edits_of(cuts.as_py()).text_start
         at = first + np.searchsorted(words.starts[first:last], places)
         at = at[(at - first >= _JOINT_WORDS) & (last - at >= _JOINT_WORDS)]
-        found.append(span_hashes(words.hashes, at - _JOINT_WORDS, at + _JOINT_WORDS).view(np.int64))
-    return found
+        joints.append(span_hashes(words.hashes, at - _JOINT_WORDS, at + _JOINT_WORDS).view(np.int64))
+    return joints

@@ -183,12 +183,12 @@ def _windows(bounds: Int64Array, hashes: UInt64Array) -> tuple[Int64Array, UInt6
             at = word - GRAM + 1
             if at < 0:
                 continue
-            found = finish(gram, ZERO)
-            grams[at % _GRAMS] = found
-            if least_at < 0 or found <= least:
-                least, least_at = found, at
+            gram_hash = finish(gram, ZERO)
+            grams[at % _GRAMS] = gram_hash
+            if least_at < 0 or gram_hash <= least:
+                least, least_at = gram_hash, at
             elif at - least_at >= _GRAMS:
-                least, least_at = found, at
+                least, least_at = gram_hash, at
                 for k in range(at - 1, at - _GRAMS, -1):
                     if grams[k % _GRAMS] < least:
                         least, least_at = grams[k % _GRAMS], k
@@ -203,24 +203,24 @@ def _windows(bounds: Int64Array, hashes: UInt64Array) -> tuple[Int64Array, UInt6
 @compiled
 def _distinct(offsets: Int64Array, anchors: UInt64Array) -> tuple[Int64Array, UInt64Array]:
     texts = offsets.size - 1
-    bounds, found, total = np.zeros(texts + 1, np.int64), np.empty(max(16, anchors.size // 8), np.uint64), 0
+    bounds, distinct, total = np.zeros(texts + 1, np.int64), np.empty(max(16, anchors.size // 8), np.uint64), 0
     for text in range(texts):
         start = total
         for window in range(offsets[text], offsets[text + 1]):
             if window == offsets[text] or anchors[window] != anchors[window - 1]:
-                if total == found.size:
-                    found = _grown(found, total + 1)
-                found[total] = anchors[window]
+                if total == distinct.size:
+                    distinct = _grown(distinct, total + 1)
+                distinct[total] = anchors[window]
                 total += 1
-        found[start:total].sort()
+        distinct[start:total].sort()
         kept = start
         for k in range(start, total):
-            if k == start or found[k] != found[k - 1]:
-                found[kept] = found[k]
+            if k == start or distinct[k] != distinct[k - 1]:
+                distinct[kept] = distinct[k]
                 kept += 1
         total = kept
         bounds[text + 1] = total
-    return bounds, found[:total]
+    return bounds, distinct[:total]
 
 
 @compiled
@@ -244,13 +244,13 @@ def chosen_windows(
     """
     chosen = np.zeros(anchors.size, np.bool_)
     for text in range(offsets.size - 1):
-        own = wanted[wanted_offsets[text] : wanted_offsets[text + 1]]
+        wanted_here = wanted[wanted_offsets[text] : wanted_offsets[text + 1]]
         first, last = offsets[text], offsets[text + 1]
         is_wanted = False
         for window in range(first, last):
             if window == first or anchors[window] != anchors[window - 1]:
-                at = np.searchsorted(own, anchors[window])
-                is_wanted = at < own.size and own[at] == anchors[window]
+                at = np.searchsorted(wanted_here, anchors[window])
+                is_wanted = at < wanted_here.size and wanted_here[at] == anchors[window]
             chosen[window] = is_wanted
         for span in range(left_out_offsets[text], left_out_offsets[text + 1]):
             start, end = left_out[span, 0], left_out[span, 1]
@@ -261,10 +261,10 @@ def chosen_windows(
 @compiled
 def span_hashes(hashes: UInt64Array, starts: Int64Array, ends: Int64Array) -> UInt64Array:
     """(S,) a hash of the words of each span, from its first word to that after its last."""
-    found = np.empty(starts.size, np.uint64)
+    span_values = np.empty(starts.size, np.uint64)
     for span in range(starts.size):
         h = ZERO
         for word in range(starts[span], ends[span]):
             h = hash_step(h, hashes[word])
-        found[span] = finish(h, ZERO)
-    return found
+        span_values[span] = finish(h, ZERO)
+    return span_values

@@ -99,7 +99,9 @@ def kept_pairs(
     removed = _removed(landed, frames)
     if is_embedded(landed):
         return _kept_pairs_here(pairs.withColumn("leaves", leaves), removed, config.thresholds)
-    listed = landed.sparkSession.createDataFrame([(float(one),) for one in config.thresholds], "threshold double")
+    listed = landed.sparkSession.createDataFrame(
+        [(float(threshold),) for threshold in config.thresholds], "threshold double"
+    )
     at_each = pairs.withColumn("leaves", leaves).join(F.broadcast(listed), F.expr(f"leaves or {_REACHED}"))
     at_each = at_each.select("threshold", "doc_id", "better_doc_id")
     better = removed.withColumnRenamed("doc_id", "better_doc_id")
@@ -294,9 +296,9 @@ def _witnesses(justified: DataFrame, thresholds: Sequence[float]) -> DataFrame:
         )
         for group, threshold in enumerate(thresholds)
     ]
-    found = justified.groupBy("doc_id", "dataset", "repository").agg(F.array(*at_each).alias("found"))
+    proofs = justified.groupBy("doc_id", "dataset", "repository").agg(F.array(*at_each).alias("found"))
     return (
-        found.select("dataset", "doc_id", "repository", F.inline("found"))
+        proofs.select("dataset", "doc_id", "repository", F.inline("found"))
         .where("witness is not null")
         .select(
             "threshold",
@@ -322,8 +324,8 @@ def _with_leaving(edges: DataFrame, leaving: DataFrame, increment: int, every_gr
     turned = F.col("own").isNull() & other.isNotNull()
     swapped = {
         name: F.when(turned, F.col(better)).otherwise(F.col(name))
-        for one, two in (("doc_id", "better_doc_id"), ("dataset", "better_dataset"))
-        for name, better in ((one, two), (two, one))
+        for worse, two in (("doc_id", "better_doc_id"), ("dataset", "better_dataset"))
+        for name, better in ((worse, two), (two, worse))
     }
     groups = F.when(F.coalesce("own", other).isNotNull(), F.lit(every_group)).otherwise(F.col("groups"))
     repository = F.coalesce("own", other)

@@ -39,7 +39,7 @@ def with_stand_ins(removed: DataFrame, leaving: DataFrame, increment: int, thres
             "witness_doc_id": F.coalesce("stand_in_doc_id", "witness_doc_id"),
         }
     )
-    listed = F.array(*(F.lit(float(one)) for one in thresholds))
+    listed = F.array(*(F.lit(float(threshold)) for threshold in thresholds))
     replaced = all_of_them.where(F.col("increment") == increment).select(
         F.explode(listed).alias("threshold"),
         "dataset",

@@ -216,11 +216,11 @@ def _recall(
     sample = _with_gone(bags.where(is_new & sampled(share)).select("doc_id", "kind", *BAG), gone)
     indexed = _indexed(sample.where(f"gone <> {every}").toArrow(), lowest)
     among = bags.where(is_new | sampled(_EARLIER_A_NEW_ONE * documents / max(1, counts.get(False, (0, 0))[0])))
-    found = among.select("doc_id", "kind", *BAG).mapInArrow(
+    similar_documents = among.select("doc_id", "kind", *BAG).mapInArrow(
         partial(_similar_documents, shared=Shared(among, indexed), lowest=lowest), _SIMILAR_DDL
     )
-    found = persist(found)  # it is read twice, to look up which of its documents are removed
-    judged = _with_gone(found if revisions is None else comparable(found, revisions), gone)
+    similar_documents = persist(similar_documents)  # it is read twice, to look up which of its documents are removed
+    judged = _with_gone(similar_documents if revisions is None else comparable(similar_documents, revisions), gone)
     counts_of = []
     for group, threshold in enumerate(thresholds):
         bit = F.lit(group)
@@ -235,16 +235,16 @@ def _recall(
             )
         )
     rows = judged.agg(F.array(*counts_of).alias("rows")).select(F.inline("rows")).toArrow()
-    release(found)
+    release(similar_documents)
     return spark.createDataFrame(rows)
 
 
-def comparable(found: DataFrame, revisions: DataFrame) -> DataFrame:
+def comparable(similar: DataFrame, revisions: DataFrame) -> DataFrame:
     """Similar documents that may be removed: neither those that left, nor revisions of the sampled one's path."""
     paths = paths_of(revisions)
     sampled = paths.withColumnsRenamed({"doc_id": "sampled_doc_id", "path_id": "sampled_path_id"})
     return (
-        found.join(left_members(revisions), "doc_id", "left_anti")
+        similar.join(left_members(revisions), "doc_id", "left_anti")
         .join(paths, "doc_id", "left")
         .join(sampled, "sampled_doc_id", "left")
         .where("(path_id = sampled_path_id) IS NOT TRUE")
@@ -271,7 +271,7 @@ def _indexed(sample: pa.Table, lowest: KindThreshold) -> _Sample:
     ordered = sample.sort_by("doc_id")
     bags = bags_from_columns(*(ordered.column(name).cast(pa.large_binary()).combine_chunks() for name in BAG))
     ids, gone = ordered.column("doc_id").combine_chunks(), ordered.column("gone").to_numpy().astype(np.int32)
-    values = tuple(exact(one) for one in lowest.distinct)
+    values = tuple(exact(threshold) for threshold in lowest.distinct)
     return _Sample(sample_index(bags, _compared_at(ordered.column("kind"), lowest), values), ids, gone)
 
 
@@ -283,13 +283,19 @@ def _similar_documents(
     from spark_jobs.dedup.near.sample_join import similar_to_sample
 
     sample = shared.value
-    values = tuple(exact(one) for one in lowest.distinct)
+    values = tuple(exact(threshold) for threshold in lowest.distinct)
     for batch in batches:
         bags = bags_from_columns(*(batch.column(name) for name in BAG))
         groups = _compared_at(pa.chunked_array([batch.column("kind")]), lowest)
-        found = similar_to_sample(bags, groups, sample.bags, values)
-        ids = batch.column("doc_id").take(pa.array(found.rows))
-        sampled = sample.ids.take(pa.array(found.sampled))
-        columns = [ids, sampled, pa.array(sample.gone[found.sampled]), pa.array(found.shared), pa.array(found.united)]
+        similar = similar_to_sample(bags, groups, sample.bags, values)
+        ids = batch.column("doc_id").take(pa.array(similar.rows))
+        sampled = sample.ids.take(pa.array(similar.sampled))
+        columns = [
+            ids,
+            sampled,
+            pa.array(sample.gone[similar.sampled]),
+            pa.array(similar.shared),
+            pa.array(similar.united),
+        ]
         rows = pa.RecordBatch.from_arrays(columns, names=ddl_names(_SIMILAR_DDL))
         yield rows.filter(pc.not_equal(ids, sampled))

@@ -132,11 +132,11 @@ def repository_bags(
         earlier = files.where(F.col("first_increment") < increment)
         touched = earlier.join(changed, "identity", "left_semi").select("repository_id").distinct()
         wanted = new.unionByName(earlier.join(touched, "repository_id", "left_semi"))
-    made = bags_of_items(_with_items(wanted, linked, bags), config.max_level, config.min_files)
+    item_bags = bags_of_items(_with_items(wanted, linked, bags), config.max_level, config.min_files)
     names = wanted.groupBy("repository_id", "first_increment", "dataset", "repository").agg(
         F.max("fork_depth").alias("fork_depth")
     )
-    described = made.join(names, "repository_id")
+    described = item_bags.join(names, "repository_id")
     facts = None if repositories is None else newest_facts(repositories)
     preference = Preference(config.keep_first, config.datasets, config.known_good, config.min_stars)
     placed = with_place(described.where(F.col("first_increment") == increment), facts, preference)

@@ -106,14 +106,14 @@ def repository_components(
     repositories: DataFrame | None = None,
 ) -> DataFrame:
     """Find the components that the pairs of an increment touch, and topics of giant ones; one row per repository."""
-    own = repository_components.select(
+    earlier = repository_components.select(
         "increment", F.col("repository_id").alias("doc_id"), "component", F.lit(config.threshold).alias("threshold")
     )
     linking = ComponentsConfig(thresholds=(config.threshold,), driver_edges=config.driver_edges)
-    found = components(repository_pairs.withColumnsRenamed(_AS_DOCUMENTS), own, increment, linking)
+    merged = components(repository_pairs.withColumnsRenamed(_AS_DOCUMENTS), earlier, increment, linking)
     names = repository_bags.select("repository_id", "dataset", "repository").distinct()
     linked = checkpointed(
-        found.select(
+        merged.select(
             F.col("doc_id").alias("repository_id"), "component", F.col("document_count").alias("repository_count")
         ).join(names, "repository_id")
     )
@@ -180,7 +180,7 @@ def _terms(giants: DataFrame, members: DataFrame, repositories: DataFrame | None
     others = named.join(some.select("repository_id").distinct(), "repository_id", "left_anti")
     paths = repository_files(members).join(others.select("repository_id"), "repository_id", "left_semi")
     texts = (others.select("repository_id", F.col("repository").alias("text")), paths.select("repository_id", "path"))
-    words = reduce(lambda one, other: one.union(other), texts)
+    words = reduce(lambda words_of_text, other: words_of_text.union(other), texts)
     split = words.select("repository_id", F.explode(F.split(F.lower("text"), "[^\\p{L}]+")).alias("term"))
     return some.unionByName(split.where("length(term) >= 3")).distinct()
 

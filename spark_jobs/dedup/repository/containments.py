@@ -88,10 +88,10 @@ def repository_containments(
         )
     )
     candidates = _candidates(items, increment, config)
-    own = items.select("repository_id", "item", "weight")
+    weights = items.select("repository_id", "item", "weight")
     other = items.select(F.col("repository_id").alias("container_repository_id"), "item", F.col("weight").alias("held"))
     shared = (
-        candidates.join(own, "repository_id")
+        candidates.join(weights, "repository_id")
         .join(other, ["container_repository_id", "item"])
         .groupBy("repository_id", "container_repository_id")
         .agg(F.sum(F.least("weight", "held")).cast("long").alias("shared_weight"))
@@ -102,9 +102,9 @@ def repository_containments(
     )
     bound = exact(config.containment_threshold)
     weighed = shared.join(names, "repository_id").join(container, "container_repository_id")
-    found = weighed.where(F.col("shared_weight") * bound.denominator >= F.col("total_weight") * bound.numerator)
+    contained = weighed.where(F.col("shared_weight") * bound.denominator >= F.col("total_weight") * bound.numerator)
     united = F.col("total_weight") + F.col("container_weight") - F.col("shared_weight")
-    rows = found.withColumns(
+    rows = contained.withColumns(
         {
             "containment": F.col("shared_weight") / F.col("total_weight"),
             "similarity": F.col("shared_weight") / united,

@@ -113,13 +113,13 @@ def repository_pairs(
     columns = ["dataset", "shard", "doc_id", "kind", "place", "token_count", "total_weight"]
     unsigned = as_bags.select(*columns, "token_hashes", "units", "levels")
     signed = signatures(unsigned, spark.createDataFrame([], _NO_VOCABULARY), signing)
-    known = persist(signed.join(as_bags.select("doc_id", "increment"), "doc_id"))
+    placed = persist(signed.join(as_bags.select("doc_id", "increment"), "doc_id"))
     measured = background(as_bags, BackgroundConfig())
     threshold = KindThreshold.model_validate(config.threshold)
-    banded = buckets(known, measured, increment, BucketsConfig(threshold=threshold, recall=config.recall))
-    found = pairs(
+    banded = buckets(placed, measured, increment, BucketsConfig(threshold=threshold, recall=config.recall))
+    outputs = pairs(
         banded.frames["buckets"].withColumn("increment", F.lit(increment)),
-        known,
+        placed,
         as_bags,
         repository_pairs.withColumnsRenamed(_AS_DOCUMENTS),
         increment,
@@ -131,20 +131,20 @@ def repository_pairs(
     )
     return Output(
         {
-            "repository_pairs": _named(found.frames["pairs"], current),
+            "repository_pairs": _named(outputs.frames["pairs"], current),
             "repository_bands": banded.frames["bands"],
-            "repository_large_buckets": found.frames["large_buckets"],
+            "repository_large_buckets": outputs.frames["large_buckets"],
         },
         {},
-        (*found.persisted, known, current),
+        (*outputs.persisted, placed, current),
     )
 
 
-def _named(found: DataFrame, current: DataFrame) -> DataFrame:
+def _named(similar: DataFrame, current: DataFrame) -> DataFrame:
     """Turn pairs of documents into rows of the table, with the names of both repositories and their containment."""
     names = current.select("repository_id", "repository", "total_weight")
     better = names.withColumnsRenamed({name: f"better_{name}" for name in names.columns})
-    turned = found.withColumnsRenamed({"doc_id": "repository_id", "better_doc_id": "better_repository_id"})
+    turned = similar.withColumnsRenamed({"doc_id": "repository_id", "better_doc_id": "better_repository_id"})
     joined = turned.join(names, "repository_id").join(better, "better_repository_id")
     lesser = F.least("total_weight", "better_total_weight")
     joined = joined.withColumn("containment", F.col("shared_weight") / lesser)

@@ -89,8 +89,8 @@ def unjustified(
 def _removed(landed: DataFrame, frames: Mapping[str, DataFrame]) -> DataFrame:
     """The repository_id of all repositories removed so far."""
     now = landed.select("repository_id")
-    own = frames.get("repository_removals")
-    return now if own is None else now.unionByName(own.select("repository_id"))
+    earlier = frames.get("repository_removals")
+    return now if earlier is None else now.unionByName(earlier.select("repository_id"))
 
 
 def lost_witnesses(
@@ -177,9 +177,11 @@ def repository_removals(
 ) -> Output:
     """Remove the repositories of an increment that have a kept better neighbour, and list their files that leave."""
     counted = _counted(repository_pairs, repository_components, increment, config)
-    own = repository_removals.select(F.col("repository_id").alias("doc_id"), F.lit(config.threshold).alias("threshold"))
+    earlier = repository_removals.select(
+        F.col("repository_id").alias("doc_id"), F.lit(config.threshold).alias("threshold")
+    )
     deciding = RemovalsConfig(thresholds=(config.threshold,), driver_edges=config.driver_edges)
-    decided = removals(counted.withColumnsRenamed(_AS_DOCUMENTS), own, increment, deciding)
+    decided = removals(counted.withColumnsRenamed(_AS_DOCUMENTS), earlier, increment, deciding)
     ids = {"doc_id": "repository_id", "witness_doc_id": "witness_repository_id"}
     names = counted.select(
         "repository_id",

@@ -43,8 +43,8 @@ def communities(first: Int64Array, second: Int64Array, weights: Int64Array, vert
     labels = _propagate(offsets, neighbours, _strengthened(offsets, neighbours, strengths))
     least = np.full(vertex_count, vertex_count, dtype=np.int64)
     np.minimum.at(least, labels, np.arange(vertex_count))
-    found: Int64Array = least[labels]
-    return found
+    community: Int64Array = least[labels]
+    return community
 
 
 @compiled

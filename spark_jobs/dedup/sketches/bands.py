@@ -123,8 +123,8 @@ def solve_bands(
     _check(background, documents, threshold, recall)
     chance = _false_chances(background, threshold if false_below is None else false_below)
     best = None
-    for asked in (recall, *(lower for lower in _LOWER_RECALLS if lower < recall)):
-        best = _cheapest(chance, documents, threshold, asked) or best
+    for wanted_recall in (recall, *(lower for lower in _LOWER_RECALLS if lower < recall)):
+        best = _cheapest(chance, documents, threshold, wanted_recall) or best
         if best is not None and best.document_bytes <= most_bytes:
             break
     if best is None:

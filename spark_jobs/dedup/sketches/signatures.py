@@ -74,11 +74,11 @@ _ROW_DDL = (
 @step(version="1", scope=Scope.INCREMENT, tables=(SIGNATURES,))
 def signatures(bags: DataFrame, vocabulary: DataFrame, config: SignaturesConfig) -> DataFrame:
     """Make the signature of every bag; one row per bag."""
-    known = vocabulary.where("token_hash IS NOT NULL").where(F.col("document_count") >= _LEAST_HOT_DOCUMENTS)
-    hot = known.orderBy(F.desc("document_count"), "token_hash").limit(config.hot_tokens)
-    found = hot.select("token_hash", "unit").toArrow()
-    hashes = found.column("token_hash").to_numpy().astype("<i8").tobytes()
-    units = found.column("unit").to_numpy().astype(np.uint8).tobytes()
+    frequent = vocabulary.where("token_hash IS NOT NULL").where(F.col("document_count") >= _LEAST_HOT_DOCUMENTS)
+    hot = frequent.orderBy(F.desc("document_count"), "token_hash").limit(config.hot_tokens)
+    hot_tokens = hot.select("token_hash", "unit").toArrow()
+    hashes = hot_tokens.column("token_hash").to_numpy().astype("<i8").tobytes()
+    units = hot_tokens.column("unit").to_numpy().astype(np.uint8).tobytes()
     return bags.drop("token_count").mapInArrow(partial(_sign, config=config, hashes=hashes, units=units), _ROW_DDL)
 
 

@@ -54,8 +54,8 @@ def registered(references: tuple[str, ...]) -> list[EvalSet]:
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import load_settings
 
-    found = find_entries(open_catalogue(load_settings()), "eval_set", references, "headrace evals add")
-    return [EvalSet(one.name, decode(one.content)) for one in found]
+    sets = find_entries(open_catalogue(load_settings()), "eval_set", references, "headrace evals add")
+    return [EvalSet(entry.name, decode(entry.content)) for entry in sets]
 
 
 def index_of_registered(config: SearchedEvals) -> Contents:
@@ -91,8 +91,8 @@ def contamination(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
     """Items of benchmarks in texts, verified letter by letter."""
     from spark_jobs.filters.contamination.findings import largest_shares, score
 
-    found = score(content, contents)
-    return {**found, "max_share": largest_shares(found["findings"])}
+    findings = score(content, contents)
+    return {**findings, "max_share": largest_shares(findings["findings"])}
 
 
 EVALS_PROPERTY: Final = "headrace.evals"
@@ -176,7 +176,7 @@ def _draw_items(table: pa.Table) -> bytes:
 
     counts: dict[str, int] = {}
     for findings in table.column("findings").to_pylist():
-        for label in {f"{one['eval_set']}, {one['kind']}" for one in findings}:
+        for label in {f"{finding['eval_set']}, {finding['kind']}" for finding in findings}:
             counts[label] = counts.get(label, 0) + 1
     return draw_bars(counts, f"documents with a finding, of {len(table):,}")
 
@@ -217,9 +217,9 @@ def decontaminated(survivors: DataFrame, documents: DataFrame, config: Decontami
     """
     search = functools.partial(_found, contents=index_of_registered(config), min_share=config.min_share)
     narrow = survivors.select(*_KEYS)
-    found = persist(map_joined(documents, narrow, _KEYS, _KEYS, ["content"], search, _DDL).to_frame())
-    kept = narrow.join(found.where("removed").select("doc_id"), "doc_id", "left_anti").select(*_KEYS)
-    return Output({DECONTAMINATED.name: kept, CONTAMINATED.name: found}, persisted=(found,))
+    scored = persist(map_joined(documents, narrow, _KEYS, _KEYS, ["content"], search, _DDL).to_frame())
+    kept = narrow.join(scored.where("removed").select("doc_id"), "doc_id", "left_anti").select(*_KEYS)
+    return Output({DECONTAMINATED.name: kept, CONTAMINATED.name: scored}, persisted=(scored,))
 
 
 def _found(batches: Iterable[pa.RecordBatch], contents: Contents, min_share: float) -> Iterator[pa.RecordBatch]:
@@ -231,11 +231,11 @@ def _found(batches: Iterable[pa.RecordBatch], contents: Contents, min_share: flo
 
     for batch in batches:
         findings = score(batch.column("content"), contents)["findings"]
-        held = pc.greater(pc.list_value_length(findings), 0)
-        findings = findings.filter(held)
+        has_findings = pc.greater(pc.list_value_length(findings), 0)
+        findings = findings.filter(has_findings)
         shares = largest_shares(findings)
-        own = [batch.column(name).filter(held) for name in _KEYS]
+        keys = [batch.column(name).filter(has_findings) for name in _KEYS]
         yield pa.RecordBatch.from_arrays(
-            [*own, findings, shares, pc.greater_equal(shares, min_share)],
+            [*keys, findings, shares, pc.greater_equal(shares, min_share)],
             names=[*_KEYS, "findings", "max_share", "removed"],
         )

@@ -85,11 +85,11 @@ def read_eval_set(name: str, path: Path, columns: Iterable[str]) -> EvalSet:
     columns = list(dict.fromkeys(columns))
     if not columns:
         raise InputError(f"eval set {name}: no column named; name those that hold items, such as question,answer")
-    found, row_count, empty_count, text_count = dict[tuple[str, str], str](), 0, 0, 0
-    known: dict[str, None] = {}
+    texts, row_count, empty_count, text_count = dict[tuple[str, str], str](), 0, 0, 0
+    columns_there: dict[str, None] = {}
     for row in _rows(name, path, columns):
         row_count += 1
-        known |= dict.fromkeys(row)
+        columns_there |= dict.fromkeys(row)
         for column in columns:
             text = _text(row.get(column))
             identity = item_id(text)
@@ -98,18 +98,18 @@ def read_eval_set(name: str, path: Path, columns: Iterable[str]) -> EvalSet:
                 continue
             text_count += 1
             key = (column, identity)
-            found[key] = min(text, found.get(key, text))  # of two spellings one, whichever row comes first
+            texts[key] = min(text, texts.get(key, text))  # of two spellings one, whichever row comes first
     if not row_count:
         raise InputError(f"eval set {name}: {path} has no row; give a file that holds the benchmark's items")
     for column in columns:
-        if column not in known:
-            raise InputError(f"eval set {name}: {path} has no column {column!r}{did_you_mean(column, known)}")
-    if not found:
+        if column not in columns_there:
+            raise InputError(f"eval set {name}: {path} has no column {column!r}{did_you_mean(column, columns_there)}")
+    if not texts:
         raise InputError(
             f"eval set {name}: all {empty_count} texts of {', '.join(columns)} in {path} are without a letter or "
             "number; name the columns that hold items"
         )
-    items = tuple(Item(identity, column, text) for (column, identity), text in sorted(found.items()))
+    items = tuple(Item(identity, column, text) for (column, identity), text in sorted(texts.items()))
     return EvalSet(name, items, row_count, empty_count, text_count - len(items))
 
 
@@ -131,13 +131,15 @@ def decode(data: bytes) -> tuple[Item, ...]:
     """
     try:
         head, *lines = data.decode().removesuffix("\n").split("\n")
-        found = json.loads(head)["format"]
-        rows = [json.loads(line) for line in lines] if found == FORMAT else []
+        file_format = json.loads(head)["format"]
+        rows = [json.loads(line) for line in lines] if file_format == FORMAT else []
         items = tuple(Item(identity, column, text) for column, identity, text in rows)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"eval set: the registered bytes are damaged ({error}); register the file again") from error
-    if found != FORMAT:
-        raise InputError(f"eval set: registered in format {found!r}, this version reads {FORMAT!r}; register it again")
+    if file_format != FORMAT:
+        raise InputError(
+            f"eval set: registered in format {file_format!r}, this version reads {FORMAT!r}; register it again"
+        )
     return items
 
 
@@ -181,15 +183,15 @@ def _parquet_rows(file: IO[bytes], columns: Sequence[str]) -> Iterator[dict[str,
     """Rows with the columns that the file has; a file that has none of them gives its names, in one empty row."""
     names = parquet_columns(file)
     there = [name for name in columns if name in names]
-    for found in parquet_rows(file, there, None, _BATCH_SECONDS):
-        if isinstance(found, Refused):
-            raise ValueError(found.refusal.detail)
-        if isinstance(found, Rows):
-            for fault in found.faults.values():
+    for rows in parquet_rows(file, there, None, _BATCH_SECONDS):
+        if isinstance(rows, Refused):
+            raise ValueError(rows.refusal.detail)
+        if isinstance(rows, Rows):
+            for fault in rows.faults.values():
                 raise ValueError(fault.detail)
-            held = found.values()
-            for row in range(found.row_count):
-                yield dict.fromkeys(names) | {name: values[row] for name, values in held.items()}
+            columns_read = rows.values()
+            for row in range(rows.row_count):
+                yield dict.fromkeys(names) | {name: values[row] for name, values in columns_read.items()}
 
 
 def _csv_rows(stream: Stream, delimiter: str) -> Iterator[dict[str, Any]]:
@@ -234,36 +236,36 @@ def _whole(data: bytes) -> list[Any] | dict[str, Any] | None:
         ValueError: an array that is not whole.
     """
     try:
-        found = json.loads(data)
+        value = json.loads(data)
     except ValueError:
         if data.removeprefix(codecs.BOM_UTF8).lstrip().startswith(b"["):
             raise
         return None
-    return found if isinstance(found, list | dict) else None
+    return value if isinstance(value, list | dict) else None
 
 
-def _inner_rows(given: dict[str, Any], columns: Sequence[str]) -> list[Any]:
+def _inner_rows(document: dict[str, Any], columns: Sequence[str]) -> list[Any]:
     """The one list of objects in an object that has the columns; the object itself where there is no list.
 
     Raises:
         ValueError: there are several.
     """
-    every = _lists_of_objects(given)
-    lists = {path: rows for path, rows in every.items() if any(one.keys() & set(columns) for one in rows)} or every
+    every = _lists_of_objects(document)
+    lists = {path: rows for path, rows in every.items() if any(row.keys() & set(columns) for row in rows)} or every
     if len(lists) > 1:
         raise ValueError(f"it has lists of objects under {', '.join(sorted(lists))}; give a file with one of them")
-    return next(iter(lists.values()), [given])
+    return next(iter(lists.values()), [document])
 
 
-def _lists_of_objects(given: Mapping[str, Any], prefix: str = "") -> dict[str, list[Any]]:
+def _lists_of_objects(document: Mapping[str, Any], prefix: str = "") -> dict[str, list[Any]]:
     """The lists of objects in an object, and in objects in it, by path."""
-    found: dict[str, list[Any]] = {}
-    for key, value in given.items():
-        if isinstance(value, list) and value and all(isinstance(one, dict) for one in value):
-            found[f"{prefix}{key}"] = value
+    lists: dict[str, list[Any]] = {}
+    for key, value in document.items():
+        if isinstance(value, list) and value and all(isinstance(row, dict) for row in value):
+            lists[f"{prefix}{key}"] = value
         elif isinstance(value, dict):
-            found |= _lists_of_objects(value, f"{prefix}{key}.")
-    return found
+            lists |= _lists_of_objects(value, f"{prefix}{key}.")
+    return lists
 
 
 def _parsed(line: Line | Refused) -> Any:

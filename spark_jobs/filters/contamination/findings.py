@@ -61,8 +61,8 @@ def score(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
         config = contents.config
         data, offsets = utf8_arrays(content)
         settings = Settings(config.near_seeds, config.min_near_words, config.min_similarity)
-        found = find(data, offsets, fold_tables(), contents.arrays, settings)
-        rows, shares = _merged(found, contents.arrays)
+        matches = find(data, offsets, fold_tables(), contents.arrays, settings)
+        rows, shares = _merged(matches, contents.arrays)
     # One row for every set that holds the text.
     holders = np.diff(contents.holder_starts)[rows[:, 1]]
     repeated = np.repeat(np.arange(len(rows)), holders)

@@ -116,10 +116,10 @@ def index_of(eval_sets: Sequence[EvalSet], config: ContaminationConfig | None = 
         InputError: two sets have one name.
     """
     config = config or ContaminationConfig()
-    names = [one.name for one in eval_sets]
+    names = [eval_set.name for eval_set in eval_sets]
     if repeated := {name for name in names if names.count(name) > 1}:
         raise InputError(f"index of eval sets: {sorted(repeated)[0]} is there twice; give each set a name of its own")
-    holders = sorted((one.name, item.item_id, item.text) for one in eval_sets for item in one.items)
+    holders = sorted((eval_set.name, item.item_id, item.text) for eval_set in eval_sets for item in eval_set.items)
     texts = {identity: text for _, identity, text in holders}
     words = _words(list(texts.values()), config)
     places = {identity: place for place, identity in enumerate(texts)}
@@ -187,8 +187,8 @@ def _index(
     gram_hashes = hash_spans(words.letters, starts[grams], gram_ends)
     counts = np.ones(len(grams), dtype=bool)
     for number in range(int(set_of_holder.max(initial=-1)) + 1):
-        held = np.isin(word_texts[grams], text_of_holder[set_of_holder == number])
-        pair_hashes, _, _ = _distinct_pairs(gram_hashes[held], word_texts[grams[held]])
+        in_set = np.isin(word_texts[grams], text_of_holder[set_of_holder == number])
+        pair_hashes, _, _ = _distinct_pairs(gram_hashes[in_set], word_texts[grams[in_set]])
         hashes, item_counts = np.unique(pair_hashes, return_counts=True)
         counts &= ~np.isin(gram_hashes, hashes[item_counts > config.max_item_count])
 

@@ -56,56 +56,58 @@ def best_window(hashes: UInt64Array, numeric: BoolArray, index: Index, text: int
         the word after its last.
     """
     begin, end = index.text_vocabulary[text], index.text_vocabulary[text + 1]
-    own, counts = index.text_hashes[begin:end], index.text_counts[begin:end]
+    text_hashes, counts = index.text_hashes[begin:end], index.text_counts[begin:end]
     own_weight = (index.text_weights[begin:end] * counts).sum()
     ranks, weights = np.empty(hashes.size, dtype=np.int64), np.empty(hashes.size, dtype=np.int64)
     for k in range(hashes.size):
-        at = np.searchsorted(own, hashes[k])
-        ranks[k] = at if at < own.size and own[at] == hashes[k] else -1
+        at = np.searchsorted(text_hashes, hashes[k])
+        ranks[k] = at if at < text_hashes.size and text_hashes[at] == hashes[k] else -1
         any_at = np.searchsorted(index.vocabulary, hashes[k])
-        known = any_at < index.vocabulary.size and index.vocabulary[any_at] == hashes[k]
-        weights[k] = index.weights[any_at] if known else NUMBER_WEIGHT if numeric[k] else index.unknown_weight[0]
+        is_in_vocabulary = any_at < index.vocabulary.size and index.vocabulary[any_at] == hashes[k]
+        weights[k] = (
+            index.weights[any_at] if is_in_vocabulary else NUMBER_WEIGHT if numeric[k] else index.unknown_weight[0]
+        )
     size = index.text_words[text + 1] - index.text_words[text]
-    seen = np.zeros(own.size, dtype=np.int64)
+    in_window = np.zeros(text_hashes.size, dtype=np.int64)
     shared, weight, best, best_last = 0, 0, -1.0, 0
     for k in range(hashes.size):
-        shared += _enter(seen, counts, ranks[k], weights[k])
+        shared += _enter(in_window, counts, ranks[k], weights[k])
         weight += weights[k]
         if k >= size:
-            shared -= _leave(seen, counts, ranks[k - size], weights[k - size])
+            shared -= _leave(in_window, counts, ranks[k - size], weights[k - size])
             weight -= weights[k - size]
         if shared / (weight + own_weight - shared) > best:
             best, best_last = shared / (weight + own_weight - shared), k + 1
     first, last = max(best_last - size, 0), best_last
-    seen[:] = 0
+    in_window[:] = 0
     shared, weight = 0, 0
     for k in range(first, last):
-        shared += _enter(seen, counts, ranks[k], weights[k])
+        shared += _enter(in_window, counts, ranks[k], weights[k])
         weight += weights[k]
-    while first < last and (ranks[first] < 0 or seen[ranks[first]] > counts[ranks[first]]):
-        shared -= _leave(seen, counts, ranks[first], weights[first])
+    while first < last and (ranks[first] < 0 or in_window[ranks[first]] > counts[ranks[first]]):
+        shared -= _leave(in_window, counts, ranks[first], weights[first])
         weight -= weights[first]
         first += 1
-    while first < last and (ranks[last - 1] < 0 or seen[ranks[last - 1]] > counts[ranks[last - 1]]):
+    while first < last and (ranks[last - 1] < 0 or in_window[ranks[last - 1]] > counts[ranks[last - 1]]):
         last -= 1
-        shared -= _leave(seen, counts, ranks[last], weights[last])
+        shared -= _leave(in_window, counts, ranks[last], weights[last])
         weight -= weights[last]
     return shared, weight + own_weight - shared, first, last
 
 
 @njit
-def _enter(seen: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
+def _enter(in_window: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
     """Count a word that enters the window; returns how much this adds to the weight shared with the text."""
     if rank < 0:
         return 0
-    seen[rank] += 1
-    return weight if seen[rank] <= counts[rank] else 0
+    in_window[rank] += 1
+    return weight if in_window[rank] <= counts[rank] else 0
 
 
 @njit
-def _leave(seen: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
+def _leave(in_window: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
     """Count a word that leaves the window; returns how much this takes from the weight shared with the text."""
     if rank < 0:
         return 0
-    seen[rank] -= 1
-    return weight if seen[rank] < counts[rank] else 0
+    in_window[rank] -= 1
+    return weight if in_window[rank] < counts[rank] else 0

@@ -71,8 +71,8 @@ def suffix_length(r: Reader, lo: int, hi: int) -> int:
     if flags & flag.UNIT_END:
         for i in range(hi - 2, max(lo, hi - 5) - 1, -1):  # the longest units, such as km/h, have four characters
             if flags_at(r, i) & flag.DIGIT:
-                known = look_up(r.rules, hash_points(r.points, i + 1, hi, UNIT_SEED))
-                return hi - i - 1 if known else 0
+                rule = look_up(r.rules, hash_points(r.points, i + 1, hi, UNIT_SEED))
+                return hi - i - 1 if rule else 0
     return 0
 
 

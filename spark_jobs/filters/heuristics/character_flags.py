@@ -123,8 +123,8 @@ def character_flags() -> UInt32Array:
 
 def _in(ranges: str) -> np.ndarray[tuple[int], np.dtype[np.bool_]]:
     """(0x110000,) whether a code point is in the ranges."""
-    found = np.zeros(0x110000, dtype=bool)
+    is_inside = np.zeros(0x110000, dtype=bool)
     for span in ranges.split():
         first, _, last = span.partition("-")
-        found[int(first, 16) : int(last or first, 16) + 1] = True
-    return found
+        is_inside[int(first, 16) : int(last or first, 16) + 1] = True
+    return is_inside

@@ -65,16 +65,16 @@ _UNITS: Final = (
 
 def rules() -> dict[str, tuple[int, ...]]:
     """Every rule, with the lengths of the words that it consists of."""
-    made: dict[str, tuple[int, ...]] = {}
+    lengths: dict[str, tuple[int, ...]] = {}
     for parts in (*_contractions(), *((rule,) for rule in _AS_THEY_ARE.split())):
         for apostrophe in "'’":
             spelled = [part.replace("'", apostrophe) for part in parts]
-            made["".join(spelled)] = tuple(map(len, spelled))
-    made |= {f"{letter}.": (2,) for letter in "abcdefghijklmnopqrstuvwxyz"}
-    made |= {
+            lengths["".join(spelled)] = tuple(map(len, spelled))
+    lengths |= {f"{letter}.": (2,) for letter in "abcdefghijklmnopqrstuvwxyz"}
+    lengths |= {
         f"{hour}{part}": (len(str(hour)), len(part)) for hour in range(1, 13) for part in ("a.m.", "am", "p.m.", "pm")
     }
-    return made
+    return lengths
 
 
 def _contractions() -> Iterator[tuple[str, ...]]:

@@ -72,7 +72,7 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
     letters = capitals = links = 0
     dots_end = start
     while i < end:
-        piece, h, state, found, link_end = i, U64(0), 0, 0, start
+        piece, h, state, phrases_met, link_end = i, U64(0), 0, 0, start
         point = 0
         while i < end:
             before = point
@@ -94,7 +94,7 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
             state = four_bytes_at(moves + 4 * (64 * state + byte_at(folds + point)))
             if state >= first_output:
                 output = four_bytes_at(outputs + 4 * state)
-                found |= output
+                phrases_met |= output
                 if output & phrases.HASH:
                     row[AT.hashes] += 1
                 elif output & phrases.DOTS:
@@ -110,7 +110,7 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
                     row[AT.xml_head] = 1
         while word < words and four_bytes_at(word_starts + 4 * word) < piece:
             word += 1
-        filled = _measure_piece(r, piece, i, word, words, found, row)
+        filled = _measure_piece(r, piece, i, word, words, phrases_met, row)
         line_filled = line_filled or filled
         line_hash = h if line == piece else hash_step(line_hash, 0x0C) ^ h
         if i < end and point_at(r, i) == 0x0D and i + 1 < end and point_at(r, i + 1) == 0x0A:
@@ -169,7 +169,7 @@ def _measure_line(r: Reader, start: int, stop: int, filled: bool, row: Int64Arra
 
 
 @njit
-def _measure_piece(r: Reader, start: int, stop: int, word: int, words: int, found: int, row: Int64Array) -> bool:
+def _measure_piece(r: Reader, start: int, stop: int, word: int, words: int, phrases_met: int, row: Int64Array) -> bool:
     """Count a piece; whether it has content."""
     row[AT.pieces] += 1
     first, last = start, stop
@@ -187,23 +187,23 @@ def _measure_piece(r: Reader, start: int, stop: int, word: int, words: int, foun
     listed = is_list(r, first, last)
     row[AT.list_pieces] += listed
     row[AT.table_pieces] += not listed and is_table(r, first, last)
-    row[AT.log_pieces] += found & phrases.LEVEL != 0 or _has_clock(r, first, last)
-    row[AT.trace_pieces] += found & phrases.TRACE != 0 or _is_call(r, first, last)
+    row[AT.log_pieces] += phrases_met & phrases.LEVEL != 0 or _has_clock(r, first, last)
+    row[AT.trace_pieces] += phrases_met & phrases.TRACE != 0 or _is_call(r, first, last)
     if not dots and _ends_sentence(r, first, last) and _has_words(r, first, last):
-        _judge_as_c4(r, last, word, words, found, row)
+        _judge_as_c4(r, last, word, words, phrases_met, row)
     return True
 
 
 @njit
-def _judge_as_c4(r: Reader, stop: int, word: int, words: int, found: int, row: Int64Array) -> None:
+def _judge_as_c4(r: Reader, stop: int, word: int, words: int, phrases_met: int, row: Int64Array) -> None:
     """Count a piece that ends like a sentence and has enough words, in the order of C4's rules."""
-    if found & phrases.LOREM:
+    if phrases_met & phrases.LOREM:
         row[AT.lorem] += 1
-    elif found & phrases.JAVASCRIPT:
+    elif phrases_met & phrases.JAVASCRIPT:
         row[AT.javascript] += 1
-    elif found & phrases.BRACE:
+    elif phrases_met & phrases.BRACE:
         row[AT.braces] += 1
-    elif found & phrases.POLICY:
+    elif phrases_met & phrases.POLICY:
         row[AT.policy] += 1
     else:
         behind = word

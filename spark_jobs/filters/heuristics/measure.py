@@ -122,8 +122,8 @@ def reader(points: UInt32Array, addresses: Int64Array) -> Reader:
 
 def addresses_of(words: tuple[int, ...] = (0,) * FOLDS) -> Int64Array:
     """The addresses that `Reader.memory` points to; without words none can be found."""
-    found = automaton()
-    phrases = (found.folds.ctypes.data, found.moves.ctypes.data, found.outputs.ctypes.data, found.first_output)
+    machine = automaton()
+    phrases = (machine.folds.ctypes.data, machine.moves.ctypes.data, machine.outputs.ctypes.data, machine.first_output)
     return np.array([*words, *phrases], dtype=np.int64)
 
 
@@ -148,7 +148,7 @@ def _memory(size: int) -> Memory:
     starts, lengths, *work = (np.empty(words, np.int32) for _ in range(5))
     kinds, bounds = np.empty(words, np.uint8), np.empty(3 * RUN_POINTS, np.int32)
     totals = np.empty(WORD_COUNTS, np.int64)
-    own = [array.ctypes.data for array in (hashes, starts, lengths, kinds, bounds, totals)]
+    addresses = [array.ctypes.data for array in (hashes, starts, lengths, kinds, bounds, totals)]
     memory = Memory(
         hashes,
         starts,
@@ -161,7 +161,7 @@ def _memory(size: int) -> Memory:
         np.empty(slots, np.uint64),
         np.empty(slots, np.int32),
         np.empty(4096, np.int32),
-        addresses_of((*own[:4], words, *own[4:])),
+        addresses_of((*addresses[:4], words, *addresses[4:])),
     )
     if size <= 2 * CHUNK_BYTES:
         kept[size] = memory
@@ -192,15 +192,15 @@ def _measure_text(r: Reader, m: Memory, points: UInt32Array, start: int, end: in
     lengths, starts = m.work[0], m.work[1]
     lines = measure_lines(r, start, end, word_count, row, m.line_hashes, lengths, starts)
     opens, closes = points[start] == 0x0A, points[end - 1] == 0x0A
-    found, characters, filled = duplicates(m.line_hashes, lengths, lines, m.keys, m.numbers)
+    duplicate_count, characters, filled = duplicates(m.line_hashes, lengths, lines, m.keys, m.numbers)
     row[AT.line_elements] = lines + opens + closes
-    row[AT.duplicate_lines] = found + (opens and closes)
+    row[AT.duplicate_lines] = duplicate_count + (opens and closes)
     row[AT.duplicate_line_characters] = characters
     row[AT.filled_duplicate_characters] = filled
     count = paragraphs(r, lines, m.line_hashes, lengths, starts)
-    found, characters, _ = duplicates(m.line_hashes, lengths, count, m.keys, m.numbers)
+    duplicate_count, characters, _ = duplicates(m.line_hashes, lengths, count, m.keys, m.numbers)
     row[AT.paragraphs] = max(count, 1)
-    row[AT.duplicate_paragraphs] = found
+    row[AT.duplicate_paragraphs] = duplicate_count
     row[AT.duplicate_paragraph_characters] = characters
     row[AT.sample] = min(end - start, SAMPLE_POINTS)
     row[AT.compressed] = compressed_size(points, start, start + row[AT.sample], m.places)
@@ -255,7 +255,7 @@ def _columns(c: dict[str, Int64Array]) -> dict[str, pa.Array]:
 
 def _ratio(part: Int64Array, whole: Int64Array, defined: BoolArray | None = None) -> pa.Array:
     """(D,) part / whole; null where the whole is 0 or the measure is not defined."""
-    known = whole > 0 if defined is None else (whole > 0) & defined
+    is_defined = whole > 0 if defined is None else (whole > 0) & defined
     ratio: Float64Array = np.zeros(len(part))
-    np.divide(part, whole, out=ratio, where=known)
-    return pa.array(ratio, mask=~known)
+    np.divide(part, whole, out=ratio, where=is_defined)
+    return pa.array(ratio, mask=~is_defined)

@@ -51,8 +51,8 @@ def _number(keys: UInt64Array, numbers: Int32Array, slots: int, key: np.uint64, 
     slot = np.int64((mixed ^ mixed >> _S32) & np.uint64(slots - 1))
     while numbers[slot] >= 0:
         if keys[slot] == key:
-            found: int = numbers[slot]
-            return found
+            number: int = numbers[slot]
+            return number
         slot = (slot + 1) & (slots - 1)
     keys[slot] = key
     numbers[slot] = next_number
@@ -69,13 +69,13 @@ def duplicates(
     """
     slots = slots_for(count)
     _fill(numbers, slots, -1)
-    found = characters = filled = 0
+    duplicate_count = characters = filled = 0
     for k in range(count):
         if _number(keys, numbers, slots, hashes[k], k) != k:
-            found += 1
+            duplicate_count += 1
             characters += abs(lengths[k])
             filled += max(lengths[k], 0)
-    return found, characters, filled
+    return duplicate_count, characters, filled
 
 
 @njit
@@ -97,7 +97,7 @@ def ngram_characters(
     count: int,
     work: tuple[Int32Array, Int32Array, Int32Array],
     table: UInt64Array,
-    seen: Int32Array,
+    last_ends: Int32Array,
     measured: Int64Array,
     first: int,
 ) -> None:
@@ -109,7 +109,7 @@ def ngram_characters(
         count: number of words, at most MOST_WORDS.
         work: room for `count` numbers each: of words, of n-grams, places.
         table: room for `slots_for(count)` entries.
-        seen: likewise.
+        last_ends: likewise.
         measured: written to.
         first: where.
     """
@@ -124,7 +124,7 @@ def ngram_characters(
         places[left] = k
         left += table[words[k]] & _COUNT_MASK > np.uint64(1)
     if left:
-        _fill(seen, slots, 0)
+        _fill(last_ends, slots, 0)
     for n in range(2, LAST_N + 1):
         going, left = left, 0
         for p in range(going - 1):
@@ -150,10 +150,10 @@ def ngram_characters(
                 if occurrences > best:
                     best, place = occurrences, k
             elif k >= free:
-                if seen[gram] == n:
+                if last_ends[gram] == n:
                     characters += _characters(lengths, k, n)
                     free = k + n
-                seen[gram] = n
+                last_ends[gram] = n
         if n < FIRST_DUPLICATE_N and count >= n:
             characters = (n - 1 + _characters(lengths, place, n)) * np.int64(best)
         measured[first + n - 2] = characters

@@ -49,10 +49,10 @@ def count_lines(content: pa.Array, min_characters: int = MIN_CHARACTERS) -> pa.T
     parts = [pa.table({"line_hash": pa.array([], pa.int64()), "document_count": pa.array([], pa.int64())})]
     for _, _, points, starts in chunks(content):
         hashes, lengths, _, texts, _ = _lines(points, starts)
-        known = lengths >= min_characters
-        pairs = np.unique(np.column_stack([texts[known], hashes[known].view(np.int64)]), axis=0)
-        found, counts = np.unique(pairs[:, 1], return_counts=True)
-        parts.append(pa.table({"line_hash": found, "document_count": counts.astype(np.int64)}))
+        is_long = lengths >= min_characters
+        pairs = np.unique(np.column_stack([texts[is_long], hashes[is_long].view(np.int64)]), axis=0)
+        line_hashes, counts = np.unique(pairs[:, 1], return_counts=True)
+        parts.append(pa.table({"line_hash": line_hashes, "document_count": counts.astype(np.int64)}))
     return merge_counts(parts)
 
 
@@ -73,16 +73,16 @@ def find_examples(content: pa.Array, templates: Int64Array, max_characters: int 
     Returns:
         line_hash, example: a row for each such line, by hash.
     """
-    found: dict[int, str] = {}
+    examples: dict[int, str] = {}
     for _, _, points, starts in chunks(content):
         hashes, lengths, _, _, firsts = _lines(points, starts)
-        known, at = np.unique(hashes.view(np.int64), return_index=True)
-        listed = _is_in(known, templates)
-        for line, k in zip(known[listed].tolist(), at[listed].tolist(), strict=True):
-            if line not in found:
+        line_hashes, at = np.unique(hashes.view(np.int64), return_index=True)
+        listed = _is_in(line_hashes, templates)
+        for line, k in zip(line_hashes[listed].tolist(), at[listed].tolist(), strict=True):
+            if line not in examples:
                 span = points[firsts[k] : firsts[k] + min(lengths[k], max_characters)]
-                found[line] = span.tobytes().decode("utf-32-le")
-    rows = sorted(found.items())
+                examples[line] = span.tobytes().decode("utf-32-le")
+    rows = sorted(examples.items())
     return pa.table({"line_hash": pa.array([k for k, _ in rows], pa.int64()), "example": [v for _, v in rows]})
 
 

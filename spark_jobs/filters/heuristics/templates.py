@@ -107,8 +107,10 @@ def templates(content: pa.Array, lines: Int64Array) -> dict[str, pa.Array]:
 
 def _least_count(shared: DataFrame, config: TemplateLinesConfig) -> int:
     """The least document count that no more than `max_lines` lines reach."""
-    found = shared.groupBy("document_count").agg(F.count("*").alias("lines")).orderBy("document_count").toArrow()
-    counts, lines = (found[name].to_numpy() for name in ("document_count", "lines"))
+    lines_by_count = (
+        shared.groupBy("document_count").agg(F.count("*").alias("lines")).orderBy("document_count").toArrow()
+    )
+    counts, lines = (lines_by_count[name].to_numpy() for name in ("document_count", "lines"))
     fits = counts[np.cumsum(lines[::-1])[::-1] <= config.max_lines]
     return int(fits[0]) if len(fits) else int(counts.max(initial=0)) + 1
 

@@ -56,7 +56,7 @@ def find_words(r: Reader, start: int, end: int) -> int:
     n, i, after_spaces = 0, start, 0
     while i < end:
         # One visit of each character both hashes the run and joins the flags, so that most runs need no second one.
-        h, seen, first, last = U64(0), 0, i, 0
+        h, word_flags, first, last = U64(0), 0, i, 0
         stop = min(end, i + RUN_POINTS)
         while i < stop:
             point = point_at(r, i)
@@ -64,18 +64,18 @@ def find_words(r: Reader, start: int, end: int) -> int:
             if flags & flag.SPACE:
                 break
             h = hash_step(h, point)
-            seen |= flags
+            word_flags |= flags
             last = flags
             i += 1
         if i > first:
-            if seen & (flag.SPECIAL | flag.SPACELESS) or (seen & flag.DIGIT and not last & flag.DIGIT):
+            if word_flags & (flag.SPECIAL | flag.SPACELESS) or (word_flags & flag.DIGIT and not last & flag.DIGIT):
                 n = _split_run(r, n, first, i, after_spaces)
             else:
-                known = look_up(r.rules, h) if i - first <= LONGEST else 0
-                if known & 0xFF > 1:
-                    n = _write_rule(r, n, first, i, known, after_spaces)
+                rule = look_up(r.rules, h) if i - first <= LONGEST else 0
+                if rule & 0xFF > 1:
+                    n = _write_rule(r, n, first, i, rule, after_spaces)
                 else:
-                    n = _write(r, n, first, i, h, seen, after_spaces, known)
+                    n = _write(r, n, first, i, h, word_flags, after_spaces, rule)
         after_spaces = 0
         gap = i
         while i < end and flags_at(r, i) & flag.SPACE:
@@ -87,17 +87,17 @@ def find_words(r: Reader, start: int, end: int) -> int:
 
 
 @njit
-def _write(r: Reader, n: int, start: int, stop: int, h: np.uint64, seen: int, kind: int, known: int) -> int:
+def _write(r: Reader, n: int, start: int, stop: int, h: np.uint64, word_flags: int, kind: int, rule: int) -> int:
     """Write one word; returns the new number of words."""
     totals = held(r, TOTALS)
-    if seen & flag.CONTENT:
+    if word_flags & flag.CONTENT:
         add(totals, AT.content_words, 1)
         add(totals, AT.content_characters, stop - start)
-    if seen & flag.ALPHA:
+    if word_flags & flag.ALPHA:
         add(totals, AT.alphabetic_words, 1)
-    if known >> 24:
+    if rule >> 24:
         place = totals + 8 * AT.stop_words
-        store(place, np.int64(eight_bytes_at(place)) | np.int64(1) << (known >> 24))
+        store(place, np.int64(eight_bytes_at(place)) | np.int64(1) << (rule >> 24))
     if n < held(r, ROOM):
         store(held(r, HASHES) + 8 * n, h)
         store(held(r, STARTS) + 4 * n, np.int32(start))
@@ -109,25 +109,25 @@ def _write(r: Reader, n: int, start: int, stop: int, h: np.uint64, seen: int, ki
 @njit
 def _write_part(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
     """Write the word from start to stop, or several where its script has no spaces; returns the new number of words."""
-    h, seen, common, before, first = U64(0), 0, flag.PUNCTUATION, 0, start
+    h, part_flags, common, before, first = U64(0), 0, flag.PUNCTUATION, 0, start
     for i in range(start, stop):
         point = point_at(r, i)
         flags = four_bytes_at(r.flags + 4 * point)
         if (flags | before) & flag.SPACELESS and i > first and _is_seam(r, i, before, flags):
             add(held(r, TOTALS), AT.spaceless_words, 1 if before & flag.SPACELESS else 0)
-            n = _write(r, n, first, i, h, seen, kind, 0)
-            h, seen, kind, first = U64(0), 0, 0, i
+            n = _write(r, n, first, i, h, part_flags, kind, 0)
+            h, part_flags, kind, first = U64(0), 0, 0, i
         h = hash_step(h, point)
-        seen |= flags
+        part_flags |= flags
         common &= flags
         before = flags
     add(held(r, TOTALS), AT.spaceless_words, 1 if before & flag.SPACELESS else 0)
     if common:
         kind |= IS_PUNCTUATION
-    if seen & flag.SENTENCE_END and stop - first == 1:
+    if part_flags & flag.SENTENCE_END and stop - first == 1:
         kind |= ENDS_SENTENCE
-    known = look_up(r.rules, h) if stop - first <= 4 else 0
-    n = _write(r, n, first, stop, h, seen, kind, known)
+    rule = look_up(r.rules, h) if stop - first <= 4 else 0
+    n = _write(r, n, first, stop, h, part_flags, kind, rule)
     return n
 
 
@@ -145,12 +145,12 @@ def _is_seam(r: Reader, i: int, before: int, flags: int) -> bool:
 
 
 @njit
-def _write_rule(r: Reader, n: int, start: int, stop: int, known: int, kind: int) -> int:
+def _write_rule(r: Reader, n: int, start: int, stop: int, rule: int, kind: int) -> int:
     """Write the two or three words that a rule makes of a run, such as `do` and `n't`; returns their new number."""
-    second = start + (known >> 8 & 0xFF)
+    second = start + (rule >> 8 & 0xFF)
     n = _write_part(r, n, start, second, kind)
-    if known & 0xFF == 3:
-        third = second + (known >> 16 & 0xFF)
+    if rule & 0xFF == 3:
+        third = second + (rule >> 16 & 0xFF)
         n = _write_part(r, n, second, third, 0)
         second = third
     return _write_part(r, n, second, stop, 0) if second < stop else n
@@ -166,24 +166,24 @@ def _rule(r: Reader, start: int, stop: int) -> int:
     shape = four_bytes_at(r.shapes + 4 * (point_at(r, start) & 127))
     if not (shape & four_bytes_at(r.shapes + 512 + 4 * (point_at(r, stop - 1) & 127))) >> length & 1:
         return 0
-    known = look_up(r.rules, hash_points(r.points, start, stop, U64(0)))
-    return known if (known >> 24) == 0 else 0  # a stop word is no rule
+    rule = look_up(r.rules, hash_points(r.points, start, stop, U64(0)))
+    return rule if (rule >> 24) == 0 else 0  # a stop word is no rule
 
 
 @njit
 def _split_run(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
     """Cut a run and write its words; returns the new number of words."""
-    lo, hi, count, suffixes, known = start, stop, 0, 0, 0
+    lo, hi, count, suffixes, rule = start, stop, 0, 0, 0
     ends = held(r, BOUNDS) + 8 * RUN_POINTS
     while lo < hi:
-        known = _rule(r, lo, hi)
-        if known:
+        rule = _rule(r, lo, hi)
+        if rule:
             break
         prefix = prefix_length(r, lo, hi)
         if prefix and _rule(r, lo + prefix, hi):
             count = _bound(r, count, lo, lo + prefix)
             lo += prefix
-            known = _rule(r, lo, hi)
+            rule = _rule(r, lo, hi)
             break
         suffix = suffix_length(r, lo + prefix, hi)
         if prefix + suffix == 0:
@@ -193,8 +193,8 @@ def _split_run(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
             suffixes += 1
             hi -= suffix
             if prefix:
-                known = _rule(r, lo, hi)
-                if known:
+                rule = _rule(r, lo, hi)
+                if rule:
                     break
         if prefix:
             count = _bound(r, count, lo, lo + prefix)
@@ -202,13 +202,13 @@ def _split_run(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
     rest = -1
     if lo < hi:
         rest = count
-        count = _bound(r, count, lo, hi) if known else _cut_infixes(r, count, lo, hi)
+        count = _bound(r, count, lo, hi) if rule else _cut_infixes(r, count, lo, hi)
     while suffixes:
         suffixes -= 1
         end = four_bytes_at(ends + 4 * suffixes)
         count = _bound(r, count, hi, end)
         hi = end
-    n = _write_bounds(r, n, count, rest, known, kind)
+    n = _write_bounds(r, n, count, rest, rule, kind)
     return n
 
 
@@ -221,7 +221,7 @@ def _bound(r: Reader, count: int, start: int, stop: int) -> int:
 
 
 @njit
-def _write_bounds(r: Reader, n: int, count: int, rest: int, known: int, kind: int) -> int:
+def _write_bounds(r: Reader, n: int, count: int, rest: int, rule: int, kind: int) -> int:
     """Write the words of a run, and neighbours that make an emoticon or an abbreviation as one word.
 
     Args:
@@ -229,14 +229,14 @@ def _write_bounds(r: Reader, n: int, count: int, rest: int, known: int, kind: in
         n: words of the text so far.
         count: words of the run.
         rest: index of the word that is left between prefixes and suffixes; -1 if nothing is.
-        known: entry of the table of rules for this word; 0 if there is none.
+        rule: entry of the table of rules for this word; 0 if there is none.
         kind: flags of the first word.
     """
     k = 0
     while k < count:
         start, stop = four_bytes_at(held(r, BOUNDS) + 8 * k), four_bytes_at(held(r, BOUNDS) + 8 * k + 4)
-        if k == rest and known & 0xFF > 1:
-            n = _write_rule(r, n, start, stop, known, kind)
+        if k == rest and rule & 0xFF > 1:
+            n = _write_rule(r, n, start, stop, rule, kind)
         else:
             last = k
             for other in range(k + 1, min(count, k + 5)):
@@ -255,14 +255,14 @@ def _write_bounds(r: Reader, n: int, count: int, rest: int, known: int, kind: in
 @njit
 def _cut_infixes(r: Reader, count: int, lo: int, hi: int) -> int:
     """Add the words between infixes, and the infixes, to `BOUNDS`; returns the new number of words."""
-    first, i, asked = lo, lo + 1, False
+    first, i, is_looked_up = lo, lo + 1, False
     while i < hi:
         length = infix_length(r, i, hi)
         if length == 0:
             i += 1
             continue
-        if not asked:
-            asked = True
+        if not is_looked_up:
+            is_looked_up = True
             if is_address(r, lo, hi):
                 break
         if i > first:

@@ -55,23 +55,23 @@ def weighted_kappa(first: Int64Array, second: Int64Array) -> float | None:
         first: (N,) scores.
         second: (N,) scores of the same texts.
     """
-    seen = int(((first - second) ** 2).sum()) * len(first)
+    differences = int(((first - second) ** 2).sum()) * len(first)
     by_chance = int(len(first) * ((first**2).sum() + (second**2).sum()) - 2 * first.sum() * second.sum())
-    return 1 - seen / by_chance if by_chance else None
+    return 1 - differences / by_chance if by_chance else None
 
 
 def _compared(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-    found = list(batches)
-    if not found:
+    listed = list(batches)
+    if not listed:
         return
-    rows = pa.Table.from_batches(found)
+    rows = pa.Table.from_batches(listed)
     scored = rows.filter(rows["score"].is_valid())
     both = scored.filter(scored["second_score"].is_valid())
     first, second = (both[name].to_numpy().astype(np.int64) for name in ("score", "second_score"))
     counts = Counter(reason for reason in sorted(filter(None, rows["reason"].to_pylist())))
     weights = scored["weight"].to_numpy()
     same = int((first == second).sum())
-    made = {
+    columns = {
         "sampled_count": pa.array([len(rows)], pa.int64()),
         "scored_count": pa.array([len(scored)], pa.int64()),
         "reasons": pa.array([", ".join(f"{reason} {count:,}" for reason, count in counts.most_common())]),
@@ -81,7 +81,7 @@ def _compared(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         "same_share": _doubles(same / len(both) if len(both) else None),
         "weighted_kappa": _doubles(weighted_kappa(first, second) if len(both) else None),
     }
-    yield pa.RecordBatch.from_pydict(made)
+    yield pa.RecordBatch.from_pydict(columns)
 
 
 def _doubles(value: float | None) -> pa.Array:

@@ -109,7 +109,7 @@ def lacks_answers(dataset: str, name: str, catalogue: Catalog) -> bool:
     if sampled is None:
         return False
     answers = read_columns(catalogue, f"{dataset}.answers_{name}", ("key",), NotEqualTo("reason", FAILED))
-    wanted = {one for column in ("key", "second_key") for one in sampled[column].to_pylist()} - {None}
+    wanted = {key for column in ("key", "second_key") for key in sampled[column].to_pylist()} - {None}
     return answers is None or not wanted <= set(answers["key"].to_pylist())
 
 
@@ -125,9 +125,9 @@ def forget_labels(catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) ->
             table = load_table(catalogue, landed)
             if name == landed or table is None or table.properties.get(SCOPE_PROPERTY) != ANSWERS.name:
                 continue
-            made = [f"{space}.{one}_{name}" for one in ("sampled", "judged", "agreement")]
-            with table_leases(catalogue, [landed, *made], wait_seconds):
-                sample = read_columns(catalogue, made[0], ("doc_id",))
+            label_tables = [f"{space}.{suffix}_{name}" for suffix in ("sampled", "judged", "agreement")]
+            with table_leases(catalogue, [landed, *label_tables], wait_seconds):
+                sample = read_columns(catalogue, label_tables[0], ("doc_id",))
                 there = set() if sample is None else doc_ids & set(sample["doc_id"].to_pylist())
                 about = set(table.scan(In("doc_id", doc_ids), ("doc_id",)).to_arrow()["doc_id"].to_pylist())
                 if not there and not about:
@@ -135,9 +135,9 @@ def forget_labels(catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) ->
                 AnswerStore(catalogue, store_name(space, name)).forget(about | there)
                 if about:
                     table.delete(In("doc_id", about))
-                for one in made if there else ():
-                    if load_table(catalogue, one) is not None:
-                        catalogue.purge_table(one)
+                for label_table in label_tables if there else ():
+                    if load_table(catalogue, label_table) is not None:
+                        catalogue.purge_table(label_table)
             expire(catalogue, landed, datetime.now(UTC), wait_seconds)
             yield f"{landed}: what was said about {len(about | there):,} of them is out; next: headrace run {space}"
 
@@ -161,5 +161,5 @@ def _land(store: AnswerStore, catalogue: Catalog, landed: str) -> None:
     schema = table.schema().as_arrow()
     while rows := store.to_land(_LANDED_AT_ONCE):
         named = [{**row, "doc_id": row["parent_doc_id"]} for row in rows]
-        table.append(pa.Table.from_pylist([{one: row[one] for one in schema.names} for row in named], schema=schema))
+        table.append(pa.Table.from_pylist([{name: row[name] for name in schema.names} for row in named], schema=schema))
         store.mark_landed([row["key"] for row in rows])

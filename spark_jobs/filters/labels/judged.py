@@ -61,10 +61,10 @@ def judged(sampled: DataFrame, answers: DataFrame, config: JudgeConfig) -> DataF
         config: of the judge.
     """
     # The least of several, whichever is read first; one that came before one that failed.
-    said = F.struct(F.col("reason") == FAILED, "reason", "text", "detail", "model").alias("said")
-    found = answers.groupBy("key").agg(F.min(said).alias("said"))
-    found = found.select("key", *(f"said.{name}" for name in ("reason", "text", "detail", "model")))
-    scored = ArrowRows(found, partial(_scored, scores=config.scores), _ANSWERED).to_frame()
+    answer = F.struct(F.col("reason") == FAILED, "reason", "text", "detail", "model").alias("said")
+    first_answers = answers.groupBy("key").agg(F.min(answer).alias("said"))
+    first_answers = first_answers.select("key", *(f"said.{name}" for name in ("reason", "text", "detail", "model")))
+    scored = ArrowRows(first_answers, partial(_scored, scores=config.scores), _ANSWERED).to_frame()
     again = scored.select(
         F.col("key").alias("second_key"), F.col("score").alias("second_score"), F.col("reason").alias("second_reason")
     )

@@ -63,8 +63,8 @@ class JudgeConfig(ConfigModel):
 def templates_of(judge: JudgeConfig) -> tuple[Template, Template]:
     """Templates of the first and of the second question about a text; both have the same words."""
     low, high = judge.scores
-    asked = f"End your answer with a line 'Score: N', where N is a whole number from {low} to {high}."
-    user = f"{judge.rubric}{BEGIN_TEXT}{{text}}{END_TEXT}{asked}"
+    score_line = f"End your answer with a line 'Score: N', where N is a whole number from {low} to {high}."
+    user = f"{judge.rubric}{BEGIN_TEXT}{{text}}{END_TEXT}{score_line}"
     return Template(name=_FIRST, user=user), Template(name=_SECOND, user=user)
 
 
@@ -88,10 +88,10 @@ def score_of(answer: str, scores: tuple[int, int]) -> tuple[int | None, str | No
     3.5 or 9, is outside of it; nothing else in an answer is interpreted.
     """
     text = answer.strip()
-    found = _ALONE.fullmatch(text) or _LAST_LINE.fullmatch(text.rpartition("\n")[2].strip())
-    if found is None:
+    match = _ALONE.fullmatch(text) or _LAST_LINE.fullmatch(text.rpartition("\n")[2].strip())
+    if match is None:
         return None, "no_score"
-    value = float(found[1])
+    value = float(match[1])
     if not scores[0] <= value <= scores[1] or not value.is_integer():
         return None, "outside_rubric"
     return int(value), None

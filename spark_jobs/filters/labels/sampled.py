@@ -127,10 +127,12 @@ def _shares(strata: Mapping[str, Stratum], repeat: float) -> list[tuple[str, str
     """
     twice: dict[str, int] = {}
     before = 0
-    for one in sorted(set(strata.values()), key=lambda one: one.name):
-        twice[one.name] = math.ceil((before + one.sampled) * repeat) - math.ceil(before * repeat)
-        before += one.sampled
-    return [(own, one.name, one.count, one.sampled, twice[one.name]) for own, one in strata.items()]
+    for stratum in sorted(set(strata.values()), key=lambda stratum: stratum.name):
+        twice[stratum.name] = math.ceil((before + stratum.sampled) * repeat) - math.ceil(before * repeat)
+        before += stratum.sampled
+    return [
+        (value, stratum.name, stratum.count, stratum.sampled, twice[stratum.name]) for value, stratum in strata.items()
+    ]
 
 
 def _with_keys(batches: Iterable[pa.RecordBatch], judge: JudgeConfig) -> Iterator[pa.RecordBatch]:
@@ -143,16 +145,16 @@ def _with_keys(batches: Iterable[pa.RecordBatch], judge: JudgeConfig) -> Iterato
         repeated = batch.column("is_repeated").to_pylist()
         for text, is_repeated in zip(batch.column("content").to_pylist(), repeated, strict=True):
             part = text[: judge.endpoint.reads_characters]
-            asked = Parent("", "", part, 0, 0)  # whose name is in no key
+            parent = Parent("", "", part, 0, 0)  # whose name is in no key
             read.append(part)
-            keys.append(request_of(asked, template, judge.endpoint).key if part.strip() else None)
+            keys.append(request_of(parent, template, judge.endpoint).key if part.strip() else None)
             is_asked_again = is_repeated and keys[-1] is not None
-            second_keys.append(request_of(asked, again, judge.endpoint, sample=1).key if is_asked_again else None)
-        own = {name: batch.column(name) for name in _NARROW}
-        made = {
+            second_keys.append(request_of(parent, again, judge.endpoint, sample=1).key if is_asked_again else None)
+        keys_of_documents = {name: batch.column(name) for name in _NARROW}
+        columns = {
             "characters_read": pa.array(map(len, read), pa.int64()),
             "content": pa.array(read, pa.string()),
             "key": pa.array(keys, pa.string()),
             "second_key": pa.array(second_keys, pa.string()),
         }
-        yield pa.RecordBatch.from_pydict({**own, **made})
+        yield pa.RecordBatch.from_pydict({**keys_of_documents, **columns})

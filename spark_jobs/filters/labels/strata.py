@@ -49,10 +49,10 @@ def allocate(counts: Mapping[str, int], sample: int) -> dict[str, Stratum]:
         By the name of each stratum, the one that it is sampled with.
     """
     total = sum(counts.values())
-    name_of = {one: REST if count * sample < total else one for one, count in counts.items()}
+    name_of = {value: REST if count * sample < total else value for value, count in counts.items()}
     sizes: dict[str, int] = {}
-    for one, count in counts.items():
-        sizes[name_of[one]] = sizes.get(name_of[one], 0) + count
+    for value, count in counts.items():
+        sizes[name_of[value]] = sizes.get(name_of[value], 0) + count
     sampled = dict.fromkeys(sizes, 1)
     waiting = [(-math.sqrt(size) / 2, name) for name, size in sizes.items() if size > 1]
     heapq.heapify(waiting)
@@ -62,4 +62,4 @@ def allocate(counts: Mapping[str, int], sample: int) -> dict[str, Stratum]:
         if sampled[name] < sizes[name]:
             heapq.heappush(waiting, (-math.sqrt(sizes[name]) / (sampled[name] + 1), name))
     strata = {name: Stratum(name, size, sampled[name]) for name, size in sizes.items()}
-    return {one: strata[name] for one, name in name_of.items()}
+    return {value: strata[name] for value, name in name_of.items()}

@@ -145,14 +145,14 @@ def score_programming(content: pa.Array) -> dict[str, pa.Array]:
     rows: list[tuple[str | None, str | None, str | None, float | None]] = []
     for text in content:
         utf8 = text.as_buffer().to_pybytes()
-        found = content_type(utf8) if utf8 else None
-        language = found.language if found else None
+        detected = content_type(utf8) if utf8 else None
+        language = detected.language if detected else None
         rows.append(
             (
-                found.label if found else None,
+                detected.label if detected else None,
                 language.kind if language else None,
                 language.name if language else None,
-                found.confidence if found else None,
+                detected.confidence if detected else None,
             )
         )
     names = ("content_type", "content_kind", "programming_language")

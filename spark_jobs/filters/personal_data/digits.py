@@ -63,7 +63,7 @@ def _value_at(data: UInt8Array, i: int, end: int, values: UInt8Array) -> int:
 
 @compiled
 def _has_other_digits(
-    data: UInt8Array, offsets: Int64Array, values: UInt8Array, pairs: BoolArray, found: BoolArray
+    data: UInt8Array, offsets: Int64Array, values: UInt8Array, pairs: BoolArray, has_digits: BoolArray
 ) -> None:
     for text in range(offsets.size - 1):
         i, end = offsets[text], offsets[text + 1]
@@ -71,7 +71,7 @@ def _has_other_digits(
             lead = np.int64(data[i])
             # Of the bytes before D9 none begins a digit, and those that go on with a character begin nothing.
             if lead >= 0xD9 and pairs[lead << 8 | data[i + 1]] and _value_at(data, i, end, values) < _DIGIT_END:
-                found[text] = True
+                has_digits[text] = True
                 break
             i += 1
 
@@ -100,9 +100,9 @@ def has_other_digits(data: UInt8Array, offsets: Int64Array) -> BoolArray:
         data: (B,) bytes of the texts.
         offsets: (D + 1,) where each begins, and the end of the last.
     """
-    found = np.zeros(len(offsets) - 1, np.bool_)
-    _has_other_digits(data, offsets.astype(np.int64), _values(), _pairs(), found)
-    return found
+    has_digits = np.zeros(len(offsets) - 1, np.bool_)
+    _has_other_digits(data, offsets.astype(np.int64), _values(), _pairs(), has_digits)
+    return has_digits
 
 
 def with_ascii_digits(data: UInt8Array) -> tuple[UInt8Array, Int64Array]:

@@ -63,7 +63,7 @@ def score(content: pa.Array, min_confidence: float = 0.5) -> dict[str, pa.Array]
         `spans`: (D,) lists of struct<start, end, kind, rule, confidence>, by start, none overlapping; and for each of
         `KINDS` its `<kind>_count`, (D,) int64.
     """
-    return spans_with_counts([resolve(found) for found in found_spans(content, min_confidence)])
+    return spans_with_counts([resolve(spans) for spans in found_spans(content, min_confidence)])
 
 
 def spans_with_counts(spans: list[list[Span]]) -> dict[str, pa.Array]:
@@ -136,10 +136,10 @@ def found_spans(content: pa.Array, min_confidence: float) -> list[list[Span]]:
         bounds = zip(offsets[:-1].tolist(), offsets[1:].tolist(), strict=True)
         texts = [folded[row][0] if row in folded else data[low:high] for row, (low, high) in enumerate(bounds)]
         data, offsets = np.concatenate(texts), np.cumsum([0, *map(len, texts)])
-    found = _scanned(data, offsets, min_confidence)
+    spans = _scanned(data, offsets, min_confidence)
     for row, (_, places) in folded.items():
-        found[row] = [span._replace(start=int(places[span.start]), end=int(places[span.end])) for span in found[row]]
-    return found
+        spans[row] = [span._replace(start=int(places[span.start]), end=int(places[span.end])) for span in spans[row]]
+    return spans
 
 
 def _scanned(data: UInt8Array, offsets: Int64Array, min_confidence: float) -> list[list[Span]]:
@@ -151,7 +151,7 @@ def _scanned(data: UInt8Array, offsets: Int64Array, min_confidence: float) -> li
         min_confidence: findings below it are left out.
     """
     buffer = data.data
-    found: list[list[Span]] = [[] for _ in range(len(offsets) - 1)]
+    spans: list[list[Span]] = [[] for _ in range(len(offsets) - 1)]
     for block in scan(data, offsets):
         bounds = zip(offsets[block[:, TEXT]].tolist(), offsets[block[:, TEXT] + 1].tolist(), strict=True)
         for (row, start, end, number, beside_words, context), (low, high) in zip(block.tolist(), bounds, strict=True):
@@ -165,5 +165,5 @@ def _scanned(data: UInt8Array, offsets: Int64Array, min_confidence: float) -> li
             for finding in findings(number, candidate):
                 if finding.confidence >= min_confidence:
                     span = (start - low + finding.start, start - low + finding.end)
-                    found[row].append(Span(*span, rule.kind, finding.rule, finding.confidence))
-    return found
+                    spans[row].append(Span(*span, rule.kind, finding.rule, finding.confidence))
+    return spans

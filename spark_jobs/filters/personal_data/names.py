@@ -117,7 +117,7 @@ def named_spans(content: pa.Array, model: NameModel, kinds: dict[str, str], min_
     """
     from spark_jobs.filters.personal_data.find import Span
 
-    found = []
+    spans_of_texts = []
     for text in content.to_pylist():
         spans, at, byte = [], 0, 0
         for name in sorted(model.find(text, tuple(kinds)), key=lambda name: name.start):
@@ -126,5 +126,5 @@ def named_spans(content: pa.Array, model: NameModel, kinds: dict[str, str], min_
             end = byte + len(text[name.start : name.end].encode())
             if name.confidence >= min_confidence and byte < end:
                 spans.append(Span(byte, end, kinds[name.label], RULE, name.confidence))
-        found.append(spans)
-    return found
+        spans_of_texts.append(spans)
+    return spans_of_texts

@@ -68,7 +68,7 @@ class Noise:
         noisy = dict(zip(exact, self.draw(list(exact.values()), self.scale), strict=True))
         named = {name: count for name, count in noisy.items() if count >= self.min_group}
         small = [count for count in noisy.values() if count < self.min_group]
-        ordered = dict(sorted(named.items(), key=lambda one: (-one[1], one[0])))
+        ordered = dict(sorted(named.items(), key=lambda entry: (-entry[1], entry[0])))
         return Groups(ordered, max(sum(small), 0) if small else None)
 
     @property

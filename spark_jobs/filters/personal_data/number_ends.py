@@ -46,7 +46,7 @@ def iban_end(data: int, start: int, high: int) -> int:
     Source: ISO 7064, MOD 97-10. Letters count as 10 to 35, and the number, with its first four characters moved to the
     end, is 1 modulo 97. The country and check digits (`head`) are therefore computed apart and added at every length.
     """
-    i, count, rest, found = start + 4, 4, 0, 0
+    i, count, rest, end = start + 4, 4, 0, 0
     head = 0
     for k in range(start, start + 4):
         value = byte_at(data + k) - 48 if is_class(data, k, DIGIT) else (byte_at(data + k) | 32) - 87
@@ -63,8 +63,8 @@ def iban_end(data: int, start: int, high: int) -> int:
         i += 1
         # The two letters and two digits of the head make six decimal digits; the shortest IBAN, Norway's, has 15.
         if count >= 15 and (rest * 1000000 + head) % 97 == 1 and (i == high or not is_class(data, i, ALNUM)):
-            found = i
-    return found
+            end = i
+    return end
 
 
 @njit

@@ -88,14 +88,14 @@ def checked_actions(redact: Mapping[str, str], names: NamesConfig | None = None)
     Raises:
         ConfigError: a kind or an action is unknown (the message names the nearest), or the model is for nothing.
     """
-    known, kinds, nobody = get_args(Action), list(KINDS), "no rule finds"
+    action_names, kinds, nobody = get_args(Action), list(KINDS), "no rule finds"
     if names is not None:
         kinds, nobody = [*KINDS, *names.kinds], f"neither a rule nor {names.model} finds"
     for kind, action in redact.items():
         if kind not in kinds:
             raise ConfigError(f"redact: {nobody} {kind!r}{did_you_mean(kind, kinds)}")
-        if action not in known:
-            raise ConfigError(f"redact: {kind}: there is no action {action!r}{did_you_mean(str(action), known)}")
+        if action not in action_names:
+            raise ConfigError(f"redact: {kind}: there is no action {action!r}{did_you_mean(str(action), action_names)}")
     actions = {kind: action for kind, action in redact.items() if action != "keep"}
     if names is not None and not actions:
         raise ConfigError(f"personal_data: names: {names.model} is of use where kinds are redacted; write redact too")
@@ -135,12 +135,12 @@ def personal_data_audit(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array
 
     from spark_jobs.filters.personal_data.find import found_spans, resolve, spans_with_counts
 
-    config, found = wanted.config, found_spans(content, wanted.config.min_confidence)
+    config, spans_of_texts = wanted.config, found_spans(content, wanted.config.min_confidence)
     if config.names is not None and wanted.kinds:
         model = read(config.names, wanted.file)
         named = named_spans(content, model, wanted.kinds, config.min_confidence)
-        found = [spans + names for spans, names in zip(found, named, strict=True)]
-    columns = spans_with_counts([resolve(own) for own in found])
+        spans_of_texts = [spans + names for spans, names in zip(spans_of_texts, named, strict=True)]
+    columns = spans_with_counts([resolve(text_spans) for text_spans in spans_of_texts])
     spans = columns["spans"]
     flat = spans.flatten()
     kinds = pc.struct_field(flat, "kind").to_pylist()

@@ -50,10 +50,12 @@ def redacted_texts(raw_texts: DataFrame, personal_data: DataFrame, config: Texts
     A dataset with `redact` has this as its table `texts`.
     """
     acted = F.filter("spans", lambda span: span["action"] != "keep")
-    found = personal_data.select(*_KEYS, acted.alias("spans"))
+    acted_spans = personal_data.select(*_KEYS, acted.alias("spans"))
     redacted = partial(redacted_batches, min_letters=config.min_letters)
-    made = map_joined(raw_texts, found, _KEYS, [*_NARROW, "spans"], ["content", "edits"], redacted, TEXTS_DDL)
-    return Output({REDACTED_TEXTS.name: made.to_frame()}, arrow_rows={REDACTED_TEXTS.name: made})
+    redacted_rows = map_joined(
+        raw_texts, acted_spans, _KEYS, [*_NARROW, "spans"], ["content", "edits"], redacted, TEXTS_DDL
+    )
+    return Output({REDACTED_TEXTS.name: redacted_rows.to_frame()}, arrow_rows={REDACTED_TEXTS.name: redacted_rows})
 
 
 def redacted_batches(batches: Iterable[pa.RecordBatch], min_letters: int) -> Iterator[pa.RecordBatch]:
@@ -71,8 +73,8 @@ def redacted_batches(batches: Iterable[pa.RecordBatch], min_letters: int) -> Ite
         changed = pc.greater(pc.list_value_length(spans), 0)
         texts, composed = [], []
         for row in np.flatnonzero(changed.to_numpy(zero_copy_only=False)).tolist():
-            own = [Span(*(span[name] for name in fields)) for span in spans[row].as_py()]
-            text, second = redact(content[row].as_py(), own)
+            text_spans = [Span(*(span[name] for name in fields)) for span in spans[row].as_py()]
+            text, second = redact(content[row].as_py(), text_spans)
             texts.append(text)
             composed.append(compose(edits_of(edits[row].as_py()), second))
         if texts:

@@ -106,16 +106,16 @@ def key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
         return i - 5 if before == 45 and after == 69 and byte_at(data + i + 2) == 71 and i - 5 >= low else -1
     s = i - 1
     if byte == 71:  # SG.
-        found = before == 83 and after == 46
+        is_key = before == 83 and after == 46
     elif byte == 73 and after == 65:  # AKIA, ASIA
         s = i - 2
-        found = before in (75, 83) and s >= low and byte_at(data + s) == 65
+        is_key = before in (75, 83) and s >= low and byte_at(data + s) == 65
     elif byte == 73:  # AIza
-        found = before == 65 and after == 122 and byte_at(data + i + 2) == 97
+        is_key = before == 65 and after == 122 and byte_at(data + i + 2) == 97
     else:  # eyJ
         s = i - 2
-        found = before == 121 and s >= low and byte_at(data + s) == 101
-    return s if found and (s == low or not is_class(data, s - 1, ALNUM)) else -1
+        is_key = before == 121 and s >= low and byte_at(data + s) == 101
+    return s if is_key and (s == low or not is_class(data, s - 1, ALNUM)) else -1
 
 
 @njit

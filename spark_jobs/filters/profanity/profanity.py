@@ -59,13 +59,13 @@ class ProfanityConfig(ConfigModel):
             return values
         defaults = {name: field.default for name, field in cls.model_fields.items()}
         try:
-            found = _sha256(listed({**defaults, **values}))
+            sha256 = _sha256(listed({**defaults, **values}))
         except ConfigError as error:
             raise ValueError(str(error)) from error
-        return {**values, "words_sha256": values.get("words_sha256") or found}
+        return {**values, "words_sha256": values.get("words_sha256") or sha256}
 
 
-def listed(given: dict[str, Any]) -> list[str]:
+def listed(settings: dict[str, Any]) -> list[str]:
     """All words and phrases of a config, sorted.
 
     Of the lists, those with symbols are left out (`a$$`): what separates words is no part of one.
@@ -73,22 +73,22 @@ def listed(given: dict[str, Any]) -> list[str]:
     Raises:
         ConfigError: a list or the file cannot be read; the message names the nearest.
     """
-    found = {word.strip() for word in given["words"]}
-    for language in given["languages"]:
+    words = {word.strip() for word in settings["words"]}
+    for language in settings["languages"]:
         if language not in LISTS:
             code = code_of(str(language))
             near = f"; write {code}" if code in LISTS else did_you_mean(str(language), LISTS)
             raise ConfigError(f"profanity: there is no list {language!r}{near}")
-        found |= {word for word in _installed(language) if _is_plain(word)}
-    if given["file"] is not None:
+        words |= {word for word in _installed(language) if _is_plain(word)}
+    if settings["file"] is not None:
         try:
-            found |= {line.strip() for line in Path(given["file"]).read_text("utf-8").splitlines()}
+            words |= {line.strip() for line in Path(settings["file"]).read_text("utf-8").splitlines()}
         except (OSError, UnicodeDecodeError) as error:
             raise ConfigError(
-                f"profanity: file {given['file']!r} cannot be read ({error}); name a text file in UTF-8"
+                f"profanity: file {settings['file']!r} cannot be read ({error}); name a text file in UTF-8"
             ) from error
-    without = {"", *(word.casefold() for word in given["without"])}
-    return sorted(word for word in found if word.casefold() not in without)
+    without = {"", *(word.casefold() for word in settings["without"])}
+    return sorted(word for word in words if word.casefold() not in without)
 
 
 def phrases_to_count(config: ProfanityConfig) -> Phrases:

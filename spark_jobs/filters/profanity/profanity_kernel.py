@@ -70,15 +70,15 @@ class Phrases(NamedTuple):
 
 def phrases_of(written: Iterable[str]) -> Phrases:
     """The table of words and phrases as people write them; one without a word is left out."""
-    known: dict[int, int] = {}
+    flags: dict[int, int] = {}
     longest = 1
     for phrase in written:
         hashes = _beginnings(*folding(), *utf8_arrays(pa.array([phrase]))).tolist()
         for h, flag in zip(hashes, [_BEGINS] * (len(hashes) - 1) + [_WHOLE], strict=True) if hashes else ():
-            known[h] = known.get(h, 0) | flag
+            flags[h] = flags.get(h, 0) | flag
         longest = max(longest, len(hashes))
-    at = np.array(sorted(known), np.uint64)
-    return Phrases(ngram_table(at, np.array([known[h] for h in at.tolist()], np.uint64)), longest)
+    at = np.array(sorted(flags), np.uint64)
+    return Phrases(ngram_table(at, np.array([flags[h] for h in at.tolist()], np.uint64)), longest)
 
 
 def score(content: pa.Array, phrases: Phrases) -> dict[str, pa.Array]:
@@ -118,7 +118,7 @@ def _count_phrases(
     how, classes, lower = folding
     rows, _, capacity = phrases.table
     count = offsets.size - 1
-    found, covered, words = np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
+    phrase_counts, covered, words = np.zeros(count, np.int64), np.zeros(count, np.int64), np.zeros(count, np.int64)
     open_hashes, open_starts = np.zeros(phrases.longest + 1, np.uint64), np.zeros(phrases.longest + 1, np.int64)
     longest = 0
     for text in range(count):
@@ -149,6 +149,6 @@ def _count_phrases(
         words[text] = index
         for j in range(index):
             covered[text] += marks[j] & _COVERED
-            found[text] += marks[j] == _COVERED
+            phrase_counts[text] += marks[j] == _COVERED
             marks[j] = 0
-    return found, covered, words
+    return phrase_counts, covered, words

@@ -36,20 +36,20 @@ class ReleaseRules(ConfigModel):
 
     def judge(self, scans: pa.Table) -> tuple[bool, str]:
         """Whether the rules release an increment, and what they found, in one line."""
-        held: list[str] = []
-        said: list[str] = []
+        reasons: list[str] = []
+        notes: list[str] = []
         total = max(scans.num_rows, 1)
         for name, column in _COLUMNS.items():
             limit = getattr(self, name)
             if limit is not None:
                 count = int(pc.sum(pc.greater(scans[column], 0)).as_py() or 0)
-                (held if count / total > limit else said).append(f"{name} in {count:,} of {scans.num_rows:,}")
+                (reasons if count / total > limit else notes).append(f"{name} in {count:,} of {scans.num_rows:,}")
         if self.licences is not None:
             count = scans.num_rows - int(pc.sum(scans["licence_allowed"]).as_py() or 0)
             line = f"no allowed licence in {count:,} of {scans.num_rows:,}"
-            (held if count / total > self.licences else said).append(line)
+            (reasons if count / total > self.licences else notes).append(line)
         if self.source_trust is not None:
             least = pc.min(scans["source_trust"]).as_py() if scans.num_rows else 1.0
             line = f"source trust {'not declared' if least is None else least}"
-            (held if least is None or least < self.source_trust else said).append(line)
-        return not held, "; ".join(held or said or ["no rule asks anything"])
+            (reasons if least is None or least < self.source_trust else notes).append(line)
+        return not reasons, "; ".join(reasons or notes or ["no rule asks anything"])

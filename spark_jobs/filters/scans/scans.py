@@ -92,10 +92,10 @@ def scans(documents: DataFrame, repositories: DataFrame, provenance: DataFrame, 
     rules = _Rules(yara_source(config), config.clamd, config.min_confidence)
     compiled(rules.yara)  # a mistake in it ends here, not in a worker
     columns = ["shard", "doc_id", "repository", "licence", "path"]
-    found = map_rows(documents, columns, ["content"], partial(_scan, rules=rules), _SCANNED).to_frame()
+    scanned = map_rows(documents, columns, ["content"], partial(_scan, rules=rules), _SCANNED).to_frame()
     theirs = repositories.groupBy("repository").agg(F.max("licence").alias("of_repository"))
     declared = provenance.agg(F.max("licence").alias("of_dataset"))
-    rows = found.join(theirs, "repository", "left").crossJoin(F.broadcast(declared))
+    rows = scanned.join(theirs, "repository", "left").crossJoin(F.broadcast(declared))
     rows = rows.withColumn("licence", F.coalesce("licence", "of_repository", "of_dataset"))
     rows = rows.select(
         "shard",
@@ -139,17 +139,25 @@ def _scan(batches: Iterable[pa.RecordBatch], rules: _Rules) -> Iterator[pa.Recor
     import pyarrow as pa
 
     for batch in batches:
-        found = findings(
+        counts_of_texts = findings(
             batch.column("path").to_pylist(), batch.column("content"), rules.yara, rules.clamd, rules.min_confidence
         )
         counts = [
-            pa.array([sum(n for name, n in one.items() if name.startswith(f"{kind}.")) for one in found], pa.int64())
+            pa.array(
+                [
+                    sum(n for name, n in text_counts.items() if name.startswith(f"{kind}."))
+                    for text_counts in counts_of_texts
+                ],
+                pa.int64(),
+            )
             for kind in _COUNTED
         ]
-        by_name = pa.array([list(one.items()) for one in found], pa.map_(pa.string(), pa.int64()))
-        own = [batch.column(name) for name in ("shard", "doc_id", "repository", "licence")]
+        by_name = pa.array(
+            [list(text_counts.items()) for text_counts in counts_of_texts], pa.map_(pa.string(), pa.int64())
+        )
+        keys = [batch.column(name) for name in ("shard", "doc_id", "repository", "licence")]
         names = ["shard", "doc_id", "repository", "licence", *(f"{kind}_count" for kind in _COUNTED), "findings"]
-        yield pa.RecordBatch.from_arrays([*own, *counts, by_name], names=names)
+        yield pa.RecordBatch.from_arrays([*keys, *counts, by_name], names=names)
 
 
 def findings(
@@ -169,7 +177,7 @@ def findings(
     """
     from spark_jobs.filters.personal_data.find import found_spans, resolve
 
-    found = []
+    counts_of_texts = []
     spans = found_spans(content, min_confidence)
     for path, text, personal in zip(paths, content.to_pylist(), spans, strict=True):
         data = text.encode("utf-8", "surrogatepass")
@@ -180,8 +188,8 @@ def findings(
         for span in resolve(personal):
             counts[f"secret.{span.rule}" if span.kind == "secret" else f"personal_data.{span.kind}"] += 1
         counts.update({f"fixture.{name}": count for name, count in signs(path, text)})
-        found.append(dict(sorted(counts.items())))
-    return found
+        counts_of_texts.append(dict(sorted(counts.items())))
+    return counts_of_texts
 
 
 _TEST_PATH: Final = re.compile(

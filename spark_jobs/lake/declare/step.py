@@ -245,8 +245,8 @@ class Step:
     @property
     def inputs(self) -> tuple[str, ...]:
         """Names of the input tables, the own history left out."""
-        own = {table.name for table in self.tables}
-        return tuple(p for p in self.parameters if p not in SPECIAL_PARAMETERS | own)
+        outputs = {table.name for table in self.tables}
+        return tuple(p for p in self.parameters if p not in SPECIAL_PARAMETERS | outputs)
 
     @property
     def own_history(self) -> tuple[Table, ...]:
@@ -295,26 +295,26 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
         if not tables:
             raise StepDeclarationError(f"step {step_name}: name at least one table")
         model = config or _annotated_config(step_name, function)
-        own = (step_name, version, scope, tables, model, function)
+        declaration = (step_name, version, scope, tables, model, function)
         more = (any_engine, without_excised, listed_rows, guard, sample, news)
-        return Step(*own, discover, fetch, numbered, plot, gate, refuse, *more, stays)
+        return Step(*declaration, discover, fetch, numbered, plot, gate, refuse, *more, stays)
 
     return declare
 
 
 def renamed(declared: _S, name: str) -> _S:
     """The same step with a main table of another name."""
-    own = declared.table.name
+    driven = declared.table.name
 
     def moved(by_table: Mapping[str, Any]) -> dict[str, Any]:
-        return {name if table == own else table: value for table, value in by_table.items()}
+        return {name if table == driven else table: value for table, value in by_table.items()}
 
     @functools.wraps(declared.function)
     def function(*args: Any, **kwargs: Any) -> Any:
-        made = declared.function(*args, **kwargs)
-        if not isinstance(made, Output):
-            return made
-        return dataclasses.replace(made, frames=moved(made.frames), arrow_rows=moved(made.arrow_rows))
+        output = declared.function(*args, **kwargs)
+        if not isinstance(output, Output):
+            return output
+        return dataclasses.replace(output, frames=moved(output.frames), arrow_rows=moved(output.arrow_rows))
 
     tables = (dataclasses.replace(declared.table, name=name), *declared.tables[1:])
     return dataclasses.replace(declared, tables=tables, function=function)

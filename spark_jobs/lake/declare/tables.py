@@ -273,10 +273,10 @@ def partition_column(text: str) -> str:
     Raises:
         TableDeclarationError: the text is neither.
     """
-    found = _PARTITION.fullmatch(text)
-    if found is None:
+    match = _PARTITION.fullmatch(text)
+    if match is None:
         raise TableDeclarationError(f"partition field {text!r}: write a column name or days(column)")
-    return found["days"] or found["identity"]
+    return match["days"] or match["identity"]
 
 
 def check_identifier(identifier: str) -> tuple[str, str]:

@@ -121,10 +121,10 @@ def choice(warehouse: str, needs: Callable[[], Needs] | None = None, needs_spark
     if name == SPARK:
         return Choice(name, f"{ENGINE}={name}")
     if name == SAIL:
-        asked = needs() if needs is not None else Needs(None)
-        why = f"{ENGINE}={name}{asked.unmanaged and f'; {asked.unmanaged}'}"
-        joined = None if asked.byte_count is None else asked.joined
-        return Choice(name, why, joined, bool(asked.unmanaged), asked.full)
+        needed = needs() if needs is not None else Needs(None)
+        why = f"{ENGINE}={name}{needed.unmanaged and f'; {needed.unmanaged}'}"
+        joined = None if needed.byte_count is None else needed.joined
+        return Choice(name, why, joined, bool(needed.unmanaged), needed.full)
     reason = (
         ("PYSPARK_GATEWAY_PORT" in os.environ and "spark-submit started it")
         or (os.environ.get("HEADRACE_SPARK_MASTER") and "HEADRACE_SPARK_MASTER is set")
@@ -134,18 +134,18 @@ def choice(warehouse: str, needs: Callable[[], Needs] | None = None, needs_spark
     )
     if reason:
         return Choice(SPARK, reason)
-    asked = needs() if needs is not None else Needs(None)
-    if asked.spark or asked.byte_count is None:
-        return Choice(SPARK, asked.spark or "how much it reads is not known")
-    said = f"it reads {shown(asked.byte_count)} of text"
-    if asked.unmanaged:
-        is_spark = asked.instead == SPARK
-        return Choice(SPARK if is_spark else SAIL, asked.unmanaged, asked.joined, not is_spark, asked.full)
-    if asked.byte_count > most:
+    needed = needs() if needs is not None else Needs(None)
+    if needed.spark or needed.byte_count is None:
+        return Choice(SPARK, needed.spark or "how much it reads is not known")
+    reason_of_size = f"it reads {shown(needed.byte_count)} of text"
+    if needed.unmanaged:
+        is_spark = needed.instead == SPARK
+        return Choice(SPARK if is_spark else SAIL, needed.unmanaged, needed.joined, not is_spark, needed.full)
+    if needed.byte_count > most:
         if not (little := little_for_spark()):
-            return Choice(SPARK, f"{said}, {MOST_BYTES} is {shown(most)}", asked.joined)
-        said += f", which is much: {little}"
-    return Choice(SAIL, said, asked.joined)
+            return Choice(SPARK, f"{reason_of_size}, {MOST_BYTES} is {shown(most)}", needed.joined)
+        reason_of_size += f", which is much: {little}"
+    return Choice(SAIL, reason_of_size, needed.joined)
 
 
 def require_settings() -> None:

@@ -326,8 +326,8 @@ def dealt_by_hash(frame: DataFrame, count: int, number: Column) -> DataFrame:
     if count not in _salts:
         tried = frame.sparkSession.range(0, 20 * count + 200).select(F.col("id").cast("int").alias("salt"))
         rows = tried.repartition(count, "salt").select("salt", F.spark_partition_id().alias("part")).toArrow()
-        found = dict(zip(rows["part"].to_pylist(), rows["salt"].to_pylist(), strict=True))
-        _salts[count] = [found[part] for part in range(count)]
+        salts = dict(zip(rows["part"].to_pylist(), rows["salt"].to_pylist(), strict=True))
+        _salts[count] = [salts[part] for part in range(count)]
     salt = F.element_at(F.array(*map(F.lit, _salts[count])), number.cast("int") + 1)
     return frame.withColumn("__salt", salt).repartition(count, "__salt").drop("__salt")
 
@@ -360,6 +360,6 @@ def _give_out() -> None:
     """Add the process's seconds since the last call, in equal shares, to the computations under way."""
     global _given_out  # noqa: PLW0603  of the process, as what it measures
     now = time.process_time()
-    for one in _meters:
-        _meters[one] += (now - _given_out) / len(_meters)
+    for meter in _meters:
+        _meters[meter] += (now - _given_out) / len(_meters)
     _given_out = now

@@ -57,8 +57,8 @@ def most_text_bytes() -> int:
 
 def spark_heap() -> str:
     """The heap of a Spark that does all work on this machine, as Spark writes sizes."""
-    if given := os.environ.get(SPARK_MEMORY):
-        return given
+    if heap := os.environ.get(SPARK_MEMORY):
+        return heap
     free = max(0, memory_limit().free - BESIDE_HEAP)
     return f"{min(_MOST_HEAP, max(_LEAST_HEAP, free * 3 // 4)) // _MIB}m"
 
@@ -94,10 +94,10 @@ def size_setting(name: str, default: int) -> int:
         SetupError: it is no size.
     """
     text = os.environ.get(name, "").strip()
-    found = re.fullmatch(r"(\d+)([kmg]?)b?", text.lower())
-    if text and found is None:
+    match = re.fullmatch(r"(\d+)([kmg]?)b?", text.lower())
+    if text and match is None:
         raise SetupError(f"{name}={text}: it is no size; write e.g. 512m or 2g")
-    return int(found[1]) * _UNITS[found[2]] if found else default
+    return int(match[1]) * _UNITS[match[2]] if match else default
 
 
 def shown(byte_count: int) -> str:

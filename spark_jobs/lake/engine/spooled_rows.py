@@ -149,7 +149,7 @@ def _spool_by_part(batches: Iterable[pa.RecordBatch], folder: str, count: int) -
     """Write the rows of a task, those of a part together as far as its memory goes."""
     path = f"{folder}/{uuid.uuid4().hex}"
     spool = Spool(Path(path))
-    found: list[list[int]] = [[] for _ in range(count)]
+    batches_of_parts: list[list[int]] = [[] for _ in range(count)]
     for waiting in in_parts(batches, _WAITING_BYTES):
         parts = waiting[_PART].to_numpy()
         order = np.argsort(parts, kind="stable")
@@ -157,8 +157,10 @@ def _spool_by_part(batches: Iterable[pa.RecordBatch], folder: str, count: int) -
         rows = waiting.drop_columns([_PART])
         for part in np.flatnonzero(np.diff(edges)):
             for batch in rows.take(pa.array(order[edges[part] : edges[part + 1]])).combine_chunks().to_batches():
-                found[part].append(spool.batch_count)
+                batches_of_parts[part].append(spool.batch_count)
                 spool.add(batch)
     if spool.close():
-        there = [{"part": part, "path": path, "batches": numbers} for part, numbers in enumerate(found) if numbers]
+        there = [
+            {"part": part, "path": path, "batches": numbers} for part, numbers in enumerate(batches_of_parts) if numbers
+        ]
         yield pa.RecordBatch.from_pylist(there, schema=_PLACES)

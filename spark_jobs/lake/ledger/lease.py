@@ -87,15 +87,15 @@ def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WA
     engine = catalogue.engine
     _make_table(engine)
     leases = Leases(engine, uuid.uuid4().hex)
-    with contextlib.ExitStack() as held:
+    with contextlib.ExitStack() as leased:
         for table in sorted(tables):
             _take(engine, table, leases.holder, wait_seconds)
-            held.callback(_release, engine, table, leases.holder)
+            leased.callback(_release, engine, table, leases.holder)
         stop = threading.Event()
         renewal = threading.Thread(target=leases.keep, args=(stop,), name="lease-renewal", daemon=True)
         renewal.start()
-        held.callback(renewal.join)
-        held.callback(stop.set)
+        leased.callback(renewal.join)
+        leased.callback(stop.set)
         yield leases
 
 
@@ -156,10 +156,10 @@ def is_abandoned(name: str) -> bool:
     The process named by the branch is looked up; where it cannot be, a branch counts as abandoned after a week: a lease
     that expired tells nothing, since a writer that was away for a while still writes.
     """
-    found = _BRANCH.fullmatch(name)
-    if found is None:  # a branch that a user made
+    match = _BRANCH.fullmatch(name)
+    if match is None:  # a branch that a user made
         return False
-    scope, pid, started, since = found.groups()
+    scope, pid, started, since = match.groups()
     me = this_process()
     alive = Process("", me.scope if scope == _digest(me.scope) else "", int(pid), int(started)).lives()
     return time.time() - int(since) > _ABANDONED_SECONDS if alive is None else not alive
@@ -184,7 +184,7 @@ def _take(engine: Engine, table: str, holder: str, wait_seconds: float) -> None:
     than `wait_seconds`: else whoever waits shortly would never get the lease of a holder that died.
     """
     deadline = time.monotonic() + wait_seconds
-    told, seen, since, moved = False, ("", 0), 0.0, False
+    is_logged, last_marks, since, moved = False, ("", 0), 0.0, False
     me = this_process()
     while True:
         row = {
@@ -200,25 +200,25 @@ def _take(engine: Engine, table: str, holder: str, wait_seconds: float) -> None:
                 connection.execute(insert(_LEASES).values(**row))
             return
         except IntegrityError:
-            held = _held(engine, table)
-        if held is None:
+            lease = _held(engine, table)
+        if lease is None:
             continue
-        now, marks = time.monotonic(), (held["holder"], held["expires"])
-        if marks != seen:
-            moved = seen != ("", 0)
-            seen, since = marks, now
-        holder_process = _process(held)
+        now, marks = time.monotonic(), (lease["holder"], lease["expires"])
+        if marks != last_marks:
+            moved = last_marks != ("", 0)
+            last_marks, since = marks, now
+        holder_process = _process(lease)
         lives = holder_process.lives()
         if not (now - since < LEASE_SECONDS if lives is None else lives):
             _clear(engine, table, *marks)
             _log.info("%s: took over the lease of %s, which is gone", table, holder_process)
             continue
-        watched = lives is None and not moved and held["expires"] <= time.time()
+        watched = lives is None and not moved and lease["expires"] <= time.time()
         if now > deadline and not watched:
             raise LeaseError(f"{table}: {holder_process} is writing it; wait for that run to end, or stop it")
-        if not told:
+        if not is_logged:
             _log.warning("%s: waiting for %s, which is writing it", table, holder_process)
-            told = True
+            is_logged = True
         time.sleep(_POLL_SECONDS)
 
 
@@ -227,9 +227,9 @@ def _held(engine: Engine, table: str) -> RowMapping | None:
         return connection.execute(select(_LEASES).where(_LEASES.c.table_name == table)).mappings().first()
 
 
-def _process(held: RowMapping) -> Process:
-    host, _, scope = held["host"].partition(" ")
-    return Process(host, scope, held["pid"], held["started"])
+def _process(lease: RowMapping) -> Process:
+    host, _, scope = lease["host"].partition(" ")
+    return Process(host, scope, lease["pid"], lease["started"])
 
 
 def _clear(engine: Engine, table: str, holder: str, expires: int) -> None:

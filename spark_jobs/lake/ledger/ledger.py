@@ -99,8 +99,8 @@ class Ledger:
         with self._lock:
             is_asked = bool(self._tables) and isinstance(self.catalogue, SqlCatalog)  # others answer table by table
             heads = again_if_disconnected(metadata_locations, self.catalogue) if is_asked else {}
-            known = ((name, table) for name, table in self._tables.items() if table is not None)
-            self._tables = {name: table for name, table in known if heads.get(name) == table.metadata_location}
+            loaded = ((name, table) for name, table in self._tables.items() if table is not None)
+            self._tables = {name: table for name, table in loaded if heads.get(name) == table.metadata_location}
             self._read()
 
     def _read(self) -> None:
@@ -155,13 +155,13 @@ class Ledger:
             table = self.table(identifier)
             if table is None or table.metadata.current_snapshot_id is None:
                 return None
-            known = self._standings.get(identifier)
-            if known is None or known.of != self._state(identifier, table):
+            standing = self._standings.get(identifier)
+            if standing is None or standing.of != self._state(identifier, table):
                 rows = self._known(identifier, table)
-                found = valid_rows(table, rows)
-                refuse_foreign(identifier, table, rows, found)
-                known = self._standings[identifier] = _Standing(self._state(identifier, table), found)
-            return known
+                valid = valid_rows(table, rows)
+                refuse_foreign(identifier, table, rows, valid)
+                standing = self._standings[identifier] = _Standing(self._state(identifier, table), valid)
+            return standing
 
     def _state(self, identifier: str, table: IcebergTable) -> tuple[str, int]:
         return table.metadata_location, len(self._rows.get(identifier, ()))
@@ -174,8 +174,8 @@ class Ledger:
                 return make()
             if key not in standing.derived:
                 standing.derived[key] = make()
-            found: _Derived = standing.derived[key]
-            return found
+            value: _Derived = standing.derived[key]
+            return value
 
     def _known(self, identifier: str, table: IcebergTable) -> list[Materialization]:
         """Rows of one table, with the row in its property if this is not recorded, as after a crash."""
@@ -199,9 +199,9 @@ class Ledger:
         table = self.table(identifier)
         if table is None:
             return {}
-        own = (identifier, str(table.metadata.table_uuid))
+        table_key = (identifier, str(table.metadata.table_uuid))
         with self._lock:
-            return {key[2]: at for key, at in self._first.items() if key[:2] == own}
+            return {key[2]: at for key, at in self._first.items() if key[:2] == table_key}
 
     def increments_there(self, identifier: str) -> dict[int, Materialization]:
         """As `increments`, together with increments that are marked to be computed anew but still in the table."""
@@ -331,9 +331,11 @@ def _is_settled(row: Materialization, before: Sequence[Materialization], now: Se
     """Whether another process has written a gathered row, or has since marked its place to be computed anew."""
 
     def marks(rows: Sequence[Materialization]) -> int:
-        return sum(one.is_forgotten and (one.snapshot_id, one.place) == (row.snapshot_id, row.place) for one in rows)
+        return sum(
+            other.is_forgotten and (other.snapshot_id, other.place) == (row.snapshot_id, row.place) for other in rows
+        )
 
-    own = row.snapshot_id, row.place, row.step_key, row.run_id
-    return any((one.snapshot_id, one.place, one.step_key, one.run_id) == own for one in now) or (
+    row_facts = row.snapshot_id, row.place, row.step_key, row.run_id
+    return any((other.snapshot_id, other.place, other.step_key, other.run_id) == row_facts for other in now) or (
         not row.is_forgotten and marks(now) > marks(before)
     )

@@ -64,7 +64,7 @@ def by_table(rows: pa.Table) -> tuple[dict[str, list[Materialization]], dict[tup
     Returns:
         Rows by identifier of their table; times by identifier, UUID of the table and place.
     """
-    found: dict[str, list[Materialization]] = {}
+    rows_by_table: dict[str, list[Materialization]] = {}
     first: dict[tuple[str, str, str], datetime] = {}
     rows = rows.sort_by([("recorded_at", "ascending"), ("sequence_number", "ascending")])
     names = [name for name in rows.column_names if name != "recorded_at"]
@@ -75,8 +75,8 @@ def by_table(rows: pa.Table) -> tuple[dict[str, list[Materialization]], dict[tup
         facts["data_version"] = DataVersion.parse(facts["data_version"])
         row = Materialization(**facts)
         first.setdefault((row.table, row.table_uuid, row.place), at)
-        found.setdefault(row.table, []).append(row)
-    return found, first
+        rows_by_table.setdefault(row.table, []).append(row)
+    return rows_by_table, first
 
 
 def _shared(column: pa.ChunkedArray) -> list[Any]:

@@ -39,8 +39,8 @@ class Process:
         """Whether the process is there; None where that cannot be looked up from here."""
         if not self.scope or not self.start or self.scope != _scope():
             return None
-        found = _start_of(self.pid)
-        return None if found is None else found == self.start
+        start = _start_of(self.pid)
+        return None if start is None else start == self.start
 
 
 def this_process() -> Process:

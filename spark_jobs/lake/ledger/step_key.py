@@ -31,14 +31,14 @@ def config_json(config: BaseModel) -> str:
 
 def _decides_no_row(config: BaseModel) -> dict[str, Any]:
     """The fields that decide no row, as pydantic's `exclude` takes them."""
-    found: dict[str, Any] = {}
+    flags: dict[str, Any] = {}
     for name, info in type(config).model_fields.items():
         value = getattr(config, name)
         if isinstance(info.json_schema_extra, dict) and info.json_schema_extra.get("affects_rows") is False:
-            found[name] = True
+            flags[name] = True
         elif isinstance(value, BaseModel) and (inner := _decides_no_row(value)):
-            found[name] = inner
-    return found
+            flags[name] = inner
+    return flags
 
 
 def step_key(

@@ -33,7 +33,7 @@ def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str
     uuid = str(table.metadata.table_uuid)
     taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}
     numbered = GENERATION_PROPERTY in table.properties
-    found: dict[str, Materialization] = {}
+    valid: dict[str, Materialization] = {}
     marked: set[str] = set()
     last = -1  # increments are nearly always written in order, where there is no later one to look for
     for row in rows:
@@ -43,18 +43,18 @@ def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str
         if number < last and (marked or numbered) and not row.is_forgotten:
             later = {
                 place
-                for place, other in found.items()
+                for place, other in valid.items()
                 if _number(place) > number and other.sequence_number < row.sequence_number
             }
             removed = later if numbered or later <= marked else set()
-            found = {place: other for place, other in found.items() if place not in removed}
+            valid = {place: other for place, other in valid.items() if place not in removed}
             marked -= removed
-        before = found.get(row.place)
+        before = valid.get(row.place)
         if before is None or before.sequence_number <= row.sequence_number:
-            found[row.place] = row
+            valid[row.place] = row
             (marked.add if row.is_forgotten else marked.discard)(row.place)
         last = max(last, number)
-    return found
+    return valid
 
 
 def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Materialization]:
@@ -62,12 +62,12 @@ def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Ma
     ids, cut = _chain_ids(table)
     uuid = str(table.metadata.table_uuid)
     taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}
-    found = {
+    former = {
         row.snapshot_id: row
         for row in rows
         if row.table_uuid == uuid and row.snapshot_id not in taken_back and not _holds(row, ids, cut, taken_back)
     }
-    return list(found.values())
+    return list(former.values())
 
 
 def is_of_a_step(table: IcebergTable) -> bool:
@@ -94,8 +94,8 @@ def refuse_foreign(
     newest = max((row.sequence_number for row in rows), default=0)
     writes = [snapshot for snapshot in chain if not _rewrites_files(snapshot)]
     if writes:
-        known = {row.snapshot_id for row in rows}
-        foreign = writes[0].snapshot_id not in known and (writes[0].sequence_number or 0) > newest
+        recorded = {row.snapshot_id for row in rows}
+        foreign = writes[0].snapshot_id not in recorded and (writes[0].sequence_number or 0) > newest
     else:  # the chain begins with a compaction: its summary still counts the rows
         total = _summary(chain[0]).get("total-records") if chain else None
         foreign = total is not None and int(total) != sum(row.row_count for row in valid.values())
@@ -109,12 +109,12 @@ def refuse_foreign(
 def _chain(table: IcebergTable) -> list[Snapshot]:
     """Snapshots from the head of main down to the oldest that expiry has left."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    found = []
+    chain = []
     snapshot = table.current_snapshot()
     while snapshot is not None:
-        found.append(snapshot)
+        chain.append(snapshot)
         snapshot = by_id.get(snapshot.parent_snapshot_id) if snapshot.parent_snapshot_id is not None else None
-    return found
+    return chain
 
 
 def _chain_ids(table: IcebergTable) -> tuple[frozenset[int], int]:

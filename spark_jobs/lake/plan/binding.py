@@ -28,7 +28,7 @@ Source = str | tuple[str, ...]
 
 def tables_of(*sources: Source) -> tuple[str, ...]:
     """Identifiers of the tables that inputs are bound to, in order."""
-    return tuple(one for source in sources for one in ((source,) if isinstance(source, str) else source))
+    return tuple(table for source in sources for table in ((source,) if isinstance(source, str) else source))
 
 
 @dataclass(frozen=True)
@@ -130,8 +130,8 @@ class Binding:
         Returns:
             What the function returned; a single DataFrame becomes the output's only frame.
         """
-        own: dict[str, Any] = {"config": self.config, "increment": increment, "base": base, "objects": objects}
-        special = {**own, **self.arguments}
+        arguments: dict[str, Any] = {"config": self.config, "increment": increment, "base": base, "objects": objects}
+        special = {**arguments, **self.arguments}
         names = self.step.parameters
         values = {name: special[name] for name in names if name in special}
         if "spark" in names:

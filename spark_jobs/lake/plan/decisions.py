@@ -59,12 +59,16 @@ def increments_of(ledger: Ledger, dataset: str) -> list[Waiting]:
     # A run that was killed may have published the documents, and the arrivals, which come last, not yet.
     carried = {*ledger.increments(f"{dataset}.documents"), *ledger.increments(f"{dataset}.arrivals")}
     decided = _decisions(ledger, dataset)
-    found = []
-    for number in (one for one in complete if one in landed and not is_deleted(complete[one])):
+    held_increments = []
+    for number in (
+        landed_number
+        for landed_number in complete
+        if landed_number in landed and not is_deleted(complete[landed_number])
+    ):
         row = landed[number]
         version = str(row.data_version)
         facts: Mapping[str, Any] = decided.get((number, version), {})
-        found.append(
+        held_increments.append(
             Waiting(
                 number,
                 version,
@@ -77,7 +81,7 @@ def increments_of(ledger: Ledger, dataset: str) -> list[Waiting]:
                 number in carried,
             )
         )
-    return found
+    return held_increments
 
 
 def _decisions(ledger: Ledger, dataset: str) -> dict[tuple[int, str], dict[str, Any]]:
@@ -85,14 +89,14 @@ def _decisions(ledger: Ledger, dataset: str) -> dict[tuple[int, str], dict[str, 
     table = ledger.table(AUDIT_TABLE)
     if table is None or table.current_snapshot() is None or "version" not in table.schema().column_names:
         return {}
-    asked = And(EqualTo("subject", dataset), In("act", {RELEASE, REFUSE, DELETE}))
-    found: dict[tuple[int, str], dict[str, Any]] = {}
-    for row in table.scan(asked).to_arrow().sort_by("at").to_pylist():
+    condition = And(EqualTo("subject", dataset), In("act", {RELEASE, REFUSE, DELETE}))
+    latest: dict[tuple[int, str], dict[str, Any]] = {}
+    for row in table.scan(condition).to_arrow().sort_by("at").to_pylist():
         if row["act"] == DELETE and row["increment"] is None:
-            found.clear()
+            latest.clear()
         elif row["act"] != DELETE:
-            found[row["increment"], row["version"]] = row
-    return found
+            latest[row["increment"], row["version"]] = row
+    return latest
 
 
 def deletion_of(row: Materialization) -> dict[str, Any]:
@@ -124,10 +128,12 @@ def decide(catalogue: Catalog, dataset: str, increments: Collection[int], act: s
         raise InputError(f"quarantine {act} {dataset}: the reason is empty; say why, somebody will ask")
     with table_leases(catalogue, [f"{dataset}.documents"]):
         ledger = Ledger.fresh(catalogue)
-        there = {one.increment: one for one in increments_of(ledger, dataset)}
+        there = {held_increment.increment: held_increment for held_increment in increments_of(ledger, dataset)}
         if not there:
-            known = quarantined_datasets(ledger)
-            raise InputError(f"quarantine {act}: {dataset} has landed nothing in quarantine{nearest(dataset, known)}")
+            datasets = quarantined_datasets(ledger)
+            raise InputError(
+                f"quarantine {act}: {dataset} has landed nothing in quarantine{nearest(dataset, datasets)}"
+            )
         scanned = ledger.increments(f"{quarantine_of(dataset)}.scans")
         for number in increments:
             if number not in there:
@@ -150,14 +156,16 @@ def released(ledger: Ledger, binding: Binding) -> dict[int, dict[str, Any]] | No
     """By released increment, the decision as an input of the step that carries it over; None for other steps."""
     if not binding.step.gate:
         return None
-    found = increments_of(ledger, binding.namespace)
+    held_increments = increments_of(ledger, binding.namespace)
     table = ledger.table(AUDIT_TABLE)
     snapshot = table.current_snapshot() if table is not None else None
     head = str(snapshot.snapshot_id) if snapshot is not None else "0"
     return {
-        one.increment: {AUDIT_TABLE: {"snapshot_id": head, "versions": {str(one.increment): one.version}}}
-        for one in found
-        if one.state == RELEASE
+        held_increment.increment: {
+            AUDIT_TABLE: {"snapshot_id": head, "versions": {str(held_increment.increment): held_increment.version}}
+        }
+        for held_increment in held_increments
+        if held_increment.state == RELEASE
     }
 
 
@@ -197,12 +205,16 @@ def refuse_around_quarantine(ledger: Ledger, binding: Binding) -> None:
             "`trust: quarantine` again, with `release: {policy: {}}` to release whatever comes, each with a row of "
             "system.audit"
         )
-    own = _places(json.loads(config_json(binding.config)))
+    own_paths = _places(json.loads(config_json(binding.config)))
     for dataset in quarantined_datasets(ledger):
-        out = [one.increment for one in increments_of(ledger, dataset) if not one.carried and one.state != RELEASE]
+        out = [
+            held_increment.increment
+            for held_increment in increments_of(ledger, dataset)
+            if not held_increment.carried and held_increment.state != RELEASE
+        ]
         arrivals = ledger.increments(f"{quarantine_of(dataset)}.arrivals")
         theirs = _places(json.loads(arrivals[max(arrivals)].config))
-        shared = next((one for one in own for other in theirs if _overlap(one, other)), None)
+        shared = next((path for path in own_paths for other in theirs if _overlap(path, other)), None)
         if out and shared:
             raise InputError(
                 f"{space}: its source {shared} is that of {dataset}, of which increment {out[0]} is in quarantine; "
@@ -218,21 +230,23 @@ def refuse_files_of_quarantine(ledger: Ledger, binding: Binding, listing: pa.Tab
     """
     locations = listing["location"].to_pylist() if "location" in listing.column_names else []
     # Links may lead there from anywhere, so folders are followed and so are files that are links.
-    places = {os.path.dirname(one) for one in locations} | {one for one in locations if os.path.islink(one)}
-    own = f"{absolute(ledger.warehouse)}/{binding.namespace}/"
-    if found := quarantine_of_path(
-        ledger.warehouse, sorted(one for one in places if not absolute(one).startswith(own))
+    places = {os.path.dirname(location) for location in locations} | {
+        location for location in locations if os.path.islink(location)
+    }
+    own_folder = f"{absolute(ledger.warehouse)}/{binding.namespace}/"
+    if quarantined := quarantine_of_path(
+        ledger.warehouse, sorted(folder for folder in places if not absolute(folder).startswith(own_folder))
     ):
-        raise InputError(f"{binding.namespace}: {found} is in a quarantine; read another place")
+        raise InputError(f"{binding.namespace}: {quarantined} is in a quarantine; read another place")
 
 
 def _places(config: Mapping[str, Any]) -> list[str]:
     """Where the source of a config is, as absolute paths and URIs."""
     source = config.get("source") or {}
-    given = [source.get(name) or () for name in _PLACES]
-    return [absolute(str(one)) for many in given for one in ([many] if isinstance(many, str) else many)]
+    path_settings = [source.get(name) or () for name in _PLACES]
+    return [absolute(str(path)) for many in path_settings for path in ([many] if isinstance(many, str) else many)]
 
 
-def _overlap(one: str, other: str) -> bool:
+def _overlap(path: str, other: str) -> bool:
     """Whether two places are the same, or one lies in the other."""
-    return one == other or one.startswith(f"{other}/") or other.startswith(f"{one}/")
+    return path == other or path.startswith(f"{other}/") or other.startswith(f"{path}/")

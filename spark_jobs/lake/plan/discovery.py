@@ -45,8 +45,8 @@ def next_increment(ledger: Ledger, binding: Binding) -> Due | None:
             table.schema().column_names
         )
         as_before = as_before and not lacks
-    known = _listed_before(binding.step.tables[-1], iceberg)
-    listing = discover(binding.config, known, not as_before, ledger.catalogue)
+    listed_before = _listed_before(binding.step.tables[-1], iceberg)
+    listing = discover(binding.config, listed_before, not as_before, ledger.catalogue)
     if listing is None:
         return None
     refuse_files_of_quarantine(ledger, binding, listing)
@@ -59,7 +59,7 @@ def next_increment(ledger: Ledger, binding: Binding) -> Due | None:
         place=str(number),
     )
     reads = reads_of(binding, ledger, number)
-    certain = as_before or last is None or binding.step.news is None or _has_other_files(known, listing)
+    certain = as_before or last is None or binding.step.news is None or _has_other_files(listed_before, listing)
     reason = _reason(binding, last, listing)
     return Due(Place.increment(number), number, reason, certain, reads=reads, listing=listing, key=key)
 
@@ -82,11 +82,11 @@ def _reason(binding: Binding, last: Materialization | None, listing: pa.Table) -
     return "; ".join([*settings, f"files: {files or 'all read again'}"])
 
 
-def _has_other_files(known: pa.Table, listing: pa.Table) -> bool:
+def _has_other_files(listed_before: pa.Table, listing: pa.Table) -> bool:
     """Whether a listing, read again or not, has files that are new, changed or gone."""
-    known = known.sort_by([("increment", "descending")])
-    at = pc.index_in(listing["location"], known["location"])
-    before = known.select(["byte_count", "modified"]).take(at)
+    listed_before = listed_before.sort_by([("increment", "descending")])
+    at = pc.index_in(listing["location"], listed_before["location"])
+    before = listed_before.select(["byte_count", "modified"]).take(at)
     same = pc.is_valid(at)
     for name in before.column_names:
         same = pc.and_(same, pc.fill_null(pc.equal(before[name], listing[name]), True))
@@ -102,14 +102,14 @@ def _listed_before(declared: Table, iceberg: IcebergTable | None) -> pa.Table:
     nothing = declared.schema().as_arrow().empty_table()
     if iceberg is None or iceberg.metadata.current_snapshot_id is None:
         return nothing
-    known, pieces, waiting = nothing, list[pa.Table](), 0
+    listed, pieces, waiting = nothing, list[pa.Table](), 0
     for batch in iceberg.scan(declared.listed or AlwaysTrue()).to_arrow_batch_reader():
         pieces.append(_with_columns_of(nothing, pa.Table.from_batches([batch])))
         waiting += batch.num_rows
-        if declared.condensed is not None and waiting > max(known.num_rows, _LEAST_ROWS):
-            known, pieces, waiting = declared.condensed(pa.concat_tables([known, *pieces])), [], 0
-    known = pa.concat_tables([known, *pieces])
-    return known if declared.condensed is None else declared.condensed(known)
+        if declared.condensed is not None and waiting > max(listed.num_rows, _LEAST_ROWS):
+            listed, pieces, waiting = declared.condensed(pa.concat_tables([listed, *pieces])), [], 0
+    listed = pa.concat_tables([listed, *pieces])
+    return listed if declared.condensed is None else declared.condensed(listed)
 
 
 def _with_columns_of(declared: pa.Table, rows: pa.Table) -> pa.Table:

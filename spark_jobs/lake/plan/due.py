@@ -80,17 +80,17 @@ class Upcoming:
         return [
             f"{table}[{place}]" if place else table
             for table, facts in row.inputs.items()
-            for place, one in self.places.get(table, {}).items()
-            if one.exists and covers(facts, place)
+            for place, forecast_place in self.places.get(table, {}).items()
+            if forecast_place.exists and covers(facts, place)
         ]
 
     def new(self, binding: Binding, certain: bool = False) -> list[str]:
         """Places of a step's inputs, and of its driving table, that do not exist yet, as `table[place]`."""
         return [
-            f"{table}[{one.place}]"
+            f"{table}[{forecast_place.place}]"
             for table in input_tables(binding)
-            for one in self.places.get(table, {}).values()
-            if not one.exists and (one.certain or not certain)
+            for forecast_place in self.places.get(table, {}).values()
+            if not forecast_place.exists and (forecast_place.certain or not certain)
         ]
 
 

@@ -25,27 +25,27 @@ class TextBytes(NamedTuple):
 _LIKE = 20  # places of a table that an estimate is made from
 
 
-def estimated(ledger: Ledger, binding: Binding, one: Due, upcoming: Upcoming) -> ForecastPlace:
+def estimated(ledger: Ledger, binding: Binding, due: Due, upcoming: Upcoming) -> ForecastPlace:
     """Forecast of a place that is due; rows and seconds are estimated where the ledger has similar places."""
-    place = one.place.key
-    said = ForecastPlace(place, one.reason, one.certain, one.exists)
+    place = due.place.key
+    estimate = ForecastPlace(place, due.reason, due.certain, due.exists)
     history = ledger.places(binding.tables[0])
     before = history.get(place)
     if len(history) > _LIKE:  # what came last says enough of what comes
         history = {row.place: row for row in sorted(history.values(), key=lambda row: row.sequence_number)[-_LIKE:]}
     if before is not None:
-        return replace(said, rows=before.row_count, seconds=before.seconds)
-    if one.listing is None:
+        return replace(estimate, rows=before.row_count, seconds=before.seconds)
+    if due.listing is None:
         read = _read_rows(ledger, binding, place, upcoming)
     else:
         count = binding.step.listed_rows
-        read = count(binding.config, one.listing) if count is not None else None
-        said = replace(said, files=new_files(one.listing))
+        read = count(binding.config, due.listing) if count is not None else None
+        estimate = replace(estimate, files=new_files(due.listing))
     if not history:
-        return replace(said, rows=read)
+        return replace(estimate, rows=read)
     typical = statistics.median(row.seconds for row in history.values())
     if read is None:
-        return replace(said, seconds=typical)
+        return replace(estimate, seconds=typical)
     reads = {place: _read_rows(ledger, binding, place, upcoming) or row.row_count for place, row in history.items()}
     total = sum(reads.values())
     rows = round(sum(row.row_count for row in history.values()) * read / total) if total else read
@@ -53,47 +53,49 @@ def estimated(ledger: Ledger, binding: Binding, one: Due, upcoming: Upcoming) ->
     largest = max(history.values(), key=lambda row: reads[row.place])
     least = min(row.seconds for row in history.values())
     scaled = largest.seconds * read / reads[largest.place] if reads[largest.place] else typical
-    return replace(said, rows=rows, seconds=round(max(scaled, least), 3))
+    return replace(estimate, rows=rows, seconds=round(max(scaled, least), 3))
 
 
 def _read_rows(ledger: Ledger, binding: Binding, place: str, upcoming: Upcoming) -> int | None:
     """Rows of the first input at a place; of a dataset's table all places that are new in this run."""
     if not binding.inputs:
         return None
-    found = None
+    total = None
     for table in tables_of(next(iter(binding.inputs.values()))):
         coming = upcoming.places.get(table, {})
         if table.split(".")[0] == binding.namespace and place:
-            one, row = coming.get(place), ledger.places(table).get(place)
-            counts = [one.rows] if one is not None else [row.row_count] if row is not None else []
+            forecast_place, row = coming.get(place), ledger.places(table).get(place)
+            counts = [forecast_place.rows] if forecast_place is not None else [row.row_count] if row is not None else []
         elif place and ledger.places(binding.tables[0]).get(place) is not None:
             facts = ledger.places(binding.tables[0])[place].inputs.get(table, {"versions": {}})
             counts = [row.row_count for key, row in ledger.places(table).items() if covers(facts, key)]
         else:
-            counts = [one.rows for one in coming.values()] or [row.row_count for row in ledger.places(table).values()]
-        known = [count for count in counts if count is not None]
-        found = sum(known) + (found or 0) if known else found
-    return found
+            counts = [forecast_place.rows for forecast_place in coming.values()] or [
+                row.row_count for row in ledger.places(table).values()
+            ]
+        counted = [count for count in counts if count is not None]
+        total = sum(counted) + (total or 0) if counted else total
+    return total
 
 
-def read_bytes(ledger: Ledger, binding: Binding, one: Due) -> TextBytes:
+def read_bytes(ledger: Ledger, binding: Binding, due: Due) -> TextBytes:
     """Text that a place reads of tables.
 
     What is new in this run is not there yet; whoever adds steps up counts it once, at the source. Of a history a step
     looks up what belongs to its own increment, so the increments before count for joins alone.
     """
-    if one.reads is None:
-        held = sum(table_text_bytes(ledger, table, ledger.places(table)) for table in input_tables(binding))
-        return TextBytes(0 if one.increment is not None and not one.exists else held, held)
-    new = held = 0
-    for read in (read for parts in one.reads.values() for read in parts):
+    if due.reads is None:
+        joined = sum(table_text_bytes(ledger, table, ledger.places(table)) for table in input_tables(binding))
+        return TextBytes(0 if due.increment is not None and not due.exists else joined, joined)
+    new = joined = 0
+    for read in (read for parts in due.reads.values() for read in parts):
         if is_path(read.table):
-            held += path_text_bytes(read.table)
+            joined += path_text_bytes(read.table)
             new += path_text_bytes(read.table)
         else:
-            held += table_text_bytes(ledger, read.table, read.versions)
-            new += table_text_bytes(ledger, read.table, _own_places(read, one.increment))
-    return TextBytes(new, held)
+            joined += table_text_bytes(ledger, read.table, read.versions)
+            new += table_text_bytes(ledger, read.table, _own_places(read, due.increment))
+    return TextBytes(new, joined)
 
 
 def _own_places(read: Read, increment: int | None) -> Collection[str]:
@@ -105,6 +107,6 @@ def _own_places(read: Read, increment: int | None) -> Collection[str]:
 
 def listed_bytes(due: Iterable[Due]) -> int | None:
     """Bytes of text in a source's files that are new; None where it does not say."""
-    listings = [one.listing for one in due]
-    known = [one for one in listings if one is not None and "unchanged" in one.column_names]
-    return sum(map(listed_text_bytes, known)) if len(known) == len(listings) else None
+    listings = [due_part.listing for due_part in due]
+    sized = [listing for listing in listings if listing is not None and "unchanged" in listing.column_names]
+    return sum(map(listed_text_bytes, sized)) if len(sized) == len(listings) else None

@@ -81,8 +81,8 @@ def excised_by(catalogue: Catalog, table: str, run_prefix: str) -> set[str]:
 
 def _listed(catalogue: Catalog, condition: BooleanExpression) -> frozenset[str]:
     """Documents named by the rows of the list that meet a condition."""
-    found = read_columns(catalogue, EXCISIONS, (_DOC_ID,), condition)
-    return frozenset() if found is None else frozenset(found[_DOC_ID].to_pylist())
+    listed = read_columns(catalogue, EXCISIONS, (_DOC_ID,), condition)
+    return frozenset() if listed is None else frozenset(listed[_DOC_ID].to_pylist())
 
 
 def withdraw_excisions(catalogue: Catalog, table: str, doc_ids: Collection[str], run_prefix: str) -> None:

@@ -63,7 +63,7 @@ def following(declared: Declared, declarations: Declarations) -> Following:
     return _following(declared, declarations, {})
 
 
-def _following(declared: Declared, declarations: Declarations, known: _Known) -> Following:
+def _following(declared: Declared, declarations: Declarations, numbered: _Known) -> Following:
     inputs, scope = tables_of(*declared.inputs.values()), declared.step.scope
     if declared.driving_table is None and (declared.step.discover is not None or scope in (Scope.WHOLE, Scope.INTAKE)):
         return Following(None, {})
@@ -72,10 +72,10 @@ def _following(declared: Declared, declarations: Declarations, known: _Known) ->
             f"{declared.tables[0]}: reads itself; a parameter named {declared.step.table.name} without an entry in "
             "inputs is what its earlier increments hold"
         )
-    numbers = {table: by for table in inputs if (by := _numbered_by(table, declarations, known)) is not None}
+    numbers = {table: by for table in inputs if (by := _numbered_by(table, declarations, numbered)) is not None}
     if declared.driving_table is not None:
-        by = _numbered_by(declared.driving_table, declarations, known)
-        return Following(declared.driving_table, _translated(numbers, by, declarations, known))
+        by = _numbered_by(declared.driving_table, declarations, numbered)
+        return Following(declared.driving_table, _translated(numbers, by, declarations, numbered))
     if not numbers:
         if scope is Scope.FROZEN:
             return Following(None, {})
@@ -84,7 +84,7 @@ def _following(declared: Declared, declarations: Declarations, known: _Known) ->
             f"{', '.join(inputs) or 'no input'} none has any; leave scope out, and the table is computed whole"
         )
     for by in sorted({*numbers.values()}):
-        translated = _translated(numbers, by, declarations, known)
+        translated = _translated(numbers, by, declarations, numbered)
         if all(of == by or table in translated for table, of in numbers.items()):
             return Following(by, translated)
     apart = {of: table for table, of in reversed(numbers.items())}
@@ -95,14 +95,14 @@ def _following(declared: Declared, declarations: Declarations, known: _Known) ->
     )
 
 
-def _numbered_by(table: str, declarations: Declarations, known: _Known) -> str | None:
+def _numbered_by(table: str, declarations: Declarations, numbered: _Known) -> str | None:
     """The table whose increments are those of a table; None for a table that others read whole."""
-    if table not in known:  # tables that read one another have many paths between them, and each is asked for once
-        known[table] = _first_numbered_by(table, declarations, known)
-    return known[table]
+    if table not in numbered:  # tables that read one another have many paths between them, and each is asked for once
+        numbered[table] = _first_numbered_by(table, declarations, numbered)
+    return numbered[table]
 
 
-def _first_numbered_by(table: str, declarations: Declarations, known: _Known) -> str | None:
+def _first_numbered_by(table: str, declarations: Declarations, numbered: _Known) -> str | None:
     declared = declarations(table)
     if declared is None or declared.step.scope in (Scope.WHOLE, Scope.FROZEN):
         return None
@@ -110,17 +110,17 @@ def _first_numbered_by(table: str, declarations: Declarations, known: _Known) ->
         return None
     if declared.step.scope is Scope.INTAKE:
         return declared.tables[0]
-    driving = declared.driving_table or _following(declared, declarations, known).driving_table
-    return driving if driving is None or driving in declared.tables else _numbered_by(driving, declarations, known)
+    driving = declared.driving_table or _following(declared, declarations, numbered).driving_table
+    return driving if driving is None or driving in declared.tables else _numbered_by(driving, declarations, numbered)
 
 
 def _translated(
-    numbers: Mapping[str, str], by: str | None, declarations: Declarations, known: _Known
+    numbers: Mapping[str, str], by: str | None, declarations: Declarations, numbered: _Known
 ) -> dict[str, str]:
     """Those of some tables whose increments the intake `by` numbers anew, with the dataset that it lists them under."""
     intake = declarations(by) if by is not None else None
     if intake is None or intake.step.scope is not Scope.INTAKE:
         return {}
     arrivals = tables_of(*intake.inputs.values())
-    datasets = {_numbered_by(table, declarations, known): table.split(".")[0] for table in arrivals}
+    datasets = {_numbered_by(table, declarations, numbered): table.split(".")[0] for table in arrivals}
     return {table: datasets[of] for table, of in numbers.items() if of != by and of in datasets}

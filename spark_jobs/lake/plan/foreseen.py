@@ -69,19 +69,19 @@ def surprises(steps: Iterable[StepForecast]) -> Foreseen:
     """The effects of a forecast beyond added increments."""
     kept, again, renumbered, failing = [], [], [], []
     changing: set[str] = set()
-    for one in steps:
-        table = one.binding.tables[0]
-        changing.update(one.binding.tables if one.places else ())
-        if one.problem:
-            failing.append((table, one.problem))
-        if one.frozen:
-            kept.append((table, one.frozen))
-        elif one.stays and not changing.isdisjoint(tables_of(*one.binding.inputs.values())):
-            kept.append((table, one.stays))
-        if there := [place for place in one.places if place.exists]:
-            if one.binding.step.scope is Scope.FROZEN:
+    for step_forecast in steps:
+        table = step_forecast.binding.tables[0]
+        changing.update(step_forecast.binding.tables if step_forecast.places else ())
+        if step_forecast.problem:
+            failing.append((table, step_forecast.problem))
+        if step_forecast.frozen:
+            kept.append((table, step_forecast.frozen))
+        elif step_forecast.stays and not changing.isdisjoint(tables_of(*step_forecast.binding.inputs.values())):
+            kept.append((table, step_forecast.stays))
+        if there := [place for place in step_forecast.places if place.exists]:
+            if step_forecast.binding.step.scope is Scope.FROZEN:
                 again.append((table, there[0].reason))
-            elif one.binding.step.numbered:
+            elif step_forecast.binding.step.numbered:
                 renumbered.append(table)
     return Foreseen(tuple(kept), tuple(again), tuple(renumbered), tuple(failing))
 
@@ -91,15 +91,15 @@ def bytes_to_read(steps: Iterable[StepForecast]) -> tuple[int | None, int]:
 
     The first is None where a source does not say how much it has.
     """
-    new, largest, held = 0, 0, 0
-    for one in steps:
-        if one.byte_count is None:
+    new, largest, joined = 0, 0, 0
+    for step_forecast in steps:
+        if step_forecast.byte_count is None:
             return None, 0
-        if one.binding.step.discover is not None:
-            new += one.byte_count
+        if step_forecast.binding.step.discover is not None:
+            new += step_forecast.byte_count
         else:
-            largest, held = max(largest, one.byte_count), max(held, one.held_bytes)
-    return new + largest, new + held
+            largest, joined = max(largest, step_forecast.byte_count), max(joined, step_forecast.held_bytes)
+    return new + largest, new + joined
 
 
 def engine_needs(forecasts: Collection[StepForecast | None], catalogue: Catalog) -> Needs:
@@ -109,10 +109,12 @@ def engine_needs(forecasts: Collection[StepForecast | None], catalogue: Catalog)
         forecasts: of the steps that are to be computed; None of a step of which nothing is known.
         catalogue: of the lake.
     """
-    known = [one for one in forecasts if one is not None]
-    byte_count, joined = bytes_to_read(known)
-    reason = reason_for_spark((one.binding.tables[0], one.binding.step) for one in known)
-    failed = unmanaged(catalogue, [one.binding.tables[0] for one in known])
+    foreseen = [step_forecast for step_forecast in forecasts if step_forecast is not None]
+    byte_count, joined = bytes_to_read(foreseen)
+    reason = reason_for_spark(
+        (step_forecast.binding.tables[0], step_forecast.binding.step) for step_forecast in foreseen
+    )
+    failed = unmanaged(catalogue, [step_forecast.binding.tables[0] for step_forecast in foreseen])
     if failed is None:
         return Needs(byte_count, reason, joined)
     return Needs(byte_count, reason, joined, str(failed), another_way(failed) or CAREFUL, failed.failed)
@@ -126,5 +128,5 @@ def another_way(failed: Unmanaged) -> str:
 
 def reason_for_spark(steps: Iterable[tuple[str, Step]]) -> str:
     """Why some steps, each with its table, need Spark; empty where they do not."""
-    own = next((table for table, step in steps if step.needs_spark), None)
-    return f"{own} is made by a step of your own without any_engine" if own is not None else ""
+    user_table = next((table for table, step in steps if step.needs_spark), None)
+    return f"{user_table} is made by a step of your own without any_engine" if user_table is not None else ""

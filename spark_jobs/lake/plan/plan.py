@@ -72,12 +72,12 @@ class Task:
 
 def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     """The tasks of a step, in order; each is worked out only after the one before it was recorded."""
-    for one in due(ledger, binding, Upcoming()):
-        reads = one.reads or {}
-        excised = {**excisions_read(ledger, binding), **one.decided}
-        key = one.key or _key(binding, reads, one.place.key, one.chained, excised)
+    for due_part in due(ledger, binding, Upcoming()):
+        reads = due_part.reads or {}
+        excised = {**excisions_read(ledger, binding), **due_part.decided}
+        key = due_part.key or _key(binding, reads, due_part.place.key, due_part.chained, excised)
         narrowed = without_excised(ledger, binding, reads, excised)
-        yield Task(one.place, one.increment, key, narrowed, one.listing, excised)
+        yield Task(due_part.place, due_part.increment, key, narrowed, due_part.listing, excised)
 
 
 def due(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> Iterator[Due]:
@@ -93,8 +93,8 @@ def due(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> Iterator[Due]:
     """
     scope, planner = binding.step.scope, _Planner(ledger, binding, upcoming, changed_columns(ledger, binding))
     if binding.step.discover is not None:
-        found = next_increment(ledger, binding)
-        yield from () if found is None else (found,)
+        upcoming_increment = next_increment(ledger, binding)
+        yield from () if upcoming_increment is None else (upcoming_increment,)
     elif binding.partition is not None or scope is Scope.WHOLE:
         yield from planner.one(binding.partition or Place.whole(), None)
     elif scope is Scope.INTAKE:
@@ -157,7 +157,9 @@ class _Planner:
         since = first_surplus_increment(ledger, binding, numbers)
         decided = self._decided(numbers)
         if decided is not None:
-            numbers = [one for one in numbers if one in decided or one in ledger.increments(binding.tables[0])]
+            numbers = [
+                number for number in numbers if number in decided or number in ledger.increments(binding.tables[0])
+            ]
         self.upcoming.increments.update(dict.fromkeys(binding.tables, numbers))
         chained, before = "", None  # of a numbered table: the key before; else the first place that is computed again
         for number in numbers:
@@ -168,9 +170,9 @@ class _Planner:
             if number == binding.only:
                 return
             if binding.step.numbered:
-                found = self.upcoming.places.get(binding.tables[0], {}).get(str(number))
-                if found is not None and (before is None or (found.certain and not before.certain)):
-                    before = found
+                coming = self.upcoming.places.get(binding.tables[0], {}).get(str(number))
+                if coming is not None and (before is None or (coming.certain and not before.certain)):
+                    before = coming
                 chained = "" if before is not None else _key_before(ledger, binding, number)
 
     def _followed(self) -> list[int]:
@@ -202,10 +204,10 @@ class _Planner:
 
     def intake(self) -> Iterator[Due]:
         """A corpus's next increment, where a dataset has, or will have, increments that no earlier one took in."""
-        own = self.ledger.increments(self.binding.tables[0])
+        increments = self.ledger.increments(self.binding.tables[0])
         coming = self.upcoming.new(self.binding)
         taken: dict[str, set[str]] = {}
-        for row in own.values():
+        for row in increments.values():
             for table, facts in row.inputs.items():
                 taken.setdefault(table, set()).update(facts["versions"])
         fresh: dict[str, tuple[Read, ...]] = {}
@@ -219,7 +221,7 @@ class _Planner:
             fresh[parameter] = tuple(chosen)
         there = [f"{read.table}[{place}]" for parts in fresh.values() for read in parts for place in read.versions]
         if names := [*dict.fromkeys([*there, *coming])]:
-            number = max(own, default=-1) + 1
+            number = max(increments, default=-1) + 1
             place = Place.increment(number, and_later=True)
             certain = bool(there or self.upcoming.new(self.binding, certain=True))
             reason = f"new increment: {some(names)}" if certain else f"if there will be {some(names)}"
@@ -317,7 +319,7 @@ class _Planner:
         if not isinstance(source, str):
             return []
         start = frozen_from(self.ledger, self.binding)
-        empty = not any(one.row_count for one in self.ledger.increments(source).values())
+        empty = not any(row.row_count for row in self.ledger.increments(source).values())
         taken = taken_of(self.binding, self.ledger, source) or {}
         ours = {number: increment for increment, numbers in taken.items() for number in numbers}
         places = [place for place in self.upcoming.places.get(source, {}) if place.isdigit()]

@@ -78,22 +78,22 @@ def versions_of(reads: Reads) -> dict[str, dict[str, str]]:
 
     Increments up to one have one digest, as `..7` (`history`).
     """
-    found: dict[str, dict[str, str]] = {}
+    versions: dict[str, dict[str, str]] = {}
     for parameter, parts in reads.items():
-        for read in (one for one in parts if one.versions):
+        for read in (part for part in parts if part.versions):
             is_digest = read.facts is not None and read.increments is not None
             digest = {f"..{read.facts.last}": read.facts.digest} if is_digest and read.facts is not None else None
-            found[f"{parameter}:{read.table}"] = digest or dict(read.versions)
-    return found
+            versions[f"{parameter}:{read.table}"] = digest or dict(read.versions)
+    return versions
 
 
 def snapshots_of(reads: Reads) -> dict[str, dict[str, Any]]:
     """Snapshot and data versions by table, as the ledger records inputs; of many versions, their digest."""
-    found: dict[str, dict[str, Any]] = {}
+    snapshots: dict[str, dict[str, Any]] = {}
     for read in (read for parts in reads.values() for read in parts):
         versions = {"versions": dict(read.versions)} if read.facts is None else asdict(read.facts)
-        found[read.table] = {"snapshot_id": str(read.snapshot_id), **versions}
-    return found
+        snapshots[read.table] = {"snapshot_id": str(read.snapshot_id), **versions}
+    return snapshots
 
 
 def covers(facts: Mapping[str, Any], place: str) -> bool:
@@ -115,15 +115,15 @@ def changed_places(facts: Mapping[str, Any], read: Read) -> list[str]:
 
 def sizes_of(reads: Reads, ledger: Ledger) -> list[Size]:
     """How much is read, by table and place."""
-    found: list[Size] = []
+    sizes: list[Size] = []
     for read in (read for parts in reads.values() for read in parts):
         if is_path(read.table):
-            found.append(files_size(read.table))
+            sizes.append(files_size(read.table))
             continue
         places = ledger.places(read.table)
         rows = [places[place] for place in read.versions if place in places]
-        found += [Size(row.byte_count, row.row_count) for row in rows]
-    return found
+        sizes += [Size(row.byte_count, row.row_count) for row in rows]
+    return sizes
 
 
 def taken_increments(ledger: Ledger, intake: str) -> Mapping[int, Mapping[str, tuple[int, ...]]]:
@@ -147,15 +147,15 @@ def reads_of(binding: Binding, ledger: Ledger, increment: int | None) -> Reads:
     Raises:
         InputError: an input table, or an increment of it, has not been materialized.
     """
-    found: dict[str, tuple[Read, ...]] = {}
+    reads: dict[str, tuple[Read, ...]] = {}
     for parameter, source in binding.inputs.items():
         labelled = not isinstance(source, str)
         parts = [_read(binding, ledger, table, increment, labelled) for table in tables_of(source)]
-        found[parameter] = tuple(part for part in parts if part is not None)
+        reads[parameter] = tuple(part for part in parts if part is not None)
     if increment is not None:
-        for own in binding.step.own_history:
-            found[own.name] = _own_history(f"{binding.namespace}.{own.name}", ledger, increment)
-    return found
+        for history_table in binding.step.own_history:
+            reads[history_table.name] = _own_history(f"{binding.namespace}.{history_table.name}", ledger, increment)
+    return reads
 
 
 def _own_history(table: str, ledger: Ledger, increment: int) -> tuple[Read, ...]:
@@ -252,9 +252,13 @@ def refuse_quarantined(binding: Binding, table: str, properties: Mapping[str, st
     Raises:
         InputError: the message says how its rows come out.
     """
-    held = quarantine_that_holds(table, properties)
-    if held and held != binding.namespace and not (binding.step.gate and held == quarantine_of(binding.namespace)):
-        raise InputError(f"{binding.tables[0]}: {table} is quarantined; {_mend(held)}")
+    quarantine = quarantine_that_holds(table, properties)
+    if (
+        quarantine
+        and quarantine != binding.namespace
+        and not (binding.step.gate and quarantine == quarantine_of(binding.namespace))
+    ):
+        raise InputError(f"{binding.tables[0]}: {table} is quarantined; {_mend(quarantine)}")
 
 
 def refuse_quarantined_path(warehouse: str, reader: str, path: str) -> None:
@@ -269,12 +273,14 @@ def refuse_quarantined_path(warehouse: str, reader: str, path: str) -> None:
         if f"{absolute(warehouse)}/".startswith(f"{above}/"):
             raise InputError(f"{reader}: {path} holds quarantines, or may; name one table's folder")
     local = "://" not in path and Path(path).exists()
-    if found := quarantine_of_path(warehouse, [path, *(map(str, _parquet_files(Path(path))) if local else ())]):
-        raise InputError(f"{reader}: {found} is a file of a quarantine; {_mend('DATASET')}")
+    if quarantined_file := quarantine_of_path(
+        warehouse, [path, *(map(str, _parquet_files(Path(path))) if local else ())]
+    ):
+        raise InputError(f"{reader}: {quarantined_file} is a file of a quarantine; {_mend('DATASET')}")
 
 
-def _mend(held: str) -> str:
-    dataset = held.removesuffix(SUFFIX)
+def _mend(namespace: str) -> str:
+    dataset = namespace.removesuffix(SUFFIX)
     return (
         f"read {dataset}, which has the increments that were released: headrace quarantine release {dataset} "
         "--increment N --reason WHY"

@@ -57,14 +57,14 @@ def keeps_rows(ledger: Ledger, binding: Binding) -> bool:
 
 def changed_columns(ledger: Ledger, binding: Binding) -> str:
     """Why all rows of a step's tables are computed anew, where their columns are not the declared ones; else empty."""
-    said = "" if keeps_rows(ledger, binding) else _column_mismatch(ledger, binding, False)
-    return f"its columns changed: {said}" if said else ""
+    mismatch = "" if keeps_rows(ledger, binding) else _column_mismatch(ledger, binding, False)
+    return f"its columns changed: {mismatch}" if mismatch else ""
 
 
 def refused_columns(ledger: Ledger, binding: Binding) -> str:
     """Which table of a step has other columns than declared that no run mends, and the mend; else empty."""
-    said = _column_mismatch(ledger, binding, True) if keeps_rows(ledger, binding) else ""
-    return f"{said}; run first: headrace table delete {said.partition(':')[0]}" if said else ""
+    mismatch = _column_mismatch(ledger, binding, True) if keeps_rows(ledger, binding) else ""
+    return f"{mismatch}; run first: headrace table delete {mismatch.partition(':')[0]}" if mismatch else ""
 
 
 def _column_mismatch(ledger: Ledger, binding: Binding, keeping: bool) -> str:
@@ -133,7 +133,7 @@ def _how_anew(binding: Binding) -> str:
 def _differences(had: Any, wanted: Any, path: str) -> Iterator[str]:
     """Values of two configs that differ, as `path old -> new`; equally ordered rules are compared value by value."""
     if isinstance(had, list) and isinstance(wanted, list):
-        before, after = ([_rule_name(one) for one in many] for many in (had, wanted))
+        before, after = ([_rule_name(rule) for rule in many] for many in (had, wanted))
         if before == after and all(before):
             had, wanted = (dict(zip(before, many, strict=True)) for many in (had, wanted))
     if path and not (isinstance(had, dict) and isinstance(wanted, dict)):
@@ -150,9 +150,9 @@ def _shown(path: str, value: Any) -> str:
     return json.dumps(without_literals({name: value}, above[-1] if above else "")[name])
 
 
-def _rule_name(one: Any) -> str:
+def _rule_name(rule: Any) -> str:
     """What a rule of a policy is called among those of other kinds; empty where the value is no rule."""
-    return ".".join([*one.get("kinds", ()), one.get("rule", "")]) if isinstance(one, dict) else ""
+    return ".".join([*rule.get("kinds", ()), rule.get("rule", "")]) if isinstance(rule, dict) else ""
 
 
 def some(names: list[str]) -> str:

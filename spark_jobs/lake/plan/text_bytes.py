@@ -43,7 +43,7 @@ def listed_text_bytes(listing: pa.Table) -> int:
     names = pc.utf8_lower(locations)
     total, left = 0.0, np.ones(len(sizes), bool)
     for suffixes, measure in _KINDS:
-        mine = np.logical_or.reduce([pc.ends_with(names, one).to_numpy(zero_copy_only=False) for one in suffixes])
+        mine = np.logical_or.reduce([pc.ends_with(names, suffix).to_numpy(zero_copy_only=False) for suffix in suffixes])
         left &= ~mine
         if mine.any():
             total += int(sizes[mine].sum()) * _ratio(locations.filter(pa.array(mine)), measure)
@@ -60,8 +60,8 @@ def path_text_bytes(path: str) -> int:
 
 def table_text_bytes(ledger: Ledger, table: str, places: Collection[str]) -> int:
     """Bytes that places of a table take unpacked, by the ledger, and the footer of a file where they are not few."""
-    known = ledger.places(table)
-    stored = sum(known[place].byte_count for place in places if place in known)
+    computed = ledger.places(table)
+    stored = sum(computed[place].byte_count for place in places if place in computed)
     if stored * _MOST_RATIO < _SMALL_BYTES:
         return round(stored * TYPICAL)
     return round(stored * ledger.derived(table, "unpacked", lambda: _table_ratio(ledger.table(table))))
@@ -80,13 +80,13 @@ def _table_ratio(table: IcebergTable | None) -> float:
 def _ratio(locations: pa.ChunkedArray, measure: _Measure) -> float:
     """Bytes of text in a byte of some files, by an even choice among them."""
     places = np.linspace(0, len(locations) - 1, min(len(locations), _SAMPLE_FILES)).astype(int)
-    found = []
+    ratios = []
     for location in locations.take(pa.array(places)).to_pylist():
         try:
-            found.append(measure(Path(location.removeprefix("file://"))))
+            ratios.append(measure(Path(location.removeprefix("file://"))))
         except (OSError, ValueError, EOFError, zlib.error, lzma.LZMAError, zipfile.BadZipFile, pa.ArrowException):
             continue  # it is elsewhere or damaged, which the run will say of it
-    return float(np.mean(found)) if found else TYPICAL
+    return float(np.mean(ratios)) if ratios else TYPICAL
 
 
 def _of_parquet(path: Path) -> float:
@@ -101,7 +101,7 @@ def _of_parquet(path: Path) -> float:
 def _of_zip(path: Path) -> float:
     with zipfile.ZipFile(path) as archive:
         entries = archive.infolist()
-    return sum(one.file_size for one in entries) / max(1, sum(one.compress_size for one in entries))
+    return sum(entry.file_size for entry in entries) / max(1, sum(entry.compress_size for entry in entries))
 
 
 def _of_stream(make: Callable[[], Any]) -> _Measure:

@@ -48,8 +48,8 @@ EVALUATIONS: Final = Table(
 def known_rows(catalogue: Catalog, experiment: str | None = None) -> list[dict[str, Any]]:
     """The rows of an experiment, or of all, in the order in which they were recorded."""
     condition = EVERYTHING if experiment is None else EqualTo("experiment", experiment)
-    found = read_rows(catalogue, TABLE, [column.name for column in EVALUATIONS.columns], condition)
-    return sorted(found, key=lambda row: (row["recorded_at"], row["variant"], row["seed"]))
+    rows = read_rows(catalogue, TABLE, [column.name for column in EVALUATIONS.columns], condition)
+    return sorted(rows, key=lambda row: (row["recorded_at"], row["variant"], row["seed"]))
 
 
 def record(catalogue: Catalog, row: Mapping[str, Any]) -> dict[str, Any]:

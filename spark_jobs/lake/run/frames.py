@@ -23,7 +23,7 @@ def frames(spark: SparkSession, binding: Binding, reads: Reads) -> dict[str, Dat
     Raises:
         InputError: tables that one parameter reads together have not the same columns.
     """
-    found = {}
+    by_parameter = {}
     for parameter, parts in reads.items():
         tables = [_frame(spark, part) for part in parts]
         for part, other in zip(parts[1:], tables[1:], strict=True):
@@ -32,8 +32,8 @@ def frames(spark: SparkSession, binding: Binding, reads: Reads) -> dict[str, Dat
                     f"{binding.tables[0]}: input {parameter}: {parts[0].table} and {part.table} have not the same "
                     f"columns ({', '.join(apart)}); read them as two inputs"
                 )
-        found[parameter] = united(tables) if tables else _empty(spark, binding, parameter)
-    return found
+        by_parameter[parameter] = united(tables) if tables else _empty(spark, binding, parameter)
+    return by_parameter
 
 
 def _frame(spark: SparkSession, read: Read) -> DataFrame:
@@ -86,11 +86,11 @@ def _renumbered(increments: Mapping[int, int]) -> Column:
 
 def _empty(spark: SparkSession, binding: Binding, parameter: str) -> DataFrame:
     """No rows, with the columns of the table that the parameter is bound to."""
-    if parameter in {own.name for own in binding.step.own_history}:
+    if parameter in {history_table.name for history_table in binding.step.own_history}:
         return table_rows(spark, f"{binding.namespace}.{parameter}", condition=AlwaysFalse()).where("false")
     source = binding.inputs[parameter]
     names = tables_of(source)
-    there = next((one for one in names if table_exists(spark, one)), names[0])
+    there = next((name for name in names if table_exists(spark, name)), names[0])
     frame = table_rows(spark, there, condition=AlwaysFalse()).where("false")
     if isinstance(source, tuple):
         frame = frame.withColumn("dataset", F.lit("")).withColumn("dataset_increment", F.lit(0))

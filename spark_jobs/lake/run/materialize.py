@@ -122,8 +122,8 @@ def _materialize(lake: Lake, binding: Binding) -> tuple[TableOutcome, ...]:
         lake.ledger.refresh()
         lake.ledger.settle(binding.tables)
         since = first_surplus_increment(lake.ledger, binding)
-        if said := changed_columns(lake.ledger, binding):
-            _log.info("%s: recomputed, %s", binding.tables[0], said)
+        if mismatch := changed_columns(lake.ledger, binding):
+            _log.info("%s: recomputed, %s", binding.tables[0], mismatch)
             lake.ledger.forget(binding.tables)
         elif since is not None:
             lake.ledger.forget(binding.tables, since)
@@ -185,8 +185,10 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
         return {}
     try:
         rows = [
-            _publish(lake, binding, task, {**properties, **generation}, one, time.monotonic() - started, spent)
-            for one in written
+            _publish(
+                lake, binding, task, {**properties, **generation}, table_written, time.monotonic() - started, spent
+            )
+            for table_written in written
         ]
     except LeaseError:
         discard_all(lake, written)
@@ -194,7 +196,7 @@ def _compute(lake: Lake, binding: Binding, task: Task) -> dict[str, tuple[CheckR
     lake.ledger.gather(rows)
     for row in rows:
         _log.info("%s[%s]: %d rows in %.1f s", row.table, row.place, row.row_count, row.seconds)
-    return {one.identifier: one.checks for one in written}
+    return {table_written.identifier: table_written.checks for table_written in written}
 
 
 def write_task(
@@ -215,14 +217,14 @@ def write_task(
     output = Output({})
     spark = lake.session()
     try:
-        given = _inputs(lake, binding, task)
-        guarded = _guarded(lake, binding, task, ready[0], given)
+        inputs = _inputs(lake, binding, task)
+        guarded = _guarded(lake, binding, task, ready[0], inputs)
         if lake.rollout is not None and can_be_tried(binding):
             there = list(lake.ledger.increments(binding.tables[0]))
             number, base = task.increment or 0, _base(lake, binding, task)
-            try_on_shards(lake.rollout, spark, binding, number, base, given, there)
+            try_on_shards(lake.rollout, spark, binding, number, base, inputs, there)
         output = binding.call(
-            given,
+            inputs,
             lake.session,
             task.increment,
             _base(lake, binding, task),
@@ -232,16 +234,16 @@ def write_task(
         for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):
             frame = _with_increment(output.frames[declared.name], task.increment, declared.has_increments)
             target = Target(identifier, declared, task.place, laid_out=binding.step.numbered)
-            made = output.arrow_rows.get(declared.name)
-            if made is not None and declared.has_increments:
-                made = with_constant(made, "increment", task.increment or 0)
-            own = output.properties if declared is binding.step.table else {}
-            snapshot_facts = {**own, **output.summary, **summary}
-            landed = write_to_branch(spark, lake.catalogue, table, target, frame, snapshot_facts, made)
+            arrow_rows = output.arrow_rows.get(declared.name)
+            if arrow_rows is not None and declared.has_increments:
+                arrow_rows = with_constant(arrow_rows, "increment", task.increment or 0)
+            output_facts = output.properties if declared is binding.step.table else {}
+            snapshot_facts = {**output_facts, **output.summary, **summary}
+            landed = write_to_branch(spark, lake.catalogue, table, target, frame, snapshot_facts, arrow_rows)
             written.append(landed)
-            written[-1] = prove(spark, landed, target, Evidence(given, task.increment, binding.config))
-        for one in written:
-            require_passed(one)
+            written[-1] = prove(spark, landed, target, Evidence(inputs, task.increment, binding.config))
+        for table_written in written:
+            require_passed(table_written)
         described = sampled(lake.catalogue, binding, task, written[0], output)
     except (PySparkException, Py4JError, OSError) as error:
         discard_all(lake, written)
@@ -259,14 +261,14 @@ def write_task(
 
 
 def _guarded(
-    lake: Lake, binding: Binding, task: Task, table: IcebergTable, given: Mapping[str, DataFrame]
+    lake: Lake, binding: Binding, task: Task, table: IcebergTable, frames_read: Mapping[str, DataFrame]
 ) -> Mapping[str, str]:
     """The properties that the step's guard sets; it raises where an increment would not agree with earlier ones."""
     if binding.step.guard is None:
         return {}
     earlier = any(number < (task.increment or 0) for number in lake.ledger.increments(binding.tables[0]))
     inputs = {name: tables_of(source) for name, source in binding.inputs.items()}
-    return binding.step.guard(binding.config, given, Standing(lake.catalogue, table, inputs) if earlier else None)
+    return binding.step.guard(binding.config, frames_read, Standing(lake.catalogue, table, inputs) if earlier else None)
 
 
 def _inputs(lake: Lake, binding: Binding, task: Task) -> dict[str, DataFrame]:
@@ -276,10 +278,10 @@ def _inputs(lake: Lake, binding: Binding, task: Task) -> dict[str, DataFrame]:
     if task.discovered is not None:  # a step at the source reads only identities of its own history
         sizes = [listed_size(task.discovered)]
     follow_input(spark, sizes)
-    given = frames(spark, binding, task.reads)
+    inputs = frames(spark, binding, task.reads)
     if task.discovered is not None and binding.discovered is not None:
-        given[binding.discovered] = spark.createDataFrame(task.discovered)
-    return given
+        inputs[binding.discovered] = spark.createDataFrame(task.discovered)
+    return inputs
 
 
 def _base(lake: Lake, binding: Binding, task: Task) -> int:
@@ -289,35 +291,41 @@ def _base(lake: Lake, binding: Binding, task: Task) -> int:
 
 
 def _publish(
-    lake: Lake, binding: Binding, task: Task, properties: Mapping[str, str], one: Written, seconds: float, spent: float
+    lake: Lake,
+    binding: Binding,
+    task: Task,
+    properties: Mapping[str, str],
+    written: Written,
+    seconds: float,
+    spent: float,
 ) -> Materialization:
     """Publish one table, unless its rows are the same as before; returns the ledger's row."""
-    before = lake.ledger.places(one.identifier).get(task.place.key)
+    before = lake.ledger.places(written.identifier).get(task.place.key)
     facts = Materialization(
-        table=one.identifier,
+        table=written.identifier,
         place=task.place.key,
         step=binding.step.name,
         step_key=task.key,
-        data_version=one.version,
+        data_version=written.version,
         code_version=binding.step.version,
         config=config_json(binding.config),
         inputs=task.inputs,
-        snapshot_id=one.snapshot_id,
-        sequence_number=one.sequence_number,
-        table_uuid=one.table_uuid,
-        row_count=one.row_count,
-        byte_count=one.byte_count,
+        snapshot_id=written.snapshot_id,
+        sequence_number=written.sequence_number,
+        table_uuid=written.table_uuid,
+        row_count=written.row_count,
+        byte_count=written.byte_count,
         seconds=round(seconds, 3),
         core_seconds=round(spent, 3),
         run_id=lake.run_id,
         git_commit=git_commit(),
         engine=SAIL if is_embedded(lake.session()) else SPARK,
     )
-    if before is not None and _has_equal_rows(lake, before, task.place, one.version):
-        discard(lake.catalogue, one)
-        if one.identifier == binding.tables[0]:
+    if before is not None and _has_equal_rows(lake, before, task.place, written.version):
+        discard(lake.catalogue, written)
+        if written.identifier == binding.tables[0]:
             facts_of_rows = {name: value for name, value in properties.items() if name != GENERATION_PROPERTY}
-            note_properties(lake.catalogue, one.identifier, facts_of_rows)
+            note_properties(lake.catalogue, written.identifier, facts_of_rows)
         return replace(
             facts,
             data_version=before.data_version,
@@ -329,7 +337,7 @@ def _publish(
     # intake or a frozen table are few, and nothing else says what it took in, or whether it must be computed anew.
     kept = binding.step.scope in (Scope.INTAKE, Scope.FROZEN)
     stored = facts if kept else replace(facts, inputs=excisions_in(facts.inputs))
-    publish(lake.catalogue, one, stored, properties if one.identifier == binding.tables[0] else {}, lake.leases)
+    publish(lake.catalogue, written, stored, properties if written.identifier == binding.tables[0] else {}, lake.leases)
     return facts
 
 
@@ -339,9 +347,9 @@ def _has_equal_rows(lake: Lake, before: Materialization, place: Place, version: 
     Rows whose version is of a former form are read again: where they are equal their version stays, so that nothing is
     computed downstream.
     """
-    known = before.data_version
-    if known.form == version.form or known.count != version.count:
-        return known == version
+    version_before = before.data_version
+    if version_before.form == version.form or version_before.count != version.count:
+        return version_before == version
     there = table_rows(lake.session(), before.table, condition=place.replaced)
     return digest(there.where(place.predicate)) == version
 
@@ -352,5 +360,5 @@ def _with_increment(frame: DataFrame, increment: int | None, wanted: bool) -> Da
 
 def discard_all(lake: Lake, written: list[Written]) -> None:
     """Remove the branches of rows that are not published."""
-    for one in written:
-        discard(lake.catalogue, one)
+    for table_written in written:
+        discard(lake.catalogue, table_written)

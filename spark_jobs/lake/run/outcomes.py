@@ -48,7 +48,7 @@ def outcomes(
     ledger: Ledger, binding: Binding, computed: list[str], checks: Mapping[str, tuple[CheckResult, ...]], seconds: float
 ) -> tuple[TableOutcome, ...]:
     """The outcome of each table, with what it holds now."""
-    found = []
+    listed = []
     note = other_settings(ledger, binding)
     for identifier in binding.tables:
         places = ledger.places(identifier)
@@ -57,7 +57,7 @@ def outcomes(
         version = sum((row.data_version for row in places.values()), DataVersion())
         latest = max(places.values(), key=lambda row: row.sequence_number, default=None)
         unchanged = tuple(place for place in places if place not in computed)
-        found.append(
+        listed.append(
             TableOutcome(
                 identifier,
                 tuple(computed),
@@ -69,4 +69,4 @@ def outcomes(
                 note,
             )
         )
-    return tuple(found)
+    return tuple(listed)

@@ -77,7 +77,7 @@ def entries(catalogue: Catalog, kind: Kind, name: str | None = None) -> list[Ent
     wanted = EqualTo("kind", kind) if name is None else And(EqualTo("kind", kind), EqualTo("name", name))
     columns = tuple(column.name for column in DECLARED.columns)
     rows = read_rows(catalogue, REGISTRY, columns, wanted)
-    return sorted((Entry(**row) for row in rows), key=lambda one: (one.recorded_at, one.name, one.version))
+    return sorted((Entry(**row) for row in rows), key=lambda entry: (entry.recorded_at, entry.name, entry.version))
 
 
 def find_entries(catalogue: Catalog, kind: Kind, references: Iterable[str], mend: str) -> list[Entry]:
@@ -86,13 +86,13 @@ def find_entries(catalogue: Catalog, kind: Kind, references: Iterable[str], mend
     Raises:
         InputError: one is not there; the message names the nearest, and says how to mend.
     """
-    there, found = {one.label: one for one in entries(catalogue, kind)}, []
+    there, matching = {entry.label: entry for entry in entries(catalogue, kind)}, []
     for reference in references:
         if reference not in there:
             near = did_you_mean(str(reference), there) or f"; it has {', '.join(there) or 'none'}"
             raise InputError(f"{kind.replace('_', ' ')} {reference} is not in the registry{near} ({mend})")
-        found.append(there[reference])
-    return found
+        matching.append(there[reference])
+    return matching
 
 
 def record(
@@ -120,10 +120,10 @@ def record(
         for attempt in range(_TRIES):
             if there := known(catalogue, kind, name, version, content, same):
                 return there
-            made = Entry(kind, name, version, digest, content, datetime.now(UTC), user_name())
+            entry = Entry(kind, name, version, digest, content, datetime.now(UTC), user_name())
             try:
-                table.append(pa.Table.from_pylist([vars(made)], schema=table.schema().as_arrow()))
-                return made
+                table.append(pa.Table.from_pylist([vars(entry)], schema=table.schema().as_arrow()))
+                return entry
             except CommitFailedException:  # another entry came between, perhaps of this name
                 if attempt == _TRIES - 1:
                     raise
@@ -139,7 +139,7 @@ def known(
     Raises:
         InputError: it has another content.
     """
-    there = next((one for one in entries(catalogue, kind, name) if one.version == version), None)
+    there = next((entry for entry in entries(catalogue, kind, name) if entry.version == version), None)
     if there is not None and not same(there.content, content):
         raise InputError(
             f"{kind} {name}@{version} is in the registry with another content ({there.content_hash[:12]} of "

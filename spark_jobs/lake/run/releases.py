@@ -66,13 +66,13 @@ class Release:
 def releases(catalogue: Catalog) -> list[Release]:
     """All releases, the oldest first."""
     rows = read_columns(catalogue, RELEASES, tuple(column.name for column in _DECLARED.columns))
-    found: dict[str, Release] = {}
+    by_name: dict[str, Release] = {}
     for row in rows.sort_by([("made_at", "ascending"), ("table", "ascending")]).to_pylist() if rows is not None else []:
         facts = row["digest"], row["note"], row["made_by"], row["made_at"]
-        one = found.setdefault(row["release"], Release(row["release"], {}, {}, *facts))
-        one.snapshots[row["table"]] = row["snapshot_id"]
-        one.versions[row["table"]] = row["data_version"]
-    return list(found.values())
+        release = by_name.setdefault(row["release"], Release(row["release"], {}, {}, *facts))
+        release.snapshots[row["table"]] = row["snapshot_id"]
+        release.versions[row["table"]] = row["data_version"]
+    return list(by_name.values())
 
 
 def find_release(catalogue: Catalog, name: str) -> Release:
@@ -81,7 +81,7 @@ def find_release(catalogue: Catalog, name: str) -> Release:
     Raises:
         InputError: there is none of this name; the message suggests the nearest.
     """
-    there = {one.name: one for one in releases(catalogue)}
+    there = {release.name: release for release in releases(catalogue)}
     if name not in there:
         raise InputError(f"release {name}: there is none{did_you_mean(name, sorted(there))}")
     return there[name]
@@ -100,7 +100,7 @@ def create_release(
     with contextlib.suppress(ValueError):
         datetime.fromisoformat(name)
         raise InputError(f"release {name}: NAME@{name} would mean that time, not the release; choose another name")
-    if any(one.name == name for one in releases(catalogue)):
+    if any(release.name == name for release in releases(catalogue)):
         raise InputError(f"release {name}: is there already; choose another name, or delete it first")
     ledger = Ledger.fresh(catalogue)
     snapshots: dict[str, int] = {}
@@ -122,15 +122,15 @@ def create_release(
     for table, snapshot_id in snapshots.items():
         _tag(catalogue, table, name, snapshot_id)
     digest = hashlib.sha256("\n".join(f"{table} {versions[table]}" for table in sorted(versions)).encode()).hexdigest()
-    made = Release(name, snapshots, versions, digest, note, user_name(), now or datetime.now(UTC))
+    release = Release(name, snapshots, versions, digest, note, user_name(), now or datetime.now(UTC))
     listed = ensure_table(catalogue, RELEASES, _DECLARED, {SCOPE_PROPERTY: "releases"})
-    common = {"release": name, "digest": digest, "note": note, "made_by": made.made_by, "made_at": made.made_at}
+    common = {"release": name, "digest": digest, "note": note, "made_by": release.made_by, "made_at": release.made_at}
     rows = [
         {**common, "table": table, "snapshot_id": snapshot_id, "data_version": versions[table]}
         for table, snapshot_id in snapshots.items()
     ]
     listed.append(pa.Table.from_pylist(rows, schema=listed.schema().as_arrow()))
-    return made
+    return release
 
 
 def delete_release(catalogue: Catalog, name: str) -> Release:

@@ -99,7 +99,7 @@ def try_on_shards(
     binding: Binding,
     increment: int,
     base: int,
-    given: Mapping[str, DataFrame],
+    inputs: Mapping[str, DataFrame],
     published: Sequence[int],
 ) -> None:
     """Compute a step for more and more of the shards of its inputs, and compare what comes out with what is published.
@@ -107,7 +107,7 @@ def try_on_shards(
     Raises:
         RolloutError: a column moved too far.
     """
-    shards = _shards(given)
+    shards = _shards(inputs)
     columns = _measures(binding.step.table)
     others = [number for number in published if number != increment]
     paired = increment in published
@@ -118,7 +118,7 @@ def try_on_shards(
         if upto in (done, len(shards)):
             continue
         chosen = shards[done:upto]
-        total = _added(total, _tried(spark, binding, increment, base, given, chosen, columns))
+        total = _added(total, _tried(spark, binding, increment, base, inputs, chosen, columns))
         done = upto
         tried.append(str(done))
         paired = increment in published
@@ -134,8 +134,8 @@ def try_on_shards(
                 "--max-drift"
             )
         compared = compared or bool(before)
-    found = f"no column moved beyond {rollout.max_drift:g}" if compared else "nothing to compare with"
-    text = f"tried on {', '.join(tried)} of {len(shards)} shards: {found}"
+    finding = f"no column moved beyond {rollout.max_drift:g}" if compared else "nothing to compare with"
+    text = f"tried on {', '.join(tried)} of {len(shards)} shards: {finding}"
     rollout.said[binding.tables[0]] = text if tried else f"not tried: it has {len(shards)} shards"
     _log.info("%s[%s]: %s", binding.tables[0], increment, rollout.said[binding.tables[0]])
 
@@ -143,9 +143,9 @@ def try_on_shards(
 _Sums = dict[str, tuple[float, float, float]]  # by column: rows that are not null, their sum, their sum of squares
 
 
-def _shards(given: Mapping[str, DataFrame]) -> list[int]:
+def _shards(inputs: Mapping[str, DataFrame]) -> list[int]:
     """Shards of the first input that has any, ascending; a shard is a hash, so any order is a random one."""
-    for frame in given.values():
+    for frame in inputs.values():
         if "shard" in frame.columns:
             return sorted(row.shard for row in frame.select("shard").distinct().collect())
     return []
@@ -153,18 +153,18 @@ def _shards(given: Mapping[str, DataFrame]) -> list[int]:
 
 def _measures(table: Table) -> dict[str, str]:
     """SQL of what is compared, by name: numbers as they are, truth as 0 or 1, of lists how many they hold."""
-    found: dict[str, str] = {}
+    expressions: dict[str, str] = {}
     for column in table.all_columns:
         name, kind = column.name, column.type.removesuffix("!")
         if name in ("shard", "increment", *table.key):
             continue
         if kind in _NUMBERS:
-            found[name] = f"cast({name} as double)"
+            expressions[name] = f"cast({name} as double)"
         elif kind == "boolean":
-            found[name] = f"cast(cast({name} as int) as double)"
+            expressions[name] = f"cast(cast({name} as int) as double)"
         elif kind.startswith("list<"):
-            found[f"size of {name}"] = f"cast(size({name}) as double)"
-    return found
+            expressions[f"size of {name}"] = f"cast(size({name}) as double)"
+    return expressions
 
 
 def _tried(
@@ -172,14 +172,14 @@ def _tried(
     binding: Binding,
     increment: int,
     base: int,
-    given: Mapping[str, DataFrame],
+    inputs: Mapping[str, DataFrame],
     shards: Sequence[int],
     columns: Mapping[str, str],
 ) -> _Sums:
     """Sums over what the step makes of some shards."""
     some = {
         name: frame.where(F.col("shard").isin(*shards)) if "shard" in frame.columns else frame
-        for name, frame in given.items()
+        for name, frame in inputs.items()
     }
     output = Output({})
     try:
@@ -206,10 +206,10 @@ def _published(
 
 def _sums(frame: DataFrame, columns: Mapping[str, str]) -> _Sums:
     there = {name: F.expr(sql) for name, sql in columns.items() if name.removeprefix("size of ") in frame.columns}
-    asked: list[Column] = [
+    sums: list[Column] = [
         part for value in there.values() for part in (F.count(value), F.sum(value), F.sum(value * value))
     ]
-    (row,) = frame.select(*asked).collect() if asked else [()]
+    (row,) = frame.select(*sums).collect() if sums else [()]
     return {name: (row[3 * at], row[3 * at + 1] or 0.0, row[3 * at + 2] or 0.0) for at, name in enumerate(there)}
 
 

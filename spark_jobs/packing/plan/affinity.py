@@ -91,16 +91,16 @@ def choose_plan(
 
     pieces = units(ALONE)
     bound = units(EVERY_RUN)
-    found: Chosen | None = None
+    chosen: Chosen | None = None
     for theta in thetas:
         plans = tuple(plan_slots(histograms.get((theta, shard), {}), window_tokens) for shard in range(shard_count))
         tokens = sum(int(plan.lengths @ plan.counts) for plan in plans)
-        found = Chosen(theta, plans, tokens, pieces, units(theta), pieces - bound if bound else 0)
-        if found.utilisation >= target_utilisation:
+        chosen = Chosen(theta, plans, tokens, pieces, units(theta), pieces - bound if bound else 0)
+        if chosen.utilisation >= target_utilisation:
             break
-    if found is None:
+    if chosen is None:
         raise ValueError("choose_plan: no theta to try")
-    return found
+    return chosen
 
 
 def plan_shards(chosen: Chosen, counts: UnitCounts, bucket_count: int) -> tuple[PlanShard, ...]:
@@ -114,9 +114,11 @@ def plan_shards(chosen: Chosen, counts: UnitCounts, bucket_count: int) -> tuple[
     shard_count = len(chosen.plans)
     shard = counts.bucket * shard_count // bucket_count  # as `placement.plan_shard_of`
     first_windows = np.cumsum([0, *(plan.window_count for plan in chosen.plans)]).tolist()
-    found = []
+    shards = []
     for number, plan in enumerate(chosen.plans):
-        own = shard == number
-        ranks = UnitCounts(counts.bucket[own], counts.length[own], counts.count[own]).ranks(*plan.first_slots())
-        found.append(PlanShard(plan, ranks, first_windows[number]))
-    return tuple(found)
+        in_shard = shard == number
+        ranks = UnitCounts(counts.bucket[in_shard], counts.length[in_shard], counts.count[in_shard]).ranks(
+            *plan.first_slots()
+        )
+        shards.append(PlanShard(plan, ranks, first_windows[number]))
+    return tuple(shards)

@@ -123,8 +123,8 @@ def fill_windows(
     positions = before - before[starts][nth]
     windows = window.number + nth
     window.number, window.fill = int(windows[-1]), int(positions[-1] + lengths[-1])
-    own = slice(len(lengths) - len(pieces.length), None)
-    return pieces, windows[own], positions[own]
+    new_pieces = slice(len(lengths) - len(pieces.length), None)
+    return pieces, windows[new_pieces], positions[new_pieces]
 
 
 def _slice(lengths: Int64Array, rules: UnitRules, window: OpenWindow) -> tuple[Pieces, Int64Array, Int64Array]:

@@ -148,12 +148,12 @@ def plan_slots(histogram: Mapping[int, int], window_tokens: int) -> SlotTable:
     for length in lengths:
         left = present[length]
         while left:
-            found = open_classes.pop(length)
-            if found is None:
+            slots = open_classes.pop(length)
+            if slots is None:
                 windows = -(-left // (window_tokens // length))
-                found = (window_tokens, window_count, windows)
+                slots = (window_tokens, window_count, windows)
                 window_count += windows
-            room, start, windows = found
+            room, start, windows = slots
             copies = room // length
             filled = min(windows, left // copies)
             if filled:

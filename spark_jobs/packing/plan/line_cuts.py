@@ -31,11 +31,11 @@ def line_end_tokens(file_text: str, vocabulary_size: int) -> BoolArray:
     from tokenizers import Tokenizer
 
     tokenizer = Tokenizer.from_str(file_text)
-    found: list[bool] = []
+    ends_line: list[bool] = []
     for first in range(0, vocabulary_size, _NAMES_PER_CALL):
         ids = [[token] for token in range(first, min(first + _NAMES_PER_CALL, vocabulary_size))]
-        found += [text.endswith("\n") for text in tokenizer.decode_batch(ids, skip_special_tokens=False)]
-    return np.array(found, dtype=np.bool_)
+        ends_line += [text.endswith("\n") for text in tokenizer.decode_batch(ids, skip_special_tokens=False)]
+    return np.array(ends_line, dtype=np.bool_)
 
 
 def soft_line_cuts(ends_line: BoolArray, window_tokens: int, leading: int) -> Int64Array:
@@ -80,15 +80,15 @@ def cut_batches(
     for batch in documents:
         ids = batch.column("input_ids")
         values, offsets = ids.values.to_numpy(), ids.offsets.to_numpy()
-        known = (values >= 0) & (values < len(line_ends))
-        ends_line = line_ends[np.where(known, values, 0)] & known
-        found = [
+        in_vocabulary = (values >= 0) & (values < len(line_ends))
+        ends_line = line_ends[np.where(in_vocabulary, values, 0)] & in_vocabulary
+        cuts_of_documents = [
             soft_line_cuts(ends_line[offsets[row] : offsets[row + 1]], window_tokens, leading)
             for row in range(batch.num_rows)
         ]
-        bounds = np.zeros(len(found) + 1, dtype=np.int32)
-        np.cumsum([len(one) for one in found], out=bounds[1:])
-        cuts = np.concatenate(found) if found else np.zeros(0, dtype=np.int64)
+        bounds = np.zeros(len(cuts_of_documents) + 1, dtype=np.int32)
+        np.cumsum([len(document_cuts) for document_cuts in cuts_of_documents], out=bounds[1:])
+        cuts = np.concatenate(cuts_of_documents) if cuts_of_documents else np.zeros(0, dtype=np.int64)
         kept = [name for name in batch.schema.names if name != "input_ids"]
         yield pa.RecordBatch.from_arrays(
             [*(batch.column(name) for name in kept), pa.ListArray.from_arrays(pa.array(bounds), pa.array(cuts))],

@@ -258,15 +258,15 @@ def whole_repositories(documents: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
                 waiting.append(batch)
                 continue
             yield _joined([*waiting, batch.slice(0, int(starts[0]))])
-            own = batch.slice(int(starts[0]))
+            batch_rows = batch.slice(int(starts[0]))
         else:
-            own = batch
+            batch_rows = batch
             if waiting:
                 yield _joined(waiting)
-        last = int(np.flatnonzero(group_starts(own))[-1])
+        last = int(np.flatnonzero(group_starts(batch_rows))[-1])
         if last:
-            yield own.slice(0, last)
-        waiting = [own.slice(last)]
+            yield batch_rows.slice(0, last)
+        waiting = [batch_rows.slice(last)]
     if waiting:
         yield _joined(waiting)
 
@@ -322,8 +322,8 @@ class _LengthCounts:
         self._waiting.append(lengths)
         self._waiting_count += len(lengths)
         if self._waiting_count > self._size:
-            found = np.bincount(np.concatenate(self._waiting), minlength=self._size)
-            self._dense = found if self._dense is None else self._dense + found
+            counts = np.bincount(np.concatenate(self._waiting), minlength=self._size)
+            self._dense = counts if self._dense is None else self._dense + counts
             self._waiting, self._waiting_count = [], 0
 
     def totals(self) -> tuple[Int64Array, Int64Array]:

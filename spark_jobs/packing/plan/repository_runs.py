@@ -111,8 +111,8 @@ def unit_lengths(lengths: Int64Array, starts: BoolArray) -> Int64Array:
     """(U,) tokens of the units that begin at `starts`."""
     if not len(lengths):
         return np.zeros(0, dtype=np.int64)
-    found: Int64Array = np.add.reduceat(lengths, np.flatnonzero(starts))
-    return found
+    units: Int64Array = np.add.reduceat(lengths, np.flatnonzero(starts))
+    return units
 
 
 def _fill(lengths: Int64Array, starts: BoolArray) -> Int64Array:

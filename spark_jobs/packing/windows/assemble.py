@@ -87,10 +87,10 @@ def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
     order = np.lexsort((rows.column("window_start").to_numpy(), ordinals))
     ordinals = ordinals[order]
     starts = np.flatnonzero(np.diff(ordinals, prepend=ordinals[0] - 1))
-    found = ordinals[starts]
-    wanted = np.arange(found[0], found[0] + len(found))
-    if not np.array_equal(found, wanted):
-        missing = int(wanted[np.argmax(found != wanted)])
+    first_ordinals = ordinals[starts]
+    wanted = np.arange(first_ordinals[0], first_ordinals[0] + len(first_ordinals))
+    if not np.array_equal(first_ordinals, wanted):
+        missing = int(wanted[np.argmax(first_ordinals != wanted)])
         raise TableMismatchError(
             f"packed: ordinal {missing} has no segment, wanted one of each; tokens and ordered disagree about a "
             "document or changed while the step ran: materialize tokens again"
@@ -98,10 +98,10 @@ def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
     bounds = np.append(starts, len(order))
     group = max(1, _BATCH_TOKENS // facts.window_tokens)
     for first in range(0, len(starts), group):
-        own = bounds[first : first + group + 1]
-        chosen = order[own[0] : own[-1]]
+        group_bounds = bounds[first : first + group + 1]
+        chosen = order[group_bounds[0] : group_bounds[-1]]
         pieces = rows.take(pa.array(chosen))
-        windows = _windows(pieces, addresses[chosen], counts[chosen], own - own[0], facts)
+        windows = _windows(pieces, addresses[chosen], counts[chosen], group_bounds - group_bounds[0], facts)
         sums = pieces.column("balance").to_numpy(), -segment_sums(windows, facts)
         yield windows.replace_schema_metadata({BALANCE: str(np.concatenate(sums).sum())})  # modulo 2^64
 
@@ -179,16 +179,16 @@ def _check_abutting(
 
 def has_exact_length(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
     """(N,) whether each row passes the check `exact_length` of packed tables."""
-    found: BoolArray = pc.list_value_length(rows.column("input_ids")).to_numpy() == window_tokens
-    return found
+    is_exact: BoolArray = pc.list_value_length(rows.column("input_ids")).to_numpy() == window_tokens
+    return is_exact
 
 
 def is_filled(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
     """(N,) whether each row passes the check `filled_window`."""
     counts = rows.column("token_count").to_numpy()
     segments = pc.list_value_length(rows.column("segments")).to_numpy()
-    found: BoolArray = (counts >= 1) & (counts <= window_tokens) & (segments >= 1)
-    return found
+    is_full: BoolArray = (counts >= 1) & (counts <= window_tokens) & (segments >= 1)
+    return is_full
 
 
 def segments_fill(rows: pa.RecordBatch) -> BoolArray:
@@ -201,5 +201,5 @@ def segments_fill(rows: pa.RecordBatch) -> BoolArray:
     expected = before[:-1] - np.repeat(before[ends - sizes], sizes)
     misplaced = np.concatenate([[0], np.cumsum(segments.field("window_start").to_numpy() != expected)])
     abut = misplaced[ends] == misplaced[ends - sizes]
-    found: BoolArray = abut & (before[ends] - before[ends - sizes] == rows.column("token_count").to_numpy())
-    return found
+    is_whole: BoolArray = abut & (before[ends] - before[ends - sizes] == rows.column("token_count").to_numpy())
+    return is_whole

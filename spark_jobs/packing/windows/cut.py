@@ -66,10 +66,10 @@ def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: Wi
             done = int(ends[first - 1]) if first else 0
             end = max(first + 1, int(np.searchsorted(ends, done + _BATCH_TOKENS, side="right")))
             part = slice(first, end)
-            own = counts[part]
-            ids = np.empty(int(own.sum()), dtype=facts.id_type)
-            copy_slices(values, starts[part], own, ids, np.cumsum(own) - own)
-            yield _parts({name: column[first:end] for name, column in columns.items()}, ids, own)
+            part_counts = counts[part]
+            ids = np.empty(int(part_counts.sum()), dtype=facts.id_type)
+            copy_slices(values, starts[part], part_counts, ids, np.cumsum(part_counts) - part_counts)
+            yield _parts({name: column[first:end] for name, column in columns.items()}, ids, part_counts)
             first = end
 
 
@@ -97,12 +97,12 @@ def _check_vocabulary(
     """Raise a TableMismatchError if a piece has an id that the tokenizer does not have."""
     from spark_jobs.packing.windows.token_loops import copy_slices
 
-    own = np.empty(int(counts.sum()), dtype=values.dtype)
-    copy_slices(values, starts, counts, own, np.cumsum(counts) - counts)
-    foreign = np.flatnonzero((own < 0) | (own >= facts.vocabulary_size))
+    ids = np.empty(int(counts.sum()), dtype=values.dtype)
+    copy_slices(values, starts, counts, ids, np.cumsum(counts) - counts)
+    foreign = np.flatnonzero((ids < 0) | (ids >= facts.vocabulary_size))
     if foreign.size:
         row = int(np.searchsorted(np.cumsum(counts), foreign[0], side="right"))
         raise TableMismatchError(
-            f"packed: document {doc_ids[row]} has token id {own[foreign[0]]}, the vocabulary ends at "
+            f"packed: document {doc_ids[row]} has token id {ids[foreign[0]]}, the vocabulary ends at "
             f"{facts.vocabulary_size - 1}; materialize tokens with this table's tokenizer"
         )

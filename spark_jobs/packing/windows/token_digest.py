@@ -61,17 +61,19 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) ->
     leading = int(facts.beginning_of_document_id is not None)
     for batch in documents:
         lists = batch.column("input_ids")
-        own = pc.list_value_length(lists).to_numpy().astype(np.int64)
-        there = np.flatnonzero(own)
+        lengths = pc.list_value_length(lists).to_numpy().astype(np.int64)
+        there = np.flatnonzero(lengths)
         if not there.size:
             continue
-        starts = (np.cumsum(own) - own)[there]
-        own = own[there]
-        digests = digest_slices(lists.flatten().to_numpy(), starts, own, np.full(len(own), leading, dtype=np.int64))
-        digests ^= _token(own + leading, facts.end_of_document_id)
+        starts = (np.cumsum(lengths) - lengths)[there]
+        lengths = lengths[there]
+        digests = digest_slices(
+            lists.flatten().to_numpy(), starts, lengths, np.full(len(lengths), leading, dtype=np.int64)
+        )
+        digests ^= _token(lengths + leading, facts.end_of_document_id)
         if facts.beginning_of_document_id is not None:
-            digests ^= _token(np.zeros_like(own), facts.beginning_of_document_id)
-        yield _rows(batch.column("doc_id").take(pa.array(there)), own + leading + 1, digests)
+            digests ^= _token(np.zeros_like(lengths), facts.beginning_of_document_id)
+        yield _rows(batch.column("doc_id").take(pa.array(there)), lengths + leading + 1, digests)
 
 
 def document_sums(
@@ -121,8 +123,8 @@ def _seeds(doc_ids: pa.Array) -> Int64Array:
 def _mixed(seeds: Int64Array, positions: Int64Array, token: int) -> Int64Array:
     """(N,) one token at each of N positions, as in `sum_slices`."""
     pairs = (positions.astype(np.uint64) << np.uint64(32)) | np.uint64(token)
-    found: Int64Array = mix64(seeds.view(np.uint64) + pairs).view(np.int64)
-    return found
+    mixed: Int64Array = mix64(seeds.view(np.uint64) + pairs).view(np.int64)
+    return mixed
 
 
 def stream_starts(document_starts: Int64Array, first_ids: Int32Array, beginning_id: int | None) -> Int64Array:
@@ -158,8 +160,8 @@ def _slices(windows: pa.RecordBatch, facts: WindowFacts) -> tuple[pa.Array, Int3
 def _token(positions: Int64Array, token: int) -> Int64Array:
     """(N,) digest of one token at each of N positions, as in `digest_slices`."""
     pairs = (positions.astype(np.uint64) << np.uint64(32)) | np.uint64(token)
-    found: Int64Array = mix64(pairs + GOLDEN).view(np.int64)
-    return found
+    digest: Int64Array = mix64(pairs + GOLDEN).view(np.int64)
+    return digest
 
 
 def _rows(doc_ids: pa.Array, counts: Int64Array, digests: Int64Array) -> pa.RecordBatch:

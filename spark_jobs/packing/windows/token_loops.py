@@ -82,14 +82,14 @@ def sum_slices(
         positions: (N,) position of each slice's first token in its document.
         seeds: (N,) of the document.
     """
-    found = np.zeros(len(counts), dtype=np.int64)
+    sums = np.zeros(len(counts), dtype=np.int64)
     for number in range(len(counts)):
         start, position, seed = starts[number], positions[number], np.uint64(seeds[number])
         total = np.uint64(0)
         for i in range(counts[number]):
             total += _mixed_pair(seed, position + i, ids[start + i])
-        found[number] = np.int64(total)
-    return found
+        sums[number] = np.int64(total)
+    return sums
 
 
 @compiled
@@ -104,11 +104,11 @@ def digest_slices(
         counts: (N,) tokens of each.
         positions: (N,) position of each slice's first token in its document.
     """
-    found = np.zeros(len(counts), dtype=np.int64)
+    digests = np.zeros(len(counts), dtype=np.int64)
     for number in range(len(counts)):
         start, position = starts[number], positions[number]
         digest = np.uint64(0)
         for i in range(counts[number]):
             digest ^= _mixed_pair(GOLDEN, position + i, ids[start + i])
-        found[number] = np.int64(digest)
-    return found
+        digests[number] = np.int64(digest)
+    return digests

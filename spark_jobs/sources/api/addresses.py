@@ -32,17 +32,17 @@ _OWN = ("addresses", "get")  # endpoint and request of their rows
 _SILENT = 3  # addresses in a row that got no answer or 5xx, after which a host is not asked any more in a run
 
 
-def listed_addresses(source: FilesSource, known: Collection[str] = ()) -> Iterator[tuple[str, Refusal | None]]:
+def listed_addresses(source: FilesSource, fetched: Collection[str] = ()) -> Iterator[tuple[str, Refusal | None]]:
     """Each address of the list once, without its fragment; for a line that is no address `FILE#line:N` and the reason.
 
     Args:
         source: names the list.
-        known: addresses that were asked before: they stand in tables already.
+        fetched: addresses that were asked before: they stand in tables already.
 
     Raises:
         InputError: the file cannot be read.
     """
-    file, seen = absolute(source.urls or ""), set[str]()
+    file, listed = absolute(source.urls or ""), set[str]()
     try:
         with open_file(file, source.stall_seconds) as stream:
             lines = bytes(stream.read()).decode("utf-8-sig").split("\n")
@@ -63,12 +63,12 @@ def listed_addresses(source: FilesSource, known: Collection[str] = ()) -> Iterat
         url = parts._replace(fragment="").geturl()
         if "@" in parts.netloc:
             fault = "the address holds a user or a password, which would stand in tables; take it out"
-        elif not fault and url not in known and (said := address_fault(url, source.public)):
-            fault = f"the address: {said}"
+        elif not fault and url not in fetched and (bad_address := address_fault(url, source.public)):
+            fault = f"the address: {bad_address}"
         if fault:
             yield f"{file}#line:{number}", Refusal(Reason.BAD_RECORD, fault)
-        elif url not in seen:
-            seen.add(url)
+        elif url not in listed:
+            listed.add(url)
             yield url, None
 
 
@@ -81,13 +81,13 @@ def found_addresses(source: FilesSource, store: Checkpoints) -> Iterator[tuple[F
     listed = list(listed_addresses(source, newest))
     count = Counter(url.rstrip("/") for url, _ in listed)
     for url, refusal in listed:
-        one, bare = newest.get(url), url.rstrip("/")
+        newest_page, bare = newest.get(url), url.rstrip("/")
         path = url if count[bare] > 1 else bare  # often the same page, which would be one document twice
         if refusal is not None:
             yield FoundFile(url, path, None, None, refusal), None
-        elif one is not None:
-            why = one.refusal or (DELETED if one.object is None else None)
-            yield FoundFile(url, path, one.byte_count, one.fetched, why), one.object
+        elif newest_page is not None:
+            why = newest_page.refusal or (DELETED if newest_page.object is None else None)
+            yield FoundFile(url, path, newest_page.byte_count, newest_page.fetched, why), newest_page.object
 
 
 def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0) -> Fetched:
@@ -101,13 +101,13 @@ def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFold
     store.begin(*_OWN, Reading(number, False, None, None))
     pages = store.pages(*_OWN)
     there = {page.cursor for page in pages if page.reading == number}
-    known = {page.cursor: page for page in pages if page.refusal is None}
+    stored_pages = {page.cursor: page for page in pages if page.refusal is None}
     hosts = dict[str, list[str]]()
-    for url, refusal in listed_addresses(source, known):
+    for url, refusal in listed_addresses(source, stored_pages):
         if refusal is None and url not in there:
             hosts.setdefault(urlsplit(url).netloc, []).append(url)
     stored = {(page.cursor, page.digest): page for page in pages if page.refusal is None}
-    fetch = _AddressFetch(source, store, objects, known, stored, number, seed)
+    fetch = _AddressFetch(source, store, objects, stored_pages, stored, number, seed)
     asyncio.run(fetch.ask_hosts(hosts))
     if not fetch.done.paused:
         store.begin(*_OWN, Reading(number, True, None, None))

@@ -133,10 +133,15 @@ COMPLETE_LIST = "whole"
 
 def request_digest(source: ApiSource, endpoint: str) -> str:
     """Key of the stored pages and readings of an endpoint: another address or parameter begins a list anew."""
-    asked = source.lists[endpoint]
+    request_config = source.lists[endpoint]
     names = {"params", "paginator", "since", "pages"}
-    said = [asked.url, asked.params, source.records_path(endpoint), source.model_dump(mode="json", include=names)]
-    return hashlib.sha256(canonical_json(said).encode()).hexdigest()
+    deciding = [
+        request_config.url,
+        request_config.params,
+        source.records_path(endpoint),
+        source.model_dump(mode="json", include=names),
+    ]
+    return hashlib.sha256(canonical_json(deciding).encode()).hexdigest()
 
 
 class Checkpoints:
@@ -155,8 +160,8 @@ class Checkpoints:
         """The latest reading of an endpoint by a request; None before the first."""
         columns = (_READINGS.c[name] for name in ("reading", "complete", "since", "mark"))
         with self._engine.connect() as connection:
-            found = connection.execute(sa.select(*columns).where(*self._of(_READINGS, endpoint, request))).first()
-        return None if found is None else Reading(*found)
+            row = connection.execute(sa.select(*columns).where(*self._of(_READINGS, endpoint, request))).first()
+        return None if row is None else Reading(*row)
 
     def begin(self, endpoint: str, request: str, reading: Reading) -> None:
         """Store the latest reading."""
@@ -166,11 +171,11 @@ class Checkpoints:
             "since": reading.since,
             "mark": reading.mark,
         }
-        own = {"dataset": self._dataset, "endpoint": endpoint, "request": request}
+        ids = {"dataset": self._dataset, "endpoint": endpoint, "request": request}
         with self._engine.begin() as connection:
             where = self._of(_READINGS, endpoint, request)
             if not connection.execute(sa.update(_READINGS).where(*where).values(**changed)).rowcount:
-                connection.execute(sa.insert(_READINGS).values(**own, **changed))
+                connection.execute(sa.insert(_READINGS).values(**ids, **changed))
 
     def forget(self, names: Collection[str] | None = None) -> None:
         """Forget whatever was fetched for the dataset, or where pages are kept whose objects were deleted.
@@ -178,15 +183,17 @@ class Checkpoints:
         Args:
             names: of deleted objects, by SHA-256; pages of these do not land any more. None: all is forgotten.
         """
-        own = _PAGES.c.dataset == self._dataset
+        of_dataset = _PAGES.c.dataset == self._dataset
         with self._engine.begin() as connection:
             if names is None:
                 for table in (_PAGES, _READINGS):
                     connection.execute(sa.delete(table).where(table.c.dataset == self._dataset))
                 return
-            kept = connection.execute(sa.select(_PAGES.c.object).where(own, _PAGES.c.object.is_not(None))).scalars()
-            for location in [one for one in kept if one.rpartition("/")[2] in names]:
-                connection.execute(sa.update(_PAGES).where(own, _PAGES.c.object == location).values(object=None))
+            kept = connection.execute(
+                sa.select(_PAGES.c.object).where(of_dataset, _PAGES.c.object.is_not(None))
+            ).scalars()
+            for location in [object_name for object_name in kept if object_name.rpartition("/")[2] in names]:
+                connection.execute(sa.update(_PAGES).where(of_dataset, _PAGES.c.object == location).values(object=None))
 
     def pages(self, endpoint: str, request: str, reading: int | None = None) -> list[StoredPage]:
         """Pages of an endpoint by a request, of one reading or all, the newest last."""
@@ -197,12 +204,12 @@ class Checkpoints:
 
     def all_pages(self) -> dict[str, list[StoredPage]]:
         """Every page of the dataset that holds records or was refused, by endpoint, by sequence; without cursors."""
-        found: dict[str, list[StoredPage]] = {}
+        pages: dict[str, list[StoredPage]] = {}
         columns = [column for column in _PAGES.c if column is not _PAGES.c.cursor]  # which may be long
         for row in self._rows([_PAGES.c.dataset == self._dataset], columns):
             if row["object"] is not None or row["reason"] is not None:
-                found.setdefault(row["endpoint"], []).append(_page(row))
-        return found
+                pages.setdefault(row["endpoint"], []).append(_page(row))
+        return pages
 
     def keep_records(
         self,
@@ -222,9 +229,11 @@ class Checkpoints:
 
     def save(self, endpoint: str, request: str, page: StoredPage) -> bool:
         """Store a page: in the last row of its cursor if that has the same records, else in a new row (true)."""
-        own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
-        newest = sa.select(_PAGES).where(*own, _PAGES.c.reason.is_(None)).order_by(_PAGES.c.sequence.desc()).limit(1)
-        change = sa.update(_PAGES).where(*own)
+        this_page = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
+        newest = (
+            sa.select(_PAGES).where(*this_page, _PAGES.c.reason.is_(None)).order_by(_PAGES.c.sequence.desc()).limit(1)
+        )
+        change = sa.update(_PAGES).where(*this_page)
         with self._adding, self._engine.begin() as connection:
             before = connection.execute(newest).mappings().first()
             connection.execute(change.where(_PAGES.c.reading == page.reading).values(reading=_SUPERSEDED))
@@ -239,22 +248,22 @@ class Checkpoints:
     def refuse(self, endpoint: str, request: str, page: StoredPage) -> int:
         """Store that a page was refused, one row for each reason; returns in how many fetches it was."""
         assert page.refusal is not None
-        own = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
-        own = (*own, _PAGES.c.reason == str(page.refusal.reason))
+        this_page = (*self._of(_PAGES, endpoint, request), _PAGES.c.cursor_key == _key(page.cursor))
+        this_page = (*this_page, _PAGES.c.reason == str(page.refusal.reason))
         with self._adding, self._engine.begin() as connection:
-            before = connection.execute(sa.select(_PAGES).where(*own)).mappings().first()
+            before = connection.execute(sa.select(_PAGES).where(*this_page)).mappings().first()
             again = before["failures"] + 1 if before is not None and before["reading"] == page.reading else 1
             if before is None:
                 self._insert(connection, endpoint, request, replace(page, failures=again))
             else:
                 changed = {"reading": page.reading, "place": page.place, "failures": again}
-                connection.execute(sa.update(_PAGES).where(*own).values(**changed))
+                connection.execute(sa.update(_PAGES).where(*this_page).values(**changed))
         return again
 
     def _insert(self, connection: sa.Connection, endpoint: str, request: str, page: StoredPage) -> None:
         """Add the row of a page, with the next number of its endpoint."""
-        own = (_PAGES.c.dataset == self._dataset, _PAGES.c.endpoint == endpoint)
-        last = connection.execute(sa.select(sa.func.max(_PAGES.c.sequence)).where(*own)).scalar()
+        of_endpoint = (_PAGES.c.dataset == self._dataset, _PAGES.c.endpoint == endpoint)
+        last = connection.execute(sa.select(sa.func.max(_PAGES.c.sequence)).where(*of_endpoint)).scalar()
         row = {"dataset": self._dataset, "endpoint": endpoint, "request": request, "cursor_key": _key(page.cursor)}
         row |= {name: getattr(page, name) for name in _FACTS} | {"sequence": 0 if last is None else last + 1}
         if page.refusal is not None:  # Postgres takes no null character

@@ -101,16 +101,16 @@ class ApiClient:
         self._token: tuple[str, float] | None = None
         self._token_lock = asyncio.Lock()
         bounds = httpx2.Limits(max_connections=limits.connections + 1)
-        asked = addresses + ([self._filled(auth.token_url, True)] if isinstance(auth, OAuth2Auth) else [])
-        transport = GuardedTransport(Destinations.of(asked, allowed), bounds)
+        named_addresses = addresses + ([self._filled(auth.token_url, True)] if isinstance(auth, OAuth2Auth) else [])
+        transport = GuardedTransport(Destinations.of(named_addresses, allowed), bounds)
         self._http = httpx2.AsyncClient(timeout=None, transport=transport, headers=dict(accept))
 
     def _filled(self, text: str, in_address: bool = False) -> str:
         """A text with values of the source's variables; what else a server writes like one stays as it is."""
 
         def value(name: re.Match[str]) -> str:
-            found = self._variables.get(name[1])
-            return name[0] if found is None else quote(found, safe="") if in_address else found
+            setting = self._variables.get(name[1])
+            return name[0] if setting is None else quote(setting, safe="") if in_address else setting
 
         return VARIABLE.sub(value, text)
 
@@ -136,22 +136,22 @@ class ApiClient:
         except httpx2.InvalidURL as error:
             return stop(f"its next address {without_secrets(url)[:200]!r} is none: {without_secrets(str(error))}")
 
-    async def get(self, url: str, params: Mapping[str, str], known: Mapping[str, str]) -> Answer | Fault:
+    async def get(self, url: str, params: Mapping[str, str], validators_sent: Mapping[str, str]) -> Answer | Fault:
         """Ask for a page.
 
         Args:
             url: http or https.
             params: added to those of the address.
-            known: headers If-None-Match or If-Modified-Since, where the page is known.
+            validators_sent: headers If-None-Match or If-Modified-Since, where the page is known.
         """
         try:
             async with asyncio.timeout(self._limits.timeout_seconds):
-                asked = httpx2.URL(self._filled(url, in_address=True))
-                if _origin(asked) not in self._origins:
-                    asked = httpx2.URL(url)
+                address = httpx2.URL(self._filled(url, in_address=True))
+                if _origin(address) not in self._origins:
+                    address = httpx2.URL(url)
                 else:
                     params = {name: self._filled(text) for name, text in params.items()}
-                return await self._follow(_with_params(asked, params), known)
+                return await self._follow(_with_params(address, params), validators_sent)
         except RefusedError as error:
             return Fault(error.refusal, again=False)
         except TimeoutError:
@@ -162,16 +162,16 @@ class ApiClient:
             detail = f"{type(error).__name__}: {line}"
             return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
 
-    async def _follow(self, url: httpx2.URL, known: Mapping[str, str]) -> Answer | Fault:
+    async def _follow(self, url: httpx2.URL, validators_sent: Mapping[str, str]) -> Answer | Fault:
         """Send a request, and follow redirects."""
         renewed = False
         for _ in range(_MAX_REDIRECTS + 1):
-            headers, asked = dict(known), url
+            headers, address = dict(validators_sent), url
             if _origin(url) in self._origins:
-                own, params = await self._credentials()
-                headers |= {name: self._filled(text) for name, text in self._headers.items()} | own
-                asked = _with_params(url, params)
-            async with self._http.stream("GET", asked, headers=headers, follow_redirects=False) as response:
+                credentials, params = await self._credentials()
+                headers |= {name: self._filled(text) for name, text in self._headers.items()} | credentials
+                address = _with_params(url, params)
+            async with self._http.stream("GET", address, headers=headers, follow_redirects=False) as response:
                 if response.has_redirect_location:
                     url = url.join(response.headers["location"])
                     continue
@@ -227,10 +227,10 @@ async def _answer(response: httpx2.Response, url: httpx2.URL, limits: Limits) ->
     if status >= 500 or status in _TRANSIENT:
         wait = retry_after(headers.get("retry-after"))
         too_long = wait is not None and wait > limits.max_wait_seconds
-        said = f"status {status}"
+        problem = f"status {status}"
         if too_long:
-            said += f"; it asks to wait {wait:g} s, more than limits.max_wait_seconds: a later run goes on"
-        return _refused(said, again=not too_long, status=status, overload=True, retry_after=wait)
+            problem += f"; it asks to wait {wait:g} s, more than limits.max_wait_seconds: a later run goes on"
+        return _refused(problem, again=not too_long, status=status, overload=True, retry_after=wait)
     if status != 200:
         mend = "; check auth and its environment variables" if status in (401, 403) else ""
         return _refused(f"status {status}{mend}", again=False, status=status)
@@ -239,18 +239,20 @@ async def _answer(response: httpx2.Response, url: httpx2.URL, limits: Limits) ->
         detail = f"more than {limits.max_page_bytes} bytes, the limits.max_page_bytes"
         return Fault(Refusal(Reason.TOO_LARGE, detail), again=True)
     links = response.links.items() if "link" in headers else ()
-    link = next((one.get("url") for relations, one in links if "next" in (relations or "").lower().split()), None)
+    link = next(
+        (attributes.get("url") for relations, attributes in links if "next" in (relations or "").lower().split()), None
+    )
     etag, modified = (without_secrets(headers.get(name) or "") or None for name in ("etag", "last-modified"))
     return Answer(data, str(url), link, etag, modified)
 
 
 async def _body(response: httpx2.Response, max_bytes: int) -> bytes:
     """A body; of one that is longer than `max_bytes` its beginning, which is longer too."""
-    chunks, held = list[bytes](), 0
+    chunks, byte_count = list[bytes](), 0
     async for chunk in response.aiter_bytes():
         chunks.append(chunk)
-        held += len(chunk)
-        if held > max_bytes:
+        byte_count += len(chunk)
+        if byte_count > max_bytes:
             break
     return b"".join(chunks)
 
@@ -289,8 +291,8 @@ def _values(auth: Auth | None, secrets: Mapping[str, str]) -> dict[str, str]:
 
 def validators(page: StoredPage | None) -> dict[str, str]:
     """Headers that ask a server for a page only if it has changed."""
-    known = {} if page is None else {"If-None-Match": page.etag, "If-Modified-Since": page.modified}
-    return {name: value for name, value in known.items() if value}
+    headers = {} if page is None else {"If-None-Match": page.etag, "If-Modified-Since": page.modified}
+    return {name: value for name, value in headers.items() if value}
 
 
 async def tried(ask: Callable[[], Awaitable[Got | Fault]], pace: Pace, limits: Limits) -> Got | Fault:

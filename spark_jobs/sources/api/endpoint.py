@@ -122,8 +122,8 @@ class EndpointFetch:
             if moved is None and not holes and (before.complete or self.totals):  # else it may have moved in between
                 self.store.begin(self.name, COMPLETE_LIST, replace(self.reading, mark=self.request))
             moved = f"page {min(holes)} could not be read" if holes else moved if self.new_pages else None
-        seen = [page.seen for page in self.there.values() if moved is None]  # else all of it is asked for again
-        self.reading = replace(self.reading, complete=True, mark=largest([self.reading.mark, *seen]))
+        marks = [page.seen for page in self.there.values() if moved is None]  # else all of it is asked for again
+        self.reading = replace(self.reading, complete=True, mark=largest([self.reading.mark, *marks]))
         self.store.begin(self.name, self.request, self.reading)
         return moved
 
@@ -143,14 +143,14 @@ class EndpointFetch:
     async def _read_chain(self) -> str | None:
         """Read pages one after the other; gives what ended it early: a refusal, or how the list moved."""
         cursor = first_cursor(self.source.paginator) if self.connector is None else None
-        asked, place = set[str](), 0
+        cursors, place = set[str](), 0
         keeping: asyncio.Task[StoredPage] | None = None  # of the page before, while the next one is asked for
         try:
             while True:
-                asked.add(json.dumps(cursor))
+                cursors.add(json.dumps(cursor))
                 page = self.there.get(self._key(cursor))
                 if page is None:
-                    got = await self._get(cursor, place, asked)
+                    got = await self._get(cursor, place, cursors)
                     if keeping is not None:
                         await keeping
                     if isinstance(got, Fault):
@@ -225,7 +225,7 @@ class EndpointFetch:
     async def _one(self, cursor: int) -> StoredPage | None:
         """One addressable page: as it was fetched in this reading before, or fetched; None where it is refused."""
         if (page := self.there.get(self._key(cursor))) is not None:
-            most = max(one.record_count for one in self.there.values()) or self.step
+            most = max(page.record_count for page in self.there.values()) or self.step
             step = most if isinstance(self.source.paginator, OffsetPages) else self.step
             return page if page.refusal is None else replace(page, next_cursor=cursor + step)
         got = await self._get(cursor, cursor, set())
@@ -265,7 +265,7 @@ class EndpointFetch:
                 keys |= record_keys(records if isinstance(records, list) else [], self.source.id_column)
         return len(keys)
 
-    async def _get(self, cursor: Any, place: int, asked: set[str]) -> _Got | Fault:
+    async def _get(self, cursor: Any, place: int, cursors: set[str]) -> _Got | Fault:
         """A page, tried as often as the limits say; one that repeats another of the reading counts as a fault."""
 
         async def ask() -> _Got | Fault:
@@ -274,7 +274,7 @@ class EndpointFetch:
                 self.done.requests += 1
                 self.requests += 1
                 got = await (self._ask if self.connector is None else self._called)(cursor, place)
-            repeated = None if isinstance(got, Fault) else self._repeats(got.page, asked)
+            repeated = None if isinstance(got, Fault) else self._repeats(got.page, cursors)
             return got if repeated is None else Fault(Refusal(Reason.UNSTABLE_LIST, repeated), again=True)
 
         fault = await tried(ask, self.pace, self.source.limits)
@@ -285,22 +285,24 @@ class EndpointFetch:
         detail = f"page {place + (not self.parallel)}: {fault.refusal.detail}"
         return fault._replace(refusal=replace(fault.refusal, detail=detail))
 
-    def _repeats(self, page: StoredPage, asked: set[str]) -> str | None:
+    def _repeats(self, page: StoredPage, cursors: set[str]) -> str | None:
         """Why a page cannot follow those before it; None where it can."""
-        if page.next_cursor is not None and json.dumps(page.next_cursor) in asked:
+        if page.next_cursor is not None and json.dumps(page.next_cursor) in cursors:
             return "its next cursor is that of a page before it"
         other = self.digests.get(page.digest) if page.digest is not None else None
         return f"it repeats the records of page {other.place}" if other and other.cursor != page.cursor else None
 
     async def _ask(self, cursor: Any, place: int) -> _Got | Fault:
         """Ask the server for a page once."""
-        source, asked = self.source, self.asked
+        source, request_config = self.source, self.asked
         if (why := why_stopped(cursor)) is not None:
             return Fault(Refusal(Reason.BAD_ANSWER, why), again=False)
-        url, params = page_request(source.paginator, asked.url or "", {**source.params, **asked.params}, cursor)
+        url, params = page_request(
+            source.paginator, request_config.url or "", {**source.params, **request_config.params}, cursor
+        )
         if isinstance(source.paginator, OffsetPages) and (room := self._room(cursor)) is not None:
             params[source.paginator.limit_param] = str(min(room, source.paginator.limit))
-        if source.since is not None and self.reading.since is not None and url == asked.url:
+        if source.since is not None and self.reading.since is not None and url == request_config.url:
             params.setdefault(source.since.param, self.reading.since)  # which may be that of the cursor
         before = self.known.get(self._key(cursor))
         if before is not None and why_stopped(before.next_cursor) is not None:
@@ -357,7 +359,7 @@ class EndpointFetch:
             next_cursor=following,
             record_count=len(records),
             digest=sha256_hex(json.dumps(records, sort_keys=True).encode()) if records else None,
-            seen=largest(value_at(one, since.column) for one in records) if since else None,
+            seen=largest(value_at(record, since.column) for record in records) if since else None,
             etag=answer.etag if answer else None,
             modified=answer.modified if answer else None,
             reading=self.reading.number,

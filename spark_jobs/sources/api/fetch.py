@@ -64,8 +64,8 @@ class AddressKind(FileKind[FilesSource]):
         store = None if lake is None else Checkpoints(lake, config.dataset)
         if store is None or not store.all_pages():
             return None
-        found = (replace(self.listed(file), object=kept) for file, kept in found_addresses(self.source, store))
-        return self.checked(config, (*facts_files(self.source.repositories), *found))
+        addressed = (replace(self.listed(file), object=kept) for file, kept in found_addresses(self.source, store))
+        return self.checked(config, (*facts_files(self.source.repositories), *addressed))
 
     def reader_of(self, path: str) -> tuple[str | None, Language]:
         """By the name of a file at the end of an address, else by its content."""
@@ -101,7 +101,7 @@ def fetch_source(
 
 async def fetch_pages(source: ApiSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0) -> Fetched:
     """Fetch the endpoints of a source side by side; the seed is that of the waits after faults."""
-    named = [one.url for one in source.lists.values() if one.url]
+    named = [list_config.url for list_config in source.lists.values() if list_config.url]
     variables, done = set(VARIABLE.findall(source.model_dump_json())), Fetched()
     client = ApiClient(source.limits, source.auth, source.headers, named, source.allowed_hosts, variables=variables)
     pace, slots = Pace(source.limits, seed), asyncio.Semaphore(source.limits.connections)
@@ -109,8 +109,8 @@ async def fetch_pages(source: ApiSource, store: Checkpoints, objects: ObjectFold
     try:
         async with asyncio.TaskGroup() as group:
             for name in source.lists:
-                one = EndpointFetch(name, source, client, connector, pace, slots, store, objects, done)
-                group.create_task(one.fetch())
+                fetch = EndpointFetch(name, source, client, connector, pace, slots, store, objects, done)
+                group.create_task(fetch.fetch())
     except* ConfigError as errors:
         raise errors.exceptions[0] from None
     finally:

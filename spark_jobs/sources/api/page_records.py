@@ -30,8 +30,8 @@ def records_in(data: bytes, path: str, error_path: str | None = None) -> list[An
     except (ValueError, RecursionError) as error:
         what = "HTML, not JSON" if data.lstrip()[:1] == b"<" else f"not JSON: {str(error)[:200]}"
         return Refusal(Reason.BAD_ANSWER, what)
-    if error_path and (said := value_at(answer, error_path)) not in _NO_ERROR:
-        return Refusal(Reason.BAD_ANSWER, f"status 200 with an error inside: {value_text(said) or '':.200}")
+    if error_path and (stated_error := value_at(answer, error_path)) not in _NO_ERROR:
+        return Refusal(Reason.BAD_ANSWER, f"status 200 with an error inside: {value_text(stated_error) or '':.200}")
     records = value_at(answer, path)
     if isinstance(records, list):
         return records
@@ -72,7 +72,7 @@ def page_records(
     """
     mapping = source.mapping
     columns = mapping.mapped_columns
-    known = {column.partition(".")[0] for column in columns} | set(columns)
+    columns_mapped = {column.partition(".")[0] for column in columns} | set(columns)
     records = records_in(data, path)
     if isinstance(records, Refusal):
         yield Refused(None, records)
@@ -82,7 +82,7 @@ def page_records(
             refusal = Refusal(Reason.BAD_RECORD, f"a JSON {type(fields).__name__}, not an object")
             yield Refused(number, refusal)
             continue
-        if twice := known.intersection(getattr(fields, "repeated", ())):
+        if twice := columns_mapped.intersection(getattr(fields, "repeated", ())):
             yield Refused(number, Refusal(Reason.BAD_RECORD, f"{min(twice)!r} is there twice, with different values"))
             continue
         values = {column: value_at(fields, column) for column in columns}
@@ -94,7 +94,9 @@ def page_records(
             continue
         record = usable_record(number, values[source.text_column], values, mapping, max_bytes)
         if isinstance(record, Record) and source.unknown_fields == "metadata":
-            record = _with_unknown(record, {name: value for name, value in fields.items() if name not in known})
+            record = _with_unknown(
+                record, {name: value for name, value in fields.items() if name not in columns_mapped}
+            )
         yield record
 
 

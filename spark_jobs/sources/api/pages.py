@@ -96,17 +96,17 @@ def _gone(
             return
         with objects.open(page.object) as file:
             data = bytes(file.read())
-        found = page_records(data, source.records_path(endpoint), source, endpoint, config.max_document_bytes)
-        yield from (one for one in found if isinstance(one, Record))
+        parsed = page_records(data, source.records_path(endpoint), source, endpoint, config.max_document_bytes)
+        yield from (record for record in parsed if isinstance(record, Record))
 
-    seen = {(one.repository, one.record_id) for page in there for one in records(page)}
+    present = {(record.repository, record.record_id) for page in there for record in records(page)}
     for location, page in superseded:
         yield listing_row(location=location, gone=True)
-        for one in records(page):
-            if (one.repository, one.record_id) not in seen:
-                seen.add((one.repository, one.record_id))
-                facts = {"repository": one.repository, "path": f"{endpoint}#{one.record_id}"}
-                yield listing_row(location=f"{location}#item:{one.number}", gone=True, **facts)
+        for record in records(page):
+            if (record.repository, record.record_id) not in present:
+                present.add((record.repository, record.record_id))
+                facts = {"repository": record.repository, "path": f"{endpoint}#{record.record_id}"}
+                yield listing_row(location=f"{location}#item:{record.number}", gone=True, **facts)
 
 
 def _row(source: PagedSource, endpoint: str, location: str, page: StoredPage) -> dict[str, Any]:

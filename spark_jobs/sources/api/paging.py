@@ -42,8 +42,8 @@ def written_at(text: str, path: str) -> str | None:
     if path in members:
         return members[path]
     heads = [path[:place] for place, letter in enumerate(path) if letter == "."]
-    found = next((head for head in heads if head in members), None)
-    return None if found is None else written_at(members[found], path[len(found) + 1 :])
+    head_name = next((head for head in heads if head in members), None)
+    return None if head_name is None else written_at(members[head_name], path[len(head_name) + 1 :])
 
 
 def _members(text: str) -> Iterator[tuple[str, str]]:
@@ -90,14 +90,14 @@ def is_addressable(paginator: Paginator) -> bool:
 
 def page_request(paginator: Paginator, url: str, params: Mapping[str, str], cursor: Any) -> tuple[str, dict[str, str]]:
     """Address and parameters of the page at a cursor."""
-    asked = dict(params)
+    query = dict(params)
     if isinstance(paginator, OffsetPages):
-        asked |= {paginator.limit_param: str(paginator.limit), paginator.param: str(cursor)}
+        query |= {paginator.limit_param: str(paginator.limit), paginator.param: str(cursor)}
     elif isinstance(paginator, NumberedPages | CursorPages) and cursor is not None:
-        asked[paginator.param] = str(cursor)
+        query[paginator.param] = str(cursor)
     elif cursor is not None:
         return str(cursor), {}  # the address holds its parameters
-    return url, asked
+    return url, query
 
 
 def next_cursor(
@@ -116,23 +116,25 @@ def next_cursor(
         record_count: records of the page.
         data: the page as it came.
     """
-    found: Any = None
+    following: Any = None
     if isinstance(paginator, NumberedPages) and record_count:
-        found = cursor + 1
+        following = cursor + 1
     elif isinstance(paginator, OffsetPages) and record_count:
-        found = cursor + record_count
+        following = cursor + record_count
     elif isinstance(paginator, CursorPages):
         more = paginator.more is None or value_at(answer, paginator.more) not in _NO_MORE
-        found = (value_at(answer, paginator.path) or None) if more else None
-        if found is None and more and paginator.more is not None:
+        following = (value_at(answer, paginator.path) or None) if more else None
+        if following is None and more and paginator.more is not None:
             return stop(f"{paginator.more!r} says that there are more pages, and {paginator.path!r} has no cursor")
-        if isinstance(found, float) and math.isnan(found):
+        if isinstance(following, float) and math.isnan(following):
             return None
-        if found is not None and not isinstance(found, str) and type(found) is not int:
-            found = written_at(data.decode(json.detect_encoding(data), "surrogatepass"), paginator.path)
+        if following is not None and not isinstance(following, str) and type(following) is not int:
+            following = written_at(data.decode(json.detect_encoding(data), "surrogatepass"), paginator.path)
     elif isinstance(paginator, NextUrlPages | LinkHeaderPages):
-        found = _next_address(url, link if isinstance(paginator, LinkHeaderPages) else value_at(answer, paginator.path))
-    return found
+        following = _next_address(
+            url, link if isinstance(paginator, LinkHeaderPages) else value_at(answer, paginator.path)
+        )
+    return following
 
 
 def _next_address(url: str, stated: Any) -> str | dict[str, str] | None:
@@ -152,31 +154,35 @@ def record_keys(records: Iterable[Any], id_column: str) -> frozenset[str]:
     """A key for each record: a hash of its id, or of the whole record where it has none."""
     keys = set()
     for record in records:
-        own = value_at(record, id_column)
-        keys.add(hashlib.sha256(json.dumps(record if own is None else [own], sort_keys=True).encode()).hexdigest()[:32])
+        record_id = value_at(record, id_column)
+        keys.add(
+            hashlib.sha256(
+                json.dumps(record if record_id is None else [record_id], sort_keys=True).encode()
+            ).hexdigest()[:32]
+        )
     return frozenset(keys)
 
 
 def largest(values: Iterable[Any]) -> Any:
     """The largest of numbers or of times in ISO 8601, None where there is none; other values are passed over."""
     comparable = [(order, value) for value in values if (order := _order(value)) is not None]
-    return max(comparable, key=lambda one: one[0])[1] if comparable else None
+    return max(comparable, key=lambda entry: entry[0])[1] if comparable else None
 
 
-def since_value(since: Since, seen: Any) -> str | None:
+def since_value(since: Since, value: Any) -> str | None:
     """The value to ask from: the largest one that was seen, less the lag; the first value where none was seen."""
-    if seen is None:
+    if value is None:
         return since.first
-    if isinstance(seen, str):
-        moment = _moment(seen)
+    if isinstance(value, str):
+        moment = _moment(value)
         if moment is None:
             return since.first
         if not since.lag:
-            return seen
+            return value
         text = (moment - timedelta(seconds=since.lag)).isoformat()
-        return text.replace("+00:00", "Z") if seen.endswith(("Z", "z")) else text
-    less = seen - since.lag
-    return str(int(less) if isinstance(seen, int) and less == int(less) else less)
+        return text.replace("+00:00", "Z") if value.endswith(("Z", "z")) else text
+    less = value - since.lag
+    return str(int(less) if isinstance(value, int) and less == int(less) else less)
 
 
 def _order(value: Any) -> tuple[int, float] | None:

@@ -84,39 +84,41 @@ def schema_changes(
     )
     numbered = F.struct(F.substring_index("location", PAGE_MARK, -1).cast("long").alias("page"), "location")
     last = pages.groupBy("path").agg(F.max(numbered).alias("last"))
-    found = [(row["endpoint"], row["field"], row["type"], *row["first"]) for row in first.collect()]
+    first_fields = [(row["endpoint"], row["field"], row["type"], *row["first"]) for row in first.collect()]
     before = [
         tuple(row) for row in schema_changes.select("increment", "endpoint", "field", "new_type", "in_every").collect()
     ]
     ends = {row["path"]: row["last"]["location"] for row in last.collect()}
-    rows = list(changes(before, found, ends))
+    rows = list(changes(before, first_fields, ends))
     ddl = "endpoint string, field string, old_type string, new_type string, in_every boolean, location string"
     return Output({SCHEMA_CHANGES.name: spark.createDataFrame(rows, ddl)})
 
 
 def changes(
-    before: Iterable[tuple[Any, ...]], found: Iterable[tuple[Any, ...]], ends: dict[str, str]
+    before: Iterable[tuple[Any, ...]], fields: Iterable[tuple[Any, ...]], ends: dict[str, str]
 ) -> Iterator[tuple[str, str, str | None, str | None, bool, str]]:
     """Rows (endpoint, field, old type, new type, in every record, location), in the order of pages.
 
     Args:
         before: (increment, endpoint, field, new type, in every record) of earlier rows.
-        found: (endpoint, field, type, page, location, in every record), each type of a field once, at its first page.
+        fields: (endpoint, field, type, page, location, in every record), each type of a field once, at its first page.
         ends: the last page of each endpoint that was read.
     """
-    known: dict[tuple[str, str], list[str]] = {}
+    types_so_far: dict[tuple[str, str], list[str]] = {}
     steady: dict[tuple[str, str], bool] = {}
     for _, endpoint, field, new, in_every in sorted(before, key=lambda row: (row[0], row[3] is not None)):
-        known[endpoint, field] = [*known.get((endpoint, field), ()), new] if new is not None else []
+        types_so_far[endpoint, field] = [*types_so_far.get((endpoint, field), ()), new] if new is not None else []
         steady[endpoint, field] = in_every
     there = set()
-    for endpoint, field, kind, _, location, in_every in sorted(found, key=lambda row: (row[0], row[3], row[1], row[2])):
-        types = known.setdefault((endpoint, field), [])
+    for endpoint, field, kind, _, location, in_every in sorted(
+        fields, key=lambda row: (row[0], row[3], row[1], row[2])
+    ):
+        types = types_so_far.setdefault((endpoint, field), [])
         there.add((endpoint, field))
         if kind not in types and kind != "null":
             yield endpoint, field, "|".join(sorted(types)) or None, kind, in_every, location
             types.append(kind)
-    for (endpoint, field), types in sorted(known.items()):
+    for (endpoint, field), types in sorted(types_so_far.items()):
         if types and endpoint in ends and (endpoint, field) not in there and steady.get((endpoint, field)):
             yield endpoint, field, "|".join(sorted(types)), None, False, ends[endpoint]
 
@@ -138,15 +140,15 @@ def read_fields(
 
 def field_types(records: Sequence[Any]) -> list[tuple[str, str, bool]]:
     """The fields of some records with their types in JSON, and whether every record has the field, by their names."""
-    found: dict[str, set[str]] = {}
+    types: dict[str, set[str]] = {}
     counts: Counter[str] = Counter()
     for record in records:
         for name, value in record.items() if isinstance(record, dict) else ():
-            if name in found or len(found) < _MAX_FIELDS:
-                found.setdefault(name, set()).add(_TYPES.get(type(value), "null"))
+            if name in types or len(types) < _MAX_FIELDS:
+                types.setdefault(name, set()).add(_TYPES.get(type(value), "null"))
                 counts[name] += 1
-    every = {name: counts[name] == len(records) for name in found}
-    return sorted((_written(name), kind, every[name]) for name, kinds in found.items() for kind in kinds)
+    every = {name: counts[name] == len(records) for name in types}
+    return sorted((_written(name), kind, every[name]) for name, kinds in types.items() for kind in kinds)
 
 
 def _written(name: str) -> str:

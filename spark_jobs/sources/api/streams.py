@@ -222,7 +222,7 @@ class _Inbox:
 
 def pages_of(lines: Iterable[str | None]) -> Iterator[list[Any]]:
     """Records of lines of JSON in pages of bounded size; a line that is no JSON stays a text, to be refused later."""
-    page, held = list[Any](), 0
+    page, byte_count = list[Any](), 0
     for line in lines:
         if line is None or not line.strip():
             continue
@@ -230,10 +230,10 @@ def pages_of(lines: Iterable[str | None]) -> Iterator[list[Any]]:
             page.append(json.loads(line, parse_float=exact_number))
         except (ValueError, RecursionError):
             page.append(line)
-        held += len(line)
-        if held >= _PAGE_BYTES or len(page) >= _PAGE_RECORDS:
+        byte_count += len(line)
+        if byte_count >= _PAGE_BYTES or len(page) >= _PAGE_RECORDS:
             yield page
-            page, held = [], 0
+            page, byte_count = [], 0
     if page:
         yield page
 
@@ -277,4 +277,4 @@ def kafka_options(topic: KafkaTopic) -> dict[str, str]:
 def _quoted(value: str) -> str:
     """A value in quotes, as Java's StreamTokenizer reads those of a JAAS config."""
     escaped = {"\\": "\\\\", '"': '\\"', "\n": "\\n", "\r": "\\r"}
-    return '"' + "".join(escaped.get(one, one) for one in value) + '"'
+    return '"' + "".join(escaped.get(character, character) for character in value) + '"'

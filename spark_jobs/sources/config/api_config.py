@@ -253,7 +253,7 @@ class ApiSource(PagedSource):
     @model_validator(mode="after")
     def _one_origin(self) -> ApiSource:
         """Refuse a source without an address or with two kinds of them."""
-        lacking = [name for name, one in self.endpoints.items() if one.url is None and self.url is None]
+        lacking = [name for name, endpoint in self.endpoints.items() if endpoint.url is None and self.url is None]
         if self.pages is not None and (self.url is not None or self.endpoints):
             raise ValueError("pages stands instead of url and endpoints; leave them out, or leave out pages")
         if self.lists_all and self.since is not None:
@@ -271,8 +271,8 @@ class ApiSource(PagedSource):
         """All lists by name, each with its address; a single one is named after the last part of its path."""
         if self.endpoints:
             return {
-                name: Endpoint(url=one.url or self.url, params=one.params, records=one.records)
-                for name, one in self.endpoints.items()
+                name: Endpoint(url=endpoint.url or self.url, params=endpoint.params, records=endpoint.records)
+                for name, endpoint in self.endpoints.items()
             }
         if self.pages is not None:
             return {self.pages.rpartition(":")[2]: Endpoint()}
@@ -282,10 +282,10 @@ class ApiSource(PagedSource):
 
     def records_path(self, endpoint: str) -> str:
         """Where an endpoint's records stand in its kept answers; those of Python connectors are kept as a list."""
-        own = self.lists.get(endpoint, Endpoint()).records
-        return "" if self.pages is not None else self.records if own is None else own
+        records = self.lists.get(endpoint, Endpoint()).records
+        return "" if self.pages is not None else self.records if records is None else records
 
     def address(self, endpoint: str) -> str:
         """What the locations of a list's pages begin with: its address, or the connector that gives them."""
-        asked = self.lists.get(endpoint)
-        return (asked.url if asked is not None else None) or self.pages or endpoint
+        list_config = self.lists.get(endpoint)
+        return (list_config.url if list_config is not None else None) or self.pages or endpoint

@@ -54,25 +54,25 @@ class Template(Declared):
 
     @field_validator("answer_schema")
     @classmethod
-    def _is_a_schema(cls, given: dict[str, object] | None) -> dict[str, object] | None:
+    def _is_a_schema(cls, schema: dict[str, object] | None) -> dict[str, object] | None:
         """Refuse what is no JSON schema, before an answer is paid for; references lead to parts of itself."""
-        if given is None or find_spec("jsonschema") is None:
-            return given
+        if schema is None or find_spec("jsonschema") is None:
+            return schema
         from jsonschema import Draft202012Validator, SchemaError  # type: ignore[import-untyped]
         from referencing import Registry
         from referencing.exceptions import Unresolvable
         from referencing.jsonschema import DRAFT202012
 
         try:
-            Draft202012Validator.check_schema(given)
-            inside = Registry[Any]().resolver_with_root(DRAFT202012.create_resource(given))
-            for reference in _references(given):
+            Draft202012Validator.check_schema(schema)
+            inside = Registry[Any]().resolver_with_root(DRAFT202012.create_resource(schema))
+            for reference in _references(schema):
                 inside.lookup(reference)
         except SchemaError as error:
             raise ValueError(f"no JSON schema: {error.json_path}: {error.message}") from error
         except Unresolvable as error:
             raise ValueError(f"$ref {error.ref!r} is not in the schema; write it below $defs") from error
-        return given
+        return schema
 
     @model_validator(mode="after")
     def _holds_the_text(self) -> Template:
@@ -91,17 +91,19 @@ def _references(schema: object) -> Iterator[str]:
         yield from _references(part)
 
 
-def template_of(given: str | Template) -> Template:
+def template_of(template: str | Template) -> Template:
     """The template of a name, one of headrace's own; a template of the user's as it is.
 
     Raises:
         ValueError: headrace has none of this name.
     """
-    if isinstance(given, Template):
-        return given
-    if given not in _OWN:
-        raise ValueError(f"templates: there is no {given!r}{did_you_mean(given, _OWN)}; write {{name: .., user: ..}}")
-    return Template(name=given, system=_SYSTEM, user=f"{_OWN[given]}\n\n{{text}}", prefix="")
+    if isinstance(template, Template):
+        return template
+    if template not in _OWN:
+        raise ValueError(
+            f"templates: there is no {template!r}{did_you_mean(template, _OWN)}; write {{name: .., user: ..}}"
+        )
+    return Template(name=template, system=_SYSTEM, user=f"{_OWN[template]}\n\n{{text}}", prefix="")
 
 
 class Parents(Declared):
@@ -145,19 +147,19 @@ class ModelEndpoint(Judged):
 
     @field_validator("more")
     @classmethod
-    def _keeps_the_form(cls, given: dict[str, object]) -> dict[str, object]:
+    def _keeps_the_form(cls, body: dict[str, object]) -> dict[str, object]:
         """Refuse fields that are declared elsewhere, and those that would make answers of a form that is not read."""
-        own = {"model": "endpoint.model", "max_tokens": "endpoint.answer_tokens", "n": "samples"}
-        own |= {"max_completion_tokens": "endpoint.limit_field"}
-        own |= {"temperature": "endpoint.temperature", "messages": "templates", "response_format": "answer_schema"}
-        for name in given.keys() & own.keys():
-            raise ValueError(f"more: {name} is not sent from here; declare {own[name]}")
-        if given.get("stream"):
+        settings = {"model": "endpoint.model", "max_tokens": "endpoint.answer_tokens", "n": "samples"}
+        settings |= {"max_completion_tokens": "endpoint.limit_field"}
+        settings |= {"temperature": "endpoint.temperature", "messages": "templates", "response_format": "answer_schema"}
+        for name in body.keys() & settings.keys():
+            raise ValueError(f"more: {name} is not sent from here; declare {settings[name]}")
+        if body.get("stream"):
             raise ValueError("more: answers that stream are not read; leave out stream")
         for name in _SEEDS:
-            if name in given and type(given[name]) is not int:
-                raise ValueError(f"more: {name} is {given[name]!r}; write a whole number, to which samples add theirs")
-        return given
+            if name in body and type(body[name]) is not int:
+                raise ValueError(f"more: {name} is {body[name]!r}; write a whole number, to which samples add theirs")
+        return body
 
     def fields_of(self, sample: int) -> dict[str, object]:
         """The further fields of a request for a sample, by its number; each sample has a seed of its own."""
@@ -244,7 +246,7 @@ class GeneratedSource(PagedSource):
     @model_validator(mode="after")
     def _templates_are_known(self) -> GeneratedSource:
         """Refuse a name that is no template of headrace's, and two templates of one name."""
-        names = Counter(template_of(one).name for one in self.templates)
+        names = Counter(template_of(template).name for template in self.templates)
         if twice := [name for name, count in names.items() if count > 1]:
             raise ValueError(f"templates: {twice[0]} is there twice; name one of them otherwise")
         return self

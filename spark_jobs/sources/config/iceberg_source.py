@@ -109,8 +109,8 @@ def _scanned(source: str) -> tuple[Table, dict[str, FileScanTask]]:
             catalogue = open_catalogue(load_settings())
         table = catalogue.load_table(config.table)
         if config.snapshot is not None and table.snapshot_by_id(config.snapshot) is None:
-            known = ", ".join(str(one.snapshot_id) for one in table.snapshots()[-3:])
-            raise InputError(f"{config.table} has no snapshot {config.snapshot}; the last are {known}")
+            newest = ", ".join(str(snapshot.snapshot_id) for snapshot in table.snapshots()[-3:])
+            raise InputError(f"{config.table} has no snapshot {config.snapshot}; the last are {newest}")
         tasks = table.scan(snapshot_id=config.snapshot).plan_files()
         return table, {task.file.file_path: task for task in tasks}
     except NoSuchTableError as error:

@@ -80,7 +80,9 @@ def reader(
     Raises:
         StepDeclarationError: an extension has no dot or an upper-case letter.
     """
-    if wrong := next((one for one in extensions if not one.startswith(".") or one != one.lower()), None):
+    if wrong := next(
+        (extension for extension in extensions if not extension.startswith(".") or extension != extension.lower()), None
+    ):
         raise StepDeclarationError(f"reader: extension {wrong!r} is not one; write it as .{wrong.strip('.').lower()}")
     return lambda function: Reader(function, tuple(extensions), version)
 

@@ -207,16 +207,16 @@ _Own = _OfFiles | ApiSource | StreamSource | GeneratedSource | ExecutedSource
 _OWN_KINDS = tuple(str(model.model_fields["kind"].default) for model in get_args(_Own))
 
 
-def _of_its_kind(value: Any, own: Any) -> Any:
+def _of_its_kind(value: Any, validate: Any) -> Any:
     """The source that a value declares: one of headrace's, or of the class that a package brings for its kind."""
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind in _OWN_KINDS:
-        return value if isinstance(value, FileSource) else own(value)
+        return value if isinstance(value, FileSource) else validate(value)
     try:
-        found = load("sources", kind, FileSource, _OWN_KINDS)
+        kind_model = load("sources", kind, FileSource, _OWN_KINDS)
     except ConfigError as error:
         raise ValueError(str(error)) from error
-    model: Any = found
+    model: Any = kind_model
     if model.model_fields["kind"].annotation is not str:
         raise ValueError(f"{kind}: {model.__name__} declares a field `kind`; leave it out, it is what YAML says")
     if unknown := sorted(set(value) - set(model.model_fields)):

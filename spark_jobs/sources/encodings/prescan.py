@@ -26,10 +26,10 @@ _UTF_16 = ("utf-16-le", "utf-16-be")
 def declared_codec(head: bytes) -> str | None:
     """Python's codec for what the first bytes of a page declare; None where they declare none that is known."""
     at = 0
-    while found := _MARKUP.search(head, at):
-        markup, at = found[0].lower(), found.end()
+    while match := _MARKUP.search(head, at):
+        markup, at = match[0].lower(), match.end()
         if markup in _ENDS:
-            end = head.find(_ENDS[markup], found.start() + 2)  # `<!-->` is a whole comment
+            end = head.find(_ENDS[markup], match.start() + 2)  # `<!-->` is a whole comment
             at = len(head) if end < 0 else end + len(_ENDS[markup])
         elif attributes := list(_attributes(head, at)):
             at = attributes[-1].end()
@@ -42,16 +42,16 @@ def declared_codec(head: bytes) -> str | None:
 
 def _attributes(head: bytes, at: int) -> Iterator[re.Match[bytes]]:
     """The attributes of a tag, from behind its name to its end."""
-    while found := _ATTRIBUTE.match(head, at):
-        yield found
-        at = found.end()
+    while match := _ATTRIBUTE.match(head, at):
+        yield match
+        at = match.end()
 
 
 def _of_meta(attributes: list[re.Match[bytes]]) -> str | None:
     """The codec that a `meta` declares by its `charset`, or by its `content` where `http-equiv` is Content-Type."""
     values = dict[bytes, bytes]()
-    for found in attributes:  # of one name the first counts
-        values.setdefault(found[1].lower(), found[2] or found[3] or found[4] or b"")
+    for attribute in attributes:  # of one name the first counts
+        values.setdefault(attribute[1].lower(), attribute[2] or attribute[3] or attribute[4] or b"")
     if b"charset" in values:
         return _codec(values[b"charset"])
     inside = _CHARSET.search(values.get(b"content", b""))

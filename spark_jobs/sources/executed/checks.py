@@ -84,8 +84,8 @@ def _entries(folder: Path) -> list[str]:
     """At most 50 entries of a folder, without those that lead to the interpreter, which code may see."""
     shown = interpreter_of(sys.executable).folders
     with suppress(OSError):
-        found = sorted(map(str, folder.iterdir()))[:50]
-        return [one for one in found if not any(f"{path}/".startswith(f"{one}/") for path in shown)]
+        entries = sorted(map(str, folder.iterdir()))[:50]
+        return [entry for entry in entries if not any(f"{path}/".startswith(f"{entry}/") for path in shown)]
     return []
 
 

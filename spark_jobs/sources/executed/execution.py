@@ -157,21 +157,21 @@ class _Python:
         if collected.error:
             return [row_of(document, source, None, "not_importable", collected.error)]
         calls, beyond = collected.calls[: source.calls_each], collected.calls[source.calls_each :]
-        asked = [(number, call.statements, call.stated) for number, call in enumerate(calls)]
+        calls_left = [(number, call.statements, call.stated) for number, call in enumerate(calls)]
         runs: list[dict[int, Result]] = []
         for number in range(source.runs):
-            runs.append(self._make(asked, self._run(number)))
-            asked = [one for one in asked if not runs[-1][one[0]].reason]
+            runs.append(self._make(calls_left, self._run(number)))
+            calls_left = [call for call in calls_left if not runs[-1][call[0]].reason]
         rows = []
         if beyond:
-            said = f"{len(beyond)} calls beyond calls_each: {source.calls_each}"
-            rows.append(row_of(document, source, ["", "too_many"], "too_many", said))
+            problem = f"{len(beyond)} calls beyond calls_each: {source.calls_each}"
+            rows.append(row_of(document, source, ["", "too_many"], "too_many", problem))
         for number, call in enumerate(calls):
             result = agreed([done[number] for done in runs if number in done])
             rows.append(call_row(document, self._repository, source, call, result))
-        for one in collected.skipped:
-            span = (one.first_line, one.last_line)
-            rows.append(row_of(document, source, [one.function, ""], "no_inputs", one.detail, span))
+        for function in collected.skipped:
+            span = (function.first_line, function.last_line)
+            rows.append(row_of(document, source, [function.function, ""], "no_inputs", function.detail, span))
         reason = "executed" if collected.calls or collected.skipped else "no_functions"
         unique = {row.request.key: row for row in reversed(rows)}
         return [*reversed(unique.values()), row_of(document, source, None, reason, f"{len(calls)} calls")]
@@ -186,35 +186,37 @@ class _Python:
         """The calls of the document."""
         source = self._source
         tools = _tools() if "generated" in source.calls else {}
-        asked = {
+        request = {
             "mode": "collect",
             "kinds": list(source.calls),
             "each": source.generated_each,
-            "tools": "/tools" if self._isolated else next(iter({os.path.dirname(one) for one in tools.values()}), None),
+            "tools": "/tools"
+            if self._isolated
+            else next(iter({os.path.dirname(file) for file in tools.values()}), None),
         }
-        outcome = self._ask(asked, self._run(0), tools, _COLLECT_SECONDS + _IMPORT_SECONDS, 16 << 20)
+        outcome = self._ask(request, self._run(0), tools, _COLLECT_SECONDS + _IMPORT_SECONDS, 16 << 20)
         try:
             return Collected.model_validate_json(outcome.output)
         except ValidationError:
             return Collected(error=_why(outcome))
 
-    def _make(self, calls: Sequence[tuple[int, list[str], Sequence[Any]]], one: _Run) -> dict[int, Result]:
+    def _make(self, calls: Sequence[tuple[int, list[str], Sequence[Any]]], run: _Run) -> dict[int, Result]:
         """Make calls in a run; after one that takes the sandbox down, in another."""
         limits, trace = self._source.limits, self._source.trace
         results = dict[int, Result]()
         left, typed = list(calls), {number: len(statements) for number, statements, _ in calls}
         each = 12 * (limits.output_bytes + trace.steps * trace.characters) + 4096  # escaped in JSON, one has six bytes
         while left:
-            asked = {"mode": "run", "calls": left, "isolated": self._isolated, "result_bytes": each}
-            asked |= limits.model_dump(include={"cpu_seconds", "idle_seconds", "output_bytes"})
-            asked |= {"trace_steps": trace.steps, "trace_characters": trace.characters}
+            request = {"mode": "run", "calls": left, "isolated": self._isolated, "result_bytes": each}
+            request |= limits.model_dump(include={"cpu_seconds", "idle_seconds", "output_bytes"})
+            request |= {"trace_steps": trace.steps, "trace_characters": trace.characters}
             seconds = _IMPORT_SECONDS + limits.cpu_seconds * (len(left) + 1)
-            outcome = self._ask(asked, one, {}, seconds, min(each * len(left), _MOST_BYTES))
-            paths = {one.root: "/code", one.folder: "/tmp/work"}
+            outcome = self._ask(request, run, {}, seconds, min(each * len(left), _MOST_BYTES))
+            paths = {run.root: "/code", run.folder: "/tmp/work"}
             paths |= dict.fromkeys(self._python.folders, "/python")
-            said = _results(outcome.output, paths, 2 * each)
-            imported = next(said, None)
-            for result in said:
+            answers = _results(outcome.output, paths, 2 * each)
+            imported = next(answers, None)
+            for result in answers:
                 if result.call in typed and len(result.statements) <= typed[result.call]:
                     results.setdefault(result.call, result)
             lacking = [number for number, *_ in left if number not in results]
@@ -228,21 +230,31 @@ class _Python:
         return results
 
     def _ask(
-        self, asked: Mapping[str, Any], one: _Run, tools: Mapping[str, str], cpu_seconds: float, output_bytes: int
+        self,
+        request: Mapping[str, Any],
+        isolated_run: _Run,
+        tools: Mapping[str, str],
+        cpu_seconds: float,
+        output_bytes: int,
     ) -> Outcome:
-        """Run `inside/main.py` in the sandbox, which collects calls or makes them as `asked` says."""
+        """Run `inside/main.py` in the sandbox, which collects calls or makes them as `request` says."""
         packages = package_folder(self._source.environment)
-        inside = {"/headrace/inside": str(_INSIDE), one.root: self._folder, **self._python.folders, **tools}
+        inside = {"/headrace/inside": str(_INSIDE), isolated_run.root: self._folder, **self._python.folders, **tools}
         if packages is not None:
             inside["/packages"] = packages
             packages = "/packages" if self._isolated else packages
         tools_folder = "/headrace" if self._isolated else str(_INSIDE.parent)
-        where = {"root": one.root, "path": self._document.path, "folder": one.folder, "packages": packages}
+        where = {
+            "root": isolated_run.root,
+            "path": self._document.path,
+            "folder": isolated_run.folder,
+            "packages": packages,
+        }
         program = Program(
             (self._python.path, "-S", "-s", "-B", "-c", _BEGIN.format(tools_folder)),
             inside,
-            one.variables,
-            json.dumps({**asked, **where, **one.asked}).encode(),
+            isolated_run.variables,
+            json.dumps({**request, **where, **isolated_run.asked}).encode(),
             output_bytes,
             cpu_seconds,
         )
@@ -261,7 +273,7 @@ def _results(output: bytes, paths: Mapping[str, str], most_bytes: int) -> Iterat
 
 def _run_command(document: Document, source: ExecutedSource, folder: str) -> Iterator[tuple[Call, Result]]:
     """Give each input to a command line, in several runs."""
-    for given in source.inputs:
+    for typed in source.inputs:
         results = []
         for number in range(source.runs):
             root = folder if source.isolation != "bubblewrap" else "/code" if number % 2 == 0 else _OTHER[0]
@@ -271,18 +283,20 @@ def _run_command(document: Document, source: ExecutedSource, folder: str) -> Ite
             limits = source.limits
             variables = _Run(number, is_ascii=document.path.isascii()).variables
             program = Program(
-                command, {root: folder, **extra}, variables, given.encode(), limits.output_bytes, limits.cpu_seconds
+                command, {root: folder, **extra}, variables, typed.encode(), limits.output_bytes, limits.cpu_seconds
             )
             outcome = run(program, limits, isolated=source.isolation == "bubblewrap")
-            text, errors = (one.decode(errors="backslashreplace") for one in (outcome.output, outcome.errors))
+            text, errors = (stream.decode(errors="backslashreplace") for stream in (outcome.output, outcome.errors))
             status = f"exit status {outcome.status}: {errors.strip()}" if outcome.status else None
-            statement = Statement(input=given, printed=text, exception=status)
-            said = Result(reason=outcome.reason, detail=_why(outcome) if outcome.reason else "", statements=[statement])
-            results.append(Result.model_validate(canonical(said.model_dump(), {root: "/code"})))
+            statement = Statement(input=typed, printed=text, exception=status)
+            result = Result(
+                reason=outcome.reason, detail=_why(outcome) if outcome.reason else "", statements=[statement]
+            )
+            results.append(Result.model_validate(canonical(result.model_dump(), {root: "/code"})))
             if outcome.reason:
                 break
         lines = document.text.count("\n") + 1
-        call = Call(kind="command", function="", first_line=1, last_line=lines, statements=[given])
+        call = Call(kind="command", function="", first_line=1, last_line=lines, statements=[typed])
         yield call, agreed(results) if len(results) > 1 else results[0]
 
 
@@ -290,8 +304,8 @@ def _why(outcome: Outcome) -> str:
     """How a program without a result ended."""
     if outcome.reason:
         return f"{outcome.reason} after {outcome.cpu_seconds:.1f} CPU seconds"
-    said = outcome.errors.decode(errors="replace").strip().splitlines()
-    return (said[-1] if said else f"ended with status {outcome.status}")[:300]
+    lines = outcome.errors.decode(errors="replace").strip().splitlines()
+    return (lines[-1] if lines else f"ended with status {outcome.status}")[:300]
 
 
 @cache
@@ -301,7 +315,7 @@ def _tools() -> dict[str, str]:
     Raises:
         InputError: it is not installed.
     """
-    found = dict[str, str]()
+    mounted = dict[str, str]()
     for name in ("hypothesis", "sortedcontainers"):
         try:
             files = metadata.files(name) or []
@@ -310,6 +324,6 @@ def _tools() -> dict[str, str]:
                 f"calls: generated inputs are made by {name}, which is not installed; run: pip install "
                 "'headrace[execute]', or leave out `generated`"
             ) from error
-        for top in {Path(one).parts[0] for one in files if one.suffix == ".py"} - {".."}:
-            found[f"/tools/{top}"] = str(metadata.distribution(name).locate_file(top))
-    return found
+        for top in {Path(file).parts[0] for file in files if file.suffix == ".py"} - {".."}:
+            mounted[f"/tools/{top}"] = str(metadata.distribution(name).locate_file(top))
+    return mounted

@@ -129,9 +129,9 @@ def _execute_all(bundles: Sequence[Bundle], source: ExecutedSource, store: Answe
 
 def _lacking(bundle: Bundle, source: ExecutedSource, store: AnswerStore) -> Bundle | None:
     """A bundle without the documents that were executed before; None where all were. Equal texts are executed once."""
-    keys = {document_key(source, one.text): one for one in reversed(bundle.documents)}
-    known = store.answered(keys)
-    documents = tuple(one for key, one in reversed(keys.items()) if key not in known)
+    keys = {document_key(source, document.text): document for document in reversed(bundle.documents)}
+    answered = store.answered(keys)
+    documents = tuple(document for key, document in reversed(keys.items()) if key not in answered)
     return dataclasses.replace(bundle, documents=documents) if documents else None
 
 
@@ -202,14 +202,16 @@ def _bundles(rows: pa.Table) -> Iterator[Bundle]:
             file = _File(*values)
             group = f"d {file.doc_id}" if file.repository is None else f"r {file.repository}"
             files[file.dataset, group].append(file)
-    for own in files.values():
-        own.sort(key=lambda file: (file.increment, file.doc_id))
-        there = {file.path: file.content for file in own}
-        wanted = [Document(file.dataset, file.doc_id, file.path, file.content) for file in own if file.is_wanted]
+    for revisions in files.values():
+        revisions.sort(key=lambda file: (file.increment, file.doc_id))
+        there = {file.path: file.content for file in revisions}
+        wanted = [Document(file.dataset, file.doc_id, file.path, file.content) for file in revisions if file.is_wanted]
         for at in range(0, len(wanted), _BUNDLE):
             some = tuple(wanted[at : at + _BUNDLE])
-            executed = {one.path: one.text for one in some}  # of two revisions at a path each is executed as it is
-            yield Bundle(own[0].repository, {**there, **executed}, some)
+            executed = {
+                document.path: document.text for document in some
+            }  # of two revisions at a path each is executed as it is
+            yield Bundle(revisions[0].repository, {**there, **executed}, some)
 
 
 def _tell(dataset: str, before: Mapping[str, int], after: Mapping[str, int]) -> None:

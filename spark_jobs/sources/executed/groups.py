@@ -60,7 +60,7 @@ class Watched:
 
     def cpu_seconds(self, pid: int) -> float:
         """See `Group`; a child that ended unnoticed by its parent counts with what the last look saw of it."""
-        now = sum(_cpu_seconds(one) for one in descendants(pid))
+        now = sum(_cpu_seconds(process) for process in descendants(pid))
         self._lost += max(0.0, self._last - now)
         self._last = now
         return now + self._lost
@@ -143,22 +143,24 @@ def group_for(limits: ExecutionLimits, layout: Layout | None) -> Group:
     return Watched(limits)
 
 
-def find_cgroups(limits: ExecutionLimits, root: Path = _ROOT, own: Path = Path("/proc/self/cgroup")) -> Layout | None:
+def find_cgroups(
+    limits: ExecutionLimits, root: Path = _ROOT, membership: Path = Path("/proc/self/cgroup")
+) -> Layout | None:
     """Where groups can be made below that of this process, which is tried out; None where they cannot."""
-    lines = [line.split(":", 2) for line in read_text(own).splitlines()]
+    lines = [line.split(":", 2) for line in read_text(membership).splitlines()]
     paths = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
-    found = []
+    layouts = []
     if {"memory", "pids", "cpuacct"} <= paths.keys():
-        found.append(Layout(tuple(root / name / paths[name] for name in ("memory", "pids", "cpuacct")), False))
+        layouts.append(Layout(tuple(root / name / paths[name] for name in ("memory", "pids", "cpuacct")), False))
     if "" in paths:  # with v2 a group with processes cannot hold others, so the nearest above that has controllers
         folder = root / paths[""]
         for above in (folder, *folder.parents):
             if {"memory", "pids"} <= set(read_text(above / "cgroup.subtree_control").split()):
-                found.append(Layout((above,), True))
+                layouts.append(Layout((above,), True))
                 break
             if above == root:
                 break
-    for layout in found:
+    for layout in layouts:
         with contextlib.suppress(OSError):
             _sweep(layout)
             group = Cgroup(limits, layout)
@@ -184,11 +186,11 @@ def descendants(pid: int) -> Iterator[int]:
     """A process and all of its descendants, each after its parent."""
     waiting = [pid]
     while waiting:
-        one = waiting.pop(0)
-        yield one
+        process = waiting.pop(0)
+        yield process
         with contextlib.suppress(OSError):
-            for task in os.listdir(f"/proc/{one}/task"):
-                waiting += map(int, read_text(f"/proc/{one}/task/{task}/children").split())
+            for task in os.listdir(f"/proc/{process}/task"):
+                waiting += map(int, read_text(f"/proc/{process}/task/{task}/children").split())
 
 
 def read_text(path: Path | str) -> str:
@@ -221,9 +223,9 @@ def _stored(processes: list[int]) -> tuple[int, int]:
     files = size = 0
     for folder in ("tmp", "dev/shm") if len(processes) > 2 else ():
         with contextlib.suppress(OSError):
-            found = os.statvfs(f"/proc/{processes[-1]}/root/{folder}")
-            files += found.f_files - found.f_ffree
-            size += (found.f_blocks - found.f_bfree) * found.f_frsize
+            volume = os.statvfs(f"/proc/{processes[-1]}/root/{folder}")
+            files += volume.f_files - volume.f_ffree
+            size += (volume.f_blocks - volume.f_bfree) * volume.f_frsize
     return files, size
 
 

@@ -92,9 +92,9 @@ def canonical(value: Any, paths: Mapping[str, str]) -> Any:
             value = value.replace(path, paths[path])
         return _ADDRESS.sub(_SOME_ADDRESS, value).encode(errors="backslashreplace").decode()
     if isinstance(value, list):
-        return [canonical(one, paths) for one in value]
+        return [canonical(item, paths) for item in value]
     if isinstance(value, dict):
-        return {name: canonical(one, paths) for name, one in value.items()}
+        return {name: canonical(item, paths) for name, item in value.items()}
     return value
 
 
@@ -109,23 +109,23 @@ def agreed(results: Sequence[Result]) -> Result:
             return Result(reason="differs" if other.reason == "died" else other.reason, detail=other.detail)
         if other.model_copy(update={"as_stated": first.as_stated}) != first:
             return Result(reason="differs", detail=_difference(first, other))
-    return first.model_copy(update={"as_stated": first.as_stated and all(one.as_stated for one in results)})
+    return first.model_copy(update={"as_stated": first.as_stated and all(result.as_stated for result in results)})
 
 
-def _difference(one: Result, other: Result) -> str:
+def _difference(mine_result: Result, other: Result) -> str:
     """The first field in which two results differ, with both values."""
-    for mine, theirs in zip(one.statements, other.statements, strict=False):
+    for mine, theirs in zip(mine_result.statements, other.statements, strict=False):
         for name in ("value", "exception", "printed"):
             if getattr(mine, name) != getattr(theirs, name):
                 return f"{name}: {str(getattr(mine, name))[:120]} and {str(getattr(theirs, name))[:120]}"
-    pairs = zip(one.trace, other.trace, strict=False)
+    pairs = zip(mine_result.trace, other.trace, strict=False)
     return next((f"trace: {mine[:120]} and {theirs[:120]}" for mine, theirs in pairs if mine != theirs), "length")
 
 
 def record_of(source: str, result: Result, kind: str) -> dict[str, Any]:
     """The text of a record, and its fields; kind is that of the call."""
     form = _streams if kind == "command" else _typed
-    session = "\n".join(line for one in result.statements for line in form(one))
+    session = "\n".join(line for statement in result.statements for line in form(statement))
     elsewhere = result.printed_elsewhere.rstrip()  # past Python's `sys.stdout`; a terminal would show it last
     parts = [source.rstrip("\n"), f"{session}\n{elsewhere}" if elsewhere else session]
     if result.trace:
@@ -134,10 +134,10 @@ def record_of(source: str, result: Result, kind: str) -> dict[str, Any]:
     last = result.statements[-1] if result.statements else Statement(input="")
     return {
         "text": "\n\n".join(parts) + "\n",
-        "input": "\n".join(one.input for one in result.statements),
+        "input": "\n".join(statement.input for statement in result.statements),
         "output": last.value or "None",
         "exception": last.exception or "",
-        "printed": "".join(one.printed for one in result.statements) + result.printed_elsewhere,
+        "printed": "".join(statement.printed for statement in result.statements) + result.printed_elsewhere,
         "steps": len(result.trace),
         "trace_was_cut": result.trace_was_cut,
         "values_were_cut": result.values_were_cut,

@@ -51,11 +51,11 @@ def document_key(source: ExecutedSource, text: str) -> str:
     return _key(source, text, None)
 
 
-def _key(source: ExecutedSource, text: str, given: Sequence[str] | None) -> str:
+def _key(source: ExecutedSource, text: str, call: Sequence[str] | None) -> str:
     """SHA-256 over the text, the input (None: of the document as a whole), the limits and the environment."""
-    named = ("limits", "trace", "runs", *(("calls", "generated_each", "inputs") if given is None else ()))
+    named = ("limits", "trace", "runs", *(("calls", "generated_each", "inputs") if call is None else ()))
     facts = source.model_dump(mode="json", include=set(named))
-    whole = {**facts, "source": text, "input": None if given is None else list(given), "environment": _facts(source)}
+    whole = {**facts, "source": text, "input": None if call is None else list(call), "environment": _facts(source)}
     return hashlib.sha256(canonical_json(whole).encode()).hexdigest()
 
 
@@ -91,7 +91,9 @@ def packages_in(folder: str | None) -> list[str]:
         raise InputError(f"environment: {folder} is no folder; make it by pip install --target {folder} PACKAGE")
     if os.geteuid() == 0 and os.stat(folder).st_mode & 5 != 5:
         raise InputError(f"environment: {folder} is closed to others, as whom code runs: chmod -R o+rX {folder}")
-    return sorted(f"{one.name} {one.version}" for one in metadata.distributions(path=[folder]))
+    return sorted(
+        f"{distribution.name} {distribution.version}" for distribution in metadata.distributions(path=[folder])
+    )
 
 
 def call_row(document: Document, repository: str | None, source: ExecutedSource, call: Call, result: Result) -> Landed:
@@ -110,14 +112,14 @@ def call_row(document: Document, repository: str | None, source: ExecutedSource,
 def row_of(
     document: Document,
     source: ExecutedSource,
-    given: Sequence[str] | None,
+    call: Sequence[str] | None,
     reason: str,
     detail: str = "",
     lines: tuple[int, int] | None = None,
 ) -> Landed:
     """A row about lines of a document, or all of it."""
     parent = _part(document, lines)
-    request = Request(_key(source, document.text, given), {}, parent, RECORDS)
+    request = Request(_key(source, document.text, call), {}, parent, RECORDS)
     model = " ".join(source.command) or interpreter(source).version
     return Landed(request, Answer(model=model), "", reason, detail)
 

@@ -176,14 +176,16 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 def _bubblewrap(program: Program, limits: ExecutionLimits, uid: int, descriptors: list[int]) -> list[str]:
     """The command line of a program in the sandbox, as a uid that is not root."""
     parents = {above for inside in ("/etc/x", *program.folders) for above in [*PurePosixPath(inside).parents][:-1]}
-    made = [("--perms", "0755", "--dir", str(path)) for path in sorted(parents)]  # else as private as what is bound
+    parent_options = [
+        ("--perms", "0755", "--dir", str(path)) for path in sorted(parents)
+    ]  # else as private as what is bound
     bound = [("--ro-bind", path, path) for path in _SYSTEM if os.path.isdir(path) and not os.path.islink(path)]
     linked = [("--symlink", os.readlink(path), path) for path in _SYSTEM if os.path.islink(path)]
     files = [("--ro-bind", path, path) for path in _SYSTEM_FILES if os.path.exists(path)]
     folders = [("--ro-bind", outside, inside) for inside, outside in program.folders.items()]
     command = list[str]()
     if os.geteuid() == 0:
-        tree = [part for option in (*made, *bound, *linked, *files, *folders) for part in option]
+        tree = [part for option in (*parent_options, *bound, *linked, *files, *folders) for part in option]
         # A parent without capabilities may send no signal to another uid, not even by its death: so the first bwrap has
         # a namespace of processes too, which ends with it.
         command = ["bwrap", "--die-with-parent", "--unshare-pid", "--dev-bind", "/proc", "/proc", "--dev", "/dev"]
@@ -197,9 +199,9 @@ def _bubblewrap(program: Program, limits: ExecutionLimits, uid: int, descriptors
         ("--proc", "/proc", "--remount-ro", "/proc"),
         ("--dev", "/dev", "--size", size, "--tmpfs", "/dev/shm", "--remount-ro", "/dev"),
         ("--size", size, "--tmpfs", "/tmp"),
-        *(*made, *bound, *linked, *files, *folders),
+        *(*parent_options, *bound, *linked, *files, *folders),
         ("--remount-ro", "/", "--chdir", "/tmp"),
-        *(("--seccomp", str(one)) for one in descriptors),
+        *(("--seccomp", str(descriptor)) for descriptor in descriptors),
         *(("--setenv", name, value) for name, value in variables.items()),
     ]
     command += ["bwrap", *(part for option in options for part in option)]
@@ -240,10 +242,10 @@ def _own_uid() -> Iterator[int]:
     if os.geteuid() != 0:
         yield os.geteuid()
         return
-    with socket.socket(socket.AF_UNIX) as held:
+    with socket.socket(socket.AF_UNIX) as lock:
         for uid in _UIDS:
             try:
-                held.bind(f"\0headrace-sandbox-{uid}")
+                lock.bind(f"\0headrace-sandbox-{uid}")
             except OSError as error:
                 if error.errno != errno.EADDRINUSE:
                     raise
@@ -298,15 +300,19 @@ def interpreter_of(python: str) -> Interpreter:
     Raises:
         SetupError: it does not run.
     """
-    asked = "import platform, sys; print(sys.base_prefix, platform.python_implementation(), platform.python_version())"
+    program = (
+        "import platform, sys; print(sys.base_prefix, platform.python_implementation(), platform.python_version())"
+    )
     try:
-        said = subprocess.run([python, "-I", "-S", "-c", asked], capture_output=True, text=True, check=True)
+        answer = subprocess.run([python, "-I", "-S", "-c", program], capture_output=True, text=True, check=True)
     except (OSError, subprocess.CalledProcessError) as error:
         raise SetupError(
             f"python: {python} does not run ({error}); name an interpreter of Python 3.9 or newer"
         ) from error
-    prefix, name, version = said.stdout.rstrip().rsplit(" ", 2)
+    prefix, name, version = answer.stdout.rstrip().rsplit(" ", 2)
     path = os.path.realpath(python)
-    needed = {one for one in (prefix, os.path.dirname(path)) if not one.startswith("/usr")}
-    folders = {one: one for one in sorted(needed) if not any(one.startswith(f"{other}/") for other in needed)}
+    needed = {folder for folder in (prefix, os.path.dirname(path)) if not folder.startswith("/usr")}
+    folders = {
+        folder: folder for folder in sorted(needed) if not any(folder.startswith(f"{other}/") for other in needed)
+    }
     return Interpreter(path, folders, f"{name} {version}")

@@ -26,10 +26,10 @@ _X32: Final = 0x40000000  # the other numbers of x86_64
 
 def seccomp_filter() -> bytes | None:
     """The filter as bubblewrap reads it; None on a machine whose numbers are not known here."""
-    known = _MACHINES.get(platform.machine())
-    if known is None:
+    numbers = _MACHINES.get(platform.machine())
+    if numbers is None:
         return None
-    machine, socket, refused = known
+    machine, socket, refused = numbers
     some, end = len(_FAMILIES), len(refused) + len(_FAMILIES) + 2  # comparisons of families; instructions before _ALLOW
     code = [
         (_LOAD, 0, 0, 4),
@@ -43,4 +43,4 @@ def seccomp_filter() -> bytes | None:
         (_RETURN, 0, 0, _ALLOW),
         (_RETURN, 0, 0, _REFUSE),
     ]
-    return b"".join(struct.pack("<HBBI", *one) for one in code)
+    return b"".join(struct.pack("<HBBI", *instruction) for instruction in code)

@@ -96,8 +96,8 @@ def csv_records(
                 return
             names = row.fields
             null = Refusal(Reason.BINARY, "null byte in the header; save the file as UTF-8")
-            known = [*names, *(name for name in partitions if name not in names)]
-            if refusal := null if "\0" in "".join(names) else names_refusal(known, source, "header"):
+            column_names = [*names, *(name for name in partitions if name not in names)]
+            if refusal := null if "\0" in "".join(names) else names_refusal(column_names, source, "header"):
                 yield Refused(None, refusal)
                 return
         elif isinstance(row, Refused):
@@ -109,8 +109,8 @@ def csv_records(
             fields = {**partitions, **dict(zip(names, row.fields, strict=True))}
             text = fields[source.text_column or ""]
             nulls = ("", _NULL) if source.csv_escape == "backslash" else ("",)
-            said = {name: None if value in nulls else value for name, value in fields.items()}
-            yield usable_record(row.number, None if text in nulls[1:] else text, said, source, max_bytes)
+            values = {name: None if value in nulls else value for name, value in fields.items()}
+            yield usable_record(row.number, None if text in nulls[1:] else text, values, source, max_bytes)
 
 
 def rows_of(stream: Stream, delimiter: str, max_bytes: int, escape: str = "auto") -> Iterator[Fields | Refused]:
@@ -149,20 +149,20 @@ def _tsv_rows(lines: Iterator[Line | Refused]) -> Iterator[Fields | Refused]:
 
 def _escaped_tsv_rows(lines: Iterator[Line | Refused]) -> Iterator[Fields | Refused]:
     """Rows as MySQL and PostgreSQL write them: a backslash before a tab or line end makes it part of a field."""
-    number, held = 0, ""
+    number, pending = 0, ""
     for line in lines:
         if isinstance(line, Refused):
             yield line
             continue
-        number, held = number or line.number, held + _text(line).removesuffix("\r")
-        if (len(held) - len(held.rstrip("\\"))) % 2:
-            held += "\n"
-        elif held.strip():
-            yield Fields(number, [_unescaped(field) for field in _TSV_FIELD.findall(held)])
-            number, held = 0, ""
+        number, pending = number or line.number, pending + _text(line).removesuffix("\r")
+        if (len(pending) - len(pending.rstrip("\\"))) % 2:
+            pending += "\n"
+        elif pending.strip():
+            yield Fields(number, [_unescaped(field) for field in _TSV_FIELD.findall(pending)])
+            number, pending = 0, ""
         else:
-            number, held = 0, ""
-    if held:
+            number, pending = 0, ""
+    if pending:
         yield Refused(number, Refusal(Reason.BAD_RECORD, "ends behind a backslash"))
 
 
@@ -261,12 +261,12 @@ class _CsvRows:
 
     def _told(self) -> _Marks | None:
         """What a backslash means in this file, by the row that has the first one and up to 8 MB of lines behind it."""
-        ahead, held = list[Line | Refused](), 0
+        ahead, byte_count = list[Line | Refused](), 0
         behind = [line for line in self._again if not isinstance(line, Refused)]
-        while held < _LOOKED_AT and (line := next(self._lines, None)):
+        while byte_count < _LOOKED_AT and (line := next(self._lines, None)):
             ahead.append(line)
-            held += 0 if isinstance(line, Refused) else len(line.data)
-        is_end = held < _LOOKED_AT
+            byte_count += 0 if isinstance(line, Refused) else len(line.data)
+        is_end = byte_count < _LOOKED_AT
         self._lines = chain(ahead, self._lines)
         lines = [*self._row, *behind, *(line for line in ahead if isinstance(line, Line))]
         texts = [_text(line) + line.end for line in lines]

@@ -141,18 +141,18 @@ class _Values:
             return True
         depth = 0
         while True:
-            found = _MARK.search(self._held, self._at)
-            if found is None:
+            match = _MARK.search(self._held, self._at)
+            if match is None:
                 self._keep(len(self._held))
                 if not self._fill():
                     return False
                 continue
-            self._keep(found.end())
-            if found[0] == b'"':
+            self._keep(match.end())
+            if match[0] == b'"':
                 if not self._string():
                     return False
             else:
-                depth += 1 if found[0] in b"{[" else -1
+                depth += 1 if match[0] in b"{[" else -1
             if depth == 0:
                 return True
 
@@ -169,12 +169,12 @@ class _Values:
     def _past(self, pattern: re.Pattern[bytes]) -> None:
         """Go past what a pattern matches, over the ends of chunks."""
         while True:
-            found = pattern.match(self._held, self._at)
-            assert found is not None  # each of them matches nothing too
+            match = pattern.match(self._held, self._at)
+            assert match is not None  # each of them matches nothing too
             if pattern is _BETWEEN:
-                self._at = found.end()
+                self._at = match.end()
             else:
-                self._keep(found.end())
+                self._keep(match.end())
             if self._at < len(self._held) or not self._fill():
                 return
 

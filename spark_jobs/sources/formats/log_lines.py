@@ -74,9 +74,9 @@ def compiled_pattern(source: FileReading, folders: Collection[str] = ()) -> Any:
     try:
         pattern = re2.compile(source.line_pattern or "", options=options)
     except re2.error as error:
-        said = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error.args[0]
+        message = error.args[0].decode(errors="replace") if isinstance(error.args[0], bytes) else error.args[0]
         raise InputError(
-            f"line_pattern: {said}; patterns are RE2's: without references to groups and without looking around"
+            f"line_pattern: {message}; patterns are RE2's: without references to groups and without looking around"
         ) from error
     for name in _groups(source):
         if name not in pattern.groupindex and (name not in folders or name == source.text_column):
@@ -109,7 +109,7 @@ def log_records(
     """
     pattern, document = compiled_pattern(source, partitions), _Document(source, max_bytes)
     used = [name for name in _groups(source) if name in pattern.groupindex]
-    given = {name: value for name, value in partitions.items() if name not in used}
+    constants = {name: value for name, value in partitions.items() if name not in used}
     for line in all_lines(stream, max_bytes + LINE_SLACK_BYTES):
         if isinstance(line, Refused):
             yield line
@@ -121,18 +121,18 @@ def log_records(
             detail = f"byte 0x{line.data[error.start]:02x} at {error.start} of the line is not UTF-8"
             yield Refused(line.number, Refusal(Reason.UNDECODABLE, detail))
             continue
-        found = pattern.match(data)  # as bytes: RE2's offsets into a str cost half of the time
-        if found is None and not text.strip():
+        match = pattern.match(data)  # as bytes: RE2's offsets into a str cost half of the time
+        if match is None and not text.strip():
             if source.lines_by == "blank_line":
                 yield from document.record()
             elif document.size:
                 document.add(text)
-        elif found is None and (source.unmatched_lines == "refuse" or not document.size):
+        elif match is None and (source.unmatched_lines == "refuse" or not document.size):
             yield Refused(line.number, Refusal(Reason.BAD_RECORD, "the line_pattern does not match this line"))
-        elif found is None:
+        elif match is None:
             document.add(text)
         else:
-            groups = {**given, **{name: _decoded(found.group(name)) for name in used}}
+            groups = {**constants, **{name: _decoded(match.group(name)) for name in used}}
             if _opens(groups, document.fields, source.lines_by):
                 yield from document.record()
             if not document.size:

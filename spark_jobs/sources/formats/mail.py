@@ -33,7 +33,7 @@ def extract_mail(data: bytes) -> Extracted | Refusal:
     mail = email.message_from_bytes(data, _class=EmailMessage, policy=email.policy.default)
     if not mail.keys():
         return Refusal(Reason.CORRUPT_FILE, "not a mail: there is no header in it")
-    leaves, found = _shown(mail), list[DecodedPage]()
+    leaves, pages = _shown(mail), list[DecodedPage]()
     attachment_count = sum(not leaf.is_text for leaf in leaves)
     for leaf in leaves:
         decoded, file_count = _decoded_leaf(leaf.part) if leaf.is_text else (None, 0)
@@ -41,15 +41,15 @@ def extract_mail(data: bytes) -> Extracted | Refusal:
         if isinstance(decoded, Refusal):
             return decoded
         if decoded is not None:
-            found.append(decoded)
-    if not found:
+            pages.append(decoded)
+    if not pages:
         return Refusal(Reason.EMPTY, "the mail has no text")
-    text = found[0].text if len(found) == 1 else "\n\n".join(one.text.strip("\r\n") for one in found) + "\n"
+    text = pages[0].text if len(pages) == 1 else "\n\n".join(page.text.strip("\r\n") for page in pages) + "\n"
     facts = {"title": mail["Subject"], "published": mail["Date"], "message_id": mail["Message-ID"]}
     decoding = {
         "attachment_count": str(attachment_count),
-        "source_encoding": ", ".join(dict.fromkeys(one.encoding for one in found)),
-        "source_encoding_by": ", ".join(dict.fromkeys(one.named_by for one in found)),
+        "source_encoding": ", ".join(dict.fromkeys(page.encoding for page in pages)),
+        "source_encoding_by": ", ".join(dict.fromkeys(page.named_by for page in pages)),
         EXTRACTED_BY: f"email (Python {platform.python_version()}) and resiliparse {version('resiliparse')}",
     }
     return Extracted(text, {**cleaned_facts(facts), **decoding})

@@ -75,15 +75,15 @@ def mail_records(
         is_compressed: whether the stream was decompressed; its offsets are not those of the file then, and left out.
     """
     for mail in _mails(stream, max_bytes):
-        found = extract(mail.data) if isinstance(mail, _Mail) and isinstance(mail.data, bytes) else None
+        extracted = extract(mail.data) if isinstance(mail, _Mail) and isinstance(mail.data, bytes) else None
         if isinstance(mail, Refused):
             yield mail
-        elif isinstance(found, Extracted):
+        elif isinstance(extracted, Extracted):
             place = {} if is_compressed or mail.offset is None else {"offset": str(mail.offset)}
-            name = found.metadata.get("message_id", "").strip("<>") or None
-            metadata = {**found.metadata, **place}
-            yield Record(mail.line, found.text, name, None, None, None, "prose", metadata, {})
-        elif (refusal := found or mail.data) and isinstance(refusal, Refusal):
+            name = extracted.metadata.get("message_id", "").strip("<>") or None
+            metadata = {**extracted.metadata, **place}
+            yield Record(mail.line, extracted.text, name, None, None, None, "prose", metadata, {})
+        elif (refusal := extracted or mail.data) and isinstance(refusal, Refusal):
             yield Refused(mail.line, refusal)
 
 
@@ -172,11 +172,11 @@ def _mails(stream: Stream, max_bytes: int) -> Iterator[_Mail | Refused]:
 
 def _next_mail(lines: _Lines, max_bytes: int) -> bytes | Refusal:
     """The mail behind a separator, without the `>` of its quoted lines."""
-    mail, held, length = list[bytes](), 0, None
+    mail, byte_count, length = list[bytes](), 0, None
     while (line := lines.take()) is not None:
         data = line.data
-        held += max_bytes + 1 if data is None else len(data) + 1
-        if held > max_bytes:
+        byte_count += max_bytes + 1 if data is None else len(data) + 1
+        if byte_count > max_bytes:
             mail = []
         elif data is not None:
             mail.append(_unquoted(data))
@@ -184,7 +184,7 @@ def _next_mail(lines: _Lines, max_bytes: int) -> bytes | Refusal:
                 length = int(match[1])
         if data is not None and not data.strip():
             break
-    if line is not None and held <= max_bytes and length is not None and held + length <= max_bytes:
+    if line is not None and byte_count <= max_bytes and length is not None and byte_count + length <= max_bytes:
         body = _body_of_length(lines, length)
         if body is not None:
             is_quoted = not any(text.startswith(b"From ") for text in body)
@@ -193,22 +193,22 @@ def _next_mail(lines: _Lines, max_bytes: int) -> bytes | Refusal:
     is_blank = line is not None
     while (line := lines.peek()) is not None and not (is_blank and lines.opens()):
         lines.take()
-        held += max_bytes + 1 if line.data is None else len(line.data) + 1
+        byte_count += max_bytes + 1 if line.data is None else len(line.data) + 1
         is_blank = line.data is not None and not line.data.strip()
-        if held > max_bytes:
+        if byte_count > max_bytes:
             mail = []
         else:
             mail.append(_unquoted(line.data or b""))
-    return _whole(mail, held, max_bytes)
+    return _whole(mail, byte_count, max_bytes)
 
 
 def _body_of_length(lines: _Lines, length: int) -> list[bytes] | None:
     """The lines of a body by its Content-Length; None, and nothing taken, where no mail and no end follows."""
-    taken, held = list[_Line](), 0
-    while held < length and (line := lines.take()) is not None:
+    taken, byte_count = list[_Line](), 0
+    while byte_count < length and (line := lines.take()) is not None:
         taken.append(line)
-        held += length + 2 if line.data is None else len(line.data) + 1
-    is_end = held in (length, length + 1)  # some count no line end behind the last line
+        byte_count += length + 2 if line.data is None else len(line.data) + 1
+    is_end = byte_count in (length, length + 1)  # some count no line end behind the last line
     while is_end and (line := lines.peek()) is not None and line.data is not None and not line.data.strip():
         taken.append(line)
         lines.take()
@@ -223,9 +223,9 @@ def _unquoted(line: bytes) -> bytes:
     return line[1:] if line.startswith(b">") and _QUOTED.match(line) else line
 
 
-def _whole(lines: list[bytes], held: int, max_bytes: int) -> bytes | Refusal:
+def _whole(lines: list[bytes], byte_count: int, max_bytes: int) -> bytes | Refusal:
     """The bytes of a mail, or its refusal as too large."""
-    if held > max_bytes:
+    if byte_count > max_bytes:
         return Refusal(Reason.TOO_LARGE, f"the mail has more than {max_bytes} bytes, the max_document_bytes")
     data = b"\n".join(lines)
     lines.clear()  # so that a large mail is not held twice

@@ -33,8 +33,8 @@ def extract_notebook(data: bytes) -> Extracted | Refusal:
         return Refusal(Reason.CORRUPT_FILE, f"no notebook: not JSON: {str(error)[:200]}")
     version = notebook.get("nbformat") if isinstance(notebook, dict) else None
     if version not in (3, 4):
-        said = "there is no nbformat" if version is None else f"nbformat is {version!r:.20}"
-        return Refusal(Reason.CORRUPT_FILE, f"no notebook that is read: {said}; 3 and 4 are")
+        problem = "there is no nbformat" if version is None else f"nbformat is {version!r:.20}"
+        return Refusal(Reason.CORRUPT_FILE, f"no notebook that is read: {problem}; 3 and 4 are")
     try:
         cells = [cell for cell in _cells(notebook) if cell[1].strip()]
         kernel = _kernel(notebook)
@@ -65,8 +65,8 @@ def _cells(notebook: dict[str, Any]) -> Iterator[tuple[str, str]]:
     for cell in cells:
         kind = cell["cell_type"]
         if kind in ("markdown", "code", "heading"):
-            said = cell["input"] if kind == "code" and "input" in cell else cell["source"]
-            source = said if isinstance(said, str) else "".join(said)
+            stored = cell["input"] if kind == "code" and "input" in cell else cell["source"]
+            source = stored if isinstance(stored, str) else "".join(stored)
             yield (
                 ("code", source)
                 if kind == "code"
@@ -81,8 +81,8 @@ def _kernel(notebook: dict[str, Any]) -> str:
     stated = [info.get("name"), spec.get("language"), spec.get("name")]
     if notebook["nbformat"] == 3:
         stated += [cell.get("language") for sheet in notebook["worksheets"] for cell in sheet["cells"]]
-    said = next((name for name in stated if name and isinstance(name, str)), "")
-    name = re.sub(r"[\d.-]+$", "", said.lower())
+    language = next((name for name in stated if name and isinstance(name, str)), "")
+    name = re.sub(r"[\d.-]+$", "", language.lower())
     return _KERNELS.get(name, name)
 
 
@@ -96,24 +96,24 @@ def extract_front_matter(data: bytes) -> Extracted | Refusal:
         data: the text in UTF-8.
     """
     text = data.decode()
-    found = _FRONT_MATTER.match(text)
-    if found is None:
+    match = _FRONT_MATTER.match(text)
+    if match is None:
         return Extracted(text, {})
-    if len(found[2]) > _FRONT_MATTER_CHARACTERS:
+    if len(match[2]) > _FRONT_MATTER_CHARACTERS:
         return Extracted(text, {"front_matter": f"more than {_FRONT_MATTER_CHARACTERS} characters"})
     try:
-        said = tomllib.loads(found[2].replace("\r\n", "\n")) if found[1] == "+++" else _yaml(found[2])
+        settings = tomllib.loads(match[2].replace("\r\n", "\n")) if match[1] == "+++" else _yaml(match[2])
     except Exception as error:  # noqa: BLE001 - YAML's own errors, and those of the types that it makes
         detail = " ".join(str(error).split())[:200]
-        return Extracted(text, {"front_matter": f"not {'TOML' if found[1] == '+++' else 'YAML'}: {detail}"})
-    if not isinstance(said, dict):
+        return Extracted(text, {"front_matter": f"not {'TOML' if match[1] == '+++' else 'YAML'}: {detail}"})
+    if not isinstance(settings, dict):
         return Extracted(text, {})
     try:
-        facts = {key: value_text(value) for key, value in list(said.items())[:_FACTS] if _is_plain(key)}
+        facts = {key: value_text(value) for key, value in list(settings.items())[:_FACTS] if _is_plain(key)}
     except ValueError as error:  # a value that holds itself
         return Extracted(text, {"front_matter": first_line(error)})
-    offset = {"offset": str(len(text[: found.end()].encode()))}
-    return Extracted(text[found.end() :], {**cleaned_facts(facts), **offset, EXTRACTED_BY: "headrace (front matter)"})
+    offset = {"offset": str(len(text[: match.end()].encode()))}
+    return Extracted(text[match.end() :], {**cleaned_facts(facts), **offset, EXTRACTED_BY: "headrace (front matter)"})
 
 
 def _is_plain(key: object) -> bool:

@@ -91,8 +91,8 @@ def batches(
     """
     row = start
     try:
-        held = opened(file)
-        schema = held.parquet.schema_arrow
+        opened_file = opened(file)
+        schema = opened_file.parquet.schema_arrow
         counts = {name: schema.names.count(name) or int(steps_to(schema, name) is not None) for name in columns}
         there = [name for name, count in counts.items() if count == 1]
         yield {"names": all_names(schema, there), "there": there}
@@ -102,34 +102,34 @@ def batches(
         if not _is_text(kind):
             yield Refusal(Reason.WRONG_TYPE, f"column {text_column!r} is {kind}, not text; name the column of the text")
             return
-        for found in _groups(file, held, there, text_column, start, most_rows):
-            yield found
-            row = found["row"] + found["rows"]
+        for group in _groups(file, opened_file, there, text_column, start, most_rows):
+            yield group
+            row = group["row"] + group["rows"]
     except MemoryError:  # Arrow's is an ArrowException, too
         raise
     except (OSError, pa.ArrowException) as error:
-        said = first_line(error)
+        words = first_line(error)
         where = "no Parquet file" if row == 0 else f"damaged after row {row}"
-        reason = Reason.ENCRYPTED if "crypt" in said.lower() else Reason.CORRUPT_FILE
-        yield Refusal(reason, f"{where}: {said}")
+        reason = Reason.ENCRYPTED if "crypt" in words.lower() else Reason.CORRUPT_FILE
+        yield Refusal(reason, f"{where}: {words}")
 
 
 def _groups(
-    file: Any, held: OpenedFile, columns: Sequence[str], text_column: str | None, start: int, most_rows: int
+    file: Any, opened_file: OpenedFile, columns: Sequence[str], text_column: str | None, start: int, most_rows: int
 ) -> Iterator[dict[str, Any]]:
     """Batches and refusals of all row groups from a row on.
 
     The next batch has as many rows as would take about 8 MB if they are like the last; sizes in the file say nothing
     about that, because they are of what is encoded.
     """
-    row, rows, parquet = 0, min(_FIRST_ROWS, most_rows), held.parquet
+    row, rows, parquet = 0, min(_FIRST_ROWS, most_rows), opened_file.parquet
     paths = [parquet.schema.column(leaf).path for leaf in range(len(parquet.schema))]
     steps = {name: steps_to(parquet.schema_arrow, name) or [name] for name in columns}
     stored = [stored_path(parquet.schema_arrow, names) for names in steps.values()]
     below = [[leaf for leaf, path in enumerate(paths) if f"{path}.".startswith(f"{name}.")] for name in stored]
     leaves = sorted(set(chain.from_iterable(below)))
     read = [
-        Mapped(name == text_column, names, [held.leaves.get(leaf) for leaf in under])
+        Mapped(name == text_column, names, [opened_file.leaves.get(leaf) for leaf in under])
         for (name, names), under in zip(steps.items(), below, strict=True)
     ]
     for number in range(parquet.metadata.num_row_groups):
@@ -146,8 +146,8 @@ def _groups(
                 first, row = row, row + batch.num_rows
                 if row > start:
                     wanted = batch.slice(max(0, start - first))
-                    found, row_bytes = _message(wanted, read)
-                    yield {"row": row - wanted.num_rows, "rows": wanted.num_rows, **found}
+                    message, row_bytes = _message(wanted, read)
+                    yield {"row": row - wanted.num_rows, "rows": wanted.num_rows, **message}
                     rows = max(1, min(most_rows, rows * _GROWTH, BATCH_BYTES // max(1, row_bytes)))
                     parquet.reader.set_batch_size(rows)
 
@@ -178,20 +178,20 @@ def _is_text(kind: pa.DataType) -> bool:
 
 def _message(batch: pa.RecordBatch, columns: Sequence[Mapped]) -> tuple[dict[str, Any], int]:
     """A batch in the form in which it is sent, and the mean bytes of a decoded row."""
-    sent, held = list[Any](), 0
+    sent, byte_count = list[Any](), 0
     for is_text, steps, leaves in columns:
-        found = column_at(batch, steps)
-        if isinstance(found, pa.Array):
-            leaves = leaves[-leaf_count(found.type) :]  # noqa: PLW2901 - of a map's values, not of its keys
-        column, is_json = plain_column(found, leaves)
-        if is_text and is_json and isinstance(found, pa.Array):
+        values = column_at(batch, steps)
+        if isinstance(values, pa.Array):
+            leaves = leaves[-leaf_count(values.type) :]  # noqa: PLW2901 - of a map's values, not of its keys
+        column, is_json = plain_column(values, leaves)
+        if is_text and is_json and isinstance(values, pa.Array):
             column = _texts(column)
         if column.offset:
             column = pa.concat_arrays([pa.array([], column.type), column])
-        held += column.nbytes
+        byte_count += column.nbytes
         buffers = [None if buffer is None else memoryview(buffer) for buffer in column.buffers()]
         sent.append([str(column.type), is_json, buffers])
-    return {"columns": sent}, held // max(1, batch.num_rows)
+    return {"columns": sent}, byte_count // max(1, batch.num_rows)
 
 
 def plain_column(column: pa.Array | JsonValues | InVariant, leaves: Sequence[str | None] = ()) -> tuple[pa.Array, bool]:
@@ -275,10 +275,11 @@ def _values(column: pa.Array, leaves: Iterator[str | None]) -> list[Any]:
 
 def _texts(column: pa.Array) -> pa.Array:
     """JSON of the texts that stand for values in JSON: strings are texts themselves."""
-    found = column.to_pylist()
-    is_value = [text is not None and not text.startswith(NO_FORM) for text in found]
+    values = column.to_pylist()
+    is_value = [text is not None and not text.startswith(NO_FORM) for text in values]
     texts = [
-        json.dumps(value_text(json.loads(text))) if there else text for text, there in zip(found, is_value, strict=True)
+        json.dumps(value_text(json.loads(text))) if there else text
+        for text, there in zip(values, is_value, strict=True)
     ]
     return pa.array(texts, pa.large_string())
 
@@ -307,7 +308,7 @@ def _flat_column(column: pa.Array) -> pa.Array:
         digits = _DIGITS[kind.unit]
         seconds = [n and decimal.Decimal(n).scaleb(-digits) for n in column.cast(pa.int64()).to_pylist()]
         return pa.array([None if n is None else plain_text(n) for n in seconds], pa.string())
-    return pa.array([None if one is None else plain_text(one) for one in column.to_pylist()], pa.string())
+    return pa.array([None if value is None else plain_text(value) for value in column.to_pylist()], pa.string())
 
 
 def _moments(column: pa.Array) -> pa.Array:

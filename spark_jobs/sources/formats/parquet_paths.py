@@ -79,8 +79,8 @@ def column_at(batch: pa.RecordBatch, steps: Sequence[str]) -> pa.Array | JsonVal
             column = pc.map_lookup(column, pa.scalar(step, kind.key_type), "first")
         else:
             texts = column.storage.to_pylist()
-            found = [None if text is None else value_at(_loaded(text), step) for text in texts]
-            return JsonValues(list(map(_json, found)))
+            values = [None if text is None else value_at(_loaded(text), step) for text in texts]
+            return JsonValues(list(map(_json, values)))
     return column
 
 

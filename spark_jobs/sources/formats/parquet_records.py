@@ -89,34 +89,36 @@ def parquet_records(
     Raises:
         OSError: the file cannot be read.
     """
-    given = {name: value for name, value in partitions.items() if name in source.mapped_columns}
+    constants = {name: value for name, value in partitions.items() if name in source.mapped_columns}
     columns, text_column = source.mapped_columns, source.text_column
-    for found in parquet_rows(file, columns, text_column, source.extract_seconds, tuple(given)):
-        if isinstance(found, Refused):
-            yield found
-        elif isinstance(found, Rows):
-            yield from _records(found, given, source, max_bytes)
-        elif refusal := names_refusal([*found, *(name for name in given if name not in found)], source, "file"):
+    for rows in parquet_rows(file, columns, text_column, source.extract_seconds, tuple(constants)):
+        if isinstance(rows, Refused):
+            yield rows
+        elif isinstance(rows, Rows):
+            yield from _records(rows, constants, source, max_bytes)
+        elif refusal := names_refusal([*rows, *(name for name in constants if name not in rows)], source, "file"):
             yield Refused(None, refusal)
 
 
 def _records(
-    found: Rows, given: Mapping[str, str | None], source: FileReading, max_bytes: int
+    rows: Rows, partition_values: Mapping[str, str | None], source: FileReading, max_bytes: int
 ) -> Iterator[Record | Records | Refused]:
-    if not any(isinstance(column, list) for column in found.columns.values()):
-        constants = {name: pa.repeat(pa.scalar(value, pa.string()), found.row_count) for name, value in given.items()}
-        if plain := usable_records(found.number, {**constants, **found.columns}, source, max_bytes):
+    if not any(isinstance(column, list) for column in rows.columns.values()):
+        constants = {
+            name: pa.repeat(pa.scalar(value, pa.string()), rows.row_count) for name, value in partition_values.items()
+        }
+        if plain := usable_records(rows.number, {**constants, **rows.columns}, source, max_bytes):
             records, refused = plain
             yield from refused
             yield records
             return
-    values, text_column = found.values(), source.text_column or ""
-    texts = values.get(text_column) or [given.get(text_column)] * found.row_count
-    for row, number in enumerate(range(found.number, found.number + found.row_count)):
-        if number in found.faults:
-            yield Refused(number, found.faults[number])
+    values, text_column = rows.values(), source.text_column or ""
+    texts = values.get(text_column) or [partition_values.get(text_column)] * rows.row_count
+    for row, number in enumerate(range(rows.number, rows.number + rows.row_count)):
+        if number in rows.faults:
+            yield Refused(number, rows.faults[number])
         else:
-            fields = {**given, **{name: column[row] for name, column in values.items()}}
+            fields = {**partition_values, **{name: column[row] for name, column in values.items()}}
             yield usable_record(number, texts[row], fields, source, max_bytes)
 
 
@@ -141,9 +143,9 @@ def parquet_rows(
         try:
             for answer in read_apart(*call, memory_bytes=_MEMORY_BYTES):
                 if not isinstance(answer, dict) or not isinstance(answer.get("names"), list):
-                    found = _rows(answer, there)
-                    yield found
-                    row = row if found.number is None else found.number - 1 + int(answer["rows"])
+                    rows = _rows(answer, there)
+                    yield rows
+                    row = row if rows.number is None else rows.number - 1 + int(answer["rows"])
                 elif not names:
                     names = list(map(str, answer["names"]))
                     there = [name for name in columns if name in answer.get("there", ())]
@@ -194,13 +196,13 @@ def _rows(answer: Any, names: Sequence[str]) -> Rows | Refused:
 
 def _column(kind: pa.DataType, count: int, buffers: list[bytes | None]) -> pa.Array:
     """A column; where one of its strings is not UTF-8, all of them as bytes."""
-    held = [None if data is None else pa.py_buffer(data) for data in buffers]
+    arrow_buffers = [None if data is None else pa.py_buffer(data) for data in buffers]
     checked = {pa.string(): pa.binary(), pa.large_string(): pa.large_binary()}.get(kind, kind)
-    column = pa.Array.from_buffers(checked, count, held)
+    column = pa.Array.from_buffers(checked, count, arrow_buffers)
     column.validate(full=True)  # that offsets lie inside of the buffers, above all
     if checked == kind:
         return column
-    texts = pa.Array.from_buffers(kind, count, held)
+    texts = pa.Array.from_buffers(kind, count, arrow_buffers)
     try:
         texts.validate(full=True)
     except pa.ArrowInvalid:

@@ -39,7 +39,7 @@ def with_scripts(text: str) -> str:
         return _STRAY.sub("", text)
     if _NESTED.search(text):
         text = _without_inner(text)
-    text = _AGAIN.sub(lambda found: _joined(found, text), text)
+    text = _AGAIN.sub(lambda match: _joined(match, text), text)
     parts, end = list[str](), 0
     for piece in _PIECE.finditer(text):
         parts.append(text[end : piece.start()])
@@ -66,11 +66,11 @@ def _without_inner(text: str) -> str:
     return "".join(part for _, inner in levels for part in inner)
 
 
-def _joined(found: re.Match[str], text: str) -> str:
+def _joined(match: re.Match[str], text: str) -> str:
     """Nothing between two pieces of the same height, which are one piece."""
-    former = max(0, text.rfind(LEVEL, 0, found.start()))
-    height = text[max(text.rfind(RAISED, former, found.start()), text.rfind(LOWERED, former, found.start()))]
-    return found[1] if height == found[2] else found[0]
+    former = max(0, text.rfind(LEVEL, 0, match.start()))
+    height = text[max(text.rfind(RAISED, former, match.start()), text.rfind(LOWERED, former, match.start()))]
+    return match[1] if height == match[2] else match[0]
 
 
 def _written(before: str, height: str, piece: str, after: str) -> str:

@@ -62,8 +62,8 @@ def variant_values(column: pa.StructArray, flat: Flat) -> list[Any]:
     parts = dict(zip(names, column.flatten(), strict=True))
     dictionaries = [None if data is None else _names(data) for data in parts.pop("metadata").to_pylist()]
     valid = column.is_valid().to_pylist()
-    found = _group(parts, [name if there else [] for name, there in zip(dictionaries, valid, strict=True)], flat)
-    return [None if value is _ABSENT or not there else value for value, there in zip(found, valid, strict=True)]
+    values = _group(parts, [name if there else [] for name, there in zip(dictionaries, valid, strict=True)], flat)
+    return [None if value is _ABSENT or not there else value for value, there in zip(values, valid, strict=True)]
 
 
 def _group(parts: Mapping[str, pa.Array], names: Sequence[list[str] | None], flat: Flat) -> list[Any]:
@@ -179,8 +179,8 @@ class _Bytes:
         begin = at + id_width * count + width * (count + 1)
         if self._names is None or any(number >= len(self._names) for number in ids):
             raise ValueError("a field of a VARIANT has no name")
-        found = {self._names[number]: self.value(begin + start)[0] for number, start in zip(ids, starts, strict=True)}
-        return found, begin + size
+        members = {self._names[number]: self.value(begin + start)[0] for number, start in zip(ids, starts, strict=True)}
+        return members, begin + size
 
     def _array(self, more: int, at: int) -> tuple[list[Any], int]:
         """An array: how many items, where they begin, the items."""

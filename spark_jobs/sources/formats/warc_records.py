@@ -53,86 +53,86 @@ def warc_records(archive: Stream, max_bytes: int) -> Iterator[WarcRecord | Refus
         archive: the file, decompressed.
         max_bytes: largest block; larger ones are refused and not held.
     """
-    held = _Held(archive)
-    while held.skip_padding():
-        start = held.position
-        found = _record(held, max_bytes)
-        if isinstance(found, WarcRecord):
-            yield found
+    unread = _Held(archive)
+    while unread.skip_padding():
+        start = unread.position
+        parsed = _record(unread, max_bytes)
+        if isinstance(parsed, WarcRecord):
+            yield parsed
             continue
-        if not held.to_next_record():
-            yield _broken_off(held, f"in or after the record at {start}: {found.detail}")
+        if not unread.to_next_record():
+            yield _broken_off(unread, f"in or after the record at {start}: {parsed.detail}")
             return
-        yield Refused(start, found)
-    if held.fault is not None:
-        yield _broken_off(held, f"in or after byte {held.position}: {held.fault}")
+        yield Refused(start, parsed)
+    if unread.fault is not None:
+        yield _broken_off(unread, f"in or after byte {unread.position}: {unread.fault}")
 
 
-def _broken_off(held: _Held, where: str) -> Refused:
+def _broken_off(unread: _Held, where: str) -> Refused:
     """The refusal of the rest of an archive."""
-    reason = reason_of(held.fault, Reason.CORRUPT_ARCHIVE) if held.fault else Reason.CORRUPT_ARCHIVE
+    reason = reason_of(unread.fault, Reason.CORRUPT_ARCHIVE) if unread.fault else Reason.CORRUPT_ARCHIVE
     return Refused(None, Refusal(reason, f"breaks off {where.splitlines()[0][:300]}; what is before it is read"))
 
 
-def _record(held: _Held, max_bytes: int) -> WarcRecord | Refusal:
+def _record(unread: _Held, max_bytes: int) -> WarcRecord | Refusal:
     """Read the record that begins here; where something is wrong with it, stop behind its head and say what."""
-    start, head = held.position, _head(held)
+    start, head = unread.position, _head(unread)
     if isinstance(head, Refusal):
         return head
     headers, line_end = head
     length = int(headers["content-length"])
     if length > max_bytes:
-        if _skip_block(held, length):
+        if _skip_block(unread, length):
             return WarcRecord(start, headers, [])
         return Refusal(Reason.BAD_RECORD, f"another record begins within its {length} bytes")
-    record = WarcRecord(start, headers, [held.take(length)])
-    padding = held.take_padding()
-    fault = _fault_of_length(record.block[0], length, padding, line_end * 2, held)
+    record = WarcRecord(start, headers, [unread.take(length)])
+    padding = unread.take_padding()
+    fault = _fault_of_length(record.block[0], length, padding, line_end * 2, unread)
     if fault is None:
         return record
-    held.put_back(record.block.pop() + padding)
+    unread.put_back(record.block.pop() + padding)
     return Refusal(Reason.BAD_RECORD, fault)
 
 
-def _head(held: _Held) -> tuple[dict[str, str], bytes] | Refusal:
+def _head(unread: _Held) -> tuple[dict[str, str], bytes] | Refusal:
     """Read the head of the record that begins here: its headers, with a valid length, and the line end that it uses."""
-    head = held.peek(_HEAD_BYTES)
+    head = unread.peek(_HEAD_BYTES)
     version, end = _VERSION.match(head), _END_OF_HEAD.search(head)
     if version is None:
         return Refusal(Reason.BAD_RECORD, "no record begins here")
     if end is None:
-        head = held.peek(_MOST_HEAD_BYTES)
+        head = unread.peek(_MOST_HEAD_BYTES)
         end = _END_OF_HEAD.search(head)
     if end is None:
-        held.take(version.end())
+        unread.take(version.end())
         return Refusal(Reason.BAD_RECORD, f"its head does not end within {len(head)} bytes")
     lines = re.split(rb"\r?\n", head[version.end() : end.start()])
-    held.take(end.end())
+    unread.take(end.end())
     headers = headers_of(lines, "utf-8")
     if not _LENGTH.fullmatch(headers.get("content-length", "")):
         return Refusal(Reason.BAD_RECORD, "it has no length")
     return headers, version[1]
 
 
-def _skip_block(held: _Held, length: int) -> bool:
+def _skip_block(unread: _Held, length: int) -> bool:
     """Go past a block that is not held and what follows it, to the next record; false where one begins within it."""
-    if held.to_next_record(max(0, length - _NEXT_BYTES)):
+    if unread.to_next_record(max(0, length - _NEXT_BYTES)):
         return False
-    tail = held.take(min(length, _NEXT_BYTES)) + held.take_padding()
-    if not held.starts_record():
-        held.put_back(tail)
-        held.to_next_record()
+    tail = unread.take(min(length, _NEXT_BYTES)) + unread.take_padding()
+    if not unread.starts_record():
+        unread.put_back(tail)
+        unread.to_next_record()
     return True
 
 
-def _fault_of_length(block: bytes, length: int, padding: bytes, separator: bytes, held: _Held) -> str | None:
+def _fault_of_length(block: bytes, length: int, padding: bytes, separator: bytes, unread: _Held) -> str | None:
     """Why a length is false, by what follows the block; None where it may be true.
 
     Some writers put more or fewer line ends than two there, so others are enough where the next record follows.
     """
     if len(block) < length:
         return f"{len(block)} of its {length} bytes are there"
-    if padding != separator and len(padding) < _PADDING_BYTES and not held.starts_record():
+    if padding != separator and len(padding) < _PADDING_BYTES and not unread.starts_record():
         return f"no record begins behind its {length} bytes"
     if len(padding) < len(separator) and (block[-len(separator) :] + padding).endswith(separator):
         return f"its {length} bytes end within the lines between two records"
@@ -185,9 +185,9 @@ class _Held:
         """Go to the empty line before the next record; where there is none, past so many bytes or to the end."""
         end = None if within is None else self.position + within
         while ahead := self.peek(_READ_BYTES if end is None else min(_READ_BYTES, end - self.position)):
-            found = _NEXT.search(ahead)
-            self.take(found.start() if found else max(1, len(ahead) - _NEXT_BYTES))
-            if found:
+            match = _NEXT.search(ahead)
+            self.take(match.start() if match else max(1, len(ahead) - _NEXT_BYTES))
+            if match:
                 return True
         return False
 

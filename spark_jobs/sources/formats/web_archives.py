@@ -75,16 +75,20 @@ def archive_records(
         elif kind == "continuation" or (kind in _DOCUMENTS and "warc-segment-number" in record.headers):
             yield Refused(number, Refusal(Reason.BAD_RECORD, "a segment of a record; segments are not joined"))
         elif kind in ("response", "conversion") or (kind == "resource" and _url(record).lower().startswith("http")):
-            found = _document(record, kind, extract, max_bytes)
-            yield Refused(number, found) if isinstance(found, Refusal) else _record(record, found, locate(number))
+            extracted = _document(record, kind, extract, max_bytes)
+            yield (
+                Refused(number, extracted)
+                if isinstance(extracted, Refusal)
+                else _record(record, extracted, locate(number))
+            )
 
 
-def _record(record: WarcRecord, found: Extracted, offset: int | None) -> Record:
+def _record(record: WarcRecord, extracted: Extracted, offset: int | None) -> Record:
     """The record of a document, with what its archive says of it."""
     place = {} if offset is None else {"offset": str(offset)}
-    metadata = {**found.metadata, **_archive_facts(record), **place}
+    metadata = {**extracted.metadata, **_archive_facts(record), **place}
     name = record.headers.get("warc-record-id", "").strip("<>").removeprefix("urn:uuid:") or metadata.get("url")
-    return Record(record.start, found.text, name, None, None, None, "prose", metadata, {})
+    return Record(record.start, extracted.text, name, None, None, None, "prose", metadata, {})
 
 
 def _url(record: WarcRecord) -> str:
@@ -94,9 +98,9 @@ def _url(record: WarcRecord) -> str:
 
 def _archive_facts(record: WarcRecord) -> dict[str, str]:
     """Metadata from the headers of the record."""
-    said = {name: record.headers.get(header, "") for name, header in _HEADERS.items()}
-    said["url"] = _url(record)
-    return {name: value for name, value in said.items() if value}
+    values = {name: record.headers.get(header, "") for name, header in _HEADERS.items()}
+    values["url"] = _url(record)
+    return {name: value for name, value in values.items() if value}
 
 
 def _document(record: WarcRecord, kind: str, extract: Extract, max_bytes: int) -> Extracted | Refusal:
@@ -113,10 +117,10 @@ def _document(record: WarcRecord, kind: str, extract: Extract, max_bytes: int) -
             return Refusal(Reason.BAD_RECORD, "the response does not begin with a status line of HTTP")
         if not 200 <= response.status < 300:
             return Refusal(Reason.HTTP_ERROR, f"the server answered with status {response.status}")
-        found = decoded_body(response, max_bytes)
-        if isinstance(found, Refusal):
-            return found
-        content_type, facts, block = response.headers.get("content-type", ""), {"status": str(response.status)}, found
+        body = decoded_body(response, max_bytes)
+        if isinstance(body, Refusal):
+            return body
+        content_type, facts, block = response.headers.get("content-type", ""), {"status": str(response.status)}, body
     cut = "warc-truncated" in record.headers
     extracted = _text_of(block, content_type, cut, extract)
     if isinstance(extracted, Refusal):

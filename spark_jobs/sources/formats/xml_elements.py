@@ -109,7 +109,7 @@ class _Elements:
             self._count(" " * _ELEMENT_CHARACTERS)
         for column in self._columns_at(path):
             self._open.append((len(self._names), self._value(column)))
-        read = {key: found for key in attributes if (found := self._columns_at((*path, f"@{key}")))}
+        read = {key: mapped for key in attributes if (mapped := self._columns_at((*path, f"@{key}")))}
         for key, columns in read.items():
             for column in columns:
                 self._value(column).characters(attributes[key])
@@ -151,8 +151,10 @@ class _Elements:
     def declared(self, name: str, is_parameter: int, value: str | None, *_: object) -> None:
         """An entity is declared, with a value or somewhere else."""
         for other in _NAMED.findall((value or "").encode()):
-            known = self._entities.get(other.decode())
-            value = value and known and value.replace(f"&{other.decode()};", known)[: _ENTITY_CHARACTERS + 1]
+            replacement = self._entities.get(other.decode())
+            value = (
+                value and replacement and value.replace(f"&{other.decode()};", replacement)[: _ENTITY_CHARACTERS + 1]
+            )
         plain = value is not None and len(value) <= _ENTITY_CHARACTERS and not set("&<") & set(value)
         if not is_parameter:
             self._entities.setdefault(name, value if plain else None)
@@ -203,12 +205,16 @@ class _Elements:
         """The record that has just ended."""
         if self._refusal is not None:
             return Refused(self.number, self._refusal)
-        found = {column: [value.text() for value in values] for column, values in self._fields.items()}
-        if self._text not in found:
+        texts_by_column = {column: [value.text() for value in values] for column, values in self._fields.items()}
+        if self._text not in texts_by_column:
             detail = f"no element {self._text!r} in {self._source.xml_element!r}"
             return Refused(self.number, Refusal(Reason.MISSING_COLUMN, detail))
-        fields: dict[str, Any] = {name: texts[0] if len(texts) == 1 else texts for name, texts in found.items()}
-        return usable_record(self.number, "\n\n".join(found[self._text]), fields, self._source, self._max_bytes)
+        fields: dict[str, Any] = {
+            name: texts[0] if len(texts) == 1 else texts for name, texts in texts_by_column.items()
+        }
+        return usable_record(
+            self.number, "\n\n".join(texts_by_column[self._text]), fields, self._source, self._max_bytes
+        )
 
 
 def read_xml(file: RecordFile) -> Iterator[Record | Refused]:
@@ -253,15 +259,15 @@ class _Document:
 
     def records(self) -> Iterator[Record | Refused]:
         """Its records, and what ended it where that was no end."""
-        elements, parser, given = self._elements, self._parser, 0
+        elements, parser, fed_bytes = self._elements, self._parser, 0
         try:
             chunk, self._window = self._head(), b""
-            chunk = _STANDALONE.sub(lambda found: found[1].ljust(len(found[0])), chunk, count=1)  # else an
+            chunk = _STANDALONE.sub(lambda match: match[1].ljust(len(match[0])), chunk, count=1)  # else an
             while True:  # unknown entity would end a document that stands alone
-                self._window, given = self._window + chunk, given + len(chunk)
+                self._window, fed_bytes = self._window + chunk, fed_bytes + len(chunk)
                 parser.Parse(chunk, not chunk)
                 yield from elements.take()
-                self._window = self._window[len(self._window) - (given - parser.CurrentByteIndex) :]
+                self._window = self._window[len(self._window) - (fed_bytes - parser.CurrentByteIndex) :]
                 if len(self._window) > _TOKEN_BYTES:
                     raise _FileFaultError(f"a tag, comment or instruction has more than {_TOKEN_BYTES >> 20} MB")
                 if not chunk:
@@ -272,7 +278,7 @@ class _Document:
             damaged = isinstance(error, OSError | pa.ArrowException)
             line = self.line_count + parser.CurrentLineNumber
             if isinstance(error, expat.ExpatError):
-                behind = self._window[_unread(self._window, parser.ErrorByteIndex - (given - len(self._window))) :]
+                behind = self._window[_unread(self._window, parser.ErrorByteIndex - (fed_bytes - len(self._window))) :]
                 self.line_count = line - 1
                 if elements.is_complete and _BLANKS.sub(b"", behind):
                     self.rest = behind

@@ -50,11 +50,11 @@ def arrived_of(arrivals: pa.Table, names: list[str]) -> dict[str, Arrived]:
     chosen = chosen.append_column("rank", pc.if_else(is_left_out, pa.scalar(4, pa.int8()), rank))
     chosen = chosen.sort_by([("increment", "ascending"), ("rank", "ascending")])
     columns = ("location", "repository", "path", "status", "reason", "detail", "doc_id")
-    known: dict[str, Arrived] = {}
+    by_repository: dict[str, Arrived] = {}
     for location, repository, path, status, code, detail, doc_id in zip(
         *(chosen[name].to_pylist() for name in columns), strict=True
     ):
-        arrived, reason = known.setdefault(repository, Arrived()), (code, detail or "")
+        arrived, reason = by_repository.setdefault(repository, Arrived()), (code, detail or "")
         if status == "gone":
             arrived.live.pop(path, None)
             arrived.refused.pop(path, None)
@@ -68,4 +68,4 @@ def arrived_of(arrivals: pa.Table, names: list[str]) -> dict[str, Arrived]:
             arrived.refused.pop(path, None)
         elif status == "rejected":
             arrived.refused[path] = reason
-    return known
+    return by_repository

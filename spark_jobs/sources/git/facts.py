@@ -71,8 +71,8 @@ def original_of(histories: dict[str, list[Commit]]) -> str:
     founder = min(counts, key=lambda author: (-counts[author], author))
 
     def rank(name: str) -> tuple[int, int, str]:
-        own = [commit for commit in histories[name] if commit.oid not in shared]
-        return -sum(commit.author == founder for commit in own), len(own), name
+        unshared = [commit for commit in histories[name] if commit.oid not in shared]
+        return -sum(commit.author == founder for commit in unshared), len(unshared), name
 
     return min(histories, key=rank)
 
@@ -98,16 +98,16 @@ def described_licence(git: IsolatedGit, live: dict[bytes, tuple[str, str]], size
 
 def failed_rule(rules: RepositorySelection, facts: Facts) -> str | None:
     """The first rule that a repository fails, with its value and the one wanted; None where it passes them all."""
-    said = facts.metadata
+    stated = facts.metadata
     for name, key in (("min_commits", "commits"), ("min_authors", "authors"), ("min_files", "files")):
-        if int(said[key]) < getattr(rules, name):
-            return f"{said[key]} {key}; {name} is {getattr(rules, name)}"
-    if float(said["tests_share"]) < rules.min_tests_share:
-        return f"tests_share {said['tests_share']}; min_tests_share is {rules.min_tests_share}"
-    if float(said["vendored_share"]) > rules.max_vendored_share:
-        return f"vendored_share {said['vendored_share']}; max_vendored_share is {rules.max_vendored_share}"
-    if rules.active_since is not None and said["last_commit"] < rules.active_since.isoformat():
-        return f"last commit {said['last_commit']}; active_since is {rules.active_since}"
+        if int(stated[key]) < getattr(rules, name):
+            return f"{stated[key]} {key}; {name} is {getattr(rules, name)}"
+    if float(stated["tests_share"]) < rules.min_tests_share:
+        return f"tests_share {stated['tests_share']}; min_tests_share is {rules.min_tests_share}"
+    if float(stated["vendored_share"]) > rules.max_vendored_share:
+        return f"vendored_share {stated['vendored_share']}; max_vendored_share is {rules.max_vendored_share}"
+    if rules.active_since is not None and stated["last_commit"] < rules.active_since.isoformat():
+        return f"last commit {stated['last_commit']}; active_since is {rules.active_since}"
     if rules.licences and not (facts.licence and allows(facts.licence, frozenset(rules.licences))):
         return f"licence {facts.licence or 'not recognised'}; licences are {', '.join(rules.licences)}"
     if facts.fork_of is not None and not rules.forks:

@@ -71,10 +71,10 @@ def tips(git: IsolatedGit, store: Store, revisions: object) -> list[str]:
         RefusedRepositoryError: there is none.
     """
     if revisions == "tags":
-        found = _commits_at(git, {oid for name, oid in store.refs.items() if name.startswith("refs/tags/")})
-        if not found:
+        tagged = _commits_at(git, {oid for name, oid in store.refs.items() if name.startswith("refs/tags/")})
+        if not tagged:
             raise RefusedRepositoryError(Reason.EMPTY, "it has no tag of a commit; select other `revisions`")
-        return found
+        return tagged
     if store.head is None:
         raise RefusedRepositoryError(Reason.EMPTY, "HEAD names a branch without a commit")
     if not (head := _commits_at(git, {store.head})):
@@ -84,8 +84,8 @@ def tips(git: IsolatedGit, store: Store, revisions: object) -> list[str]:
 
 def _commits_at(git: IsolatedGit, objects: Iterable[str]) -> list[str]:
     """The commits among some objects, and those behind their tags, each once."""
-    asked = (f"{oid}^{{commit}}\n".encode() for oid in sorted(objects))
-    lines = (line.split() for line in git.output("cat-file", "--batch-check", parts=asked).split(b"\n"))
+    queries = (f"{oid}^{{commit}}\n".encode() for oid in sorted(objects))
+    lines = (line.split() for line in git.output("cat-file", "--batch-check", parts=queries).split(b"\n"))
     return sorted({line[0].decode() for line in lines if line[1:2] == [b"commit"]})
 
 
@@ -97,12 +97,12 @@ def commits(git: IsolatedGit, starts: list[str]) -> list[Commit]:
     """
     arguments = ("rev-list", "--date-order", "--reverse", "--no-commit-header", _FORMAT, "--stdin")
     printed = git.output(*arguments, parts=(f"{start}\n".encode() for start in starts))
-    found = []
+    listed = []
     for line in printed.decode(errors="replace").split("\n"):
         if line.count("\0") >= 4:
             oid, tree, parents, time, author = line.split("\0", 4)
-            found.append(Commit(oid, tree, tuple(parents.split()), int(time or 0), author))  # no time: as git
-    return found
+            listed.append(Commit(oid, tree, tuple(parents.split()), int(time or 0), author))  # no time: as git
+    return listed
 
 
 def selected(history: list[Commit], starts: list[str], revisions: object) -> list[tuple[Commit, str | None]]:
@@ -146,7 +146,7 @@ def path_histories(
     """
     empty = git.output("hash-object", "-t", "tree", "--stdin").decode().strip()
     pairs = [f"{before or empty} {commit.tree}" for commit, before in chosen]
-    found: dict[bytes, PathHistory] = {}
+    histories: dict[bytes, PathHistory] = {}
     arguments = ("diff-tree", "--stdin", "-r", "-z", "--raw", "--no-renames", "--no-ext-diff", "--no-textconv")
     with git.stream(*arguments, parts=(f"{pair}\n".encode() for pair in pairs)) as printed:
         number = -1
@@ -159,15 +159,15 @@ def path_histories(
             path = next(tokens)
             _, mode, _, blob, letter = change.decode().split()
             if letter != "D":
-                history = found.setdefault(path, PathHistory())
-                _require_bounded(len(found))
+                history = histories.setdefault(path, PathHistory())
+                _require_bounded(len(histories))
                 if blob not in history.versions:
                     commit = chosen[number][0]
                     history.versions[blob] = Version(blob, mode, commit.oid, commit.time)
                 history.last = blob
     for path, (_, blob) in live.items():
-        found[path].live = found[path].last = blob
-    return found
+        histories[path].live = histories[path].last = blob
+    return histories
 
 
 def _tokens(printed: IO[bytes]) -> Iterator[bytes]:
@@ -196,21 +196,21 @@ def tree_files(git: IsolatedGit, tree: str) -> dict[bytes, tuple[str, str]]:
     Raises:
         RefusedRepositoryError: trees are missing or damaged, or there are far too many files.
     """
-    found: dict[bytes, tuple[str, str]] = {}
+    files: dict[bytes, tuple[str, str]] = {}
     with git.stream("ls-tree", "-r", "-z", tree) as printed:
         for token in _tokens(printed):
             about, _, path = token.partition(b"\t")
             mode, _, oid = about.decode().split()
-            found[path] = mode, oid
-            _require_bounded(len(found))
-    return found
+            files[path] = mode, oid
+            _require_bounded(len(files))
+    return files
 
 
 def blob_sizes(git: IsolatedGit, blobs: list[str]) -> dict[str, int]:
     """The sizes of blobs in bytes, without those that are missing."""
-    given = sorted(set(blobs))
+    ordered = sorted(set(blobs))
     sizes = {}
-    for line in git.output("cat-file", "--batch-check", parts=(f"{blob}\n".encode() for blob in given)).split(b"\n"):
+    for line in git.output("cat-file", "--batch-check", parts=(f"{blob}\n".encode() for blob in ordered)).split(b"\n"):
         parts = line.split()
         if len(parts) == 3 and parts[1] == b"blob":
             sizes[parts[0].decode()] = int(parts[2])
@@ -231,8 +231,8 @@ def author_marks(git: IsolatedGit, live: dict[bytes, tuple[str, str]], paths: It
     if not rules:
         return {}
     git.output("update-index", "-z", "--index-info", parts=[b"\0".join(rules) + b"\0"])
-    asked = b"\0".join(path for path in paths if _is_plain(path))
-    answered = git.output("check-attr", "--cached", "--stdin", "-z", *_MARKS, parts=[asked + b"\0"]).split(b"\0")
+    queries = b"\0".join(path for path in paths if _is_plain(path))
+    answered = git.output("check-attr", "--cached", "--stdin", "-z", *_MARKS, parts=[queries + b"\0"]).split(b"\0")
     marked: dict[bytes, str] = {}
     for path, name, value in zip(answered[0::3], answered[1::3], answered[2::3], strict=False):
         if name == b"diff":

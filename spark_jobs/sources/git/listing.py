@@ -83,7 +83,7 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
     """
     repositories = find_repositories(source)
     states = LatestArrivals(arrivals.filter(pc.field("path").is_null() & pc.field("repository").is_valid()))
-    roots = {written(one.root) for one in repositories}
+    roots = {written(repository.root) for repository in repositories}
     vanished = sorted(root for root, row in states.items() if row["status"] != "gone" and root not in roots)
     if not repositories and not config.allow_empty:
         raise InputError(
@@ -91,17 +91,23 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
             "declare `allow_empty: true` if all of them were deleted"
         )
     allowed = allowed_folders(repositories)
-    opened = [_opened(one, config, source, allowed) for one in repositories]
+    opened = [_opened(repository, config, source, allowed) for repository in repositories]
     broken = damaged(arrivals)
-    changed = [one for one in opened if reread or one.name in broken or not _is_as_before(one, states)]
+    changed = [
+        repository
+        for repository in opened
+        if reread or repository.name in broken or not _is_as_before(repository, states)
+    ]
     if not changed and not vanished:
         return None
-    names = [one.name for one in changed] + [states[root]["repository"] for root in vanished]
+    names = [repository.name for repository in changed] + [states[root]["repository"] for root in vanished]
     arrived = arrived_of(arrivals, names)
     rows: list[Row] = []
-    forks = _forks(opened) if any(one.refusal is None for one in changed) and len(opened) > 1 else {}
-    for one in changed:
-        rows += _repository_rows(one, config, source, arrived.get(one.name, Arrived()), forks.get(one.name), reread)
+    forks = _forks(opened) if any(repository.refusal is None for repository in changed) and len(opened) > 1 else {}
+    for repository in changed:
+        rows += _repository_rows(
+            repository, config, source, arrived.get(repository.name, Arrived()), forks.get(repository.name), reread
+        )
     for root in vanished:
         before, name = arrived.get(states[root]["repository"], Arrived()), states[root]["repository"]
         lost = Refusal(Reason.NO_REPOSITORY, f"no repository is there any more; its {len(before.live)} files are gone")
@@ -115,29 +121,29 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
     return pa.Table.from_pylist(rows, LISTING)
 
 
-def _opened(one: Repository, config: DocumentsConfig, source: GitSource, allowed: frozenset[str]) -> Repository:
+def _opened(repository: Repository, config: DocumentsConfig, source: GitSource, allowed: frozenset[str]) -> Repository:
     """A repository with its refs, and the digest of what decides which files are read; or with its refusal."""
     try:
-        one.root.encode()
-        store = open_store(one.root, absolute(source.cache), allowed)
+        repository.root.encode()
+        store = open_store(repository.root, absolute(source.cache), allowed)
     except RefusedRepositoryError as error:
-        return replace(one, refusal=error.refusal)
+        return replace(repository, refusal=error.refusal)
     except UnicodeEncodeError:
-        return replace(one, refusal=Refusal(Reason.BAD_NAME, "its name is not UTF-8; rename it"))
+        return replace(repository, refusal=Refusal(Reason.BAD_NAME, "its name is not UTF-8; rename it"))
     refs = store.refs if source.revisions == "tags" else {}
     tags = sorted(f"{oid} {name}" for name, oid in refs.items() if name.startswith("refs/tags/"))
     declared = source.model_copy(update={"kinds": tuple(sorted(source.kinds))})
     taken = declared.model_dump_json(exclude={"repositories", "cache"})
     decides = "\n".join([str(store.head), *tags, taken, str(config.max_document_bytes), linguist.tables().source])
-    return replace(one, store=store, digest=sha256_hex(decides.encode(errors="replace")))
+    return replace(repository, store=store, digest=sha256_hex(decides.encode(errors="replace")))
 
 
-def _is_as_before(one: Repository, states: Mapping[str, Row]) -> bool:
+def _is_as_before(repository: Repository, states: Mapping[str, Row]) -> bool:
     """Whether the commits of a repository are those of its last arrival; what was damaged is tried again."""
-    state = states.get(written(one.root))
-    if state is None or state["status"] == "gone" or one.digest is None:
+    state = states.get(written(repository.root))
+    if state is None or state["status"] == "gone" or repository.digest is None:
         return False
-    return bool(state["content_sha256"] == one.digest) and state["reason"] in (None, str(Reason.NOT_SELECTED))
+    return bool(state["content_sha256"] == repository.digest) and state["reason"] in (None, str(Reason.NOT_SELECTED))
 
 
 def _is_refused_as_before(row: Row, states: Mapping[str, Row]) -> bool:
@@ -156,47 +162,47 @@ def _is_refused_as_before(row: Row, states: Mapping[str, Row]) -> bool:
 def _forks(opened: list[Repository]) -> dict[str, str]:
     """The original of each repository that shares its first root commit with others, by name."""
     groups: dict[str, list[Repository]] = {}
-    for one in opened:
-        if one.store is not None and one.store.head is not None:
+    for repository in opened:
+        if repository.store is not None and repository.store.head is not None:
             try:
-                with IsolatedGit(one.store) as git:
-                    roots = git.output("rev-list", "--max-parents=0", one.store.head).split()
+                with IsolatedGit(repository.store) as git:
+                    roots = git.output("rev-list", "--max-parents=0", repository.store.head).split()
             except RefusedRepositoryError:
                 continue  # its own row says why
-            if roots and not one.store.shallow:
-                groups.setdefault(min(roots).decode(), []).append(one)
+            if roots and not repository.store.shallow:
+                groups.setdefault(min(roots).decode(), []).append(repository)
     forks: dict[str, str] = {}
     for group in groups.values():
         if len(group) > 1:
             histories = {}
-            for one in group:
-                assert one.store is not None and one.store.head is not None
-                with IsolatedGit(one.store) as git:
-                    histories[one.name] = commits(git, [one.store.head])
+            for repository in group:
+                assert repository.store is not None and repository.store.head is not None
+                with IsolatedGit(repository.store) as git:
+                    histories[repository.name] = commits(git, [repository.store.head])
             original = original_of(histories)
             forks |= {name: original for name in histories if name != original}
     return forks
 
 
 def _repository_rows(
-    one: Repository, config: DocumentsConfig, source: GitSource, arrived: Arrived, fork_of: str | None, reread: bool
+    opened: Repository, config: DocumentsConfig, source: GitSource, arrived: Arrived, fork_of: str | None, reread: bool
 ) -> list[Row]:
     """The rows of one repository: its own, those of new versions, and those of paths that are gone."""
-    root, name = written(one.root), one.name
-    own = listing_row(location=root, repository=name, reader="git", content_sha256=one.digest)
-    if one.store is None or one.refusal is not None:
-        return [own | why(one.refusal)]
+    root, name = written(opened.root), opened.name
+    repository_row = listing_row(location=root, repository=name, reader="git", content_sha256=opened.digest)
+    if opened.store is None or opened.refusal is not None:
+        return [repository_row | why(opened.refusal)]
     try:
-        with IsolatedGit(one.store) as git:
-            return _rows_of_store(git, one.store, own, config, source, arrived, fork_of, reread)
+        with IsolatedGit(opened.store) as git:
+            return _rows_of_store(git, opened.store, repository_row, config, source, arrived, fork_of, reread)
     except RefusedRepositoryError as error:
-        return [own | why(error.refusal)]
+        return [repository_row | why(error.refusal)]
 
 
 def _rows_of_store(
     git: IsolatedGit,
     store: Store,
-    own: Row,
+    repository_row: Row,
     config: DocumentsConfig,
     source: GitSource,
     arrived: Arrived,
@@ -208,7 +214,7 @@ def _rows_of_store(
     Raises:
         RefusedRepositoryError: its commits or trees are missing or damaged.
     """
-    root, name = own["location"], own["repository"]
+    root, name = repository_row["location"], repository_row["repository"]
     revisions = source.revisions.every if isinstance(source.revisions, EveryNth) else source.revisions
     starts = tips(git, store, revisions)
     history = commits(git, starts)
@@ -228,11 +234,15 @@ def _rows_of_store(
         metadata=quality_facts(history, files, {path.decode(errors="replace"): mark for path, mark in marked.items()})
         | stated.metadata,
     )
-    own = own | {"revision": newest.oid, "licence": stated.licence, "modified": _microseconds(newest.time)}
+    repository_row = repository_row | {
+        "revision": newest.oid,
+        "licence": stated.licence,
+        "modified": _microseconds(newest.time),
+    }
     failed = failed_rule(source.select, facts)
     if failed is not None:
         lost = _gone(root, name, sorted(arrived.paths))
-        return [own | why(Refusal(Reason.NOT_SELECTED, failed)), *lost]
+        return [repository_row | why(Refusal(Reason.NOT_SELECTED, failed)), *lost]
     paths = _paths(histories, source, marked if source.marked == "leave_out" else {})
     rows: list[Row] = []
     gone: list[str] = []
@@ -255,8 +265,8 @@ def _rows_of_store(
             gone.append(path.shown)
     listed = {path.shown for raw, path in paths.items() if not path.is_left_out or histories[raw].live is not None}
     gone += sorted(arrived.paths - listed)
-    own["repository_facts"] = facts_json(facts)
-    return [own, *_with_sizes(git, rows), *_gone(root, name, gone)]
+    repository_row["repository_facts"] = facts_json(facts)
+    return [repository_row, *_with_sizes(git, rows), *_gone(root, name, gone)]
 
 
 def _told(refusal: Refusal) -> tuple[str, str]:
@@ -266,7 +276,7 @@ def _told(refusal: Refusal) -> tuple[str, str]:
 
 def _paths(histories: dict[bytes, PathHistory], source: GitSource, marked: dict[bytes, str]) -> dict[bytes, _Path]:
     """Every path, with its language by name, and why it is not read, if it is not."""
-    found = {}
+    by_raw_path = {}
     for raw, history in histories.items():
         shown = raw.decode(errors="backslashreplace")
         refusal = left_out(shown, source.kinds)
@@ -278,8 +288,8 @@ def _paths(histories: dict[bytes, PathHistory], source: GitSource, marked: dict[
             refusal = Refusal(Reason.BAD_NAME, "a part of the path is empty, . or ..; no file of a checkout has it")
         elif refusal is None and raw in marked:
             refusal = Refusal(Reason.MARKED, f"{marked[raw]} in .gitattributes; `marked: take` takes such files")
-        found[raw] = _Path(shown, language_of(shown), refusal)
-    return found
+        by_raw_path[raw] = _Path(shown, language_of(shown), refusal)
+    return by_raw_path
 
 
 def _version_row(root: str, path: _Path, version: Version) -> Row:
@@ -356,10 +366,10 @@ def _microseconds(seconds: int) -> int:
 
 def _add_chunks(rows: list[Row]) -> None:
     """Give neighbours in a repository, by path and version, one rank, so that one task reads them from one process."""
-    rank, files, held, repository = -1, 0, 0, None
+    rank, files, byte_count, repository = -1, 0, 0, None
     for row in rows:
-        if rank < 0 or row["repository"] != repository or files >= _CHUNK_FILES or held >= _CHUNK_BYTES:
-            rank, files, held, repository = rank + 1, 0, 0, row["repository"]
+        if rank < 0 or row["repository"] != repository or files >= _CHUNK_FILES or byte_count >= _CHUNK_BYTES:
+            rank, files, byte_count, repository = rank + 1, 0, 0, row["repository"]
         row["size_rank"] = rank
         files += 1
-        held += row["byte_count"] or 0
+        byte_count += row["byte_count"] or 0

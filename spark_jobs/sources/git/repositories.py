@@ -46,25 +46,27 @@ def find_repositories(source: GitSource) -> list[Repository]:
     Raises:
         InputError: two have one name.
     """
-    found: dict[str, Repository] = {}
+    by_name: dict[str, Repository] = {}
     for pattern in source.repositories:
         full = absolute(pattern)
         is_pattern = _PATTERN_SIGN.search(full) is not None and not os.path.exists(full)
         named = sorted(glob.glob(full)) if is_pattern else [full]
         stated = os.path.dirname(_PATTERN_SIGN.split(full)[0]) if is_pattern else full
-        for root in (inner for one in named for inner in _repositories_in(one)):
+        for root in (inner for root_or_parent in named for inner in _repositories_in(root_or_parent)):
             name = os.path.basename(root).removesuffix(".git").removesuffix(".bundle")
             name = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
             there = os.path.join(os.path.realpath(stated), os.path.relpath(root, stated))
-            one = Repository(name, root, os.path.realpath(root) != os.path.normpath(there))
-            if found.setdefault(name, one).root != root:
-                raise InputError(f"{found[name].root} and {root} are both named {name}; a dataset needs distinct names")
-    return [one for _, one in sorted(found.items())]
+            repository = Repository(name, root, os.path.realpath(root) != os.path.normpath(there))
+            if by_name.setdefault(name, repository).root != root:
+                raise InputError(
+                    f"{by_name[name].root} and {root} are both named {name}; a dataset needs distinct names"
+                )
+    return [repository for _, repository in sorted(by_name.items())]
 
 
 def allowed_folders(repositories: Iterable[Repository]) -> frozenset[str]:
     """Real paths of the repositories that a source names; nothing outside of these is read."""
-    return frozenset(os.path.realpath(one.root) for one in repositories if not one.is_linked)
+    return frozenset(os.path.realpath(repository.root) for repository in repositories if not repository.is_linked)
 
 
 def _repositories_in(root: str) -> list[str]:

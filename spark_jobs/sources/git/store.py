@@ -88,7 +88,7 @@ def open_store(root: str, cache: str, allowed: frozenset[str] | None = None) -> 
         if os.path.isfile(root):
             root = _unbundled(root, cache)
             allowed = frozenset({os.path.realpath(root)})
-        own, common = _git_folders(root, allowed)
+        git_folder, common = _git_folders(root, allowed)
         refs = _refs(common)
         shallow = _text(os.path.join(common, "shallow"), _PACKED_REFS_BYTES).split()
         objects = os.path.join(common, "objects")
@@ -98,7 +98,7 @@ def open_store(root: str, cache: str, allowed: frozenset[str] | None = None) -> 
                 Reason.NO_REPOSITORY,
                 f"it borrows objects by {borrowed}; copy them (git repack -a), remove that file",
             )
-        head = _resolved(own, common, refs)
+        head = _resolved(git_folder, common, refs)
         is_sha256 = any(len(oid) > 40 for oid in (*refs.values(), head or ""))
         return Store(objects, refs, head, is_sha256, tuple(filter(_HEX.fullmatch, shallow)), allowed)
     except OSError as error:
@@ -121,39 +121,39 @@ def _stay_inside(path: str, allowed: frozenset[str]) -> None:
 
 def _git_folders(root: str, allowed: frozenset[str]) -> tuple[str, str]:
     """The folder that has HEAD, and the one that has objects and refs; they differ for linked work trees."""
-    own = os.path.join(root, ".git") if os.path.lexists(os.path.join(root, ".git")) else root
-    if os.path.isfile(own):
-        _stay_inside(own, allowed)
-        own = os.path.join(root, _text(own).removeprefix("gitdir:").strip())
-    _stay_inside(own, allowed)
-    common = own
-    if os.path.isfile(os.path.join(own, "commondir")):
-        common = os.path.join(own, _text(os.path.join(own, "commondir")).strip())
+    git_folder = os.path.join(root, ".git") if os.path.lexists(os.path.join(root, ".git")) else root
+    if os.path.isfile(git_folder):
+        _stay_inside(git_folder, allowed)
+        git_folder = os.path.join(root, _text(git_folder).removeprefix("gitdir:").strip())
+    _stay_inside(git_folder, allowed)
+    common = git_folder
+    if os.path.isfile(os.path.join(git_folder, "commondir")):
+        common = os.path.join(git_folder, _text(os.path.join(git_folder, "commondir")).strip())
         _stay_inside(common, allowed)
     _stay_inside(os.path.join(common, "objects"), allowed)
-    if not os.path.isfile(os.path.join(own, "HEAD")) or not os.path.isdir(os.path.join(common, "objects")):
+    if not os.path.isfile(os.path.join(git_folder, "HEAD")) or not os.path.isdir(os.path.join(common, "objects")):
         raise RefusedRepositoryError(
             Reason.NO_REPOSITORY, "no git repository: a bare one, a work tree or a .bundle file was looked for"
         )
     if os.path.isdir(os.path.join(common, "reftable")):
         raise RefusedRepositoryError(Reason.NO_REPOSITORY, "its refs are a reftable; git refs migrate them to files")
-    return own, common
+    return git_folder, common
 
 
 def _refs(common: str) -> dict[str, str]:
     """The object id of every ref; a loose ref goes before the packed one of its name."""
-    found: dict[str, str] = {}
+    refs: dict[str, str] = {}
     for line in _text(os.path.join(common, "packed-refs"), _PACKED_REFS_BYTES).splitlines():
         oid, _, name = line.partition(" ")
         if _HEX.fullmatch(oid) and name.startswith("refs/"):
-            found[name] = oid
+            refs[name] = oid
     for folder, _, names in os.walk(os.path.join(common, "refs")):
         for name in names:
             path = os.path.join(folder, name)
             oid = _text(path).strip()
             if _HEX.fullmatch(oid):
-                found[os.path.relpath(path, common)] = oid
-    return found
+                refs[os.path.relpath(path, common)] = oid
+    return refs
 
 
 def _text(path: str, limit: int = 4096) -> str:
@@ -164,18 +164,18 @@ def _text(path: str, limit: int = 4096) -> str:
         return file.read(limit)
 
 
-def _resolved(own: str, common: str, refs: dict[str, str]) -> str | None:
+def _resolved(git_folder: str, common: str, refs: dict[str, str]) -> str | None:
     """The object id that HEAD leads to, through refs that name others; None where a branch has no commit yet."""
-    said = _text(os.path.join(own, "HEAD")).strip()
+    head = _text(os.path.join(git_folder, "HEAD")).strip()
     for _ in range(_REF_LINKS):
-        name = said.removeprefix("ref:").strip()
-        if name == said or name in refs:
+        name = head.removeprefix("ref:").strip()
+        if name == head or name in refs:
             break
         if not name.startswith("refs/") or ".." in name.split("/"):
             return None
-        said = _text(os.path.join(common, name)).strip()
-    said = refs.get(said.removeprefix("ref:").strip(), said)
-    return said if _HEX.fullmatch(said) else None
+        head = _text(os.path.join(common, name)).strip()
+    head = refs.get(head.removeprefix("ref:").strip(), head)
+    return head if _HEX.fullmatch(head) else None
 
 
 def _unbundled(bundle: str, cache: str) -> str:
@@ -190,22 +190,22 @@ def _unbundled(bundle: str, cache: str) -> str:
     if os.path.isdir(folder):
         return folder
     os.makedirs(cache, exist_ok=True)
-    made = tempfile.mkdtemp(dir=cache)
+    unpacked = tempfile.mkdtemp(dir=cache)
     try:
-        os.makedirs(os.path.join(made, "objects", "pack"))
-        with IsolatedGit(Store(os.path.join(made, "objects"), {}, None, b"object-format=sha256" in head)) as git:
+        os.makedirs(os.path.join(unpacked, "objects", "pack"))
+        with IsolatedGit(Store(os.path.join(unpacked, "objects"), {}, None, b"object-format=sha256" in head)) as git:
             lines = git.output("bundle", "unbundle", bundle).decode(errors="replace").splitlines()
         refs = {name: oid for oid, _, name in (line.partition(" ") for line in lines) if _HEX.fullmatch(oid)}
         heads = sorted(name for name in refs if name.startswith("refs/heads/"))
         chosen = [name for name in ("HEAD", *_PREFERRED_HEADS, *heads) if name in refs]
         head_line = refs[chosen[0]] if chosen else "ref: refs/heads/main"
-        Path(made, "HEAD").write_text(head_line, encoding="utf-8")
+        Path(unpacked, "HEAD").write_text(head_line, encoding="utf-8")
         packed = "".join(f"{oid} {name}\n" for name, oid in sorted(refs.items()))
-        Path(made, "packed-refs").write_text(packed, encoding="utf-8")
+        Path(unpacked, "packed-refs").write_text(packed, encoding="utf-8")
         with contextlib.suppress(OSError):  # another process was first, with the same objects
-            os.rename(made, folder)
+            os.rename(unpacked, folder)
     finally:
-        shutil.rmtree(made, ignore_errors=True)
+        shutil.rmtree(unpacked, ignore_errors=True)
     return folder
 
 
@@ -215,15 +215,15 @@ def _check_links(objects: str, allowed: frozenset[str]) -> None:
     Raises:
         RefusedRepositoryError: names the link.
     """
-    todo, seen = [objects], set[str]()
+    todo, visited = [objects], set[str]()
     while todo:
         folder = todo.pop()
-        seen.add(os.path.realpath(folder))
+        visited.add(os.path.realpath(folder))
         with os.scandir(folder) as entries:
             for entry in entries:
                 if entry.is_symlink():
                     _stay_inside(entry.path, allowed)
-                if entry.is_dir() and os.path.realpath(entry.path) not in seen:
+                if entry.is_dir() and os.path.realpath(entry.path) not in visited:
                     todo.append(entry.path)
 
 
@@ -240,14 +240,14 @@ class IsolatedGit(contextlib.AbstractContextManager["IsolatedGit"]):
         except OSError as error:
             raise RefusedRepositoryError(Reason.UNREADABLE, f"{error.strerror or error}") from error
         self._folder = tempfile.mkdtemp(prefix="headrace-git-")
-        own = Path(self._folder)
+        git_folder = Path(self._folder)
         for name in ("objects", "refs"):
-            (own / name).mkdir()
-        (own / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
+            (git_folder / name).mkdir()
+        (git_folder / "HEAD").write_text("ref: refs/heads/none\n", encoding="utf-8")
         config = _CONFIG.format(version=int(store.is_sha256)) + _SHA256_CONFIG * store.is_sha256
-        (own / "config").write_text(config, encoding="utf-8")
+        (git_folder / "config").write_text(config, encoding="utf-8")
         if store.shallow:
-            (own / "shallow").write_text("".join(f"{oid}\n" for oid in store.shallow), encoding="utf-8")
+            (git_folder / "shallow").write_text("".join(f"{oid}\n" for oid in store.shallow), encoding="utf-8")
         self._environment = {
             "PATH": os.environ.get("PATH", os.defpath),
             "HOME": self._folder,
@@ -296,10 +296,10 @@ class IsolatedGit(contextlib.AbstractContextManager["IsolatedGit"]):
         Raises:
             RefusedRepositoryError: git failed, with what it said.
         """
-        with tempfile.TemporaryFile() as given, tempfile.TemporaryFile() as said:
-            given.writelines(parts)
-            given.seek(0)
-            process = self.start(*arguments, stdin=given, stderr=said)
+        with tempfile.TemporaryFile() as typed, tempfile.TemporaryFile() as errors:
+            typed.writelines(parts)
+            typed.seek(0)
+            process = self.start(*arguments, stdin=typed, stderr=errors)
             assert process.stdout is not None
             limit = threading.Timer(_LIMIT_SECONDS, process.kill)
             limit.start()
@@ -312,8 +312,8 @@ class IsolatedGit(contextlib.AbstractContextManager["IsolatedGit"]):
                 process.stdout.close()
                 process.wait()
             if failed:
-                said.seek(0)
-                lines = said.read(4096).decode(errors="replace").strip().splitlines()
+                errors.seek(0)
+                lines = errors.read(4096).decode(errors="replace").strip().splitlines()
                 why = [f"ended by {process.returncode}", *lines][-1]
                 raise RefusedRepositoryError(Reason.CORRUPT_REPOSITORY, f"git {arguments[0]}: {why}; try git fsck")
 
@@ -338,11 +338,11 @@ class BlobReader:
         """
         if self._process is None:
             self._process = self._git.start("cat-file", "--batch", stdin=subprocess.PIPE, stderr=subprocess.DEVNULL)
-        given, printed = self._process.stdin, self._process.stdout
-        assert given is not None and printed is not None
+        stdin, printed = self._process.stdin, self._process.stdout
+        assert stdin is not None and printed is not None
         try:
-            given.write(oid.encode() + b"\n")
-            given.flush()
+            stdin.write(oid.encode() + b"\n")
+            stdin.flush()
             header = printed.readline().split()
             if len(header) == 3 and header[1] == b"blob":
                 size = int(header[2])

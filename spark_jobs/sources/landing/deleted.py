@@ -47,12 +47,12 @@ class Gone:
 
         Bytes of a later reading of its files from which nothing landed go too, since they hold the same documents.
         """
-        seen = arrivals.filter(pc.field("path").is_valid() & pc.field("content_sha256").is_valid())
-        own, status = pc.field("increment") == increment, pc.field("status")
+        of_files = arrivals.filter(pc.field("path").is_valid() & pc.field("content_sha256").is_valid())
+        of_increment, status = pc.field("increment") == increment, pc.field("status")
         kept = (status == "rejected") & pc.field("object").is_valid()
-        brought = seen.filter(own & (status.isin(["landed", "deleted"]) | kept))
-        others = seen.filter(~own & status.isin(["landed", "rejected"]))
-        read_again = seen.filter(~own & status.isin(_READ_AGAIN))
+        brought = of_files.filter(of_increment & (status.isin(["landed", "deleted"]) | kept))
+        others = of_files.filter(~of_increment & status.isin(["landed", "rejected"]))
+        read_again = of_files.filter(~of_increment & status.isin(_READ_AGAIN))
         same_places = read_again.filter(pc.is_in(read_again["location"], brought["location"].combine_chunks()))
         files = frozenset(_files(brought)) - frozenset(_files(others))
         hashes = {*brought["content_sha256"].to_pylist(), *same_places["content_sha256"].to_pylist()}
@@ -106,14 +106,14 @@ def tombstones(arrivals: Iterable[Mapping[str, Any]], documents: Iterable[Mappin
     for row in rows:
         if row["status"] == "deleted":
             files[row["repository"], row["path"]].append(row)
-    for document in sorted(documents, key=lambda one: str(one["doc_id"])):
+    for document in sorted(documents, key=lambda row: str(row["doc_id"])):
         repository, path, doc_id = document["repository"], document["path"], document["doc_id"]
-        own = files.get((repository, path), [])
-        if len(own) == 1 and (repository, path) not in named:
-            own[0]["doc_id"] = doc_id
+        at_path = files.get((repository, path), [])
+        if len(at_path) == 1 and (repository, path) not in named:
+            at_path[0]["doc_id"] = doc_id
         else:
             stem = path.partition("#")[0]
-            of = own or files.get((repository, stem)) or files.get((None, stem)) or [{"location": path}]
+            of = at_path or files.get((repository, stem)) or files.get((None, stem)) or [{"location": path}]
             own_path = path if (repository, path) not in named else None
             place = {"location": f"{of[0]['location']}#record:{doc_id}", "repository": repository, "path": own_path}
             unset = dict.fromkeys(rows[0]) if rows else {}

@@ -127,16 +127,16 @@ def _fault(arrival: Mapping[str, Any], objects: ObjectFolder, opens: Opens) -> s
     """What is wrong with the bytes of a file that landed; None where they are as they were."""
     try:
         with open_landed(arrival, objects, opens) as stream:
-            found = sha256_of(stream)
+            sha256 = sha256_of(stream)
     except OSError as error:
         kept = f"its copy {arrival['object']} " if arrival["object"] else ""
         return f"{kept}cannot be read: {unreadable(error).detail}"
-    if found == arrival["content_sha256"]:
+    if sha256 == arrival["content_sha256"]:
         return None
     if arrival["object"] is not None:
-        return f"its copy {arrival['object']} is damaged: its SHA-256 is {found}"
+        return f"its copy {arrival['object']} is damaged: its SHA-256 is {sha256}"
     return (
-        f"was changed since it landed: its SHA-256 is {found}, {arrival['content_sha256']} landed; run the dataset to "
+        f"was changed since it landed: its SHA-256 is {sha256}, {arrival['content_sha256']} landed; run the dataset to "
         "land what is there now, and declare `landing: copy` to keep the bytes of what lands"
     )
 
@@ -183,9 +183,9 @@ def unlike_landed(arrivals: DataFrame, objects: ObjectFolder, source: Source) ->
 
     columns = ("location", "object", "content_sha256")
     kept = arrivals.where("object IS NOT NULL AND content_sha256 IS NOT NULL").select(*columns).distinct()
-    said = F.struct("status", "reason", *columns[1:])
+    newest = F.struct("status", "reason", *columns[1:])
     files = arrivals.where("path IS NOT NULL OR repository IS NULL")
-    latest = files.groupBy("location").agg(F.max_by(said, "increment").alias("last"))
+    latest = files.groupBy("location").agg(F.max_by(newest, "increment").alias("last"))
     there = latest.select("location", "last.*").where(
         "status IN ('landed', 'unchanged', 'returned') AND object IS NULL AND content_sha256 IS NOT NULL "
         "AND NOT reason <=> 'deleted'"
@@ -203,10 +203,10 @@ def unlike_provenance(arrivals: DataFrame, provenance: DataFrame) -> DataFrame:
     """
     from pyspark.sql import functions as F
 
-    made = arrivals.groupBy("increment").agg(landed_digest().alias("made"))
-    other = provenance.join(made, "increment", "left").where("NOT digest <=> made")
-    where, said = F.format_string("provenance of increment %d", "increment"), F.lit("is not that of its arrivals")
-    return other.select(where.alias("location"), said.alias("fault"))
+    digests = arrivals.groupBy("increment").agg(landed_digest().alias("made"))
+    other = provenance.join(digests, "increment", "left").where("NOT digest <=> made")
+    where, fault = F.format_string("provenance of increment %d", "increment"), F.lit("is not that of its arrivals")
+    return other.select(where.alias("location"), fault.alias("fault"))
 
 
 def _check_files(batches: Iterator[pa.RecordBatch], objects: ObjectFolder, source: Source) -> Iterator[pa.RecordBatch]:

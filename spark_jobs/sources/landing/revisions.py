@@ -76,17 +76,17 @@ def newest(order: str) -> Column:
 def latest_at_paths(documents: DataFrame, arrivals: DataFrame, keys: Sequence[str], order: str) -> DataFrame:
     """The last landing or event at each path: keys, doc_id, gone, landed; see `landings_and_events`."""
     deciding = landings_and_events(documents.select("doc_id", order, *keys), arrivals)
-    found = deciding.groupBy(*keys).agg(newest(order).alias("newest"))
-    return found.select(*keys, *(f"newest.{name}" for name in ("doc_id", "gone", "landed")))
+    newest_rows = deciding.groupBy(*keys).agg(newest(order).alias("newest"))
+    return newest_rows.select(*keys, *(f"newest.{name}" for name in ("doc_id", "gone", "landed")))
 
 
-def same_path(one: str, other: str, keys: Sequence[str] = PATH) -> Column:
+def same_path(frame: str, other: str, keys: Sequence[str] = PATH) -> Column:
     """Whether rows of two frames, by their aliases, are about one path; a repository may be null."""
     from pyspark.sql import functions as F
 
     return functools.reduce(
         lambda all_equal, more: all_equal & more,
-        (F.col(f"{one}.{key}").eqNullSafe(F.col(f"{other}.{key}")) for key in keys),
+        (F.col(f"{frame}.{key}").eqNullSafe(F.col(f"{other}.{key}")) for key in keys),
     )
 
 
@@ -118,10 +118,10 @@ def reading_events(
         "location", *PATH, "gone", (~F.col("reader").isin(*one_document)).alias("has_records"), stem
     )
     stems = at_hand.select("stem").distinct()
-    own = ("doc_id", "increment", *PATH)
+    columns = ("doc_id", "increment", *PATH)
     latest = latest_at_paths(
-        documents.select(*own, stem).join(stems, "stem", "left_semi"),
-        arrivals.select(*own, "status", stem).join(stems, "stem", "left_semi"),
+        documents.select(*columns, stem).join(stems, "stem", "left_semi"),
+        arrivals.select(*columns, "status", stem).join(stems, "stem", "left_semi"),
         PATH,
         "increment",
     ).select(*PATH, F.col("doc_id").alias("latest"), F.col("gone").alias("was_gone"))
@@ -157,10 +157,13 @@ def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
     """
     from pyspark.sql import functions as F
 
-    own = ("doc_id", "increment", *PATH)
+    columns = ("doc_id", "increment", *PATH)
     records = read.where("doc_id IS NOT NULL").select(*PATH)
     touched = files.where("path IS NOT NULL").select(*PATH).unionByName(records).distinct()
-    landed, arrived = _of_paths(documents.select(*own), touched), _of_paths(arrivals.select(*own, "status"), touched)
+    landed, arrived = (
+        _of_paths(documents.select(*columns), touched),
+        _of_paths(arrivals.select(*columns, "status"), touched),
+    )
     before = latest_at_paths(landed, arrived, PATH, "increment").where("NOT gone")
     before = before.select(*PATH, F.col("doc_id").alias("latest")).alias("before")
     is_new = F.col("known").isNull()

@@ -208,19 +208,19 @@ def _listed(name: str, exception: str | None) -> Licence | None:
         return None
     if _REFERENCE.fullmatch(name):
         return Licence(name, addition)
-    known = _IDS.get(name.lower())
-    base = known or (_IDS.get(name[:-1].lower()) if name.endswith("+") else None)
+    listed_id = _IDS.get(name.lower())
+    base = listed_id or (_IDS.get(name[:-1].lower()) if name.endswith("+") else None)
     if base is None:
         return None
-    gnu = _GNU.fullmatch(known or f"{base}+")
+    gnu = _GNU.fullmatch(listed_id or f"{base}+")
     if gnu and f"{gnu[1]}-only" in LICENSES:
         return Licence(gnu[1] + ("-or-later" if gnu[2] else "-only"), addition)
-    if base in _RENAMED and known:
+    if base in _RENAMED and listed_id:
         renamed, added = _RENAMED[base]
         return Licence(renamed, added) if not addition else None
-    if known is None and base.endswith(("-only", "-or-later")):
+    if listed_id is None and base.endswith(("-only", "-or-later")):
         return None
-    return Licence(known or f"{base}+", addition)
+    return Licence(listed_id or f"{base}+", addition)
 
 
 def _flat(operator: str, parts: list[Expression]) -> Expression:

@@ -143,13 +143,13 @@ def licence_named(text: str) -> str | None:
     if not name or len(name) > _MAX_NAME or name.count("(") != name.count(")"):
         return None
     low = name.lower().removeprefix("the ")
-    known = _usual_names().get(_key(name)) or _gnu(low) or _commons(low) or _short(low) or _address(low)
-    if known is None and (parts := _WITH_SHORT_NAME.fullmatch(name)):  # a short name, but nothing that is added
-        known = licence_named(parts[1])
+    licence = _usual_names().get(_key(name)) or _gnu(low) or _commons(low) or _short(low) or _address(low)
+    if licence is None and (parts := _WITH_SHORT_NAME.fullmatch(name)):  # a short name, but nothing that is added
+        licence = licence_named(parts[1])
         letters = iter(parts[1].lower())
         is_acronym = _ACRONYM.fullmatch(parts[2]) and all(letter in letters for letter in parts[2].lower())
-        return known if known and (is_acronym or spdx_expression(parts[2]) == known) else None
-    return known
+        return licence if licence and (is_acronym or spdx_expression(parts[2]) == licence) else None
+    return licence
 
 
 def spdx_expression(text: str | None) -> str | None:
@@ -196,9 +196,9 @@ def stated(text: str | None) -> str | None:
     if (names := _json_list(text)) is not None:
         licences = [licence for name in names if (licence := stated(name))]
         return joined("AND", licences) if licences else None
-    known = spdx_expression(text)
-    if known is not None:
-        return known
+    expression = spdx_expression(text)
+    if expression is not None:
+        return expression
     try:
         return written(parsed(text, keep_unknown=True))
     except NoExpressionError:
@@ -211,11 +211,11 @@ def required_ids(names: Iterable[str]) -> tuple[str, ...]:
     Raises:
         ValueError: one of them is none, with the nearest that is.
     """
-    known = {name: spdx_expression(name) for name in names}
-    for name, licence in known.items():
+    by_name = {name: spdx_expression(name) for name in names}
+    for name, licence in by_name.items():
         if licence is None or " AND " in licence or " OR " in licence:
             raise ValueError(f"{name} is no SPDX id{nearest(name, LICENSES)}; write one such as MIT or Apache-2.0")
-    return tuple(licence for licence in known.values() if licence)
+    return tuple(licence for licence in by_name.values() if licence)
 
 
 def says_nothing(text: str | None) -> bool:

@@ -115,9 +115,9 @@ def of_distribution(
     if expression is not None and expression.strip():
         return _of_words([("License-Expression", expression)], Statement)
     named = [c for c in classifiers if c.startswith(_CLASSIFIER) and c not in _OTHER_CLASSIFIERS]
-    said = [c.rpartition(" :: ")[2] for c in named]
-    exact = {licence for name in said if (licence := spdx_expression(name)) is not None}
-    vague = {families(name): name for name in said if spdx_expression(name) is None}
+    last_parts = [c.rpartition(" :: ")[2] for c in named]
+    exact = {licence for name in last_parts if (licence := spdx_expression(name)) is not None}
+    vague = {families(name): name for name in last_parts if spdx_expression(name) is None}
     words = None if says_nothing(text) else str(text)
     licence, whole = spdx_expression(words), Statement()
     if licence is None and words is not None and len(words) > _SHORT_BYTES:
@@ -131,7 +131,7 @@ def of_distribution(
         vague.setdefault(families(words), words)
     elif words is not None and not (exact and _is_loose(words)):
         return _of_words([*(("Classifier", name) for name in sorted(exact)), ("License", words)], Statement)
-    if exact and all(any(known.startswith(begins) for known in exact) for begins in vague):
+    if exact and all(any(licence.startswith(begins) for licence in exact) for begins in vague):
         return Statement(joined("AND", sorted(exact)), "Classifier")
     statement = Statement() if exact else of_texts(texts)
     if statement.licence is not None and (not vague or is_recognised(statement.licence)):

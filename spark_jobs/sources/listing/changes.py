@@ -75,8 +75,8 @@ def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[st
         config: as it was when the file arrived.
         arrival: the row of `arrivals`.
     """
-    known = {name: arrival[name] for name in ("location", "repository", "path", "byte_count", "object")}
-    return listing_row(**known | kind_of(config.source).again(arrival))
+    unchanged = {name: arrival[name] for name in ("location", "repository", "path", "byte_count", "object")}
+    return listing_row(**unchanged | kind_of(config.source).again(arrival))
 
 
 @dataclass(frozen=True)
@@ -118,20 +118,22 @@ class ListedKind(Kind[S]):
         deleted, files = _deleted_hashes(arrivals), self.files(config, {} if reread else earlier, lake)
         if files is None:
             return None
-        left = {one.file.location: one.refusal for one in files if _loses_document(one, earlier)}
+        left = {listed.file.location: listed.refusal for listed in files if _loses_document(listed, earlier)}
         rows: dict[str, dict[str, Any]] = {}  # by location; an unchanged file has one where a step reads more of it
         for listed in files:
             location = listed.file.location
             before = earlier.get(location)
             if location in left:
                 continue
-            known = before if before and _is_unchanged(listed, before, config) else None
-            stays = known is not None and known["reason"] == Reason.DELETED and listed.reader != "repositories"
-            if known is None or (reread and not stays):
-                row = _row(listed, None, known["object"] if known else listed.object)
+            earlier_row = before if before and _is_unchanged(listed, before, config) else None
+            stays = (
+                earlier_row is not None and earlier_row["reason"] == Reason.DELETED and listed.reader != "repositories"
+            )
+            if earlier_row is None or (reread and not stays):
+                row = _row(listed, None, earlier_row["object"] if earlier_row else listed.object)
                 rows[location] = row | {"content_sha256": deleted.get(location)}
             elif listed.reader == "repositories":
-                rows[location] = _row(listed, known, known["object"])
+                rows[location] = _row(listed, earlier_row, earlier_row["object"])
         gone = _gone_rows([listed for listed in files if listed.file.location not in left], earlier)
         gone = [row | why(left.get(row["location"])) for row in gone]
         if not gone and all(row["unchanged"] for row in rows.values()):
@@ -163,7 +165,7 @@ def _looked_at_too(
     stated_anew = _stated_anew(rows)
     stems = {str(row["path"]).partition("#")[0] for row in (*rows.values(), *gone) if row["path"] is not None}
     repositories = set[str]()
-    found = []
+    changed = []
     for listed in files:
         is_first = False
         if stated_anew and listed.facts is not None and listed.refusal is None:
@@ -171,8 +173,8 @@ def _looked_at_too(
             repositories.add(listed.facts.repository)
         stem, _, part = listed.path.partition("#")
         if listed.file.location not in rows and (is_first or (part and stem in stems)):
-            found.append(listed)
-    return found
+            changed.append(listed)
+    return changed
 
 
 def _row(listed: Listed, before: dict[str, Any] | None, kept: str | None) -> dict[str, Any]:
@@ -291,10 +293,10 @@ def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
         return {}
     gone = arrivals.filter((pc.field("reason") == str(Reason.DELETED)) & pc.field("content_sha256").is_valid())
     pairs = gone.group_by(["location", "content_sha256"]).aggregate([]).sort_by("content_sha256")
-    found: dict[str, str] = {}
+    hashes: dict[str, str] = {}
     for location, sha256 in zip(pairs["location"].to_pylist(), pairs["content_sha256"].to_pylist(), strict=True):
-        found[location] = f"{found[location]} {sha256}" if location in found else sha256
-    return found
+        hashes[location] = f"{hashes[location]} {sha256}" if location in hashes else sha256
+    return hashes
 
 
 def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:

@@ -234,14 +234,14 @@ class _GuardedFile(io.RawIOBase):
 
 def _overlapping(members: list[zipfile.ZipInfo]) -> set[int]:
     """Offsets of members whose bytes overlap, as in bombs that share them (Fifield 2019)."""
-    found, reach, at = set[int](), 0, -1
+    offsets, reach, at = set[int](), 0, -1
     for info in members:
         if info.header_offset < reach or info.header_offset == at:
-            found |= {at, info.header_offset}
+            offsets |= {at, info.header_offset}
         end = info.header_offset + _LOCAL_HEADER_BYTES + len(info.orig_filename) + info.compress_size
         if end >= reach:
             reach, at = end, info.header_offset
-    return found
+    return offsets
 
 
 def _zip_refusal(info: zipfile.ZipInfo) -> Refusal | None:
@@ -356,15 +356,15 @@ def _pax_attributes(data: bytes) -> dict[str, str]:
     Raises:
         RefusedError: it cannot be read.
     """
-    found, at = dict[str, str](), 0
+    attributes, at = dict[str, str](), 0
     while at < len(data) and data[at]:
         length, space, _ = data[at : at + 20].partition(b" ")
         if not space or not length.isdigit() or not len(length) + 1 < int(length) <= len(data) - at:
             raise _damage("an extended header that is none")
         key, _, value = data[at + len(length) + 1 : at + int(length) - 1].partition(b"=")
-        found[_text(key)] = _text(value)
+        attributes[_text(key)] = _text(value)
         at += int(length)
-    return found
+    return attributes
 
 
 def _text(data: bytes) -> str:

@@ -83,8 +83,8 @@ def codec_of(file: HashedFile) -> str | None:
     while len(head) == _SKIPPED.size and _SKIPPED.unpack(head)[0] & _SKIPPED_MASK == _SKIPPED_MARK:
         at += _SKIPPED.size + _SKIPPED.unpack(head)[1]
         head = file.head(at + _SKIPPED.size)[at:] if at < _LOOKED_AT else b""
-    found = next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
-    return "zstd" if at and found is None else found
+    named_codec = next((codec for magic, codec in _MAGIC.items() if head.startswith(magic)), None)
+    return "zstd" if at and named_codec is None else named_codec
 
 
 def decompressed(file: Stream, codec: str, limits: ArchiveLimits | None = None) -> Stream:
@@ -141,9 +141,9 @@ class _ZstdFrame:
         return self._given.read(max_length)
 
 
-def _is_left(held: io.BytesIO) -> bool:
+def _is_left(unused: io.BytesIO) -> bool:
     """Whether a buffer has bytes that were not read."""
-    return held.tell() < held.getbuffer().nbytes
+    return unused.tell() < unused.getbuffer().nbytes
 
 
 def _zstd(file: Stream, memory_mb: int) -> _Decoded:
@@ -214,10 +214,10 @@ class _Decoded:
         held: what was read of the file already.
     """
 
-    def __init__(self, file: Stream, decoder: Callable[[], _Decoder], limit: str, held: bytes = b"") -> None:
+    def __init__(self, file: Stream, decoder: Callable[[], _Decoder], limit: str, read_before: bytes = b"") -> None:
         self._file, self._new, self._limit = file, decoder, limit
         self._decoder: _Decoder | None = None
-        self._held = held
+        self._held = read_before
 
     def read(self, size: int, /) -> bytes:
         """At most `size` of the next bytes; none at the end.
@@ -231,17 +231,17 @@ class _Decoded:
                 if not self._held:
                     return b""
                 self._decoder = self._new()
-            given = b""
+            chunk = b""
             if self._decoder.needs_input:
-                given = self._held or self._file.read(_CHUNK_BYTES)
+                chunk = self._held or self._file.read(_CHUNK_BYTES)
                 self._held = b""
-                if not given:
+                if not chunk:
                     raise OSError("ends inside of a compressed stream")
             try:
-                data = self._decoder.decompress(given, size)
+                data = self._decoder.decompress(chunk, size)
             except (OSError, EOFError, lzma.LZMAError, zstandard.ZstdError, zlib.error) as error:
-                said = str(error)
-                if lack := next((lack for words, lack in _LACKS.items() if words in said), None):
+                message = str(error)
+                if lack := next((lack for words, lack in _LACKS.items() if words in message), None):
                     detail = f"whole, but not unpacked: {lack.format(limit=self._limit)}"
                     raise RefusedError(Reason.NOT_UNPACKED, detail) from error
                 raise OSError(f"damaged: {error}") from error

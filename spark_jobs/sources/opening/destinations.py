@@ -50,12 +50,12 @@ class ForbiddenAddressError(RefusedError):
 
 def is_public(address: str) -> bool:
     """Whether an IP address is one of the public internet; also in IPv6 that stands for IPv4."""
-    found = ip_address(address.partition("%")[0])
-    if isinstance(found, IPv6Address):
-        if any(found in network for network in _HOLD_IPV4):
-            return is_public(str(IPv4Address(int(found) & 0xFFFF_FFFF)))
-        return found in _GLOBAL_6 and not any(found in network for network in _NOT_PUBLIC_6)
-    return not any(found in network for network in _NOT_PUBLIC)
+    ip = ip_address(address.partition("%")[0])
+    if isinstance(ip, IPv6Address):
+        if any(ip in network for network in _HOLD_IPV4):
+            return is_public(str(IPv4Address(int(ip) & 0xFFFF_FFFF)))
+        return ip in _GLOBAL_6 and not any(ip in network for network in _NOT_PUBLIC_6)
+    return not any(ip in network for network in _NOT_PUBLIC)
 
 
 async def look_up(host: str, port: int) -> list[str]:
@@ -64,8 +64,8 @@ async def look_up(host: str, port: int) -> list[str]:
     Raises:
         OSError: there is none.
     """
-    found = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
-    return list(dict.fromkeys(str(one[4][0]) for one in found))
+    answers = await asyncio.get_running_loop().getaddrinfo(host, port, type=socket.SOCK_STREAM)
+    return list(dict.fromkeys(str(answer[4][0]) for answer in answers))
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class Destinations:
         """
         parts = [(urlsplit(url).scheme, urlsplit(url)) for url in urls]
         parts += [(scheme, urlsplit(f"{scheme}://{host}")) for host in hosts for scheme in _PORTS]
-        named = {(_bare(one.hostname or ""), one.port or _PORTS.get(scheme, 0)) for scheme, one in parts}
+        named = {(_bare(part.hostname or ""), part.port or _PORTS.get(scheme, 0)) for scheme, part in parts}
         return cls(frozenset(named | {(host, 443) for host, port in named if port == 80}), mend)
 
     def require(self, scheme: str, host: str, port: int | None) -> None:
@@ -120,12 +120,12 @@ class Destinations:
             ForbiddenAddressError: it has no such address.
             OSError: it has none at all.
         """
-        found = await look_up(host, port)
-        if self._is_named(host, port) and not self._public.setdefault(_bare(host), any(map(is_public, found))):
-            return found
-        allowed = [one for one in found if self._may_be_used(one, port)]
+        resolved = await look_up(host, port)
+        if self._is_named(host, port) and not self._public.setdefault(_bare(host), any(map(is_public, resolved))):
+            return resolved
+        allowed = [address for address in resolved if self._may_be_used(address, port)]
         if not allowed:
-            self.require_address(found[0], host, port)
+            self.require_address(resolved[0], host, port)
         return allowed
 
     def require_address(self, address: str, host: str, port: int) -> None:

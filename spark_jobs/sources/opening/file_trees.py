@@ -113,14 +113,14 @@ def find_files(root: str, stall_seconds: float = STALL_SECONDS, tells_hidden: bo
 def stat_file(location: str, path: str, entry: os.DirEntry[str] | None = None) -> FoundFile:
     """Size and time of one local file (links followed), or why it cannot be read."""
     try:
-        found = os.stat(location) if entry is None else entry.stat()
+        status = os.stat(location) if entry is None else entry.stat()
     except OSError as error:
         return FoundFile(location, path, None, None, unreadable(error))
-    modified = found.st_mtime_ns // 1000
-    if not stat.S_ISREG(found.st_mode):
-        what = "a directory" if stat.S_ISDIR(found.st_mode) else "a pipe, socket or device"
+    modified = status.st_mtime_ns // 1000
+    if not stat.S_ISREG(status.st_mode):
+        what = "a directory" if stat.S_ISDIR(status.st_mode) else "a pipe, socket or device"
         return FoundFile(location, path, None, modified, Refusal(Reason.NOT_A_FILE, f"{what}, not a file"))
-    return FoundFile(location, path, found.st_size, modified)
+    return FoundFile(location, path, status.st_size, modified)
 
 
 def same_file(file: FoundFile, before: Mapping[str, object]) -> bool:
@@ -147,17 +147,17 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
 
 def _walk(root: str, tells_hidden: bool) -> Iterator[FoundFile]:
     """Walk real directories first, then linked ones; each directory once."""
-    seen: dict[tuple[int, int], str] = {}
+    directories: dict[tuple[int, int], str] = {}
     real, linked = [(root, "")], list[tuple[str, str]]()
     while real or linked:
         directory, below = real.pop() if real else linked.pop(0)
         try:
-            own = os.stat(directory)
+            status = os.stat(directory)
             entries = sorted(os.scandir(directory), key=lambda entry: entry.name)
         except OSError as error:
             yield FoundFile(directory, below or "/", None, None, unreadable(error))
             continue
-        earlier = seen.setdefault((own.st_dev, own.st_ino), directory)
+        earlier = directories.setdefault((status.st_dev, status.st_ino), directory)
         if earlier != directory:
             detail = f"leads to {earlier}, whose files are listed there"
             yield FoundFile(directory, below, None, None, Refusal(Reason.LISTED_TWICE, detail))
@@ -199,7 +199,7 @@ def _find_by_uri(root: str, stall_seconds: float) -> Iterator[FoundFile]:
     try:
         file_system, base = file_system_of(root)
         info = file_system.get_file_info(base)
-        found = (
+        matching = (
             [info]
             if info.type == fs.FileType.File
             else file_system.get_file_info(fs.FileSelector(base, recursive=True, allow_not_found=True))
@@ -208,7 +208,7 @@ def _find_by_uri(root: str, stall_seconds: float) -> Iterator[FoundFile]:
         raise InputError(f"{root}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
     scheme, _, rest = root.partition("://")
     query = rest.partition("?")[1:]
-    for file in found:
+    for file in matching:
         path = file.base_name if file.path == base else file.path[len(base) :].lstrip("/")
         if file.type == fs.FileType.File and not any(map(is_hidden, path.split("/"))):
             modified = None if file.mtime_ns is None else file.mtime_ns // 1000

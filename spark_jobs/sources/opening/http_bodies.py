@@ -113,9 +113,9 @@ def _joined_chunks(body: bytes) -> bytes | Refusal:
     and such a text may begin like a chunk ("1865"); so lengths have to be true, and lines to end as those of HTTP.
     """
     chunks, at, line_ends = list[bytes](), 0, set[bytes]()
-    while found := _CHUNK.match(body, at):
-        line_ends.add(found[2])
-        start, size = found.end(), int(found[1], 16)
+    while match := _CHUNK.match(body, at):
+        line_ends.add(match[2])
+        start, size = match.end(), int(match[1], 16)
         if size == 0:
             is_end = _TRAILERS.match(body, start) or len(body) - start < sum(map(len, chunks))
             return b"".join(chunks) if is_end else body
@@ -170,9 +170,9 @@ def _unpacked(body: bytes, encoding: str, most: int) -> bytes:
         return bytes((BrotliReader if encoding == "br" else ZstdReader)(BytesIO(body)).read(most))
     if encoding == "deflate" and not body.startswith(_GZIP):  # zlib's as HTTP has it, and the bare one of old servers
         has_header = body[:1].endswith((b"\x48", b"\x58", b"\x68", b"\x78")) and int.from_bytes(body[:2]) % 31 == 0
-        one = zlib.decompressobj(zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
-        data = one.decompress(body, most)
-        if not one.eof and len(data) < most:
+        decompressor = zlib.decompressobj(zlib.MAX_WBITS if has_header else -zlib.MAX_WBITS)
+        data = decompressor.decompress(body, most)
+        if not decompressor.eof and len(data) < most:
             raise OSError(f"ends early, after {len(data)} bytes of text")
         return data
     members, pieces, left = GzipMembers(BytesIO(body)), list[bytes](), most

@@ -234,9 +234,9 @@ class _ParentFile(io.RawIOBase):
         return data
 
 
-def _give(stream: IO[bytes] | None, file: IO[bytes], asked: Any, most: int) -> None:
+def _give(stream: IO[bytes] | None, file: IO[bytes], request: Any, most: int) -> None:
     """Answer a question of the child for bytes of a file."""
-    match asked:
+    match request:
         case [int(offset), int(size)] if offset >= 0 and 0 <= size <= most:
             pass
         case _:
@@ -344,7 +344,7 @@ class _Received:
             return value
         ((kind, inner),) = value.items()
         if kind == "mapping":
-            return {str(key): self.value(one) for key, one in inner}
+            return {str(key): self.value(item) for key, item in inner}
         if kind == "refusal":
             reason, detail = inner
             return Refusal(Reason(reason), str(detail))

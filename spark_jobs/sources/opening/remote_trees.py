@@ -58,8 +58,8 @@ def file_system_of(uri: str) -> tuple[fs.FileSystem, str]:
     """
     uri = filled(uri, "source.path", in_address=True)
     try:
-        known: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(uri)
-        return known
+        opened_system: tuple[fs.FileSystem, str] = fs.FileSystem.from_uri(uri)
+        return opened_system
     except pa.ArrowInvalid as error:
         if "Unrecognized filesystem type" not in str(error):
             raise
@@ -135,9 +135,9 @@ def find_web_files(root: str, stall_seconds: float) -> Iterator[WebFile]:
     """
     opened, base = _web(root, stall_seconds), root.rstrip("/") + "/"
     with _as_os_errors(stall_seconds):
-        found = sorted(_linked(opened, base))
+        files = sorted(_linked(opened, base))
     with ThreadPoolExecutor(_CONNECTIONS) as threads:
-        yield from threads.map(lambda url: _described(opened, url, base, stall_seconds), found or [root])
+        yield from threads.map(lambda url: _described(opened, url, base, stall_seconds), files or [root])
 
 
 def web_file(url: str, path: str, stall_seconds: float) -> WebFile:
@@ -151,17 +151,17 @@ def _linked(opened: Any, base: str) -> set[str]:
     Raises:
         OSError: folders are nested too deep, as where an index page leads back to itself.
     """
-    files, pages, seen = set[str](), [base], {base}
+    files, pages, visited = set[str](), [base], {base}
     while pages:
         page = pages.pop()
         if page.count("/") > base.count("/") + _MAX_DEPTH:
             raise OSError(f"{page[:200]} is below {_MAX_DEPTH} folders: an index page there leads to itself")
-        for found in opened.ls(page, detail=False):
-            link = found.replace("/./", "/")
+        for entry in opened.ls(page, detail=False):
+            link = entry.replace("/./", "/")
             url = urlsplit(link)
-            if not link.startswith(page) or url.query or url.fragment or link in seen or ".." in url.path.split("/"):
+            if not link.startswith(page) or url.query or url.fragment or link in visited or ".." in url.path.split("/"):
                 continue
-            seen.add(link)
+            visited.add(link)
             (pages.append if link.endswith("/") else files.add)(link)
     return files
 

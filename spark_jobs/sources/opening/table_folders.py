@@ -48,17 +48,17 @@ def engine_name(name: str) -> str | None:
 
 def engine_refusal(path: str) -> Refusal | None:
     """The refusal of a file in a folder of an engine, or of one of its marks; None for data."""
-    found = next(filter(None, map(engine_name, path.split("/"))), None)
-    return None if found is None else Refusal(Reason.NO_DATA, f"{found}, no data")
+    engine = next(filter(None, map(engine_name, path.split("/"))), None)
+    return None if engine is None else Refusal(Reason.NO_DATA, f"{engine}, no data")
 
 
 def without_engine_files(files: Iterable[FoundFile]) -> Iterator[FoundFile]:
     """Files that are data; of each folder of an engine, and each of its marks, one entry that is refused."""
-    found = list(files)
-    iceberg = {file.path.rpartition("/")[0] for file in found if _ICEBERG_METADATA.fullmatch(file.path)}
+    listed = list(files)
+    iceberg = {file.path.rpartition("/")[0] for file in listed if _ICEBERG_METADATA.fullmatch(file.path)}
     counts = Counter[str]()
     tops: dict[str, tuple[FoundFile, str]] = {}
-    for file in found:
+    for file in listed:
         parts = file.path.rstrip("/").split("/")
         for end, name in enumerate(parts, start=1):
             top = "/".join(parts[:end])

@@ -26,18 +26,18 @@ class _Guard(AbstractResolver):
             OSError: there is none; a `ForbiddenAddressError` where there are others.
         """
         self._destinations.require("http", host, port)
-        found = await self._destinations.addresses(host, port)
-        self._judged |= {(one, port) for one in found}
+        resolved = await self._destinations.addresses(host, port)
+        self._judged |= {(address, port) for address in resolved}
         return [
             ResolveResult(
                 hostname=host,
-                host=one,
+                host=address,
                 port=port,
-                family=socket.AF_INET6 if ":" in one else socket.AF_INET,
+                family=socket.AF_INET6 if ":" in address else socket.AF_INET,
                 proto=0,
                 flags=socket.AI_NUMERICHOST,
             )
-            for one in found
+            for address in resolved
         ]
 
     def socket(self, address_info: Any) -> socket.socket:

@@ -49,20 +49,20 @@ def holds_header(file: IO[bytes], end: int) -> bool:
 
     Programs hold the mark of a header too, so that what stands behind it counts.
     """
-    at, held = 0, b""
+    at, window = 0, b""
     while at < end:
         file.seek(at)
         data = file.read(min(_CHUNK_BYTES, end - at))
         if not data:
             return False
         at += len(data)
-        held += data
-        found = held.find(ZIP_MAGIC[0])
-        while 0 <= found <= len(held) - _HEADER.size - 1:
-            if _is_header(held[found : found + _HEADER.size + _LONGEST_NAME]):
+        window += data
+        offset = window.find(ZIP_MAGIC[0])
+        while 0 <= offset <= len(window) - _HEADER.size - 1:
+            if _is_header(window[offset : offset + _HEADER.size + _LONGEST_NAME]):
                 return True
-            found = held.find(ZIP_MAGIC[0], found + 1)
-        held = held[-_HEADER.size - _LONGEST_NAME :]
+            offset = window.find(ZIP_MAGIC[0], offset + 1)
+        window = window[-_HEADER.size - _LONGEST_NAME :]
     return False
 
 
@@ -126,15 +126,15 @@ def members_by_headers(file: IO[bytes], limits: ArchiveLimits) -> tuple[list[zip
 
 def _measured(file: IO[bytes], max_ratio: int) -> tuple[int, int, int]:
     """Packed size, size and checksum of the member that begins here; up to where it breaks off or becomes too much."""
-    start, one, size, crc = file.tell(), zlib.decompressobj(-zlib.MAX_WBITS), 0, 0
+    start, decompressor, size, crc = file.tell(), zlib.decompressobj(-zlib.MAX_WBITS), 0, 0
     data = b""
-    while not one.eof and (data := one.unconsumed_tail or file.read(_CHUNK_BYTES)):
+    while not decompressor.eof and (data := decompressor.unconsumed_tail or file.read(_CHUNK_BYTES)):
         try:
-            text = one.decompress(data, _CHUNK_BYTES)
+            text = decompressor.decompress(data, _CHUNK_BYTES)
         except zlib.error:
             break
         size, crc = size + len(text), zlib.crc32(text, crc)
         if size > max(FREE_BYTES, max_ratio * (file.tell() - start)):
             break
-    beyond = int(not one.eof)  # so that a member which breaks off is not taken for a whole one
-    return file.tell() - start - len(one.unused_data) + beyond, size + beyond, crc
+    beyond = int(not decompressor.eof)  # so that a member which breaks off is not taken for a whole one
+    return file.tell() - start - len(decompressor.unused_data) + beyond, size + beyond, crc

@@ -91,22 +91,22 @@ def _member_rows(
     read: Callable[[Row], Iterator[Row | DocumentRows]],
 ) -> Iterator[Row]:
     """Documents at the location of the archive, facts, and refusals at the location of the member or record."""
-    found = _member_file(member, file, outer, names, rules)
-    if isinstance(found, Refusal):
-        yield arrival({"location": f"{file['location']}#{_shown(member.name or '')}"}, found)
+    member_file = _member_file(member, file, outer, names, rules)
+    if isinstance(member_file, Refusal):
+        yield arrival({"location": f"{file['location']}#{_shown(member.name or '')}"}, member_file)
     else:
-        for row in chain.from_iterable(map(each_row, read(found))):
+        for row in chain.from_iterable(map(each_row, read(member_file))):
             if row["doc_id"] is None and row.get("status") == "rejected":
                 yield arrival({"location": row["location"]}, Refusal(Reason(row["reason"]), row["detail"]))
             elif row["doc_id"] is None and row.get("facts"):
                 yield row
             elif outer.depth == 1 and row["doc_id"] in outer.seen:
                 repeated = Refusal(Reason.REPEATED_RECORD, "same path and text as an earlier document of the archive")
-                yield arrival({"location": found["location"]}, repeated)
+                yield arrival({"location": member_file["location"]}, repeated)
             elif row["doc_id"] is not None:
                 if outer.depth == 1:
                     outer.seen.add(row["doc_id"])
-                yield _of_member(row, found["location"].removeprefix(f"{file['location']}#")) | {
+                yield _of_member(row, member_file["location"].removeprefix(f"{file['location']}#")) | {
                     "location": file["location"]
                 }
 
@@ -180,4 +180,4 @@ def _bad_name(name: str) -> Refusal | None:
 def _shown(name: str) -> str:
     r"""A name on one line; control characters become escapes such as `\x07`."""
     text = name.encode("utf-8", "surrogateescape").decode(errors="backslashreplace")
-    return _CONTROL.sub(lambda found: f"\\x{ord(found[0]):02x}", text)
+    return _CONTROL.sub(lambda match: f"\\x{ord(match[0]):02x}", text)

@@ -139,10 +139,10 @@ def extract(reader: str, data: bytes, *options: Any, source: FileReading) -> Ext
     of = READERS.get(reader) or PARTS[reader]
     try:
         if not of.apart:
-            found = attribute(of.function)(reader, data, source)
-            if isinstance(found, Extracted):
-                found.text.encode()
-            return found  # type: ignore[no-any-return]
+            extracted = attribute(of.function)(reader, data, source)
+            if isinstance(extracted, Extracted):
+                extracted.text.encode()
+            return extracted  # type: ignore[no-any-return]
         if reader in PAGE_READERS:
             extractor = "both" if source.extractor == "none" else source.extractor  # of pages in web archives
             options = (extractor, source.ruby, *options)
@@ -150,8 +150,8 @@ def extract(reader: str, data: bytes, *options: Any, source: FileReading) -> Ext
             options = (source.ruby, source.archives, *options)
         elif reader == "legacy":
             options = (source.encoding, *options)
-        found = run_apart(call_extractor, source.extract_seconds, of.function, data, *options)
-        return found if isinstance(found, Refusal) else Extracted(found[0].decode(), *found[1:])
+        extracted = run_apart(call_extractor, source.extract_seconds, of.function, data, *options)
+        return extracted if isinstance(extracted, Refusal) else Extracted(extracted[0].decode(), *extracted[1:])
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         return Refusal(Reason.UNDECODABLE, f"lone surrogate at {error.start} of the extracted text")
 

@@ -35,8 +35,8 @@ class ContentType(NamedTuple):
     @property
     def language(self) -> Language | None:
         """Kind and language as `documents` has them; None where this project has no name for the type."""
-        known = (language_named(self.label), *(language_of(f"file.{extension}") for extension in self.extensions))
-        return next((each for each in known if each), None)
+        languages = (language_named(self.label), *(language_of(f"file.{extension}") for extension in self.extensions))
+        return next((each for each in languages if each), None)
 
 
 def text_language(data: bytes) -> Language | None:
@@ -45,10 +45,10 @@ def text_language(data: bytes) -> Language | None:
     Raises:
         SetupError: magika is not installed.
     """
-    found = content_type(data[:_TEXT_BYTES])
-    if found.text_kind is None:
+    detected = content_type(data[:_TEXT_BYTES])
+    if detected.text_kind is None:
         return None
-    return found.language or Language(found.text_kind, None, "text/plain")
+    return detected.language or Language(detected.text_kind, None, "text/plain")
 
 
 def content_type(data: bytes) -> ContentType:
@@ -58,10 +58,10 @@ def content_type(data: bytes) -> ContentType:
         SetupError: magika is not installed.
     """
     model, version = _magika()
-    found = model.identify_bytes(data)
-    said = found.output
-    kind = ("code" if said.group == "code" else "prose") if said.is_text else None
-    return ContentType(str(said.label), found.score, tuple(said.extensions), version, kind)
+    identified = model.identify_bytes(data)
+    output = identified.output
+    kind = ("code" if output.group == "code" else "prose") if output.is_text else None
+    return ContentType(str(output.label), identified.score, tuple(output.extensions), version, kind)
 
 
 @made_once

@@ -64,23 +64,23 @@ _DETECTED_BYTES = 1 << 16  # of the beginning of a file whose name says nothing
 
 def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterator[pa.RecordBatch]:
     """Read every file of the listing; a batch goes out as soon as it holds about 16 MB of text."""
-    rows, parts, held, count = list[Row](), list[pa.RecordBatch](), 0, 0
+    rows, parts, byte_count, count = list[Row](), list[pa.RecordBatch](), 0, 0
     with kind_of(rules.source).opening() as opens:
         for batch in batches:
             for file in batch.to_pylist():
-                for found in read_parts(file, rules._replace(opens=opens)):
-                    if isinstance(found, DocumentRows):
-                        parts.append(found.rows)
-                        held += found.rows.nbytes
-                        count += found.rows.num_rows
+                for part in read_parts(file, rules._replace(opens=opens)):
+                    if isinstance(part, DocumentRows):
+                        parts.append(part.rows)
+                        byte_count += part.rows.nbytes
+                        count += part.rows.num_rows
                     else:
-                        rows.append(found)
+                        rows.append(part)
                         count += 1
-                        if found["doc_id"]:
-                            held += found["byte_count"] + sum(map(len, found["metadata"].values()))
-                    if held >= BATCH_BYTES or count >= _BATCH_ROWS:
+                        if part["doc_id"]:
+                            byte_count += part["byte_count"] + sum(map(len, part["metadata"].values()))
+                    if byte_count >= BATCH_BYTES or count >= _BATCH_ROWS:
                         yield from _together(parts, rows)
-                        rows, parts, held, count = [], [], 0, 0
+                        rows, parts, byte_count, count = [], [], 0, 0
         yield from _together(parts, rows)
 
 
@@ -100,8 +100,8 @@ def _together(parts: list[pa.RecordBatch], rows: list[Row]) -> Iterator[pa.Recor
 
 def read_file(file: Row, rules: ReadingRules) -> Iterator[Row]:
     """The rows of `read_parts` one by one; those of records with `unit`."""
-    for found in read_parts(file, rules):
-        yield from each_row(found)
+    for part in read_parts(file, rules):
+        yield from each_row(part)
 
 
 def read_parts(file: Row, rules: ReadingRules) -> Iterator[Row | DocumentRows]:
@@ -121,8 +121,8 @@ def read_parts(file: Row, rules: ReadingRules) -> Iterator[Row | DocumentRows]:
     elif file["reason"] is not None:
         row = arrival(file, Refusal(Reason(file["reason"]), file["detail"]))
         yield {**row, "status": "unchanged"} if file["reason"] == Reason.DELETED else row
-    elif file.get("content_sha256") and (found := _deleted_hash(file, rules)):
-        yield {**arrival(file, DELETED, found), "status": "unchanged"}
+    elif file.get("content_sha256") and (sha256 := _deleted_hash(file, rules)):
+        yield {**arrival(file, DELETED, sha256), "status": "unchanged"}
     elif _is_unnamed(file):
         yield from _told_by_content(file, rules, read_parts)
     elif file["reader"] != "detect" and (refusal := _size_refusal(file, rules)):
@@ -137,10 +137,10 @@ def _deleted_hash(file: Row, rules: ReadingRules) -> str | None:
     """The SHA-256 of a file with the bytes with which it was deleted for good; None for other files."""
     try:
         with opened(file, rules) as stream:
-            found = sha256_of(stream)
+            sha256 = sha256_of(stream)
     except OSError:
         return None  # its reader says why
-    return found if found in file["content_sha256"].split() else None
+    return sha256 if sha256 in file["content_sha256"].split() else None
 
 
 def _is_unnamed(file: Row) -> bool:
@@ -153,13 +153,13 @@ def _told_by_content(
 ) -> Iterator[Row | DocumentRows]:
     """The rows of a file whose name does not say what it is, read as what its first bytes say."""
     try:
-        found = _detected(file, rules)
+        detected = _detected(file, rules)
     except OSError as error:
-        found = unreadable(error)
-    if isinstance(found, Refusal):
-        yield arrival(file, found)
+        detected = unreadable(error)
+    if isinstance(detected, Refusal):
+        yield arrival(file, detected)
     else:
-        yield from read(found, rules)
+        yield from read(detected, rules)
 
 
 def _read_bytes(file: Row, rules: ReadingRules) -> Iterator[Row | DocumentRows]:
@@ -290,23 +290,23 @@ def _told(file: Row, kind: str, source: object) -> str | None:
 def _foreign(file: Row, data: bytes, file_sha256: str, rules: ReadingRules) -> Iterator[Row]:
     """The documents that a reader of a package finds in a file, what it refuses, and the file's arrival."""
     assert isinstance(rules.source, FileReading)  # no other source lists such files
-    found = read_foreign(file["reader"], data, rules.source.extract_seconds)
-    seen, document_count = set[str](), 0
-    for part, one in () if isinstance(found, Refusal) else found:
+    answers = read_foreign(file["reader"], data, rules.source.extract_seconds)
+    paths, document_count = set[str](), 0
+    for part, answer in () if isinstance(answers, Refusal) else answers:
         path = f"{file['path']}#{part}" if part else file["path"]
-        made = one if isinstance(one, Refusal) else extracted_document({**file, "path": path}, rules, one)
-        if not isinstance(made, Refusal) and path in seen:
-            made = Refusal(Reason.LISTED_TWICE, f"the reader {file['reader']} gave two documents the name {part!r}")
-        if isinstance(made, Refusal):
-            yield arrival({"location": f"{file['location']}#{part or 'text'}"}, made)
+        document = answer if isinstance(answer, Refusal) else extracted_document({**file, "path": path}, rules, answer)
+        if not isinstance(document, Refusal) and path in paths:
+            document = Refusal(Reason.LISTED_TWICE, f"the reader {file['reader']} gave two documents the name {part!r}")
+        if isinstance(document, Refusal):
+            yield arrival({"location": f"{file['location']}#{part or 'text'}"}, document)
             continue
-        seen.add(path)
+        paths.add(path)
         document_count += 1
-        yield with_folders(made, file, rules.source)
-    if isinstance(found, Refusal):
-        yield arrival(file, found, file_sha256)
+        yield with_folders(document, file, rules.source)
+    if isinstance(answers, Refusal):
+        yield arrival(file, answers, file_sha256)
     else:
-        every = Refusal(Reason.NO_USABLE_RECORD, f"all {len(found)} of its documents were refused")
+        every = Refusal(Reason.NO_USABLE_RECORD, f"all {len(answers)} of its documents were refused")
         yield arrival(file, None if document_count else every, file_sha256)
 
 
@@ -357,10 +357,10 @@ def _whole_text(
     if isinstance(decoded, Refusal):
         sample = data[:DETECTION_BYTES]
         detected = extract("legacy", sample, sample == data, source=source) if source.encoding != "strict" else decoded
-        found = decoded if isinstance(detected, Refusal) else decode_as(data, detected.metadata["source_encoding"])
-        if isinstance(found, Refusal) or isinstance(detected, Refusal):
+        whole = decoded if isinstance(detected, Refusal) else decode_as(data, detected.metadata["source_encoding"])
+        if isinstance(whole, Refusal) or isinstance(detected, Refusal):
             return decoded
-        decoded, metadata = found, detected.metadata
+        decoded, metadata = whole, detected.metadata
     text, encoding = decoded
     if source.front_matter == "metadata" and file["media_type"] == "text/markdown" and text.startswith(_FENCES):
         below = extract("front_matter", text.encode(), source=source)

@@ -23,14 +23,15 @@ def read_foreign(name: str, data: bytes, seconds: int) -> list[tuple[str, Extrac
     Returns:
         By name of the part. Or why there is none.
     """
-    found = run_apart(_documents, seconds, reference("readers", name, OWN_FORMATS), data)
-    if isinstance(found, Refusal):
-        return found
-    if not found:
+    answers = run_apart(_documents, seconds, reference("readers", name, OWN_FORMATS), data)
+    if isinstance(answers, Refusal):
+        return answers
+    if not answers:
         return Refusal(Reason.EMPTY, f"the reader {name} found no document in it")
     try:
         return [
-            (part, one if isinstance(one, Refusal) else Extracted(one[0].decode(), *one[1:])) for part, one in found
+            (part, answer if isinstance(answer, Refusal) else Extracted(answer[0].decode(), *answer[1:]))
+            for part, answer in answers
         ]
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
         return Refusal(Reason.UNDECODABLE, f"lone surrogate at {error.start} of a text that {name} gave")
@@ -40,14 +41,14 @@ def _documents(name: str, data: bytes) -> list[Any]:
     """What a reader makes of a file, in its process: a text is sent as UTF-8."""
     of = load("readers", name, Reader)
     by = {EXTRACTED_BY: f"{name} {of.version}"}
-    found = list[Any]()
-    for number, one in enumerate(of(data), 1):
-        if isinstance(one, Document):
-            facts = {str(key): str(value) for key, value in (one.metadata or {}).items()} | by
-            columns = {"kind": one.kind, "language": one.language, "media_type": one.media_type}
-            found.append((one.name, (one.text.encode("utf-8", "surrogatepass"), facts, columns)))
-        elif isinstance(one, Refusal):
-            found.append((str(number), one))
+    answers = list[Any]()
+    for number, answer in enumerate(of(data), 1):
+        if isinstance(answer, Document):
+            facts = {str(key): str(value) for key, value in (answer.metadata or {}).items()} | by
+            columns = {"kind": answer.kind, "language": answer.language, "media_type": answer.media_type}
+            answers.append((answer.name, (answer.text.encode("utf-8", "surrogatepass"), facts, columns)))
+        elif isinstance(answer, Refusal):
+            answers.append((str(number), answer))
         else:
-            raise TypeError(f"{name} gave a {type(one).__name__}, neither a Document nor a Refusal")
-    return found
+            raise TypeError(f"{name} gave a {type(answer).__name__}, neither a Document nor a Refusal")
+    return answers

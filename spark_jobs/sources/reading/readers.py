@@ -69,21 +69,21 @@ def columns_by_content(head: bytes, source: FileReading) -> dict[str, str | None
         return {"detected": "html", **language_columns(reader or "html", language)}
     if head.startswith(ZIP_MAGIC) and head[_FIRST_NAME:].startswith(_EPUB):
         return {"detected": "epub", **language_columns("epub", PLAIN_TEXT)}
-    found = content_type(head)
-    by = {"detected": f"{found.label} (magika {found.version})"}
-    for extension in found.extensions:
+    detected = content_type(head)
+    by = {"detected": f"{detected.label} (magika {detected.version})"}
+    for extension in detected.extensions:
         reader, language = reader_by_name(f"x.{extension}", source, "auto")
-        if reader == "archive" and found.label not in ("tar", "zip"):
+        if reader == "archive" and detected.label not in ("tar", "zip"):
             continue  # what is compressed says nothing about what is in it
         if reader in COLUMN_READERS and source.text_column is None:
             reader, language = "text", language_of(f"x.{extension}") or language
-        if reader not in (None, "detect") and (reader != "text" or found.text_kind):
-            return by | language_columns(reader, (found.language or language) if reader == "text" else language)
+        if reader not in (None, "detect") and (reader != "text" or detected.text_kind):
+            return by | language_columns(reader, (detected.language or language) if reader == "text" else language)
     if head.startswith(ZIP_MAGIC):  # the model takes small ones for much else
         return by | language_columns("archive", PLAIN_TEXT)
-    if found.text_kind is not None:
-        return by | language_columns("text", Language(found.text_kind, None, "text/plain"))
-    return Refusal(Reason.UNKNOWN_CONTENT, f"no reader for what its content is: {found.label}")
+    if detected.text_kind is not None:
+        return by | language_columns("text", Language(detected.text_kind, None, "text/plain"))
+    return Refusal(Reason.UNKNOWN_CONTENT, f"no reader for what its content is: {detected.label}")
 
 
 def unpacked(path: str) -> str:

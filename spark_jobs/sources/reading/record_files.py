@@ -32,34 +32,40 @@ def read_records(file: Row, rules: ReadingRules) -> Iterator[Row | DocumentRows]
     are a part of a history wherever they end, all texts of a path are its versions by `number`, and one that says the
     same as the record before it says nothing.
     """
-    seen, told, fault, refused_count, is_usable = Seen(kind_of(rules.source).on_pages), set[str](), None, 0, False
+    keys, facts_written, fault, refused_count, is_usable = (
+        Seen(kind_of(rules.source).on_pages),
+        set[str](),
+        None,
+        0,
+        False,
+    )
     unit = READERS[file["reader"]].unit
     try:
         with opened(file, rules) as stream, HashedFile(stream) as source:
-            for found in in_columns(_records(file, source, rules)):
-                if not isinstance(found, Refused):
-                    documents, records, refused = document_rows(file, found, seen, rules)
+            for part in in_columns(_records(file, source, rules)):
+                if not isinstance(part, Refused):
+                    documents, records, refused = document_rows(file, part, keys, rules)
                     refused_count += len(refused)
                     if documents.rows.num_rows:
                         is_usable = True
                         yield documents
                     yield from refused
-                    yield from map(facts_row, _facts(records, told))
-                elif found.number is None:
-                    fault = found.refusal if fault is None else fault.and_also(found.refusal)
+                    yield from map(facts_row, _facts(records, facts_written))
+                elif part.number is None:
+                    fault = part.refusal if fault is None else fault.and_also(part.refusal)
                 else:
                     refused_count += 1
-                    yield arrival({"location": f"{file['location']}#{unit}:{found.number}"}, found.refusal)
+                    yield arrival({"location": f"{file['location']}#{unit}:{part.number}"}, part.refusal)
             content_sha256 = source.sha256_to_end()
     except OSError as error:
         fault, content_sha256 = unreadable(error), None
-    is_usable = is_usable or (seen.has_versions and refused_count > 0)  # where a page ends is no fault of its records
+    is_usable = is_usable or (keys.has_versions and refused_count > 0)  # where a page ends is no fault of its records
     every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} records were refused")
     nothing = every if refused_count else Refusal(Reason.EMPTY, READERS[file["reader"]].nothing)
     yield from closing_arrivals(file, is_usable, fault, nothing, content_sha256)
 
 
-def _facts(records: Records, told: set[str]) -> Iterator[str]:
+def _facts(records: Records, facts_written: set[str]) -> Iterator[str]:
     """What records state about their repositories and was not told before, as JSON."""
     if records.facts is None:
         pairs: Iterable[tuple[str | None, Mapping[str, Any]]] = (
@@ -70,8 +76,8 @@ def _facts(records: Records, told: set[str]) -> Iterator[str]:
     for repository, values in pairs:
         if repository is not None:
             facts = facts_json(stated_facts(repository, values)[0], stated=True)
-            if facts not in told:
-                told.add(facts)
+            if facts not in facts_written:
+                facts_written.add(facts)
                 yield facts
 
 
@@ -81,20 +87,20 @@ def read_facts(file: Row) -> Iterator[Row]:
     An unchanged file is read too, because files of its repositories may have changed: it gives facts alone, which make
     no row of `repositories` by themselves (`touches` is false).
     """
-    touches, said, fault = not file["unchanged"], False, None
+    touches, has_facts, fault = not file["unchanged"], False, None
     location = file["location"] if touches else None
     try:
         with open_file(file["location"]) as stream, HashedFile(stream) as source:
             if source.head(1 << 12).lstrip()[:1] == b"<":  # servers that answer 200 to every address
                 raise RefusedError(Reason.BAD_RECORD, "a page of HTML, no facts about repositories: nothing is taken")
-            for found in stated_lines(decompressed_by_name(source, file["location"])):
-                if isinstance(found, Facts):
-                    said = True
-                    yield facts_row(facts_json(found, stated=True, touches=touches), location)
-                elif found.number is None:
-                    fault = found.refusal
+            for facts in stated_lines(decompressed_by_name(source, file["location"])):
+                if isinstance(facts, Facts):
+                    has_facts = True
+                    yield facts_row(facts_json(facts, stated=True, touches=touches), location)
+                elif facts.number is None:
+                    fault = facts.refusal
                 elif touches:
-                    yield arrival({"location": f"{file['location']}#line:{found.number}"}, found.refusal)
+                    yield arrival({"location": f"{file['location']}#line:{facts.number}"}, facts.refusal)
             content_sha256 = source.sha256_to_end()
     except OSError as error:
         fault, content_sha256 = unreadable(error), None
@@ -103,18 +109,18 @@ def read_facts(file: Row) -> Iterator[Row]:
             yield arrival({"location": None, "path": file["location"]}, fault)
         return
     nothing = Refusal(Reason.NO_USABLE_RECORD, "no line of it tells of a repository")
-    yield from closing_arrivals(file, said, fault, nothing, content_sha256)
+    yield from closing_arrivals(file, has_facts, fault, nothing, content_sha256)
 
 
 def _records(file: Row, source: HashedFile, rules: ReadingRules) -> Iterator[Record | Records | Refused]:
     """The records of an open file."""
     reader = READERS[file["reader"]]
-    given = _given(file, source, rules.source, rules.max_document_bytes)
+    parsed = _given(file, source, rules.source, rules.max_document_bytes)
     if not reader.recoded or rules.source.encoding == "strict":
-        yield from attribute(reader.function)(given)
+        yield from attribute(reader.function)(parsed)
         return
-    recoded = Recoded(given.plain(), lambda data: given.extract("legacy", data, False))
-    for record in attribute(reader.function)(given._replace(plain=lambda: recoded)):
+    recoded = Recoded(parsed.plain(), lambda data: parsed.extract("legacy", data, False))
+    for record in attribute(reader.function)(parsed._replace(plain=lambda: recoded)):
         is_refused = isinstance(record, Refused)
         yield record if is_refused else record._replace(metadata={**recoded.facts, **record.metadata})
 
@@ -131,6 +137,6 @@ def record_columns(file: Row, source: FileSource) -> list[str]:
     Raises:
         OSError: it cannot be read.
     """
-    with kind_of(source).opening() as opens, opens(file, _SHOWN_BYTES) as stream, HashedFile(stream) as held:
+    with kind_of(source).opening() as opens, opens(file, _SHOWN_BYTES) as stream, HashedFile(stream) as hashed:
         module, _, _ = READERS[file["reader"]].function.partition(":")
-        return list(attribute(f"{module}:names_in")(_given(file, held, source, _SHOWN_BYTES)))
+        return list(attribute(f"{module}:names_in")(_given(file, hashed, source, _SHOWN_BYTES)))

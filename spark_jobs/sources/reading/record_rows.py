@@ -58,14 +58,14 @@ class Seen:
 
 
 def document_rows(
-    file: Row, records: Records, seen: Seen, rules: ReadingRules
+    file: Row, records: Records, keys: Seen, rules: ReadingRules
 ) -> tuple[DocumentRows, Records, list[Row]]:
     """Make documents of records; gives them, their records, and the arrivals of records that were refused.
 
     Args:
         file: the row of the listing.
         records: the records.
-        seen: those of the file so far; these are added.
+        keys: those of the file so far; these are added.
         rules: of the dataset.
     """
     content = _sha256(records.text)
@@ -106,17 +106,19 @@ def document_rows(
 
     unit = READERS[file["reader"]].unit
     reasons = list(
-        seen.refusals(_bytes(path_digits).view("V16").ravel().tolist(), _bytes(digits).view("V16").ravel().tolist())
+        keys.refusals(_bytes(path_digits).view("V16").ravel().tolist(), _bytes(digits).view("V16").ravel().tolist())
     )
     none = [row for row, reason in enumerate(reasons) if reason is not None]
     refused = list[Row]()
-    for row in () if seen.has_versions else none:
+    for row in () if keys.has_versions else none:
         if reasons[row] == Reason.REPEATED_RECORD:
             refusal = Refusal(Reason.REPEATED_RECORD, f"same path and text as an earlier {unit}")
         else:
             record_id = records.record_id[row].as_py()
-            said = f"id {record_id!r:.100}" if record_id else "hash of the text"
-            refusal = Refusal(Reason.LISTED_TWICE, f"the {said} is that of an earlier {unit}, which has another text")
+            key_name = f"id {record_id!r:.100}" if record_id else "hash of the text"
+            refusal = Refusal(
+                Reason.LISTED_TWICE, f"the {key_name} is that of an earlier {unit}, which has another text"
+            )
         where = {"location": f"{file['location']}#{unit}:{records.number[row].as_py()}"}
         refused.append(arrival(where, refusal, hashes[row].as_py()))
     kept = np.array([reason is None for reason in reasons], np.bool_)
@@ -194,12 +196,12 @@ def _with_constants(file: Row, columns: dict[str, pa.Array], stated_as: pa.Array
             {
                 **folders["metadata"],
                 **of_kinds[kind],
-                **({"licence": said} if licence in unknown else {}),
+                **({"licence": licence_stated} if licence in unknown else {}),
                 **dict(metadata),
             }
-            for kind, licence, metadata, said in values
+            for kind, licence, metadata, licence_stated in values
         )
-        changed["metadata"] = pa.array([list(one.items()) for one in maps], columns["metadata"].type)
+        changed["metadata"] = pa.array([list(metadata.items()) for metadata in maps], columns["metadata"].type)
     return changed
 
 

@@ -119,19 +119,19 @@ def with_folders(row: Row, file: Row, source: Any) -> Row:
     """
     if not isinstance(source, FileReading) or not (source.metadata_columns or source.language_column):
         return row
-    given = partitions(file["location"])
-    named = {name: value for name in source.metadata_columns if (value := given.get(name)) is not None}
+    folder_values = partitions(file["location"])
+    named = {name: value for name in source.metadata_columns if (value := folder_values.get(name)) is not None}
     row["metadata"] = {**named, **row["metadata"]}
-    if source.language_column in given:
-        row["language"] = given[source.language_column]
+    if source.language_column in folder_values:
+        row["language"] = folder_values[source.language_column]
     return row
 
 
 def arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = None) -> Row:
     """The row of an arrival: landed, or rejected with the reason."""
-    seen = {name: file.get(name) for name in ("repository", "path", "object", "byte_count", "modified")}
+    file_facts = {name: file.get(name) for name in ("repository", "path", "object", "byte_count", "modified")}
     status = {"status": "landed" if refusal is None else "rejected", **why(refusal)}
-    return {"doc_id": None, "location": file["location"], "content_sha256": content_sha256, **seen, **status}
+    return {"doc_id": None, "location": file["location"], "content_sha256": content_sha256, **file_facts, **status}
 
 
 def facts_row(facts: str, location: str | None = None) -> Row:

@@ -24,13 +24,17 @@ def call_extractor(function: str, *arguments: Any) -> Any:
 
     An extracted text goes to the other process as UTF-8: up to four bytes a character are not held in both at once.
     """
-    found = attribute(function)(*arguments)
-    return (found.text.encode("utf-8", "surrogatepass"), *found[1:]) if isinstance(found, Extracted) else found
+    extracted = attribute(function)(*arguments)
+    return (
+        (extracted.text.encode("utf-8", "surrogatepass"), *extracted[1:])
+        if isinstance(extracted, Extracted)
+        else extracted
+    )
 
 
-def cleaned_facts(said: Mapping[str, object]) -> dict[str, str]:
+def cleaned_facts(facts: Mapping[str, object]) -> dict[str, str]:
     """Each fact in one line of at most 1,000 characters, without those that are empty."""
     lines = {
-        name: " ".join(str(value).encode(errors="replace").decode().split()) for name, value in said.items() if value
+        name: " ".join(str(value).encode(errors="replace").decode().split()) for name, value in facts.items() if value
     }
     return {name: line[:_SHOWN_FACT] for name, line in lines.items() if line}

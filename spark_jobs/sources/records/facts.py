@@ -54,39 +54,39 @@ def stated_facts(repository: str, values: Mapping[str, object]) -> tuple[Facts, 
     Returns:
         The facts, and the first value that could not be read, in words; None where all could.
     """
-    known: dict[str, Any] = {}
+    facts: dict[str, Any] = {}
     metadata: dict[str, str] = {}
     fault: str | None = None
     for key, value in values.items():
         if value in (None, "") or (isinstance(value, float) and math.isnan(value)) or key == "repository":
             continue
-        found = _read(key, value)
+        fact = _read(key, value)
         if key == "metadata" and isinstance(value, dict):
             metadata |= {name: text for name, inner in value.items() if (text := value_text(inner)) is not None}
-        elif found is None:
+        elif fact is None:
             wanted = "a list of texts" if key in _LISTS else "a whole number" if key == "stars" else "a text"
             fault = fault or f"{key} is {value_text(value)}, not {wanted}"
             metadata[key] = value_text(value) or ""
         elif key in (*_TEXTS, *_LISTS):
-            known[key] = found
+            facts[key] = fact
         elif key == "licence":
-            known[key] = stated(found)
-            metadata |= {} if is_recognised(known[key]) else {"licence": found}
+            facts[key] = stated(fact)
+            metadata |= {} if is_recognised(facts[key]) else {"licence": fact}
         else:
-            metadata[key] = found
-    return Facts(repository, **known, metadata=metadata), fault
+            metadata[key] = fact
+    return Facts(repository, **facts, metadata=metadata), fault
 
 
 def stated_lines(stream: pa.NativeFile) -> Iterator[Facts | Refused]:
     """Facts of a file with one JSON object on each line; of lines about one repository the first counts."""
-    seen = set[str]()
+    repositories = set[str]()
     for line in numbered_lines(stream, _MAX_LINE_BYTES):
         if isinstance(line, Refused):
             yield line
             continue
         fields = json_object(line.data)
-        found = fields if isinstance(fields, Refusal) else _facts_or_refusal(fields, seen)
-        yield Refused(line.number, found) if isinstance(found, Refusal) else found
+        facts = fields if isinstance(fields, Refusal) else _facts_or_refusal(fields, repositories)
+        yield Refused(line.number, facts) if isinstance(facts, Refusal) else facts
 
 
 def facts_json(facts: Facts, stated: bool = False, touches: bool = True) -> str:
@@ -100,7 +100,7 @@ def facts_json(facts: Facts, stated: bool = False, touches: bool = True) -> str:
     return json.dumps({**asdict(facts), "stated": stated, "touches": touches}, ensure_ascii=False, sort_keys=True)
 
 
-def _facts_or_refusal(fields: Mapping[str, object], seen: set[str]) -> Facts | Refusal:
+def _facts_or_refusal(fields: Mapping[str, object], repositories: set[str]) -> Facts | Refusal:
     """The facts of one line, or its refusal; the repository is added to those seen."""
     repository = fields.get("repository")
     if not isinstance(repository, str) or not repository:
@@ -115,9 +115,9 @@ def _facts_or_refusal(fields: Mapping[str, object], seen: set[str]) -> Facts | R
         return Refusal(Reason.BAD_RECORD, "a value is nested too deeply")
     if fault is not None:
         return Refusal(Reason.WRONG_TYPE, f"repository {repository}: {fault}")
-    if repository in seen:
+    if repository in repositories:
         return Refusal(Reason.REPEATED_RECORD, f"repository {repository} is on an earlier line, which counts")
-    seen.add(repository)
+    repositories.add(repository)
     return facts
 
 
@@ -136,5 +136,5 @@ def _whole_number(value: object) -> str | None:
     """The digits of a number of stars; Parquet files of other tools hold them as floats, decimals or text."""
     if isinstance(value, float) and math.isfinite(value) and value == int(value):
         value = int(Decimal(repr(value)))  # of 1e30 the digits that were written
-    found = re.fullmatch(r"([0-9]+)(\.0*)?", str(value).strip())  # a decimal comes as 12.00
-    return None if found is None else found[1]
+    match = re.fullmatch(r"([0-9]+)(\.0*)?", str(value).strip())  # a decimal comes as 12.00
+    return None if match is None else match[1]

@@ -34,8 +34,8 @@ def value_at(value: Any, path: str, absent: Any = None) -> Any:
 
 def values_at(fields: Mapping[str, Any], columns: Iterable[str]) -> dict[str, Any]:
     """The values of those columns, each a name or a path, that a record has."""
-    found = ((name, value_at(fields, name, ABSENT)) for name in columns)
-    return {name: value for name, value in found if value is not ABSENT}
+    values = ((name, value_at(fields, name, ABSENT)) for name in columns)
+    return {name: value for name, value in values if value is not ABSENT}
 
 
 def nested_names(fields: Mapping[str, Any], depth: int = _SHOWN_DEPTH) -> Iterator[str]:

@@ -101,7 +101,7 @@ def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
 
     A line ends with LF (and keeps a CR before it), but in a file whose first 64 kB have CR and no LF with CR alone.
     """
-    number, pieces, held, skipped, end, ended = 1, list[bytes](), 0, False, b"\n", "\n"
+    number, pieces, byte_count, skipped, end, ended = 1, list[bytes](), 0, False, b"\n", "\n"
     try:
         for chunk in _chunks(stream):
             if number == 1 and not pieces and not skipped and b"\r" in chunk and b"\n" not in chunk:
@@ -109,14 +109,14 @@ def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
             *whole, rest = chunk.split(end)
             del chunk
             for piece in whole:
-                if skipped or held + len(piece) > max_bytes:
+                if skipped or byte_count + len(piece) > max_bytes:
                     yield Refused(number, Refusal(Reason.TOO_LARGE, f"the line is longer than {max_bytes} bytes"))
                 else:
                     pieces = [b"".join([*pieces, piece])]
                     yield Line(number, pieces.pop(), ended)
-                number, pieces, held, skipped = number + 1, [], 0, False
-            held += len(rest)
-            skipped = skipped or held > max_bytes
+                number, pieces, byte_count, skipped = number + 1, [], 0, False
+            byte_count += len(rest)
+            skipped = skipped or byte_count > max_bytes
             pieces = [] if skipped else [*pieces, rest]
     except (OSError, pa.ArrowException) as error:
         yield broken_off(f"in line {number}", "the lines", error)

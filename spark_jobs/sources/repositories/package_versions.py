@@ -23,8 +23,8 @@ def version_key(kind: str, version: str) -> tuple[Any, ...]:
     numbers and words.
     """
     is_python = kind in ("sdist", "wheel")
-    known = (_pep440 if is_python else _semantic)(version) if len(version) <= _MOST_DIGITS else None
-    return (is_python, known is not None, known if known is not None else _words(version))
+    parsed = (_pep440 if is_python else _semantic)(version) if len(version) <= _MOST_DIGITS else None
+    return (is_python, parsed is not None, parsed if parsed is not None else _words(version))
 
 
 def _pep440(version: str) -> Version | None:
@@ -36,13 +36,13 @@ def _pep440(version: str) -> Version | None:
 
 def _semantic(version: str) -> tuple[Any, ...] | None:
     """A key by clause 11 of semver.org: a release after its pre-releases, numbers before words."""
-    found = _SEMANTIC.fullmatch(version)
-    if found is None:
+    match = _SEMANTIC.fullmatch(version)
+    if match is None:
         return None
-    core = tuple(map(int, found["core"].split(".")))
-    if found["pre"] is None:
+    core = tuple(map(int, match["core"].split(".")))
+    if match["pre"] is None:
         return (*core, 1)
-    parts = found["pre"].split(".")
+    parts = match["pre"].split(".")
     return (*core, 0, tuple((0, int(part), "") if part.isdigit() else (1, 0, part) for part in parts))
 
 

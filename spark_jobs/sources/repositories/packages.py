@@ -71,8 +71,8 @@ class PackagesKind(ListedKind[PackagesSource]):
 
     def files(self, config: DocumentsConfig, earlier: Earlier, lake: Catalog | None) -> list[Listed]:
         """Every file of the source, as a package or with the reason why it is none that is taken."""
-        found = list_packages(self.source, earlier)
-        return located(config, (Listed(file, ".", "package", PLAIN_TEXT, facts, why) for file, facts, why in found))
+        packages = list_packages(self.source, earlier)
+        return located(config, (Listed(file, ".", "package", PLAIN_TEXT, facts, why) for file, facts, why in packages))
 
     def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
         """See `ListedKind`; packages of which other members were taken than would be now are read again."""
@@ -118,8 +118,8 @@ def list_packages(
         earlier: the latest arrival at each location.
     """
     files = {file.location: file for file in find_files(absolute(source.path))}
-    known = {location: before for location, before in earlier.items() if before["path"] == "."}
-    before_of = {location: known[location] for location in files.keys() & known.keys()}
+    package_rows = {location: before for location, before in earlier.items() if before["path"] == "."}
+    before_of = {location: package_rows[location] for location in files.keys() & package_rows.keys()}
     as_before = {
         location: before["repository"]
         for location, before in before_of.items()
@@ -128,11 +128,11 @@ def list_packages(
     packages, refused = dict[str, Package](), dict[str, Refusal]()
 
     def read(location: str) -> None:
-        found = read_package(location, files[location].byte_count, source)
-        if isinstance(found, Package):
-            packages[location] = found
+        package = read_package(location, files[location].byte_count, source)
+        if isinstance(package, Package):
+            packages[location] = package
         else:
-            refused[location] = found
+            refused[location] = package
 
     for location, file in files.items():
         if _extension(file.path) not in _METADATA:
@@ -140,7 +140,7 @@ def list_packages(
         elif location not in as_before and file.refusal is None:
             read(location)
     touched = {package.facts.repository for package in packages.values()}
-    touched |= {before["repository"] for location, before in known.items() if location not in files}
+    touched |= {before["repository"] for location, before in package_rows.items() if location not in files}
     for location, repository in as_before.items():
         if repository in touched:
             read(location)
@@ -162,7 +162,7 @@ def _extension(path: str) -> str:
 def read_package(location: str, byte_count: int | None, source: PackagesSource) -> Package | Refusal:
     """The facts in the metadata of a package, and the texts of its licences where its metadata name no licence."""
     kind, pattern = _METADATA[_extension(location)]
-    found, licences, fault = dict[str, bytes](), dict[str, bytes | None](), None
+    metadata_files, licences, fault = dict[str, bytes](), dict[str, bytes | None](), None
     try:
         with open_file(location) as file, HashedFile(file) as whole:
             for member in archive_members(whole, byte_count, Unpacking(source.archives)):
@@ -172,7 +172,7 @@ def read_package(location: str, byte_count: int | None, source: PackagesSource) 
                 name = (member.name or "").removeprefix("./")
                 size = member.byte_count or 0
                 if (pattern.fullmatch(name) or _REQUIREMENTS.fullmatch(name)) and size <= _MAX_METADATA_BYTES:
-                    found[os.path.basename(name)] = read_up_to(member.stream, _MAX_METADATA_BYTES)
+                    metadata_files[os.path.basename(name)] = read_up_to(member.stream, _MAX_METADATA_BYTES)
                 elif _LICENCES.fullmatch(name):
                     large = size >= MAX_LICENCE_BYTES
                     licences[stable_path(name) if kind == "wheel" else name.partition("/")[2]] = (
@@ -180,12 +180,12 @@ def read_package(location: str, byte_count: int | None, source: PackagesSource) 
                     )
     except OSError as error:
         fault = unreadable(error)
-    metadata = next((found[key] for key in found if key != "requires.txt"), None)
+    metadata = next((metadata_files[key] for key in metadata_files if key != "requires.txt"), None)
     if metadata is None:
         where = pattern.pattern.replace("[^/]+", "*").replace("\\", "")
         return fault or Refusal(Reason.NO_PACKAGE, f"no {kind}: it has no file {where}, which would say what it is")
     try:
-        facts = _facts(kind, metadata, found.get("requires.txt", b""), licences)
+        facts = _facts(kind, metadata, metadata_files.get("requires.txt", b""), licences)
         facts_json(facts or Facts("")).encode()
     except (ValueError, TypeError, AttributeError, RecursionError) as error:
         return Refusal(Reason.NO_PACKAGE, f"its metadata cannot be read: {type(error).__name__}: {error}"[:300])
@@ -206,9 +206,9 @@ def taken_packages(packages: Mapping[str, Package]) -> dict[str, Refusal]:
     return refused
 
 
-def _rank(one: tuple[str, Package]) -> tuple[object, ...]:
+def _rank(entry: tuple[str, Package]) -> tuple[object, ...]:
     """A key that orders packages of one name by their location and what they are, the best last."""
-    location, package = one
+    location, package = entry
     return version_key(package.kind, package.facts.version or ""), package.kind == "sdist", location
 
 
@@ -244,24 +244,24 @@ def _facts(kind: str, data: bytes, requirements: bytes, texts: Mapping[str, byte
         distribution = _CoreMetadata({"METADATA": metadata, "requires.txt": requirements.decode(errors="replace")})
         name = distribution.metadata["Name"]
         return distribution_facts(normalised_name(name), distribution, texts) if name else None
-    said: Any = json.loads(metadata) if kind == "npm" else tomllib.loads(metadata).get("package", {})
-    if not isinstance(said.get("name"), str):
+    declared: Any = json.loads(metadata) if kind == "npm" else tomllib.loads(metadata).get("package", {})
+    if not isinstance(declared.get("name"), str):
         return None
-    version = next(iter(_texts([said.get("version")])), None)
-    required = said.get("dependencies") if kind == "npm" else tomllib.loads(metadata).get("dependencies")
-    repository = said.get("repository")
+    version = next(iter(_texts([declared.get("version")])), None)
+    required = declared.get("dependencies") if kind == "npm" else tomllib.loads(metadata).get("dependencies")
+    repository = declared.get("repository")
     address = repository.get("url") if isinstance(repository, dict) else repository
-    summary = _texts([said.get("description")])
+    summary = _texts([declared.get("description")])
     manifest = {"package.json" if kind == "npm" else "Cargo.toml": data}
     files = manifest | dict(texts)
     licence = of_repository(files.get, list(files))
     return Facts(
-        repository=said["name"],
+        repository=declared["name"],
         revision=version,
         version=version,
         licence=licence.licence,
-        home_page=next(iter(_texts([said.get("homepage"), address])), None),
-        topics=sorted(set(_texts(said.get("keywords")))),
+        home_page=next(iter(_texts([declared.get("homepage"), address])), None),
+        topics=sorted(set(_texts(declared.get("keywords")))),
         dependencies=sorted(required) if isinstance(required, dict) else [],
         metadata=({"summary": summary[0]} if summary else {}) | licence.metadata,
     )

@@ -100,15 +100,19 @@ def installed_repositories(names: Sequence[str] | None) -> list[Repository]:
             f"not installed: {', '.join(unknown)}; install them, or take them off the list of distributions"
         )
     return [
-        Repository(distribution_facts(name, found, _licence_texts(found)), str(found.locate_file("")), found)
-        for name, found in ((name, installed[name]) for name in wanted)
+        Repository(
+            distribution_facts(name, distribution, _licence_texts(distribution)),
+            str(distribution.locate_file("")),
+            distribution,
+        )
+        for name, distribution in ((name, installed[name]) for name in wanted)
     ]
 
 
 def _declared_name(distribution: importlib.metadata.Distribution) -> str | None:
     """The name in the core metadata, without parsing the whole of it where it is a file METADATA, as it mostly is."""
-    found = _NAME.search(distribution.read_text("METADATA") or "")
-    return found[1].strip() if found else _header(distribution.metadata, "Name")
+    match = _NAME.search(distribution.read_text("METADATA") or "")
+    return match[1].strip() if match else _header(distribution.metadata, "Name")
 
 
 def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
@@ -117,7 +121,7 @@ def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
     Raises:
         InputError: a pattern finds no directory, or two directories have one name.
     """
-    found: dict[str, str] = {}
+    path_of_name: dict[str, str] = {}
     for pattern in patterns:
         full = absolute(pattern)
         paths = [path for path in sorted(glob.glob(full)) if os.path.isdir(path)] if "*" in full else [full]
@@ -125,9 +129,11 @@ def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
             raise InputError(f"{pattern}: no such directory; check the directories of the source")
         for path in paths:
             name = os.path.basename(path)
-            if found.setdefault(name, path) != path:
-                raise InputError(f"{found[name]} and {path} are both named {name}; a dataset needs distinct names")
-    return [Repository(_project_facts(name, path), path) for name, path in sorted(found.items())]
+            if path_of_name.setdefault(name, path) != path:
+                raise InputError(
+                    f"{path_of_name[name]} and {path} are both named {name}; a dataset needs distinct names"
+                )
+    return [Repository(_project_facts(name, path), path) for name, path in sorted(path_of_name.items())]
 
 
 def distribution_facts(
@@ -177,9 +183,9 @@ def dependency_names(requirements: Iterable[str]) -> list[str]:
     """Normalised names of requirements, sorted, without those of extras."""
     names = set()
     for requirement in requirements:
-        found = _REQUIREMENT.match(requirement)
-        if found and not _EXTRA.search(found[2]):
-            names.add(normalised_name(found[1]))
+        match = _REQUIREMENT.match(requirement)
+        if match and not _EXTRA.search(match[2]):
+            names.add(normalised_name(match[1]))
     return sorted(names)
 
 
@@ -262,7 +268,7 @@ class _PythonKind(ListedKind[P]):
         facts = facts_files(*(files if source.repositories is None else (source.repositories,)))
         named = source.directories
         repositories = directory_repositories(named) if named else installed_repositories(source.distributions)
-        return located(config, (*facts, *(listed for one in repositories for listed in self.listed(one))))
+        return located(config, (*facts, *(listed for repository in repositories for listed in self.listed(repository))))
 
     def listed(self, repository: Repository) -> Iterator[Listed]:
         """The files of a repository that are taken."""

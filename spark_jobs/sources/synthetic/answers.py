@@ -168,15 +168,15 @@ def _said(error: Any) -> str:
         return str(error)
     words = next((_said(value) for name in _ERRORS if (value := error.get(name))), "")
     place = ".".join(map(str, loc)) if isinstance(loc := error.get("loc"), list) else ""
-    codes = (one for name in ("code", "type") if (one := _text(error, name)) and not one.isdigit())
-    beside = (f"({one})" for one in (place, *codes) if one and one not in words)
+    codes = (code for name in ("code", "type") if (code := _text(error, name)) and not code.isdigit())
+    beside = (f"({note})" for note in (place, *codes) if note and note not in words)
     return " ".join((words, *beside)) if words else str(dict(error))
 
 
 def _first_choice(choices: Any) -> Mapping[str, Any]:
     """The choice with the lowest index, of which there is one where one answer is asked for; else an empty one."""
-    some = [one for one in choices if isinstance(one, Mapping)] if isinstance(choices, list) else []
-    places = [one["index"] if type(one.get("index")) is int else place for place, one in enumerate(some)]
+    some = [choice for choice in choices if isinstance(choice, Mapping)] if isinstance(choices, list) else []
+    places = [choice["index"] if type(choice.get("index")) is int else place for place, choice in enumerate(some)]
     return some[places.index(min(places))] if some else {}
 
 
@@ -214,7 +214,9 @@ def _parts(content: Any) -> _Content:
         if isinstance(part, str):
             text.append(part)
         elif kind.startswith(("thinking", "reasoning", "thought")):
-            reasoning += filter(None, (_words(part.get(one)) for one in (*_THOUGHTS, "text", "summary", "content")))
+            reasoning += filter(
+                None, (_words(part.get(field_name)) for field_name in (*_THOUGHTS, "text", "summary", "content"))
+            )
         elif kind == "refusal":
             refusal.append(_text(part, "refusal"))
         elif (
@@ -269,8 +271,8 @@ def judged(answer: Answer, template: Template, parent: str, source: GeneratedSou
         ("repetitive", "", lambda: len(data) >= _LEAST_BYTES and len(zlib.compress(data, 1)) < _REPETITIVE * len(data)),
         ("copied", "", lambda: source.max_copied < 1 and copied_share(usable, parent) > source.max_copied),
     )
-    found = next(((reason, detail) for reason, detail, is_so in faults if is_so()), None)
-    return Verdict(usable) if found is None else Verdict("", *found)
+    fault = next(((reason, detail) for reason, detail, is_so in faults if is_so()), None)
+    return Verdict(usable) if fault is None else Verdict("", *fault)
 
 
 def copied_share(text: str, parent: str) -> float:
@@ -278,12 +280,12 @@ def copied_share(text: str, parent: str) -> float:
 
     An answer that is shorter than a run is compared as a whole.
     """
-    own, others = (_WORD.findall(unicodedata.normalize("NFC", one.casefold())) for one in (text, parent))
-    size = min(_WORDS, len(own))
+    text_words, others = (_WORD.findall(unicodedata.normalize("NFC", prose.casefold())) for prose in (text, parent))
+    size = min(_WORDS, len(text_words))
     if not size:
         return 0.0
     theirs = set(_runs(others, size))
-    runs = list(_runs(own, size))
+    runs = list(_runs(text_words, size))
     return sum(map(theirs.__contains__, runs)) / len(runs)
 
 

@@ -39,9 +39,9 @@ class Asked:
 
     def end(self, ends: Collection[Landed]) -> None:
         """Count what became of a request."""
-        self.refused.update(one.reason for one in ends if one.reason)
-        self.accepted += sum(not one.reason for one in ends)
-        self.in_a_row = self.in_a_row + 1 if all(one.reason == FAILED for one in ends) else 0
+        self.refused.update(outcome.reason for outcome in ends if outcome.reason)
+        self.accepted += sum(not outcome.reason for outcome in ends)
+        self.in_a_row = self.in_a_row + 1 if all(outcome.reason == FAILED for outcome in ends) else 0
         if self.accepted:
             self._ended.clear()
         elif len(self._ended) < _MOST_ENDS:
@@ -52,14 +52,14 @@ class Asked:
         """Keys of all requests so far, where they are enough to show that no other one would do better; else none."""
         if len({FAILED if reason == REJECTED else reason for reason in self.refused}) != 1:
             return []
-        keys = list(dict.fromkeys(one.request.first_key for one in self._ended))
+        keys = list(dict.fromkeys(outcome.request.first_key for outcome in self._ended))
         return keys if len(keys) >= _FIRST else []
 
     def why_to_stop(self) -> str:
         """Why no other request would do better, in a line with the mend; empty where one may."""
         if keys := self.in_vain:
             reason = self.refused.most_common(1)[0][0]
-            words = commonest(Counter(one.detail for one in self._ended if one.reason == reason))
+            words = commonest(Counter(outcome.detail for outcome in self._ended if outcome.reason == reason))
             return f"the first {len(keys)} requests ended as {why(reason, words)}"
         if self.in_a_row < _FIRST:
             return ""

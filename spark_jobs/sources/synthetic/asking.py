@@ -198,7 +198,9 @@ class Asker:
             return False
         if not self._open:
             self._success = time.monotonic()
-        lease = _Lease(taken, {one.first_key: one for one in taken.requests}, began + self._tasks.lease_seconds)
+        lease = _Lease(
+            taken, {request.first_key: request for request in taken.requests}, began + self._tasks.lease_seconds
+        )
         self._leases.append(lease)
         for request in taken.requests:
             self._let_go_on(_Pending(request, lease, request.first_key), taken.unexecuted.get(request.key))
@@ -230,15 +232,15 @@ class Asker:
         """Push the ends of leases ahead, in good time."""
         async with self._renewal:
             leases, now = list(self._leases), time.monotonic()
-            if leases and min(one.until for one in leases) - now < 0.75 * self._tasks.lease_seconds:
-                lost = await asyncio.to_thread(self._tasks.renew, [one.task.hold for one in leases])
+            if leases and min(lease.until for lease in leases) - now < 0.75 * self._tasks.lease_seconds:
+                lost = await asyncio.to_thread(self._tasks.renew, [lease.task.hold for lease in leases])
                 for lease in leases:
                     lease.until = now + self._tasks.lease_seconds
                 self._lose(lost)
 
     def _lose(self, holds: Collection[Hold]) -> None:
         """Drop tasks that other workers have by now."""
-        for lease in [one for one in self._leases if one.task.hold in holds]:
+        for lease in [lost_lease for lost_lease in self._leases if lost_lease.task.hold in holds]:
             _log.warning("a task of %d requests went to another worker, since this one was away", len(lease.open))
             lease.lost = True
             self._leases.remove(lease)
@@ -262,25 +264,25 @@ class Asker:
                     data += chunk
             data = without_known(data)
             status, wait = response.status, retry_after(response.headers.get("Retry-After"))
-            found = read_answer(status, data)
+            answer = read_answer(status, data)
             if 300 <= status < 400:  # followed, it would take texts and key to where nobody declared them to go
-                found = f"status {status}, to {response.headers.get('Location')}: redirects are not followed"
+                answer = f"status {status}, to {response.headers.get('Location')}: redirects are not followed"
         except TimeoutError:
-            status, found = 0, f"no answer in {asking.answer_seconds:g} s"
+            status, answer = 0, f"no answer in {asking.answer_seconds:g} s"
         except (aiohttp.ClientError, OSError) as error:
-            status, found = 0, f"{type(error).__name__}: {error}"
+            status, answer = 0, f"{type(error).__name__}: {error}"
             is_away = self.done.accepted > 0 and isinstance(error, aiohttp.ClientConnectorError)
         seconds = time.monotonic() - began
-        if isinstance(found, Answer):
-            await self._judge(pending, found, seconds)
+        if isinstance(answer, Answer):
+            await self._judge(pending, answer, seconds)
             return
-        fault = " ".join(kept_message(found).split())[:DETAIL_CHARACTERS]
+        fault = " ".join(kept_message(answer).split())[:DETAIL_CHARACTERS]
         self.done.said[fault] += 1
         if status in faults.WAIT_STATUSES or is_away:
             self._gate.pause(began, wait)
             await self._writer.note([Attempt(key, seconds, "waited", fault)])
             self._queue.put_nowait(pending)
-        elif faults.is_of_request(status, found):
+        elif faults.is_of_request(status, answer):
             await self._end(pending, Attempt(key, seconds, "rejected", fault), REJECTED, fault)
         elif (status in faults.HOPELESS_STATUSES and not self.done.accepted) or 300 <= status < 400:
             await self._writer.note([Attempt(key, seconds, "rejected", fault)])
@@ -317,7 +319,7 @@ class Asker:
                 return
         if source.execute is not None:
             served = answer.model, answer.fingerprint
-            others = [one for one in request.turns if (one.answer.model, one.answer.fingerprint) != served]
+            others = [turn for turn in request.turns if (turn.answer.model, turn.answer.fingerprint) != served]
             if others and source.served == "one" and not reason:
                 reason = "other_model"
             if not reason:
@@ -355,8 +357,8 @@ class Asker:
                 code, execute = code_of(answer.text, config.language), self._execute
                 assert execute is not None
                 if not pending.lease.lost:
-                    said = await asyncio.get_running_loop().run_in_executor(pool, execute, code or "")
-                    await self._go_on(pending, Turn(pending.request.key, answer, *said), config.rounds)
+                    executed = await asyncio.get_running_loop().run_in_executor(pool, execute, code or "")
+                    await self._go_on(pending, Turn(pending.request.key, answer, *executed), config.rounds)
             finally:
                 self._executing -= 1
                 self._success = time.monotonic()
@@ -387,8 +389,8 @@ class Asker:
             return
         self.done.end(ends)
         self._close(pending)
-        if not self.done.stopped and (said := self.done.why_to_stop()):
-            self.stop(f"{said}; all of them are asked again by the next run")
+        if not self.done.stopped and (why := self.done.why_to_stop()):
+            self.stop(f"{why}; all of them are asked again by the next run")
             self.done.hopeless = self._in_doubt = True
 
     def _close(self, pending: _Pending) -> None:
@@ -407,5 +409,5 @@ class Asker:
             await asyncio.sleep(min(1.0, silence / 4, self._tasks.lease_seconds / 4))
             await self._renew()
             if self._open > self._executing and time.monotonic() - self._success > silence:
-                said = f"no answer succeeded for {silence:g} s{self.done.words()}"
-                self.stop(f"{said}; what is done stays, the next run goes on", patience=0)
+                problem = f"no answer succeeded for {silence:g} s{self.done.words()}"
+                self.stop(f"{problem}; what is done stays, the next run goes on", patience=0)

@@ -127,33 +127,37 @@ class AnswerStore:
         """
         now = time.time_ns() // 1000
         tried = [
-            {"dataset": self.dataset, "key": one.key, "at": now, "milliseconds": round(1000 * one.seconds)}
-            | {"outcome": one.outcome, "detail": _clean(one.detail)}
-            | {"tokens_in": one.answer.tokens_in, "tokens_out": one.answer.tokens_out}
-            for one in attempts
+            {"dataset": self.dataset, "key": attempt.key, "at": now, "milliseconds": round(1000 * attempt.seconds)}
+            | {"outcome": attempt.outcome, "detail": _clean(attempt.detail)}
+            | {"tokens_in": attempt.answer.tokens_in, "tokens_out": attempt.answer.tokens_out}
+            for attempt in attempts
         ]
-        paid = [one for one in attempts if one.outcome == "answered"]
+        paid = [attempt for attempt in attempts if attempt.outcome == "answered"]
         with self.transaction() as connection:
-            holds = {*(one.hold for one in answers), *(one.hold for one in turns)}
-            held = {one for one in holds if one is not None}
-            lost = held - holds_of(connection, held)
+            holds = {*(ended.hold for ended in answers), *(ended.hold for ended in turns)}
+            hold_set = {hold for hold in holds if hold is not None}
+            lost = hold_set - holds_of(connection, hold_set)
             # Some may be written already, where a lost connection makes this run again.
-            known = answered(connection, self.dataset, [one.request.key for one in answers])
-            given = [self._row(one) for one in answers if one.hold not in lost and one.request.key not in known]
+            already = answered(connection, self.dataset, [answer.request.key for answer in answers])
+            new_rows = [
+                self._row(answer) for answer in answers if answer.hold not in lost and answer.request.key not in already
+            ]
             if tried:
                 connection.execute(sa.insert(ATTEMPTS), tried)
-            if given:
-                connection.execute(sa.insert(ANSWERS), given)
-            for one in turns:
-                if one.hold not in lost:
-                    connection.execute(sa.delete(TURNS).where(self._turns, TURNS.c.key == one.turn.key))
-                    connection.execute(sa.insert(TURNS), _turn_row(self.dataset, one))
-            accepted = sum(row["reason"] == "" for row in given)
+            if new_rows:
+                connection.execute(sa.insert(ANSWERS), new_rows)
+            for turn in turns:
+                if turn.hold not in lost:
+                    connection.execute(sa.delete(TURNS).where(self._turns, TURNS.c.key == turn.turn.key))
+                    connection.execute(sa.insert(TURNS), _turn_row(self.dataset, turn))
+            accepted = sum(row["reason"] == "" for row in new_rows)
             more = {
                 "accepted": TOTALS.c.accepted + accepted,
-                "refused": TOTALS.c.refused + len(given) - accepted,
-                "tokens_in": TOTALS.c.tokens_in + sum(_or(one.answer.tokens_in, one.most[0]) for one in paid),
-                "tokens_out": TOTALS.c.tokens_out + sum(_or(one.answer.tokens_out, one.most[1]) for one in paid),
+                "refused": TOTALS.c.refused + len(new_rows) - accepted,
+                "tokens_in": TOTALS.c.tokens_in
+                + sum(_or(attempt.answer.tokens_in, attempt.most[0]) for attempt in paid),
+                "tokens_out": TOTALS.c.tokens_out
+                + sum(_or(attempt.answer.tokens_out, attempt.most[1]) for attempt in paid),
             }
             connection.execute(sa.update(TOTALS).where(self._totals).values(more))
         return lost
@@ -200,19 +204,19 @@ class AnswerStore:
         with contextlib.suppress(IntegrityError), self.engine.begin() as connection:  # another process made it
             connection.execute(sa.insert(TOTALS), row)
 
-    def _row(self, one: Landed) -> dict[str, Any]:
-        answer, parent = one.answer, asdict(one.request.parent)
-        texts = {"detail": one.detail, "text": one.text, "reasoning": answer.reasoning}
+    def _row(self, landed: Landed) -> dict[str, Any]:
+        answer, parent = landed.answer, asdict(landed.request.parent)
+        texts = {"detail": landed.detail, "text": landed.text, "reasoning": answer.reasoning}
         served = {"model": _clean(answer.model)[:255], "fingerprint": _clean(answer.fingerprint)[:255]}
         return {
             "dataset": self.dataset,
-            "key": one.request.first_key,
-            "template": one.request.template,
+            "key": landed.request.first_key,
+            "template": landed.request.template,
             **{f"parent_{name}": parent[name] for name in ("dataset", "doc_id", "start", "end")},
-            "reason": one.reason,
+            "reason": landed.reason,
             **{name: _clean(text) for name, text in texts.items()},
             **served,
-            "answer_tokens": one.request.answer_tokens,
+            "answer_tokens": landed.request.answer_tokens,
             "tokens_in": answer.tokens_in,
             "tokens_out": answer.tokens_out,
             "landed": False,
@@ -222,20 +226,20 @@ class AnswerStore:
         self, connection: sa.Connection, requests: Sequence[Request]
     ) -> tuple[list[Request], dict[str, Answer]]:
         """Where conversations are: the requests to send next, and by key answers whose code is to be executed."""
-        found, unexecuted, moved = list(requests), dict[str, Answer](), True
+        continued, unexecuted, moved = list(requests), dict[str, Answer](), True
         while moved:
-            some, moved = TURNS.c.key.in_([one.key for one in found]), False
+            some, moved = TURNS.c.key.in_([request.key for request in continued]), False
             rows = connection.execute(sa.select(TURNS).where(self._turns, some)).mappings()
             turns = {
                 row["key"]: Turn(row["key"], Answer(**json.loads(row["answer"])), row["output"], row["status"])
                 for row in rows
             }
-            for number, one in enumerate(found):
-                if (turn := turns.get(one.key)) is not None and turn.output is None:
-                    unexecuted[one.key] = turn.answer
+            for number, request in enumerate(continued):
+                if (turn := turns.get(request.key)) is not None and turn.output is None:
+                    unexecuted[request.key] = turn.answer
                 elif turn is not None:
-                    found[number], moved = next_request(one, turn), True
-        return found, unexecuted
+                    continued[number], moved = next_request(request, turn), True
+        return continued, unexecuted
 
     @until_reached
     def answered(self, keys: Iterable[str]) -> set[str]:
@@ -267,13 +271,13 @@ class AnswerStore:
         """Requests of all tasks, and processes that have tasks."""
         columns = (TASKS.c.requests, TASKS.c.token, TASKS.c.host, TASKS.c.scope, TASKS.c.pid)
         tasks = self._all(sa.select(*columns).where(TASKS.c.dataset == self.dataset))
-        return sum(one.requests for one in tasks), len({one[2:] for one in tasks if one.token is not None})
+        return sum(task.requests for task in tasks), len({task[2:] for task in tasks if task.token is not None})
 
     def answers_since(self, seconds: float) -> int:
         """How many answers came in the last seconds."""
         since = time.time_ns() // 1000 - round(seconds * 1e6)
-        own = ATTEMPTS.c.dataset == self.dataset, ATTEMPTS.c.outcome == "answered", ATTEMPTS.c.at >= since
-        return int(self._all(sa.select(sa.func.count()).select_from(ATTEMPTS).where(*own))[0][0])
+        answered_here = ATTEMPTS.c.dataset == self.dataset, ATTEMPTS.c.outcome == "answered", ATTEMPTS.c.at >= since
+        return int(self._all(sa.select(sa.func.count()).select_from(ATTEMPTS).where(*answered_here))[0][0])
 
     def unlanded(self) -> dict[tuple[str, str], int]:
         """How many accepted answers have not landed, by the model and fingerprint that the server named."""
@@ -313,8 +317,8 @@ class AnswerStore:
         with self.engine.begin() as connection:
             if doc_ids is None:
                 for table in (ANSWERS, TURNS, ATTEMPTS, TASKS, TOTALS):
-                    own = table.c.dataset.startswith(f"{self.dataset}.", autoescape=True)
-                    connection.execute(sa.delete(table).where(sa.or_(table.c.dataset == self.dataset, own)))
+                    below = table.c.dataset.startswith(f"{self.dataset}.", autoescape=True)
+                    connection.execute(sa.delete(table).where(sa.or_(table.c.dataset == self.dataset, below)))
                 return
             wanted = sorted(doc_ids)
             for at in range(0, len(wanted), KEYS_AT_ONCE):
@@ -375,10 +379,10 @@ def datasets_with_answers(catalogue: Catalog) -> list[str]:
         return sorted(connection.execute(sa.select(TOTALS.c.dataset)).scalars())
 
 
-def _turn_row(dataset: str, one: Heard) -> dict[str, Any]:
-    about = {"dataset": dataset, "parent_doc_id": one.request.parent.doc_id}
-    answer = json.dumps(asdict(one.turn.answer))
-    return about | {"key": one.turn.key, "answer": answer, "output": one.turn.output, "status": one.turn.status}
+def _turn_row(dataset: str, heard: Heard) -> dict[str, Any]:
+    about = {"dataset": dataset, "parent_doc_id": heard.request.parent.doc_id}
+    answer = json.dumps(asdict(heard.turn.answer))
+    return about | {"key": heard.turn.key, "answer": answer, "output": heard.turn.output, "status": heard.turn.status}
 
 
 def _clean(text: str) -> str:
@@ -386,6 +390,6 @@ def _clean(text: str) -> str:
     return text.replace("\0", " ").encode(errors="replace").decode()
 
 
-def _or(known: int | None, most: int) -> int:
+def _or(counted: int | None, most: int) -> int:
     """A usage that the endpoint stated, else the most that it can have been."""
-    return most if known is None else known
+    return most if counted is None else counted

@@ -41,13 +41,13 @@ class Buckets:
 
     def add(self, name: str, batches: Iterable[pa.RecordBatch]) -> None:
         """Add rows with a column `key` to an input."""
-        waiting, held = list[pa.RecordBatch](), 0
+        waiting, byte_count = list[pa.RecordBatch](), 0
         for batch in batches:
             waiting.append(batch)
-            held += batch.nbytes
-            if held >= BUCKET_BYTES:
+            byte_count += batch.nbytes
+            if byte_count >= BUCKET_BYTES:
                 self._write(name, waiting)
-                waiting, held = [], 0
+                waiting, byte_count = [], 0
         if waiting:
             self._write(name, waiting)
 

@@ -54,34 +54,34 @@ def conversation_of(request: Request, turns: Sequence[Turn], last: Answer | None
         last: the answer without code; None where the rounds came to their end before.
     """
     first = request.body["messages"][: len(request.body["messages"]) - 2 * len(request.turns)]
-    said = [(one["role"], one["content"]) for one in first]
-    said += [pair for one in turns for pair in (("assistant", one.answer.text), ("execution", one.output or ""))]
-    said += [] if last is None else [("assistant", last.text)]
+    messages = [(message["role"], message["content"]) for message in first]
+    messages += [pair for turn in turns for pair in (("assistant", turn.answer.text), ("execution", turn.output or ""))]
+    messages += [] if last is None else [("assistant", last.text)]
     text, spans, size = "", list[str](), 0
-    for role, content in said:
+    for role, content in messages:
         heading, message = _HEADING.format(role), content.strip()
         start = size + len(heading)
         size = start + len(message.encode(errors="replace")) + 2
         text += f"{heading}{message}\n\n"
         spans.append(f"{role} {start}-{size - 2}")
-    answers = [*(one.answer for one in turns), *([] if last is None else [last])]
+    answers = [*(turn.answer for turn in turns), *([] if last is None else [last])]
     facts = {
         "conversation": "### role",
         "messages": ", ".join(spans),
         "rounds": len(answers),
         "ended": "no_code" if last is not None else "rounds",
-        "exit_statuses": ", ".join(one.status for one in turns),
+        "exit_statuses": ", ".join(turn.status for turn in turns),
     }
-    served = dict.fromkeys("/".join(filter(None, (one.model, one.fingerprint))) for one in answers)
+    served = dict.fromkeys("/".join(filter(None, (answer.model, answer.fingerprint))) for answer in answers)
     if len(served) > 1:
         facts["served"] = ", ".join(served)
-    reasoning = "\n\n".join(filter(None, (one.reasoning for one in answers)))
-    counted = {name: _sum([getattr(one, name) for one in answers]) for name in ("tokens_in", "tokens_out")}
+    reasoning = "\n\n".join(filter(None, (answer.reasoning for answer in answers)))
+    counted = {name: _sum([getattr(answer, name) for answer in answers]) for name in ("tokens_in", "tokens_out")}
     whole: dict[str, Any] = {"reasoning": reasoning, **counted}
     return replace(answers[-1], **whole), text.rstrip("\n"), json.dumps(facts)
 
 
 def _sum(counts: list[int | None]) -> int | None:
     """The sum of counts; None where one of them is None."""
-    known = [one for one in counts if one is not None]
-    return sum(known) if len(known) == len(counts) else None
+    counted = [count for count in counts if count is not None]
+    return sum(counted) if len(counted) == len(counts) else None

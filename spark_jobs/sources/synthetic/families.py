@@ -17,7 +17,7 @@ from spark_jobs.sources.synthetic.tables import ANSWERS, KEYS_AT_ONCE
 
 def descendants(catalogue: Catalog, doc_ids: Collection[str]) -> set[str]:
     """Documents of the lake that models wrote from some documents, or from what was written from them."""
-    found, new = set[str](), set(doc_ids)
+    below, new = set[str](), set(doc_ids)
     while new:
         paths: dict[str, set[str]] = defaultdict(set)
         for dataset, template, key in _children(catalogue, new):
@@ -26,9 +26,9 @@ def descendants(catalogue: Catalog, doc_ids: Collection[str]) -> set[str]:
             row["doc_id"]
             for dataset, some in paths.items()
             for row in read_rows(catalogue, f"{dataset}.documents", ("doc_id",), In("path", some))
-        } - found
-        found |= new
-    return found
+        } - below
+        below |= new
+    return below
 
 
 def roots(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, str]:
@@ -38,25 +38,25 @@ def roots(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, str]:
         for batch in read_batches(catalogue, f"{dataset}.documents", ("doc_id", "metadata")):
             pairs = zip(batch["doc_id"].to_pylist(), batch["metadata"].to_pylist(), strict=True)
             parents |= {doc_id: dict(metadata or ()).get("parent", doc_id) for doc_id, metadata in pairs}
-    found = {}
+    root_of = {}
     for doc_id in parents.keys() & set(doc_ids):
         root = doc_id
         while root in parents and parents[root] != root:  # a child has another text than its parent, so there is an end
             root = parents[root]
-        found[doc_id] = root
-    return found
+        root_of[doc_id] = root
+    return root_of
 
 
 def _children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, str, str]]:
     """Answers (dataset, template, key) that were accepted about some documents, in all datasets of a lake."""
     if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(ANSWERS.name):
         return []
-    wanted, found = sorted(doc_ids), list[tuple[str, str, str]]()
+    wanted, children = sorted(doc_ids), list[tuple[str, str, str]]()
     of_datasets = sa.not_(ANSWERS.c.dataset.contains("."))  # the answers of judges are no documents
     columns = sa.select(ANSWERS.c.dataset, ANSWERS.c.template, ANSWERS.c.key)
     columns = columns.where(ANSWERS.c.reason == "", of_datasets)
     with catalogue.engine.connect() as connection:
         for at in range(0, len(wanted), KEYS_AT_ONCE):
             some = ANSWERS.c.parent_doc_id.in_(wanted[at : at + KEYS_AT_ONCE])
-            found += [(row[0], row[1], row[2]) for row in connection.execute(columns.where(some))]
-    return found
+            children += [(row[0], row[1], row[2]) for row in connection.execute(columns.where(some))]
+    return children

@@ -76,10 +76,10 @@ def is_of_request(status: int, words: str) -> bool:
     return status == 413 or _TOO_LONG.search(words) is not None or _CONTENT.search(words) is not None
 
 
-def commonest(said: Mapping[str, int]) -> str:
+def commonest(counts: Mapping[str, int]) -> str:
     """The words that came most often; numbers in them may differ."""
     kinds, samples = Counter[str](), dict[str, str]()
-    for words, count in said.items():
+    for words, count in counts.items():
         kind = re.sub(r"\d+|'[^']*'|\"[^\"]*\"", "#", words)
         kinds[kind] += count
         samples.setdefault(kind, words)
@@ -93,13 +93,13 @@ def why(reason: str, words: str) -> str:
         reason: of the answers that are none; `failed` and `rejected` for those that never came.
         words: of the server.
     """
-    said = " ".join(words.split())
-    said = f": {said[:_SAID]}{'..' if len(said) > _SAID else ''}" if said else ""
+    detail = " ".join(words.split())
+    detail = f": {detail[:_SAID]}{'..' if len(detail) > _SAID else ''}" if detail else ""
     if reason in _MENDS_OF_REASONS:
-        return f"{reason}{said}; {_MENDS_OF_REASONS[reason].format(word=words.rpartition(' ')[2] or ABSENT)}"
+        return f"{reason}{detail}; {_MENDS_OF_REASONS[reason].format(word=words.rpartition(' ')[2] or ABSENT)}"
     if _TOO_LONG.search(words) is not None and _LIMIT.search(words) is None:
-        return f"{reason}{said}; lower endpoint.reads_characters or endpoint.answer_tokens"
-    return f"{reason}{said}; {mend_of(words)}"
+        return f"{reason}{detail}; lower endpoint.reads_characters or endpoint.answer_tokens"
+    return f"{reason}{detail}; {mend_of(words)}"
 
 
 def mend_of(words: str) -> str:

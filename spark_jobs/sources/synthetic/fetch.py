@@ -88,7 +88,7 @@ def fetch_answers(
         count = sealed.seal()  # what a killed run left
         store.reopen()
         lacking, left = _open(source, store, 0)
-        bounds = [one for one in (lacking, left) if one is not None]
+        bounds = [bound for bound in (lacking, left) if bound is not None]
         wanted = iter(()) if 0 in bounds else _requests(catalogue, source, store, min(bounds, default=None))
         executor = attribute("spark_jobs.sources.executed.programs:program_executor") if source.execute else None
         done = asyncio.run(ask(tasks, wanted, sealed.seal_full, executor=executor))
@@ -136,7 +136,9 @@ def refused_counts(store: AnswerStore, reasons: Collection[str]) -> dict[str, in
     counts = {reason: count for reason, count in store.outcomes().items() if reason}
     for reason in reasons:
         if reason not in counts:
-            there = ", ".join(f"{one} {count:,}" for one, count in sorted(counts.items())) or "nothing was refused"
+            there = (
+                ", ".join(f"{reason} {count:,}" for reason, count in sorted(counts.items())) or "nothing was refused"
+            )
             raise InputError(f"{store.dataset}: no request was refused as {reason!r}{nearest(reason, counts)}; {there}")
     return {reason: counts[reason] for reason in reasons}
 
@@ -178,12 +180,14 @@ async def ask(
         while not working.done():
             waiting, _ = await asyncio.to_thread(tasks.counts)
             lacking, left = await asyncio.to_thread(_open, source, store, waiting)
-            room = min(one for one in (ahead - waiting, lacking, left) if one is not None)
+            room = min(bound for bound in (ahead - waiting, lacking, left) if bound is not None)
             if room > 0 and not exhausted:
                 some = await asyncio.to_thread(lambda count: list(itertools.islice(wanted, count)), room)
                 exhausted = len(some) < room
-                known = on_their_way | await asyncio.to_thread(store.answered, [one.key for one in some])
-                new = {one.key: one for one in reversed(some) if one.key not in known}  # of equal ones the first stays
+                already = on_their_way | await asyncio.to_thread(store.answered, [request.key for request in some])
+                new = {
+                    request.key: request for request in reversed(some) if request.key not in already
+                }  # of equal ones the first stays
                 await asyncio.to_thread(tasks.put, list(reversed(new.values())))
                 on_their_way |= set(new)
                 if len(on_their_way) > 2 * ahead:
@@ -215,9 +219,9 @@ def _open(source: GeneratedSource, store: AnswerStore, waiting: int) -> tuple[in
     """
     before = store.totals()
     lacking = None if source.accepted is None else max(0, source.accepted - before.accepted - waiting)
-    asked = before.accepted + before.refused
+    request_count = before.accepted + before.refused
     each = 2 if source.on_cut == "raise_limit_once" else 1  # a request that is cut makes another one
-    left = None if source.asked_at_most is None else max(0, (source.asked_at_most - asked) // each - waiting)
+    left = None if source.asked_at_most is None else max(0, (source.asked_at_most - request_count) // each - waiting)
     return lacking, left
 
 
@@ -226,7 +230,7 @@ def _requests(catalogue: Catalog, source: GeneratedSource, store: AnswerStore, m
 
     Parents of lower ranks were asked about before, and each gives a request for every template and sample at least.
     """
-    templates = [template_of(one) for one in source.templates]
+    templates = [template_of(template) for template in source.templates]
     shares = [0.0, 1.0]
     if most is not None:
         before = store.totals()
@@ -284,7 +288,7 @@ class AnswerPages:
         if self._served is None:
             return 0
         if others := [served for served in unlanded if served != self._served]:
-            before, now = ("/".join(filter(None, one)) for one in (self._served, others[0]))
+            before, now = ("/".join(filter(None, served)) for served in (self._served, others[0]))
             self._other = (
                 f"the endpoint served {before}, now {now}; what came before lands, the next run goes on with it; where "
                 "several answer behind one address, declare served: any"
@@ -345,9 +349,9 @@ def in_vain(store: AnswerStore, done: Asked, parents: str = "") -> str:
     if done.hopeless or (done.stopped and done.attempts):
         return f"no answer came: {done.stopped}"
     if outcomes.keys() - {FAILED} and (refused > accepted or "rejected" in outcomes):
-        refusals = [one for one in store.refusals() if one[0] != FAILED]
-        reason = Counter({one: outcomes[one] for one in outcomes.keys() - {FAILED}}).most_common(1)[0][0]
-        words = commonest({detail: count for one, detail, count in refusals if one == reason})
+        refusals = [refusal for refusal in store.refusals() if refusal[0] != FAILED]
+        reason = Counter({outcome: outcomes[outcome] for outcome in outcomes.keys() - {FAILED}}).most_common(1)[0][0]
+        words = commonest({detail: count for outcome, detail, count in refusals if outcome == reason})
         again = f"headrace dataset reopen {store.dataset} --reason {reason}"
         return f"{outcomes[reason]:,} of {accepted + refused:,} requests ended as {why(reason, words)}; then: {again}"
     if done.attempts:

@@ -40,14 +40,14 @@ class Progress:
     def line(self, budget: Budget | None = None) -> str:
         """The progress in one line for people, with the price of the tokens where the budget has prices."""
         reasons = ", ".join(f"{reason} {count:,}" for reason, count in sorted(self.refused.items()))
-        said = [f"{self.accepted:,} answers accepted", *([f"refused: {reasons}"] if reasons else [])]
+        parts = [f"{self.accepted:,} answers accepted", *([f"refused: {reasons}"] if reasons else [])]
         if self.waiting:
-            said.append(f"{self.waiting:,} requests wait, {self.workers} workers, {self.a_minute:,} answers a minute")
+            parts.append(f"{self.waiting:,} requests wait, {self.workers} workers, {self.a_minute:,} answers a minute")
         price = budget.price(self.tokens_in, self.tokens_out) if budget is not None else None
         money = f", {price:,.2f} by the prices" if price is not None else ""
-        said.append(f"{self.tokens_in:,} + {self.tokens_out:,} tokens{money}")
-        said += [f"the usage of {self.unknown:,} answers is not known"] if self.unknown else []
-        return "; ".join(said)
+        parts.append(f"{self.tokens_in:,} + {self.tokens_out:,} tokens{money}")
+        parts += [f"the usage of {self.unknown:,} answers is not known"] if self.unknown else []
+        return "; ".join(parts)
 
     def facts(self, budget: Budget) -> dict[str, Any]:
         """The progress as values for an asset's page, with the price of the tokens where the budget has prices."""

@@ -103,8 +103,8 @@ def request_of(
 
 def next_request(request: Request, turn: Turn) -> Request:
     """The next request of a conversation: all messages so far, the answer, and the output of its code."""
-    said = [{"role": "assistant", "content": turn.answer.text}, {"role": "user", "content": turn.output}]
-    body = {**request.body, "messages": [*request.body["messages"], *said]}
+    messages = [{"role": "assistant", "content": turn.answer.text}, {"role": "user", "content": turn.output}]
+    body = {**request.body, "messages": [*request.body["messages"], *messages]}
     return replace(request, key=_key(body, request.sample), body=body, turns=(*request.turns, turn))
 
 
@@ -122,7 +122,7 @@ def parts_of(dataset: str, doc_id: str, text: str, most_characters: int) -> Iter
     while at < len(text):
         end = at + most_characters
         if end < len(text):
-            end = next((cut for one in _BREAKS if (cut := _last_break(one, text, at, end)) is not None), end)
+            end = next((cut for pattern in _BREAKS if (cut := _last_break(pattern, text, at, end)) is not None), end)
         part = text[at:end]
         size = len(part.encode(errors="surrogatepass"))
         if part.strip():
@@ -132,5 +132,5 @@ def parts_of(dataset: str, doc_id: str, text: str, most_characters: int) -> Iter
 
 def _last_break(pattern: re.Pattern[str], text: str, start: int, end: int) -> int | None:
     """Where the last break in the second half of a range ends; None where there is none."""
-    breaks = [found.end() for found in pattern.finditer(text, start + (end - start) // 2, end)]
+    breaks = [match.end() for match in pattern.finditer(text, start + (end - start) // 2, end)]
     return breaks[-1] if breaks else None

@@ -75,7 +75,7 @@ class StandIn:
         words = written(prompt, limit if fault == "cut" else min(limit, 120), json.dumps(body, sort_keys=True))
         text = " ".join(words) if self._judge is None else self._judge(prompt)
         message = {"role": "assistant", "content": text, "refusal": "I cannot" if fault == "refused" else None}
-        prompt_tokens = sum(len(one["content"].split()) for one in body["messages"])
+        prompt_tokens = sum(len(message["content"].split()) for message in body["messages"])
         return {
             "model": body["model"],
             "system_fingerprint": "word-pairs",
@@ -88,13 +88,13 @@ def written(prompt: str, count: int, seed: str) -> list[str]:
     """`count` words; each follows the one before it somewhere in the prompt."""
     words = re.findall(r"\S+", prompt)
     follow = defaultdict(list)
-    for one, other in itertools.pairwise(words):
-        follow[one].append(other)
+    for word, other in itertools.pairwise(words):
+        follow[word].append(other)
     drawn = random.Random(hashlib.sha256(seed.encode()).digest())
-    made = [drawn.choice(words)] if words and count else []
-    while made and len(made) < count:
-        made.append(drawn.choice(follow.get(made[-1]) or words))
-    return made
+    chain = [drawn.choice(words)] if words and count else []
+    while chain and len(chain) < count:
+        chain.append(drawn.choice(follow.get(chain[-1]) or words))
+    return chain
 
 
 def counting_judge(words: Collection[str], unsteady: float = 0.0, seed: int = 0) -> Callable[[str], str]:
@@ -103,7 +103,7 @@ def counting_judge(words: Collection[str], unsteady: float = 0.0, seed: int = 0)
 
     def judge(prompt: str) -> str:
         text = prompt.partition(BEGIN_TEXT)[2].rpartition(END_TEXT)[0]
-        count = min(5, sum(one in words for one in re.findall(r"\w+", text.lower())))
+        count = min(5, sum(word in words for word in re.findall(r"\w+", text.lower())))
         if drawn.random() < unsteady:
             count += 1 if count < 5 else -1
         return f"I count {count} of the words that matter.\nScore: {count}"
@@ -113,10 +113,10 @@ def counting_judge(words: Collection[str], unsteady: float = 0.0, seed: int = 0)
 
 def write_code(message: str) -> str:
     """Act a conversation: first a program with a fault, then the mended one, then a sentence about its output."""
-    if found := re.search(r"exit status 0.*?Output:\n(\S+)", message, re.DOTALL):
-        return f"Added up, the numbers below the count of words give {found[1]}."
-    if found := re.search(r"range\((\d+)\)", message):
-        return f"The name is missing an m; this is mended.\n\n```python\nprint(sum(range({found[1]})))\n```"
+    if match := re.search(r"exit status 0.*?Output:\n(\S+)", message, re.DOTALL):
+        return f"Added up, the numbers below the count of words give {match[1]}."
+    if match := re.search(r"range\((\d+)\)", message):
+        return f"The name is missing an m; this is mended.\n\n```python\nprint(sum(range({match[1]})))\n```"
     count = len(message.split())
     return f"I add up all numbers below the count of words.\n\n```python\nprint(su(range({count})))\n```"
 
@@ -125,9 +125,9 @@ def application(stand_in: StandIn) -> web.Application:
     """The endpoint as an application of aiohttp."""
     from aiohttp import web
 
-    made = web.Application(client_max_size=1 << 30)
-    made.router.add_post("/v1/chat/completions", stand_in.answer)
-    return made
+    app = web.Application(client_max_size=1 << 30)
+    app.router.add_post("/v1/chat/completions", stand_in.answer)
+    return app
 
 
 def main() -> None:
@@ -141,17 +141,20 @@ def main() -> None:
     parser.add_argument("--judge", metavar="WORD,WORD,..", help="score texts by how many of these words they have")
     parser.add_argument("--unsteady", type=float, default=0.0, help="share of scores of the judge that are one off")
     parser.add_argument("--code", action="store_true", help="write programs, and mend them by what they gave")
-    given = parser.parse_args()
+    arguments = parser.parse_args()
     faults = {}
-    for one in given.fault:
-        name, _, share = one.partition("=")
+    for fault in arguments.fault:
+        name, _, share = fault.partition("=")
         if name not in FAULTS:
-            parser.error(f"--fault {one}: there is no {name}; there are {', '.join(FAULTS)}")
+            parser.error(f"--fault {fault}: there is no {name}; there are {', '.join(FAULTS)}")
         faults[name] = float(share or 1)
-    judge = counting_judge(given.judge.lower().split(","), given.unsteady) if given.judge else None
-    judge = write_code if given.code else judge
+    judge = counting_judge(arguments.judge.lower().split(","), arguments.unsteady) if arguments.judge else None
+    judge = write_code if arguments.code else judge
     web.run_app(
-        application(StandIn(faults, seconds=given.seconds, judge=judge)), host="127.0.0.1", port=given.port, print=None
+        application(StandIn(faults, seconds=arguments.seconds, judge=judge)),
+        host="127.0.0.1",
+        port=arguments.port,
+        print=None,
     )
 
 

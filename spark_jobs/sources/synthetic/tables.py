@@ -115,18 +115,18 @@ class Hold(NamedTuple):
 
 def answered(connection: sa.Connection, dataset: str, keys: Iterable[str]) -> set[str]:
     """The keys among these that have an answer."""
-    wanted, found = list(keys), set[str]()
+    wanted, keys_there = list(keys), set[str]()
     for at in range(0, len(wanted), KEYS_AT_ONCE):
         some = sa.and_(ANSWERS.c.dataset == dataset, ANSWERS.c.key.in_(wanted[at : at + KEYS_AT_ONCE]))
-        found |= {key for (key,) in connection.execute(sa.select(ANSWERS.c.key).where(some))}
-    return found
+        keys_there |= {key for (key,) in connection.execute(sa.select(ANSWERS.c.key).where(some))}
+    return keys_there
 
 
 def holds_of(connection: sa.Connection, holds: Collection[Hold]) -> set[Hold]:
     """The holds among these that are still valid: nobody else took the task or gave it back."""
-    some = TASKS.c.number.in_([one.number for one in holds])
-    found = connection.execute(sa.select(TASKS.c.number, TASKS.c.token).where(some)) if holds else ()
-    return {Hold(number, token) for number, token in found} & set(holds)
+    some = TASKS.c.number.in_([hold.number for hold in holds])
+    rows = connection.execute(sa.select(TASKS.c.number, TASKS.c.token).where(some)) if holds else ()
+    return {Hold(number, token) for number, token in rows} & set(holds)
 
 
 def database_time(dialect: str) -> sa.ColumnElement[int]:

@@ -65,7 +65,7 @@ class TaskQueue:
 
     def __init__(self, store: AnswerStore, source: GeneratedSource, lease_seconds: float = LEASE_SECONDS) -> None:
         self.store, self.source = store, source
-        self.templates = {one.name: one for one in map(template_of, source.templates)}
+        self.templates = {template.name: template for template in map(template_of, source.templates)}
         self.lease_seconds = lease_seconds
         self._makes_tasks = False
 
@@ -119,8 +119,8 @@ class TaskQueue:
                         "declared here; let both have the same project"
                     )
                 requests = requests or []  # a worker of an earlier declaration gave them back: nobody wants them
-                known = answered(connection, self.store.dataset, [one.key for one in requests])
-                requests = [one for one in requests if one.key not in known]
+                already = answered(connection, self.store.dataset, [request.key for request in requests])
+                requests = [request for request in requests if request.key not in already]
                 if requests:
                     return self._hold(connection, number, requests)
                 connection.execute(sa.delete(TASKS).where(TASKS.c.number == number))
@@ -163,8 +163,8 @@ class TaskQueue:
 
     def _held(self, connection: sa.Connection, *which: sa.ColumnElement[bool]) -> tuple[int, int]:
         """Tokens that are reserved by tasks."""
-        held = (sa.func.coalesce(sa.func.sum(TASKS.c[name]), 0) for name in ("held_in", "held_out"))
-        held_in, held_out = connection.execute(sa.select(*held).where(self._own, *which)).one()
+        sums = (sa.func.coalesce(sa.func.sum(TASKS.c[name]), 0) for name in ("held_in", "held_out"))
+        held_in, held_out = connection.execute(sa.select(*sums).where(self._own, *which)).one()
         return int(held_in), int(held_out)
 
     def most_tokens(self, request: Request) -> tuple[int, int]:
@@ -185,19 +185,19 @@ class TaskQueue:
     def renew(self, holds: Collection[Hold]) -> set[Hold]:
         """Extend leases; gives the holds that are lost."""
         with self.store.transaction() as connection:
-            held = holds_of(connection, holds)
-            some = TASKS.c.number.in_([one.number for one in held])
+            hold_set = holds_of(connection, holds)
+            some = TASKS.c.number.in_([hold.number for hold in hold_set])
             connection.execute(sa.update(TASKS).where(some).values(expires=self._expiry))
-        return set(holds) - held
+        return set(holds) - hold_set
 
     @until_reached
     def finish(self, done: Collection[Taken]) -> None:
         """Remove tasks whose requests all have answers, and let what did not fit into the budget wait again."""
         with self.store.transaction() as connection:
-            held = holds_of(connection, {one.hold for one in done})
-            for one in done:
-                if one.hold in held:
-                    self._leave(connection, one.hold, one.rest)
+            hold_set = holds_of(connection, {outcome.hold for outcome in done})
+            for outcome in done:
+                if outcome.hold in hold_set:
+                    self._leave(connection, outcome.hold, outcome.rest)
 
     @until_reached
     def give_back(self, hold: Hold, requests: Sequence[Request]) -> None:
@@ -207,11 +207,11 @@ class TaskQueue:
                 self._leave(connection, hold, requests)
 
     def _leave(self, connection: sa.Connection, hold: Hold, requests: Sequence[Request]) -> None:
-        own = TASKS.c.number == hold.number
+        this_task = TASKS.c.number == hold.number
         if requests:
-            connection.execute(sa.update(TASKS).where(own).values(self._content(requests) | _FREE))
+            connection.execute(sa.update(TASKS).where(this_task).values(self._content(requests) | _FREE))
         else:
-            connection.execute(sa.delete(TASKS).where(own))
+            connection.execute(sa.delete(TASKS).where(this_task))
 
     @until_reached
     def free_dead(self) -> None:
@@ -234,11 +234,13 @@ class TaskQueue:
 
     def _content(self, requests: Sequence[Request]) -> dict[str, Any]:
         """Columns of a task: each parent once, and for each request its parent, template, sample and key."""
-        parents = list(dict.fromkeys(one.parent for one in requests))
+        parents = list(dict.fromkeys(request.parent for request in requests))
         numbers = {parent: number for number, parent in enumerate(parents)}
         payload = {
-            "parents": [(one.dataset, one.doc_id, one.text, one.start, one.end) for one in parents],
-            "requests": [(numbers[one.parent], one.template, one.sample, one.first_key) for one in requests],
+            "parents": [(parent.dataset, parent.doc_id, parent.text, parent.start, parent.end) for parent in parents],
+            "requests": [
+                (numbers[request.parent], request.template, request.sample, request.first_key) for request in requests
+            ],
         }
         return {"requests": len(requests), "payload": json.dumps(payload)}  # escaped: databases refuse NUL, surrogates
 
@@ -246,14 +248,18 @@ class TaskQueue:
         """The requests of a task; None where this declaration would make other ones."""
         content = json.loads(payload)
         parents = [Parent(*fields) for fields in content["parents"]]
-        made = []
+        requests = []
         for number, template, sample, key in content["requests"]:
-            known = self.templates.get(template)
-            one = None if known is None else request_of(parents[number], known, self.source.endpoint, sample)
-            if one is None or one.key != key:
+            template_now = self.templates.get(template)
+            request = (
+                None
+                if template_now is None
+                else request_of(parents[number], template_now, self.source.endpoint, sample)
+            )
+            if request is None or request.key != key:
                 return None
-            made.append(one)
-        return made
+            requests.append(request)
+        return requests
 
     @property
     def _own(self) -> sa.ColumnElement[bool]:

@@ -99,8 +99,8 @@ def parted(content: str) -> Parted:
     parts = _channels(content) or _thought_first(content)
     text, mark = _without_end(parts.text)
     masked, has_strikes = _masked(text), "<s>" in text
-    left = (one for one in _MARK.finditer(masked) if not (has_strikes and one[0] == "</s>"))
-    wrong = (one[0] for one in left if _is_mark(masked, one.start(), one.end()) is not False)
+    left = (mark for mark in _MARK.finditer(masked) if not (has_strikes and mark[0] == "</s>"))
+    wrong = (mark[0] for mark in left if _is_mark(masked, mark.start(), mark.end()) is not False)
     return Parted(text, parts.reasoning, parts.mark or mark or next(wrong, ""))
 
 
@@ -116,7 +116,7 @@ def _thought_first(content: str) -> Parted:
     """Thoughts in pairs of marks at the start; without any, what stands before a mark that closes one."""
     thoughts, text = list[str](), content
     while len(thoughts) < _MOST_THOUGHTS:
-        pairs = ((found, end) for start, end in _STARTS if (found := start.match(text)) is not None)
+        pairs = ((match, end) for start, end in _STARTS if (match := start.match(text)) is not None)
         if (pair := next(pairs, None)) is None:
             break
         opening, end = pair
@@ -126,11 +126,11 @@ def _thought_first(content: str) -> Parted:
         thoughts.append(before.strip())
     if not thoughts:
         masked = _masked(text)
-        for found in _MARK.finditer(masked):
-            is_mark = _is_mark(masked, found.start(), found.end())
-            line = masked[masked.rfind("\n", 0, found.start()) + 1 : found.start()][-_SEEN:]
-            if is_mark and _CLOSER.fullmatch(found[0]) is not None and _OPENER.search(line) is None:
-                before, text = _split(text, found)
+        for match in _MARK.finditer(masked):
+            is_mark = _is_mark(masked, match.start(), match.end())
+            line = masked[masked.rfind("\n", 0, match.start()) + 1 : match.start()][-_SEEN:]
+            if is_mark and _CLOSER.fullmatch(match[0]) is not None and _OPENER.search(line) is None:
+                before, text = _split(text, match)
                 thoughts.append(before.strip())
             if is_mark is not False:
                 break
@@ -139,9 +139,9 @@ def _thought_first(content: str) -> Parted:
     return Parted(text, "\n\n".join(filter(None, thoughts)))
 
 
-def _split(text: str, found: re.Match[str] | None) -> tuple[str, str]:
+def _split(text: str, match: re.Match[str] | None) -> tuple[str, str]:
     """What stands before and behind a mark; all before it where there is none."""
-    return (text, "") if found is None else (text[: found.start()], text[found.end() :])
+    return (text, "") if match is None else (text[: match.start()], text[match.end() :])
 
 
 def _channels(content: str) -> Parted | None:
@@ -167,14 +167,14 @@ def _without_end(text: str) -> tuple[str, str]:
     """A text without the marks of templates at its end; and the mark that may be a word of it."""
     rest, has_strikes = text.rstrip(), "<s>" in text
     for _ in range(_MOST_ENDS):
-        found = _END.search(rest, max(0, len(rest) - _LONGEST))
-        if found is None or (has_strikes and found[0] == "</s>"):
+        match = _END.search(rest, max(0, len(rest) - _LONGEST))
+        if match is None or (has_strikes and match[0] == "</s>"):
             break
-        if (is_mark := _is_mark(_masked(rest), found.start(), len(rest))) is None:
-            return text, found[0]
+        if (is_mark := _is_mark(_masked(rest), match.start(), len(rest))) is None:
+            return text, match[0]
         if not is_mark:
             break
-        text = rest = rest[: found.start()].rstrip()
+        text = rest = rest[: match.start()].rstrip()
     return text, ""
 
 
@@ -185,15 +185,15 @@ def _masked(text: str) -> str:
     """
     lines, first, fence = text.splitlines(keepends=True), 0, ""
     for number, line in enumerate(lines):
-        found = _FENCE.match(line)
-        if found is not None and not fence:
-            first, fence = number, found[1]
-        elif found is not None and found[1].startswith(fence) and not found[2].strip():
+        fence_match = _FENCE.match(line)
+        if fence_match is not None and not fence:
+            first, fence = number, fence_match[1]
+        elif fence_match is not None and fence_match[1].startswith(fence) and not fence_match[2].strip():
             if not _ends_a_thought("".join(lines[first : number + 1])):
                 lines[first : number + 1] = map(_filled, lines[first : number + 1])
             fence = ""
-    inline = _TICKS.sub(lambda found: _filled(found[0]), "".join(lines))
-    return _WORDLESS_PAIR.sub(lambda found: _filled(found[0]), inline)
+    inline = _TICKS.sub(lambda match: _filled(match[0]), "".join(lines))
+    return _WORDLESS_PAIR.sub(lambda match: _filled(match[0]), inline)
 
 
 def _filled(code: str) -> str:
@@ -203,9 +203,9 @@ def _filled(code: str) -> str:
 
 def _ends_a_thought(block: str) -> bool:
     """Whether a fenced block has a mark that closes a thought, and none before it that opens it."""
-    for found in _MARK.finditer(block):
-        if _is_mark(block, found.start(), found.end()):
-            return _CLOSER.fullmatch(found[0]) is not None
+    for match in _MARK.finditer(block):
+        if _is_mark(block, match.start(), match.end()):
+            return _CLOSER.fullmatch(match[0]) is not None
     return False
 
 

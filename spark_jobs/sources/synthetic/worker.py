@@ -57,14 +57,14 @@ async def work_for(
 
 async def _work(asker: Asker, name: str, queues: Mapping[str, TaskQueue], stopping: asyncio.Event) -> Asked:
     """Ask for one dataset until none of its tasks waits, or those of another go first."""
-    working, own = asyncio.create_task(asker.work(lambda: False)), queues[name].priority
+    working, priority = asyncio.create_task(asker.work(lambda: False)), queues[name].priority
     try:
         while not working.done():
             await _pause(stopping, working)
             if stopping.is_set():
                 asker.stop("told to", patience=_PATIENCE_SECONDS)
                 await asyncio.wait([working])
-            elif (other := await asyncio.to_thread(_next, queues)) and queues[other].priority > own:
+            elif (other := await asyncio.to_thread(_next, queues)) and queues[other].priority > priority:
                 asker.stop(f"tasks of {other} go first")
     finally:
         working.cancel()

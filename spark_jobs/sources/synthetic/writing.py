@@ -30,7 +30,7 @@ class Writer:
         self._to_write.append((attempts, answers, turns, written))
         self._waiting.set()
         lost = await written
-        return lost.isdisjoint([*(one.hold for one in answers), *(one.hold for one in turns)])
+        return lost.isdisjoint([*(ended.hold for ended in answers), *(ended.hold for ended in turns)])
 
     def finish(self, task: Taken) -> None:
         """Remove a task with the next transaction."""
@@ -58,9 +58,9 @@ class Writer:
 
     def _save(self, waiting: list[_Writing], finished: list[Taken]) -> set[Hold]:
         """Write attempts, answers and turns, and remove finished tasks; gives the holds that are lost."""
-        attempts = [one for some, _, _, _ in waiting for one in some]
-        answers = [one for _, some, _, _ in waiting for one in some]
-        turns = [one for _, _, some, _ in waiting for one in some]
+        attempts = [attempt for some, _, _, _ in waiting for attempt in some]
+        answers = [answer for _, some, _, _ in waiting for answer in some]
+        turns = [turn for _, _, some, _ in waiting for turn in some]
         lost = self._tasks.store.write(attempts, answers, turns) if waiting else set()
         if finished:
             self._tasks.finish(finished)

@@ -146,5 +146,5 @@ def token_name(data: bytes) -> str:
 
 def token_bytes(name: str) -> bytes | None:
     """The inverse of `token_name`: "Ġa" -> b" a"; None where a character of the name represents no byte."""
-    found = [_BYTES.get(character) for character in name]
-    return None if None in found else bytes(byte for byte in found if byte is not None)
+    byte_values = [_BYTES.get(character) for character in name]
+    return None if None in byte_values else bytes(byte for byte in byte_values if byte is not None)

@@ -50,29 +50,29 @@ def collect(module: ModuleType, path: str, kinds: list[str], each: int, tools: s
         function = vars(module).get(name)
         if not inspect.isfunction(function) or function.__code__.co_filename != path:
             continue
-        first = min([node.lineno, *(one.lineno for one in node.decorator_list)])
+        first = min([node.lineno, *(decorator.lineno for decorator in node.decorator_list)])
         where = {"function": name, "first_line": first, "last_line": node.end_lineno}
-        found: list[tuple[str, list[str]]] = []
+        collected: list[tuple[str, list[str]]] = []
         why, examples = "", _examples(function) if "doctests" in kinds else []
         if examples:
-            stated = [[one.want, one.exc_msg, list(one.options.items())] for one in examples]
-            found.append(("doctest", [one.source.rstrip("\n") for one in examples]))
+            stated = [[example.want, example.exc_msg, list(example.options.items())] for example in examples]
+            collected.append(("doctest", [example.source.rstrip("\n") for example in examples]))
         if name.startswith("test_"):
             if "tests" in kinds and not _required(function):
-                found.append(("test", [f"{name}()"]))
+                collected.append(("test", [f"{name}()"]))
         elif "generated" in kinds:
             text = ast.get_source_segment(source, node) or name
             try:
-                found += [("generated", one) for one in _generated(module, function, each, text, tools)]
+                collected += [("generated", call) for call in _generated(module, function, each, text, tools)]
             except _NoInputsError as error:
                 why = str(error)
             except Exception as error:  # noqa: BLE001 - whatever a program's annotations do
                 why = f"{type(error).__name__}: {error}"[:300]
         calls += [
             {**where, "kind": kind, "statements": statements, "stated": stated if kind == "doctest" else []}
-            for kind, statements in found
+            for kind, statements in collected
         ]
-        if not found:
+        if not collected:
             skipped.append({**where, "detail": why or "no doctest, and no annotations to make inputs from"})
     return {"calls": calls, "skipped": skipped}
 
@@ -83,14 +83,16 @@ def _examples(function: FunctionType) -> list[doctest.Example]:
         examples = doctest.DocTestParser().get_examples(function.__doc__ or "")
     except ValueError:
         return []
-    return [one for one in examples if not one.options.get(doctest.SKIP)][:_MOST_STATEMENTS]
+    return [example for example in examples if not example.options.get(doctest.SKIP)][:_MOST_STATEMENTS]
 
 
 def _required(function: FunctionType) -> list[inspect.Parameter]:
     """The parameters that a call has to give."""
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    given = inspect.signature(function).parameters.values()
-    return [one for one in given if one.default is one.empty and one.kind not in several]
+    parameters = inspect.signature(function).parameters.values()
+    return [
+        parameter for parameter in parameters if parameter.default is parameter.empty and parameter.kind not in several
+    ]
 
 
 def _generated(
@@ -104,22 +106,22 @@ def _generated(
     parameters = inspect.signature(function).parameters
     if not parameters:
         return [[form.format(f"{function.__name__}()")]]
-    if missing := [one.name for one in required if one.annotation is one.empty]:
+    if missing := [parameter.name for parameter in required if parameter.annotation is parameter.empty]:
         raise _NoInputsError(f"{missing[0]} has no annotation")
     if tools is None:
         raise _NoInputsError("hypothesis is not there")
-    made = dict[str, list[str]]()
+    drawn = dict[str, list[str]]()
 
     def note(values: dict[str, Any]) -> None:
         text = form.format(f"{function.__name__}({_arguments(parameters, values)})")
         imports = _evaluates(module, values)
         if imports is not None and len(text) <= _MOST_CHARACTERS:
-            made[text] = [*imports, text]
+            drawn[text] = [*imports, text]
 
     _draw(note, parameters, typing.get_type_hints(function), each * _TRIES, source, tools)
-    texts = sorted(made, key=lambda text: (len(text), text))
+    texts = sorted(drawn, key=lambda text: (len(text), text))
     chosen = [texts[number * len(texts) // each] for number in range(each)] if len(texts) > each else texts
-    return [made[text] for text in chosen]
+    return [drawn[text] for text in chosen]
 
 
 def _draw(
@@ -133,10 +135,14 @@ def _draw(
     strategies.register_type_strategy(str, strategies.text(_ALPHABET))
     of = {name: strategies.from_type(hints[name]) for name in parameters if name in hints}
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
-    taken = {name: one for name, one in of.items() if parameters[name].kind not in several}
+    taken = {name: strategy for name, strategy in of.items() if parameters[name].kind not in several}
     values = strategies.fixed_dictionaries(
-        {name: one for name, one in taken.items() if parameters[name].default is inspect.Parameter.empty},
-        optional={name: one for name, one in taken.items() if parameters[name].default is not inspect.Parameter.empty},
+        {name: strategy for name, strategy in taken.items() if parameters[name].default is inspect.Parameter.empty},
+        optional={
+            name: strategy
+            for name, strategy in taken.items()
+            if parameters[name].default is not inspect.Parameter.empty
+        },
     )
     phases, checks = [hypothesis.Phase.generate], list(hypothesis.HealthCheck)
     settings = hypothesis.settings(

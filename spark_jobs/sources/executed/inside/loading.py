@@ -36,10 +36,10 @@ def load_module(root: str, path: str) -> ModuleType:
         folder, package = os.path.split(folder)
         parts.insert(0, package)
     sys.path.insert(0, folder)
-    for found in list(sys.modules):
-        top = found.split(".")[0]
+    for loaded in list(sys.modules):
+        top = loaded.split(".")[0]
         if top not in sys.builtin_module_names and top not in ("__main__", "inside") and _has(folder, top):
-            del sys.modules[found]
+            del sys.modules[loaded]
     module_name = ".".join(parts) or "__init__"
     if len(parts) > 1:
         importlib.import_module(module_name.rpartition(".")[0])

@@ -29,21 +29,21 @@ _TICKS = os.sysconf("SC_CLK_TCK")
 _DEPTH = 50  # nesting up to which a value is written
 
 
-def run_calls(module: ModuleType, asked: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
+def run_calls(module: ModuleType, request: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
     """Make the calls that were asked for, one after the other."""
-    for number, statements, stated in asked["calls"]:
-        folder = os.path.join(asked["folder"], "call")
+    for number, statements, stated in request["calls"]:
+        folder = os.path.join(request["folder"], "call")
         os.makedirs(folder, exist_ok=True)
-        result = _in_child(module, list(zip_longest(statements, stated)), asked, folder)
+        result = _in_child(module, list(zip_longest(statements, stated)), request, folder)
         tell({"call": number, **result})
-        if asked["isolated"]:
+        if request["isolated"]:
             _clear()
         else:
             shutil.rmtree(folder, ignore_errors=True)
 
 
 def _in_child(
-    module: ModuleType, statements: list[tuple[str, Any]], asked: dict[str, Any], folder: str
+    module: ModuleType, statements: list[tuple[str, Any]], request: dict[str, Any], folder: str
 ) -> dict[str, Any]:
     """Make a call in a child, and wait for what it gives or a reason to stop it."""
     results, prints = os.pipe(), os.pipe()
@@ -51,39 +51,41 @@ def _in_child(
     child = os.fork()
     if child == 0:
         with contextlib.suppress(BaseException):
-            own = os.getpid()
+            parent = os.getpid()
             os.setsid()
             os.close(results[0])
-            os.close(asked["answers"])
+            os.close(request["answers"])
             for number in (1, 2):
                 os.dup2(prints[1], number)
-            bound = int(asked["cpu_seconds"]) + 1
+            bound = int(request["cpu_seconds"]) + 1
             resource.setrlimit(resource.RLIMIT_CPU, (bound, bound))
             os.chdir(folder)
-            made = _made(module, statements, asked)
-            data = json.dumps(made).encode() if os.getpid() == own else b""  # a fork by the program writes nothing
+            outcome = _made(module, statements, request)
+            data = (
+                json.dumps(outcome).encode() if os.getpid() == parent else b""
+            )  # a fork by the program writes nothing
             while data:
                 data = data[os.write(results[1], data) :]
         os._exit(0)
     os.close(results[1])
     os.close(prints[1])
-    given, reason = _watched(child, results[0], prints[0], asked)
+    streams, reason = _watched(child, results[0], prints[0], request)
     with contextlib.suppress(ProcessLookupError):
         os.killpg(child, signal.SIGKILL)
     _, status = os.waitpid(child, 0)
-    if asked["isolated"]:
+    if request["isolated"]:
         _end_others()
     for number in (results[0], prints[0]):
         os.close(number)
     if reason:
         return {"reason": reason, "detail": ""}
     try:
-        result: dict[str, Any] = json.loads(given[results[0]])
+        result: dict[str, Any] = json.loads(streams[results[0]])
     except ValueError:
         code = os.WTERMSIG(status) if os.WIFSIGNALED(status) else 0
         why = signal.Signals(code).name if code else f"ended with status {os.WEXITSTATUS(status)}"
         return {"reason": "died", "detail": why}
-    result["printed_elsewhere"] = given[prints[0]].decode("utf-8", "backslashreplace")
+    result["printed_elsewhere"] = streams[prints[0]].decode("utf-8", "backslashreplace")
     return result
 
 
@@ -100,33 +102,33 @@ def _end_others() -> None:
         time.sleep(0.001)
 
 
-def _watched(child: int, results: int, prints: int, asked: dict[str, Any]) -> tuple[dict[int, bytes], str]:
+def _watched(child: int, results: int, prints: int, request: dict[str, Any]) -> tuple[dict[int, bytes], str]:
     """Read two pipes until the first is closed; gives the bytes of each, and why to stop the child, if so."""
-    given = {results: b"", prints: b""}
-    begin = _cpu_seconds(child, asked["isolated"])
+    streams = {results: b"", prints: b""}
+    begin = _cpu_seconds(child, request["isolated"])
     progress_at, progress_cpu = time.monotonic(), 0.0
     wanted = [results, prints]
     while results in wanted:
         for number in select.select(wanted, [], [], _LOOK_SECONDS)[0]:
             data = os.read(number, 1 << 16)
-            given[number] += data
+            streams[number] += data
             if not data:
                 wanted.remove(number)
-        if len(given[prints]) > asked["output_bytes"] or len(given[results]) > asked["result_bytes"]:
-            return given, "too_long"
-        cpu, now = _cpu_seconds(child, asked["isolated"]) - begin, time.monotonic()
-        if cpu > asked["cpu_seconds"]:
-            return given, "time_out"
+        if len(streams[prints]) > request["output_bytes"] or len(streams[results]) > request["result_bytes"]:
+            return streams, "too_long"
+        cpu, now = _cpu_seconds(child, request["isolated"]) - begin, time.monotonic()
+        if cpu > request["cpu_seconds"]:
+            return streams, "time_out"
         if cpu - progress_cpu > 0.01 * (now - progress_at) and cpu > progress_cpu:
             progress_at, progress_cpu = now, cpu
-        if now - progress_at > asked["idle_seconds"]:
-            return given, "idle"
+        if now - progress_at > request["idle_seconds"]:
+            return streams, "idle"
     while prints in wanted and select.select([prints], [], [], 0)[0]:
         data = os.read(prints, 1 << 16)
-        given[prints] += data
+        streams[prints] += data
         if not data:
             break
-    return given, ""
+    return streams, ""
 
 
 def _cpu_seconds(child: int, isolated: bool) -> float:
@@ -153,30 +155,30 @@ def _clear() -> None:
                 shutil.rmtree(path) if os.path.isdir(path) and not os.path.islink(path) else os.unlink(path)
 
 
-def _made(module: ModuleType, statements: list[tuple[str, Any]], asked: dict[str, Any]) -> dict[str, Any]:
+def _made(module: ModuleType, statements: list[tuple[str, Any]], request: dict[str, Any]) -> dict[str, Any]:
     """In the child: execute statements in the names of a module, and note what each gives.
 
     What its file states of a statement, if anything, is beside it, and is compared with what it gave.
     """
     names, flags = dict(vars(module)), future_flags(module)
-    tracer = Tracer(asked["root"], asked["trace_steps"], asked["trace_characters"])
+    tracer = Tracer(request["root"], request["trace_steps"], request["trace_characters"])
     done, as_stated, printed_bytes = list[dict[str, Any]](), list[bool](), 0
     for statement, stated in statements:
-        written = _Printed(asked["output_bytes"] - printed_bytes)
+        written = _Printed(request["output_bytes"] - printed_bytes)
         session = Session()
         sys.displayhook = session.show
         sys.stdin = io.StringIO()
         sys.stdout = sys.stderr = _stream(written)
         if stated:
             sys.stdout = _stream(_Copied(written, session.printed))
-        shown = Shown(asked["output_bytes"], calls_repr=True, depth=_DEPTH)
+        shown = Shown(request["output_bytes"], calls_repr=True, depth=_DEPTH)
         exception = value = None
         try:
             code = compile(statement + "\n", "<call>", "single", flags, dont_inherit=True)
             tracer.start()
             exec(code, names)
             tracer.stop()
-            value = next((shown.text(one) for one in reversed(session.values)), None)
+            value = next((shown.text(value_shown) for value_shown in reversed(session.values)), None)
         except BaseException as error:  # noqa: BLE001 - it is what the record says
             tracer.stop()
             exception = error
@@ -184,7 +186,7 @@ def _made(module: ModuleType, statements: list[tuple[str, Any]], asked: dict[str
         printed = written.getvalue()
         printed_bytes += len(printed)
         reason = "too_long" if written.was_cut or shown.was_cut else _reason_of(exception)
-        raised = None if exception is None else _exception_text(exception, asked["output_bytes"])
+        raised = None if exception is None else _exception_text(exception, request["output_bytes"])
         text = printed.decode("utf-8", "backslashreplace")
         done.append({"input": statement, "printed": text, "value": value, "exception": raised})
         if reason:
@@ -249,9 +251,9 @@ def _reason_of(error: BaseException | None) -> str:
 def _exception_text(error: BaseException, most: int) -> str:
     """The last line of a traceback."""
     try:
-        said = str(error)
+        words = str(error)
     except Exception as other:  # noqa: BLE001
-        said = f"<its text raised {type(other).__name__}>"
+        words = f"<its text raised {type(other).__name__}>"
     module, name = type(error).__module__, type(error).__qualname__
     name = name if module == "builtins" else f"{module}.{name}"
-    return (f"{name}: {said}" if said else name)[:most]
+    return (f"{name}: {words}" if words else name)[:most]

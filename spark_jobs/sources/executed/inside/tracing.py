@@ -44,22 +44,22 @@ class Tracer:
         """Trace nothing more."""
         sys.settrace(None)
 
-    def _called(self, frame: FrameType, event: str, given: Any) -> Any:
+    def _called(self, frame: FrameType, event: str, value: Any) -> Any:
         if self.was_cut or not frame.f_code.co_filename.startswith(self._folder):
             return None
         self._note(f"call {frame.f_code.co_name}", self._changes(frame))
         return self._inside
 
-    def _inside(self, frame: FrameType, event: str, given: Any) -> Any:
+    def _inside(self, frame: FrameType, event: str, value: Any) -> Any:
         if event == "line":
             self._note(f"line {frame.f_lineno}", self._changes(frame))
         elif event == "exception":
-            said = _message(given[1])
-            self._note(f"exception {name_of(given[0])}" + (f": {self.shown.text(said)}" if said else ""), "")
+            message = _message(value[1])
+            self._note(f"exception {name_of(value[0])}" + (f": {self.shown.text(message)}" if message else ""), "")
         elif event == "return":
             self._before.pop(id(frame), None)
             if id(frame) not in self._raised:  # else it is left by what was raised
-                self._note(f"return {self.shown.text(given)}", "")
+                self._note(f"return {self.shown.text(value)}", "")
         (self._raised.add if event == "exception" else self._raised.discard)(id(frame))
         return None if self.was_cut else self._inside
 
@@ -87,8 +87,14 @@ class Tracer:
 
 def _message(error: Any) -> str:
     """The arguments of an exception that are plain values, as text."""
-    given: tuple[Any, ...] = BaseException.__dict__["args"].__get__(error)  # a class may have its own, which is code
-    return given[0] if len(given) == 1 and type(given[0]) is str else ", ".join(map(str, filter(_is_plain, given)))
+    arguments: tuple[Any, ...] = BaseException.__dict__["args"].__get__(
+        error
+    )  # a class may have its own, which is code
+    return (
+        arguments[0]
+        if len(arguments) == 1 and type(arguments[0]) is str
+        else ", ".join(map(str, filter(_is_plain, arguments)))
+    )
 
 
 def _is_plain(value: object) -> bool:

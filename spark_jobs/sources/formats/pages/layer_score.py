@@ -56,9 +56,9 @@ def layer_score(text: str) -> float:
     return round(float(score), 3)
 
 
-def _ramp(value: float, zero: float, one: float) -> float:
-    """0 up to `zero`, 1 from `one` on, and a straight line between them."""
-    return min(1.0, max(0.0, (value - zero) / (one - zero)))
+def _ramp(value: float, zero: float, full: float) -> float:
+    """0 up to `zero`, 1 from `full` on, and a straight line between them."""
+    return min(1.0, max(0.0, (value - zero) / (full - zero)))
 
 
 def _formed(words: list[str]) -> tuple[float, int]:

@@ -34,13 +34,13 @@ _RUNNING = 2  # pages that have a line at their edge
 
 def words_of(texts: Iterable[str]) -> frozenset[str]:
     """The words of a file, in small letters, and the frequent ones of its language."""
-    own = frozenset(word.lower() for text in texts for word in _WORD.findall(text))
-    return own | max(_stop_lists(), key=lambda words: len(words & own), default=frozenset())
+    text_words = frozenset(word.lower() for text in texts for word in _WORD.findall(text))
+    return text_words | max(_stop_lists(), key=lambda words: len(words & text_words), default=frozenset())
 
 
 def join_lines(text: str, words: frozenset[str]) -> str:
     """The text with each mark replaced by a hyphen or by nothing."""
-    return _AROUND.sub(lambda found: _whole(found[1], found[2].split(MARK)[1:], words), text)
+    return _AROUND.sub(lambda match: _whole(match[1], match[2].split(MARK)[1:], words), text)
 
 
 def join_pages(pages: list[str]) -> list[str]:

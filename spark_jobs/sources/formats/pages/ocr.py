@@ -72,10 +72,10 @@ def read_pages(reader: str, data: bytes, source: FileReading) -> Extracted | Ref
         source: what the user chose; `extract_seconds` of processor time are for all text layers together.
     """
     rules = source.ocr
-    found = run_apart(call_extractor, source.extract_seconds, _LAYERS[reader], data, rules)
-    if isinstance(found, Refusal):
-        return found
-    layers, facts = [Layer(*layer) for layer in found[0]], found[1]
+    text_layers = run_apart(call_extractor, source.extract_seconds, _LAYERS[reader], data, rules)
+    if isinstance(text_layers, Refusal):
+        return text_layers
+    layers, facts = [Layer(*layer) for layer in text_layers[0]], text_layers[1]
     texts, reports, engine, read_count = list[str](), list[dict[str, Any]](), "", 0
     for number, layer in enumerate(layers):
         wants = layer.wants_ocr and rules.engine != "none"
@@ -142,8 +142,8 @@ def _rapidocr() -> Engine:
     engine: Any = RapidOCR(params={**_ONE_THREAD, "Global.log_level": "critical"})
 
     def read(picture: NDArray[Any]) -> Iterable[tuple[str, float, Any]]:
-        found = engine(picture)
-        return zip(found.txts or (), found.scores or (), () if found.boxes is None else found.boxes, strict=True)
+        lines = engine(picture)
+        return zip(lines.txts or (), lines.scores or (), () if lines.boxes is None else lines.boxes, strict=True)
 
     return read
 
@@ -151,8 +151,8 @@ def _rapidocr() -> Engine:
 def _read_page(reader: str, data: bytes, number: int, rules: OcrRules) -> Recognised | Refusal:
     """The text of one page, by the engine in its child."""
     arguments = ("spark_jobs.sources.formats.pages.ocr:recognise", reader, data, number, rules)
-    found = run_apart(call_extractor, rules.page_seconds, *arguments, memory_bytes=rules.memory_mb << 20)
-    return found if isinstance(found, Refusal) else Recognised(*found)
+    recognised = run_apart(call_extractor, rules.page_seconds, *arguments, memory_bytes=rules.memory_mb << 20)
+    return recognised if isinstance(recognised, Refusal) else Recognised(*recognised)
 
 
 def _confidence(lines: list[Line]) -> float:

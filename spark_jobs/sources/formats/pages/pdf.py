@@ -60,24 +60,24 @@ def layers(data: bytes, rules: OcrRules) -> tuple[list[Layer], dict[str, str]] |
     if document.get_formtype() != pdfium.FORMTYPE_NONE:
         document.init_forms()
         form = document.formenv.raw
-    found, unmapped_count = list[Layer](), 0
+    pages, unmapped_count = list[Layer](), 0
     for number in range(len(document)):
         try:
             layer, unmapped = _layer(document, number, form, has_layers, rules)
         except pypdfium2.PdfiumError:
             layer, unmapped = Layer("", 0.0, wants_ocr=False, fault=Reason.CORRUPT_FILE), 0
-        found.append(layer)
+        pages.append(layer)
         unmapped_count += unmapped
-    texts = join_pages([layer.text for layer in found])
+    texts = join_pages([layer.text for layer in pages])
     words = words_of(texts)
-    found = [layer._replace(text=join_lines(text, words)) for layer, text in zip(found, texts, strict=True)]
-    counts = {"pages_unreadable": str(sum(layer.fault is not None for layer in found))}
+    pages = [layer._replace(text=join_lines(text, words)) for layer, text in zip(pages, texts, strict=True)]
+    counts = {"pages_unreadable": str(sum(layer.fault is not None for layer in pages))}
     if unmapped_count:
         counts["glyphs_unmapped"] = str(unmapped_count)
-    said = document.get_metadata_dict(skip_empty=True)
-    facts = cleaned_facts({"title": said.get("Title"), "published": said.get("CreationDate")})
+    metadata = document.get_metadata_dict(skip_empty=True)
+    facts = cleaned_facts({"title": metadata.get("Title"), "published": metadata.get("CreationDate")})
     by = {EXTRACTED_BY: f"pypdfium2 {version('pypdfium2')}"}
-    return found, {**facts, **counts, **by}
+    return pages, {**facts, **counts, **by}
 
 
 def picture(data: bytes, number: int, side: int) -> NDArray[Any]:
@@ -147,11 +147,11 @@ def _quarter_turns(textpage: Any) -> int:
 def _looks(page: Any) -> tuple[bool, bool]:
     """Whether pictures cover half of a page, and whether all of its text is invisible, by its first 1,000 objects."""
     area, painted = 0.0, False
-    for one in islice(page.get_objects(max_depth=3), _LOOKED_AT):
-        if one.type == pdfium.FPDF_PAGEOBJ_IMAGE:
-            left, bottom, right, top = one.get_bounds()
+    for shape in islice(page.get_objects(max_depth=3), _LOOKED_AT):
+        if shape.type == pdfium.FPDF_PAGEOBJ_IMAGE:
+            left, bottom, right, top = shape.get_bounds()
             area += (right - left) * (top - bottom)
-        elif one.type == pdfium.FPDF_PAGEOBJ_TEXT:
-            painted = painted or pdfium.FPDFTextObj_GetTextRenderMode(one) != _HIDDEN
+        elif shape.type == pdfium.FPDF_PAGEOBJ_TEXT:
+            painted = painted or pdfium.FPDFTextObj_GetTextRenderMode(shape) != _HIDDEN
     width, height = page.get_size()
     return area >= width * height / 2, not painted

@@ -125,10 +125,10 @@ def _bands(boxes: list[_Box], cut: float) -> tuple[list[_Band], int]:
     return bands, crossing_count
 
 
-def _is_beside(one: _Box, other: _Box) -> bool:
+def _is_beside(box: _Box, other: _Box) -> bool:
     """Whether two boxes have half of the lower one's height in common."""
-    shared = min(one.bottom, other.bottom) - max(one.top, other.top)
-    return shared > 0.5 * min(one.bottom - one.top, other.bottom - other.top)
+    shared = min(box.bottom, other.bottom) - max(box.top, other.top)
+    return shared > 0.5 * min(box.bottom - box.top, other.bottom - other.top)
 
 
 def _rows(boxes: list[_Box]) -> list[_Row]:

@@ -47,8 +47,8 @@ def article_odds(features: NDArray[np.float32], words: NDArray[np.float32], weig
     hidden = hidden + _positive(share @ hidden @ weights["page"] + weights["page_bias"])
     for reach in REACHES:
         around = np.pad(hidden, ((reach, reach), (0, 0)))
-        seen = np.concatenate([around[: -2 * reach], hidden, around[2 * reach :]], axis=1)
-        hidden = hidden + _positive(seen @ weights[f"around{reach}"] + weights[f"around{reach}_bias"])
+        neighbours = np.concatenate([around[: -2 * reach], hidden, around[2 * reach :]], axis=1)
+        hidden = hidden + _positive(neighbours @ weights[f"around{reach}"] + weights[f"around{reach}_bias"])
     odds = hidden @ weights["odds"] + weights["odds_bias"]
     return np.round(np.clip(odds, -_CLIPPED, _CLIPPED), _DIGITS).astype(np.float64)
 

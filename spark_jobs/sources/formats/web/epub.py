@@ -121,16 +121,16 @@ class _Files:
 
     def _walk(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Refusal | None]]:
         """All files, with the bytes of those that are named; of two of one name the first."""
-        seen = set[str]()
+        visited = set[str]()
         with HashedFile(io.BytesIO(self._data)) as source:
             for member in archive_members(source, len(self._data), Unpacking(self._limits)):
                 name = posixpath.normpath(member.name.replace("\\", "/")) if member.name else None
-                if name is None and not seen:
+                if name is None and not visited:
                     assert member.refusal is not None
                     raise RefusedError(Reason.CORRUPT_FILE, f"no zip file: {member.refusal.detail}")
-                if name is None or name in seen:
+                if name is None or name in visited:
                     continue
-                seen.add(name)
+                visited.add(name)
                 if name not in names:
                     yield name, None
                 elif member.stream is None:
@@ -161,10 +161,10 @@ def _read(files: _Files, readings: bool) -> Extracted | Refusal:
         return Refusal(Reason.CORRUPT_FILE, "no EPUB: there is no package document (.opf) in it")
     books = list[_Book]()
     for package in packages:
-        held = files.read((package,))[package]
-        if isinstance(held, Refusal):
-            return held
-        books.append(_book(held, package, files.names))
+        content = files.read((package,))[package]
+        if isinstance(content, Refusal):
+            return content
+        books.append(_book(content, package, files.names))
         if books[-1].chapters:
             break
     book = books[-1] if books[-1].chapters else books[0]
@@ -211,9 +211,9 @@ def _package_names(container: bytes | Refusal | None, folder: str, names: list[s
     root = xml_tree(container) if isinstance(container, bytes) else None
     nodes = [node for node in (() if root is None else root.iter()) if _local(node) == "rootfile"]
     books = [node for node in nodes if node.get("media-type", _BOOK) == _BOOK] or nodes
-    held = _by_path(names)
-    stated = [_held(posixpath.normpath(folder + node.get("full-path", "").lstrip("/")), held) for node in books]
-    return [name for name in stated if name in held] or [name for name in names if name.endswith(".opf")][:1]
+    by_path = _by_path(names)
+    stated = [_held(posixpath.normpath(folder + node.get("full-path", "").lstrip("/")), by_path) for node in books]
+    return [name for name in stated if name in by_path] or [name for name in names if name.endswith(".opf")][:1]
 
 
 def _by_path(names: list[str]) -> dict[str, str]:
@@ -265,26 +265,26 @@ def _book(data: bytes, package: str, names: list[str]) -> _Book:
 
 def _readable(key: str | None, items: Mapping[str, _Item]) -> _Item | None:
     """The item of the spine, or what stands for it where it is no text (a fallback), else None."""
-    seen = set[str | None]()
-    while key not in seen and (item := items.get(key or "")):
+    visited = set[str | None]()
+    while key not in visited and (item := items.get(key or "")):
         if item.media_type in _TEXT_TYPES:
             return item
-        seen.add(key)
+        visited.add(key)
         key = item.fallback
     return None
 
 
 def _facts(root: ElementTree.Element) -> dict[str, str]:
     """Title, language, identifiers (the book's own first) and date of publication."""
-    own = root.get("unique-identifier")
-    said = dict[str, list[tuple[bool, str]]]()
+    id_name = root.get("unique-identifier")
+    values = dict[str, list[tuple[bool, str]]]()
     for node in root.iter():
         text = " ".join("".join(node.itertext()).split())
         event = _attribute(node, "event", "publication")
         if _local(node) in ("title", "language", "identifier", "date") and text and event != "modification":
-            is_later = node.get("id") != own if _local(node) == "identifier" else event != "publication"
-            said.setdefault(_local(node), []).append((is_later, text))
-    first = {name: [text for _, text in sorted(found, key=lambda each: each[0])] for name, found in said.items()}
+            is_later = node.get("id") != id_name if _local(node) == "identifier" else event != "publication"
+            values.setdefault(_local(node), []).append((is_later, text))
+    first = {name: [text for _, text in sorted(texts, key=lambda each: each[0])] for name, texts in values.items()}
     facts = {
         "title": first.get("title", [""])[0],
         "language": first.get("language", [""])[0],
@@ -336,14 +336,14 @@ def _is_contents(tree: HTMLTree, markup: str, name: str, book: _Book) -> bool:
     every, outside = (len("".join(text.split())) for text in texts)
     if is_stated and not every:
         return True
-    known, targets = {*book.chapters} - {name}, [_target(unescape(link[1]), name) for link in _LINK.finditer(markup)]
+    chapters, targets = {*book.chapters} - {name}, [_target(unescape(link[1]), name) for link in _LINK.finditer(markup)]
     is_list = is_stated or len(targets) >= _FIRST_LINKS
-    return is_list and outside <= _OUTSIDE * every and sum(target in known for target in targets) > len(targets) / 2
+    return is_list and outside <= _OUTSIDE * every and sum(target in chapters for target in targets) > len(targets) / 2
 
 
 def _titles(unpacked: Mapping[str, bytes | Refusal], names: list[str]) -> dict[str, str]:
     """The title of each chapter, by its file, as the contents of EPUB 3 or 2 have it; of several the first."""
-    found = dict[str, str]()
+    titles = dict[str, str]()
     for name in names:
         data = unpacked.get(name)
         root = xml_tree(data) if isinstance(data, bytes) else None
@@ -355,8 +355,8 @@ def _titles(unpacked: Mapping[str, bytes | Refusal], names: list[str]) -> dict[s
                 target = inner["content"].get("src") if "content" in inner else None
                 label = "".join(inner["navLabel"].itertext()) if "navLabel" in inner else ""
             if target and label.strip():
-                found.setdefault(_target(target, name), " ".join(label.split())[:_TITLE_CHARACTERS])
-    return found
+                titles.setdefault(_target(target, name), " ".join(label.split())[:_TITLE_CHARACTERS])
+    return titles
 
 
 def _entries(root: ElementTree.Element) -> Iterator[ElementTree.Element]:

@@ -75,8 +75,8 @@ def remove_hidden(tree: HTMLTree) -> None:
             *(f".{name}" for name in (node.get_attribute("class") or "").split()),
         }
         inner: Parents = (frozenset(names), parents)
-        known = sorted(rule for name in names if name in rules for rule in rules[name] if rule.holds(inner))
-        style = _cascaded([*(rule.declarations for rule in known), node.get_attribute("style") or ""])
+        matching = sorted(rule for name in names if name in rules for rule in rules[name] if rule.holds(inner))
+        style = _cascaded([*(rule.declarations for rule in matching), node.get_attribute("style") or ""])
         if node.has_attribute("hidden") or _hides(style):
             node.decompose()
             continue

@@ -66,7 +66,7 @@ def extract_page(
     shown = _shown(page.text, tree)
     if shown.document is None:
         return Refusal(Reason.EMPTY, "the page has no main text")
-    markup, title, said = shown.document.html, tree.title or "", _facts(tree)
+    markup, title, page_facts = shown.document.html, tree.title or "", _facts(tree)
     del tree, shown  # of a large page they hold hundreds of megabytes
     readings = ruby == "brackets"
     blocks = page_blocks(markup, readings)
@@ -78,7 +78,7 @@ def extract_page(
     if not text:
         return Refusal(Reason.EMPTY, "the page has no main text")
     facts = {
-        **said,
+        **page_facts,
         "link_density": f"{min(1.0, link_count / visible_count):.3f}",
         "source_encoding": page.encoding,
         "source_encoding_by": page.named_by,
@@ -121,12 +121,12 @@ def _facts(tree: HTMLTree) -> dict[str, str]:
     root = tree.document.query_selector("html") if tree.document else None
     in_head = tree.head.query_selector(_HEAD_DATES) if tree.head else None
     in_body = tree.body.query_selector(_BODY_DATES) if tree.body and in_head is None else None
-    said = {
+    values = {
         "title": tree.title,
         "language": root.get_attribute("lang") or root.get_attribute("xml:lang") if root else None,
         "published": in_head.get_attribute("content") if in_head else in_body and in_body.get_attribute("datetime"),
     }
-    return cleaned_facts(said)
+    return cleaned_facts(values)
 
 
 def _visible(block: Block) -> tuple[int, int]:

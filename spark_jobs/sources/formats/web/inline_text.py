@@ -65,16 +65,16 @@ def _with_readings(text: str, readings: bool) -> str:
             opened.append(([], []))
             depths.append(0)
         elif part == RUBY_END and len(opened) > 1:
-            bases, said = opened.pop()
+            bases, reading_parts = opened.pop()
             depths.pop()
-            reading = "".join(said)
+            reading = "".join(reading_parts)
             written = "".join(bases).strip(" ") + (f"({reading})" if readings and reading else "")
             opened[-1][depths[-1] > 0].append(written)
         elif part in (READING, READING_END):
             depths[-1] += (1 if part == READING else -1) if len(opened) > 1 else 0
         elif part != RUBY_END:
             opened[-1][depths[-1] > 0].append(part.strip() if depths[-1] > 0 else part)
-    return "".join(part for bases, said in opened for part in (*bases, *said))
+    return "".join(part for bases, readings in opened for part in (*bases, *readings))
 
 
 def _quoted(text: str) -> str:

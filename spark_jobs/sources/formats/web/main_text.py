@@ -157,13 +157,17 @@ def _without_gaps(kept: Flags, odds: Doubles, words: NDArray[np.float32]) -> Fla
 
 def shared_fractions(blocks: Sequence[Block], article: str) -> Doubles:
     """(N,) the fraction of each block's words that stand in the article, in runs of three."""
-    said = _words(article)
-    runs = set(zip(said, said[1:], said[2:], strict=False)) if len(said) >= _RUN else set()
+    article_words = _words(article)
+    runs = (
+        set(zip(article_words, article_words[1:], article_words[2:], strict=False))
+        if len(article_words) >= _RUN
+        else set()
+    )
     words, owners = [], []
     for number, block in enumerate(blocks):
-        own = _words(block.text)
-        words += own
-        owners += [number] * len(own)
+        block_words = _words(block.text)
+        words += block_words
+        owners += [number] * len(block_words)
     taken = np.zeros(len(words))
     for place in range(len(words) - _RUN + 1):
         if (words[place], words[place + 1], words[place + 2]) in runs:

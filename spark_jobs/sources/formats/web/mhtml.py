@@ -139,8 +139,8 @@ def _body(part: EmailMessage) -> bytes:
 
 def _id(part: EmailMessage) -> str:
     """The address by which other parts name this one."""
-    found = str(part["Content-ID"] or "").strip("<> ")
-    return f"cid:{found}" if found else ""
+    content_id = str(part["Content-ID"] or "").strip("<> ")
+    return f"cid:{content_id}" if content_id else ""
 
 
 def _address(part: EmailMessage) -> str:

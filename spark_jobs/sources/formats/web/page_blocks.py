@@ -298,7 +298,7 @@ class _Walk:
         """Begin a list, an item, a row or a cell."""
         if name in LISTS:
             if " reversed=" in attributes and self._item_counts is None:
-                self._item_counts = item_counts(self._fields, lambda said: self._look(said).is_hidden)
+                self._item_counts = item_counts(self._fields, lambda node: self._look(node).is_hidden)
             count = self._item_counts[place] if self._item_counts and " reversed=" in attributes else 0
             self._marks.open_list(name, attributes, count, self._number)
         elif name == "li":
@@ -386,6 +386,6 @@ class _Walk:
             text, slash, name, attributes = self._fields[place : place + TOKEN_FIELDS]
             parts.append((text or "") if place > start else "")
             if name is not None:
-                said = "".join(_FORMULA_ATTRIBUTE.findall(attributes or "")).replace("<", "&lt;")
-                parts.append(f"<{slash or ''}{name}{said}>")
+                formula = "".join(_FORMULA_ATTRIBUTE.findall(attributes or "")).replace("<", "&lt;")
+                parts.append(f"<{slash or ''}{name}{formula}>")
         return "".join(parts).replace("&nbsp;", "&#160;")

@@ -109,14 +109,14 @@ def _mended(text: str) -> str:
     if doctype:
         declared = {name: escape(unescape(first or second)) for name, first, second in _ENTITY.findall(doctype[1])}
         text = text[: doctype.start()] + text[doctype.end() :]
-        text = _REFERENCE.sub(lambda found: declared.get(found[1], found[0]), text)
+        text = _REFERENCE.sub(lambda match: declared.get(match[1], match[0]), text)
     pieces = text.split(_CDATA)
     for number, piece in enumerate(pieces[1:], 1):
         inside, end, behind = piece.partition("]]>")
         pieces[number] = escape(inside, quote=False) + behind if end else _CDATA + piece
     text = "".join(pieces)
     return _EMPTY.sub(
-        lambda found: found[0] if found[1].lower() in VOID else f"<{found[1]}{found[2]}></{found[1]}>", text
+        lambda match: match[0] if match[1].lower() in VOID else f"<{match[1]}{match[2]}></{match[1]}>", text
     )
 
 
@@ -160,11 +160,11 @@ def _prepared(text: str) -> bytes:
     return (_NAMED.sub(_numbered, text) if "&" in text else text).encode("utf-8", "surrogatepass")
 
 
-def _numbered(found: re.Match[str]) -> str:
+def _numbered(match: re.Match[str]) -> str:
     """What stands for a name; comments and CDATA stay."""
-    if found[1] is None or found[1] in _KNOWN_TO_XML or found[1] not in html5:
-        return found[0]
-    return "".join(f"&#{ord(character)};" for character in html5[found[1]])
+    if match[1] is None or match[1] in _KNOWN_TO_XML or match[1] not in html5:
+        return match[0]
+    return "".join(f"&#{ord(character)};" for character in html5[match[1]])
 
 
 class _Writer:

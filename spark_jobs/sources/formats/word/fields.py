@@ -60,10 +60,10 @@ class Fields:
 
 def field_text(code: str) -> str:
     """What Word draws from the code of a field; nothing for a field that it does not draw."""
-    if found := _SYMBOL.fullmatch(code):
-        return _symbol(found[1], found[2])
-    if found := _EQUATION.match(code):
-        return _equation(code[found.end() :].strip())
+    if match := _SYMBOL.fullmatch(code):
+        return _symbol(match[1], match[2])
+    if match := _EQUATION.match(code):
+        return _equation(code[match.end() :].strip())
     return ""
 
 

@@ -72,8 +72,8 @@ class Numbering:
     def _written(self, level: _Level, levels: dict[int, _Level], counts: dict[int, int], starts: dict[int, int]) -> str:
         """The text of a level with the numbers of it and of those above it."""
 
-        def number(found: re.Match[str]) -> str:
-            of = int(found[1]) - 1
+        def number(match: re.Match[str]) -> str:
+            of = int(match[1]) - 1
             shown = levels.get(of, _Level())
             form = "decimal" if level.is_decimal and shown.form not in ("decimalZero", "bullet") else shown.form
             return in_form(counts.get(of, starts.get(of, shown.start)), form)

@@ -62,10 +62,10 @@ class Styles:
             paragraph: `pPr` of its paragraph.
             table: the id of the style of the table that it stands in.
         """
-        own, character = look_of(properties), self._look(_value(properties, "w_rStyle"))
+        direct, character = look_of(properties), self._look(_value(properties, "w_rStyle"))
         block = self._look(self.paragraph_style(paragraph))
-        look = own.over(character).over(block).over(self._look(table)).over(self._defaults)
-        if own.is_hidden is None and character.is_hidden and block.is_hidden:
+        look = direct.over(character).over(block).over(self._look(table)).over(self._defaults)
+        if direct.is_hidden is None and character.is_hidden and block.is_hidden:
             return look._replace(is_hidden=False)
         return look
 

@@ -173,10 +173,10 @@ def _gaps(parts: list[_Part], text: Words) -> Iterator[tuple[int, int, int]]:
 
 def _is_harmless(text: Words, first: int, end: int, title: int, ids: list[str]) -> bool:
     """Whether words beside a licence's text are notices, titles, names or addresses, or say that it is the licence."""
-    own = _words_of_ids(ids)
-    stated = _stated(text, first, title, own)
+    licence_words = _words_of_ids(ids)
+    stated = _stated(text, first, title, licence_words)
     return all(
-        k in stated or (text.is_name(k) and (text.words[k] in own or not text.names_licence(k)))
+        k in stated or (text.is_name(k) and (text.words[k] in licence_words or not text.names_licence(k)))
         for k in range(first, end)
     )
 
@@ -197,14 +197,14 @@ def _contradicts(part: _Part, text: Words) -> bool:
     return bool(others) and not others <= set(all_words(part.template.parts))
 
 
-def _stated(text: Words, first: int, end: int, own: set[str]) -> set[int]:
+def _stated(text: Words, first: int, end: int, licence_words: set[str]) -> set[int]:
     """The words of a sentence that says that something is under the licences of the given words."""
     words = text.words[first:end]
     stated: set[int] = set()
     ends = np.cumsum([0, *(len(word) + 1 for word in words)])
     for statement in _STATEMENT.finditer(" ".join(words) + " "):
         subject, names = statement["subject"].split(), statement["name"].split()
-        if all(word in own or word in _NAME_WORDS for word in names) and not is_condition(subject):
+        if all(word in licence_words or word in _NAME_WORDS for word in names) and not is_condition(subject):
             stated.update(
                 range(
                     first + int(np.searchsorted(ends, statement.start())),

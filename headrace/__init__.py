@@ -3,6 +3,7 @@
     from headrace import Check, Column, Table, table_asset        a table of one's own
     from headrace import BlendDataset                              batches of a blend in torch
     import headrace; headrace.connect().table("notes.texts")       a lake's tables as Arrow
+    headrace.deduplicate(frame, "text").rows                       data in hand, without a lake
 
 YAML names the components here too: `type: headrace.Dataset`. A name is imported when it is asked for, so a training job
 needs gRPC, protobuf, NumPy and torch alone; whatever else a name needs is in the extra `platform`.
@@ -26,6 +27,11 @@ if TYPE_CHECKING:
     from spark_jobs.filters.contamination.findings import score as find_evals
     from spark_jobs.filters.contamination.index import index_of as index_evals
     from spark_jobs.filters.scorer import check_scorer, scorer
+    from spark_jobs.in_hand.duplicates import deduplicate
+    from spark_jobs.in_hand.order import order
+    from spark_jobs.in_hand.policies import filter_texts as filter
+    from spark_jobs.in_hand.tokens import detect_language, tokenize
+    from spark_jobs.in_hand.windows import pack
     from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
     from spark_jobs.lake.declare.tables import Check, Column, Notice, Proof, Table
     from spark_jobs.models.classifier import read_classifier
@@ -57,6 +63,11 @@ _NAMES = {
     "spark_jobs.models.ngram_model": "NgramConfig read_arpa read_ngram_model",
     "spark_jobs.models.ngram_training": "train_ngram_model",
     "spark_jobs.filters.scorer": "check_scorer scorer",
+    "spark_jobs.in_hand.duplicates": "deduplicate",
+    "spark_jobs.in_hand.order": "order",
+    "spark_jobs.in_hand.policies": "filter",
+    "spark_jobs.in_hand.tokens": "detect_language tokenize",
+    "spark_jobs.in_hand.windows": "pack",
     "spark_jobs.lake.declare.step": "ConfigModel Output Plot Scope step",
     "spark_jobs.lake.declare.tables": "Check Column Notice Proof Table",
     "spark_jobs.sources.api": "Page",
@@ -67,6 +78,7 @@ _NAMES = {
 }
 _RENAMED = {  # what it is called here: there
     "connect_blender": "connect",
+    "filter": "filter_texts",
     "find_evals": "score",
     "index_evals": "index_of",
     "ClassifierConfig": "TrainingConfig",
@@ -112,9 +124,14 @@ __all__ = [
     "check_scorer",
     "connect",
     "connect_blender",
+    "deduplicate",
+    "detect_language",
+    "filter",
     "find_evals",
     "index_evals",
     "load_project",
+    "order",
+    "pack",
     "read_arpa",
     "read_classifier",
     "read_eval_set",
@@ -124,6 +141,7 @@ __all__ = [
     "scorer",
     "step",
     "table_asset",
+    "tokenize",
     "train_classifier",
     "train_ngram_model",
 ]

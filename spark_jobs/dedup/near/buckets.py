@@ -38,7 +38,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 # Pairs of at least this similarity are related: their number grows with that of documents, not its square, so they
 # do not predict false candidates at another size of the corpus.
-_RELATED = 0.3
+RELATED = 0.3
 DEFAULT_DOCUMENT_BYTES = 16_384
 """Bytes that finding a document's candidates may cost: about as many as its text and bag take together."""
 PARTITION_RECORDS = 4_000_000
@@ -243,7 +243,7 @@ def _solved(
         measured,
         threshold=threshold,
         recall=config.recall,
-        false_below=min(threshold, _RELATED),
+        false_below=min(threshold, RELATED),
         most_bytes=config.document_bytes,
     )
     scheme = solve(documents=documents)

@@ -1,0 +1,82 @@
+"""Frames of other libraries: the texts of each, and the same type back."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+import pytest
+
+from spark_jobs.exceptions import InputError
+from spark_jobs.in_hand.frames import frame_of
+
+TEXTS = ["one", None, "three", "four"]
+ROWS = np.array([0, 2])
+
+
+def frames() -> dict[str, Any]:
+    """The same rows in the types of libraries that are here."""
+    given: dict[str, Any] = {
+        "list": TEXTS,
+        "dictionaries": [{"text": text, "n": number} for number, text in enumerate(TEXTS)],
+        "arrow table": pa.table({"n": range(4), "text": TEXTS}),
+        "arrow views": pa.table({"n": range(4), "text": pa.array(TEXTS, pa.string_view())}),
+        "arrow dictionary": pa.table({"n": range(4), "text": pa.array(TEXTS).dictionary_encode()}),
+        "arrow batches": iter(pa.table({"n": range(4), "text": TEXTS}).to_batches(max_chunksize=3)),
+        "record batch": pa.table({"n": range(4), "text": TEXTS}).to_batches()[0],
+        "arrow array": pa.array(TEXTS),
+    }
+    for library in ("pandas", "polars", "datasets"):
+        module = pytest.importorskip(library) if library == "pandas" else _module(library)
+        if module is None:
+            continue
+        if library == "datasets":
+            given[library] = module.Dataset.from_dict({"n": list(range(4)), "text": TEXTS})
+        else:
+            given[library] = module.DataFrame({"n": list(range(4)), "text": TEXTS})
+            given[f"{library} series"] = module.Series(TEXTS)
+    return given
+
+
+def _module(name: str) -> Any:
+    try:
+        return __import__(name)
+    except ImportError:
+        return None
+
+
+@pytest.mark.parametrize("name", list(frames()))
+def test_rows_of_a_frame(name: str) -> None:
+    """Its texts with their nulls, and some rows in its own type."""
+    data = frames()[name]
+    frame = frame_of(data, "text")
+    assert frame.texts.to_pylist() == TEXTS and frame.texts.type == pa.large_string()
+    assert [text for batch in frame.batches(5) for text in batch.to_pylist()] == ["one", "", "three", "four"]
+    chosen = frame.rows(ROWS)
+    if name not in ("arrow batches", "record batch"):
+        assert type(chosen) is type(data)
+    assert frame_of(chosen, "text").texts.to_pylist() == ["one", "three"]
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (3, "a int is no data that is read"),
+        ([1, 2], "holds no texts"),
+        (pa.table({"n": [1]}), "there is no column 'text'; columns: n"),
+        ([{"body": "x"}], "there is no column 'text'"),
+    ],
+)
+def test_other_data_is_refused_in_a_line(data: object, message: str) -> None:
+    """What it is, and what may be given."""
+    with pytest.raises(InputError, match=message):
+        frame_of(data)
+
+
+def test_a_batch_has_some_bytes_or_one_text() -> None:
+    """However long a text is, in order, none twice."""
+    texts = ["x" * size for size in (1, 9, 3, 3, 30, 2, 0, 0)]
+    batches = [batch.to_pylist() for batch in frame_of(texts).batches(10)]
+    assert [text for batch in batches for text in batch] == texts
+    assert all(len(batch) == 1 or sum(map(len, batch)) <= 10 for batch in batches)

@@ -1,6 +1,7 @@
 """A lake opened for reading in Python: its tables as Arrow, what became of a document, where a token came from.
 
 lake = headrace.connect()                                      the lake of this project, as for commands
+lake["notes.texts"].where("kind = 'prose'").to_polars()         rows of a table, chosen before they are read
 lake.table("notes.verdicts", where="not kept", rows=10)        a pyarrow.Table
 lake.why("notes/0.jsonl#17").findings                          as `headrace doc why`
 lake.trace("main.packed_notes_2048", ordinal=3, position=17)   as `headrace doc trace`
@@ -9,7 +10,6 @@ lake.trace("main.packed_notes_2048", ordinal=3, position=17)   as `headrace doc 
 from __future__ import annotations
 
 import os
-import sys
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -17,15 +17,13 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
-from dagster_project.exceptions import CommandError
-from dagster_project.inspect.conditions import parse_condition
 from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import Story, corpora_of, tell_story
 from dagster_project.inspect.documents.trace import Traced, Tracer
 from dagster_project.inspect.lake.found_table import require_table
+from dagster_project.inspect.lake_table import LakeTable
 from dagster_project.restrictions import note_read
-from spark_jobs.exceptions import CatalogueError, did_you_mean
-from spark_jobs.lake.files.lookups import EVERYTHING, first_rows
+from spark_jobs.exceptions import CatalogueError
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.identity import metadata_locations
 from spark_jobs.lake.session.settings import DATABASE, WAREHOUSE, LakeSettings, load_settings, settings_at
@@ -40,6 +38,17 @@ class OpenedLake:
 
     def __init__(self, catalogue: Catalog) -> None:
         self._catalogue = catalogue
+
+    def __getitem__(self, name: str) -> LakeTable:
+        """A table whose rows are chosen before they are read.
+
+        Raises:
+            CommandError: there is no such table, or it is in quarantine.
+        """
+        return LakeTable(name, self.iceberg(name))
+
+    def __repr__(self) -> str:
+        return f"a lake of {len(self.tables())} tables: {', '.join(self.tables()[:8])}, .."
 
     def tables(self) -> list[str]:
         """Identifiers of all tables, sorted."""
@@ -69,12 +78,9 @@ class OpenedLake:
         Raises:
             CommandError: there is no such table or column, the condition cannot be read, or the table is in quarantine.
         """
-        table = self.iceberg(name)
-        there = [field.name for field in table.schema().fields]
-        if unknown := [one for one in columns or () if one not in there]:
-            raise CommandError(f"{name} has no column {unknown[0]}{did_you_mean(unknown[0], there)}")
-        condition, elements = parse_condition(table.schema(), where, ()) if where else (EVERYTHING, {})
-        return first_rows(table, columns or there, sys.maxsize if rows is None else rows, condition, elements)
+        chosen = self[name].select(*columns or ())
+        chosen = chosen.where(where) if where else chosen
+        return (chosen if rows is None else chosen.head(rows)).to_arrow()
 
     def why(self, document: str, corpus: str | None = None, increment: int | None = None) -> Story:
         """What every step found about a document.

@@ -216,13 +216,25 @@ def first_rows(
         condition: over columns of the table and `elements`.
         elements: conditions on elements of lists and on texts, by the name that stands for each in `condition`.
     """
+    parts = list(first_parts(table, columns, count, condition, elements))
+    empty = schema_to_pyarrow(table.schema()).empty_table().select(list(columns))
+    return pa.concat_tables(parts, promote_options="permissive") if parts else empty
+
+
+def first_parts(
+    table: IcebergTable,
+    columns: Sequence[str],
+    count: int,
+    condition: BooleanExpression = EVERYTHING,
+    elements: Mapping[str, ElementCondition | TextCondition] = MappingProxyType({}),
+) -> Iterator[pa.Table]:
+    """As `first_rows`, some thousand rows at a time, so that a table need not be held."""
     schema, whole = schema_to_pyarrow(table.schema()), with_elements(table.schema(), elements)
     bound = bind(whole, condition, case_sensitive=True)
     holds = expression_to_pyarrow(bound)
     numbers = extract_field_ids(bound)
     asked = {str(whole.find_column_name(number)).split(".")[0] for number in numbers} - elements.keys()
     wanted = asked.union(columns, (one.column for one in elements.values()))
-    found: list[pa.Table] = []
     missing = count
     for batch in scan_batches(table, wanted, EVERYTHING if elements else condition, count):
         rows = pa.Table.from_batches([batch])
@@ -230,12 +242,11 @@ def first_rows(
             rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
         for name, one in elements.items():
             rows = rows.append_column(name, one.holds(rows))
-        found.append(rows_that_meet(rows, holds).slice(0, missing).select(list(columns)))
-        missing -= found[-1].num_rows
+        part = rows_that_meet(rows, holds).slice(0, missing).select(list(columns))
+        yield part
+        missing -= part.num_rows
         if missing <= 0:
             break
-    empty = schema.empty_table().select(list(columns))
-    return pa.concat_tables(found, promote_options="permissive") if found else empty
 
 
 def scan_batches(

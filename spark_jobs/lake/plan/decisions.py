@@ -18,8 +18,9 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo, In
 
+from headrace.tables.locations import real
+from headrace.tables.quarantine import SUFFIX, is_quarantine, quarantine_of, quarantine_of_path
 from spark_jobs.exceptions import InputError, nearest
-from spark_jobs.lake.declare.quarantined import SUFFIX, absolute, is_quarantine, quarantine_of, quarantine_of_path
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE, note_act
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -219,10 +220,8 @@ def refuse_files_of_quarantine(ledger: Ledger, binding: Binding, listing: pa.Tab
     locations = listing["location"].to_pylist() if "location" in listing.column_names else []
     # Links may lead there from anywhere, so folders are followed and so are files that are links.
     places = {os.path.dirname(one) for one in locations} | {one for one in locations if os.path.islink(one)}
-    own = f"{absolute(ledger.warehouse)}/{binding.namespace}/"
-    if found := quarantine_of_path(
-        ledger.warehouse, sorted(one for one in places if not absolute(one).startswith(own))
-    ):
+    own = f"{real(ledger.warehouse)}/{binding.namespace}/"
+    if found := quarantine_of_path(ledger.warehouse, sorted(one for one in places if not real(one).startswith(own))):
         raise InputError(f"{binding.namespace}: {found} is in a quarantine; read another place")
 
 
@@ -230,7 +229,7 @@ def _places(config: Mapping[str, Any]) -> list[str]:
     """Where the source of a config is, as absolute paths and URIs."""
     source = config.get("source") or {}
     given = [source.get(name) or () for name in _PLACES]
-    return [absolute(str(one)) for many in given for one in ([many] if isinstance(many, str) else many)]
+    return [real(str(one)) for many in given for one in ([many] if isinstance(many, str) else many)]
 
 
 def _overlap(one: str, other: str) -> bool:

@@ -19,12 +19,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import InterfaceError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.ledger import lease
 from spark_jobs.lake.ledger.lease import Leases, table_leases
 from spark_jobs.lake.ledger.process import this_process
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.tiers import tries
 
 HOLD = """

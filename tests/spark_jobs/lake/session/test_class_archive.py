@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.jars import CORE, archive_options, archive_path, jar_paths
 from spark_jobs.lake.session.session import spark_properties
-from spark_jobs.lake.session.settings import settings_at
 
 SESSION = """
 import sys

@@ -11,8 +11,8 @@ from typing import Any
 
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.spark_jobs.sources.api.api_server import Api, records, serving
 from tests.spark_jobs.sources.api.conftest import Inbox, api_config, texts_of
 

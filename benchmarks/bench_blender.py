@@ -35,8 +35,9 @@ from blender_service.order.segments import Pin, SourceOrder, resolve_segments
 from blender_service.server.blender import Blender
 from blender_service.tables import text_table
 from blender_service.tables.current_table import load_current
-from blender_service.tables.packed_table import WindowFacts, load_table
+from blender_service.tables.packed_table import load_table
 from blender_service.torch import TENSORS, BlendDataset
+from headrace.tables.window_facts import WindowFacts
 from tests.blender_service.long_histories import lengthen_history
 from tests.blender_service.order.plain_permutation import resolve_with_numpy
 from tests.blender_service.packed_tables import SCHEMA

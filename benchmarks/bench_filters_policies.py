@@ -21,12 +21,12 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.inspect.corpora.policy_preview import compare, preview
 from dagster_project.inspect.corpora.rule_inputs import Documents, read_documents
+from headrace.tables.settings import settings_at
 from spark_jobs.filters.judge import failed_of
 from spark_jobs.filters.policy import Policy
 from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.signals import SIGNALS
 

@@ -49,13 +49,13 @@ def commit_runs(runs: int, tables: int, every: int) -> None:
     """Publish a row in each of some tables again and again, and print what a run costs without Spark."""
     import pyarrow as pa
 
+    from headrace.tables.settings import settings_at
     from spark_jobs.lake.files.branches import Written, branch_at_head, publish
     from spark_jobs.lake.ledger.data_version import DataVersion
     from spark_jobs.lake.ledger.lease import writer_branch
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.ledger.materialization import Materialization
     from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue
-    from spark_jobs.lake.session.settings import settings_at
 
     with tempfile.TemporaryDirectory() as folder:
         catalogue = open_catalogue(settings_at(Path(folder)))
@@ -106,6 +106,7 @@ def record(ledger: Ledger, row: Materialization) -> None:
 
 def write_ledger(folder: Path, tables: int, increments: int) -> None:
     """Write the ledger of a chain of tables with so many increments, all of them up to date."""
+    from headrace.tables.settings import settings_at
     from spark_jobs.lake.ledger.data_version import DataVersion
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.ledger.materialization import Materialization
@@ -113,7 +114,6 @@ def write_ledger(folder: Path, tables: int, increments: int) -> None:
     from spark_jobs.lake.plan import plan
     from spark_jobs.lake.plan.reads import reads_of
     from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue
-    from spark_jobs.lake.session.settings import settings_at
 
     catalogue = open_catalogue(settings_at(folder))
     ledger = Ledger.fresh(catalogue)
@@ -169,11 +169,11 @@ def chain(tables: int) -> list[Binding]:
 
 def plan_ledger(folder: Path, tables: int) -> None:
     """Read the ledger and forecast a run, and print what that took."""
+    from headrace.tables.settings import settings_at
     from spark_jobs.lake.ledger.ledger import Ledger
     from spark_jobs.lake.ledger.ledger_table import LEDGER
     from spark_jobs.lake.plan.forecast import forecast
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import settings_at
 
     catalogue = open_catalogue(settings_at(folder))
     started, before = time.process_time(), peak_mib()

@@ -173,8 +173,8 @@ def packed_freshness(root: Path, config: DocumentsConfig, seconds: float) -> Non
     """Run a dataset and its corpus again and again; an age is that of a document when the run that packs it ends."""
     from dagster_project.cli import run_command
     from dagster_project.cli.run.execution import execute, require_done
+    from headrace.tables.settings import load_settings
     from spark_jobs.lake.files.lookups import read_columns
-    from spark_jobs.lake.session.settings import load_settings
 
     assert run_command(["init", "bursting", "--at", str(root)]) == 0
     defs = root / "bursting" / "defs"

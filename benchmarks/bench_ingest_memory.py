@@ -29,8 +29,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from reading import files_config, listed
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.reading.files import read_files
 from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules
 

@@ -21,10 +21,10 @@ import command
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.settings import settings_at
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.config.generated_config import Parents
 from spark_jobs.sources.documents import DOCUMENTS

@@ -61,8 +61,8 @@ def serve(root: Path, told: object) -> None:
     from blender_service.server.settings import OperationConfig
     from dagster_project.cli.train.serve import LEAST_REQUEST_BYTES
     from dagster_project.rollouts.service import add_rollouts
+    from headrace.tables.settings import settings_at
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import settings_at
 
     (root / "rollouts.toml").write_text(SETTINGS)
     lake = open_catalogue(settings_at(root))
@@ -109,8 +109,8 @@ def write_log(root: Path, groups: int) -> None:
     import pyarrow as pa
 
     from dagster_project.rollouts import tables
+    from headrace.tables.settings import settings_at
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import settings_at
 
     (root / "rollouts.toml").write_text(SETTINGS)
     catalogue = open_catalogue(settings_at(root))
@@ -154,8 +154,8 @@ def _store(root: Path) -> object:
     """The tables, as a server opens them."""
     from dagster_project.rollouts.settings import read_settings
     from dagster_project.rollouts.tables import RolloutStore
+    from headrace.tables.settings import settings_at
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import settings_at
 
     return RolloutStore(open_catalogue(settings_at(root)), read_settings(root / "rollouts.toml")[0])
 

@@ -105,8 +105,8 @@ def print_run(name: str, project: Path, gigabytes: float, documents: int, is_of_
 
 def print_recall(project: Path, planted: Path) -> None:
     """Print, for each kind of planted copies, how many were found, and how many should have been."""
+    from headrace.tables.settings import settings_at
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import settings_at
 
     catalogue = open_catalogue(settings_at(project / "warehouse"))
     pairs = pq.read_table(planted)

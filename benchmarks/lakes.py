@@ -13,6 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from pydantic import BaseModel, ConfigDict
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -20,7 +21,6 @@ from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.registry import config_model, find_step
 
 NEAR_STEPS = ("vocabulary", "bags", "background", "signatures", "buckets", "pairs", "components", "removals")

@@ -11,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from spark_jobs.lake.session.settings import LakeSettings
+    from headrace.tables.settings import LakeSettings
 
 
 def use_lake(folder: Path) -> LakeSettings:
     """Make assets of this process read and write the lake in a folder."""
-    from spark_jobs.lake.session.settings import settings_at
+    from headrace.tables.settings import settings_at
 
     settings = settings_at(folder)
     for name, value in settings.properties.items():

@@ -17,7 +17,7 @@ from blender_service.server.server import DEFAULT_PORT, AddService, end_process
 from blender_service.server.server import serve as serve_one
 from blender_service.server.settings import OperationConfig
 from blender_service.tables.block_cache import default_cache_bytes
-from headrace.interrupts import heed_interrupts
+from headrace.process.interrupts import heed_interrupts
 
 _TYPES: Final = {Path: click.Path(path_type=Path), int: click.INT, float: click.FLOAT, str: click.STRING}
 

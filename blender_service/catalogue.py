@@ -1,4 +1,4 @@
-"""Open the lake: by PyIceberg's own settings where there are any, else SQLite and local files in ./warehouse."""
+"""Open the lake that is served, and tell what its catalogue and its store raise."""
 
 from __future__ import annotations
 
@@ -6,19 +6,19 @@ import errno
 import logging
 import os
 import re
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Final
 
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import ServiceUnavailableError
-from pyiceberg.utils.config import Config
-from sqlalchemy import URL, make_url
-from sqlalchemy.exc import DBAPIError, OperationalError, SQLAlchemyError
+from sqlalchemy.exc import DBAPIError, OperationalError
 
-from blender_service.exceptions import CatalogueError
-from blender_service.identity import require_one_lake
-
-CATALOGUE_NAME: Final = "lake"
+from blender_service.exceptions import CatalogueError, PackedTableError
+from headrace.tables import exceptions
+from headrace.tables.catalogue import first_line, open_lake
+from headrace.tables.identity import require_lake
+from headrace.tables.settings import load_settings, settings_at
 
 logger = logging.getLogger(__name__)
 
@@ -28,59 +28,36 @@ def open_catalogue(warehouse: str | os.PathLike[str] | None = None) -> Catalog:
 
     Args:
         warehouse: directory of an embedded lake; without it PyIceberg's settings (its config file, or
-            `PYICEBERG_CATALOG__LAKE__*`) decide, and without those the directory `./warehouse`.
+            `PYICEBERG_CATALOG__LAKE__*`) decide, and without those the directory `warehouse`, here or of the project.
 
     Raises:
         CatalogueError: the settings are wrong, the directory holds no lake, or it names the files of another.
     """
-    catalogue = _load(warehouse)
-    try:
-        require_one_lake(catalogue)
-    except OSError as error:  # rows are read once the store is back; what is written is compared again
-        logger.warning("lake: which lake this is cannot be read now: %s", _first_line(error))
-    return catalogue
-
-
-def _load(warehouse: str | os.PathLike[str] | None) -> Catalog:
-    """Open it by PyIceberg's settings, where there are any and no directory is given."""
-    if warehouse is None and Config().get_catalog_config(CATALOGUE_NAME):
-        try:
-            require_database(str((Config().get_catalog_config(CATALOGUE_NAME) or {}).get("uri", "")))
-            return load_catalog(CATALOGUE_NAME)
-        except (ValueError, ImportError, OSError, SQLAlchemyError) as error:
+    with lake_errors():
+        settings = load_settings() if warehouse is None else settings_at(Path(warehouse))
+        if not settings.is_there:  # opening it would make an empty lake
             raise CatalogueError(
-                f"lake: the catalogue's settings do not work: {_first_line(error)}; mend PYICEBERG_CATALOG__LAKE__*"
-            ) from error
-    return _open_embedded(Path(warehouse if warehouse is not None else "warehouse").absolute())
+                f"lake: {settings.database} does not exist; build tables first (headrace run), change to the directory "
+                "that holds warehouse/, or set PYICEBERG_CATALOG__LAKE__URI"
+            )
+        catalogue = open_lake(settings)
+        try:
+            require_lake(catalogue)
+        except OSError as error:  # rows are read once the store is back; what is written is compared again
+            logger.warning("lake: which lake this is cannot be read now: %s", first_line(error))
+        catalogue.is_guarded = True
+        return catalogue
 
 
-def require_database(uri: str) -> None:
-    """Refuse the address of a file of SQLite that is not there, since opening it would make an empty lake.
-
-    Raises:
-        CatalogueError: names the file.
-    """
-    database = make_url(uri).database if uri.startswith("sqlite:") else None
-    if database and not Path(database).is_file():
-        raise CatalogueError(
-            f"lake: {database} does not exist; build tables first (headrace run), or mend PYICEBERG_CATALOG__LAKE__URI"
-        )
-
-
-def _open_embedded(warehouse: Path) -> Catalog:
-    """Open SQLite and local files; a lake that was never built is an error, not an empty catalogue."""
-    database = warehouse / "catalog.db"
-    if not database.is_file():
-        raise CatalogueError(
-            f"lake: {database} does not exist; build tables first (headrace run), change to the directory that holds "
-            "warehouse/, or set PYICEBERG_CATALOG__LAKE__URI"
-        )
-    # Spark writes to the same file; 30 s is the wait both sides use for SQLite's lock.
-    uri = str(URL.create("sqlite", database=str(database), query={"timeout": "30"}))
+@contextmanager
+def lake_errors() -> Iterator[None]:
+    """Raise Blender's errors, which clients know, in place of those of `headrace.tables`."""
     try:
-        return load_catalog(CATALOGUE_NAME, type="sql", uri=uri, warehouse=str(warehouse))
-    except SQLAlchemyError as error:
-        raise CatalogueError(f"lake: {database} is no catalogue: {_first_line(error)}; restore the file") from error
+        yield
+    except exceptions.CatalogueError as error:
+        raise CatalogueError(str(error)) from error
+    except exceptions.PackedTableError as error:
+        raise PackedTableError(str(error)) from error
 
 
 # Errors that another try does not mend: a wrong path, a full disk, a bucket that is not there. PyArrow gives what the
@@ -91,18 +68,6 @@ _LASTING_NUMBERS = (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EACCES, errno
 _LASTING_CODES = re.compile("NO_SUCH_BUCKET|NoSuchBucket|NotImplemented")
 
 
-def warehouse_location(catalogue: Catalog) -> str:
-    """Give the root of the warehouse, under which blends are kept.
-
-    Raises:
-        CatalogueError: the catalogue's settings do not say it.
-    """
-    location = catalogue.properties.get("warehouse")
-    if not location:
-        raise CatalogueError("lake: the catalogue has no warehouse setting; set PYICEBERG_CATALOG__LAKE__WAREHOUSE")
-    return str(location).rstrip("/")
-
-
 def is_outage(error: Exception) -> bool:
     """Say whether a catalogue or store is away or refuses its credentials for now, so that another try may succeed."""
     if isinstance(error, DBAPIError):
@@ -110,8 +75,3 @@ def is_outage(error: Exception) -> bool:
     if not isinstance(error, (OSError, ServiceUnavailableError)) or isinstance(error, _LASTING):
         return False
     return getattr(error, "errno", None) not in _LASTING_NUMBERS and not _LASTING_CODES.search(str(error))
-
-
-def _first_line(error: BaseException) -> str:
-    """Shorten a foreign error to its first line."""
-    return str(error).splitlines()[0] if str(error) else type(error).__name__

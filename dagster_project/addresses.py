@@ -67,6 +67,6 @@ def document_page(doc_id: str) -> str:
 
 
 def _note(name: str) -> Path:
-    from spark_jobs.lake.session.settings import load_settings  # PyIceberg's: half of what a first page waits for
+    from headrace.tables.settings import load_settings  # PyIceberg's: half of what a first page waits for
 
     return load_settings().home / "explore" / f"{name}.json"

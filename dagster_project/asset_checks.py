@@ -9,11 +9,11 @@ import dagster as dg
 from pyiceberg.catalog import Catalog
 
 from dagster_project.metadata import Samples, notice_counts, notice_metadata, previous_counts, refused_rows
+from headrace.tables.catalogue import load_table
 from spark_jobs.exceptions import AuditError
 from spark_jobs.lake.declare.tables import Notice, Table
 from spark_jobs.lake.files.audit import check_names
 from spark_jobs.lake.run.outcomes import TableOutcome
-from spark_jobs.lake.session.catalogue import load_table
 
 
 def check_specs(table: Table, identifier: str, is_placed: bool) -> Iterator[dg.AssetCheckSpec]:

@@ -32,8 +32,8 @@ from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.lake_asset import LakeAsset, assets_of, keeping_by_dataset
 from dagster_project.partitioned_job import partitioned_job
 from dagster_project.resources import LakeResource
+from headrace.tables.quarantine import quarantine_of
 from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.plan.plan import tasks
 from spark_jobs.lake.session.spark_errors import cause_line
 

@@ -10,7 +10,7 @@ import sys
 from importlib.util import find_spec
 from typing import Final
 
-from headrace.interrupts import heed_interrupts
+from headrace.process.interrupts import heed_interrupts
 
 PLATFORM: Final = ("click", "dagster", "pyiceberg", "pyspark")  # each is imported by one command or another
 

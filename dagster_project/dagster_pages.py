@@ -16,7 +16,7 @@ from importlib import import_module
 from pathlib import Path
 from typing import Any, Final
 
-from headrace.interrupts import heed_interrupts
+from headrace.process.interrupts import heed_interrupts
 
 HOSTS: Final = "HEADRACE_UI_HOSTS"
 TOKENS: Final = "HEADRACE_UI_TOKENS"

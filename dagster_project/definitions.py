@@ -18,7 +18,7 @@ from dagster_project.inspect.lake.alert_thresholds import Thresholds, read_thres
 from dagster_project.lake_asset import declared_assets
 from dagster_project.resources import LakeResource
 from dagster_project.restrictions import refuse_forbidden_reads
-from headrace.interrupts import heed_interrupts
+from headrace.process.interrupts import heed_interrupts
 from spark_jobs.exceptions import nearest
 
 _SHOWN_INPUTS = 3

@@ -46,7 +46,7 @@ from dagster_project.dagster_core import (
 )
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_process import give_sign, signs_of_life
-from headrace.memory_limit import core_count
+from headrace.process.memory_limit import core_count
 from spark_jobs.lake.engine.choice import chosen
 from spark_jobs.lake.engine.embedded import interrupt_queries
 from spark_jobs.lake.engine.memory import steps_at_once

@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
-from spark_jobs.lake.declare.quarantined import quarantine_of
+from headrace.tables.quarantine import quarantine_of
 from spark_jobs.lake.ledger.ledger import Ledger
 
 

@@ -39,6 +39,8 @@ from dagster_project.partitions import place_of, predicate_of, rows_of
 from dagster_project.restrictions import GATE, record_visibility, refuse_forbidden_reads, visibility_metadata
 from dagster_project.run_config import bind_config, config_fields
 from dagster_project.tracing import step_span
+from headrace.tables.catalogue import load_table
+from headrace.tables.quarantine import SUFFIX
 from spark_jobs.exceptions import (
     AuditError,
     DeclarationError,
@@ -47,7 +49,6 @@ from spark_jobs.exceptions import (
     StepDeclarationError,
     StepRunError,
 )
-from spark_jobs.lake.declare.quarantined import SUFFIX
 from spark_jobs.lake.declare.step import Scope, Step
 from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.engine.choice import Needs
@@ -60,7 +61,6 @@ from spark_jobs.lake.plan.foreseen import engine_needs
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.run.outcomes import TableOutcome
 from spark_jobs.lake.run.rollout import Rollout
-from spark_jobs.lake.session.catalogue import load_table
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

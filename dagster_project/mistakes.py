@@ -22,7 +22,8 @@ from pydantic import ValidationError
 from dagster_project.exceptions import DefinitionError
 from dagster_project.lake_asset import LakeAsset, declared_assets
 from dagster_project.restrictions import refuse_forbidden_reads
-from spark_jobs.exceptions import CatalogueError, DeclarationError, SparkJobsError
+from headrace.tables.exceptions import CatalogueError
+from spark_jobs.exceptions import DeclarationError, SparkJobsError
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.plan.decisions import refuse_around_quarantine
 from spark_jobs.lake.plan.reasons import refused_columns

@@ -10,11 +10,11 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import Field, PrivateAttr
 
+from headrace.tables.settings import LakeSettings, load_settings
 from spark_jobs.lake.engine.choice import Needs, choose
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import LakeSettings, load_settings
 
 if TYPE_CHECKING:
     from dagster import ConfigurableResource

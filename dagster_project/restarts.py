@@ -16,7 +16,7 @@ import signal
 import sys
 from pathlib import Path
 
-from headrace.memory_limit import has_much
+from headrace.process.memory_limit import has_much
 
 _MOST_STARTS = 5
 _PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP)

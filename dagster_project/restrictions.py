@@ -15,11 +15,12 @@ from pyiceberg.expressions import In
 
 from blender_service.auth.visibility import PUBLIC, VISIBILITY_TABLE, Visibility, recorded_visibility
 from dagster_project.exceptions import CommandError, DefinitionError
+from headrace.tables.catalogue import load_table
+from headrace.tables.quarantine import SUFFIX, is_quarantine, quarantine_of, quarantine_that_holds
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine, quarantine_of, quarantine_that_holds
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger.acts import note_act
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table, load_table
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

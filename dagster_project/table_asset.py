@@ -33,8 +33,8 @@ from dagster_project.asset_options import Presentation, Upkeep
 from dagster_project.exceptions import DefinitionError
 from dagster_project.lake_asset import LakeAsset
 from dagster_project.metadata import Samples
+from headrace.tables.quarantine import is_quarantine
 from spark_jobs.exceptions import DeclarationError
-from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Plot, Scope, Step, step
 from spark_jobs.lake.declare.tables import Table, check_identifier
 from spark_jobs.lake.plan.binding import Source

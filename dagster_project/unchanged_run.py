@@ -24,7 +24,7 @@ from importlib.util import source_from_cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
 
-from spark_jobs.lake.session.settings import DATABASE, default_root, load_settings
+from headrace.tables.settings import DATABASE, default_root, load_settings
 
 if TYPE_CHECKING:
     from dagster_project.lake_asset import LakeAsset

@@ -30,6 +30,10 @@ def lake() -> str:
         "     dagster_project   calls                                       | gRPC",
         "            v                                                      |",
         "        spark_jobs     writes ------> the lake ------> reads   blender_service",
+        "            |                                                      |",
+        "            +-------- agree on what headrace.tables says ----------+",
+        "",
+        *_below_both(),
         "",
     ]
     for stage, names in _tables().items():
@@ -60,10 +64,26 @@ def _tables() -> dict[str, list[str]]:
     return {stage: names for stage, names in found.items() if names}
 
 
+def _below_both() -> Iterator[str]:
+    """A line for each folder of `headrace` that all others may import: its modules, or what it says of itself."""
+    *_, lowest = _layers(None)
+    for folder in sorted(lowest.split(" : ")):
+        path = _ROOT.joinpath(*folder.split("."))
+        modules = sorted(file.stem for file in path.glob("*.py") if file.stem != "__init__")
+        for number, line in enumerate(_wrapped(modules)):
+            yield f"{'' if number else folder:<18}{line}".rstrip()
+
+
+def _layers(container: str | None) -> list[str]:
+    """The layers of a contract between packages (None), or between the folders of one."""
+    contracts = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
+    wanted = None if container is None else [container]
+    return next(one["layers"] for one in contracts if one["type"] == "layers" and one.get("containers") == wanted)
+
+
 def _stages() -> Iterator[str]:
     """Folders of `spark_jobs` in the order of data, behind them the lake, which is below them all."""
-    contracts = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))["tool"]["importlinter"]["contracts"]
-    (layers,) = (one["layers"] for one in contracts if one.get("containers") == ["spark_jobs"])
+    layers = _layers("spark_jobs")
     stages = [stage for layer in reversed(layers) for stage in layer.split(" | ")]
     yield from (stage for stage in stages if stage != "lake")
     yield "lake"

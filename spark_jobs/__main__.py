@@ -22,7 +22,7 @@ from typing import Any
 
 from pydantic import BaseModel, ValidationError
 
-from headrace.interrupts import heed_interrupts
+from headrace.process.interrupts import heed_interrupts
 from spark_jobs.exceptions import ConfigError, SparkJobsError
 from spark_jobs.registry import config_model, find_step, step_names
 

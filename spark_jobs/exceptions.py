@@ -6,8 +6,7 @@ SparkJobsError              the base to catch: every message says what, where an
 |   +-- TableDeclarationError
 |   +-- StepDeclarationError
 +-- ConfigError             a value that a user gave cannot be used
-+-- CatalogueError          the catalogue cannot be reached or its settings make no sense
-|   +-- WrongLakeError      the catalogue and the warehouse that are open are not of one lake
++-- CatalogueError, WrongLakeError, PackedTableError    of `headrace.tables.exceptions`
 +-- TableMismatchError      rows or properties are not what the table says
 +-- AuditError              a blocking check failed; the table is as it was
 +-- RolloutError            a trial on some shards moved too far from what is published
@@ -24,9 +23,10 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from difflib import get_close_matches
 
+from headrace.tables.exceptions import LakeError
 
-class SparkJobsError(Exception):
-    """Base of all errors that spark_jobs raises on purpose."""
+SparkJobsError = LakeError
+"""Base of all errors that spark_jobs raises on purpose, and of those of what lies below it (`headrace.tables`)."""
 
 
 class SetupError(SparkJobsError):
@@ -73,14 +73,6 @@ class CheckResult:
         """The check with its number of bad rows, and the keys of some."""
         keys = f", such as {'; '.join(self.bad_keys)}" if self.bad_keys else ""
         return f"{self.name}: {self.bad_row_count} rows ({self.description}){keys}"
-
-
-class CatalogueError(SparkJobsError):
-    """The catalogue cannot be reached or its settings make no sense."""
-
-
-class WrongLakeError(CatalogueError):
-    """The catalogue and the warehouse that are open are not of one lake, or files lie outside of it."""
 
 
 class TableMismatchError(SparkJobsError):

@@ -10,8 +10,10 @@ from pathlib import Path
 
 from pydantic import BaseModel
 
+from headrace.tables.catalogue import load_table
+from headrace.tables.quarantine import quarantine_that_holds
+from headrace.tables.settings import LakeSettings, load_settings
 from spark_jobs.exceptions import AuditError, ConfigError, InputError, StepRunError
-from spark_jobs.lake.declare.quarantined import quarantine_that_holds
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.declare.tables import Table, check_identifier, spark_schema
 from spark_jobs.lake.engine.arrangement import release
@@ -24,9 +26,8 @@ from spark_jobs.lake.ledger.materialization import Place
 from spark_jobs.lake.plan.binding import Binding, Source, tables_of
 from spark_jobs.lake.plan.reads import files_size, is_path, refuse_quarantined_path
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.session.catalogue import load_table, open_catalogue
+from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import LakeSettings, load_settings
 from spark_jobs.lake.session.shuffle_partitions import follow_input
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.spark_sql import DataFrame, F, SparkSession

@@ -14,7 +14,7 @@ import sys
 import numpy as np
 import pyarrow as pa
 
-from headrace.interrupts import heed_interrupts
+from headrace.process.interrupts import heed_interrupts
 
 _SOURCES = {
     "Python": ("a.py", "import b\nfrom c import d\n"),

@@ -13,14 +13,14 @@ from typing import TYPE_CHECKING
 import pytest
 
 from dagster_project.command import spare_collector
-from headrace.interrupts import heed_interrupts
+from headrace.process.interrupts import heed_interrupts
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.jars import CORE, archive_options
-from spark_jobs.lake.session.settings import settings_at
 from tests import cpu_by_file
 from tests.at_once import watch
 from tests.tiers import is_nightly, use_default_tier

@@ -34,6 +34,7 @@ STEPS = step_names()
 # Below every step, with tests of their own; a change there is not a change of one step.
 _FOUNDATION = ("spark_jobs.lake", "spark_jobs.lake.declare.step", "spark_jobs.exceptions", "headrace.kernels.compiling")
 _OWN = ("spark_jobs", "headrace.kernels")
+_FIRST_PARTY = ("spark_jobs", "headrace.")
 _REFERENCE = re.compile(r"spark_jobs(\.\w+)+:\w+")  # what is imported when it is asked for
 _DECIDES_NO_ROW = {  # they draw the plots
     "spark_jobs.packing.utilisation",
@@ -94,7 +95,7 @@ def _texts(nodes: Iterable[object]) -> Iterator[str]:
     Others stand in the statements that use them, and what they name is among the statements of the modules.
     """
     for node in nodes:
-        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_OWN):
+        if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(_FIRST_PARTY):
             yield from (_text(one) for one in node.names if one.asname)
         elif not _is_text_alone(node):
             yield _text(node)

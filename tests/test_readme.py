@@ -13,8 +13,8 @@ from pathlib import Path
 
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 _ROOT = Path(__file__).parents[1]
 _README = (_ROOT / "README.md").read_text()

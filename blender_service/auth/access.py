@@ -16,7 +16,7 @@ import grpc
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchTableError, RESTError
+from pyiceberg.exceptions import RESTError
 from sqlalchemy.exc import SQLAlchemyError
 
 from blender_service.auth.access_files import (
@@ -32,6 +32,7 @@ from blender_service.auth.access_files import (
 from blender_service.auth.visibility import KEPT_SECONDS, PUBLIC, KnownVisibility
 from blender_service.exceptions import UnauthenticatedError
 from blender_service.recently_used import RecentlyUsed
+from headrace.tables.catalogue import load_table
 
 if TYPE_CHECKING:
     from blender_service.auth.visible_lake import MayCreate, MayRead
@@ -203,13 +204,11 @@ class CorpusDatasets:
 
     def _look(self, namespace: str) -> frozenset[str] | None:
         try:
-            table = self._catalogue.load_table(f"{namespace}.increments")
-            if "dataset" not in table.schema().column_names:
+            table = load_table(self._catalogue, f"{namespace}.increments")
+            if table is None or "dataset" not in table.schema().column_names:
                 return frozenset()
             names = table.scan(selected_fields=("dataset",)).to_arrow()["dataset"]
             return frozenset(pc.unique(names).drop_null().to_pylist())
-        except (NoSuchTableError, NoSuchIdentifierError):
-            return frozenset()
         except (OSError, ValueError, pa.ArrowException) as error:
             logger.error("namespace %s: its datasets cannot be read: %s", namespace, error)
             return None

@@ -18,8 +18,10 @@ from typing import Any, Final
 
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchIdentifierError, NoSuchNamespaceError, NoSuchTableError, RESTError
+from pyiceberg.exceptions import RESTError
 from sqlalchemy.exc import SQLAlchemyError
+
+from headrace.tables.catalogue import load_table
 
 VISIBILITY_TABLE: Final = "system.visibility"
 KEPT_SECONDS: Final = 30.0
@@ -79,11 +81,8 @@ QUARANTINE: Final = Visibility("quarantine")
 
 def recorded_visibility(catalogue: Catalog) -> dict[str, Visibility]:
     """The namespaces of a lake that are not public, or hold test data."""
-    try:
-        table = catalogue.load_table(VISIBILITY_TABLE)
-    except (NoSuchTableError, NoSuchIdentifierError, NoSuchNamespaceError):
-        return {}
-    rows: list[dict[str, Any]] = table.scan().to_arrow().to_pylist()
+    table = load_table(catalogue, VISIBILITY_TABLE)
+    rows: list[dict[str, Any]] = [] if table is None else table.scan().to_arrow().to_pylist()
     found: dict[str, Visibility] = {}
     for row in rows:  # runs that began at once may each have added one for a namespace: then the narrowest holds
         one = Visibility(row["visibility"], _teams(row["teams"]), row.get("environment") == "test")

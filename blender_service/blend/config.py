@@ -20,8 +20,8 @@ from blender_service.order.interleave import MAX_CYCLE_ROWS
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.resolved_blend import Head, Update
 from blender_service.order.segments import Pin, SourceOrder, cut_segments, resolve_segments
-from blender_service.tables.packed_table import WindowFacts
 from blender_service.tables.text_packing import TextRule
+from headrace.tables.window_facts import WindowFacts
 
 ORDER_VERSION: Final = 1
 MAX_SOURCES: Final = 256

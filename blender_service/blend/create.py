@@ -42,13 +42,14 @@ from blender_service.blend.validation import (
     schedule_fields,
     settle_weights,
 )
-from blender_service.catalogue import warehouse_location
+from blender_service.catalogue import lake_errors
 from blender_service.exceptions import BlendInUseError, ExhaustedSourceError
-from blender_service.identity import require_one_lake
 from blender_service.order.epochs import covered_rows
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import Progress, consumed, cut_segments
-from blender_service.tables.packed_table import EVALS, GENERATION, PROPERTY_OF_FACT, WindowFacts
+from blender_service.tables.packed_table import EVALS
+from headrace.tables.identity import require_own
+from headrace.tables.window_facts import GENERATION_PROPERTY, PROPERTY_OF_FACT, WindowFacts
 
 
 class Draft(NamedTuple):
@@ -162,7 +163,8 @@ def delete_blend(catalogue: Catalog, store: BlendStore, blend_id: str) -> list[s
         CatalogueError: another catalogue wrote the lake since this one did.
     """
     pins = store.head(store.get(blend_id)).pins().values()
-    require_one_lake(catalogue, warehouse_location(catalogue))
+    with lake_errors():
+        require_own(catalogue)
     children = [one[:12] for one in store.list_ids() if one != blend_id and store.get(one).parent == blend_id]
     if children:
         raise BlendInUseError(
@@ -290,7 +292,7 @@ def _check_evals(wanted: Sequence[WantedSource], found: dict[str, LakeSource], e
         if says != evals:
             named = {"": "no benchmark", "off": "none, its corpus says decontaminate: off"}.get(says, says)
             problem = f"{pin.table} was searched for {named}, demanded is {evals}; run its corpus, or leave it out"
-        elif pin.generation != table.properties.get(GENERATION):
+        elif pin.generation != table.properties.get(GENERATION_PROPERTY):
             problem = (
                 f"snapshot {pin.snapshot_id} of {pin.table} is of an earlier packing than was searched; pin the newest"
             )

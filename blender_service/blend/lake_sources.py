@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
@@ -11,25 +11,22 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate, SetSnapshotRefUpdate, TableUpdate
 
 from blender_service.blend.config import BlendConfig
 from blender_service.blend.requests import BlendSpec, OnExhausted, SourceChange
 from blender_service.blend.validation import Findings
+from blender_service.catalogue import lake_errors
 from blender_service.exceptions import PackedTableError, SourceChangedError
-from blender_service.identity import require_one_lake
 from blender_service.order.segments import Pin, Progress
-from blender_service.tables.packed_table import (
-    GENERATION,
-    WindowFacts,
-    index_snapshot,
-    load_table,
-    properties_at,
-    read_window_facts,
-    rows_noted,
-    successor_of,
-)
+from blender_service.tables.packed_table import load_table
+from headrace.tables.catalogue import commit, tag_named
+from headrace.tables.exceptions import LakeError
+from headrace.tables.generations import rows_noted, successor_of
+from headrace.tables.identity import require_own
+from headrace.tables.ordinals import index_snapshot
+from headrace.tables.window_facts import GENERATION_PROPERTY, WindowFacts, properties_at, read_window_facts
 
-TAG_ATTEMPTS: Final = 10  # one fails only where another writer has committed to the table in between
 MAX_ID_DIGITS: Final = 20  # of 2**64; more digits are a tag or a branch
 
 
@@ -69,7 +66,7 @@ class LakeSources:
         try:
             found = table.current_snapshot() if live else snapshot_of(table, snapshot)
             window = read_window_facts(table, identifier, found)
-            uuid, generation = str(table.metadata.table_uuid), properties_at(table, found)[GENERATION]
+            uuid, generation = str(table.metadata.table_uuid), properties_at(table, found)[GENERATION_PROPERTY]
             if live:
                 return LakeSource(table, window, Pin(identifier, uuid, None, None, generation))
             if found is None:
@@ -85,7 +82,7 @@ class LakeSources:
                     f"{self._rows_of(table, identifier, found)} rows",
                 )
                 return None
-        except PackedTableError as error:
+        except (LakeError, PackedTableError) as error:
             findings.mistake(f"{where}.table", str(error))
             return None
         if not rows:
@@ -128,6 +125,7 @@ class LakeSources:
         return self._rows[key]
 
 
+@lake_errors()
 def snapshot_of(table: Table, reference: str) -> Snapshot | None:
     """Find a snapshot by id, tag or branch; the current one for an empty reference.
 
@@ -151,19 +149,33 @@ def pin_snapshot(table: Table, snapshot_id: int) -> str:
         SourceChangedError: the snapshot expired in the meantime, or other writers never let this one through.
         CatalogueError: the table is not one of the lake whose files are open.
     """
-    require_one_lake(table.catalog, table.location())
     tag = f"blend_{snapshot_id}"
-    for _ in range(TAG_ATTEMPTS):
-        reference = table.refs().get(tag)
-        if reference is not None and reference.snapshot_id == snapshot_id:
-            return tag
-        if table.snapshot_by_id(snapshot_id) is None:
-            raise SourceChangedError(f"table {table.name()}: snapshot {snapshot_id} expired just now; create again")
-        try:
-            table.manage_snapshots().create_tag(snapshot_id, tag).commit()
-        except CommitFailedException:
-            table.refresh()
-    raise SourceChangedError(f"table {table.name()}: {TAG_ATTEMPTS} attempts to tag it met other writers; create again")
+
+    def updates(now: Table) -> tuple[SetSnapshotRefUpdate, ...]:
+        there = now.refs().get(tag)
+        if there is not None and there.snapshot_id == snapshot_id:
+            return ()
+        if now.snapshot_by_id(snapshot_id) is None:
+            raise SourceChangedError(f"table {now.name()}: snapshot {snapshot_id} expired just now; create again")
+        return (tag_named(tag, snapshot_id),)
+
+    with lake_errors():
+        require_own(table.catalog, [table])
+        _commit(table, updates)
+    return tag
+
+
+def _commit(table: Table, updates: Callable[[Table], tuple[TableUpdate, ...]]) -> None:
+    """Change a table's tags.
+
+    Raises:
+        SourceChangedError: it was made again, or other writers never let this one through.
+    """
+    is_same = AssertTableUUID(uuid=table.metadata.table_uuid)
+    try:
+        commit(table.catalog, ".".join(table.name()), lambda _: (is_same,), updates)
+    except CommitFailedException as error:
+        raise SourceChangedError(f"table {'.'.join(table.name())}: {error}; do it again") from error
 
 
 def free_snapshot(catalogue: Catalog, pin: Pin) -> list[str]:
@@ -176,19 +188,12 @@ def free_snapshot(catalogue: Catalog, pin: Pin) -> list[str]:
     tag = f"blend_{pin.snapshot_id}"
     if table is None or str(table.metadata.table_uuid) != pin.table_uuid:
         return []
-    require_one_lake(table.catalog, table.location())
-    for _ in range(TAG_ATTEMPTS):
-        if tag not in table.refs():
-            return []
-        try:
-            table.manage_snapshots().remove_tag(tag).commit()
-        except CommitFailedException:
-            table.refresh()
-        else:
-            return [f"{pin.table} {tag}"]
-    raise SourceChangedError(
-        f"table {pin.table}: {TAG_ATTEMPTS} attempts to remove {tag} met other writers; do it again"
-    )
+    if tag not in table.refs():
+        return []
+    with lake_errors():
+        require_own(table.catalog, [table])
+        _commit(table, lambda now: (RemoveSnapshotRefUpdate(ref_name=tag),) if tag in now.refs() else ())
+    return [f"{pin.table} {tag}"]
 
 
 @dataclass(frozen=True)

@@ -21,14 +21,12 @@ from collections.abc import Mapping
 from http import HTTPStatus
 from pathlib import Path
 from typing import Any, Final, Protocol
-from urllib.parse import urlparse
 
 from pyarrow import fs
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import PyArrowFileIO
 
 from blender_service.blend.config import BLEND_ID, NAME_PATTERN, BlendConfig, load_config
-from blender_service.catalogue import warehouse_location
 from blender_service.exceptions import (
     BlendNameTakenError,
     BlendNotFoundError,
@@ -36,10 +34,11 @@ from blender_service.exceptions import (
     InvalidBlendError,
 )
 from blender_service.order.resolved_blend import HEAD_VERSION, Head, decode_head, encode_head
-from headrace.s3_client import s3_client, status_of
+from headrace.tables.identity import warehouse_of
+from headrace.tables.locations import is_local
+from headrace.tables.s3_client import s3_client, status_of
 
 MIN_ID_DIGITS: Final = 6
-S3_SCHEMES: Final = ("s3", "s3a", "s3n")
 CONFLICT_ATTEMPTS: Final = 5  # S3 answers 409 while another writer's conditional put of the same key is under way
 NAME: Final = re.compile(NAME_PATTERN.strip("^$"))  # `$` alone lets a line end through
 HEADS: Final = f"heads/v{HEAD_VERSION}"
@@ -197,17 +196,21 @@ class S3Store(RemoteStore):
 
 
 def open_store(catalogue: Catalog) -> BlendStore:
-    """Open the store of blends in a catalogue's warehouse."""
-    location = warehouse_location(catalogue)
-    parsed = urlparse(location)
-    if parsed.scheme in ("", "file"):
-        return BlendStore(LocalStore(Path(parsed.path) / "blends"))
-    io = PyArrowFileIO(dict(catalogue.properties))
-    filesystem = io.fs_by_scheme(parsed.scheme, parsed.netloc)
-    root = f"{parsed.netloc}{parsed.path}/blends"
-    if parsed.scheme in S3_SCHEMES:
-        return BlendStore(S3Store(filesystem, root, catalogue.properties))
-    return BlendStore(RemoteStore(filesystem, root))
+    """Open the store of blends in a catalogue's warehouse.
+
+    Raises:
+        CatalogueError: the catalogue's settings do not say where that is.
+    """
+    location = warehouse_of(catalogue)
+    if location is None:
+        raise CatalogueError("lake: the catalogue has no warehouse setting; set PYICEBERG_CATALOG__LAKE__WAREHOUSE")
+    if is_local(location):
+        return BlendStore(LocalStore(Path(location) / "blends"))
+    scheme, _, root = location.partition("://")
+    filesystem = PyArrowFileIO(dict(catalogue.properties)).fs_by_scheme(scheme, root.partition("/")[0])
+    if scheme == "s3":
+        return BlendStore(S3Store(filesystem, f"{root}/blends", catalogue.properties))
+    return BlendStore(RemoteStore(filesystem, f"{root}/blends"))
 
 
 def check_name(name: str) -> None:

@@ -16,7 +16,7 @@ from blender_service.blend.store import ObjectStore
 from blender_service.blend.validation import Findings
 from blender_service.exceptions import PackedTableError
 from blender_service.order.segments import Pin
-from blender_service.tables.packed_table import WindowFacts, load_table
+from blender_service.tables.packed_table import load_table
 from blender_service.tables.text_documents import (
     SPANS,
     TEMPLATE,
@@ -31,6 +31,7 @@ from blender_service.tables.text_documents import (
 )
 from blender_service.tables.text_packing import MOST_GROUP_DOCUMENTS, TextRule, dropped
 from blender_service.tables.text_table import open_text_rows, put_tokenizer
+from headrace.tables.window_facts import WindowFacts
 
 FACTS = ("vocabulary_size", "end_of_document_id", "padding_id")
 

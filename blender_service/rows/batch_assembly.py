@@ -19,9 +19,9 @@ from blender_service.arrays import Int64Array
 from blender_service.order.resolve import ResolvedRows
 from blender_service.tables.block import Segments, copy_rows, join_rows, take_rows
 from blender_service.tables.block_reader import BlockReader
-from blender_service.tables.packed_table import WindowFacts
 from blender_service.tables.token_columns import TokenColumn
 from blender_service.wire.row_batch import RowBatch
+from headrace.tables.window_facts import WindowFacts
 
 SOURCE_SHIFT: Final = 40  # a block's number within its source is below 2**40
 

@@ -32,8 +32,9 @@ from blender_service.rows.blend_reader import BlendReader
 from blender_service.server.shared_caches import OpenedBlend, SharedCaches, warn_of_small_cache
 from blender_service.server.source_readers import SourceReaders
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
-from blender_service.tables.packed_table import EVALS, EXCISED
+from blender_service.tables.packed_table import EVALS
 from blender_service.tables.table_watch import TableWatch
+from headrace.tables.generations import EXCISED_PROPERTY
 
 DEFAULT_PAGE_SIZE: Final = 100
 MAX_PAGE_SIZE: Final = 1000
@@ -187,7 +188,7 @@ class Blender:
 
     def excised_documents(self, blend_id: str) -> dict[str, int]:
         """Count the documents taken out of each source's table; sources whose table does not say are left out."""
-        found = self._stated(blend_id, EXCISED)
+        found = self._stated(blend_id, EXCISED_PROPERTY)
         return {name: int(count) for name, count in found.items() if count.isdecimal()}
 
     def searched_evals(self, blend_id: str) -> dict[str, str]:

@@ -18,9 +18,9 @@ from blender_service.auth.visible_lake import MayCreate, MayRead
 from blender_service.exceptions import BlenderError
 from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blender import Blender
-from blender_service.tables.packed_table import WindowFacts
 from blender_service.wire.row_batch import RowBatch
 from blender_service.wire.status import DETAILS_KEY, details_of, status_of
+from headrace.tables.window_facts import WindowFacts
 
 # Statuses travel in HTTP/2 trailers, of which most peers take 8 KiB: the message as text, where other characters than
 # ASCII take 3 bytes a byte, and once more in the details, in base64.

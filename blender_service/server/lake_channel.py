@@ -19,7 +19,7 @@ import grpc
 from pyiceberg.utils.config import Config
 
 from blender_service.blend.store import open_store
-from blender_service.catalogue import CATALOGUE_NAME, is_outage, open_catalogue
+from blender_service.catalogue import is_outage, open_catalogue
 from blender_service.client.identity import Identity, metadata_of
 from blender_service.exceptions import InvalidReadError, ServerUnavailableError
 from blender_service.server.blender import Blender
@@ -28,6 +28,7 @@ from blender_service.server.run_register import RunObserver, RunRegister, check_
 from blender_service.server.servicers import BlendServicer, read_request
 from blender_service.wire.row_batch import RowBatch
 from headrace.blender.v1 import rows_pb2
+from headrace.tables.settings import CATALOGUE
 
 LOCAL: Any = None  # stands in for gRPC's context; the caller may read everything
 
@@ -65,7 +66,7 @@ class LakeChannel:
         if RUN in self._metadata:
             check_run_name(self._metadata[RUN])
         with _errors_of_a_server():
-            self._lake = _open_lake(os.getpid(), os.getcwd(), repr(Config().get_catalog_config(CATALOGUE_NAME)))
+            self._lake = _open_lake(os.getpid(), os.getcwd(), repr(Config().get_catalog_config(CATALOGUE)))
         self._servicer = BlendServicer(self._lake.blender)
         self._reads: weakref.WeakSet[_Read] = weakref.WeakSet()
 

@@ -17,10 +17,10 @@ from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.block_cache import BlockCache
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
 from blender_service.tables.mirrors import Mirrors
-from blender_service.tables.packed_table import KnownRuns, OrdinalRun
 from blender_service.tables.table_watch import TableWatch
 from blender_service.tables.text_documents import RowGroups, row_groups
 from blender_service.tables.text_table import TextRows
+from headrace.tables.ordinals import OrdinalRun
 
 logger = logging.getLogger(__name__)
 
@@ -63,7 +63,9 @@ class SharedCaches:
     indices: RecentlyUsed[tuple[str, str], tuple[int, tuple[OrdinalRun, ...]]] = field(
         default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda index: 1 + len(index[1]))
     )
-    runs: KnownRuns = field(default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda runs: 1 + len(runs)))
+    runs: RecentlyUsed[str, tuple[OrdinalRun, ...]] = field(
+        default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda runs: 1 + len(runs))
+    )
     indexing: tuple[threading.Lock, ...] = field(default_factory=_locks)
     readers: RecentlyUsed[tuple[Hashable, ...], BlockReader] = field(
         default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda reader: 1 + len(reader.table.runs))

@@ -11,6 +11,7 @@ from pyiceberg.table import Table
 
 from blender_service.blend.config import BlendConfig
 from blender_service.blend.store import ObjectStore
+from blender_service.catalogue import lake_errors
 from blender_service.exceptions import SourceChangedError
 from blender_service.order.segments import Pin
 from blender_service.rows.blend_reader import Readers
@@ -18,11 +19,12 @@ from blender_service.server.shared_caches import SharedCaches
 from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.data_file import OF_PACKED, warn_without_checksums
 from blender_service.tables.live_table import LiveRows
-from blender_service.tables.packed_table import OrdinalRun, PackedTable, columns_read, index_snapshot, served_snapshot
+from blender_service.tables.packed_table import PackedTable, columns_read, served_snapshot
 from blender_service.tables.text_documents import columns_of_pin, names_of
 from blender_service.tables.text_table import log_warnings, open_text_rows
 from blender_service.tables.token_columns import TokenColumn, columns_of
 from blender_service.turns import turn_lent
+from headrace.tables.ordinals import OrdinalRun, index_snapshot
 
 EXCISIONS: Final = "system.excisions"  # documents excised from one table, or from all
 
@@ -153,7 +155,8 @@ class SourceReaders:
             indexed_id, runs = self._shared.indices.get(key) or (None, ())
             is_new, before = indexed_id is None, runs
             if indexed_id != snapshot.snapshot_id:
-                runs = index_snapshot(table, pin.table, snapshot, self._shared.runs)
+                with lake_errors():
+                    runs = index_snapshot(table, pin.table, snapshot, self._shared.runs)
                 self._shared.indices.put(key, (snapshot.snapshot_id, runs))
                 self._shared.cache.forget({run.path for run in before} - {run.path for run in runs})
         if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well

@@ -16,7 +16,7 @@ from typing import Final
 
 from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.block import Block, BlockKey
-from headrace.memory_limit import memory_limit
+from headrace.process.memory_limit import memory_limit
 
 DEFAULT_CACHE_BYTES: Final = 1 << 30
 

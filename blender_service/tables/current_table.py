@@ -15,14 +15,13 @@ from typing import Any, Final
 from pydantic_core import from_json
 from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.rest import SNAPSHOT_LOADING_MODE, RestCatalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog
 from pyiceberg.io import FileIO, load_file_io
 from pyiceberg.table import Table
 from pyiceberg.table.metadata import TableMetadataUtil
 from pyiceberg.table.snapshots import Snapshot
-from sqlalchemy import select
 
 from blender_service.tables.packed_table import if_shown, load_table
+from headrace.tables.catalogue import SqlLake
 
 GZIPPED: Final = ".gz.metadata.json"
 LOGS: Final = ("snapshot-log", "metadata-log", "statistics", "partition-statistics")  # a line a commit, read by nobody
@@ -34,8 +33,8 @@ def load_current(catalogue: Catalog, identifier: str, known: Table | None = None
     A table with credentials of its own, which expire, is always a new one. It is for reading: its `metadata` lacks
     snapshots that only `snapshot_by_id` gives.
     """
-    if isinstance(catalogue, SqlCatalog):
-        location = _location_of(catalogue, identifier)
+    if isinstance(catalogue, SqlLake):
+        location = catalogue.metadata_location(identifier)
         if location is None or (known is not None and known.metadata_location == location):
             return known if location is not None else None
         return if_shown(identifier, _read(catalogue, identifier, location))
@@ -77,19 +76,7 @@ class _ReadTable(Table):
         return self._others[snapshot_id]
 
 
-def _location_of(catalogue: SqlCatalog, identifier: str) -> str | None:
-    """Ask a database where the current metadata of a table lies; None if there is no such table."""
-    namespace, name = identifier.rsplit(".", 1)
-    named = (IcebergTables.catalog_name == catalogue.name, IcebergTables.table_namespace == namespace)
-    asked = select(IcebergTables.metadata_location).where(*named, IcebergTables.table_name == name)
-    is_table = catalogue._iceberg_type_filter()  # a view may have the name; old databases do not know of views
-    asked = asked if is_table is None else asked.where(is_table)
-    with catalogue.engine.connect() as connection:
-        location: str | None = connection.execute(asked).scalar()
-    return location
-
-
-def _read(catalogue: SqlCatalog, identifier: str, location: str) -> Table:
+def _read(catalogue: SqlLake, identifier: str, location: str) -> Table:
     """Read metadata, and parse the snapshots that branches and tags name."""
     raw = _read_json(load_file_io(catalogue.properties, location), location)
     named = {raw.get("current-snapshot-id"), *(ref["snapshot-id"] for ref in (raw.get("refs") or {}).values())}

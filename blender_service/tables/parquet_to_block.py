@@ -17,8 +17,9 @@ from blender_service.exceptions import PackedTableError
 from blender_service.tables.block import Block, Segments
 from blender_service.tables.data_file import FAULTS, StoreError, opened_parquet, told
 from blender_service.tables.file_columns import FileColumns
-from blender_service.tables.packed_table import OrdinalRun, PackedTable
+from blender_service.tables.packed_table import PackedTable
 from blender_service.tables.token_columns import TRAINABLE, TokenColumn, all_trainable
+from headrace.tables.ordinals import OrdinalRun
 
 READ_ATTEMPTS: Final = 3
 RETRY_SECONDS: Final = 0.05

@@ -29,7 +29,7 @@ from blender_service.tables.block import Block, Segments
 from blender_service.tables.data_file import OF_TEXTS, warn_without_checksums
 from blender_service.tables.encoder_record import EncoderRecord, id_digests
 from blender_service.tables.file_columns import Column
-from blender_service.tables.packed_table import OrdinalRun, PackedTable, WindowFacts
+from blender_service.tables.packed_table import PackedTable
 from blender_service.tables.text_documents import (
     Digests,
     Documents,
@@ -45,6 +45,8 @@ from headrace.kernels.control_names import HeldName, NameFinder, control_names, 
 from headrace.kernels.fixed_texts import fixed_ids
 from headrace.kernels.token_bounds import character_bounds
 from headrace.kernels.tokenizer_file import open_tokenizer
+from headrace.tables.ordinals import OrdinalRun
+from headrace.tables.window_facts import WindowFacts
 
 BATCH_CHARACTERS: Final = 1 << 20  # encoded at once; the library needs about 115 bytes of memory a byte
 logger = logging.getLogger(__name__)

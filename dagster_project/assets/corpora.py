@@ -16,6 +16,7 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
+from headrace.tables.quarantine import is_quarantine
 from spark_jobs.clusters.centroids import centroids
 from spark_jobs.clusters.cluster_losses import cluster_losses
 from spark_jobs.clusters.clusters import clusters
@@ -28,7 +29,6 @@ from spark_jobs.dedup.passages.passages import passages
 from spark_jobs.dedup.passages.trimmed import TrimmedConfig, trimmed
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.contamination.decontaminated import PresentEvals, decontaminated
-from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.plan.binding import Source, tables_of
 from spark_jobs.lake.plan.increments import increments

@@ -19,6 +19,8 @@ from dagster_project.keeping import Keeping
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
+from headrace.tables.quarantine import is_quarantine
+from headrace.tables.settings import load_settings
 from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
 from spark_jobs.filters.personal_data.names import NamesConfig
@@ -31,12 +33,10 @@ from spark_jobs.filters.policy_resolution import DEFAULT, resolve
 from spark_jobs.filters.quality import QualityConfig, check_components, quality_step
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.filters.verdicts import verdicts_step
-from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.step import Step, renamed
 from spark_jobs.lake.plan.binding import Source
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_to_read
-from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.plugins import attribute
 from spark_jobs.registry import find_scorer
 from spark_jobs.sources.documents import documents

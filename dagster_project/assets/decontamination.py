@@ -16,13 +16,15 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.exceptions import DefinitionError
 from dagster_project.table_asset import Upkeep
-from spark_jobs.exceptions import CatalogueError, InputError
+from headrace.tables.catalogue import load_table
+from headrace.tables.exceptions import CatalogueError
+from headrace.tables.settings import load_settings
+from spark_jobs.exceptions import InputError
 from spark_jobs.filters.contamination.decontaminated import EVALS_PROPERTY, PresentEvals, present_evals
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.plan.excisions import EXCISIONS
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import catalogue_errors, load_table, open_catalogue
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.catalogue import catalogue_errors, open_catalogue
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

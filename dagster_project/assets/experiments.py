@@ -14,8 +14,8 @@ import dagster as dg
 
 from dagster_project.exceptions import CommandError
 from dagster_project.experiments.declaration import ExperimentDeclaration
+from headrace.tables.settings import load_settings
 from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.session.settings import load_settings
 
 EXPERIMENTS = "experiments"  # their group
 _TRAINED, _EVALUATED, _COMPARED, _MIX = "trained", "evaluated", "compared", "mix"

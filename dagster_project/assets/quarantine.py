@@ -26,9 +26,9 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.keeping import Keeping
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
+from headrace.tables.quarantine import quarantine_of
 from spark_jobs.filters.scans.release_rules import ReleaseRules
 from spark_jobs.filters.scans.scans import ScansConfig, scans
-from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.acts import note_act
 from spark_jobs.lake.ledger.lease import table_leases

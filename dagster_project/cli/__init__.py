@@ -21,7 +21,7 @@ from click.shell_completion import CompletionItem
 from dagster_project.cli.tree import refuse_repetition, show_examples
 from dagster_project.restarts import restart_when_killed
 from dagster_project.unchanged_run import Reads, noted_texts
-from headrace.allocation import set_allocators
+from headrace.process.allocation import set_allocators
 
 # Groups as the help shows them: command to (module, help), `.run.plan` is `dagster_project.cli.run.plan`;
 # the module is imported when the command is called or asked for help.

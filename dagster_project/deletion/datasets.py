@@ -25,7 +25,9 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_windows import packed_tables
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.dependent_blends import dependent_blends
-from spark_jobs.lake.declare.quarantined import is_quarantine, quarantine_of
+from headrace.tables.catalogue import tables_in
+from headrace.tables.identity import require_own
+from headrace.tables.quarantine import is_quarantine, quarantine_of
 from spark_jobs.lake.files.lookups import EVERYTHING, parts, read_columns
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.storage import local_path
@@ -36,8 +38,6 @@ from spark_jobs.lake.plan.decisions import DELETE
 from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.run.releases import releases
-from spark_jobs.lake.session.catalogue import tables_in
-from spark_jobs.lake.session.identity import require_own
 from spark_jobs.sources.kinds import forget
 
 if TYPE_CHECKING:

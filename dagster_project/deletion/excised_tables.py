@@ -86,7 +86,7 @@ def excise_documents(lake: Lake, tables: Collection[str], doc_ids: Collection[st
 
 def _moved(catalogue: Catalog, excised: Excised, blends: Collection[DependentBlend]) -> tuple[str, ...]:
     """Blends whose pinned snapshot has a new successor, and live ones, which follow the new head."""
-    from spark_jobs.packing.generations import successors
+    from headrace.tables.generations import successors
 
     made = {one.new_snapshot_id for one in excised.earlier} | {excised.new_snapshot_id} - {None}
     later = successors(catalogue.load_table(excised.identifier))

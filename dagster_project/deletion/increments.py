@@ -30,8 +30,10 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_windows import packed_tables
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.dependent_blends import dependent_blends
+from headrace.tables.catalogue import remove_ref, tables_in
+from headrace.tables.quarantine import quarantine_of
+from headrace.tables.window_facts import GENERATION_PROPERTY
 from spark_jobs.filters.labels.answers import forget_labels
-from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.files.maintenance import expire
@@ -43,7 +45,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.decisions import DELETE, deletion_of, is_deleted
 from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.plan.reads import taken_increments
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, remove_ref, tables_in
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
 from spark_jobs.sources.kinds import forget
 from spark_jobs.sources.landing.deleted import SEEN, Gone, tombstones
 

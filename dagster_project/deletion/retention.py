@@ -10,12 +10,12 @@ from typing import TYPE_CHECKING
 
 from dagster_project.deletion.history import HISTORY, KeptHistory, forget_history
 from dagster_project.keeping import Freezing, Keeping, overdue, retentions
-from spark_jobs.lake.declare.quarantined import quarantine_of
+from headrace.tables.identity import require_own
+from headrace.tables.quarantine import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.storage import local_path
 from spark_jobs.lake.run import maintenance
 from spark_jobs.lake.run.maintenance import Done, Task
-from spark_jobs.lake.session.identity import require_own
 
 if TYPE_CHECKING:
     import dagster as dg

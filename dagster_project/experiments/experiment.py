@@ -23,16 +23,16 @@ import numpy as np
 from pyiceberg.catalog import Catalog
 
 from blender_service.server.blender import Blender
-from blender_service.tables.packed_table import WindowFacts
 from dagster_project.exceptions import CommandError
 from dagster_project.experiments.declaration import ExperimentDeclaration, Variant
 from dagster_project.experiments.harness import harness_digest
 from dagster_project.experiments.held_out import HeldOutSet, datasets_of, excluded_documents, read_sets
 from dagster_project.experiments.reading import Contents, blend_of, rows_of
+from headrace.tables.settings import LakeSettings
+from headrace.tables.window_facts import WindowFacts
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.run.evaluations import known_rows, record
 from spark_jobs.lake.run.provenance import git_commit
-from spark_jobs.lake.session.settings import LakeSettings
 from spark_jobs.progress import tell
 
 VERSION: Final = "1"  # of what trains and measures; changed whenever weights or scores change

@@ -19,17 +19,17 @@ import torch
 from pyiceberg.catalog import Catalog
 
 from blender_service.server.blender import Blender
-from blender_service.tables.packed_table import WindowFacts
 from dagster_project.exceptions import CommandError
 from dagster_project.experiments.harness import harness_scores
 from dagster_project.experiments.reading import Contents, Rows, rows_of
 from dagster_project.inspect.documents.blend_rows import tokenizer_file
-from headrace.interrupts import heed_interrupts
+from headrace.process.interrupts import heed_interrupts
+from headrace.tables.settings import load_settings
+from headrace.tables.window_facts import WindowFacts
 from spark_jobs.experiments.evaluation import Item, score_documents, score_items
 from spark_jobs.experiments.training import network_of, next_offset, train
 from spark_jobs.experiments.training_run import TrainingRun, shape_of
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.progress import PROGRESS, tell
 from spark_jobs.tokens.hf_tokenizer import load_reference
 

@@ -11,9 +11,9 @@ from pyiceberg.expressions import BooleanExpression
 from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
+from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.lookups import parts
 from spark_jobs.lake.files.scans import scan_of
-from spark_jobs.lake.session.catalogue import load_table
 
 TABLES: Final = ("documents", "texts", "signals", "verdicts")
 

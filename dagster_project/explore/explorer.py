@@ -14,15 +14,12 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import numpy as np
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.expressions import And, BooleanExpression, In
-from pyiceberg.table import Table as IcebergTable
 
 from blender_service.exceptions import BlenderError
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.dataset_at import DatasetAt, Version
-from dagster_project.explore.one_look import OneLook
 from dagster_project.explore.removed_index import removed_index
 from dagster_project.explore.row_index import RowIndex, file_of
 from dagster_project.inspect.corpora.reviews import Reviews
@@ -34,8 +31,9 @@ from dagster_project.inspect.documents.document_windows import HeldIn, windows_o
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.restrictions import note_read
+from headrace.tables.catalogue import SqlLake
+from headrace.tables.quarantine import is_quarantine
 from spark_jobs.exceptions import nearest
-from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.files.lookups import EVERYTHING
 from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -46,7 +44,6 @@ if TYPE_CHECKING:
     from dagster_project.experiments.report import Report
 
 _INDEXES_AT_HAND = 32
-_TABLES_AT_HAND = 512
 _COUNTING_SECONDS = 0.2
 _ANSWERS_AT_HAND = 16
 _DECLARED_SECONDS = 3.0
@@ -83,7 +80,6 @@ class Explorer:
         """
         self.catalogue = self._lake = catalogue
         self._ledger = Ledger(catalogue)
-        self._parsed = RecentlyUsed[str, IcebergTable](_TABLES_AT_HAND)
         self._folder = folder
         self._texts_are_shown = texts_are_shown
         self._reader = reader
@@ -102,8 +98,8 @@ class Explorer:
     def of_now(self) -> Explorer:
         """The same, whose catalogue answers as it is now, but for what is written through it."""
         own = copy.copy(self)
-        if isinstance(self._lake, SqlCatalog):  # others have no answer to all questions at once
-            own.catalogue = OneLook(self._lake, self._parsed)
+        if isinstance(self._lake, SqlLake):  # others have no answer to all questions at once
+            own.catalogue = self._lake.at_one_look()
         return own
 
     def may_read(self, principal: str, namespace: str) -> bool:

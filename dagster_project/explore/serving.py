@@ -73,7 +73,7 @@ def _open(opened: Future[Any], rules: Path | None, server: uvicorn.Server, annou
     """Open the lake, then load what the first pages need; a lake that cannot be opened ends the server."""
     try:
         from dagster_project.project.loading import require_lake_or_project
-        from spark_jobs.lake.session.settings import load_settings
+        from headrace.tables.settings import load_settings
 
         require_lake_or_project(load_settings())
         announce()
@@ -95,8 +95,8 @@ def open_explorer(tokens: Path | None, rules: Path | None) -> tuple[Explorer, Ac
     from dagster_project.project.declared import texts_are_shown
     from dagster_project.project.experiments import declared_report
     from dagster_project.project.loading import require_lake_or_project
+    from headrace.tables.settings import load_settings
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import load_settings
 
     loaded = load_settings()
     require_lake_or_project(loaded)

@@ -23,10 +23,10 @@ from dagster_project.inspect.documents.trace import Traced, Tracer
 from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.inspect.lake_table import LakeTable
 from dagster_project.restrictions import note_read
-from spark_jobs.exceptions import CatalogueError
+from headrace.tables.catalogue import metadata_locations
+from headrace.tables.exceptions import CatalogueError
+from headrace.tables.settings import DATABASE, WAREHOUSE, LakeSettings, load_settings, settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.identity import metadata_locations
-from spark_jobs.lake.session.settings import DATABASE, WAREHOUSE, LakeSettings, load_settings, settings_at
 
 
 class OpenedLake:

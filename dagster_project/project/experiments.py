@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 from dagster_project.project.declared import EXPERIMENT, declaration, declarations
 from dagster_project.project.loading import lake_catalogue, load_definitions
-from spark_jobs.lake.session.settings import load_settings
+from headrace.tables.settings import load_settings
 
 if TYPE_CHECKING:
     from dagster_project.experiments.declaration import ExperimentDeclaration

@@ -20,8 +20,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from dagster_project.exceptions import CommandError, DefinitionError
+from headrace.tables.settings import LakeSettings, holds_project, load_settings
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.lake.session.settings import LakeSettings, holds_project, load_settings, user_name
+from spark_jobs.lake.ledger.process import user_name
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -249,7 +250,7 @@ def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKe
     import dagster as dg
 
     from dagster_project.automation import APART
-    from spark_jobs.lake.declare.quarantined import quarantine_of
+    from headrace.tables.quarantine import quarantine_of
 
     graph = definitions.resolve_asset_graph()
     keys = {key for key in graph.get_all_asset_keys() if key in graph.materializable_asset_keys}

@@ -9,9 +9,9 @@ import numpy as np
 import pyarrow as pa
 
 from blender_service.arrays import Int64Array
-from blender_service.tables.packed_table import WindowFacts
 from dagster_project.rollouts.events import Published
 from headrace.blender.v1 import rollouts_pb2
+from headrace.tables.window_facts import WindowFacts
 
 
 def packed_rows(groups: Sequence[Published], window: WindowFacts, schema: pa.Schema) -> pa.RecordBatch:

@@ -7,8 +7,8 @@ from pathlib import Path
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator, model_validator
 
-from blender_service.tables.packed_table import WindowFacts
 from dagster_project.exceptions import CommandError
+from headrace.tables.window_facts import WindowFacts
 from spark_jobs.exceptions import TableDeclarationError
 from spark_jobs.lake.declare.tables import check_identifier
 

@@ -32,13 +32,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, LessThan, NotNull
 from pyiceberg.table import Table as IcebergTable
 
-from blender_service.tables.packed_table import (
-    GENERATION,
-    PROPERTY_OF_FACT,
-    WindowFacts,
-    load_table,
-    read_window_facts,
-)
+from blender_service.tables.packed_table import load_table
 from dagster_project.exceptions import CommandError
 from dagster_project.rollouts.admission import Admission
 from dagster_project.rollouts.events import Event, Published
@@ -46,6 +40,8 @@ from dagster_project.rollouts.log_reading import apply_many, log_rows, restored
 from dagster_project.rollouts.packed_rows import packed_rows
 from dagster_project.rollouts.settings import RolloutTable
 from dagster_project.rollouts.snapshot import Snapshot
+from headrace.tables.settings import LakeSettings
+from headrace.tables.window_facts import GENERATION_PROPERTY, PROPERTY_OF_FACT, WindowFacts, read_window_facts
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.compaction import MOST_FILES, merge, merged_files, replace_files
@@ -54,7 +50,6 @@ from spark_jobs.lake.files.file_writer import write_measured
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import Leases, table_leases
 from spark_jobs.lake.session.catalogue import ensure_table
-from spark_jobs.lake.session.settings import LakeSettings
 from spark_jobs.lake.session.tidiness import expire_surplus
 
 LEASE_WAIT_SECONDS: Final = 20.0
@@ -132,15 +127,14 @@ class RolloutStore:
         name = settings.table.partition(".")[2]
         rows = Table(name, "one row per rollout", _ROW_COLUMNS, ("ordinal",), ("ordinal",))
         log = Table(f"{name}_log", "one row per decision about a rollout", _LOG_COLUMNS, ("sequence",), ("sequence",))
-        facts = self.window.model_dump()
-        properties = {PROPERTY_OF_FACT[fact]: str(value) for fact, value in facts.items()}
         self._names = (settings.table, f"{settings.table}_log")
         self._locks = {one: threading.Lock() for one in self._names}  # of this process: waiting for a lease takes long
         self._committed = threading.Event()
         self._logged: Sequence[Published] = ()  # groups of the log whose rows may not be in the table
         self._row_count = 0
         self._snapshot: Snapshot | None = None
-        found = ensure_table(catalogue, self._names[0], rows, {**_FILES, **properties, GENERATION: uuid.uuid4().hex})
+        properties = {**_FILES, **self.window.properties, GENERATION_PROPERTY: uuid.uuid4().hex}
+        found = ensure_table(catalogue, self._names[0], rows, properties)
         ensure_table(catalogue, self._names[1], log, _FILES)
         if (there := read_window_facts(found, settings.table)) != self.window:
             raise CommandError(
@@ -242,7 +236,7 @@ class RolloutStore:
             if groups := [group for group in self._logged if group.ordinal >= row_count]:
                 if leases is not None:
                     leases.require(self._names[0])
-                facts = {name: table.properties[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION)}
+                facts = {name: table.properties[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION_PROPERTY)}
                 _append(table, functools.partial(packed_rows, groups, self.window), facts)
                 row_count = groups[-1].ordinal + len(groups[-1].members)
             self._row_count = row_count

@@ -153,8 +153,8 @@ def _registered(model: str) -> ModelFile:
     Raises:
         InputError: the registry has no such causal model.
     """
+    from headrace.tables.settings import load_settings
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import load_settings
     from spark_jobs.models.registered import find_models
 
     [(facts, file)] = find_models(open_catalogue(load_settings()), [model])

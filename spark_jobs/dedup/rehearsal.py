@@ -17,7 +17,7 @@ from functools import partial
 import numpy as np
 import pyarrow as pa
 
-from headrace.interrupts import heed_interrupts
+from headrace.process.interrupts import heed_interrupts
 
 _TEXTS = [
     ("prose", "en", "Each of these words is counted, weighed and signed; the words are few."),

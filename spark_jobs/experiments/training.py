@@ -338,7 +338,7 @@ def main(words: Sequence[str] | None = None) -> int:
 
 
 if __name__ == "__main__":
-    from headrace.interrupts import heed_interrupts
+    from headrace.process.interrupts import heed_interrupts
 
     heed_interrupts()
     sys.exit(main())

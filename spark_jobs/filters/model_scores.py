@@ -90,8 +90,8 @@ def located(config: ModelScoresConfig) -> Wanted:
     Raises:
         InputError: a model is not in the registry, or has no such label.
     """
+    from headrace.tables.settings import load_settings
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import load_settings
     from spark_jobs.models.registered import find_models
 
     listed = []

@@ -65,8 +65,8 @@ def located(config: VectorsConfig) -> tuple[ModelFile, int]:
     Raises:
         InputError: the registry has no such encoder.
     """
+    from headrace.tables.settings import load_settings
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import load_settings
     from spark_jobs.models.registered import find_models
 
     ((facts, file),) = find_models(open_catalogue(load_settings()), [config.model])

@@ -18,7 +18,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.memory_limit import core_count
+from headrace.process.memory_limit import core_count
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.bags.bags import BagsConfig

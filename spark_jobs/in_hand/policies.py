@@ -14,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.memory_limit import core_count
+from headrace.process.memory_limit import core_count
 from spark_jobs.arrays import Int64Array
 from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
 from spark_jobs.filters.policy import LANGUAGES, Policy

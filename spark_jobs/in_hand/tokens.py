@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
-from headrace.memory_limit import core_count
+from headrace.process.memory_limit import core_count
 from spark_jobs.exceptions import InputError
 from spark_jobs.in_hand.frames import frame_of
 from spark_jobs.threads import in_order_of, made_once

@@ -37,6 +37,10 @@ from pyiceberg.table.update import (
     TableUpdate,
 )
 
+from headrace.tables.catalogue import commit, load_table, tag_named
+from headrace.tables.generations import EXCISED_PROPERTY, NAMED_ROWS_PROPERTY, SUCCESSORS_PROPERTY
+from headrace.tables.ordinals import OrdinalRun
+from headrace.tables.window_facts import EXCISES, GENERATION_PROPERTY, PROPERTY_OF_FACT, properties_at, stamp
 from spark_jobs.exceptions import InputError, StepRunError
 from spark_jobs.lake.declare.step import ArrowRows
 from spark_jobs.lake.declare.tables import Check, Table
@@ -50,34 +54,21 @@ from spark_jobs.lake.ledger.lease import is_of_a_writer, table_leases
 from spark_jobs.lake.ledger.materialization import Materialization, Place
 from spark_jobs.lake.plan.excisions import excisions_in, record_excisions
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import (
-    GENERATION_PROPERTY,
-    catalogue_errors,
-    commit,
-    load_table,
-)
+from spark_jobs.lake.session.catalogue import catalogue_errors
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.packing.generations import (
-    EXCISES,
     KEEPS_PARENT,
-    NAMED_ROWS_PROPERTY,
-    SUCCESSORS_PROPERTY,
     ServedHead,
     move_tags,
-    properties_at,
     served_heads,
-    stamp,
-    tag_named,
     tags_of,
     with_named_rows,
     with_successor,
 )
-from spark_jobs.packing.ordinals import OrdinalRun, find_windows, ordinal_runs, packed_facts
+from spark_jobs.packing.ordinals import find_windows, ordinal_runs, packed_facts
 from spark_jobs.packing.packed_table import packed_table
 from spark_jobs.packing.windows.close_up import excise_windows
 from spark_jobs.spark_sql import DataFrame, F, SparkSession
-
-EXCISED_PROPERTY = "headrace.excised"
 
 
 @dataclass(frozen=True)
@@ -292,7 +283,7 @@ def _rewrite(
         excise_windows,
         doc_ids=sorted(holding.doc_ids),
         window_tokens=facts.window_tokens,
-        padding_id=int(properties_at(table, base)["headrace.padding-id"]),
+        padding_id=int(properties_at(table, base)[PROPERTY_OF_FACT["padding_id"]]),
     )
     spark = lake.session()
     try:

@@ -14,31 +14,19 @@ snapshots and tags that a successor is served for: that of S2 has more rows than
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection
 from dataclasses import dataclass
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import SnapshotRefType
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID, SetSnapshotRefUpdate
 
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, commit
+from headrace.tables.catalogue import commit, tag_named
+from headrace.tables.generations import generation_of, named_rows, successors
 
-SUCCESSORS_PROPERTY = "headrace.successors"
-NAMED_ROWS_PROPERTY = "headrace.named-rows"
-EXCISES = "headrace.excises"  # in a summary: the snapshot that documents were excised from
 KEEPS_PARENT = "headrace.keeps-parent"  # in a summary: that snapshot is still served to blends that pin it
-FACTS = (
-    "headrace.window-tokens",
-    "headrace.tokenizer-sha256",
-    "headrace.vocabulary-size",
-    "headrace.end-of-document-id",
-    "headrace.padding-id",
-    "headrace.beginning-of-document-id",
-    GENERATION_PROPERTY,
-)
 
 
 @dataclass(frozen=True)
@@ -79,20 +67,6 @@ def served_heads(table: IcebergTable, pinned: Collection[int] = ()) -> list[Serv
     return found
 
 
-def successors(table: IcebergTable) -> dict[int, int]:
-    """Snapshot id -> id of the later snapshot that is served in its place since an excision.
-
-    A successor of another generation is left out, since its ordinals mean other rows.
-    """
-    found = {int(old): int(new) for old, new in json.loads(table.properties.get(SUCCESSORS_PROPERTY, "{}")).items()}
-    by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
-    return {
-        old: new
-        for old, new in found.items()
-        if old not in by_id or new not in by_id or _generation(table, by_id[old]) == _generation(table, by_id[new])
-    }
-
-
 def with_successor(table: IcebergTable, head: ServedHead, successor: int) -> dict[int, int]:
     """`successors` after the head got the given successor."""
     later = successors(table)
@@ -102,7 +76,7 @@ def with_successor(table: IcebergTable, head: ServedHead, successor: int) -> dic
 
 def with_named_rows(table: IcebergTable, head: ServedHead, successor: int) -> dict[str, tuple[str, int]]:
     """`headrace.named-rows` after the head got a successor: snapshot id or tag -> (served id, its own row count)."""
-    noted = {name: (served, int(rows)) for name, (served, rows) in _named_rows(table).items()}
+    noted = {name: (served, int(rows)) for name, (served, rows) in named_rows(table).items()}
     covered = {str(snapshot_id) for snapshot_id in head.covered}
     found = {name: (str(successor), rows) for name, (served, rows) in noted.items() if served in covered}
     for snapshot_id in head.covered:
@@ -116,48 +90,18 @@ def with_named_rows(table: IcebergTable, head: ServedHead, successor: int) -> di
     return {**noted, **found}
 
 
-def _named_rows(table: IcebergTable) -> dict[str, tuple[str, int]]:
-    return dict(json.loads(table.properties.get(NAMED_ROWS_PROPERTY, "{}")))
-
-
-def properties_at(table: IcebergTable, snapshot: Snapshot) -> dict[str, str]:
-    """The table's properties at the time of a snapshot; present ones where the snapshot's summary lacks them."""
-    return {**table.properties, **stamp(table, snapshot)}
-
-
-def stamp(table: IcebergTable, snapshot: Snapshot) -> dict[str, str]:
-    """Window facts and generation of a snapshot, from its summary; a successor's summary repeats them.
-
-    The summary of a compaction lacks them, so its parent's is read. Empty where expiry has removed that parent.
-    """
-    current: Snapshot | None = snapshot
-    while current is not None and current.summary is not None:
-        summary = current.summary.additional_properties
-        keeps_rows = current.summary.operation == Operation.REPLACE or EXCISES in summary
-        if GENERATION_PROPERTY in summary or not keeps_rows:
-            known = {name: summary[name] for name in FACTS if name in summary}
-            return {GENERATION_PROPERTY: table.properties.get(GENERATION_PROPERTY, ""), **known}
-        parent = current.parent_snapshot_id
-        current = table.snapshot_by_id(parent) if parent is not None else None
-    return {}
-
-
-def _generation(table: IcebergTable, snapshot: Snapshot) -> str | None:
-    return stamp(table, snapshot).get(GENERATION_PROPERTY)
-
-
 def _same_rows(table: IcebergTable, head: Snapshot) -> list[int]:
     """Ids of a snapshot and its ancestors of the same generation, newest first.
 
     Stops below a rewrite for newer revisions, since the snapshot before that has other rows.
     """
-    generation = _generation(table, head)
+    generation = generation_of(table, head)
     found = [head.snapshot_id]
     while generation is not None and head.parent_snapshot_id is not None:
         if head.summary is not None and KEEPS_PARENT in head.summary.additional_properties:
             break
         parent = table.snapshot_by_id(head.parent_snapshot_id)
-        if parent is None or _generation(table, parent) != generation:
+        if parent is None or generation_of(table, parent) != generation:
             break
         found.append(parent.snapshot_id)
         head = parent
@@ -171,18 +115,6 @@ def tags_of(table: IcebergTable) -> dict[str, int]:
         for name, ref in sorted(table.refs().items())
         if ref.snapshot_ref_type == SnapshotRefType.TAG
     }
-
-
-def tag_named(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    """The update that creates a tag or moves it to a snapshot."""
-    return SetSnapshotRefUpdate(
-        ref_name=name,
-        type=SnapshotRefType.TAG,
-        snapshot_id=snapshot_id,
-        max_ref_age_ms=None,
-        max_snapshot_age_ms=None,
-        min_snapshots_to_keep=None,
-    )
 
 
 def move_tags(catalogue: Catalog, identifier: str) -> None:

@@ -1,9 +1,6 @@
 """Find windows of a packed table by ordinal or by document, with PyIceberg alone, so that Spark need not start.
 
-    file A  ordinals 0..4095       row of ordinal o in a file = o - smallest
-    file B  ordinals 4096..9999
-
-The file of an ordinal follows from the bounds of the column in Iceberg's metadata. The windows of a document are found
+The file of an ordinal follows from Iceberg's metadata (`headrace.tables.ordinals`). The windows of a document are found
 by reading the column `segments` of the increments that may hold it, and no other wide column.
 """
 
@@ -15,24 +12,16 @@ from typing import Any, NamedTuple
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
-from pyiceberg.conversions import from_bytes
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression, In
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.types import LongType
 
+from headrace.tables.ordinals import OrdinalRun, file_runs, require_dense
+from headrace.tables.window_facts import PROPERTY_OF_FACT
 from spark_jobs.exceptions import ConfigError, TableMismatchError
 from spark_jobs.lake.files.scans import scan_of
 
 _BATCH_ROWS = 64  # windows decoded per batch on the way to the wanted one
 _SCAN_ROWS = 8192
-
-
-class OrdinalRun(NamedTuple):
-    """One data file: where it is, and the ordinals [start, end) it holds."""
-
-    path: str
-    start: int
-    end: int
 
 
 class Packed(NamedTuple):
@@ -50,7 +39,7 @@ def packed_facts(identifier: str, table: IcebergTable) -> Packed:
         ConfigError: it is no packed table.
     """
     corpus, _, name = identifier.partition(".")
-    size = table.properties.get("headrace.window-tokens", "")
+    size = table.properties.get(PROPERTY_OF_FACT["window_tokens"], "")
     if not size or not (name.startswith("packed_") and name.endswith(f"_{size}")):
         raise ConfigError(f"table {identifier}: is not packed; name a <corpus>.packed_<dataset>_<length> table")
     return Packed(corpus, name.removeprefix("packed_").removesuffix(f"_{size}"), int(size))
@@ -68,30 +57,13 @@ def ordinal_runs(
         narrow: filter on partitions; by default none, and then the ordinals must be dense from 0.
 
     Raises:
-        TableMismatchError: a file holds anything but one run of ordinals, or runs leave a gap.
+        PackedTableError: a file holds anything but one run of ordinals, or runs leave a gap.
     """
-    ordinal = table.schema().find_field("ordinal").field_id
-    found = []
-    for task in scan_of(table, narrow or AlwaysTrue(), snapshot_id=snapshot_id).plan_files():
-        lower, upper = ((bounds or {}).get(ordinal) for bounds in (task.file.lower_bounds, task.file.upper_bounds))
-        start = int(from_bytes(LongType(), lower)) if lower is not None else 0
-        end = int(from_bytes(LongType(), upper)) + 1 if upper is not None else 0
-        if end - start != task.file.record_count or task.delete_files:
-            raise TableMismatchError(
-                f"{identifier}: file {task.file.file_path} has {task.file.record_count} rows for ordinals {start} to "
-                f"{end - 1}; a file holds one run of ordinals and has no delete files: pack the table again"
-            )
-        found.append(OrdinalRun(task.file.file_path, start, end))
-    found.sort(key=lambda run: run.start)
-    expected = 0 if narrow is None else None
-    for run in found:
-        if expected is not None and run.start != expected:
-            raise TableMismatchError(
-                f"{identifier}: ordinal {expected} should come next, but {run.path} starts at {run.start}; ordinals "
-                "are dense from 0: pack the table again"
-            )
-        expected = run.end if narrow is None else None
-    return found
+    tasks = scan_of(table, narrow or AlwaysTrue(), snapshot_id=snapshot_id).plan_files()
+    runs = file_runs(table, identifier, (file for task in tasks for file in (task.file, *task.delete_files)))
+    if narrow is None:
+        require_dense(identifier, runs)
+    return runs
 
 
 def read_window(table: IcebergTable, run: OrdinalRun, ordinal: int, columns: list[str]) -> dict[str, Any]:

@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo, In, Or
 
+from headrace.tables.catalogue import load_table
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.membership.revisions import paths_of, standings
 from spark_jobs.dedup.removal.survivors import applied_removals
@@ -37,7 +38,6 @@ from spark_jobs.lake.plan.excisions import (
     withdraw_excisions,
 )
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.excise import Excised, excise
 from spark_jobs.packing.ordinals import packed_facts
 from spark_jobs.spark_sql import DataFrame, F

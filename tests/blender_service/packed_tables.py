@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError
 from pyiceberg.expressions import EqualTo
 from pyiceberg.partitioning import PartitionField, PartitionSpec
@@ -19,6 +19,8 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table
 from pyiceberg.transforms import IdentityTransform
 from pyiceberg.types import IntegerType, ListType, LongType, NestedField, StringType, StructType
+
+from headrace.tables.catalogue import SqlLake
 
 WINDOW_TOKENS = 16
 VOCABULARY_SIZE = 300
@@ -169,7 +171,7 @@ def open_lake(warehouse: Path) -> Catalog:
     """Open an embedded lake, made if it is not there."""
     warehouse.mkdir(parents=True, exist_ok=True)
     uri = f"sqlite:///{warehouse}/catalog.db?timeout=30"
-    return load_catalog("lake", type="sql", uri=uri, warehouse=str(warehouse))
+    return SqlLake("lake", type="sql", uri=uri, warehouse=str(warehouse))
 
 
 def create_packed(catalogue: Catalog, identifier: str, **changed: str) -> PackedFixture:

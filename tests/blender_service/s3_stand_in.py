@@ -9,7 +9,9 @@ from types import TracebackType
 from typing import Any
 
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
+
+from headrace.tables.catalogue import SqlLake
 
 KEYS = {"s3.access-key-id": "key", "s3.secret-access-key": "secret", "s3.region": "us-east-1"}
 _TRIES, _PAUSE_SECONDS = 60, 0.5
@@ -57,7 +59,7 @@ class S3StandIn:
     def catalogue(self, folder: Path) -> Catalog:
         """Give a catalogue in `folder` whose warehouse is here, in a place of its own."""
         uri = f"sqlite:///{folder}/catalog.db?timeout=30"
-        return load_catalog("lake", type="sql", uri=uri, warehouse=f"s3://lake{folder}", **self.properties)
+        return SqlLake("lake", type="sql", uri=uri, warehouse=f"s3://lake{folder}", **self.properties)
 
     def __enter__(self) -> S3StandIn:
         return self

@@ -94,8 +94,10 @@ def test_each_generation_is_served_from_its_own_successor(lake: Catalog) -> None
     second = blend_of(lake, SourceSpec(table.identifier))
     new, rows = head(table.table), served(lake, second, 30)
     _succeed(table, {old: new})
-    with pytest.raises(SourceChangedError, match="generation b at snapshot"):
+    with pytest.raises(SourceChangedError, match=f"its successor {new} is of another generation"):
         served(lake, first, 30)
+    with pytest.raises(InvalidBlendError, match="is of another generation"):  # whose rows are not those that are named
+        blend_of(lake, SourceSpec(table.identifier, snapshot=str(old)))
 
     data = to_arrow(old_rows[:29] + old_rows[:1], 0, 0, table.table.schema())
     table.table.manage_snapshots().create_branch(old, "work").commit()

@@ -230,7 +230,7 @@ def test_excised_documents_are_not_read_any_more(lake: Catalog, texts: dict[str,
     blender = Blender(lake)
     config = blender.create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[1]))
     schema = pa.schema([pa.field("doc_id", pa.string()), pa.field("table", pa.string())])
-    lake.create_namespace("system")
+    lake.create_namespace_if_not_exists("system")
     listed = lake.create_table("system.excisions", schema)
     going_on = blender.open(config.blend_id)
     count = config.sources[0].rows or 0
@@ -250,7 +250,7 @@ def test_the_first_excision_of_a_lake_reaches_open_streams(lake: Catalog, texts:
     going_on, count = blender.open(config.blend_id), config.sources[0].rows or 0
     assert "h9" in going_on.gather(0, count).doc_ids
     schema = pa.schema([pa.field("doc_id", pa.string()), pa.field("table", pa.string())])
-    lake.create_namespace("system")
+    lake.create_namespace_if_not_exists("system")
     lake.create_table("system.excisions", schema).append(pa.table({"doc_id": ["h9"], "table": [None]}, schema))
     until(going_on._refresh)
     assert "h9" not in going_on.gather(0, count).doc_ids
@@ -262,7 +262,7 @@ def test_excisions_are_read_once_for_all_streams(
     """However many documents are excised, a stream that is opened reads none of them; after an excision one does."""
     config = Blender(lake).create(BlendSpec((SourceSpec("main.texts"),), texts=RULES[1]))
     schema = pa.schema([pa.field("doc_id", pa.string()), pa.field("table", pa.string())])
-    lake.create_namespace("system")
+    lake.create_namespace_if_not_exists("system")
     listed = lake.create_table("system.excisions", schema)
     listed.append(pa.table({"doc_id": [f"gone-{n}" for n in range(20_000)], "table": [None] * 20_000}, schema))
     scans: list[str] = []

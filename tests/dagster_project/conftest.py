@@ -9,8 +9,8 @@ from pathlib import Path
 import pytest
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.settings import load_settings, settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings, settings_at
 from tests.dagster_project.waiting_lake import land
 from tests.kept_folder import KeptFolder
 

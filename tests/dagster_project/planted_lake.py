@@ -24,7 +24,7 @@ from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.cli.run.step_lines import failure_text
 from dagster_project.definitions import build
 from dagster_project.resources import LakeResource
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 
 WORDS = [
     f"{first}{second}{third}"

@@ -15,8 +15,8 @@ from dagster._core.loader import LoadingContextForTest
 from dagster_project.cli.run.step_lines import failure_text
 from dagster_project.definitions import build
 from dagster_project.resources import LakeResource
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 QUIET: dict[str, Any] = {"loggers": {"console": {"config": {"log_level": "CRITICAL"}}}}
 

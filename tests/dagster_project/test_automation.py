@@ -23,11 +23,11 @@ from dagster_project.deletion.retention import TASKS
 from dagster_project.exceptions import SourceError
 from dagster_project.project.loading import dagster_home, load_definitions, select
 from dagster_project.resources import LakeResource
+from headrace.tables.settings import load_settings
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.maintenance import Done
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 from tests.dagster_project.conftest import PACKAGE, WriteDefs
 from tests.waiting import until
 

@@ -18,8 +18,8 @@ from dagster_project.automation import APART
 from dagster_project.cli import run_command
 from dagster_project.exceptions import DefinitionError
 from dagster_project.project.loading import load_definitions
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.project import Project, key

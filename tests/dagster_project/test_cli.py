@@ -25,7 +25,7 @@ from dagster_project.cli.run.execution import _execute_once, require_done
 from dagster_project.cli.run.step_lines import StepLine
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from dagster_project.run_plan import PlannedStep
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 from spark_jobs.progress import tell
 from tests.dagster_project.conftest import WriteDefs
 

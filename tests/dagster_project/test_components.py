@@ -18,12 +18,12 @@ from dagster_project.lake_asset import older_input
 from dagster_project.project.loading import load_definitions
 from dagster_project.resources import LakeResource
 from dagster_project.run_config import bind_config
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import StepRunError
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.conftest import WriteDefs

@@ -7,10 +7,10 @@ from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.conditions import parse_condition
+from headrace.tables.settings import settings_at
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.files.lookups import first_rows
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.inspect.test_lake_status import put
 
 

@@ -16,12 +16,12 @@ from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.catalogue import open_catalogue as open_in_blender
 from blender_service.server.blender import Blender
 from dagster_project.cli import run_command
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.maintenance import tables_of
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_quarantine import dataset, lake
 from tests.kept_folder import KeptFolder

@@ -21,9 +21,9 @@ from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import corpus_findings
 from dagster_project.inspect.documents.trace import Tracer
 from dagster_project.inspect.lake.corpus_facts import find_corpus
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.planted_lake import run_declared
 from tests.dagster_project.test_shaped_corpus import CORPUS
 

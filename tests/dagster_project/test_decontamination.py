@@ -23,9 +23,9 @@ from dagster_project.inspect.corpora.contamination import contamination_report
 from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import corpus_findings
 from dagster_project.inspect.lake.corpus_facts import find_corpus
+from headrace.tables.settings import settings_at
 from spark_jobs.filters.contamination.decontaminated import EVALS_PROPERTY, present_evals
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.planted_lake import WORDS
 from tests.dagster_project.project import Project, failures, lake_settings
 

@@ -19,9 +19,9 @@ from dagster_project.experiments.experiment import Experiment
 from dagster_project.experiments.held_out import excluded_documents, read_sets
 from dagster_project.experiments.reading import Contents, Rows, rows_of
 from dagster_project.experiments.report import report_of
+from headrace.tables.settings import LakeSettings, load_settings, settings_at
 from spark_jobs.lake.run.evaluations import known_rows
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import LakeSettings, load_settings, settings_at
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.sources.synthetic.answers import Answer
 from spark_jobs.sources.synthetic.attempts import AnswerStore, Landed

@@ -23,10 +23,11 @@ from dagster_project.inspect.documents.document_story import corpus_findings
 from dagster_project.inspect.documents.trace import Tracer
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus
 from dagster_project.restrictions import RECORD
+from headrace.tables.catalogue import load_table
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.plan.excisions import excised_documents
-from spark_jobs.lake.session.catalogue import ensure_table, load_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from tests.benchmarks.loading import load
 from tests.dagster_project.planted_lake import ALONE, EDITS, PlantedLake, make
 

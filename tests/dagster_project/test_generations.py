@@ -17,14 +17,15 @@ from dagster_project.cli.run.execution import _foretold_changes
 from dagster_project.resources import LakeResource
 from dagster_project.run_plan import plan_runs
 from dagster_project.table_asset import step_asset
+from headrace.tables.settings import load_settings
+from headrace.tables.window_facts import GENERATION_PROPERTY
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.plan.increments import INCREMENTS
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY, ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue
 from tests.blender_service.packed_tables import create_packed
 from tests.dagster_project.conftest import WriteDefs
 from tests.spark_jobs.lake.steps import FROZEN, NUMBERS, FactorConfig, frozen

@@ -18,6 +18,8 @@ from pyiceberg.catalog.sql import SqlCatalog
 from dagster_project.deletion.increments import delete_increment, plan_increment
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import find_document
+from headrace.tables.catalogue import tables_in
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import objects, replacement
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -26,8 +28,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.decisions import RELEASE, decide, increments_of, is_deleted
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue, tables_in
-from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import ARRIVALS, documents
 from spark_jobs.text.texts import texts

@@ -15,12 +15,12 @@ from dagster_project.assets.corpora import CorpusDeclaration
 from dagster_project.assets.datasets import DatasetDeclaration
 from dagster_project.assets.deduplication import Deduplication
 from dagster_project.inspect.corpora.dataset_card import card
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.run.refreeze import refreeze
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.planted_lake import draw, edited, run_declared
 
 pytestmark = pytest.mark.nightly

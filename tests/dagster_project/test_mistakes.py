@@ -12,11 +12,12 @@ from dagster_project.lake_asset import declared_asset
 from dagster_project.metadata import Samples
 from dagster_project.resources import LakeResource
 from dagster_project.table_asset import Presentation, table_asset
+from headrace.tables.catalogue import tables_in
+from headrace.tables.settings import load_settings
 from spark_jobs.filters.policy_registry import record_policy
 from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.session.catalogue import open_catalogue, tables_in
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.text.signals import SIGNALS
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.inspect.test_lake_status import put

@@ -16,12 +16,12 @@ from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.cli import run_command
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.project.loading import load_definitions
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.model_scores import ModelScoresConfig, located, with_columns
 from spark_jobs.filters.scorer import check_scorer
 from spark_jobs.lake.run.registry import entries
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.models.classifier import Classifier, read_classifier
 from spark_jobs.models.classifier_training import TrainingConfig, train
 from spark_jobs.models.fasttext_model import read_fasttext

@@ -17,9 +17,9 @@ from dagster_project.definitions import build
 from dagster_project.executor import run_here
 from dagster_project.partitioned_job import PARENT
 from dagster_project.run_plan import plan_runs, without_partition
+from headrace.tables.settings import load_settings
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 from tests.waiting import until
 
 NAMES = dg.DynamicPartitionsDefinition(name="names")

@@ -21,9 +21,9 @@ import pyarrow.parquet as pq
 import pytest
 
 from dagster_project.cli import run_command
+from headrace.tables.settings import settings_at
 from spark_jobs import credentials
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
 from tests.tiers import is_nightly
 

@@ -22,13 +22,13 @@ from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.corpora import reviews, rule_inputs
 from dagster_project.inspect.corpora.policy_preview import compare, preview
 from dagster_project.inspect.corpora.rule_inputs import read_documents
+from headrace.tables.settings import settings_at
 from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.tables import Column
 from spark_jobs.lake.files.lookups import parts
 from spark_jobs.lake.run.registry import entries
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.project import Project, lake_settings
 
 DOCUMENTS = 120

@@ -8,8 +8,8 @@ from pathlib import Path
 import pytest
 
 from dagster_project.cli import run_command
+from headrace.tables.settings import load_settings
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 pytestmark = pytest.mark.usefixtures("spark")
 _PAGE = Path(__file__).parents[2] / "docs" / "start" / "projects.md"

@@ -14,13 +14,13 @@ from dagster_project.inspect.corpora.policy_preview import preview
 from dagster_project.inspect.corpora.rule_inputs import read_documents
 from dagster_project.inspect.documents.trace import Tracer
 from dagster_project.metadata import Samples
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.personal_data.names import NamesConfig, located
 from spark_jobs.filters.personal_data.personal_data import AuditConfig, personal_data_audit, with_model
 from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.filters.scorer import check_scorer
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.project import Project, failures, key, lake_settings
 from tests.dagster_project.traced_lake import SIZE, write_corpus
 from tests.spark_jobs.models.ruled_pipeline import ruled_pipeline

@@ -15,6 +15,7 @@ from dagster_project.inspect.documents.document_lookup import FoundDocument
 from dagster_project.inspect.documents.document_story import corpus_findings
 from dagster_project.inspect.documents.neighbours import removed_of
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
+from headrace.tables.settings import settings_at
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.members import MEMBERS
@@ -25,7 +26,6 @@ from spark_jobs.dedup.repository.containments import REPOSITORY_CONTAINMENTS
 from spark_jobs.dedup.repository.removals import REPOSITORY_REMOVAL_FILES, REPOSITORY_REMOVALS
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 FORKED, OWN, KEPT, STOOD, STAND_IN = (letter * 32 for letter in "abcde")
 WEIGHTS = {"shared_weight": 75, "united_weight": 100, "similarity": 0.75}

@@ -20,9 +20,9 @@ from dagster_project.restrictions import (
     visibility_metadata,
 )
 from dagster_project.table_asset import Presentation, table_asset
+from headrace.tables.settings import load_settings
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import DOCUMENTS
 from tests.dagster_project.conftest import WriteDefs
 

@@ -12,10 +12,10 @@ from scipy.stats import binomtest
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora import reviews
+from headrace.tables.settings import settings_at
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 COUNT = 40
 

@@ -15,9 +15,9 @@ from dagster_project.assets.corpora import CorpusDeclaration
 from dagster_project.assets.datasets import DatasetDeclaration
 from dagster_project.assets.deduplication import Deduplication
 from dagster_project.cli import run_command
+from headrace.tables.generations import successors
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
-from spark_jobs.packing.generations import successors
 from spark_jobs.packing.supersede import is_pending
 from tests.dagster_project.planted_lake import draw, edited, run_declared
 

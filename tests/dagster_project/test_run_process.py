@@ -27,8 +27,8 @@ from dagster_project.executor import run_here, side_by_side
 from dagster_project.inspect.lake.run_health import RUNS_METRIC, RunHealth, run_collector, run_finding, run_health
 from dagster_project.project.loading import _INSTANCE, dagster_home
 from dagster_project.run_process import WatchedRunLauncher, end_dead_runs, run_processes, signs_of_life
+from headrace.tables.settings import load_settings
 from spark_jobs.lake.ledger.process import Process, _start_of, this_process
-from spark_jobs.lake.session.settings import load_settings
 from tests.waiting import until
 
 STATUS = dg.DagsterRunStatus

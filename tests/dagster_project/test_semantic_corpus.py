@@ -25,10 +25,10 @@ from dagster_project.assets.deduplication import Deduplication
 from dagster_project.cli import headrace
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.opened_lake import OpenedLake
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.packing.supersede import _has_semantic
 from tests.dagster_project.planted_lake import WORDS, run_declared
 

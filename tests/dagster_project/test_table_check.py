@@ -9,9 +9,9 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.cli.data import table_check
+from headrace.tables.settings import load_settings
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 pytestmark = pytest.mark.usefixtures("spark")
 Said = pytest.CaptureFixture[str]

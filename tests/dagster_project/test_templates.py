@@ -10,8 +10,8 @@ import pytest
 
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.exceptions import DefinitionError
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.project import Project, lake_settings
 
 HEAD, FOOT = ["The Mill Gazette", "Home | Archive | About us"], ["  Printed at the old mill since 1871.  ", "No rights"]

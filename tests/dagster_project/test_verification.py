@@ -17,8 +17,8 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
 from dagster_project.inspect.corpora.reviews import REVIEWS
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_copied_lake import _PACKED, _SMALL, _WEB, land, windowed
 from tests.spark_jobs.sources.api.api_server import Api, records, serving

@@ -11,10 +11,10 @@ import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.packing.packed_table import packed_table
 from spark_jobs.packing.plan.best_fit import plan_slots
 from spark_jobs.packing.plan.units import cut_documents

@@ -20,9 +20,9 @@ from typing import Any
 import click
 
 from dagster_project.cli import headrace, run_command
+from headrace.tables.settings import load_settings
 from spark_jobs.lake.files.lookups import first_rows
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 _WORDS = ("river", "wheel", "gate", "water", "mill", "race", "turbine", "slope", "channel", "stone", "grain", "bread")
 _DATASETS = {

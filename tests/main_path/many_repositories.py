@@ -10,13 +10,13 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.tables.settings import settings_at
 from spark_jobs.code.dependencies import DependenciesConfig, dependencies
 from spark_jobs.code.ordered import OrderedConfig, ordered
 from spark_jobs.lake.engine import embedded
 from spark_jobs.lake.engine.arrangement import release
 from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.spark_sql import F
 
 if TYPE_CHECKING:

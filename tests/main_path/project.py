@@ -21,7 +21,7 @@ from dagster_project.assets.deduplication import Deduplication
 from dagster_project.cli.run.step_lines import failure_text
 from dagster_project.definitions import build
 from dagster_project.resources import LakeResource
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 
 _REPOSITORIES = ("h11", "markupsafe", "mdurl", "jinja2", "click")
 _MOMENT = 1_760_000_000

@@ -13,10 +13,10 @@ from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.engine.arrangement import dealt, grouped, persist, release
 from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.spark_sql import F
 
 if TYPE_CHECKING:

@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from spark_jobs.exceptions import WrongLakeError
+from headrace.tables.exceptions import WrongLakeError
+from headrace.tables.settings import LakeSettings
 from spark_jobs.lake.files.maintenance import expire, remove_orphans
 from spark_jobs.lake.files.relocation import relocate
 from spark_jobs.lake.session.catalogue import connect
-from spark_jobs.lake.session.settings import LakeSettings
 from tests.main_path.services import PASSWORD, Postgres, Wire, object_store, postgres, rest_catalogue
 from tests.main_path.test_restore import command
 from tests.spark_jobs.lake.session.test_fence import LATER, NAME, Place, refused, writes

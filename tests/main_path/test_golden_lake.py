@@ -16,9 +16,9 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.main_path.project import point_at, run
 
 pytestmark = pytest.mark.nightly

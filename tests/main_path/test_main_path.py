@@ -18,6 +18,7 @@ import pytest
 from blender_service.blend.requests import SourceSpec
 from blender_service.client import BlenderClient
 from blender_service.server.server import start
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.data_version import DataVersion
@@ -27,7 +28,6 @@ from spark_jobs.lake.run.maintenance import TASKS
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import settings_at
 from tests.main_path.project import Outcome, point_at, run, write_first, write_second
 
 pytestmark = pytest.mark.nightly

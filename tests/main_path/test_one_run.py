@@ -17,8 +17,8 @@ from blender_service.blend.requests import SourceSpec
 from blender_service.client import BlenderClient
 from blender_service.server.server import start
 from dagster_project.cli import run_command
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.main_path.project import Outcome, point_at, run
 from tests.main_path.test_main_path import Rows, rows_of, spark_versions
 from tests.tiers import on_spark

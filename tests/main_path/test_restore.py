@@ -11,14 +11,13 @@ import sys
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.catalogue import open_catalogue
 from blender_service.exceptions import CatalogueError
-from blender_service.identity import require_one_lake
 from blender_service.server.blender import Blender
 from blender_service.wire.row_batch import encode
-from spark_jobs.lake.session.settings import load_settings
 from tests.main_path.services import lake_environment, object_store, postgres
 from tests.main_path.test_one_run import GOLDEN, write
 from tests.main_path.test_production import found_versions, project_run
@@ -91,13 +90,11 @@ def command(environment: dict[str, str], *words: str, status: int | None = 0) ->
 
 
 def opened(environment: dict[str, str], monkeypatch: pytest.MonkeyPatch) -> Catalog:
-    """The catalogue as a server of Blender opens it, which PyIceberg does by the first environment of a process."""
+    """The catalogue as a server of Blender opens it."""
     for name, value in environment.items():
         if name.startswith("PYICEBERG_"):
             monkeypatch.setenv(name, value)
-    catalogue = load_catalog("lake", **load_settings().properties)
-    require_one_lake(catalogue)
-    return catalogue
+    return open_catalogue()
 
 
 def read(blender: Blender, blend: str, offset: int, count: int) -> list[str]:

@@ -8,10 +8,10 @@ from pathlib import Path
 import pytest
 
 from dagster_project.cli.output import progress_shown
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.session import jars
 from spark_jobs.lake.session.session import require_installation
-from spark_jobs.lake.session.settings import settings_at
 from tests.tiers import needs_spark
 
 CONTENT = b"not really a jar"

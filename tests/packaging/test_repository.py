@@ -257,14 +257,15 @@ def test_environment_of_compose_is_a_lake(
     compose: dict[str, dict[str, dict[str, object]]], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """What the containers are told is understood as Postgres and S3, by PyIceberg and for Spark."""
-    from spark_jobs.lake.session.settings import load_settings
+    from headrace.tables.settings import load_settings
+    from spark_jobs.lake.session.spark_settings import jar_purposes, spark_properties
 
     for key, value in compose["services"]["blender"]["environment"].items():
         filled = re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", value)
         monkeypatch.setenv(key, re.sub(r"\$\{\w+(:\?[^}]*)?\}", "lake-password", filled))
     settings = load_settings()
-    assert settings.jar_purposes() == {"core", "postgres", "s3"}
-    spark = settings.spark_properties()
+    assert jar_purposes(settings) == {"core", "postgres", "s3"}
+    spark = spark_properties(settings)
     assert spark["spark.sql.catalog.lake.uri"] == "jdbc:postgresql://postgres:5432/lake"
     assert spark["spark.sql.catalog.lake.jdbc.password"] == "lake-password"
     assert spark["spark.sql.catalog.lake.s3.access-key-id"] == "lake"
@@ -306,7 +307,8 @@ def test_blender_on_kubernetes_is_told_what_it_understands(repository: Path) -> 
 
 def test_settings_on_kubernetes_are_a_lake(repository: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The settings of the manifest with the secret that its first lines name; every name in other files is declared."""
-    from spark_jobs.lake.session.settings import load_settings
+    from headrace.tables.settings import load_settings
+    from spark_jobs.lake.session.spark_settings import jar_purposes
 
     found = manifests(repository, "lake")
     lake, spark = (one for one in found if one["kind"] == "ConfigMap")
@@ -314,7 +316,7 @@ def test_settings_on_kubernetes_are_a_lake(repository: Path, monkeypatch: pytest
         monkeypatch.setenv(name, value)
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__URI", "postgresql+psycopg2://lake:secret@postgres:5432/lake")
     settings = load_settings()
-    assert settings.jar_purposes() == {"core", "postgres", "s3"} and settings.warehouse == "s3://lake/warehouse"
+    assert jar_purposes(settings) == {"core", "postgres", "s3"} and settings.warehouse == "s3://lake/warehouse"
     assert all(len(line.split()) == 2 for line in spark["data"]["spark-defaults.conf"].splitlines())
     (values,) = manifests(repository, "dagster-values")
     (deployment,) = values["dagster-user-deployments"]["deployments"]

@@ -26,7 +26,7 @@ from dagster_project.cli.run.execution import execute, require_done
 from dagster_project.cli.run.step_lines import StepLine, print_left, print_line
 from dagster_project.exceptions import CommandError, RunFailedError
 from dagster_project.project.loading import lake_catalogue
-from spark_jobs.lake.session.settings import load_settings
+from headrace.tables.settings import load_settings
 
 _SELECTION = ("python_code", "python_docs", "main")
 _SOURCES = {"main.packed_python_code_512": "3", "main.packed_python_docs_512": "1"}

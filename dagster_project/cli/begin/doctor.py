@@ -12,8 +12,8 @@ from dagster_project.cli.run.status import run_state
 from dagster_project.exceptions import CommandError, DagsterProjectError
 from dagster_project.inspect.lake.health import Finding, examine
 from dagster_project.project.loading import lake_catalogue, load_definitions, project_folder, select
-from spark_jobs.exceptions import CatalogueError
-from spark_jobs.lake.session.settings import load_settings
+from headrace.tables.exceptions import CatalogueError
+from headrace.tables.settings import load_settings
 
 _STYLES = {"ok": "green", "warning": "yellow", "fault": "red"}
 

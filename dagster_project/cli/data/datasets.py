@@ -23,14 +23,14 @@ from dagster_project.project.declared import (
 )
 from dagster_project.project.diagnosis import short_path
 from dagster_project.project.loading import lake_catalogue, load_definitions, open_lake, run_id_of
+from headrace.tables.catalogue import tables_in
+from headrace.tables.identity import require_own
+from headrace.tables.quarantine import quarantine_of
+from headrace.tables.settings import load_settings
 from spark_jobs.credentials import without_literals
 from spark_jobs.exceptions import nearest
-from spark_jobs.lake.declare.quarantined import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import tables_in
-from spark_jobs.lake.session.identity import require_own
-from spark_jobs.lake.session.settings import load_settings
 
 _DAY_SECONDS = 86_400
 _LEASE_SECONDS = 5  # that a command waits for a run to end

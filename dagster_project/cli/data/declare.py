@@ -12,8 +12,8 @@ from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.project.declared import CORPUS, DATASET, dataset_file, declarations, refuse_in_corpora
 from dagster_project.project.diagnosis import read_yaml, short_path
 from dagster_project.project.loading import lake_catalogue, project_folder
+from headrace.tables.catalogue import tables_in
 from spark_jobs.exceptions import ConfigError, did_you_mean
-from spark_jobs.lake.session.catalogue import tables_in
 
 if TYPE_CHECKING:
     import pyarrow as pa

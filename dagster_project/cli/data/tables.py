@@ -14,11 +14,11 @@ from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.project.declared import hidden_columns
 from dagster_project.project.loading import lake_catalogue
 from dagster_project.restrictions import note_read
+from headrace.tables.catalogue import tables_in
+from headrace.tables.quarantine import quarantine_that_holds
 from spark_jobs.exceptions import nearest
-from spark_jobs.lake.declare.quarantined import quarantine_that_holds
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import tables_in
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog

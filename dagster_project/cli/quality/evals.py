@@ -10,7 +10,7 @@ from dagster_project.cli.completion import complete_names
 from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
-from spark_jobs.lake.declare.quarantined import SUFFIX
+from headrace.tables.quarantine import SUFFIX
 
 _SHOWN = 20
 

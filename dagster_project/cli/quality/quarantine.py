@@ -76,7 +76,7 @@ def _show_findings(catalogue: Catalog, name: str, found: Waiting, as_json: bool)
     """Print what scans found in an increment."""
     from pyiceberg.expressions import EqualTo
 
-    from spark_jobs.lake.declare.quarantined import quarantine_of
+    from headrace.tables.quarantine import quarantine_of
     from spark_jobs.lake.files.lookups import read_rows
 
     increment = found.increment

@@ -16,11 +16,11 @@ from dagster_project.cli.run.step_lines import StepLine, Watch
 from dagster_project.exceptions import CheckFailedError, RunFailedError
 from dagster_project.project.loading import dagster_home, load_definitions, project_folder, select
 from dagster_project.unchanged_run import Idle, catalogue_state
+from headrace.tables.settings import load_settings
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.engine.choice import choose, require_settings
 from spark_jobs.lake.session.catalogue import open_catalogue, require_writable
 from spark_jobs.lake.session.session import require_installation
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     import dagster as dg

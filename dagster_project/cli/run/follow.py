@@ -8,11 +8,11 @@ from dagster_project.cli.run.step_lines import print_left, print_line
 from dagster_project.exceptions import CommandError
 from dagster_project.project.declared import dataset_file
 from dagster_project.project.loading import load_definitions
-from spark_jobs.lake.declare.quarantined import quarantine_of
+from headrace.tables.quarantine import quarantine_of
+from headrace.tables.settings import load_settings
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 
 
 def follow_dataset(name: str, once: bool) -> None:

@@ -16,8 +16,8 @@ from dagster_project.cli.train.experiment import print_variants
 from dagster_project.exceptions import CommandError
 from dagster_project.project.experiments import experiments_among
 from dagster_project.project.loading import dagster_home, lake_catalogue, load_definitions, select
+from headrace.tables.settings import load_settings
 from spark_jobs.lake.engine.choice import choice, require_settings
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     from dagster_project.run_plan import PlannedRun, PlannedStep

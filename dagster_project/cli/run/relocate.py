@@ -6,7 +6,7 @@ import click
 
 from dagster_project.cli.output import say
 from dagster_project.exceptions import CommandError
-from spark_jobs.lake.session.settings import load_settings
+from headrace.tables.settings import load_settings
 
 
 @click.command()

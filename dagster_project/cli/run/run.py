@@ -25,13 +25,13 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.run_history import BY, SELECTION, changes
 from dagster_project.project.experiments import declared_report, experiments_among
 from dagster_project.project.loading import lake_catalogue
-from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
+from headrace.tables.quarantine import SUFFIX, is_quarantine
 from spark_jobs.lake.engine.choice import AUTO, ENGINE, SAIL, chosen
 from spark_jobs.lake.engine.embedded import replace_process
 from spark_jobs.lake.ledger.attempts import unmanaged
+from spark_jobs.lake.ledger.process import user_name
 from spark_jobs.lake.plan.foreseen import another_way
 from spark_jobs.lake.run.rollout import Rollout
-from spark_jobs.lake.session.settings import user_name
 
 if TYPE_CHECKING:
     import dagster as dg

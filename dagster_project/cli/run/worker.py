@@ -15,8 +15,8 @@ from dagster_project.cli.completion import complete_names
 from dagster_project.cli.output import print_styled, say
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue, load_definitions
+from headrace.tables.settings import load_settings
 from spark_jobs.exceptions import nearest
-from spark_jobs.lake.session.settings import load_settings
 
 if TYPE_CHECKING:
     from spark_jobs.sources.config.generated_config import GeneratedSource

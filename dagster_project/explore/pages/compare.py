@@ -24,13 +24,13 @@ from dagster_project.inspect.corpora.snapshot_diff import Diff, LakeState, find_
 from dagster_project.inspect.documents.document_lookup import other_revisions, read_text
 from dagster_project.inspect.documents.side_by_side import compare as side_by_side
 from dagster_project.project.declared import dataset_file
+from headrace.tables.catalogue import load_table
 from spark_jobs.filters.policy import Policy
 from spark_jobs.filters.policy_files import is_file, shipped
 from spark_jobs.filters.policy_registry import policy_finder
 from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.run.registry import entries
 from spark_jobs.lake.run.releases import releases
-from spark_jobs.lake.session.catalogue import load_table
 
 _COLUMN, _ROWS = 90, 14  # of a changed text
 _OFFERED = 5  # earlier states of each table that the form offers

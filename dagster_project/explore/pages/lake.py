@@ -78,7 +78,7 @@ def _corpus(explorer: Explorer, name: str, tables: list[str]) -> Card:
 
 def _records(explorer: Explorer, identifier: str) -> tuple[int, datetime | None]:
     """Rows of a table, and when it was written."""
-    from spark_jobs.lake.session.catalogue import load_table  # PyIceberg, for which the first page does not wait
+    from headrace.tables.catalogue import load_table  # PyIceberg, for which the first page does not wait
 
     table = load_table(explorer.catalogue, identifier)
     snapshot = table.current_snapshot() if table is not None else None

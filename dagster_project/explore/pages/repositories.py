@@ -10,8 +10,8 @@ from starlette.responses import Response
 from dagster_project.exceptions import CommandError
 from dagster_project.explore.answers import address, answer, explorer_of, principal_of
 from dagster_project.inspect.corpora.repository_files import repository_files
+from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
-from spark_jobs.lake.session.catalogue import load_table
 
 _PAGE: Final = 100
 _NEEDS_SHOWN: Final = 12

@@ -13,10 +13,10 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_windows import packed_tables
 from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.inspect.lake.dependent_blends import dependent_blends, pinned_snapshots
+from headrace.tables.catalogue import load_table
 from spark_jobs.filters.contamination.decontaminated import EVALS_PROPERTY, present_evals
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.generations import served_heads
 from spark_jobs.packing.ordinals import find_windows
 

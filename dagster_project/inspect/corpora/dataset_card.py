@@ -25,12 +25,12 @@ from dagster_project.inspect.corpora.funnel import funnel
 from dagster_project.inspect.corpora.snapshot_diff import LakeState, count_tokens, find_state
 from dagster_project.inspect.documents.counted import documents_that_count, members_that_count, without
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus, namespaces_with
+from headrace.tables.catalogue import load_table
 from spark_jobs.exceptions import nearest
 from spark_jobs.filters.personal_data.noisy_counts import Draw, Noise, laplace
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.reasons import changed_since, some
-from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.sources.licences.expressions import ids_in
 
 _SHOWN = 30

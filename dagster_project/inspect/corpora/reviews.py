@@ -21,9 +21,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, EqualTo
 
 from dagster_project.exceptions import CommandError
+from headrace.tables.catalogue import load_table
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import read_rows
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
 
 DECISIONS: Final = ("right", "wrong", "unsure")
 UNDONE: Final = "undone"

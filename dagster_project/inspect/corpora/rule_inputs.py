@@ -17,6 +17,7 @@ from pyiceberg.expressions import BooleanExpression
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.reviews import decisions
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
+from headrace.tables.catalogue import load_table, tables_in
 from spark_jobs.exceptions import ConfigError, nearest
 from spark_jobs.filters.judge import (
     LOCK_FILE_RULE,
@@ -28,7 +29,6 @@ from spark_jobs.filters.policy import LANGUAGES, Columns, Policy, Rule, check_si
 from spark_jobs.lake.declare.tables import type_text
 from spark_jobs.lake.files.lookups import parts, read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import load_table, tables_in
 from spark_jobs.registry import scorer_names
 
 BYTES_PER_TOKEN = 4.0

@@ -24,11 +24,11 @@ from pyiceberg.table.snapshots import Snapshot
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.counted import At, documents_that_count, members_that_count, without
+from headrace.tables.catalogue import load_table
 from spark_jobs.exceptions import InputError, nearest
 from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.releases import find_release
-from spark_jobs.lake.session.catalogue import load_table
 
 _EXAMPLES = 5
 

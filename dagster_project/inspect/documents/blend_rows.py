@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from typing import TYPE_CHECKING, Any
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.exceptions import NoSuchTableError
 from pyiceberg.expressions import EqualTo, In
 from tokenizers import Tokenizer
 
 from dagster_project.exceptions import CommandError
+from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.scans import scan_of
 
 if TYPE_CHECKING:
@@ -144,9 +144,8 @@ def dataset_of(packed: str) -> str:
 
 def documents_of(catalogue: Catalog, packed: str, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
     """Facts of documents of the dataset that a packed table was made of, by doc_id."""
-    try:
-        table = catalogue.load_table(f"{dataset_of(packed)}.documents")
-    except NoSuchTableError:
+    table = load_table(catalogue, f"{dataset_of(packed)}.documents")
+    if table is None:
         return {}
     known = tuple(name for name in _FACTS if name in table.schema().column_names)
     found = scan_of(table, In("doc_id", doc_ids), known).to_arrow().to_pylist()
@@ -161,9 +160,8 @@ def tokenizer_of(catalogue: Catalog, packed: str, sha256: str) -> Tokenizer | No
 
 def tokenizer_file(catalogue: Catalog, packed: str, sha256: str) -> str | None:
     """The text of a tokenizer's file; arguments and answer as of `tokenizer_of`."""
-    try:
-        table = catalogue.load_table(f"{packed.partition('.')[0]}.tokenizer")
-    except NoSuchTableError:
+    table = load_table(catalogue, f"{packed.partition('.')[0]}.tokenizer")
+    if table is None:
         return None
     for snapshot in sorted(table.snapshots(), key=lambda one: one.sequence_number or 0, reverse=True):
         found = scan_of(table, EqualTo("sha256", sha256), ("file",), snapshot.snapshot_id).to_arrow().to_pylist()

@@ -25,10 +25,10 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, IsNull, LessThanOrEqual, NotNull, Or
 
+from headrace.tables.catalogue import load_table, tables_in
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
 from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.plan.excisions import EXCISIONS
-from spark_jobs.lake.session.catalogue import load_table, tables_in
 
 _TEXT = pa.large_string()
 _KINDS = {"increment": pa.int64(), "byte_count": pa.int64()}

@@ -13,7 +13,7 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, In, Or, Start
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.counted import documents_that_count
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_with
-from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine
+from headrace.tables.quarantine import SUFFIX, is_quarantine
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows, read_wide_value
 from spark_jobs.progress import tell
 from spark_jobs.sources.config.api_config import PAGE_MARK

@@ -13,9 +13,9 @@ from pyiceberg.table import Table as IcebergTable
 from dagster_project.inspect.documents.document_lookup import FoundDocument
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.inspect.lake.dependent_blends import dependent_blends, pinned_snapshots
+from headrace.tables.catalogue import load_table
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.lookups import read_rows
-from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.packing.generations import ServedHead, served_heads
 from spark_jobs.packing.ordinals import find_windows, packed_facts
 

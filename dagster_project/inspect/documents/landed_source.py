@@ -11,7 +11,7 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import FoundDocument, landings_of
-from spark_jobs.lake.declare.quarantined import quarantine_of
+from headrace.tables.quarantine import quarantine_of
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.ledger import Ledger

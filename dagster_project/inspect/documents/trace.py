@@ -25,10 +25,11 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import FOUND_COLUMNS, FoundDocument, extraction_place, landing_of
 from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.inspect.lake.found_table import require_table
+from headrace.tables.catalogue import load_table
+from headrace.tables.ordinals import OrdinalRun
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
-from spark_jobs.lake.session.catalogue import load_table
-from spark_jobs.packing.ordinals import OrdinalRun, ordinal_runs, packed_facts, read_window
+from spark_jobs.packing.ordinals import ordinal_runs, packed_facts, read_window
 from spark_jobs.text.normalization import NO_EDITS, Edits, source_spans
 from spark_jobs.text.text_columns import edits_of
 from spark_jobs.tokens.token_bytes import encoded_bounds, token_byte_lengths

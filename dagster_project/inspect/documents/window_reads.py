@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from pyiceberg.catalog import Catalog
 
 from dagster_project.inspect.lake.training_runs import has_read, named_reads
-from spark_jobs.lake.session.catalogue import load_table
+from headrace.tables.catalogue import load_table
 from spark_jobs.packing.generations import served_heads
 
 if TYPE_CHECKING:

@@ -13,7 +13,7 @@ from pyiceberg.catalog import Catalog
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.blend_rows import documents_of, tokenizer_file
 from dagster_project.inspect.lake.found_table import require_table
-from spark_jobs.packing.generations import properties_at
+from headrace.tables.window_facts import properties_at
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts, read_window
 from spark_jobs.tokens.token_bytes import Spelling
 

@@ -10,9 +10,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
 from headrace.kernels.control_names import HeldName, NameFinder, told
+from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.lookups import read_batches, read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.tokens.token_statistics import names_of_tokenizer
 
 STATISTICS = "token_statistics"

@@ -15,9 +15,9 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
 from dagster_project.stages import SURVIVORS, Stage, stages_between
+from headrace.tables.quarantine import is_quarantine
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
 from spark_jobs.exceptions import nearest
-from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.ledger.ledger import Ledger
 
 

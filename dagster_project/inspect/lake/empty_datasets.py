@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator
 
 from pyiceberg.expressions import EqualTo
 
-from spark_jobs.lake.declare.quarantined import quarantine_of
+from headrace.tables.quarantine import quarantine_of
 from spark_jobs.lake.ledger.ledger import Ledger
 
 _SHOWN = 3

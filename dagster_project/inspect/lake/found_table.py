@@ -6,9 +6,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
+from headrace.tables.catalogue import load_table, metadata_locations
 from spark_jobs.exceptions import nearest
-from spark_jobs.lake.session.catalogue import load_table
-from spark_jobs.lake.session.identity import metadata_locations
 
 
 def require_table(catalogue: Catalog, identifier: str) -> IcebergTable:

@@ -18,19 +18,22 @@ from dataclasses import dataclass
 from pathlib import Path
 from urllib.parse import urlsplit
 
-from headrace.memory_limit import memory_limit
-from spark_jobs.exceptions import SetupError, SparkJobsError, WrongLakeError
+from headrace.process.memory_limit import memory_limit
+from headrace.tables.catalogue import metadata_locations
+from headrace.tables.exceptions import WrongLakeError
+from headrace.tables.identity import require_lake, require_newest
+from headrace.tables.settings import LakeSettings
+from spark_jobs.exceptions import SetupError, SparkJobsError
 from spark_jobs.lake.engine.choice import ENGINE, SAIL, SAIL_VERSION, Choice, Needs, choice, require_settings
 from spark_jobs.lake.engine.embedded import require_sail
 from spark_jobs.lake.engine.memory import BESIDE_HEAP, SPARK_MEMORY, embedded_memory, spark_fits, spark_heap
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_folder, require_writable
 from spark_jobs.lake.session.cluster import is_local
-from spark_jobs.lake.session.identity import metadata_locations, require_lake, require_newest
 from spark_jobs.lake.session.jars import archive_path, jar_paths, missing_jars
 from spark_jobs.lake.session.java import java_home, java_version
 from spark_jobs.lake.session.object_store import require_store
-from spark_jobs.lake.session.settings import LakeSettings
+from spark_jobs.lake.session.spark_settings import jar_purposes
 
 _GIB = 1024**3
 _LEAST_FREE_DISK, _ENOUGH_FREE_DISK = 1 * _GIB, 10 * _GIB
@@ -111,15 +114,15 @@ def _java(settings: LakeSettings) -> tuple[str, str]:
 
 
 def _jars(settings: LakeSettings) -> tuple[str, str]:
-    purposes = sorted(settings.jar_purposes())
+    purposes = sorted(jar_purposes(settings))
     python = Path(sys.executable).name
-    if missing := missing_jars(settings.jar_purposes()):
+    if missing := missing_jars(jar_purposes(settings)):
         names, mend = ", ".join(jar.file_name for jar in missing), f"{python} -m spark_jobs.lake.session.jars"
         told = f"the first run on Spark will fetch {names}; beforehand: {mend} {' '.join(purposes)}"
         return "ok" if _takes_sail(settings) else "warning", told
-    paths = jar_paths(settings.jar_purposes())
+    paths = jar_paths(jar_purposes(settings))
     said = f"{len(paths)} jars for {', '.join(purposes)} in {paths[0].parent}"
-    if archive_path(settings.jar_purposes()).is_file():
+    if archive_path(jar_purposes(settings)).is_file():
         return "ok", said
     mend = f"{python} -m spark_jobs.lake.session.class_archive {' '.join(purposes)}"
     return "ok", f"{said}; Spark starts some seconds sooner with an archive of their classes: {mend}"

@@ -17,9 +17,9 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo
 
 from dagster_project.inspect.measured import share_of
+from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.lookups import read_batches
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.sources.refusals import LEFT_OUT
 
 

@@ -27,13 +27,13 @@ from dagster_project.inspect.lake.removed_documents import (
 )
 from dagster_project.inspect.measured import share_of
 from dagster_project.keeping import Retention, overdue
-from spark_jobs.lake.declare.quarantined import quarantine_of
+from headrace.tables.catalogue import tables_in
+from headrace.tables.quarantine import quarantine_of
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.plan.decisions import REFUSE, increments_of
 from spark_jobs.lake.plan.reads import taken_increments
-from spark_jobs.lake.session.catalogue import tables_in
 from spark_jobs.sources.synthetic.progress import Progress, progress
 
 

@@ -8,7 +8,7 @@ from pathlib import Path
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
-from spark_jobs.lake.declare.quarantined import SUFFIX, is_quarantine, quarantine_of_path
+from headrace.tables.quarantine import SUFFIX, is_quarantine, quarantine_of_path
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.files.objects import sha256_of
 from spark_jobs.lake.ledger.ledger import Ledger

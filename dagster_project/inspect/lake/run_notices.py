@@ -15,10 +15,10 @@ from dagster_project.inspect.lake.removed_documents import (
     look_at_removed,
     rows_by_dataset,
 )
+from headrace.tables.catalogue import tables_in
 from spark_jobs.lake.files.lookups import read_batches, read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.reads import taken_increments
-from spark_jobs.lake.session.catalogue import tables_in
 
 LEAST_KEPT = 0.1
 """Share of the documents below which a user is asked to look."""

@@ -9,9 +9,9 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression, EqualTo
 
+from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.lookups import read_batches
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import load_table
 
 METHODS = "dependency_methods"
 _COLUMNS = ("repository", "method", "language", "file_count", "unread", "unordered")

@@ -21,7 +21,7 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from headrace.kernels.compiling import compiled
-from headrace.memory_limit import core_count
+from headrace.process.memory_limit import core_count
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
 from spark_jobs.dedup.graph.growing_kept_set import GrowingKeptSet
 from spark_jobs.dedup.graph.threshold_pairs import own_groups

@@ -28,7 +28,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.memory_limit import core_count
+from headrace.process.memory_limit import core_count
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_pairs, list_offsets

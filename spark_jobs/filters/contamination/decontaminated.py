@@ -49,10 +49,10 @@ def registered(references: tuple[str, ...]) -> list[EvalSet]:
     Raises:
         InputError: one is not there; the message names the nearest.
     """
+    from headrace.tables.settings import load_settings
     from spark_jobs.filters.contamination.eval_set import EvalSet, decode
     from spark_jobs.lake.run.registry import find_entries
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import load_settings
 
     sets = find_entries(open_catalogue(load_settings()), "eval_set", references, "headrace evals add")
     return [EvalSet(entry.name, decode(entry.content)) for entry in sets]

@@ -16,13 +16,14 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In, NotEqualTo
 
+from headrace.tables.catalogue import load_table, tables_in
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.labels.rubric import JudgeConfig, source_of, templates_of
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import read_batches, read_columns
 from spark_jobs.lake.files.maintenance import expire
 from spark_jobs.lake.ledger.lease import table_leases
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table, tables_in
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
 from spark_jobs.sources.synthetic.attempts import FAILED, AnswerStore
 from spark_jobs.sources.synthetic.fetch import (
     ask,

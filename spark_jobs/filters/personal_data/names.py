@@ -93,8 +93,8 @@ def _registered(reference: str) -> ModelFile:
     Raises:
         InputError: there is none of this name, or it finds no names.
     """
+    from headrace.tables.settings import load_settings
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import load_settings
     from spark_jobs.models.registered import find_models
 
     ((facts, file),) = find_models(open_catalogue(load_settings()), [reference])

@@ -18,7 +18,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import NamedTuple
 
-from headrace.allocation import set_allocators
+from headrace.process.allocation import set_allocators
 from spark_jobs.exceptions import SetupError, nearest
 from spark_jobs.lake.engine.memory import MOST_BYTES, embedded_memory, little_for_spark, most_text_bytes, shown
 

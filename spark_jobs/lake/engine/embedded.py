@@ -35,8 +35,8 @@ from typing import Any, NoReturn
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from headrace.allocation import keeps_free_memory
-from headrace.memory_limit import core_count, resident_bytes
+from headrace.process.allocation import keeps_free_memory
+from headrace.process.memory_limit import core_count, resident_bytes
 from spark_jobs.child_processes import end_idle_children
 from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.lake.engine.choice import ENGINE, chosen, missing_sail

@@ -7,8 +7,8 @@
     HEADRACE_SPARK_MEMORY=3g      the heap of a Spark on this machine; default three quarters of what is free beside its
                                   workers
 
-What is free is the least of cgroups and machine (`headrace.memory_limit`), as it is when an engine is chosen. Sail's
-pool counts what its operators hold. Rows on their way to and from Python, tables that the driver collects, compiled
+What is free is the least of cgroups and machine (`memory_limit`), as it is when an engine is chosen. Sail's pool
+counts what its operators hold. Rows on their way to and from Python, tables that the driver collects, compiled
 code and the children that parse are outside of it, so the pool is at most half of the memory.
 """
 
@@ -17,8 +17,8 @@ from __future__ import annotations
 import os
 import re
 
-from headrace.allocation import BOUND
-from headrace.memory_limit import memory_limit, resident_bytes
+from headrace.process.allocation import BOUND
+from headrace.process.memory_limit import memory_limit, resident_bytes
 from spark_jobs.exceptions import SetupError
 
 MOST_BYTES, MEMORY, SPARK_MEMORY = "HEADRACE_EMBEDDED_BYTES", BOUND, "HEADRACE_SPARK_MEMORY"

@@ -20,13 +20,15 @@ from pyiceberg.table.update import (
     SetSnapshotRefUpdate,
 )
 
+from headrace.tables.catalogue import commit, remove_ref
 from spark_jobs.exceptions import AuditError, CheckResult, LeaseError
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import Leases, is_abandoned
 from spark_jobs.lake.ledger.ledger import LAST_PROPERTY
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.session.catalogue import commit, remove_ref, spark_identifier
+from spark_jobs.lake.session.catalogue import spark_identifier
+from spark_jobs.lake.session.pyiceberg_core import empty_snapshot
 from spark_jobs.spark_sql import SparkSession
 
 _log = logging.getLogger(__name__)
@@ -96,9 +98,9 @@ def start_branch(
 
 
 def _empty_branch(catalogue: Catalog, table: IcebergTable, branch: str) -> None:
-    """Make a branch with an empty snapshot, of a table without snapshots: PyIceberg's own API makes only `main`."""
+    """Make a branch with an empty snapshot, of a table without snapshots."""
     with table.transaction() as transaction:
-        updates, _ = transaction.update_snapshot(branch=branch).fast_append()._commit()
+        updates = empty_snapshot(transaction, branch)
         catalogue.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid),), updates)
 
 

@@ -34,8 +34,7 @@ from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.manifest import DataFile, FileFormat
 from pyiceberg.table import FileScanTask
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table.snapshots import Operation, Summary
-from pyiceberg.table.update import AddSnapshotUpdate, AssertTableUUID
+from pyiceberg.table.update import AssertTableUUID
 from pyiceberg.types import PrimitiveType
 
 from spark_jobs.exceptions import LeaseError
@@ -44,7 +43,8 @@ from spark_jobs.lake.files.file_writer import FileRules, write_measured
 from spark_jobs.lake.files.storage import open_input
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
-from spark_jobs.lake.session.tidiness import overwrite, remove_files
+from spark_jobs.lake.session.pyiceberg_core import overwrite
+from spark_jobs.lake.session.tidiness import remove_files
 
 _SMALL_FRACTION = 0.75  # of the target size, as with Iceberg: a file above it is left alone
 _COMMIT_BYTES = 16 << 30  # merged before they are committed, so that a kill costs no more than these
@@ -281,15 +281,13 @@ def replace_files(
     """
     for attempt in range(_COMMIT_TRIES):
         table = catalogue.load_table(identifier)
-        update = overwrite(table.transaction())
+        update = overwrite(table, table.transaction())
         for file in replaced:
             update.delete_data_file(file)
         for file in merged:
             update.append_data_file(file)
         try:
-            updates, requirements = update._commit()
-            if same_rows:
-                updates = tuple(_as_rewrite(one) if isinstance(one, AddSnapshotUpdate) else one for one in updates)
+            updates, requirements = update.changes(same_rows)
             if leases is not None:
                 leases.require(identifier)
             catalogue.commit_table(table, (AssertTableUUID(uuid=table.metadata.table_uuid), *requirements), updates)
@@ -299,7 +297,7 @@ def replace_files(
             ValidationException,
             LeaseError,
         ) as error:  # after any other error the commit may have succeeded
-            update._clean_all_uncommitted()
+            update.discard()
             if isinstance(error, CommitFailedException) and attempt < _COMMIT_TRIES - 1:
                 time.sleep(random.uniform(0, _PAUSE_SECONDS))
                 continue
@@ -310,11 +308,3 @@ def replace_files(
             raise LeaseError(
                 f"{identifier}: somebody else wrote it meanwhile, its files stay as they were ({error}); run again"
             ) from error
-
-
-def _as_rewrite(update: AddSnapshotUpdate) -> AddSnapshotUpdate:
-    """The update with its snapshot's operation set to `replace` (rows as in the parent), which PyIceberg cannot do."""
-    summary = update.snapshot.summary
-    assert summary is not None  # PyIceberg gives one to each that it makes
-    rewritten = Summary(Operation.REPLACE, **summary.additional_properties)
-    return AddSnapshotUpdate(snapshot=update.snapshot.model_copy(update={"summary": rewritten}))

@@ -26,7 +26,6 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 from pyiceberg.expressions import AlwaysTrue, BooleanExpression
-from pyiceberg.expressions.visitors import _StrictMetricsEvaluator
 from pyiceberg.io.pyarrow import (
     compute_statistics_plan,
     data_file_statistics_from_parquet_metadata,
@@ -51,7 +50,7 @@ from spark_jobs.lake.files.file_writer import (
     write_task,
 )
 from spark_jobs.lake.ledger.data_version import DataVersion
-from spark_jobs.lake.session.tidiness import overwrite
+from spark_jobs.lake.session.pyiceberg_core import holds_only, overwrite
 from spark_jobs.spark_sql import DataFrame
 
 Batches = Iterable[pa.RecordBatch]
@@ -187,7 +186,7 @@ def _commit(
     if files or gone:
         with table.transaction() as transaction:
             update = transaction.update_snapshot(snapshot_properties=dict(properties), branch=branch)
-            with overwrite(transaction, branch, properties) if gone else update.merge_append() as snapshot:
+            with overwrite(table, transaction, branch, properties) if gone else update.merge_append() as snapshot:
                 for file in gone:
                     snapshot.delete_data_file(file)
                 for file in files:
@@ -196,9 +195,9 @@ def _commit(
 
 
 def _replaced_files(table: IcebergTable, branch: str, replaced: BooleanExpression) -> Iterator[DataFile]:
-    whole = _StrictMetricsEvaluator(table.schema(), replaced)
+    whole = holds_only(table.schema(), replaced)
     for task in table.scan(replaced).use_ref(branch).plan_files():
-        if not isinstance(task.residual, AlwaysTrue) and not whole.eval(task.file):
+        if not isinstance(task.residual, AlwaysTrue) and not whole(task.file):
             raise TableMismatchError(
                 f"{'.'.join(table.name())}: {task.file.file_path} holds rows that are replaced, and others; partition "
                 "the table so that a file has rows of one partition alone"

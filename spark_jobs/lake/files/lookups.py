@@ -26,9 +26,9 @@ from pyiceberg.schema import Schema
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import BooleanType, NestedField, PrimitiveType
 
+from headrace.tables.catalogue import load_table
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.files.scans import rows_that_meet, scan_of
-from spark_jobs.lake.session.catalogue import load_table
 
 _BATCH_ROWS = 64  # values of the wide column that are decoded at once on the way to the wanted one
 _SCAN_ROWS = 1 << 16

@@ -17,11 +17,12 @@ from pyiceberg.table.metadata import TableMetadata
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRef, SnapshotRefType
 from pyiceberg.table.snapshots import ancestors_of
 
+from headrace.tables.catalogue import remove_ref
+from headrace.tables.identity import require_inside, require_own, warehouse_of
+from headrace.tables.locations import real
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.storage import files_below, local_path
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, table_leases
-from spark_jobs.lake.session.catalogue import remove_ref
-from spark_jobs.lake.session.identity import real, require_inside, require_own, warehouse_of
 from spark_jobs.lake.session.tidiness import files_of, manifests_of, remove_files, remove_snapshots
 
 

@@ -36,25 +36,25 @@ from pyiceberg.typedef import Record
 from pyiceberg.types import NestedField, StructType
 from sqlalchemy import delete, insert, update
 
-from headrace.fence import raise_fence
-from spark_jobs.exceptions import LeaseError, WrongLakeError
-from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.files.storage import create, exists, files_below, open_input, remove
-from spark_jobs.lake.session.identity import (
+from headrace.tables.catalogue import metadata_locations
+from headrace.tables.exceptions import WrongLakeError
+from headrace.tables.fence import raise_fence
+from headrace.tables.identity import (
     PROPERTY,
     SPACE,
     Identity,
     catalogue_mark,
     ensure_namespace,
-    is_inside,
-    metadata_locations,
     note_in_warehouse,
     noted_in_catalogue,
     noted_in_warehouse,
-    plain,
     require_newest,
     warehouse_of,
 )
+from headrace.tables.locations import is_inside, plain
+from spark_jobs.exceptions import LeaseError
+from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.files.storage import create, exists, files_below, open_input, remove
 
 _BLOCK_ENTRIES = 1000
 _AVRO_SCHEMA = "avro.schema"

@@ -73,7 +73,8 @@ def path_rows(spark: SparkSession, path: str) -> DataFrame:
 
 def table_exists(spark: SparkSession, identifier: str) -> bool:
     """Whether the lake of a session has a table."""
-    from spark_jobs.lake.session.catalogue import load_table, spark_identifier
+    from headrace.tables.catalogue import load_table
+    from spark_jobs.lake.session.catalogue import spark_identifier
     from spark_jobs.lake.session.session import catalogue_of
 
     if is_embedded(spark):

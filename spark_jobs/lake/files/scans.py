@@ -22,7 +22,7 @@ from pyiceberg.expressions.visitors import bind, extract_field_ids
 from pyiceberg.io import FileIO
 from pyiceberg.io.pyarrow import expression_to_pyarrow, schema_to_pyarrow
 from pyiceberg.manifest import ManifestEntry, ManifestFile
-from pyiceberg.table import DataScan, FileScanTask
+from pyiceberg.table import DataScan, FileScanTask, ManifestGroupPlanner
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.utils.concurrent import ExecutorFactory
 
@@ -90,16 +90,17 @@ class _Scan(DataScan):
         found = [table for part in parts for table in part or ()]
         return pa.concat_tables(found, promote_options="permissive") if found else empty
 
-    def _plan_files_local(self) -> Iterable[FileScanTask]:
+    def plan_files(self) -> Iterable[FileScanTask]:
         """As PyIceberg has it: partitions, then bounds of columns, then files of deleted rows."""
         snapshot = self.snapshot()
-        if snapshot is None:
-            return []
+        if snapshot is None or (self.catalog is not None and self.catalog.supports_server_side_planning()):
+            return super().plan_files()
 
         def read() -> list[_Manifest]:
             return [_Manifest(*(one[at] for at in range(len(one)))) for one in snapshot.manifests(self.io)]
 
-        return self._manifest_planner.plan_files(_kept(snapshot.manifest_list, read))
+        planner = ManifestGroupPlanner(self.table_metadata, self.io, self.row_filter, self.case_sensitive, self.options)
+        return planner.plan_files(_kept(snapshot.manifest_list, read))
 
 
 class _Manifest(ManifestFile):

@@ -150,7 +150,8 @@ def fetching(
 
 def file_properties(spark: SparkSession) -> dict[str, str]:
     """Properties of the lake's files for PyIceberg, from those of the session's catalogue."""
-    from spark_jobs.lake.session.settings import CATALOGUE, FILE_PROPERTIES  # which loads much that workers do not need
+    from headrace.tables.settings import CATALOGUE
+    from spark_jobs.lake.session.spark_settings import FILE_PROPERTIES  # which loads much that workers do not need
 
     if is_embedded(spark):
         return {}

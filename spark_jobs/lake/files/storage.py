@@ -12,15 +12,16 @@ from typing import TYPE_CHECKING
 
 import pyarrow as pa
 
+from headrace.tables.locations import plain
+
 if TYPE_CHECKING:
     from pyiceberg.io import FileIO
 
 
 def local_path(path: str) -> str | None:
     """The path of a local file, which may be given as URI; None for files elsewhere."""
-    if path.startswith("file:"):
-        return "/" + path.removeprefix("file:").lstrip("/")
-    return None if "://" in path else path
+    location = plain(path)
+    return None if "://" in location else location
 
 
 def open_input(path: str, properties: Mapping[str, str]) -> pa.NativeFile:

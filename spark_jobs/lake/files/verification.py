@@ -16,6 +16,7 @@ from typing import Any
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.update import AssertTableUUID, SetPropertiesUpdate
 
+from headrace.tables.catalogue import commit
 from spark_jobs.exceptions import StepRunError
 from spark_jobs.lake.engine.choice import SAIL, SPARK
 from spark_jobs.lake.engine.embedded import is_embedded
@@ -26,7 +27,6 @@ from spark_jobs.lake.ledger.former_version import former_digests, is_of_engine
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.session.catalogue import commit
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.spark_sql import DataFrame, SparkSession
 

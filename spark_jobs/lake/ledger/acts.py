@@ -19,8 +19,8 @@ from pyiceberg.catalog import Catalog
 
 from spark_jobs.credentials import shown_words
 from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.ledger.process import user_name
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
-from spark_jobs.lake.session.settings import user_name
 from spark_jobs.lake.session.tidiness import tidy
 
 AUDIT_TABLE = "system.audit"

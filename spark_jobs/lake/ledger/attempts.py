@@ -22,11 +22,11 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.settings import LakeSettings
 from spark_jobs.credentials import without_secrets
 from spark_jobs.exceptions import StepMemoryError
 from spark_jobs.lake.engine.choice import SPARK, WAYS, chosen
 from spark_jobs.lake.ledger.process import Process, this_process
-from spark_jobs.lake.session.settings import LakeSettings
 
 _lock = threading.Lock()
 _under_way: set[Path] = set()

@@ -45,9 +45,9 @@ from sqlalchemy import (
 )
 from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError
 
+from headrace.tables.identity import require_own
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.ledger.process import Process, this_process
-from spark_jobs.lake.session.identity import require_own
 
 _log = logging.getLogger(__name__)
 

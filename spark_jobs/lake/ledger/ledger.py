@@ -30,11 +30,11 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table as IcebergTable
 
+from headrace.tables.catalogue import again_if_disconnected, load_table, metadata_locations
 from spark_jobs.lake.ledger.ledger_table import LEDGER, MATERIALIZATIONS, by_table, to_arrow
 from spark_jobs.lake.ledger.materialization import Materialization, forgotten, withdrawn
 from spark_jobs.lake.ledger.validity import refuse_foreign, rolled_back, valid_rows
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, again_if_disconnected, ensure_table, load_table
-from spark_jobs.lake.session.identity import metadata_locations
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
 from spark_jobs.lake.session.tidiness import tidy
 
 _log = logging.getLogger(__name__)

@@ -10,6 +10,7 @@ one with its pid. Of a process in another scope nothing can be looked up; there 
 from __future__ import annotations
 
 import functools
+import getpass
 import os
 import platform
 from dataclasses import dataclass
@@ -78,3 +79,11 @@ def _hidden(pid: int) -> int | None:
     except OSError:  # it is somebody else's
         return None
     return None
+
+
+def user_name() -> str:
+    """Name of the user who runs this process, for records of who did what."""
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a container's user may have no name
+        return "an unknown user"

@@ -19,10 +19,11 @@ from collections.abc import Mapping, Sequence
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation, Snapshot
 
+from headrace.tables.window_facts import GENERATION_PROPERTY
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.materialization import Materialization
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
 
 _OF_STEPS = {scope.value for scope in Scope}
 

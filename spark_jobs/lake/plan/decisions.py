@@ -18,8 +18,9 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo, In
 
+from headrace.tables.locations import real
+from headrace.tables.quarantine import SUFFIX, is_quarantine, quarantine_of, quarantine_of_path
 from spark_jobs.exceptions import InputError, nearest
-from spark_jobs.lake.declare.quarantined import SUFFIX, absolute, is_quarantine, quarantine_of, quarantine_of_path
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE, note_act
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -233,9 +234,9 @@ def refuse_files_of_quarantine(ledger: Ledger, binding: Binding, listing: pa.Tab
     places = {os.path.dirname(location) for location in locations} | {
         location for location in locations if os.path.islink(location)
     }
-    own_folder = f"{absolute(ledger.warehouse)}/{binding.namespace}/"
+    own_folder = f"{real(ledger.warehouse)}/{binding.namespace}/"
     if quarantined := quarantine_of_path(
-        ledger.warehouse, sorted(folder for folder in places if not absolute(folder).startswith(own_folder))
+        ledger.warehouse, sorted(folder for folder in places if not real(folder).startswith(own_folder))
     ):
         raise InputError(f"{binding.namespace}: {quarantined} is in a quarantine; read another place")
 
@@ -244,7 +245,7 @@ def _places(config: Mapping[str, Any]) -> list[str]:
     """Where the source of a config is, as absolute paths and URIs."""
     source = config.get("source") or {}
     path_settings = [source.get(name) or () for name in _PLACES]
-    return [absolute(str(path)) for many in path_settings for path in ([many] if isinstance(many, str) else many)]
+    return [real(str(path)) for many in path_settings for path in ([many] if isinstance(many, str) else many)]
 
 
 def _overlap(path: str, other: str) -> bool:

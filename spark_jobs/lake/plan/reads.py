@@ -12,14 +12,9 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from headrace.tables.locations import real
+from headrace.tables.quarantine import SUFFIX, quarantine_of, quarantine_of_path, quarantine_that_holds
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.declare.quarantined import (
-    SUFFIX,
-    absolute,
-    quarantine_of,
-    quarantine_of_path,
-    quarantine_that_holds,
-)
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.validity import is_of_a_step
@@ -269,8 +264,8 @@ def refuse_quarantined_path(warehouse: str, reader: str, path: str) -> None:
     """
     if "://" in path and warehouse:  # Spark lists it, with globs, where the driver cannot look
         fixed, glob, _ = re.split(r"([*?\[{]|$)", path, maxsplit=1)
-        above = absolute(fixed.rpartition("/")[0] if glob else fixed)
-        if f"{absolute(warehouse)}/".startswith(f"{above}/"):
+        above = real(fixed.rpartition("/")[0] if glob else fixed)
+        if f"{real(warehouse)}/".startswith(f"{above}/"):
             raise InputError(f"{reader}: {path} holds quarantines, or may; name one table's folder")
     local = "://" not in path and Path(path).exists()
     if quarantined_file := quarantine_of_path(

@@ -19,6 +19,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from typing import Concatenate, ParamSpec, TypeVar
 
+from headrace.tables.catalogue import tables_in
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.maintenance import expire, old_snapshots, remove_orphans
@@ -26,7 +27,7 @@ from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import catalogue_errors, tables_in
+from spark_jobs.lake.session.catalogue import catalogue_errors
 from spark_jobs.lake.session.spark_errors import cause_line
 
 MANY_FILES = 8  # of one partition, from which on merging is worth it

@@ -21,6 +21,8 @@ from dataclasses import dataclass, field, replace
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
+from headrace.tables.catalogue import again_if_disconnected
+from headrace.tables.window_facts import GENERATION_PROPERTY
 from spark_jobs.exceptions import CheckResult, LeaseError, SparkJobsError, StepMemoryError, StepRunError
 from spark_jobs.lake.declare.step import Output, Scope, Standing
 from spark_jobs.lake.engine.arrangement import release
@@ -50,13 +52,7 @@ from spark_jobs.lake.run.no_news import has_no_news, note_read_again
 from spark_jobs.lake.run.outcomes import TableOutcome, outcomes, worst
 from spark_jobs.lake.run.provenance import generation_of, git_commit, require_properties, sampled, summary_of
 from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
-from spark_jobs.lake.session.catalogue import (
-    GENERATION_PROPERTY,
-    SCOPE_PROPERTY,
-    again_if_disconnected,
-    catalogue_errors,
-    ensure_table,
-)
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
 from spark_jobs.lake.session.session import metered
 from spark_jobs.lake.session.shuffle_partitions import follow_input, listed_size
 from spark_jobs.lake.session.spark_errors import failure_line, is_out_of_memory, lost_database

@@ -14,6 +14,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.table import Table as IcebergTable
 
+from headrace.tables.window_facts import GENERATION_PROPERTY
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.declare.step import Output
 from spark_jobs.lake.files.branches import Written
@@ -21,9 +22,6 @@ from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.plan import Task
-from spark_jobs.lake.session.catalogue import (
-    GENERATION_PROPERTY,
-)
 
 
 def generation_of(ledger: Ledger, binding: Binding, task: Task) -> dict[str, str]:

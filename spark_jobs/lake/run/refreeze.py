@@ -12,12 +12,13 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
+from headrace.tables.catalogue import tables_in
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, tables_in
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors
 
 
 def refreeze(lake: Lake, corpus: str) -> tuple[str, ...]:

@@ -22,8 +22,8 @@ from pyiceberg.expressions import And, EqualTo
 from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.files.lookups import read_rows
+from spark_jobs.lake.ledger.process import user_name
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
-from spark_jobs.lake.session.settings import user_name
 
 Kind = Literal["policy", "model", "eval_set", "tokenizer"]
 

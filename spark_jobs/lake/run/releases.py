@@ -17,14 +17,15 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
+from headrace.tables.catalogue import load_table, tables_in
+from headrace.tables.quarantine import is_quarantine
 from spark_jobs.exceptions import InputError, did_you_mean
-from spark_jobs.lake.declare.quarantined import is_quarantine
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, load_table, tables_in
-from spark_jobs.lake.session.settings import user_name
+from spark_jobs.lake.ledger.process import user_name
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
 
 RELEASES = "system.releases"
 TAG_PREFIX = "release_"

@@ -4,62 +4,38 @@ from __future__ import annotations
 
 import contextlib
 import functools
-import logging
 import os
-import random
 import sqlite3
-import struct
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
-from pyiceberg.avro.decoder import BinaryDecoder
-from pyiceberg.avro.reader import DoubleReader
-from pyiceberg.catalog import Catalog, load_catalog
-from pyiceberg.catalog.sql import IcebergTables, SqlCatalog, SqlCatalogBaseTable
+from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import (
     CommitFailedException,
-    NoSuchNamespaceError,
-    NoSuchTableError,
     TableAlreadyExistsError,
 )
-from pyiceberg.io import load_file_io
-from pyiceberg.serializers import FromInputFile
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table.metadata import TableMetadata
-from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate, TableRequirement, TableUpdate
 from sqlalchemy import Engine, MetaData, create_engine, event
-from sqlalchemy.exc import DBAPIError, IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
+from sqlalchemy.exc import IntegrityError, OperationalError, ProgrammingError, SQLAlchemyError
 from sqlalchemy.pool import StaticPool
 
-from spark_jobs.exceptions import CatalogueError, InputError, LeaseError, TableMismatchError
-from spark_jobs.lake.declare.quarantined import QUARANTINE_PROPERTY, is_quarantine
+from headrace.tables.catalogue import COMMIT_TRIES, LakeCatalogue, SqlLake, first_line, load_table, open_lake
+from headrace.tables.exceptions import CatalogueError
+from headrace.tables.identity import STANDS_IN, ensure_namespace, require_lake, require_own
+from headrace.tables.quarantine import QUARANTINE_PROPERTY, is_quarantine
+from headrace.tables.settings import CATALOGUE, LakeSettings
+from spark_jobs.exceptions import InputError, LeaseError, TableMismatchError
 from spark_jobs.lake.declare.tables import Table
-from spark_jobs.lake.session.identity import STANDS_IN, ensure_namespace, guard, require_lake, require_own
-from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
+from spark_jobs.lake.session import pyiceberg_core  # noqa: F401 - how PyIceberg reads doubles
 from spark_jobs.lake.session.table_columns import column_difference, with_declared_columns
 
-_Result = TypeVar("_Result")
-
-_log = logging.getLogger(__name__)
-# It logs only that a commit is retried, which is harmless, and prints it where no logging is set up.
-logging.getLogger("pyiceberg.table").setLevel(logging.ERROR)
-
-
-def _read_double(self: DoubleReader, decoder: BinaryDecoder) -> float:
-    number: float = struct.unpack("<d", decoder.read(8))[0]
-    return number
-
-
-# PyIceberg 0.12.0's compiled decoder rounds doubles to floats: a filter over a partition by one would miss its files,
-# and the next commit would write the rounded values into the manifest.
-DoubleReader.read = _read_double  # type: ignore[method-assign]
-
-# Optimistic commits clash when several write at once; 4 retries (the default) lost 12 of 80 appends in a measured run.
 _BASE_PROPERTIES = {
     "format-version": "2",
-    "commit.retry.num-retries": "20",
+    "commit.retry.num-retries": str(COMMIT_TRIES),
     "commit.retry.min-wait-ms": "100",
     "commit.manifest-merge.enabled": "true",  # off by default in PyIceberg
     "write.parquet.compression-codec": "zstd",
@@ -68,17 +44,13 @@ _BASE_PROPERTIES = {
     "write.metadata.delete-after-commit.enabled": "true",
     "write.metadata.previous-versions-max": "50",
 }
-_COMMIT_TRIES = 20  # as many as tables have for their own commits, see above
-_COMMIT_PAUSE_SECONDS, _LONGEST_COMMIT_PAUSE_SECONDS = 0.1, 3.0  # half a minute in all, on average
-_PARSED_FILES = 128  # two versions of each table of a large corpus
 _RECONNECT_SECONDS, _RECONNECT_PAUSE_SECONDS = 60.0, 0.5
-_READS = ("load_table", "table_exists", "list_tables", "list_namespaces", "load_namespace_properties")
+_ARROW_RETRIES = "spark_jobs.lake.session.object_store.patient_retries"
 SCOPE_PROPERTY = "headrace.scope"
-GENERATION_PROPERTY = "headrace.generation"
 COMMENT_PROPERTY = "comment"
 
 
-def open_catalogue(settings: LakeSettings, look_at_store: bool = True) -> Catalog:
+def open_catalogue(settings: LakeSettings, look_at_store: bool = True) -> LakeCatalogue:
     """Open the catalogue of a lake, making the folder of an embedded one.
 
     Args:
@@ -93,11 +65,11 @@ def open_catalogue(settings: LakeSettings, look_at_store: bool = True) -> Catalo
     if look_at_store:
         with catalogue_errors():
             require_lake(catalogue)
-    guard(catalogue)
+    catalogue.is_guarded = True
     return catalogue
 
 
-def open_to_read(settings: LakeSettings) -> Catalog:
+def open_to_read(settings: LakeSettings) -> LakeCatalogue:
     """Open a lake that is there; of one that is not, a catalogue without tables in memory, and nothing on disk.
 
     Raises:
@@ -107,12 +79,11 @@ def open_to_read(settings: LakeSettings) -> Catalog:
     if settings.is_there:
         return open_catalogue(settings)
     require_folder(settings)
-    catalogue = load_catalog(CATALOGUE, **{**settings.properties, "uri": "sqlite://", STANDS_IN: "true"})
-    assert isinstance(catalogue, SqlCatalog)
+    catalogue = SqlLake(CATALOGUE, **{**settings.properties, "uri": "sqlite://", STANDS_IN: "true"})
     # One connection for all threads: each further one would have a database of its own, without the catalogue's tables.
     catalogue.engine = create_engine("sqlite://", poolclass=StaticPool, connect_args={"check_same_thread": False})
     catalogue.create_tables()
-    guard(catalogue)
+    catalogue.is_guarded = True
     return catalogue
 
 
@@ -129,7 +100,7 @@ def require_folder(settings: LakeSettings) -> None:
         )
 
 
-def connect(settings: LakeSettings, look_at_store: bool = True) -> Catalog:
+def connect(settings: LakeSettings, look_at_store: bool = True) -> LakeCatalogue:
     """Open a catalogue without comparing identities, to look at it or to relocate it; arguments as of `open_catalogue`.
 
     Raises:
@@ -143,19 +114,18 @@ def connect(settings: LakeSettings, look_at_store: bool = True) -> Catalog:
         if settings.database is not None:
             settings.database.parent.mkdir(parents=True, exist_ok=True)
             _write_ahead(settings.database)
-        catalogue = _load(settings)
-        if isinstance(catalogue, SqlCatalog):
-            _parse_once(catalogue)
-        # From here on a lost server may come back; at the first connection a wrong address must fail at once.
-        if isinstance(catalogue, SqlCatalog) and catalogue.engine.dialect.name != "sqlite":
-            event.listen(catalogue.engine, "do_connect", _connect_again)
-            for name in _READS:
-                setattr(catalogue, name, functools.partial(again_if_disconnected, getattr(catalogue, name)))
-        return catalogue
-    except (SQLAlchemyError, OSError, ValueError) as error:
-        reason = str(error).splitlines()[0]
-        address = settings.properties.get("uri", "").split("@")[-1]
-        raise CatalogueError(f"catalogue lake at {address}: {reason}; check PYICEBERG_CATALOG__LAKE__URI") from error
+    except OSError as error:
+        raise CatalogueError(
+            f"catalogue lake at {settings.database}: {first_line(error)}; check PYICEBERG_CATALOG__LAKE__URI"
+        ) from error
+    properties = dict(settings.properties)
+    if settings.warehouse.startswith("s3://"):
+        properties.setdefault("s3.retry-strategy-impl", _ARROW_RETRIES)
+    catalogue = open_lake(replace(settings, properties=properties))
+    # From here on a lost server may come back; at the first connection a wrong address must fail at once.
+    if isinstance(catalogue, SqlLake) and catalogue.engine.dialect.name != "sqlite":
+        event.listen(catalogue.engine, "do_connect", _connect_again)
+    return catalogue
 
 
 def _write_ahead(database: Path) -> None:
@@ -165,36 +135,6 @@ def _write_ahead(database: Path) -> None:
     """
     with contextlib.suppress(sqlite3.Error), contextlib.closing(sqlite3.connect(database)) as connection:
         connection.execute("PRAGMA journal_mode=WAL")
-
-
-def _load(settings: LakeSettings) -> Catalog:
-    """Open it; each of the catalogue's tables may be made by another process at this moment, which costs one try."""
-    for _ in SqlCatalogBaseTable.metadata.tables:
-        try:
-            return load_catalog(CATALOGUE, **settings.properties)
-        except SQLAlchemyError as error:
-            if "already exists" not in str(error):  # as SQLite says it, and Postgres
-                raise
-    return load_catalog(CATALOGUE, **settings.properties)
-
-
-def _parse_once(catalogue: SqlCatalog) -> None:
-    """Have a catalogue parse a file of metadata once: such a file never changes, and a step loads a table 25 times."""
-
-    @functools.lru_cache(_PARSED_FILES)
-    def parsed(location: str) -> TableMetadata:
-        return FromInputFile.table_metadata(load_file_io(catalogue.properties, location).new_input(location))
-
-    def table_of(orm_table: IcebergTables) -> IcebergTable:
-        row, location = orm_table, orm_table.metadata_location
-        if not location:
-            raise NoSuchTableError(f"{row.table_namespace}.{row.table_name}: its row names no metadata")
-        metadata = parsed(location)
-        identifier = (*Catalog.identifier_to_tuple(row.table_namespace), row.table_name)
-        io = catalogue._load_file_io(metadata.properties, location)
-        return IcebergTable(identifier, metadata, location, io, catalogue)
-
-    catalogue._convert_orm_to_iceberg = table_of  # type: ignore[method-assign]
 
 
 def _connect_again(dialect: Any, record: object, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
@@ -207,20 +147,6 @@ def _connect_again(dialect: Any, record: object, arguments: tuple[Any, ...], opt
             if time.monotonic() > deadline:
                 raise
             time.sleep(_RECONNECT_PAUSE_SECONDS)
-
-
-def again_if_disconnected(function: Callable[..., _Result], *arguments: Any, **named: Any) -> _Result:
-    """Call a function that may be repeated, a second time where the database's server ended the connection meanwhile.
-
-    A pool tests a connection before it is used, but a server that is restarted also ends those in use.
-    """
-    try:
-        return function(*arguments, **named)
-    except DBAPIError as error:
-        if not error.connection_invalidated:
-            raise
-        _log.warning("catalogue lake: %s; trying again", str(error).splitlines()[0])
-    return function(*arguments, **named)
 
 
 def require_writable(settings: LakeSettings) -> None:
@@ -262,22 +188,6 @@ def catalogue_errors() -> Iterator[None]:
         if fault is None:
             raise
         raise fault from error
-
-
-def load_table(catalogue: Catalog, identifier: str) -> IcebergTable | None:
-    """The table, or None where there is none."""
-    try:
-        return catalogue.load_table(identifier)
-    except (NoSuchTableError, NoSuchNamespaceError):
-        return None
-
-
-def tables_in(catalogue: Catalog, namespace: str) -> list[str]:
-    """Identifiers of the tables of a namespace, by name; none where there is no such namespace."""
-    try:
-        return sorted(".".join(name) for name in catalogue.list_tables(namespace))
-    except NoSuchNamespaceError:
-        return []
 
 
 def ensure_table(
@@ -344,47 +254,6 @@ def database_of(catalogue: Catalog, what: str, tables: MetaData) -> Engine:
     except (OperationalError, ProgrammingError, IntegrityError):  # another process made them after the look
         tables.create_all(catalogue.engine)
     return catalogue.engine
-
-
-def commit(
-    catalogue: Catalog,
-    identifier: str,
-    requirements: Callable[[IcebergTable], tuple[TableRequirement, ...]],
-    updates: Callable[[IcebergTable], tuple[TableUpdate, ...]],
-) -> None:
-    """Apply several updates as one commit, with retries from fresh metadata when another commit came between.
-
-    Between them are pauses that grow, at random below a bound, so that those who clashed do not clash again.
-
-    Raises:
-        CommitFailedException: a requirement does not hold, or every retry lost against another commit.
-    """
-    for attempt in range(_COMMIT_TRIES):
-        table = catalogue.load_table(identifier)
-        wanted = requirements(table)
-        for requirement in wanted:
-            requirement.validate(table.metadata)
-        changes = updates(table)
-        if not changes:
-            return
-        try:
-            catalogue.commit_table(table, wanted, changes)
-            return
-        except CommitFailedException:
-            if attempt == _COMMIT_TRIES - 1:
-                raise
-            _log.debug("%s: another commit came between, trying again", identifier)
-            time.sleep(random.uniform(0, min(_COMMIT_PAUSE_SECONDS * 2**attempt, _LONGEST_COMMIT_PAUSE_SECONDS)))
-
-
-def remove_ref(catalogue: Catalog, identifier: str, name: str) -> None:
-    """Remove a tag or branch of a table, if it is there still."""
-    commit(
-        catalogue,
-        identifier,
-        lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),),
-        lambda now: (RemoveSnapshotRefUpdate(ref_name=name),) if name in now.refs() else (),
-    )
 
 
 @functools.cache

@@ -15,10 +15,10 @@ import tempfile
 from pathlib import Path
 from typing import Any
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.session.jars import CORE, QUIET, archive_path, jar_directory, jar_paths
 from spark_jobs.lake.session.session import LOCAL_JAVA_OPTIONS, start_session
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.spark_sql import F, SparkSession
 
 _EXIT_SECONDS = 120

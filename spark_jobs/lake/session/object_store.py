@@ -9,10 +9,10 @@ from typing import TYPE_CHECKING, Any
 
 from pyarrow.fs import AwsDefaultS3RetryStrategy, FileType, S3RetryStrategy
 
-from spark_jobs.exceptions import CatalogueError
+from headrace.tables.exceptions import CatalogueError
 
 if TYPE_CHECKING:
-    from spark_jobs.lake.session.settings import LakeSettings
+    from headrace.tables.settings import LakeSettings
 
 # AWS's default strategy waits 25 ms before the second attempt and twice as long before each further one: 102 s in all.
 _ATTEMPTS = 12

@@ -13,7 +13,7 @@ import sys
 from importlib.machinery import PathFinder
 from pathlib import PurePath
 
-from headrace.interrupts import heed_interrupts
+from headrace.process.interrupts import heed_interrupts
 
 
 def without_archives(path: list[str]) -> list[str]:

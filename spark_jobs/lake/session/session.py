@@ -28,15 +28,16 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.settings import CATALOGUE, LakeSettings
 from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.engine.choice import SAIL, choose, engine_name
 from spark_jobs.lake.engine.embedded import common_settings, is_embedded, processor_seconds, start_embedded
 from spark_jobs.lake.engine.memory import spark_heap
+from spark_jobs.lake.session import spark_settings
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.cluster import is_local, join_cluster
 from spark_jobs.lake.session.jars import archive_options, installed_jars
 from spark_jobs.lake.session.java import java_home
-from spark_jobs.lake.session.settings import CATALOGUE, LakeSettings
 from spark_jobs.lake.session.shuffle_partitions import FOLLOW, SHUFFLE_PARTITIONS, default_count
 from spark_jobs.lake.session.spark_errors import spark_cause
 from spark_jobs.progress import tell
@@ -81,7 +82,7 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
         "spark.sql.iceberg.check-nullability": "false",
         # A count answered from metadata becomes a local relation late, which `observe` of a step makes an invalid plan.
         "spark.sql.iceberg.aggregate-push-down.enabled": "false",
-        **settings.spark_properties(),
+        **spark_settings.spark_properties(settings),
     }
     if is_local(master):
         values |= {
@@ -91,7 +92,7 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
             "spark.ui.enabled": "false",
             "spark.driver.extraJavaOptions": LOCAL_JAVA_OPTIONS,
         }
-        archive = "" if submitted else archive_options(settings.jar_purposes())
+        archive = "" if submitted else archive_options(spark_settings.jar_purposes(settings))
         if archive:
             values["spark.driver.extraJavaOptions"] += f" {archive}"
             # As in the archive: first on the class path, and not by a class loader of Spark's own.
@@ -106,7 +107,7 @@ def spark_properties(settings: LakeSettings, master: str | None = None) -> dict[
 
 
 def _jars(settings: LakeSettings) -> str:
-    return ",".join(str(path) for path in installed_jars(settings.jar_purposes()))
+    return ",".join(str(path) for path in installed_jars(spark_settings.jar_purposes(settings)))
 
 
 def require_installation(settings: LakeSettings) -> None:
@@ -117,7 +118,7 @@ def require_installation(settings: LakeSettings) -> None:
     """
     if "PYSPARK_GATEWAY_PORT" not in os.environ and engine_name() != SAIL:
         java_home()
-        installed_jars(settings.jar_purposes())
+        installed_jars(spark_settings.jar_purposes(settings))
 
 
 def prepare_environment(local: bool) -> None:

@@ -4,7 +4,6 @@
                       of 10,000 rows are left alone; snapshots go early, since nobody reads old ones
     expire_surplus    any table: snapshots that are neither among the newest nor young, with the files only they used
     remove_snapshots  any table: snapshots that the caller names, with the files only they used
-    overwrite         any table: files in the place of others, by a snapshot of few manifests
 
 Heads of branches and tagged snapshots stay, whatever their age, so what blends and releases pin is served on. So what
 a write costs does not depend on how many there were.
@@ -13,89 +12,29 @@ a write costs does not depend on how many there were.
 from __future__ import annotations
 
 import contextlib
-import math
-import threading
 import time
-from collections.abc import Callable, Iterable, Mapping
-from types import MappingProxyType
+from collections.abc import Iterable
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException, ValidationException
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan, _dataframe_to_data_files
-from pyiceberg.manifest import ManifestContent, ManifestFile
+from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table as IcebergTable
-from pyiceberg.table import TableProperties, Transaction
-from pyiceberg.table.refs import MAIN_BRANCH
-from pyiceberg.table.snapshots import Operation, Snapshot
+from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.table.update import AssertTableUUID, RemovePartitionStatisticsUpdate, RemoveSnapshotsUpdate
-from pyiceberg.table.update.snapshot import _ManifestMergeManager, _OverwriteFiles
 from pyiceberg.utils.concurrent import ExecutorFactory
 
-from spark_jobs.lake.session.catalogue import commit
-from spark_jobs.lake.session.identity import is_inside, warehouse_of
+from headrace.tables.catalogue import commit
+from headrace.tables.identity import warehouse_of
+from headrace.tables.locations import is_inside
+from spark_jobs.lake.session.pyiceberg_core import files_of_rows, overwrite
 
 _SMALL_ROWS = 10_000
 _MOST_SMALL_FILES = 32
 _SYSTEM_SNAPSHOTS, _SYSTEM_SECONDS = 16, 600.0  # whoever began to read a table of the system has read it by then
 KEPT_SNAPSHOTS, KEPT_SECONDS = 100, 86_400.0
 """Snapshots of other tables that stay: the newest, and those of the last day, which a long step may be reading."""
-
-
-class _Overwrite(_OverwriteFiles):
-    """Files in the place of others, in as few manifests as Iceberg's own library for Java would leave."""
-
-    def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
-        kept = [
-            one
-            for one in manifests
-            if one.added_snapshot_id == self._snapshot_id or one.has_added_files() or one.has_existing_files()
-        ]
-        size = TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT
-        least = TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT
-        data = [one for one in kept if one.content == ManifestContent.DATA]
-        others = [one for one in kept if one.content != ManifestContent.DATA]
-        return _ManifestMergeManager(size, least, True, self).merge_manifests(data) + others
-
-    def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:
-        """Whether a manifest may have files of the deleted ones' partitions, asked by one thread at a time.
-
-        PyIceberg 0.12.0 asks one evaluator from many threads, and it keeps the manifest that it is at: files of one
-        manifest were looked for by the bounds of another, in 4 of 60 commits to a table of 40 manifests.
-        """
-        evaluate, lock = super()._build_manifest_evaluator(spec_id), threading.Lock()
-
-        def evaluate_alone(manifest: ManifestFile) -> bool:
-            with lock:
-                return evaluate(manifest)
-
-        return evaluate_alone
-
-    def _build_delete_files_partition_predicate(self) -> None:
-        """Look for deleted files in all manifests where one is of a partition by NaN, which no literal can be."""
-        files = self._deleted_data_files
-        values = [file.partition[at] for file in files for at in range(len(file.partition))]
-        if any(isinstance(value, float) and math.isnan(value) for value in values):
-            self.partition_filters.update({file.spec_id: AlwaysTrue() for file in files})
-        else:
-            super()._build_delete_files_partition_predicate()
-
-
-def overwrite(
-    transaction: Transaction, branch: str = MAIN_BRANCH, properties: Mapping[str, str] = MappingProxyType({})
-) -> _OverwriteFiles:
-    """Begin a snapshot that deletes some data files and adds others; it is made when the context ends.
-
-    PyIceberg keeps the manifests of all files that were ever deleted, and each scan and commit reads them: 25 in a
-    table of one file that was replaced 25 times. Here those without a living file go, and 100 small ones become one.
-
-    Args:
-        transaction: of the table.
-        branch: that gets the snapshot; it has one.
-        properties: of the snapshot.
-    """
-    table = transaction._table
-    return _Overwrite(Operation.OVERWRITE, transaction, table.io, None, dict(properties), branch)
 
 
 def tidy(catalogue: Catalog, table: IcebergTable) -> None:
@@ -115,10 +54,10 @@ def _merge_small_files(table: IcebergTable) -> None:
         return
     small = [task for task in table.scan().plan_files() if task.file.record_count < _SMALL_ROWS]
     rows = ArrowScan(table.metadata, table.io, table.schema(), AlwaysTrue()).to_table(small)
-    with table.transaction() as change, overwrite(change) as merged:
+    with table.transaction() as change, overwrite(table, change) as merged:
         for task in small:
             merged.delete_data_file(task.file)
-        for file in _dataframe_to_data_files(change.table_metadata, rows, table.io):
+        for file in files_of_rows(change, rows, table.io):
             merged.append_data_file(file)
 
 

@@ -24,13 +24,14 @@ from collections.abc import Callable, Collection, Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+from headrace.tables.settings import LakeSettings, load_settings
 from spark_jobs.credentials import secret_of
 from spark_jobs.exceptions import ConfigError, StepRunError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.jars import installed_jars
-from spark_jobs.lake.session.settings import LakeSettings, load_settings
 from spark_jobs.lake.session.spark_errors import failure_line
+from spark_jobs.lake.session.spark_settings import jar_purposes
 from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.api.stream_folder import Batch, StreamFolder
@@ -189,7 +190,7 @@ def session_settings(source: StreamSource, settings: LakeSettings) -> dict[str, 
     """
     if source.kafka is None:
         return {}
-    return {"spark.jars": ",".join(map(str, installed_jars(settings.jar_purposes() | {"kafka"})))}
+    return {"spark.jars": ",".join(map(str, installed_jars(jar_purposes(settings) | {"kafka"})))}
 
 
 class _Inbox:

@@ -97,8 +97,8 @@ def _scanned(source: str) -> tuple[Table, dict[str, FileScanTask]]:
     from pyiceberg.catalog import load_catalog
     from pyiceberg.exceptions import NoSuchTableError
 
+    from headrace.tables.settings import load_settings
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import load_settings
 
     config = IcebergSource.model_validate(json.loads(source))
     try:

@@ -15,10 +15,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.lookups import placed_batches
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
-from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.config.executed_config import ExecutedSource

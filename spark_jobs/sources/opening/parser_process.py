@@ -32,7 +32,7 @@ from collections.abc import Callable, Hashable, Iterator
 from itertools import islice
 from typing import IO, Any
 
-from headrace.memory_limit import resident_bytes
+from headrace.process.memory_limit import resident_bytes
 from spark_jobs.child_processes import end_child, end_with_parent, idle_child, keep_child, start_child
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 

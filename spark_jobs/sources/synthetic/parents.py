@@ -14,11 +14,11 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
+from headrace.tables.catalogue import load_table
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.lookups import placed_batches
 from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.plan.excisions import excised_documents
-from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.sources.config.generated_config import Parents
 from spark_jobs.sources.synthetic.buckets import KEY, KEY_TYPE, in_buckets, key_of
 

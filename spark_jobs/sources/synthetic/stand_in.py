@@ -22,7 +22,7 @@ from collections import Counter, defaultdict
 from collections.abc import Callable, Collection
 from typing import TYPE_CHECKING, Any
 
-from headrace.interrupts import heed_interrupts
+from headrace.process.interrupts import heed_interrupts
 from spark_jobs.sources.config.generated_config import BEGIN_TEXT, END_TEXT
 
 if TYPE_CHECKING:

@@ -14,7 +14,8 @@ from blender_service.blend.store import BlendStore, open_store
 from blender_service.exceptions import BlendInUseError, BlendNameTakenError, BlendNotFoundError, InvalidBlendError
 from blender_service.order.resolved_blend import Head
 from blender_service.server.blender import Blender
-from blender_service.tables.packed_table import EVALS, NAMED_ROWS
+from blender_service.tables.packed_table import EVALS
+from headrace.tables.generations import NAMED_ROWS_PROPERTY
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 
 
@@ -101,7 +102,7 @@ def test_a_snapshot_has_its_own_rows_after_an_excision_too(lake: Catalog, code: 
     code.table.manage_snapshots().create_tag(head.snapshot_id, "monday").commit()
     named = BlendSpec((SourceSpec(code.identifier, snapshot=str(older.snapshot_id)),))
     assert f"its successor {head.snapshot_id}, of 700 rows" in refused(lake, named)["sources[0].snapshot"]
-    code.table.transaction().set_properties({NAMED_ROWS: json.dumps(rows)}).commit_transaction()
+    code.table.transaction().set_properties({NAMED_ROWS_PROPERTY: json.dumps(rows)}).commit_transaction()
     assert is_exact(made(str(older.snapshot_id))) and is_exact(made("monday"))
     assert is_exact(blender.update(UpdateSpec(before.blend_id, (Stage(600, (SourceChange("code", weight="3"),)),))))
 

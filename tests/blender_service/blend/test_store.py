@@ -24,7 +24,7 @@ from blender_service.exceptions import (
     InvalidBlendError,
     StoredBlendError,
 )
-from blender_service.tables.packed_table import WindowFacts
+from headrace.tables.window_facts import WindowFacts
 from tests.blender_service.s3_stand_in import S3StandIn
 
 WINDOW = WindowFacts(

@@ -15,8 +15,8 @@ from blender_service.order.resolve import ResolvedRows
 from blender_service.rows.batch_assembly import Chunk
 from blender_service.tables.block import Block, BlockKey
 from blender_service.tables.block_reader import BlockReader
-from blender_service.tables.packed_table import WindowFacts
 from blender_service.wire.row_batch import MessageCutter, decode
+from headrace.tables.window_facts import WindowFacts
 from tests.blender_service.random_blocks import random_block
 from tests.tiers import tries
 

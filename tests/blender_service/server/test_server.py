@@ -341,7 +341,7 @@ server.serve(port=0)
 """
 
 
-@pytest.mark.nightly  # a server of its own; tests/test_interrupts.py tries the ignored signal alone
+@pytest.mark.nightly  # a server of its own; tests/headrace/process/test_interrupts.py tries the ignored signal alone
 def test_a_signal_that_comes_as_soon_as_it_serves_is_not_lost(tmp_path: Path, lake: Catalog, blend: Blend) -> None:
     """Also where the process has inherited that SIGTERM is ignored, as the children of some supervisors do."""
     process = run_module(tmp_path, command=("-c", IGNORING))

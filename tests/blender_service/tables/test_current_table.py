@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from pyiceberg.catalog import Catalog, load_catalog
+from pyiceberg.catalog import Catalog
 from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
@@ -20,6 +20,7 @@ from blender_service.server.blender import Blender
 from blender_service.tables import current_table, table_watch
 from blender_service.tables.current_table import load_current
 from blender_service.tables.table_watch import TableWatch
+from headrace.tables.rest_catalogue import RestLake
 from tests.blender_service.long_histories import lengthen_history
 from tests.blender_service.packed_tables import PackedFixture
 from tests.waiting import until
@@ -181,7 +182,7 @@ def test_a_rest_catalogue_is_asked_for_few_snapshots(old: PackedFixture) -> None
 
     with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Answers) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
-        catalogue = load_catalog("rest", type="rest", uri=f"http://127.0.0.1:{server.server_port}")
+        catalogue = RestLake("rest", uri=f"http://127.0.0.1:{server.server_port}")
         table = load_current(catalogue, old.identifier)
         assert table is not None and len(table.metadata.snapshots) == 1
         assert table.snapshot_by_id(5) == old.table.snapshot_by_id(5)

@@ -18,10 +18,11 @@ from dagster_project.explore.dataset_at import DatasetAt, Version
 from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.guard import LOCAL_HOSTS
 from dagster_project.explore.row_index import RowIndex
+from headrace.tables.catalogue import load_table
+from headrace.tables.settings import load_settings, settings_at
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.declare.tables import Table
-from spark_jobs.lake.session.catalogue import ensure_table, load_table, open_catalogue
-from spark_jobs.lake.session.settings import load_settings, settings_at
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.signals import SIGNALS
 from spark_jobs.text.texts import TEXTS

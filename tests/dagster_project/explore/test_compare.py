@@ -12,10 +12,10 @@ from starlette.testclient import TestClient
 from dagster_project.inspect.corpora import policy_preview
 from dagster_project.inspect.corpora.rule_inputs import read_documents
 from dagster_project.inspect.corpora.snapshot_diff import dataset_diff, find_state
+from headrace.tables.settings import settings_at
 from spark_jobs.filters.policy_registry import record_policy
 from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.explore.judged_lake import POLICY, judged_rows, make, pages
 

@@ -7,8 +7,8 @@ from urllib.parse import urlencode
 import pytest
 
 from dagster_project.explore.texts import WINDOW
+from headrace.tables.catalogue import load_table
 from spark_jobs.lake.ledger.acts import AUDIT
-from spark_jobs.lake.session.catalogue import load_table
 from tests.dagster_project.explore.planted import ODD, KeptLake, Planted, drawn
 
 ROWS = drawn(120, seed=3)

@@ -15,6 +15,7 @@ from starlette.testclient import TestClient
 from dagster_project.inspect.documents.duplicate_group import GroupMember, duplicate_group, why_first
 from dagster_project.inspect.documents.side_by_side import changed_spans
 from dagster_project.inspect.lake.corpus_facts import find_corpus
+from headrace.tables.settings import settings_at
 from spark_jobs.dedup.graph.components import COMPONENTS
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.keep_priority import HASH_BITS
@@ -24,7 +25,6 @@ from spark_jobs.dedup.removal.removals import REMOVALS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.explore.judged_lake import HOSTILE, Rows, judged_rows, make, pages
 from tests.dagster_project.waiting_lake import publish
 

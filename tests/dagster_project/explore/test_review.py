@@ -11,8 +11,8 @@ from scipy.stats import binomtest
 from starlette.testclient import TestClient
 
 from dagster_project.inspect.corpora import reviews
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.dagster_project.explore.judged_lake import judged_rows, make, pages
 
 ROWS = judged_rows(60)

@@ -20,7 +20,7 @@ from dagster_project.explore import index_files
 from dagster_project.explore.dataset_at import DatasetAt, Version
 from dagster_project.explore.row_index import RowIndex
 from dagster_project.explore.row_query import Wanted
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 from tests.dagster_project.explore.planted import ODD, Planted, drawn, plant
 
 ROWS = drawn(230)

@@ -14,11 +14,12 @@ from dagster_project.inspect.corpora.policy_preview import preview
 from dagster_project.inspect.corpora.rule_curve import find_rule, rule_curve
 from dagster_project.inspect.corpora.rule_inputs import read_documents
 from dagster_project.restrictions import RECORD
+from headrace.tables.catalogue import load_table
+from headrace.tables.settings import settings_at
 from spark_jobs.filters.policy_registry import policy_finder
 from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
-from spark_jobs.lake.session.catalogue import ensure_table, load_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.explore.judged_lake import POLICY, judged_rows, make, pages
 

@@ -20,9 +20,9 @@ from dagster_project.explore import serving
 from dagster_project.explore.app import make_app
 from dagster_project.explore.browser_left import HAS_LEFT, while_asked
 from dagster_project.explore.explorer import Explorer
-from spark_jobs.exceptions import CatalogueError
+from headrace.tables.exceptions import CatalogueError
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 
 @pytest.fixture

@@ -16,7 +16,7 @@ from dagster_project.explore import index_files, text_search
 from dagster_project.explore.row_index import RowIndex
 from dagster_project.explore.row_query import Wanted
 from dagster_project.explore.text_search import Found, Words, search_texts, terms_of
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 from tests.dagster_project.explore.planted import Planted, plant
 from tests.tiers import tries
 

@@ -169,8 +169,8 @@ def test_a_run_that_was_told_to_stop_is_no_failure(instance: dg.DagsterInstance,
     assert run_health(instance, datetime.now(UTC)).failed == 3
     assert recurring(instance)["job"].success_age == pytest.approx(9 * HOUR)
     assert texts(instance) == [f"job job: failed 3 times in a row, the last: run {failed[-1]}"]
+    from headrace.tables.settings import settings_at
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.lake.session.settings import settings_at
 
     states = [one.status for one in past_runs(open_catalogue(settings_at(tmp_path / "lake")), instance, 20)]
     assert sorted(set(states)) == ["canceled", "failure", "stopped", "success"] and states.count("stopped") == 3

@@ -12,10 +12,10 @@ from dagster_project.cli import run_command
 from dagster_project.inspect.documents import document_lookup
 from dagster_project.inspect.documents.document_lookup import find_document, landings_of
 from dagster_project.inspect.lake.empty_datasets import empty_datasets
+from headrace.tables.settings import load_settings
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from tests.dagster_project.inspect.test_lake_status import put
 

@@ -8,9 +8,9 @@ from typing import Any
 from tokenizers import Tokenizer, models
 
 from dagster_project.inspect.lake.control_names import named_in_texts, names_in
+from headrace.tables.settings import load_settings
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.tokens.token_statistics import TOKEN_STATISTICS
 from spark_jobs.tokens.tokenizer import TOKENIZER
 from spark_jobs.tokens.tokens import TOKENS

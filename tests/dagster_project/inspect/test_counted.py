@@ -26,6 +26,7 @@ from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.lake_status import lake_status
 from dagster_project.inspect.lake.run_history import changes
+from headrace.tables.settings import load_settings, settings_at
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.membership.revisions import REVISIONS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
@@ -33,7 +34,6 @@ from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings, settings_at
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.tokens.tokens import TOKENS
 from tests.dagster_project.explore.served import asked, pages

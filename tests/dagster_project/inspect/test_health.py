@@ -10,10 +10,10 @@ import pytest
 
 from dagster_project.cli import run_command
 from dagster_project.inspect.lake import health
-from headrace.memory_limit import Memory
+from headrace.process.memory_limit import Memory
+from headrace.tables.settings import LakeSettings, settings_at
 from spark_jobs.lake.engine import memory
 from spark_jobs.lake.session.jars import CORE, locked_jars
-from spark_jobs.lake.session.settings import LakeSettings, settings_at
 
 
 @pytest.fixture(autouse=True)

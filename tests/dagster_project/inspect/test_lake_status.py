@@ -26,6 +26,7 @@ from dagster_project.inspect.lake.costs import costs
 from dagster_project.inspect.lake.lake_status import NamespaceStatus, _alerts, lake_status, namespace_alerts
 from dagster_project.inspect.lake.run_health import RUNS_METRIC
 from dagster_project.keeping import Retention
+from headrace.tables.settings import load_settings
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.filters.verdicts import VERDICTS
@@ -35,7 +36,6 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.sources.synthetic.answers import Answer
 from spark_jobs.sources.synthetic.attempts import AnswerStore, Attempt, Landed
@@ -94,7 +94,7 @@ def planted(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     """Two increments of a dataset; the second is worse, and its corpus has taken in and packed the first alone."""
     with pytest.MonkeyPatch.context() as patch:
         root = tmp_path_factory.mktemp("lake")
-        from spark_jobs.lake.session.settings import settings_at
+        from headrace.tables.settings import settings_at
 
         for name, value in settings_at(root).properties.items():
             patch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
@@ -296,7 +296,7 @@ def test_no_share_of_a_small_increment_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Said
 ) -> None:
     """Of one document nothing is measured, whatever was rejected before: the check passes and no zero is shown."""
-    from spark_jobs.lake.session.settings import settings_at
+    from headrace.tables.settings import settings_at
 
     for name, value in settings_at(tmp_path).properties.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)

@@ -10,10 +10,10 @@ import pytest
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.opened_lake import OpenedLake
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import lookups
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 NOTES = Table("notes", "numbers", (Column("n!", "long", "number"), Column("name", "string", "its name")))
 ROWS = [{"n": number, "name": None if number % 5 == 4 else f"name {number}"} for number in range(100)]

@@ -17,13 +17,13 @@ from dagster_project.inspect.documents.document_windows import decoded_window
 from dagster_project.inspect.documents.search import search
 from dagster_project.inspect.documents.shown_text import edited_lines
 from dagster_project.inspect.lake.run_history import changes, past_runs
+from headrace.tables.settings import load_settings, settings_at
 from spark_jobs.dedup.membership.revisions import REVISIONS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.plan.excisions import SUPERSEDE_PREFIX, record_excisions
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings, settings_at
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.text.texts import TEXTS

@@ -15,6 +15,7 @@ from dagster_project.inspect.lake.alert_thresholds import Thresholds
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from dagster_project.inspect.lake.lake_status import lake_status
 from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned, much_removed
+from headrace.tables.settings import load_settings
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.members import MEMBERS
@@ -26,7 +27,6 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.inspect.test_lake_status import put

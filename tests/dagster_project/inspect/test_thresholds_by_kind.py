@@ -15,6 +15,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.duplicate_findings import _removals
 from dagster_project.inspect.documents.neighbours import duplicates_of, removed_of
 from dagster_project.inspect.lake.corpus_facts import find_corpus
+from headrace.tables.settings import load_settings
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.near.pairs import PAIRS
@@ -22,7 +23,6 @@ from spark_jobs.dedup.removal.removals import REMOVALS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.dedup.removal.thresholds import THRESHOLDS
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 from tests.dagster_project.inspect.test_lake_status import put
 
 

@@ -12,10 +12,10 @@ from pyiceberg.catalog import Catalog
 from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import dataset_findings
 from dagster_project.inspect.lake.unread_code import unread_code
+from headrace.tables.settings import load_settings
 from spark_jobs.code.dependencies import DEPENDENCY_METHODS
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.sources.documents import DOCUMENTS
 from tests.dagster_project.inspect.test_lake_status import put
 

@@ -16,6 +16,8 @@ from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.dataset_card import Privacy, _hub_licences, card
 from dagster_project.inspect.corpora.snapshot_diff import corpus_diff, dataset_diff, find_state
+from headrace.tables.catalogue import commit, load_table
+from headrace.tables.settings import load_settings
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError
@@ -24,8 +26,7 @@ from spark_jobs.lake.files.branches import _ref
 from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.run import releases
 from spark_jobs.lake.run.releases import create_release, delete_release, find_release
-from spark_jobs.lake.session.catalogue import commit, load_table, open_catalogue
-from spark_jobs.lake.session.settings import load_settings
+from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.signals import SIGNALS
 from spark_jobs.tokens.tokens import TOKENS

@@ -27,11 +27,11 @@ from blender_service.exceptions import (
 )
 from blender_service.server.server import RunningServer, start
 from blender_service.server.settings import OperationConfig
-from blender_service.tables.packed_table import index_snapshot
 from dagster_project.exceptions import CommandError
 from dagster_project.rollouts import log_reading, service, tables
 from dagster_project.rollouts.settings import read_settings
 from headrace.blender.v1 import rollouts_pb2, rollouts_pb2_grpc
+from headrace.tables.ordinals import index_snapshot
 from tests.blender_service.packed_tables import PADDING, VOCABULARY_SIZE, WINDOW_TOKENS, create_packed, open_lake
 from tests.waiting import until
 

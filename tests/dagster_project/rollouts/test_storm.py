@@ -11,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-from blender_service.tables.packed_table import index_snapshot
+from headrace.tables.ordinals import index_snapshot
 from tests.blender_service.packed_tables import create_packed, open_lake
 from tests.dagster_project.rollouts.storm_worker import GROUP_SIZE, made
 

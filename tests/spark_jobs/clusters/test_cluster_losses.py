@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.clusters import cluster_losses as module
 from spark_jobs.clusters.cluster_losses import CLUSTER_LOSSES, ClusterLossesConfig, cluster_losses
 from spark_jobs.clusters.proxy_config import ProxyModelConfig, TrainingConfig
@@ -24,7 +25,6 @@ from spark_jobs.clusters.proxy_model import PROXY_MODEL, proxy_model, trained
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.models.ngram_model import NgramConfig
 from spark_jobs.models.ngram_training import train
 from spark_jobs.models.registered import add_model

@@ -39,8 +39,8 @@ def kill_one_executor() -> None:
 
 def disturbed(folder: str) -> None:
     """Run the steps on two executors of which one is killed; prints whether the tables are as without that."""
+    from headrace.tables.settings import settings_at
     from spark_jobs.lake.session.session import start_session
-    from spark_jobs.lake.session.settings import settings_at
 
     extra = {"spark.executor.memory": "900m", "spark.sql.shuffle.partitions": "4"}
     spark = start_session(settings_at(Path(folder)), "local-cluster[2,1,1024]", extra)

@@ -6,12 +6,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.filters.policy_registry import policy_finder, record_policy
 from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.run.registry import REGISTRY, entries, record
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 RULE = {"rule": "few", "signal": "word_count", "below": 3}
 

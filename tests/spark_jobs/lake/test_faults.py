@@ -13,6 +13,7 @@ import pytest
 from py4j.protocol import Py4JError
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.window_facts import GENERATION_PROPERTY
 from spark_jobs.exceptions import LeaseError, StepRunError, TableMismatchError
 from spark_jobs.lake.declare.step import NoConfig
 from spark_jobs.lake.files.compaction import compact
@@ -23,7 +24,6 @@ from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.plan.increments import increments
 from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
 from tests.conftest import LakeAt
 from tests.spark_jobs.lake.steps import (
     FactorConfig,

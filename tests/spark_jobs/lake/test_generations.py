@@ -19,6 +19,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
+from headrace.tables.window_facts import GENERATION_PROPERTY
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import NoConfig, Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table
@@ -33,7 +34,7 @@ from spark_jobs.lake.plan.plan import Task, first_surplus_increment, tasks
 from spark_jobs.lake.plan.reads import snapshots_of, taken_increments
 from spark_jobs.lake.plan.reasons import other_settings
 from spark_jobs.lake.run.refreeze import refrozen_tables
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
 from tests.tiers import tries
 
 Rows = list[tuple[int, ...]]

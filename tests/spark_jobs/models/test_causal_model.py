@@ -14,9 +14,9 @@ import pytest
 from pyiceberg.catalog import Catalog
 from tokenizers import Tokenizer, models, pre_tokenizers
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.models.model_file import pack_folder
 from spark_jobs.models.registered import ModelFacts, add_model, find_models
 

@@ -13,12 +13,12 @@ import pytest
 from pydantic import ValidationError
 from tokenizers import Tokenizer, models, pre_tokenizers, processors
 
+from headrace.tables.settings import settings_at
 from spark_jobs.clusters.embedding import SCALE
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.scorer import check_scorer
 from spark_jobs.filters.vectors import VectorsConfig, vectors
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.models.encoder import Encoder, pack_encoder, read_encoder
 from spark_jobs.models.registered import ModelFacts, add_model, find_models
 from spark_jobs.models.static_vectors import LENGTH, read_tokenizer

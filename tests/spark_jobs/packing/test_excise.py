@@ -17,7 +17,7 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
-from blender_service.tables import packed_table as blender
+from headrace.tables.generations import EXCISED_PROPERTY, rows_noted, successor_of, successors
 from spark_jobs.code.ordered import ORDERED
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.declare.step import NoConfig, Scope, step
@@ -32,7 +32,6 @@ from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.excisions import EXCISIONS, excised_documents, record_excisions
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.packing.excise import excise
-from spark_jobs.packing.generations import successors
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_table import PackedConfig
@@ -221,12 +220,12 @@ def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, t
     assert set(successors(head).values()) == {done.new_snapshot_id}
     assert head.refs()["blend_1"].snapshot_id == done.new_snapshot_id
     assert done.tags_moved == ("blend_1",)
-    assert blender.successor_of(head, first.snapshot_id) == done.new_snapshot_id
+    assert successor_of(head, first.snapshot_id) == done.new_snapshot_id
     first_rows = int(first.summary.additional_properties["total-records"])
     assert first_rows < len(after)
-    assert blender.rows_noted(head, str(first.snapshot_id), done.new_snapshot_id) == first_rows
-    assert blender.rows_noted(head, "blend_1", done.new_snapshot_id) == first_rows
-    assert head.properties[blender.EXCISED] == str(len(set(gone))), "what Blender tells of a source"
+    assert rows_noted(head, str(first.snapshot_id), done.new_snapshot_id) == first_rows
+    assert rows_noted(head, "blend_1", done.new_snapshot_id) == first_rows
+    assert head.properties[EXCISED_PROPERTY] == str(len(set(gone))), "what Blender tells of a source"
     assert head.properties["headrace.generation"] == generation
     ledger = Ledger(lake.catalogue)
     ledger.refresh()
@@ -245,9 +244,9 @@ def test_excised_documents_are_gone_and_all_else_is_as_it_was(lake_at: LakeAt, t
     second = excise(lake, TABLE, [gone[0], next(s["doc_id"] for s in after[1]["segments"])])
     head = lake.catalogue.load_table(TABLE)
     assert set(successors(head).values()) == {second.new_snapshot_id}
-    assert head.properties[blender.EXCISED] == str(len(set(gone)) + 1), "a document counts once"
+    assert head.properties[EXCISED_PROPERTY] == str(len(set(gone)) + 1), "a document counts once"
     for name in (str(first.snapshot_id), "blend_1"):
-        assert blender.rows_noted(head, name, second.new_snapshot_id) == first_rows, "for good"
+        assert rows_noted(head, name, second.new_snapshot_id) == first_rows, "for good"
     assert expire(lake.catalogue, TABLE, _later()) > 0
     assert not any(file in _all_files(tmp_path / "lake") for file in files_before - files_after)
     assert list(find_windows(TABLE, lake.catalogue.load_table(TABLE), gone)) == []
@@ -361,9 +360,9 @@ def test_no_generation_serves_an_excised_document(
         with monkeypatch.context() as patch, contextlib.suppress(Killed):
             patch.setattr(catalogue, "commit_table", Killer(catalogue, commits))
             excise(lake, TABLE, [gone])
-    assert catalogue.load_table(TABLE).properties[blender.EXCISED] in ("0", "1")
+    assert catalogue.load_table(TABLE).properties[EXCISED_PROPERTY] in ("0", "1")
     excise(lake, TABLE, [gone])
-    assert catalogue.load_table(TABLE).properties[blender.EXCISED] == "1", "a document counts once"
+    assert catalogue.load_table(TABLE).properties[EXCISED_PROPERTY] == "1", "a document counts once"
     for blend_id, count in blends.items():
         expected = {o: [part for part in parts if part[0] != gone] for o, parts in before[blend_id].items()}
         assert served(catalogue, blend_id, count) == expected != before[blend_id]

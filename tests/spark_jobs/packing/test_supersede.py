@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.settings import settings_at
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.members import MEMBERS
@@ -21,7 +22,6 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.excisions import SUPERSEDE_PREFIX, excised_documents, record_excisions
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import Superseded, _decided, excise_superseded, reinstate
 from spark_jobs.semantic.removals import SEMANTIC_REMOVALS

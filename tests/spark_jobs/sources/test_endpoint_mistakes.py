@@ -14,11 +14,11 @@ import aiohttp
 import pytest
 from aiohttp import web
 
+from headrace.tables.catalogue import load_table
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.labels import answers as labels
 from spark_jobs.filters.labels.answers import ask_judge, reopen_labels
 from spark_jobs.filters.verdicts import VERDICTS
-from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.sources.synthetic import gate
 from spark_jobs.sources.synthetic.answers import Answer, read_answer
 from spark_jobs.sources.synthetic.asked import _FIRST, Asked

@@ -18,10 +18,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from headrace.tables.settings import settings_at
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.documents import DOCUMENTS

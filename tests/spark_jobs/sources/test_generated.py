@@ -25,12 +25,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
+from headrace.tables.settings import LakeSettings, settings_at
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import LakeSettings, settings_at
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.generated_config import GeneratedSource, Template
 from spark_jobs.sources.documents import DOCUMENTS

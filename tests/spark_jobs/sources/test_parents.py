@@ -16,12 +16,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.settings import settings_at
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.config.generated_config import GeneratedSource, Parents
 from spark_jobs.sources.documents import DOCUMENTS

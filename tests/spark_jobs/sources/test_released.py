@@ -7,12 +7,12 @@ from pathlib import Path
 
 import pytest
 
+from headrace.tables.catalogue import load_table
 from spark_jobs.filters.scans.scans import ScansConfig, scans
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.decisions import RELEASE, decide, increments_of
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.session.catalogue import load_table
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.released import released

@@ -9,10 +9,10 @@ import pytest
 from click.testing import CliRunner
 
 from dagster_project.cli.quality.evals import evals
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.contamination.decontaminated import SearchedEvals, contamination
 from spark_jobs.filters.scorer import check_scorer
-from spark_jobs.lake.session.settings import settings_at
 
 ITEM = "Seven herons stood beside the frozen weir while the miller counted sacks of barley twice before noon."
 

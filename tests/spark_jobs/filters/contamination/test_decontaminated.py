@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING
 
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.contamination.decontaminated import (
     DecontaminatedConfig,
@@ -18,7 +19,6 @@ from spark_jobs.filters.contamination.decontaminated import (
 from spark_jobs.filters.contamination.eval_set import Item, encode, item_id
 from spark_jobs.lake.run.registry import record
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession

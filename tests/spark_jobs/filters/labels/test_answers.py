@@ -8,6 +8,8 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.catalogue import load_table
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import InputError
 from spark_jobs.filters.labels.agreement import agreement
 from spark_jobs.filters.labels.answers import ask_judge, forget_labels, lacks_answers, store_name
@@ -15,8 +17,7 @@ from spark_jobs.filters.labels.judged import judged
 from spark_jobs.filters.labels.rubric import JudgeConfig, templates_of
 from spark_jobs.filters.labels.sampled import sampled
 from spark_jobs.lake.declare.step import renamed
-from spark_jobs.lake.session.catalogue import load_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
+from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.config.generated_config import BEGIN_TEXT, END_TEXT
 from spark_jobs.sources.synthetic.attempts import AnswerStore
 from spark_jobs.sources.synthetic.families import descendants

@@ -11,10 +11,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.schema import Schema
 from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedField, StringType, StructType
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import TableDeclarationError
 from spark_jobs.lake.declare.tables import Column, Table, check_identifier, parse_type, partition_column, type_text
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 NOTES = Table(
     name="notes",

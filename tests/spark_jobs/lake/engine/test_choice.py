@@ -6,7 +6,7 @@ import sys
 
 import pytest
 
-from headrace.memory_limit import Memory
+from headrace.process.memory_limit import Memory
 from spark_jobs.exceptions import SetupError
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import NoConfig, Scope, Step, step

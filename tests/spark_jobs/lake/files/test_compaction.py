@@ -16,13 +16,13 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation
 from pyiceberg.types import StringType
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import compaction, file_writer
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.replacement import version_of_rows
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 _COLUMNS = (
     Column("part", "string", "of the partition"),

@@ -12,10 +12,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue, EqualTo
 from pyiceberg.types import StringType
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.lookups import first_rows, parts, read_columns, read_rows, read_wide_value, read_wide_values
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 ROWS = 3000
 

@@ -16,14 +16,15 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 from pyiceberg.table import Table as IcebergTable
 
-from spark_jobs.exceptions import InputError, WrongLakeError
+from headrace.tables.exceptions import WrongLakeError
+from headrace.tables.settings import settings_at
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.maintenance import expire, remove_orphans
 from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.kept_folder import DATABASE, KeptFolder
 from tests.spark_jobs.lake.conftest import Landed
 from tests.spark_jobs.lake.steps import FactorConfig, FolderConfig, bind, doubles, land, numbers, ranked

@@ -22,13 +22,14 @@ from pyiceberg.types import DecimalType, IntegerType, NestedField, StringType, T
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.catalogue import open_catalogue as open_in_blender
 from blender_service.server.blender import Blender
-from spark_jobs.exceptions import InputError, WrongLakeError
+from headrace.tables.exceptions import WrongLakeError
+from headrace.tables.identity import OBJECT
+from headrace.tables.settings import settings_at
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files import relocation
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.relocation import relocate
 from spark_jobs.lake.session.catalogue import connect, open_catalogue
-from spark_jobs.lake.session.identity import OBJECT
-from spark_jobs.lake.session.settings import settings_at
 from tests.blender_service.packed_tables import create_packed
 from tests.blender_service.packed_tables import open_lake as packed_lake
 

@@ -24,11 +24,11 @@ from pyiceberg.manifest import ManifestFile
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import ListType, LongType
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files import scans
 from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 WORDS = Table(
     "words",

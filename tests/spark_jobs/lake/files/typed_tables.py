@@ -25,6 +25,7 @@ from pyiceberg.expressions import EqualTo, IsNaN, IsNull
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 from pyiceberg.table import Table as IcebergTable
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.step import Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table, spark_schema
 from spark_jobs.lake.files.data_files import file_schema
@@ -36,7 +37,6 @@ from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import settings_at
 
 _EXACT = decimal.Context(prec=60)
 _AT = datetime.datetime(2026, 11, 1, 10, 0, 0, 1)

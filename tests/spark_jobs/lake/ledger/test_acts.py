@@ -8,10 +8,10 @@ from pathlib import Path
 
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.ledger import acts
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE, note_act
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 
 def test_an_act_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:

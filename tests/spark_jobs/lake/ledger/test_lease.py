@@ -19,12 +19,12 @@ from sqlalchemy import text
 from sqlalchemy.exc import InterfaceError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.ledger import lease
 from spark_jobs.lake.ledger.lease import Leases, table_leases
 from spark_jobs.lake.ledger.process import this_process
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.tiers import tries
 
 HOLD = """
@@ -32,7 +32,7 @@ import sys, time
 from pathlib import Path
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.ledger.lease import table_leases
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 with table_leases(open_catalogue(settings_at(Path(sys.argv[1]))), ["a.b"]):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -151,7 +151,7 @@ def test_a_lease_is_not_taken_over_from_another_pid_namespace(catalogue: SqlCata
 from pathlib import Path
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 with table_leases(open_catalogue(settings_at(Path({str(tmp_path)!r}))), ["a.b"], wait_seconds=1):
     pass
 """

@@ -10,6 +10,7 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog.sql import SqlCatalog
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger import ledger as ledger_module
@@ -18,7 +19,6 @@ from spark_jobs.lake.ledger.ledger import LAST_PROPERTY, Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 NUMBERS = Table("numbers", "numbers", (Column("n!", "long", "a number"),), partition=("increment",))
 NAME = "d.numbers"

@@ -18,6 +18,7 @@ from sqlalchemy import text
 from sqlalchemy.exc import InterfaceError, OperationalError, ProgrammingError
 from sqlalchemy.exc import TimeoutError as PoolTimeout
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.files.branches import Written, branch_at_head, publish
 from spark_jobs.lake.ledger import lease
@@ -26,7 +27,6 @@ from spark_jobs.lake.ledger.lease import LEASE_SECONDS, Leases, table_leases, wr
 from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.ledger.process import Process, this_process
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from tests.tiers import tries
 
 TABLE = "a.b"

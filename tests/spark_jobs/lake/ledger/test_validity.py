@@ -12,12 +12,13 @@ from hypothesis import strategies as st
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
+from headrace.tables.window_facts import GENERATION_PROPERTY
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.materialization import Materialization, forgotten, withdrawn
 from spark_jobs.lake.ledger.validity import is_of_a_step, refuse_foreign, rolled_back, valid_rows
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY, SCOPE_PROPERTY
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
 from tests.tiers import tries
 
 UUID = "the-table"

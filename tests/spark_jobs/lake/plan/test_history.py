@@ -8,6 +8,7 @@ from pathlib import Path
 
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.step import NoConfig, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger.data_version import DataVersion
@@ -21,7 +22,6 @@ from spark_jobs.lake.plan.history import History, facts_of
 from spark_jobs.lake.plan.plan import tasks
 from spark_jobs.lake.plan.reads import changed_places, covers, reads_of
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 _FIRST, _ALL = (Table(name, "numbers", (Column("n!", "long", "number"),), partition=("increment",)) for name in "ab")
 

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from headrace.tables.window_facts import GENERATION_PROPERTY
 from spark_jobs.credentials import hide
 from spark_jobs.exceptions import AuditError, InputError, StepRunError, TableMismatchError
 from spark_jobs.lake.declare.step import Step
@@ -24,7 +25,6 @@ from spark_jobs.lake.plan.increments import increments
 from spark_jobs.lake.plan.plan import tasks
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.run.refreeze import refreeze
-from spark_jobs.lake.session.catalogue import GENERATION_PROPERTY
 from tests.conftest import LakeAt
 from tests.spark_jobs.lake.steps import (
     FactorConfig,

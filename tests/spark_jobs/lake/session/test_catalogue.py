@@ -13,8 +13,9 @@ import pytest
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.serializers import FromInputFile
 
-from spark_jobs.lake.session.catalogue import commit, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.catalogue import commit
+from headrace.tables.settings import settings_at
+from spark_jobs.lake.session.catalogue import open_catalogue
 
 
 class Contended:

@@ -9,15 +9,15 @@ from pathlib import Path
 
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.jars import CORE, archive_options, archive_path, jar_paths
 from spark_jobs.lake.session.session import spark_properties
-from spark_jobs.lake.session.settings import settings_at
 
 SESSION = """
 import sys
 from pathlib import Path
 from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 
 session = start_session(settings_at(Path(sys.argv[1])), master="local[1]")
 session.sql("CREATE NAMESPACE lake.a")

@@ -10,9 +10,9 @@ from typing import TYPE_CHECKING
 import pyarrow as pa
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.python_workers import without_archives
 from spark_jobs.lake.session.session import spark_properties
-from spark_jobs.lake.session.settings import settings_at
 from tests.tiers import needs_spark
 
 if TYPE_CHECKING:

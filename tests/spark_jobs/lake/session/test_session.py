@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.session import _send_query_errors_to, spark_properties
-from spark_jobs.lake.session.settings import settings_at
 from tests.conftest import LakeAt
 from tests.spark_jobs.lake.steps import FolderConfig, bind, numbers, rows
 from tests.tiers import on_spark

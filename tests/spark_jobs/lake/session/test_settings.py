@@ -10,10 +10,12 @@ from pathlib import Path
 import pytest
 from sqlalchemy.exc import OperationalError
 
-from spark_jobs.exceptions import CatalogueError
+from headrace.tables.catalogue import again_if_disconnected
+from headrace.tables.exceptions import CatalogueError
+from headrace.tables.settings import LakeSettings, load_settings, settings_at
 from spark_jobs.lake.session import catalogue, session
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import LakeSettings, load_settings, settings_at
+from spark_jobs.lake.session.spark_settings import jar_purposes, spark_properties
 from tests.tiers import tries
 
 PREFIX = "spark.sql.catalog.lake."
@@ -43,7 +45,7 @@ def configure(patch: pytest.MonkeyPatch, **values: str) -> LakeSettings:
 def spark_of(settings: LakeSettings) -> dict[str, str]:
     """Spark's settings of the catalogue, without the prefix."""
     return {
-        key.removeprefix(PREFIX): value for key, value in settings.spark_properties().items() if key.startswith(PREFIX)
+        key.removeprefix(PREFIX): value for key, value in spark_properties(settings).items() if key.startswith(PREFIX)
     }
 
 
@@ -56,7 +58,7 @@ def test_without_settings_the_lake_is_in_the_working_directory(nowhere: Path) ->
     assert spark_of(settings)["uri"] == (
         f"jdbc:sqlite:file://{nowhere}/warehouse/catalog.db?journal_mode=WAL&busy_timeout=30000"
     )
-    assert settings.jar_purposes() == {"core"}
+    assert jar_purposes(settings) == {"core"}
 
 
 @pytest.mark.parametrize("seed", range(tries(100, default=5)))
@@ -90,7 +92,7 @@ def test_postgres(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert spark["type"] == "jdbc"
     assert spark["uri"] == "jdbc:postgresql://db.local:5433/iceberg"
     assert (spark["jdbc.user"], spark["jdbc.password"]) == ("lake", "p@ss")
-    assert settings.jar_purposes() == {"core", "postgres"}
+    assert jar_purposes(settings) == {"core", "postgres"}
     assert settings.properties["pool_pre_ping"] == "true" and "57P01" in spark["retryable_status_codes"]
 
 
@@ -126,10 +128,10 @@ def test_a_connection_that_the_server_ended_is_tried_once_more(ended: bool) -> N
         return name
 
     if ended:
-        assert catalogue.again_if_disconnected(load, "notes.documents") == "notes.documents"
+        assert again_if_disconnected(load, "notes.documents") == "notes.documents"
     else:
         with pytest.raises(OperationalError):
-            catalogue.again_if_disconnected(load, "notes.documents")
+            again_if_disconnected(load, "notes.documents")
     assert len(calls) == 1 + ended
 
 
@@ -144,11 +146,11 @@ def test_no_secret_is_on_a_command_line(nowhere: Path, monkeypatch: pytest.Monke
         s3__session_token="pass-4",
         s3__endpoint="http://store",
     )
-    values = settings.spark_properties()
+    values = spark_properties(settings)
     secret = {value for key, value in values.items() if session._is_secret(key)}
     assert secret == {"pass-1", "key-2", "pass-3", "pass-4"}
     monkeypatch.setenv("PYICEBERG_CATALOG__LAKE__CREDENTIAL", "id:pass-5")
-    rest = configure(monkeypatch, uri="http://catalogue", type="rest", token="pass-6").spark_properties()
+    rest = spark_properties(configure(monkeypatch, uri="http://catalogue", type="rest", token="pass-6"))
     assert {value for key, value in rest.items() if session._is_secret(key)} >= {"id:pass-5", "pass-6"}
 
 
@@ -178,7 +180,7 @@ def test_s3(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     assert spark["s3.endpoint"] == "http://127.0.0.1:9" and spark["s3.path-style-access"] == "true"
     assert (spark["s3.access-key-id"], spark["s3.secret-access-key"]) == ("k", "s")
     assert spark["client.region"] == "r"
-    assert settings.jar_purposes() == {"core", "s3"}
+    assert jar_purposes(settings) == {"core", "s3"}
     assert settings.home == nowhere / "warehouse", "what is not data stays on this machine"
 
 
@@ -197,7 +199,7 @@ def test_what_cannot_be_used_is_one_line(
 ) -> None:
     """The message names the setting and what to write."""
     with pytest.raises(CatalogueError, match=message) as caught:
-        configure(monkeypatch, **values).spark_properties()
+        spark_properties(configure(monkeypatch, **values))
     assert "\n" not in str(caught.value)
 
 
@@ -209,7 +211,7 @@ def test_empty_settings_are_none(nowhere: Path, monkeypatch: pytest.MonkeyPatch)
 def test_a_password_is_in_no_message(nowhere: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Neither of an address that is wrong nor of one that nobody answers at."""
     with pytest.raises(CatalogueError) as caught:
-        configure(monkeypatch, uri="mysql://me:secret@host/db", warehouse="/srv").spark_properties()
+        spark_properties(configure(monkeypatch, uri="mysql://me:secret@host/db", warehouse="/srv"))
     assert "secret" not in str(caught.value)
     settings = configure(monkeypatch, uri="postgresql+psycopg2://me:secret@127.0.0.1:1/db", warehouse="/srv")
     with pytest.raises(CatalogueError) as caught:

@@ -14,10 +14,10 @@ import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.io.pyarrow import schema_to_pyarrow
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.lake.session.table_columns import column_difference
 
 NOTES = Table(

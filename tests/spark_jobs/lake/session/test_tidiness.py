@@ -11,14 +11,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo, LessThan
-from pyiceberg.io.pyarrow import _dataframe_to_data_files
 from pyiceberg.table import Table as IcebergTable
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session import tidiness
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
-from spark_jobs.lake.session.tidiness import expire_surplus, overwrite, tidy
+from spark_jobs.lake.session.pyiceberg_core import files_of_rows, overwrite
+from spark_jobs.lake.session.tidiness import expire_surplus, tidy
 
 _NOTES = Table("notes", "numbers", (Column("increment!", "int", "number"), Column("n!", "long", "number")))
 
@@ -141,11 +141,11 @@ def test_manifests_stay_few_whatever_was_replaced(catalogue: Catalog) -> None:
     append(table, 1)
     append(table, 2)
     for _ in range(10):
-        with table.transaction() as change, overwrite(change, properties={"by": "test"}) as snapshot:
+        with table.transaction() as change, overwrite(table, change, properties={"by": "test"}) as snapshot:
             (old,) = (task.file for task in table.scan(EqualTo("increment", 2)).plan_files())
             snapshot.delete_data_file(old)
             rows = pa.Table.from_pylist([{"increment": 2, "n": 2}], schema=table.schema().as_arrow())
-            for file in _dataframe_to_data_files(change.table_metadata, rows, table.io):
+            for file in files_of_rows(change, rows, table.io):
                 snapshot.append_data_file(file)
     head = table.current_snapshot()
     assert head is not None and head.summary is not None and head.summary["by"] == "test"
@@ -165,7 +165,7 @@ def test_files_of_many_manifests_are_replaced_by_threads(catalogue: Catalog) -> 
     interval = sys.getswitchinterval()
     sys.setswitchinterval(1e-6)  # PyIceberg alone then fails in 57 of 60 such commits
     try:
-        with table.transaction() as change, overwrite(change) as snapshot:
+        with table.transaction() as change, overwrite(table, change) as snapshot:
             for file in gone:
                 snapshot.delete_data_file(file)
     finally:

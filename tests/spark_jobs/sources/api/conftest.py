@@ -11,9 +11,9 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.fetch import Fetched, fetch_pages
 from spark_jobs.sources.config.api_config import ApiSource

@@ -15,9 +15,9 @@ from urllib.parse import parse_qsl, urlsplit
 
 import pytest
 
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from tests.spark_jobs.sources.api.api_server import Api, records, serving
 from tests.spark_jobs.sources.api.conftest import PAGINATORS, Inbox, api_config, texts_of

@@ -17,10 +17,10 @@ from typing import Any
 import pytest
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 from spark_jobs.sources.api.addresses import fetch_addresses
 from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.api.client import Answer, ApiClient, Fault

@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-_ROOT = Path(__file__).parents[1]
+_ROOT = Path(__file__).parents[3]
 # They print one thing and end, end with the process that started them, or begin as a program that heeds them does.
 _SHORT = {
     "dagster_project/cli/__main__.py",  # calls `headrace` itself, which heeds them
@@ -41,7 +41,7 @@ def test_every_program_heeds_interrupts(file: Path) -> None:
     assert ("heed_interrupts" in calls) != (str(file.relative_to(_ROOT)) in _SHORT)
 
 
-_CALL = "from headrace.interrupts import heed_interrupts; heed_interrupts()"
+_CALL = "from headrace.process.interrupts import heed_interrupts; heed_interrupts()"
 _CODE_SERVER = (
     "from dagster_project.definitions "
     "import load_project\ntry: load_project(__import__('pathlib').Path('nowhere'))\nexcept Exception: pass"

@@ -19,12 +19,14 @@ import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
+from blender_service.blend.lake_sources import pin_snapshot
 from blender_service.blend.store import open_store
 from blender_service.exceptions import CatalogueError
-from blender_service.identity import require_one_lake
-from headrace import fence
-from headrace.fence import KEPT_NAMES, OBJECT, Token
-from spark_jobs.exceptions import WrongLakeError
+from headrace.tables import fence
+from headrace.tables.exceptions import WrongLakeError
+from headrace.tables.fence import KEPT_NAMES, OBJECT, Token
+from headrace.tables.identity import require_lake, require_newest, require_own
+from headrace.tables.settings import LakeSettings
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.maintenance import expire, remove_orphans
@@ -32,8 +34,6 @@ from spark_jobs.lake.files.relocation import relocate
 from spark_jobs.lake.files.storage import files_below, open_input
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.catalogue import connect, ensure_table, open_catalogue
-from spark_jobs.lake.session.identity import require_newest, require_own
-from spark_jobs.lake.session.settings import LakeSettings
 from tests.blender_service.s3_stand_in import S3StandIn
 
 NAME = "demo.notes"
@@ -145,12 +145,6 @@ def writes() -> dict[str, Callable[[Catalog], object]]:
             table = catalogue.load_table(NAME)
             table.append(pa.Table.from_pylist([{"n": 0}], schema=table.schema().as_arrow()))
 
-    def delete_a_blend(catalogue: Catalog) -> None:
-        try:
-            require_one_lake(catalogue, str(catalogue.properties["warehouse"]))
-        except CatalogueError as error:
-            raise WrongLakeError(str(error)) from error
-
     return {
         "append": append,
         "compact": lambda catalogue: compact(catalogue, NAME),
@@ -162,7 +156,7 @@ def writes() -> dict[str, Callable[[Catalog], object]]:
         "properties": lambda catalogue: (
             catalogue.load_table(NAME).transaction().set_properties(a="b").commit_transaction()
         ),
-        "blend": delete_a_blend,
+        "blend": require_own,
     }
 
 
@@ -299,7 +293,7 @@ def test_a_lake_of_before_is_adopted_once(place: Place, monkeypatch: pytest.Monk
     """Its first writer raises a token; a clone of that time is behind from then on; a lost one is made again."""
     with monkeypatch.context() as before:
         for name in ("raise_fence", "is_fresh"):
-            before.setattr(f"spark_jobs.lake.session.identity.{name}", lambda *_: True)
+            before.setattr(f"headrace.tables.identity.{name}", lambda *_: True)
         place.append(1)
     catalogue = place.open()
     found = fence._place(catalogue, place.warehouse)
@@ -406,8 +400,10 @@ def test_a_server_of_a_clone_reads_on_and_frees_nothing(tmp_path: Path) -> None:
     place.append(2)
     place.put_back("clone")
     catalogue = place.open()
-    require_one_lake(catalogue)
+    require_lake(catalogue)
     assert open_store(catalogue).list_ids() == []
-    for location in (catalogue.load_table(NAME).location(), place.warehouse):
-        with pytest.raises(CatalogueError, match=BEHIND):
-            require_one_lake(catalogue, location)
+    table = catalogue.load_table(NAME)
+    with pytest.raises(CatalogueError, match=BEHIND):
+        pin_snapshot(table, table.metadata.snapshots[-1].snapshot_id)
+    with pytest.raises(WrongLakeError, match=BEHIND):
+        require_own(catalogue)

@@ -14,7 +14,7 @@ writing, and each of its writing runs leaves a random name in both places, so th
 
 A warehouse whose name the catalogue does not know was written by another one. Who loses 2 against a writer of the same
 catalogue has what it wanted, since the token was raised after it began. Nothing here takes a clock for true.
-Decision 20 says why; `spark_jobs.lake.session.identity` and `blender_service.identity` call this before they write.
+Decision 20 says why; `identity.require_own` calls this before each write.
 """
 
 from __future__ import annotations
@@ -37,7 +37,8 @@ from pyiceberg.exceptions import NoSuchNamespaceError
 from pyiceberg.io import load_file_io
 from sqlalchemy import delete, insert, update
 
-from headrace.s3_client import s3_client, status_of
+from headrace.tables.locations import is_local, plain
+from headrace.tables.s3_client import s3_client, status_of
 
 SPACE, PREFIX, UNCONDITIONAL = "system", "headrace.fence.", "headrace.unconditional-writes"
 OBJECT, FOLDER = "headrace-fence.json", "headrace-fence"
@@ -194,7 +195,7 @@ def _json(token: Token) -> bytes:
 
 def _place(catalogue: Catalog, warehouse: str, compares: bool = True) -> _Place:
     if is_local(warehouse):
-        return _Folder(f"/{warehouse.removeprefix('file:').lstrip('/')}/{FOLDER}")
+        return _Folder(f"{plain(warehouse)}/{FOLDER}")
     if compares and warehouse.startswith("s3"):
         with contextlib.suppress(ImportError):
             bucket, _, key = warehouse.partition("://")[2].partition("/")
@@ -271,11 +272,6 @@ def is_fresh(catalogue: Catalog, warehouse: str) -> bool:
         return True
     found = _place(catalogue, warehouse).look()
     return found is not None and found[0].writer in known.notes
-
-
-def is_local(warehouse: str) -> bool:
-    """Whether the files of a warehouse are in a file system, where a look costs nothing."""
-    return "://" not in warehouse or warehouse.startswith("file:")
 
 
 def forget() -> None:

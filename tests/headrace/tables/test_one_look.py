@@ -8,16 +8,13 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
 from pyiceberg.exceptions import NoSuchTableError
-from pyiceberg.table import Table as IcebergTable
 
-from blender_service.recently_used import RecentlyUsed
-from dagster_project.explore.one_look import OneLook
-from spark_jobs.exceptions import WrongLakeError
+from headrace.tables.catalogue import SqlLake
+from headrace.tables.exceptions import WrongLakeError
+from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.lake.session.settings import settings_at
 
 NUMBERS = Table("numbers", "Numbers.", (Column("number!", "long", "one"),), key=())
 
@@ -33,17 +30,16 @@ def numbers(catalogue: Catalog, name: str = "notes.numbers") -> list[int]:
     return sorted(catalogue.load_table(name).scan().to_arrow()["number"].to_pylist())
 
 
-Lakes = tuple[Callable[[], OneLook], Catalog]
+Lakes = tuple[Callable[[], SqlLake], Catalog]
 
 
 @pytest.fixture
 def lakes(tmp_path: Path) -> Lakes:
     """What looks at the catalogue for a page, and the catalogue of another process."""
     read, other = (open_catalogue(settings_at(tmp_path)) for _ in range(2))
-    assert isinstance(read, SqlCatalog)
+    assert isinstance(read, SqlLake)
     append(other, "notes.numbers", 1)
-    parsed = RecentlyUsed[str, IcebergTable](8)
-    return lambda: OneLook(read, parsed), other
+    return read.at_one_look, other
 
 
 def test_a_page_sees_one_state_and_the_next_page_the_next(lakes: Lakes) -> None:

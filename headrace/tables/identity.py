@@ -12,9 +12,9 @@ and maintenance of the copy would delete what the original has made since. An id
     catalogue copied over the same warehouse          the catalogue that is open is not the one that is noted
     settings that mix two lakes                       the two notes
 
-A lake that differs is not opened. `files.relocation` gives it files and an identity of its own. Blender compares the
-same (`blender_service.identity`). A clone that keeps its address has the same identity; what tells it is the fencing
-token that each writing run raises in both places (`headrace.fence`), and with which writes and deletes begin.
+A lake that differs is not opened. `files.relocation` gives it files and an identity of its own. A clone that keeps its
+address has the same identity; what tells it is the fencing token that each writing run raises in both places (`fence`),
+and with which writes and deletes begin.
 
 A Postgres database is known by the identifier of its cluster and its number in it, whatever address leads there; both
 are others after `pg_dump` and `pg_restore`. A file of SQLite is known by its path. A REST catalogue tells nothing of
@@ -23,36 +23,32 @@ itself, so a copy of one is told by its warehouse, or by the fencing token.
 
 from __future__ import annotations
 
-import functools
 import json
 import os
-import posixpath
 import uuid
 from collections.abc import Iterable
 from contextlib import suppress
-from dataclasses import asdict, dataclass
-from typing import Any
+from dataclasses import asdict, dataclass, fields
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import IcebergNamespaceProperties, IcebergTables, SqlCatalog
+from pyiceberg.catalog.sql import IcebergNamespaceProperties, SqlCatalog
 from pyiceberg.exceptions import NamespaceAlreadyExistsError, NoSuchNamespaceError, NoSuchTableError
 from pyiceberg.io import load_file_io
 from pyiceberg.table import Table as IcebergTable
-from sqlalchemy import insert, select, text
+from sqlalchemy import insert, text
 from sqlalchemy.exc import DBAPIError, IntegrityError
 
-from headrace.fence import BehindError, is_fresh, is_local, raise_fence, require_newest_token
-from spark_jobs.exceptions import CatalogueError, WrongLakeError
+from headrace.tables.exceptions import CatalogueError, WrongLakeError
+from headrace.tables.fence import BehindError, is_fresh, raise_fence, require_newest_token
+from headrace.tables.locations import is_inside, is_local, plain, real
 
 SPACE, PROPERTY, OBJECT = "system", "headrace.lake", "headrace-lake.json"
 STANDS_IN = "headrace.stands-in"
 """Property of a catalogue in memory that stands for a lake which is not there, so that commands may read nothing."""
-_S3 = ("s3a://", "s3n://")
 _PATH_PROPERTIES = ("write.data.path", "write.metadata.path", "write.object-storage.path", "write.folder-storage.path")
 _POSTGRES = (
     "SELECT d.oid, c.system_identifier FROM pg_control_system() c, pg_database d WHERE d.datname = current_database()"
 )
-_WRITES = ("commit_table", "create_table", "purge_table", "register_table", "rename_table")
 
 
 @dataclass(frozen=True)
@@ -80,9 +76,14 @@ class Identity:
         """
         if content is None:
             return None
+        names = [field.name for field in fields(cls)]
         try:
-            return cls(**json.loads(content))
-        except (ValueError, TypeError) as error:
+            values = {"before": "", **json.loads(content)}  # what a later version notes beside is left alone
+            identity = cls(*(values[name] for name in names))
+            if not all(isinstance(values[name], str) for name in names):
+                raise TypeError("not all are texts")
+            return identity
+        except (ValueError, TypeError, KeyError) as error:
             raise WrongLakeError(f"lake: its identity is damaged ({error}): {content!r:.200}; restore it") from error
 
     def to_json(self) -> str:
@@ -96,30 +97,6 @@ def warehouse_of(catalogue: Catalog) -> str | None:
     if given.startswith("/") or "://" in given:
         return given
     return os.path.abspath(given) if given and isinstance(catalogue, SqlCatalog) else None
-
-
-def plain(location: str) -> str:
-    """A location without what may be written in several ways: `file:`, `s3a:`, a slash at the end."""
-    if location.startswith("file:"):
-        location = "/" + location.removeprefix("file:").lstrip("/")
-    for scheme in _S3:
-        location = location.replace(scheme, "s3://", 1) if location.startswith(scheme) else location
-    return location.rstrip("/")
-
-
-def is_inside(location: str, root: str) -> bool:
-    """Whether a location is a place or lies below it; links of a local file system are followed."""
-    one, other = real(location), real(root)
-    return one == other or one.startswith(f"{other}/")
-
-
-def real(location: str) -> str:
-    """A location as `plain` gives it, with the links of a local file system followed."""
-    location = plain(location)
-    if "://" not in location:
-        return os.path.realpath(location)
-    scheme, _, path = location.partition("://")
-    return f"{scheme}://{posixpath.normpath(path)}" if "/../" in f"{path}/" else location
 
 
 def catalogue_mark(catalogue: Catalog) -> str:
@@ -184,17 +161,6 @@ def note_in_warehouse(catalogue: Catalog, warehouse: str, identity: Identity) ->
         return
     with load_file_io(dict(catalogue.properties), place).new_output(place).create(overwrite=True) as stream:
         stream.write(identity.to_json().encode())
-
-
-def metadata_locations(catalogue: Catalog) -> dict[str, str]:
-    """By table, where its metadata is; of a catalogue in SQL in one query, without opening a file."""
-    if isinstance(catalogue, SqlCatalog):
-        columns = IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location
-        with catalogue.engine.connect() as connection:
-            rows = connection.execute(select(*columns).where(IcebergTables.catalog_name == catalogue.name)).all()
-        return {f"{space}.{name}": location for space, name, location in sorted(rows) if location}
-    tables = [table for space in catalogue.list_namespaces() for table in catalogue.list_tables(space)]
-    return {".".join(table): catalogue.load_table(table).metadata_location for table in sorted(tables)}
 
 
 def require_lake(catalogue: Catalog) -> None:
@@ -340,22 +306,3 @@ def _note(catalogue: Catalog, warehouse: str) -> None:
         note_in_warehouse(catalogue, warehouse, identity)
         if noted_in_catalogue(catalogue) == identity:  # else another process noted its own after this one
             return
-
-
-def guard(catalogue: Catalog) -> None:
-    """Have a catalogue compare the identity before each of its own writes."""
-    for name in _WRITES:
-        setattr(catalogue, name, functools.partial(_guarded, catalogue, getattr(catalogue, name)))
-    catalogue.drop_table = functools.partial(_guarded_drop, catalogue, catalogue.drop_table)  # type: ignore[method-assign]
-
-
-def _guarded(catalogue: Catalog, write: Any, table: Any, *arguments: Any, **named: Any) -> Any:
-    """Write, once it is known that the table is one of the open lake's; its name may be a tuple or a text."""
-    require_own(catalogue, [".".join(table) if isinstance(table, tuple) else table])
-    return write(table, *arguments, **named)
-
-
-def _guarded_drop(catalogue: Catalog, drop: Any, table: Any, *arguments: Any, **named: Any) -> Any:
-    """Take a table out of the catalogue; its files stay, so it may lie anywhere."""
-    require_own(catalogue)
-    return drop(table, *arguments, **named)

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from headrace.memory_limit import Memory, core_count, memory_limit
+from headrace.process.memory_limit import Memory, core_count, memory_limit
 
 _MIB = 1 << 20
 _MEMINFO = "MemTotal: 8388608 kB\nMemFree: 1 kB\nMemAvailable: 6291456 kB\n"

@@ -1,20 +1,19 @@
 """Which tables are quarantined: those of a namespace `<dataset>_quarantine`, also after they are renamed.
 
-The namespace makes it so when a table is made (`session.catalogue.ensure_table`), and a property of the table keeps it
-so after a rename. Whatever reads tables asks here: steps (`run.reads`), commands, and Blender by the same two facts.
+The namespace makes it so when a table is made, and a property of the table keeps it so after a rename. Whatever reads
+tables asks here: steps, commands, and Blender.
 """
 
 from __future__ import annotations
 
-import os
-import posixpath
 import re
 from collections.abc import Iterable, Mapping
 from typing import Final
 
+from headrace.tables.locations import real
+
 SUFFIX: Final = "_quarantine"
 QUARANTINE_PROPERTY: Final = "headrace.quarantine"
-_S3 = re.compile("^s3[an]$")  # Hadoop's schemes of S3
 _NOTHING: Final[Mapping[str, str]] = {}
 
 
@@ -38,12 +37,5 @@ def quarantine_of_path(warehouse: str, paths: Iterable[str]) -> str:
     """The first of some paths that lies in a quarantine's folder of the warehouse; empty where none does."""
     if not warehouse:  # a REST catalogue that does not tell where it keeps tables
         return ""
-    folders = re.compile(rf"{re.escape(absolute(warehouse))}/[a-z][a-z0-9_]*{SUFFIX}(/|$)")
-    return next((path for path in paths if folders.match(absolute(path))), "")
-
-
-def absolute(path: str) -> str:
-    """One spelling of a location: `file:///a/../b/` -> `/b`, links followed; `s3a://bucket/x/` -> `s3://bucket/x`."""
-    path = path.removeprefix("file://").rstrip("/")
-    scheme, mark, rest = path.partition("://")
-    return f"{_S3.sub('s3', scheme)}://{posixpath.normpath(rest)}" if mark else os.path.realpath(path)
+    folders = re.compile(rf"{re.escape(real(warehouse))}/[a-z][a-z0-9_]*{SUFFIX}(/|$)")
+    return next((path for path in paths if folders.match(real(path))), "")

@@ -14,7 +14,7 @@ import contextlib
 import ctypes
 import os
 
-from headrace.memory_limit import has_much
+from headrace.process.memory_limit import has_much
 
 BOUND = "HEADRACE_EMBEDDED_MEMORY"
 """The setting by which a user bounds what a process that runs Sail may hold."""

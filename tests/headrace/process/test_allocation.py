@@ -12,7 +12,7 @@ pytestmark = pytest.mark.skipif(not sys.platform.startswith("linux"), reason="gl
 # Sets the allocators as on a machine with so much free memory, then takes and frees 20 MiB; prints what is still held.
 _PROGRAM = """
 import ctypes, os, sys
-from headrace import allocation, memory_limit
+from headrace.process import allocation, memory_limit
 free = int(sys.argv[1]) << 30
 memory_limit.memory_limit = lambda: memory_limit.Memory(free, free, "")
 allocation.set_allocators()

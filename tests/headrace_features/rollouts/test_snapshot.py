@@ -11,14 +11,14 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from dagster_project.exceptions import LogError, SnapshotError
-from dagster_project.rollouts import log_reading, snapshot
-from dagster_project.rollouts.admission import Admission
-from dagster_project.rollouts.events import Event
-from dagster_project.rollouts.log_reading import apply_many
-from dagster_project.rollouts.snapshot import Snapshot
-from dagster_project.rollouts.tables import _LOG_COLUMNS, _log_rows
-from tests.dagster_project.rollouts.test_admission import WINDOW, _history
+from headrace_features.rollouts import log_reading, snapshot
+from headrace_features.rollouts.admission import Admission
+from headrace_features.rollouts.events import Event
+from headrace_features.rollouts.exceptions import LogError, SnapshotError
+from headrace_features.rollouts.log_reading import apply_many
+from headrace_features.rollouts.snapshot import Snapshot
+from headrace_features.rollouts.tables import _LOG_COLUMNS, _log_rows
+from tests.headrace_features.rollouts.test_admission import WINDOW, _history
 from tests.tiers import tries
 
 GROUPS = [f"g{group}" for group in range(40)]

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from blender_service.exceptions import MalformedRolloutError
-from dagster_project.rollouts.events import (
+from headrace.blender.v1 import rollouts_pb2
+from headrace_features.rollouts.events import (
     Answer,
     Event,
     Groups,
@@ -30,8 +31,7 @@ from dagster_project.rollouts.events import (
     facts_of,
     filled,
 )
-from dagster_project.rollouts.settings import RolloutTable
-from headrace.blender.v1 import rollouts_pb2
+from headrace_features.rollouts.settings import RolloutTable
 
 MOST_IN_REQUEST: Final = 128
 KNOWN_NUMBERS: Final = 4 * MOST_IN_REQUEST  # of a writer; those on their way span half of it, in any order

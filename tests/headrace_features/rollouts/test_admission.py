@@ -8,12 +8,12 @@ from typing import Any
 
 import pytest
 
-from blender_service.client import rollout_writer
 from blender_service.exceptions import MalformedRolloutError
-from dagster_project.rollouts.admission import Admission, Append
-from dagster_project.rollouts.events import Event
-from dagster_project.rollouts.settings import RolloutTable
 from headrace.blender.v1.rollouts_pb2 import Outcome, PolicySpan, Rollout
+from headrace_features.rollouts import writer as rollout_writer
+from headrace_features.rollouts.admission import Admission, Append
+from headrace_features.rollouts.events import Event
+from headrace_features.rollouts.settings import RolloutTable
 from tests.tiers import tries
 
 WINDOW = 8

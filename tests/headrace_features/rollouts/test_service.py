@@ -15,9 +15,8 @@ import numpy as np
 import pytest
 from pyiceberg.catalog import Catalog
 
-from blender_service.client import Outcome, Rollout, RolloutWriter, SourceSpec, connect, rollout_writer
+from blender_service.client import SourceSpec, connect
 from blender_service.client.identity import Identity
-from blender_service.client.rollout_writer import _message
 from blender_service.exceptions import (
     BlenderError,
     MalformedRolloutError,
@@ -29,9 +28,11 @@ from blender_service.server.server import RunningServer, start
 from blender_service.server.settings import OperationConfig
 from blender_service.tables.packed_table import index_snapshot
 from dagster_project.exceptions import CommandError
-from dagster_project.rollouts import log_reading, service, tables
-from dagster_project.rollouts.settings import read_settings
 from headrace.blender.v1 import rollouts_pb2, rollouts_pb2_grpc
+from headrace_features.rollouts import log_reading, service, tables
+from headrace_features.rollouts import writer as rollout_writer
+from headrace_features.rollouts.settings import read_settings
+from headrace_features.rollouts.writer import Outcome, Rollout, RolloutWriter, _message
 from tests.blender_service.packed_tables import PADDING, VOCABULARY_SIZE, WINDOW_TOKENS, create_packed, open_lake
 from tests.waiting import until
 
@@ -62,7 +63,7 @@ def serve(lake: Catalog, tmp_path: Path) -> Iterator[Callable[..., RunningServer
     def begin(text: str = SETTINGS, **options: Any) -> RunningServer:
         path = tmp_path / "rollouts.toml"
         path.write_text(text)
-        running.append(start(lake, add_service=functools.partial(service.add_rollouts, path), **options))
+        running.append(start(lake, add_services=[functools.partial(service.add_rollouts, path)], **options))
         return running[-1]
 
     yield begin

@@ -1,6 +1,6 @@
 """A worker that appends its groups, each member in a call of its own of several threads, and notes what it was told.
 
-    python -m tests.dagster_project.rollouts.storm_worker ADDRESS FIRST_GROUP END_GROUP NOTES
+    python -m tests.headrace_features.rollouts.storm_worker ADDRESS FIRST_GROUP END_GROUP NOTES
 
 Killed and started again it goes on at the first group that it has not noted, so it repeats members that are there.
 """
@@ -13,7 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
-from blender_service.client import Outcome, Rollout, RolloutWriter
+from headrace_features.rollouts.writer import Outcome, Rollout, RolloutWriter
 
 GROUP_SIZE = 8
 THREADS = 32

@@ -13,7 +13,7 @@ import pytest
 
 from blender_service.tables.packed_table import index_snapshot
 from tests.blender_service.packed_tables import create_packed, open_lake
-from tests.dagster_project.rollouts.storm_worker import GROUP_SIZE, made
+from tests.headrace_features.rollouts.storm_worker import GROUP_SIZE, made
 
 GROUPS, WORKERS = 1250, 5
 SETTINGS = """
@@ -27,7 +27,7 @@ commit_seconds = 0.2
 
 
 def _module(name: str, *arguments: object) -> subprocess.Popen[bytes]:
-    words = [sys.executable, "-m", f"tests.dagster_project.rollouts.{name}", *map(str, arguments)]
+    words = [sys.executable, "-m", f"tests.headrace_features.rollouts.{name}", *map(str, arguments)]
     return subprocess.Popen(words)
 
 

@@ -1,6 +1,6 @@
 """A server of rollouts that kills itself at random: around its commits and saves, between them and in a save.
 
-python -m tests.dagster_project.rollouts.storm_server WAREHOUSE SETTINGS PORT SEED
+python -m tests.headrace_features.rollouts.storm_server WAREHOUSE SETTINGS PORT SEED
 """
 
 from __future__ import annotations
@@ -16,10 +16,10 @@ from typing import Any
 
 from blender_service.catalogue import open_catalogue
 from blender_service.server.server import start
-from dagster_project.rollouts import tables
-from dagster_project.rollouts.service import add_rollouts
-from dagster_project.rollouts.snapshot import Snapshot
-from dagster_project.rollouts.tables import RolloutStore
+from headrace_features.rollouts import tables
+from headrace_features.rollouts.service import add_rollouts
+from headrace_features.rollouts.snapshot import Snapshot
+from headrace_features.rollouts.tables import RolloutStore
 
 KILL_PROBABILITY = 0.02
 
@@ -43,7 +43,7 @@ def main(warehouse: str, settings: str, port: str, seed: str) -> None:
     Snapshot._write = killing(Snapshot._write)  # type: ignore[method-assign]
     tables.EVENTS_BETWEEN_SAVES = 50  # type: ignore[misc]
     add_service = functools.partial(add_rollouts, Path(settings))
-    with start(open_catalogue(warehouse), port=int(port), add_service=add_service):
+    with start(open_catalogue(warehouse), port=int(port), add_services=[add_service]):
         threading.Event().wait()
 
 

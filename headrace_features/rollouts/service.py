@@ -32,10 +32,10 @@ from blender_service.exceptions import (
 from blender_service.server.call_context import call_of
 from blender_service.server.server import AddedService
 from blender_service.tables.packed_table import WindowFacts
-from dagster_project.rollouts.admission import MOST_IN_REQUEST, Admission, Append
-from dagster_project.rollouts.settings import RolloutTable, read_settings
-from dagster_project.rollouts.tables import RolloutStore
 from headrace.blender.v1 import rollouts_pb2, rollouts_pb2_grpc
+from headrace_features.rollouts.admission import MOST_IN_REQUEST, Admission, Append
+from headrace_features.rollouts.settings import RolloutTable, read_settings
+from headrace_features.rollouts.tables import RolloutStore
 from spark_jobs.exceptions import LeaseError, SparkJobsError
 
 MOST_WAITING: Final = 1024  # calls; more are told to come later

@@ -10,8 +10,8 @@ import pyarrow as pa
 
 from blender_service.arrays import Int64Array
 from blender_service.tables.packed_table import WindowFacts
-from dagster_project.rollouts.events import Published
 from headrace.blender.v1 import rollouts_pb2
+from headrace_features.rollouts.events import Published
 
 
 def packed_rows(groups: Sequence[Published], window: WindowFacts, schema: pa.Schema) -> pa.RecordBatch:

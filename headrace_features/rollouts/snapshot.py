@@ -27,8 +27,8 @@ from typing import Any, Final
 import numpy as np
 
 from blender_service.arrays import Int64Array
-from dagster_project.exceptions import SnapshotError
-from dagster_project.rollouts.events import Answer
+from headrace_features.rollouts.events import Answer
+from headrace_features.rollouts.exceptions import SnapshotError
 
 GROUPS_KEPT: Final = 1 << 24
 _FORMAT: Final = 1

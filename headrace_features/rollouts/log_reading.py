@@ -22,11 +22,11 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.types import LongType
 
 from blender_service.arrays import Int64Array
-from dagster_project.exceptions import LogError, SnapshotError
-from dagster_project.rollouts.admission import KNOWN_NUMBERS, Admission
-from dagster_project.rollouts.events import Answer, Event, anchor
-from dagster_project.rollouts.settings import RolloutTable
-from dagster_project.rollouts.snapshot import GroupsOnDisk, Snapshot
+from headrace_features.rollouts.admission import KNOWN_NUMBERS, Admission
+from headrace_features.rollouts.events import Answer, Event, anchor
+from headrace_features.rollouts.exceptions import LogError, SnapshotError
+from headrace_features.rollouts.settings import RolloutTable
+from headrace_features.rollouts.snapshot import GroupsOnDisk, Snapshot
 
 MANY: Final = 10_000
 """Rows from which on they are counted in columns."""

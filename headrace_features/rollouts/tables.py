@@ -40,12 +40,12 @@ from blender_service.tables.packed_table import (
     read_window_facts,
 )
 from dagster_project.exceptions import CommandError
-from dagster_project.rollouts.admission import Admission
-from dagster_project.rollouts.events import Event, Published
-from dagster_project.rollouts.log_reading import apply_many, log_rows, restored
-from dagster_project.rollouts.packed_rows import packed_rows
-from dagster_project.rollouts.settings import RolloutTable
-from dagster_project.rollouts.snapshot import Snapshot
+from headrace_features.rollouts.admission import Admission
+from headrace_features.rollouts.events import Event, Published
+from headrace_features.rollouts.log_reading import apply_many, log_rows, restored
+from headrace_features.rollouts.packed_rows import packed_rows
+from headrace_features.rollouts.settings import RolloutTable
+from headrace_features.rollouts.snapshot import Snapshot
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.compaction import MOST_FILES, merge, merged_files, replace_files

@@ -19,10 +19,11 @@ if TYPE_CHECKING:
     from blender_service.client import connect as connect_blender
     from blender_service.exceptions import BlenderError
     from blender_service.torch import DENSE, Batch, BlendDataset, attention_mask, block_mask
-    from dagster_project.components import Blend, Corpus, Dataset, Experiment, Model
+    from dagster_project.components import Blend, Corpus, Dataset, Model
     from dagster_project.definitions import load_project
     from dagster_project.inspect.opened_lake import OpenedLake, connect
     from dagster_project.table_asset import table_asset
+    from headrace_features.experiments.component import Experiment
     from headrace_features.rollouts.writer import Rollout, RolloutWriter
     from spark_jobs.filters.contamination.eval_set import read_eval_set
     from spark_jobs.filters.contamination.findings import score as find_evals
@@ -46,7 +47,7 @@ _NAMES = {
     "blender_service.client": "Identity connect_blender",
     "blender_service.exceptions": "BlenderError",
     "blender_service.torch": "DENSE Batch BlendDataset attention_mask block_mask",
-    "dagster_project.components": "Blend Corpus Dataset Experiment Model",
+    "dagster_project.components": "Blend Corpus Dataset Model",
     "dagster_project.definitions": "load_project",
     "dagster_project.inspect.opened_lake": "OpenedLake connect",
     "dagster_project.table_asset": "table_asset",

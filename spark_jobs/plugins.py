@@ -8,7 +8,8 @@ the reference alone does: `kind: mill.sources:SqlSource`.
 
 headrace's features declare what they bring in the same groups, and are read from a table of their own (`features`):
 looking through the metadata of some 300 installed packages takes .1 s, and happens only where a name is not one of
-headrace's, which no package can take. Features alone bring `kinds`, `steps` and `names`.
+headrace's, which no package can take. The last of GROUPS are of
+features alone.
 """
 
 from __future__ import annotations
@@ -22,7 +23,10 @@ from typing import Any, Final, TypeVar
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.features import PACKAGE, brought, missing
 
-GROUPS: Final = ("sources", "readers", "scorers", "commands", "kinds", "steps", "names", "services")
+GROUPS: Final = (
+    *("sources", "readers", "scorers", "commands", "pages", "services"),
+    *("kinds", "steps", "names", "declarations"),
+)
 T = TypeVar("T")
 
 
@@ -43,6 +47,11 @@ def declared(group: str) -> dict[str, str]:
                 f"headrace.{group}: {_package(other)} and {_package(one)} both declare {one.name!r}; uninstall one"
             )
     return {name: one.value for name, one in sorted(found.items())}
+
+
+def added(group: str) -> dict[str, str]:
+    """The references that features, then installed packages declare in a group, by name."""
+    return {**brought(group), **{name: place for name, place in declared(group).items() if name not in brought(group)}}
 
 
 def _package(one: EntryPoint) -> str:

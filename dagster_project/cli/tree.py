@@ -54,7 +54,6 @@ EXAMPLES = {
     "evals delete": "gsm8k",
     "model add": "educational --from classifier.bin",
     "model show": "educational",
-    "experiment show": "filtering",
     "blend create": "half --source main.packed_notes_2048=1 --source main.packed_code_2048=1",
     "blend update": "half third --at 100000 --change code=2 --change notes=1",
     "blend show": "half 17 --rows 8",

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from collections.abc import Awaitable, Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping, Sequence
 from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Final
@@ -25,12 +25,13 @@ if TYPE_CHECKING:
 
 FOLDER: Final = Path(__file__).parent
 _MOST_FORM_BYTES: Final = 1 << 16
+_ADDED: Final = jinja2.PrefixLoader({})  # templates of packages, by the name of their pages
 
 
 def _environment() -> jinja2.Environment:
     """Jinja templates: values are escaped, and an unknown name is an error."""
     made = jinja2.Environment(
-        loader=jinja2.FileSystemLoader(FOLDER / "templates"),
+        loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(FOLDER / "templates"), _ADDED]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
@@ -45,8 +46,27 @@ def _environment() -> jinja2.Environment:
         "moment": moment,
         "quoted": quoted,
     }
-    made.globals |= {"address": address}
+    made.globals |= {"address": address, "colour": _colour, "share_bar": _share_bar}
     return made
+
+
+def add_templates(name: str, folder: Path) -> None:
+    """Find `NAME/x.html` in the folder of a package."""
+    _ADDED.mapping[name] = jinja2.FileSystemLoader(folder)  # type: ignore[index] # a dict, as it was made
+
+
+def _share_bar(shares: Sequence[float], title: str) -> Markup:
+    """A bar of shares; each has the colour of its number."""
+    from dagster_project.explore.charts import share_bar  # NumPy, for which the first page does not wait
+
+    return share_bar([(_colour(number), share) for number, share in enumerate(shares)], title)
+
+
+def _colour(number: int) -> str:
+    """The class of the style sheet for the colour of a number."""
+    from dagster_project.explore.offset_charts import COLOURS
+
+    return f"c{number % COLOURS}"
 
 
 def explorer_of(request: Request) -> Explorer:

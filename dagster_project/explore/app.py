@@ -18,6 +18,7 @@ from starlette.staticfiles import StaticFiles
 
 from blender_service.exceptions import BlenderError
 from dagster_project.exceptions import DagsterProjectError
+from dagster_project.explore.added_pages import added_routes
 from dagster_project.explore.answers import FOLDER, answer
 from dagster_project.explore.guard import Guard
 from spark_jobs.exceptions import SparkJobsError
@@ -26,9 +27,7 @@ if TYPE_CHECKING:
     from dagster_project.explore.explorer import Explorer
 
 # Modules of pages, each with PATHS, path to handler; they are imported when one of them is first asked for.
-PAGES: Final = (
-    "documents document rules duplicates review compare windows blends training experiments repositories clusters find"
-)
+PAGES: Final = "documents document rules duplicates review compare windows blends training repositories clusters find"
 
 
 def make_app(explorer: Explorer | Future[Explorer], hosts: frozenset[str], holder: Callable[[str], str]) -> Guard:
@@ -53,7 +52,7 @@ async def _other_page(scope: Any, receive: Any, send: Any) -> None:
 @functools.cache
 def other_pages() -> Router:
     """Routes of all pages but the first, which is there before what these import."""
-    return Router([route for name in PAGES.split() for route in _routes(name)])
+    return Router([*(route for name in PAGES.split() for route in _routes(name)), *added_routes()])
 
 
 def _routes(name: str) -> list[BaseRoute]:

@@ -43,7 +43,6 @@ from spark_jobs.lake.ledger.ledger import Ledger
 if TYPE_CHECKING:
     from blender_service.auth.visible_lake import MayRead
     from blender_service.server.blender import Blender
-    from dagster_project.experiments.report import Report
 
 _INDEXES_AT_HAND = 32
 _TABLES_AT_HAND = 512
@@ -69,7 +68,6 @@ class Explorer:
         texts_are_shown: Callable[[str], bool],
         reader: Callable[[str], MayRead | None] = lambda principal: None,
         patience: float = 1.0,
-        report: Callable[[str], Report] | None = None,
     ) -> None:
         """Read a lake.
 
@@ -79,7 +77,6 @@ class Explorer:
             texts_are_shown: whether the declaration of a dataset says so.
             reader: gives the test of which tables a principal may read; None for all.
             patience: how many times as long as usual a page waits for an answer before it shows what there is.
-            report: gives the results of an experiment that is declared; None where no project is at hand.
         """
         self.catalogue = self._lake = catalogue
         self._ledger = Ledger(catalogue)
@@ -93,9 +90,6 @@ class Explorer:
         self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
         self._threads = ThreadPoolExecutor(2, "answers")
         self._hidden: dict[str, tuple[str, float]] = {}
-        self._report = report
-        self._reports: RecentlyUsed[tuple[str, str], Report] = RecentlyUsed(_INDEXES_AT_HAND)
-        self._reporting = threading.Lock()
         self._blenders: RecentlyUsed[str, Blender] = RecentlyUsed(1)
         self._lock = threading.Lock()
 
@@ -292,21 +286,8 @@ class Explorer:
 
         return self._blenders.find("", lambda: Blender(self._lake))
 
-    def report(self, name: str, digest: str) -> Report:
-        """The results of an experiment, made once for each `digest` of its rows, since making them reads its data.
-
-        Raises:
-            CommandError: the project does not declare it, or none of its runs is of the present declaration.
-        """
-        if self._report is None:
-            raise CommandError(f"experiment {name}: start headrace explore in the project that declares it")
-        make = self._report
-        with self._reporting:
-            return self._reports.find((name, digest), lambda: make(name))
-
     def warm(self) -> None:
-        """Load what declarations, blends, experiments and repositories need, so that their first pages are quick."""
-        import dagster_project.experiments.report  # noqa: F401
+        """Load what declarations, blends and repositories need, so that their first pages are quick."""
         from blender_service.order.offsets import offsets_of
         from dagster_project.inspect.corpora.repository_files import cycles_of
 

@@ -93,7 +93,6 @@ def open_explorer(tokens: Path | None, rules: Path | None) -> tuple[Explorer, Ac
     from blender_service.auth.access import Access
     from dagster_project.explore.explorer import Explorer
     from dagster_project.project.declared import texts_are_shown
-    from dagster_project.project.experiments import declared_report
     from dagster_project.project.loading import require_lake_or_project
     from spark_jobs.lake.session.catalogue import open_catalogue
     from spark_jobs.lake.session.settings import load_settings
@@ -102,7 +101,7 @@ def open_explorer(tokens: Path | None, rules: Path | None) -> tuple[Explorer, Ac
     require_lake_or_project(loaded)
     catalogue = open_catalogue(loaded)
     access = Access(catalogue, tokens, rules)
-    explorer = Explorer(catalogue, loaded.home / "explore", texts_are_shown, access.reader, report=declared_report)
+    explorer = Explorer(catalogue, loaded.home / "explore", texts_are_shown, access.reader)
     return explorer, access
 
 

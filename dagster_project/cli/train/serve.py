@@ -11,9 +11,9 @@ from blender_service.__main__ import serve_with
 from blender_service.server.server import AddService
 from dagster_project.services import Service
 from spark_jobs.features import missing
-from spark_jobs.plugins import declared, load
+from spark_jobs.plugins import added, load
 
-_SERVICES: Final = [load("services", name, Service) for name in declared("services")]
+_SERVICES: Final = [load("services", name, Service) for name in added("services")]
 
 
 class _Serve(click.Command):

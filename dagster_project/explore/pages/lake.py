@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from dagster_project.explore.added_pages import added_names
 from dagster_project.explore.answers import answer, explorer_of, principal_of
 from dagster_project.stages import STAGES, SURVIVORS
 
@@ -45,11 +46,11 @@ def lake(request: Request) -> Response:
     While the lake is still being opened, as in the first second of the server, the page is there without them.
     """
     if request.url.path == "/" and not request.app.state.opened.done():
-        return answer(request, "lake.html", {"datasets": None, "corpora": None})
+        return answer(request, "lake.html", {"datasets": None, "corpora": None, "_others": added_names()})
     explorer, principal = explorer_of(request), principal_of(request)
     datasets = [_dataset(explorer, name) for name in explorer.datasets(principal)]
     corpora = [_corpus(explorer, name, tables) for name, tables in explorer.corpus_tables(principal).items()]
-    return answer(request, "lake.html", {"datasets": datasets, "corpora": corpora})
+    return answer(request, "lake.html", {"datasets": datasets, "corpora": corpora, "_others": added_names()})
 
 
 def _dataset(explorer: Explorer, name: str) -> Card:

@@ -8,7 +8,8 @@ from typing import Any
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagster_project.explore.answers import address, answer, explorer_of, principal_of
+from dagster_project.explore.added_pages import address_of
+from dagster_project.explore.answers import address, answer, explorer_of, principal_of, quoted
 from dagster_project.explore.explorer import Explorer
 from dagster_project.explore.offset_charts import Series, plot
 from dagster_project.explore.pages.blends import MOST_ROWS
@@ -54,8 +55,9 @@ def run(request: Request) -> Response:
     ]
     points = [(one.offset, one.loss, f"{one.loss:.4f} at {one.offset:,}, {one.rise:.4f} above") for one in rises]
     about = ("experiment", "variant", "seed", "learning_rate", "model", "tokens", "document_count", "device", "commit")
+    there = address_of("experiments", quoted(row.get("experiment", "")))
     shown: dict[str, Any] = {
-        **_line(found), "reads": [one._asdict() for one in found.reads],
+        **_line(found), "_experiment_page": there, "reads": [one._asdict() for one in found.reads],
         "losses": list(zip(offsets, losses, strict=True)),
         "spikes": [{**vars(one), "batch": link(one.offset)} for one in rises],
         "about": {one: row[one] for one in about if row.get(one) not in (None, "")},

@@ -13,11 +13,11 @@ pytest.importorskip("torch", reason="torch is an extra")
 pytest.importorskip("lm_eval", reason="lm-evaluation-harness is an extra")
 
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.declaration import Harness
-from dagster_project.experiments.harness import harness_digest, harness_scores
-from spark_jobs.experiments.evaluation import Item, score_items
-from spark_jobs.experiments.network import Network
-from spark_jobs.experiments.training_run import ModelShape, TrainingRun
+from headrace_features.experiments.declaration import Harness
+from headrace_features.experiments.evaluation import Item, score_items
+from headrace_features.experiments.harness import harness_digest, harness_scores
+from headrace_features.experiments.network import Network
+from headrace_features.experiments.training_run import ModelShape, TrainingRun
 
 NETWORK = Network(
     TrainingRun(ModelShape(16, 2, 2, 2000), vocabulary_size=256, window_tokens=60, budget_tokens=1)

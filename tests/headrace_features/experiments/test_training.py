@@ -18,11 +18,11 @@ pytest.importorskip("torch", reason="torch is an extra")
 import torch
 from torch.nn import functional
 
+from headrace_features.experiments.network import Network, layout
+from headrace_features.experiments.training import Rows, network_of, next_offset, rows_of, train
+from headrace_features.experiments.training_run import SHAPES, ModelShape, Trained, TrainingRun, shape_of
 from spark_jobs.exceptions import ConfigError, InputError, SetupError
-from spark_jobs.experiments.network import Network, layout
-from spark_jobs.experiments.training import Rows, network_of, next_offset, rows_of, train
-from spark_jobs.experiments.training_run import SHAPES, ModelShape, Trained, TrainingRun, shape_of
-from tests.spark_jobs.experiments.reference import nats
+from tests.headrace_features.experiments.reference import nats
 
 TINY = ModelShape(width=16, depth=2, heads=2, embedding_weights=500)
 RUN = TrainingRun(TINY, vocabulary_size=50, window_tokens=24, budget_tokens=3000, learning_rate=1e-2)
@@ -59,7 +59,7 @@ def test_the_loss_is_that_of_each_document_alone(window: int) -> None:
 
 def test_gradients_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a mask over whole rows and torch's own cross-entropy every weight has the same gradient; in parts too."""
-    monkeypatch.setitem(sys.modules["spark_jobs.experiments.network"]._LOGITS, "cpu", 16 * 50)
+    monkeypatch.setitem(sys.modules["headrace_features.experiments.network"]._LOGITS, "cpu", 16 * 50)
     ids, documents = rows(4)
     network, other = Network(RUN), Network(RUN)
     network.loss(ids, layout(documents, 24)).backward()
@@ -152,7 +152,7 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     np.savez(tmp_path / "w.npz", input_ids=ids, document_ids=documents)
     run = TrainingRun(SHAPES["proxy_1m"], 50, 24, 10_000)
     script = (
-        "import sys, time\nfrom pathlib import Path\nfrom spark_jobs.experiments import training as t\n"
+        "import sys, time\nfrom pathlib import Path\nfrom headrace_features.experiments import training as t\n"
         "save = t._State.save\n"
         "def slow(self, path):\n    save(self, path)\n    print(self.tokens, flush=True)\n    time.sleep(.2)\n"
         "t._State.save = slow\ninner = t.train\n"
@@ -189,7 +189,7 @@ def test_training_needs_nothing_of_the_platform() -> None:
     """On a machine with torch alone: whatever else the modules import is of the standard library."""
     code = (
         "import sys, torch, numpy; before = set(sys.modules)\n"
-        "import spark_jobs.experiments.training, spark_jobs.experiments.evaluation\n"
+        "import headrace_features.experiments.training, headrace_features.experiments.evaluation\n"
         "new = {name.split('.')[0] for name in set(sys.modules) - before} - set(sys.stdlib_module_names)\n"
         "print(sorted(new - {'numpy'}))"
     )

@@ -13,9 +13,9 @@ import dagster as dg
 import numpy as np
 
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.experiment import Experiment
-from spark_jobs.experiments.comparison import Comparison, PairComparison, Scores, Verdict, compare
-from spark_jobs.experiments.curves import Worth, tokens_worth
+from headrace_features.experiments.comparison import Comparison, PairComparison, Scores, Verdict, compare
+from headrace_features.experiments.curves import Worth, tokens_worth
+from headrace_features.experiments.experiment import Experiment
 from spark_jobs.lake.declare.pictures import new_axes, png
 from spark_jobs.lake.run.evaluations import known_rows
 

@@ -1,20 +1,20 @@
-"""`headrace experiment show`: which composition makes the better model. `plan` and `run` take experiments by name."""
+"""`headrace experiment show`: which composition makes the better model."""
 
 from __future__ import annotations
 
 import click
 
 from dagster_project.cli.output import print_table, say
-from dagster_project.project.experiments import declared_report, open_experiment
 from dagster_project.project.loading import lake_catalogue
+from headrace_features.experiments.declared import declared_report
 
 
-@click.group()
+@click.group(short_help="Show which data makes better models, and how sure that is.")
 def experiment() -> None:
     """Find out which composition of the data makes the better model, and how sure that is."""
 
 
-@experiment.command("show")
+@experiment.command("show", epilog="\b\nExample: headrace experiment show filtering")
 @click.argument("name", required=False)
 def show(name: str | None) -> None:
     """List all runs of the lake's experiments; of NAME show verdicts so far, how sure they are, how the data differ.
@@ -50,18 +50,3 @@ def _list_runs() -> None:
             for row in rows
         ]
     )
-
-
-def print_variants(name: str) -> None:
-    """Print what the variants of an experiment consist of, and how many of its runs are to be done.
-
-    Raises:
-        CommandError: variants differ in what has to be equal, or a table of them is not there.
-    """
-    opened = open_experiment(name)
-    opened.check()
-    for variant, line in opened.facts().items():
-        say(f"{variant}: {line}")
-    missing, total = opened.missing(), list(opened.runs())
-    tokens = sum(run.tokens for run in missing)
-    say(f"{name}: {len(missing)} of {len(total)} runs are to be done, {tokens:,} tokens in all")

@@ -6,8 +6,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from spark_jobs.exceptions import InputError
-from spark_jobs.experiments.comparison import (
+from headrace_features.experiments.comparison import (
     Comparison,
     Verdict,
     compare,
@@ -15,6 +14,7 @@ from spark_jobs.experiments.comparison import (
     power_of,
     seeds_needed,
 )
+from spark_jobs.exceptions import InputError
 
 RATES = (3e-3, 3e-5)
 DIFFERENT = {Verdict.BETTER, Verdict.WORSE, Verdict.DEPENDS_ON_THE_RATE}

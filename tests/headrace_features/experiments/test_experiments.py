@@ -14,11 +14,11 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError, DefinitionError
-from dagster_project.experiments.declaration import ExperimentDeclaration, HeldOut, declare_experiment
-from dagster_project.experiments.experiment import Experiment
-from dagster_project.experiments.held_out import excluded_documents, read_sets
-from dagster_project.experiments.reading import Contents, Rows, rows_of
-from dagster_project.experiments.report import report_of
+from headrace_features.experiments.declaration import ExperimentDeclaration, HeldOut, declare_experiment
+from headrace_features.experiments.experiment import Experiment
+from headrace_features.experiments.held_out import excluded_documents, read_sets
+from headrace_features.experiments.reading import Contents, Rows, rows_of
+from headrace_features.experiments.report import report_of
 from spark_jobs.lake.run.evaluations import known_rows
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import LakeSettings, load_settings, settings_at

@@ -18,7 +18,7 @@ from blender_service.exceptions import BlenderError
 from blender_service.server.blender import Blender
 from blender_service.wire.row_batch import RowBatch
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.declaration import Variant
+from headrace_features.experiments.declaration import Variant
 
 _GROUP_ROWS: Final = 256  # whose order a seed decides; coarser order is the blend's
 _MOST_EMPTY: Final = 64  # groups without a token that goes on, after which a variant has none

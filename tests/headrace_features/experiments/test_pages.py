@@ -2,22 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 import numpy as np
 import pytest
 from pyiceberg.catalog import Catalog
-from starlette.testclient import TestClient
 
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.report import Report
-from dagster_project.explore.app import make_app
-from dagster_project.explore.explorer import Explorer
+from headrace_features.experiments.comparison import compare
+from headrace_features.experiments.report import Report
 from spark_jobs.dedup.membership.members import MEMBERS
-from spark_jobs.experiments.comparison import compare
 from spark_jobs.lake.run.evaluations import record
 from spark_jobs.lake.session.catalogue import ensure_table
 from tests.blender_service.packed_tables import create_packed, open_lake
@@ -44,17 +40,9 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     return catalogue
 
 
-def served(lake: Catalog, folder: Path, report: Callable[[str], Report] | None = None) -> TestClient:
-    """Pages with the results of a project."""
-    app = make_app(
-        Explorer(lake, folder, lambda dataset: True, report=report), frozenset({"testserver"}), lambda token: token
-    )
-    return TestClient(app, headers={"Authorization": "Bearer ann"})  # type: ignore[arg-type]
-
-
 def test_rows_and_means_need_no_declaration(lake: Catalog, tmp_path: Path) -> None:
     """They are those of `system.evaluations`; each run leads to its losses, each variant to its blend."""
-    client = served(lake, tmp_path)
+    client = pages(lake, tmp_path)
     assert asked(client, "/experiments")["experiments"][0]["variants"] == list(SCORES)
     found = asked(client, "/experiments/trial")
     (means,) = found["means"]
@@ -69,19 +57,19 @@ def test_rows_and_means_need_no_declaration(lake: Catalog, tmp_path: Path) -> No
         assert client.get(f"/training/{row['key']}").status_code == 200
         assert f'href="/training/{row["key"]}"' in page
     assert f'href="/blends/{found["variants"][0]["blend"]}"' in page
-    assert "start headrace explore in the project" in client.get("/experiments/trial/report").text
+    assert "experiment trial is not declared" in client.get("/experiments/trial/report").text
 
 
 def test_the_plot_is_a_picture_of_its_own(lake: Catalog, tmp_path: Path) -> None:
     """The page may load pictures of its own server alone."""
-    client = served(lake, tmp_path)
+    client = pages(lake, tmp_path)
     assert 'src="/experiments/trial/scores.png"' in client.get("/experiments/trial").text
     answer = client.get("/experiments/trial/scores.png")
     assert answer.headers["content-type"] == "image/png"
     assert answer.content.startswith(b"\x89PNG")
 
 
-def test_verdicts_are_those_of_the_command(lake: Catalog, tmp_path: Path) -> None:
+def test_verdicts_are_those_of_the_command(lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """With interval and seeds; made once for each state of the rows; an experiment that is not declared says so."""
     made = []
 
@@ -93,7 +81,8 @@ def test_verdicts_are_those_of_the_command(lake: Catalog, tmp_path: Path) -> Non
         compared = compare(scores, lower_is_better=["held"], read_share=lambda first, second: 0.0)
         return Report(name, [], 6, compared, ("plain: <i>as it is</i>",))
 
-    client = served(lake, tmp_path, report)
+    monkeypatch.setattr("headrace_features.experiments.pages.declared_report", report)
+    client = pages(lake, tmp_path)
     found = asked(client, "/experiments/trial/report")
     assert found["verdicts"] == list(report("trial").verdict_rows())
     assert "plain" in found["verdicts"][0]["variants"]

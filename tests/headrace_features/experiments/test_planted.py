@@ -7,10 +7,10 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is an extra")
 
-from spark_jobs.experiments.comparison import Comparison, Verdict, compare
-from spark_jobs.experiments.evaluation import score_documents
-from spark_jobs.experiments.training import network_of, rows_of, train
-from spark_jobs.experiments.training_run import ModelShape, TrainingRun
+from headrace_features.experiments.comparison import Comparison, Verdict, compare
+from headrace_features.experiments.evaluation import score_documents
+from headrace_features.experiments.training import network_of, rows_of, train
+from headrace_features.experiments.training_run import ModelShape, TrainingRun
 
 TOKENS, LENGTH = 64, 64
 RATES = (1e-2, 1e-3)

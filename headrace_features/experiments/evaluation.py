@@ -29,9 +29,9 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
+from headrace_features.experiments.network import Network, layout, logit_rows, on_device
 from spark_jobs.arrays import BoolArray, Float64Array, Int64Array
 from spark_jobs.exceptions import InputError
-from spark_jobs.experiments.network import Network, layout, logit_rows, on_device
 
 _BATCH_TOKENS: Final = {"cpu": 4096, "cuda": 65_536}
 

@@ -20,8 +20,8 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
+from headrace_features.experiments.training_run import ModelShape, TrainingRun
 from spark_jobs.arrays import Int32Array, Int64Array
-from spark_jobs.experiments.training_run import ModelShape, TrainingRun
 
 _LEAST_PIECE: Final = 16  # tokens to which shorter pieces are padded
 _LOGITS: Final = {"cpu": 1 << 21, "cuda": 1 << 28}  # at once: 8 MB, which stay in a cache, and 1 GiB

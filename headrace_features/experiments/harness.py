@@ -17,9 +17,9 @@ import numpy as np
 from dagster_project.exceptions import CommandError
 
 if TYPE_CHECKING:
-    from dagster_project.experiments.declaration import Harness
-    from spark_jobs.experiments.evaluation import Tokens
-    from spark_jobs.experiments.network import Network
+    from headrace_features.experiments.declaration import Harness
+    from headrace_features.experiments.evaluation import Tokens
+    from headrace_features.experiments.network import Network
 
 
 def harness_digest(declared: Harness) -> str:
@@ -94,7 +94,7 @@ def _answering(network: Network, encode: Callable[[str], Tokens]) -> Any:
     """The network as a model of the harness (`LM`), which answers by likelihood."""
     from lm_eval.api.model import LM
 
-    from spark_jobs.experiments.evaluation import Item, score_documents, score_items
+    from headrace_features.experiments.evaluation import Item, score_documents, score_items
 
     class Answering(LM):  # type: ignore[misc]
         """Answers by likelihood."""

@@ -25,10 +25,10 @@ from pyiceberg.catalog import Catalog
 from blender_service.server.blender import Blender
 from blender_service.tables.packed_table import WindowFacts
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.declaration import ExperimentDeclaration, Variant
-from dagster_project.experiments.harness import harness_digest
-from dagster_project.experiments.held_out import HeldOutSet, datasets_of, excluded_documents, read_sets
-from dagster_project.experiments.reading import Contents, blend_of, rows_of
+from headrace_features.experiments.declaration import ExperimentDeclaration, Variant
+from headrace_features.experiments.harness import harness_digest
+from headrace_features.experiments.held_out import HeldOutSet, datasets_of, excluded_documents, read_sets
+from headrace_features.experiments.reading import Contents, blend_of, rows_of
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.run.evaluations import known_rows, record
 from spark_jobs.lake.run.provenance import git_commit
@@ -37,7 +37,7 @@ from spark_jobs.progress import tell
 
 VERSION: Final = "1"  # of what trains and measures; changed whenever weights or scores change
 _ROOM: Final = 0.95  # share of an epoch that all samples may fill; seeds read a few rows more or less than the first
-_PROCESS: Final = "dagster_project.experiments.process"
+_PROCESS: Final = "headrace_features.experiments.process"
 
 
 @dataclass(frozen=True)

@@ -11,9 +11,9 @@ from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from blender_service.tables.packed_table import load_table
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.declaration import Variant
-from dagster_project.experiments.experiment import Experiment
-from spark_jobs.experiments.mix_law import RANK_AGREEMENT, Law, Proposal, design, fit, most_shares, propose
+from headrace_features.experiments.declaration import Variant
+from headrace_features.experiments.experiment import Experiment
+from headrace_features.experiments.mix_law import RANK_AGREEMENT, Law, Proposal, design, fit, most_shares, propose
 from spark_jobs.lake.files.lookups import read_batches
 from spark_jobs.lake.run.evaluations import known_rows
 

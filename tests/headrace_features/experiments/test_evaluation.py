@@ -7,11 +7,11 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is an extra")
 
+from headrace_features.experiments.evaluation import Item, score_documents, score_items
+from headrace_features.experiments.network import Network
+from headrace_features.experiments.training_run import ModelShape, TrainingRun
 from spark_jobs.exceptions import InputError
-from spark_jobs.experiments.evaluation import Item, score_documents, score_items
-from spark_jobs.experiments.network import Network
-from spark_jobs.experiments.training_run import ModelShape, TrainingRun
-from tests.spark_jobs.experiments.reference import log_probabilities, nats
+from tests.headrace_features.experiments.reference import log_probabilities, nats
 
 NETWORK = Network(TrainingRun(ModelShape(16, 2, 2, 2000), vocabulary_size=300, window_tokens=9, budget_tokens=1)).eval()
 WORDS = ["The", " cat", " cats", " is", " sat", "s"]

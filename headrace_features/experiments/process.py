@@ -1,4 +1,4 @@
-"""The process that trains and measures the runs of an experiment: `python -m dagster_project.experiments.process FILE`.
+"""The process that trains and measures runs of an experiment: `python -m headrace_features.experiments.process FILE`.
 
 FILE is JSON (`experiment.Experiment`); each run that ends is a line of JSON on standard output. A killed run goes on at
 its last checkpoint, and weights that are there are not trained again.
@@ -21,13 +21,13 @@ from pyiceberg.catalog import Catalog
 from blender_service.server.blender import Blender
 from blender_service.tables.packed_table import WindowFacts
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.harness import harness_scores
-from dagster_project.experiments.reading import Contents, Rows, rows_of
 from dagster_project.inspect.documents.blend_rows import tokenizer_file
 from headrace.interrupts import heed_interrupts
-from spark_jobs.experiments.evaluation import Item, score_documents, score_items
-from spark_jobs.experiments.training import network_of, next_offset, train
-from spark_jobs.experiments.training_run import TrainingRun, shape_of
+from headrace_features.experiments.evaluation import Item, score_documents, score_items
+from headrace_features.experiments.harness import harness_scores
+from headrace_features.experiments.reading import Contents, Rows, rows_of
+from headrace_features.experiments.training import network_of, next_offset, train
+from headrace_features.experiments.training_run import TrainingRun, shape_of
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.settings import load_settings
 from spark_jobs.progress import PROGRESS, tell

@@ -2,7 +2,7 @@
 
 It imports NumPy, torch and the standard library alone, and trains from a file where nothing else is installed:
 
-    python -m spark_jobs.experiments.training --windows windows.npz --out result.npz --budget-tokens 1000000
+    python -m headrace_features.experiments.training --windows windows.npz --out result.npz --budget-tokens 1000000
 """
 
 from __future__ import annotations
@@ -25,10 +25,10 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
+from headrace_features.experiments.network import Network, layout
+from headrace_features.experiments.training_run import SHAPES, Batch, Trained, TrainingRun, shape_of
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import ConfigError, InputError, SetupError, SparkJobsError
-from spark_jobs.experiments.network import Network, layout
-from spark_jobs.experiments.training_run import SHAPES, Batch, Trained, TrainingRun, shape_of
 
 _WEIGHT_DECAY: Final = 0.1
 

@@ -6,8 +6,8 @@ import math
 
 import numpy as np
 
+from headrace_features.experiments.network import Network
 from spark_jobs.arrays import Float64Array
-from spark_jobs.experiments.network import Network
 
 
 def log_probabilities(network: Network, document: list[int]) -> Float64Array:

@@ -5,8 +5,8 @@ from __future__ import annotations
 import numpy as np
 import pytest
 
+from headrace_features.experiments.curves import fit_curve, tokens_worth
 from spark_jobs.exceptions import InputError
-from spark_jobs.experiments.curves import fit_curve, tokens_worth
 
 
 def curve(seed: int, noise: float = 0.02) -> tuple[np.ndarray, np.ndarray]:

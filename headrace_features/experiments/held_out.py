@@ -19,7 +19,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import EqualTo
 
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.declaration import HeldOut
+from headrace_features.experiments.declaration import HeldOut
 from spark_jobs.filters.contamination.eval_set import EvalSet, Item, item_id
 from spark_jobs.filters.contamination.findings import score
 from spark_jobs.filters.contamination.index import index_of

@@ -12,8 +12,9 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_project.asset_options import APART
 from dagster_project.exceptions import CommandError
-from dagster_project.experiments.declaration import ExperimentDeclaration
+from headrace_features.experiments.declaration import ExperimentDeclaration
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.lake.session.settings import load_settings
 
@@ -43,9 +44,9 @@ def _asset(
 ) -> dg.AssetsDefinition:
     def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         from blender_service.exceptions import BlenderError
-        from dagster_project.experiments.experiment import Experiment
-        from dagster_project.experiments.mixes import fit_mix
-        from dagster_project.experiments.report import report_of
+        from headrace_features.experiments.experiment import Experiment
+        from headrace_features.experiments.mixes import fit_mix
+        from headrace_features.experiments.report import report_of
 
         started = time.monotonic()
         try:
@@ -84,7 +85,7 @@ def _asset(
                 code_version=hashlib.sha256(declared.model_dump_json().encode()).hexdigest()[:12],
                 owners=list(owners),
                 kinds=set() if name == _COMPARED else {"pytorch"},
-                tags={"headrace/domain": EXPERIMENTS},
+                tags={"headrace/domain": EXPERIMENTS, APART: "true"},
             )
         ],
         required_resource_keys={"lake"},

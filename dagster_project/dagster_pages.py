@@ -28,7 +28,7 @@ def guarded(app: Any) -> Any:
     Raises:
         AccessConfigError: the file of tokens is wrong.
     """
-    from dagster_project.explore.guard import LOCAL_HOSTS, PagesGuard
+    from dagster_project.pages_guard import LOCAL_HOSTS, PagesGuard
 
     hosts = (name.strip().lower() for name in os.environ.get(HOSTS, "").split(","))
     return PagesGuard(app, frozenset({*LOCAL_HOSTS, *filter(None, hosts)}), _holder(os.environ.get(TOKENS)))

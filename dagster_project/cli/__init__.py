@@ -31,8 +31,6 @@ _GROUPS = {
         "init": (".begin.init", "Make a project of your own."),
         "doctor": (".begin.doctor", "Check this machine and the lake; each fault with its mend."),
         "ui": (".begin.ui", "Open Dagster's UI on this lake."),
-        "explore": (".begin.explore", "Open pages on this lake: documents, why they go, windows, blends."),
-        "mcp": (".begin.explore", "Answer assistants on this lake, over standard input and output."),
     },
     "Run": {
         "plan": (".run.plan", "Say what a run would compute, and why; nothing is computed."),

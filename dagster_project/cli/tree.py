@@ -15,8 +15,6 @@ EXAMPLES = {
     "init": "my_project",
     "doctor": "",
     "ui": "--port 3000",
-    "explore": "--port 4141",
-    "mcp": "",
     "plan": "notes main",
     "run": "notes main",
     "worker": "twin --replicas 4",

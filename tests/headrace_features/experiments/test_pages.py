@@ -17,8 +17,8 @@ from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.lake.run.evaluations import record
 from spark_jobs.lake.session.catalogue import ensure_table
 from tests.blender_service.packed_tables import create_packed, open_lake
-from tests.dagster_project.explore.served import asked, pages
-from tests.dagster_project.explore.test_training import evaluation
+from tests.headrace_features.explore.served import asked, pages
+from tests.headrace_features.explore.test_training import evaluation
 
 SCORES = {"plain": [1.50, 1.51, 1.49], "<b>": [1.70, 1.71, 1.72]}
 

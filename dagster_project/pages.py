@@ -50,7 +50,7 @@ class PageRequest(Protocol):
         """
 
 
-class Page(NamedTuple):
+class PageAnswer(NamedTuple):
     """A template and its values; values whose name begins with `_` are not in the JSON."""
 
     template: str
@@ -73,5 +73,5 @@ class Pages:
         templates: their folder.
     """
 
-    paths: Mapping[str, Callable[[PageRequest], Page | Picture]]
+    paths: Mapping[str, Callable[[PageRequest], PageAnswer | Picture]]
     templates: Path

@@ -22,6 +22,7 @@ if TYPE_CHECKING:
     from dagster_project.components import Blend, Corpus, Dataset, Model
     from dagster_project.definitions import load_project
     from dagster_project.inspect.opened_lake import OpenedLake, connect
+    from dagster_project.pages import PageAnswer, PageRequest, Pages
     from dagster_project.table_asset import table_asset
     from headrace_features.experiments.component import Experiment
     from headrace_features.rollouts.writer import Rollout, RolloutWriter
@@ -50,6 +51,7 @@ _NAMES = {
     "dagster_project.components": "Blend Corpus Dataset Model",
     "dagster_project.definitions": "load_project",
     "dagster_project.inspect.opened_lake": "OpenedLake connect",
+    "dagster_project.pages": "PageAnswer PageRequest Pages",
     "dagster_project.table_asset": "table_asset",
     "spark_jobs.filters.contamination.eval_set": "read_eval_set",
     "spark_jobs.filters.contamination.findings": "find_evals",
@@ -101,6 +103,9 @@ __all__ = [
     "OpenedLake",
     "Output",
     "Page",
+    "PageAnswer",
+    "PageRequest",
+    "Pages",
     "Plot",
     "Proof",
     "Reason",

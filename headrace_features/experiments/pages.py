@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
-from dagster_project.pages import Page, PageRequest, Pages, Picture
+from dagster_project.pages import PageAnswer, PageRequest, Pages, Picture
 from headrace_features.experiments.declared import declared_report
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.run.evaluations import known_rows
@@ -24,7 +24,7 @@ _REPORTING = threading.Lock()
 _SHOWN = ("key", "variant", "seed", "learning_rate", "tokens", "document_count", "blend", "scores")
 
 
-def experiments(request: PageRequest) -> Page:
+def experiments(request: PageRequest) -> PageAnswer:
     """The experiments that have runs on tables which the reader may see."""
     lines: dict[str, dict[str, Any]] = {}
     for row in _rows(request):
@@ -32,10 +32,10 @@ def experiments(request: PageRequest) -> Page:
         line["runs"] += 1
         line["variants"] = list(dict.fromkeys([*line["variants"], row["variant"]]))
         line["last"] = row["recorded_at"].isoformat(timespec="seconds")
-    return Page("experiments.html", {"experiments": [*lines.values()]})
+    return PageAnswer("experiments.html", {"experiments": [*lines.values()]})
 
 
-def experiment(request: PageRequest) -> Page:
+def experiment(request: PageRequest) -> PageAnswer:
     """The runs of one, their means, and what each variant was trained on; verdicts come later, by `report`."""
     from headrace_features.experiments.report import mean_rows
 
@@ -56,10 +56,10 @@ def experiment(request: PageRequest) -> Page:
         "experiment": name, "means": list(mean_rows(rows)), "variants": variants[::-1],
         "rows": [{field: row[field] for field in _SHOWN} for row in rows],
     }  # fmt: skip
-    return Page("experiment.html", shown)
+    return PageAnswer("experiment.html", shown)
 
 
-def report(request: PageRequest) -> Page:
+def report(request: PageRequest) -> PageAnswer:
     """Verdicts with their intervals, and what differs between the data: a piece of the page that may come late.
 
     Making them reads the data of the runs, so they are made once for each state of the rows.
@@ -70,12 +70,12 @@ def report(request: PageRequest) -> Page:
         with _REPORTING:
             found = _REPORTS.find((name, so_far.digest), lambda: declared_report(name))
     except CommandError as error:
-        return Page("experiment_report.html", {"experiment": name, "said": str(error), "verdicts": []})
+        return PageAnswer("experiment_report.html", {"experiment": name, "said": str(error), "verdicts": []})
     shown = {
         "experiment": name, "said": f"{len(found.rows)} of {found.planned} runs are done",
         "verdicts": list(found.verdict_rows()), "differences": found.differences, "tells_nothing": found.tell_nothing(),
     }  # fmt: skip
-    return Page("experiment_report.html", shown)
+    return PageAnswer("experiment_report.html", shown)
 
 
 def picture(request: PageRequest) -> Picture:

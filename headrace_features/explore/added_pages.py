@@ -10,7 +10,7 @@ from starlette.responses import Response
 from starlette.routing import BaseRoute, Route
 
 from dagster_project.exceptions import DefinitionError
-from dagster_project.pages import Page, PageRequest, Pages, Picture
+from dagster_project.pages import PageAnswer, PageRequest, Pages, Picture
 from headrace_features.explore.answers import add_templates, answer, explorer_of, principal_of
 from spark_jobs.plugins import added, load
 
@@ -66,7 +66,7 @@ def _routes(name: str, pages: Pages) -> list[BaseRoute]:
     return routes
 
 
-def _answering(name: str, handler: Callable[[PageRequest], Page | Picture]) -> Callable[[Request], Response]:
+def _answering(name: str, handler: Callable[[PageRequest], PageAnswer | Picture]) -> Callable[[Request], Response]:
     """The handler of an added page, as a handler of Starlette's."""
 
     def handle(request: Request) -> Response:

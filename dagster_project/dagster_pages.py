@@ -54,7 +54,9 @@ def webserver() -> None:
 
 def dev() -> None:
     """Run `dagster dev`, which starts the web server as a module, with this module in its place."""
-    command: Any = import_module("dagster._cli.dev")
+    from dagster_project.dagster_core import dev_module
+
+    command = dev_module()
     start = command.open_ipc_subprocess
 
     def started(parts: Sequence[str], **named: Any) -> Any:

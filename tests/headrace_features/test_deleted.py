@@ -72,17 +72,17 @@ def test_the_main_road_goes_on(feature: str, tmp_path: Path) -> None:
     copy = Deleted(tmp_path, feature)
     copy.headrace("init", "pond")
     pond = tmp_path / "pond"
-    texts = [f"Row {number} says what a mill of {number} wheels grinds in a day, and why." for number in range(200)]
+    texts = [file.read_text("utf-8") for file in (_ROOT / "docs").rglob("*.md")]
     pq.write_table(pa.table({"body": texts}), pond / "rows.parquet")
     done = [
         copy.headrace(*words, folder=pond)
         for words in (
-            ["dataset", "add", "rows", "--from", "rows.parquet", "--text-column", "body", "--corpus", "main"],
+            ["dataset", "add", "rows", "--from", "rows.parquet", "--text-column", "body", "--corpus", "first"],
             ["plan"],
             ["run"],
-            ["blend", "create", "half", "--source", "main.packed_rows_2048=1"],
+            ["blend", "create", "half", "--source", "first.packed_rows_64=1"],
             ["blend", "show", "half", "0", "--rows", "1"],
         )
     ]
     assert [one.returncode for one in done] == [0] * 5, [one.stderr[-2000:] for one in done]
-    assert "main.packed_rows_2048" in done[2].stdout and "row 0" in done[4].stdout
+    assert "first.packed_rows_64" in done[2].stdout and "row 0" in done[4].stdout

@@ -10,6 +10,7 @@ RUN apt-get update && apt-get install --yes --no-install-recommends bubblewrap &
 COPY pyproject.toml requirements.lock README.md LICENSE ./
 COPY setup setup
 COPY headrace headrace
+COPY headrace_features headrace_features
 COPY blender_service blender_service
 COPY spark_jobs spark_jobs
 RUN setup/install.sh spark \

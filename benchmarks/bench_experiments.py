@@ -27,10 +27,10 @@ import numpy as np
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch
 
-from spark_jobs.experiments.comparison import Verdict, compare
-from spark_jobs.experiments.evaluation import score_documents
-from spark_jobs.experiments.training import network_of, rows_of, train
-from spark_jobs.experiments.training_run import SHAPES, TrainingRun
+from headrace_features.experiments.comparison import Verdict, compare
+from headrace_features.experiments.evaluation import score_documents
+from headrace_features.experiments.training import network_of, rows_of, train
+from headrace_features.experiments.training_run import SHAPES, TrainingRun
 
 WINDOW, VOCABULARY, HELD_OUT = 256, 4096, 60
 DEVICE = "cuda" if torch.cuda.is_available() else "cpu"

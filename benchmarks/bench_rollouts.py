@@ -25,6 +25,8 @@ from pathlib import Path
 import command
 import numpy as np
 
+from headrace.tables.settings import settings_at
+
 TABLE, WINDOW, MEMBERS = "rl.rollouts", 1024, 4
 SETTINGS = f"""
 [[table]]
@@ -59,22 +61,23 @@ def serve(root: Path, told: object) -> None:
     """Serve until told to end."""
     from blender_service.server.server import start
     from blender_service.server.settings import OperationConfig
-    from dagster_project.cli.train.serve import LEAST_REQUEST_BYTES
-    from dagster_project.rollouts.service import add_rollouts
-    from headrace.tables.settings import settings_at
+    from headrace_features.rollouts.option import ROLLOUTS
+    from headrace_features.rollouts.service import add_rollouts
     from spark_jobs.lake.session.catalogue import open_catalogue
 
     (root / "rollouts.toml").write_text(SETTINGS)
     lake = open_catalogue(settings_at(root))
     added = functools.partial(add_rollouts, root / "rollouts.toml")
-    with start(lake, operation=OperationConfig(max_request_bytes=LEAST_REQUEST_BYTES), add_service=added) as one:
+    with start(
+        lake, operation=OperationConfig(max_request_bytes=ROLLOUTS.least_request_bytes), add_services=[added]
+    ) as one:
         told.send(one.address)  # type: ignore[attr-defined]
         told.recv()  # type: ignore[attr-defined]
 
 
 def work(address: str, worker: int, threads: int, seconds: float, pace: str) -> list[float]:
     """Append for some seconds; gives how long each append took."""
-    from blender_service.client import Rollout, RolloutWriter
+    from headrace import Rollout, RolloutWriter
 
     waits: list[float] = []
     ends = time.monotonic() + seconds
@@ -108,8 +111,7 @@ def write_log(root: Path, groups: int) -> None:
     """Write a log of groups of four that were admitted and published, a file for each 200,000 groups."""
     import pyarrow as pa
 
-    from dagster_project.rollouts import tables
-    from headrace.tables.settings import settings_at
+    from headrace_features.rollouts import tables
     from spark_jobs.lake.session.catalogue import open_catalogue
 
     (root / "rollouts.toml").write_text(SETTINGS)
@@ -152,9 +154,8 @@ def write_log(root: Path, groups: int) -> None:
 
 def _store(root: Path) -> object:
     """The tables, as a server opens them."""
-    from dagster_project.rollouts.settings import read_settings
-    from dagster_project.rollouts.tables import RolloutStore
-    from headrace.tables.settings import settings_at
+    from headrace_features.rollouts.settings import read_settings
+    from headrace_features.rollouts.tables import RolloutStore
     from spark_jobs.lake.session.catalogue import open_catalogue
 
     return RolloutStore(open_catalogue(settings_at(root)), read_settings(root / "rollouts.toml")[0])
@@ -162,7 +163,7 @@ def _store(root: Path) -> object:
 
 def start(root: Path, groups: int, told: object) -> None:
     """Start behind a log; tell seconds of the wall and of a core, MiB that stay and MiB at the most."""
-    from dagster_project.rollouts import tables
+    from headrace_features.rollouts import tables
 
     tables._rows_in = lambda _: groups * MEMBERS  # type: ignore[assignment]
     before, began, computed = _resident("RSS"), time.monotonic(), time.process_time()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 import typing
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -64,19 +64,19 @@ def serve(host: str, port: int, cache_bytes: int, processes: int, **given: Any) 
 
     Tokens may also come in the variable HEADRACE_TOKENS. More: docs/feed/operation.md
     """
-    serve_with(None, host, port, cache_bytes, processes, **given)
+    serve_with((), host, port, cache_bytes, processes, **given)
 
 
 def serve_with(
-    add_service: AddService | None, host: str, port: int, cache_bytes: int, processes: int, **given: Any
+    add_services: Sequence[AddService], host: str, port: int, cache_bytes: int, processes: int, **given: Any
 ) -> None:
-    """Do what the command does, with one more service."""
+    """Do what the command does, with further services."""
     set_up_logging()
     operation = _operation(given)
     if processes > 1:
-        serve_processes(processes, host, port, cache_bytes, operation, add_service)
+        serve_processes(processes, host, port, cache_bytes, operation, add_services)
     else:
-        serve_one(host, port, cache_bytes, operation, add_service=add_service)
+        serve_one(host, port, cache_bytes, operation, add_services=add_services)
     end_process()
 
 

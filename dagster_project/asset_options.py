@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 PACE_SECONDS = 300
+APART = "headrace/apart"  # tag of assets that only jobs of their own run: files are rewritten, models trained
 Condition: Any = dg.AutomationCondition  # its operators lose the type of what they join
 _CHANGED = Condition.any_deps_match(Condition.data_version_changed() | Condition.will_be_requested())
 # As `eager()`, but for early cut-off: what depends on an asset whose rows came out the same is not run. It also sees

@@ -22,10 +22,9 @@ from typing import Any
 
 import dagster as dg
 
-from dagster_project.assets.experiments import EXPERIMENTS
+from dagster_project.asset_options import APART
 from dagster_project.assets.maintenance import MAINTENANCE, maintenance_assets
 from dagster_project.assets.monitoring import status_checks
-from dagster_project.assets.prewarming import PREWARMED
 from dagster_project.deletion.history import KeptHistory
 from dagster_project.exceptions import SourceError
 from dagster_project.inspect.lake.alert_thresholds import Thresholds
@@ -39,14 +38,13 @@ from spark_jobs.lake.session.spark_errors import cause_line
 
 EVERYTHING = "everything"
 INGEST = "ingest"
-# Groups that only their own jobs run: files are rewritten, models trained, servers asked.
-APART = (MAINTENANCE, EXPERIMENTS, PREWARMED)
 _NIGHTLY = "17 1 * * *"
 _WEEKLY = "47 3 * * 0"
 _SECONDS_BETWEEN_LOOKS = 60
 _SHOWN_RUNS = 20
 _LONGEST_WAIT = 3600
 _STATE = "headrace/source-state"
+_APART = dg.AssetSelection.tag(APART, "true")
 _Job = Any  # Dagster's type of an asset job that is not resolved yet has no public name
 
 
@@ -73,7 +71,7 @@ def automated(
     job = functools.partial(_job, assets, whole)
     everything = job(
         EVERYTHING,
-        dg.AssetSelection.all() - dg.AssetSelection.groups(*APART),
+        dg.AssetSelection.all() - _APART,
         "Brings every table up to date; what has not changed is left.",
     )
     maintenance = dg.define_asset_job(
@@ -131,7 +129,7 @@ def _sensor(asset: LakeAsset, job: Callable[[str, dg.AssetSelection, str], _Job]
     """
     dataset, pace = asset.namespace, asset.shown.pace_seconds
     name = f"{dataset}_files"
-    follows = dg.AssetSelection.key_prefixes(dataset).downstream() - dg.AssetSelection.groups(*APART)
+    follows = dg.AssetSelection.key_prefixes(dataset).downstream() - _APART
 
     @dg.sensor(
         name=name,

@@ -27,21 +27,11 @@ attributes:
     - {table: main.packed_notes_2048, name: notes, weight: 0.3, max_epochs: 0}
   schedule:
     - {from_offset: 1000000, weights: {code: 0.5, notes: 0.5}}
-
-type: headrace.Experiment
-attributes:
-  name: filtering
-  variants:
-    raw: {sources: {raw.packed_notes_2048: 1}}
-    filtered: {sources: {main.packed_notes_2048: 1}}
-  budget_tokens: 1000000
-  held_out: {notes: {dataset: notes, share: 0.02}}
 """
 
 from __future__ import annotations
 
 from dataclasses import fields
-from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import dagster as dg
@@ -52,11 +42,9 @@ from dagster_project.assets.blends import blend_asset, declare_blend
 from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
-from dagster_project.assets.experiments import experiment_assets
 from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.assets.prewarming import prewarmed_asset
 from dagster_project.assets.quarantine import quarantine_of_yaml
-from dagster_project.experiments.declaration import ExperimentDeclaration, declare_experiment
 from dagster_project.keeping import keeping_of
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
@@ -65,13 +53,13 @@ from spark_jobs.filters.policy_files import located
 
 _KEEPING = {"landing", "freeze_after", "retention"}
 _Declaration = TypeVar("_Declaration")
-_NAME = r"^[a-z][a-z0-9_]{0,40}$"
+NAME = r"^[a-z][a-z0-9_]{0,40}$"
 
 
 class Dataset(dg.Component, dg.Model, dg.Resolvable):
     """A dataset: its source, and how its documents are read and judged."""
 
-    name: str = Field(pattern=_NAME, description="its namespace in the lake")
+    name: str = Field(pattern=NAME, description="its namespace in the lake")
     source: dict[str, Any] = Field(
         description="kind (files, iceberg, git, packages, api, stream, python_code, python_docs, or one that a package "
         "brings) and its fields"
@@ -153,7 +141,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
 class Corpus(dg.Component, dg.Model, dg.Resolvable):
     """A corpus: datasets that are deduplicated, tokenized and packed together."""
 
-    name: str = Field(pattern=_NAME, description="its namespace in the lake")
+    name: str = Field(pattern=NAME, description="its namespace in the lake")
     datasets: list[str] = Field(
         description="its datasets; of duplicates in two of them, the one in the first listed is kept"
     )
@@ -221,7 +209,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
 class Model(dg.Component, dg.Model, dg.Resolvable):
     """A classifier of texts, trained on datasets; a run enters it into the registry, where scorers find it."""
 
-    name: str = Field(pattern=_NAME, description="its namespace in the lake, and its name in the registry")
+    name: str = Field(pattern=NAME, description="its namespace in the lake, and its name in the registry")
     train: dict[str, Any] = Field(
         description="{reference: [DATASET, ..], raw: [DATASET, ..]} or {table: .., label_column: ..}; min_auc, .."
     )
@@ -251,7 +239,7 @@ def _switch(given: bool | str | dict[str, Any]) -> str | dict[str, Any]:
 class Blend(dg.Component, dg.Model, dg.Resolvable):
     """A weighted blend of packed tables, created when its asset is materialized; see `blends`."""
 
-    name: str = Field(pattern=_NAME, description="name; the blends that it makes are NAME.1, NAME.2, ..")
+    name: str = Field(pattern=NAME, description="name; the blends that it makes are NAME.1, NAME.2, ..")
     sources: list[dict[str, Any]] = Field(
         default_factory=list,
         description="[{table: .., weight: .., name: .., snapshot: .., max_epochs: .., on_exhausted: .., live: ..}, ..]",
@@ -283,48 +271,3 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
         declared = declare_blend(given)
         prewarmed = [prewarmed_asset(declared)] if declared.prewarm is not None else []
         return dg.Definitions(assets=[blend_asset(declared, self.owners), *prewarmed])
-
-
-class Experiment(dg.Component, dg.Model, dg.Resolvable):
-    """Variants of the data that small models are trained on, measured and compared."""
-
-    name: str = Field(pattern=_NAME, description="its assets are NAME/trained, NAME/evaluated and NAME/compared")
-    variants: dict[str, Any] = Field(
-        default_factory=dict,
-        description="by name: {blend: NAME} or {sources: {TABLE: WEIGHT, ..}}; others are compared to the first",
-    )
-    mixes: dict[str, Any] | None = Field(
-        None, description="in place of variants: {sources: {NAME: TABLE, ..}, runs: .., max_epochs: 4}"
-    )
-    budget_tokens: int | None = Field(None, description="tokens of a run, padding left out")
-    budget_bytes: int | None = Field(None, description="instead, bytes of text; needed where tokenizers differ")
-    seeds: int = Field(5, description="runs of each variant and rate, each with its own weights, order and sample")
-    learning_rates: list[float] = Field(
-        default_factory=lambda: [3e-3, 3e-4], description="peak learning rates: two, one of them small"
-    )
-    model_size: Literal["proxy_1m", "proxy_15m", "proxy_125m"] = Field("proxy_1m", description="size of the model")
-    command: list[str] = Field(
-        default_factory=list, description="instead of model_size: a program of one's own and its arguments"
-    )
-    held_out: dict[str, Any] = Field(
-        default_factory=dict, description="by name: {dataset: NAME, share: 0.02} or {file: PATH, text: FIELD}"
-    )
-    questions: dict[str, Any] = Field(
-        default_factory=dict, description="by name: {file: PATH} of {context, choices, answer} or {context, answer}"
-    )
-    harness: dict[str, Any] | None = Field(
-        None, description="{tasks: [NAME, ..], folder: PATH, limit: ..}: tasks of lm-evaluation-harness"
-    )
-    near_share: float = Field(
-        0.5, description="share of a held-out text in a document, from which the document is left out"
-    )
-    owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
-
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The experiment's assets."""
-        return dg.Definitions(assets=experiment_assets(self.declaration(context.path), self.owners))
-
-    def declaration(self, folder: Path) -> ExperimentDeclaration:
-        """What it declares; paths are relative to a folder."""
-        given = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
-        return declare_experiment(given, folder)

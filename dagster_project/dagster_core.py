@@ -5,26 +5,26 @@ its dead processes are found; a page of an asset shows what its metadata hold. A
 `dagster._`, and `tests/packaging/test_newest.py` runs a project on the newest release.
 """
 
+from importlib import import_module
+from typing import Any
+
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue
 from dagster._core.definitions.repository_definition import SINGLETON_REPOSITORY_NAME
-from dagster._core.errors import DagsterExecutionInterruptedError, DagsterUserCodeUnreachableError
+from dagster._core.errors import DagsterUserCodeUnreachableError
 from dagster._core.events import RunFailureReason
-from dagster._core.events.log import EventLogEntry
 from dagster._core.execution.api import ExecuteRunWithPlanIterable
 from dagster._core.execution.backfill import BulkActionStatus
 from dagster._core.execution.compute_logs import create_compute_log_file_key
-from dagster._core.execution.context.system import PlanExecutionContext, PlanOrchestrationContext, StepExecutionContext
+from dagster._core.execution.context.system import PlanExecutionContext, PlanOrchestrationContext
 from dagster._core.execution.context_creation_job import PlanExecutionContextManager
 from dagster._core.execution.execute_in_process import core_execute_in_process, merge_run_tags
 from dagster._core.execution.plan.execute_plan import dagster_event_sequence_for_step
 from dagster._core.execution.plan.instance_concurrency_context import InstanceConcurrencyContext
 from dagster._core.execution.plan.plan import ExecutionPlan
 from dagster._core.execution.retries import RetryMode
-from dagster._core.executor.base import Executor
 from dagster._core.launcher import CheckRunHealthResult, WorkerStatus
-from dagster._core.launcher.default_run_launcher import DefaultRunLauncher
 from dagster._core.remote_origin import RegisteredCodeLocationOrigin, RemoteJobOrigin, RemoteRepositoryOrigin
 from dagster._core.scheduler.instigation import InstigatorState, InstigatorType, TickStatus
 from dagster._core.storage.event_log import SqlEventLogStorage, SqliteEventLogStorage
@@ -32,7 +32,6 @@ from dagster._core.storage.event_log.schema import AssetCheckExecutionsTable, Sq
 from dagster._core.storage.local_compute_log_manager import LocalComputeLogManager
 from dagster._core.storage.runs.schema import KeyValueStoreTable, SnapshotsTable
 from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
-from dagster._core.utils import make_new_run_id
 from dagster._serdes import ConfigurableClassData
 from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]  # it names no exports
 from dagster._utils.schedules import reverse_cron_string_iterator
@@ -45,13 +44,9 @@ __all__ = [
     "BulkActionStatus",
     "CheckRunHealthResult",
     "ConfigurableClassData",
-    "DagsterExecutionInterruptedError",
     "DagsterUserCodeUnreachableError",
-    "DefaultRunLauncher",
-    "EventLogEntry",
     "ExecuteRunWithPlanIterable",
     "ExecutionPlan",
-    "Executor",
     "InMemoryJob",
     "InstanceConcurrencyContext",
     "InstigatorState",
@@ -72,13 +67,17 @@ __all__ = [
     "SqlEventLogStorage",
     "SqlEventLogStorageTable",
     "SqliteEventLogStorage",
-    "StepExecutionContext",
     "TickStatus",
     "WorkerStatus",
     "core_execute_in_process",
     "create_compute_log_file_key",
     "dagster_event_sequence_for_step",
-    "make_new_run_id",
+    "dev_module",
     "merge_run_tags",
     "reverse_cron_string_iterator",
 ]
+
+
+def dev_module() -> Any:
+    """The module of the command `dagster dev`, whose web server `dagster_pages` replaces."""
+    return import_module("dagster._cli.dev")

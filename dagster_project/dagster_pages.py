@@ -28,7 +28,7 @@ def guarded(app: Any) -> Any:
     Raises:
         AccessConfigError: the file of tokens is wrong.
     """
-    from dagster_project.explore.guard import LOCAL_HOSTS, PagesGuard
+    from dagster_project.pages_guard import LOCAL_HOSTS, PagesGuard
 
     hosts = (name.strip().lower() for name in os.environ.get(HOSTS, "").split(","))
     return PagesGuard(app, frozenset({*LOCAL_HOSTS, *filter(None, hosts)}), _holder(os.environ.get(TOKENS)))
@@ -54,7 +54,9 @@ def webserver() -> None:
 
 def dev() -> None:
     """Run `dagster dev`, which starts the web server as a module, with this module in its place."""
-    command: Any = import_module("dagster._cli.dev")
+    from dagster_project.dagster_core import dev_module
+
+    command = dev_module()
     start = command.open_ipc_subprocess
 
     def started(parts: Sequence[str], **named: Any) -> Any:

@@ -4,8 +4,6 @@ DagsterProjectError         catch this one
 +-- DefinitionError         assets or YAML are declared wrongly; nothing has run
 +-- CommandError            a command was given something it cannot use
 +-- SourceError             a sensor could not read the source that it looks at
-+-- LogError                a log of rollouts lacks decisions
-+-- SnapshotError           what was saved of a log of rollouts is damaged, or of another one
 +-- RunFailedError          a run ended with failed steps
     +-- CheckFailedError    the first of them computed rows that a check refused
 """
@@ -25,14 +23,6 @@ class CommandError(DagsterProjectError):
 
 class SourceError(DagsterProjectError):
     """A sensor could not read the source that it looks at."""
-
-
-class LogError(DagsterProjectError):
-    """A log of rollouts lacks decisions."""
-
-
-class SnapshotError(DagsterProjectError):
-    """What was saved of a log of rollouts is damaged, or of another log."""
 
 
 class RunFailedError(DagsterProjectError):

@@ -16,6 +16,7 @@ import math
 import queue
 import threading
 import time
+import uuid
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack, suppress
 from typing import Any
@@ -24,10 +25,8 @@ import dagster as dg
 
 from dagster_project.dagster_core import (
     SINGLETON_REPOSITORY_NAME,
-    DagsterExecutionInterruptedError,
     ExecuteRunWithPlanIterable,
     ExecutionPlan,
-    Executor,
     InMemoryJob,
     InstanceConcurrencyContext,
     PlanExecutionContext,
@@ -37,11 +36,9 @@ from dagster_project.dagster_core import (
     RemoteJobOrigin,
     RemoteRepositoryOrigin,
     RetryMode,
-    StepExecutionContext,
     core_execute_in_process,
     create_compute_log_file_key,
     dagster_event_sequence_for_step,
-    make_new_run_id,
     merge_run_tags,
 )
 from dagster_project.exceptions import DefinitionError
@@ -71,7 +68,7 @@ _INTERRUPTED: list[threading.Event] = []
         )
     },
 )
-def side_by_side(context: dg.InitExecutorContext) -> Executor:
+def side_by_side(context: dg.InitExecutorContext) -> dg.Executor:
     """Steps that do not wait for each other run at the same time, in threads of one process."""
     most: Any = context.executor_config["max_concurrent"]
     if most is not None and most < 1:
@@ -107,7 +104,7 @@ def run_here(
         raise_on_error: whether a step that fails raises.
         location: name of the code location that the UI knows the job by, so that its pages show the run.
     """
-    run_id = run_id or make_new_run_id()
+    run_id = run_id or str(uuid.uuid4())
     give_sign(instance, run_id)  # before the run exists, so that none that is killed stays without
     chosen = job.as_ephemeral_job({}, {}, asset_selection=list(asset_selection)).with_executor_def(side_by_side)
     return core_execute_in_process(
@@ -139,7 +136,7 @@ def _with_origin(instance: dg.DagsterInstance, location: str, job: str) -> dg.Da
     return made
 
 
-class _SideBySide(Executor):
+class _SideBySide(dg.Executor):
     """Runs the steps of a plan in threads, at most so many at a time."""
 
     def __init__(self, most: int) -> None:
@@ -186,7 +183,7 @@ class _SideBySide(Executor):
                     instance_concurrency_context=claims,
                 )
             )
-            steps: queue.SimpleQueue[StepExecutionContext | None] = queue.SimpleQueue()
+            steps: queue.SimpleQueue[dg.StepExecutionContext | None] = queue.SimpleQueue()
             for number in range(self._most):
                 threading.Thread(target=_run_steps, args=(steps, events), name=f"steps-{number}", daemon=True).start()
                 stack.callback(steps.put, None)
@@ -226,7 +223,7 @@ class _SideBySide(Executor):
                     active.handle_event(found)
             if last_moment < math.inf:
                 _report_stop(context.instance, context.run_id)
-                raise DagsterExecutionInterruptedError
+                raise dg.DagsterExecutionInterruptedError
 
 
 def _report_stop(instance: dg.DagsterInstance, run_id: str) -> None:
@@ -244,7 +241,7 @@ class _Ended:
 
 
 def _run_steps(
-    steps: queue.SimpleQueue[StepExecutionContext | None], events: queue.SimpleQueue[dg.DagsterEvent | _Ended]
+    steps: queue.SimpleQueue[dg.StepExecutionContext | None], events: queue.SimpleQueue[dg.DagsterEvent | _Ended]
 ) -> None:
     """Run the steps that come through a queue, one after another, until None comes; the body of each thread."""
     while (context := steps.get()) is not None:

@@ -14,7 +14,6 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
-from dagster_project.dagster_core import DagsterExecutionInterruptedError
 from dagster_project.executor import run_here
 from dagster_project.lake_asset import FETCHED, declared_source
 from dagster_project.run_plan import Failures, fetch_source, idle_steps, plan_runs, stages
@@ -105,7 +104,7 @@ def _run_stage(
         of = f" of partition {one.partition}" if one.partition is not None else ""
         context.log.info(f"run {result.run_id}: {len(made)} of {len(wanted)} tables{of} are up to date")
         if not result.success and not result.filter_events(lambda event: bool(event.is_step_failure)):
-            raise DagsterExecutionInterruptedError  # the one inside was, and so is this
+            raise dg.DagsterExecutionInterruptedError  # the one inside was, and so is this
         for step in chosen:
             if not made.issuperset(step.keys):
                 failures.add(step, step.tables[0])

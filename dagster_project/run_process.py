@@ -30,7 +30,6 @@ from dagster_project.dagster_core import (
     CheckRunHealthResult,
     ConfigurableClassData,
     DagsterUserCodeUnreachableError,
-    DefaultRunLauncher,
     KeyValueStoreTable,
     WorkerStatus,
 )
@@ -142,7 +141,7 @@ def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     return said
 
 
-class WatchedRunLauncher(DefaultRunLauncher):
+class WatchedRunLauncher(dg.DefaultRunLauncher):
     """Dagster's default launcher, which also knows whether the process of a run lives."""
 
     def __init__(self, inst_data: ConfigurableClassData | None = None) -> None:

@@ -7,6 +7,7 @@
 
 YAML names the components here too: `type: headrace.Dataset`. A name is imported when it is asked for, so a training job
 needs gRPC, protobuf, NumPy and torch alone; whatever else a name needs is in the extra `platform`.
+Names of features come by their table (`headrace_features/features.toml`).
 """
 
 from __future__ import annotations
@@ -15,14 +16,17 @@ import importlib
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from blender_service.client import Identity, Rollout, RolloutWriter
+    from blender_service.client import Identity
     from blender_service.client import connect as connect_blender
     from blender_service.exceptions import BlenderError
     from blender_service.torch import DENSE, Batch, BlendDataset, attention_mask, block_mask
-    from dagster_project.components import Blend, Corpus, Dataset, Experiment, Model
+    from dagster_project.components import Blend, Corpus, Dataset, Model
     from dagster_project.definitions import load_project
     from dagster_project.inspect.opened_lake import OpenedLake, connect
+    from dagster_project.pages import PageAnswer, PageRequest, Pages
     from dagster_project.table_asset import table_asset
+    from headrace_features.experiments.component import Experiment
+    from headrace_features.rollouts.writer import Rollout, RolloutWriter
     from spark_jobs.filters.contamination.eval_set import read_eval_set
     from spark_jobs.filters.contamination.findings import score as find_evals
     from spark_jobs.filters.contamination.index import index_of as index_evals
@@ -47,12 +51,13 @@ if TYPE_CHECKING:
     from spark_jobs.sources.refusals import Reason, Refusal
 
 _NAMES = {
-    "blender_service.client": "Identity Rollout RolloutWriter connect_blender",
+    "blender_service.client": "Identity connect_blender",
     "blender_service.exceptions": "BlenderError",
     "blender_service.torch": "DENSE Batch BlendDataset attention_mask block_mask",
-    "dagster_project.components": "Blend Corpus Dataset Experiment Model",
+    "dagster_project.components": "Blend Corpus Dataset Model",
     "dagster_project.definitions": "load_project",
     "dagster_project.inspect.opened_lake": "OpenedLake connect",
+    "dagster_project.pages": "PageAnswer PageRequest Pages",
     "dagster_project.table_asset": "table_asset",
     "spark_jobs.filters.contamination.eval_set": "read_eval_set",
     "spark_jobs.filters.contamination.findings": "find_evals",
@@ -110,6 +115,9 @@ __all__ = [
     "OpenedLake",
     "Output",
     "Page",
+    "PageAnswer",
+    "PageRequest",
+    "Pages",
     "Plot",
     "Proof",
     "Reason",
@@ -149,10 +157,27 @@ __all__ = [
 
 def __getattr__(name: str) -> Any:
     """Import a name when it is first asked for."""
-    if name not in _MODULES:
+    module, attribute = _MODULES.get(name, ""), _RENAMED.get(name, name)
+    if not module:
+        module, attribute = _of_feature(name)
+    value = globals()[name] = getattr(importlib.import_module(module), attribute)
+    return value
+
+
+def _of_feature(name: str) -> tuple[str, str]:
+    """The module and attribute of a name that a feature brings.
+
+    Raises:
+        AttributeError: no feature does, or it is not installed.
+    """
+    from spark_jobs.features import brought, missing
+
+    if feature := missing("names").get(name):
+        raise AttributeError(f"headrace.{name} is of the feature {feature}, which is not installed here")
+    if name not in brought("names"):
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    public = globals()[name] = getattr(importlib.import_module(_MODULES[name]), _RENAMED.get(name, name))
-    return public
+    module, _, attribute = brought("names")[name].partition(":")
+    return module, attribute
 
 
 def __dir__() -> list[str]:

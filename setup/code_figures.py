@@ -21,7 +21,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
-PACKAGES = ("headrace", "spark_jobs", "dagster_project", "blender_service")
+PACKAGES = ("headrace", "headrace_features", "spark_jobs", "dagster_project", "blender_service")
 VAGUE = {"one", "own", "found", "given", "held", "said", "known", "told", "asked", "made", "seen"}
 PRONOUNS = {"who", "whom", "whose", "which"}
 # After these `that` leads a clause of content ("says that"), of purpose ("so that") or is a demonstrative ("of that").

@@ -6,8 +6,10 @@
 makes `source: {kind: sql, ..}` possible where the package is installed. Inside a project, which need not be installed,
 the reference alone does: `kind: mill.sources:SqlSource`.
 
-headrace's own are not declared so: looking through the metadata of some 300 installed packages takes .1 s, and happens
-only where a name is not one of its own. Their names cannot be taken by a package.
+headrace's features declare what they bring in the same groups, and are read from a table of their own (`features`):
+looking through the metadata of some 300 installed packages takes .1 s, and happens only where a name is not one of
+headrace's, which no package can take. The last of GROUPS are of
+features alone.
 """
 
 from __future__ import annotations
@@ -19,8 +21,12 @@ from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, TypeVar
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.features import PACKAGE, brought, missing
 
-GROUPS: Final = ("sources", "readers", "scorers", "commands")
+GROUPS: Final = (
+    *("sources", "readers", "scorers", "commands", "pages", "services"),
+    *("kinds", "steps", "names", "declarations"),
+)
 T = TypeVar("T")
 
 
@@ -33,12 +39,19 @@ def declared(group: str) -> dict[str, str]:
     """
     found: dict[str, EntryPoint] = {}
     for one in entry_points(group=f"headrace.{group}"):
+        if one.module.startswith(f"{PACKAGE}."):
+            continue
         other = found.setdefault(one.name, one)
         if other.value != one.value:
             raise ConfigError(
                 f"headrace.{group}: {_package(other)} and {_package(one)} both declare {one.name!r}; uninstall one"
             )
     return {name: one.value for name, one in sorted(found.items())}
+
+
+def added(group: str) -> dict[str, str]:
+    """The references that features, then installed packages declare in a group, by name."""
+    return {**brought(group), **{name: place for name, place in declared(group).items() if name not in brought(group)}}
 
 
 def _package(one: EntryPoint) -> str:
@@ -58,9 +71,16 @@ def reference(group: str, name: str, own: Iterable[str]) -> str:
     """
     if ":" in name:
         return name
+    if place := brought(group).get(name):
+        return place
+    if feature := missing(group).get(name):
+        raise ConfigError(
+            f"{group[:-1]} {name!r} is of the feature {feature}, which is not installed here; install headrace whole, "
+            "or name another (headrace features lists what is there)"
+        )
     known = declared(group)
     if name not in known:
-        near = did_you_mean(name, dict.fromkeys([*own, *known]))
+        near = did_you_mean(name, dict.fromkeys([*own, *brought(group), *known]))
         raise ConfigError(
             f"{group[:-1]} {name!r} is not known{near}; install the package that brings it, or write "
             "package.module:name for one of yours"

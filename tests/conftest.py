@@ -57,7 +57,7 @@ _LONG = (
     "spark_jobs/sources/test_no_news.py",
     "spark_jobs/dedup/membership/test_members.py",
     "dagster_project/test_cli.py",
-    "dagster_project/rollouts/test_service.py",
+    "headrace_features/rollouts/test_service.py",
     "dagster_project/inspect/test_lake_status.py",
 )
 

@@ -11,6 +11,7 @@ from pathlib import Path
 import pytest
 
 import headrace
+from spark_jobs.features import brought
 
 _ROOT = Path(__file__).parents[1]
 _TEMPLATES = _ROOT / "dagster_project" / "cli" / "new_project"
@@ -34,7 +35,8 @@ def test_editors_see_the_same_names() -> None:
     checked = next(node for node in nodes if isinstance(node, ast.If))
     lines = [line for line in checked.body if isinstance(line, ast.ImportFrom)]
     imported = [alias.asname or alias.name for line in lines for alias in line.names]
-    assert sorted(imported) == sorted(headrace.__all__) == sorted(headrace._MODULES)
+    assert sorted(imported) == sorted(headrace.__all__)
+    assert sorted(headrace.__all__) == sorted([*headrace._MODULES, *brought("names")])
 
 
 def test_another_name_is_an_attribute_error() -> None:
@@ -47,7 +49,8 @@ def test_another_name_is_an_attribute_error() -> None:
 def test_a_training_job_loads_nothing_of_the_platform() -> None:
     """Names are imported one by one: those of a client bring gRPC, protobuf, NumPy and torch."""
     code = (
-        "import sys, headrace; few = set(sys.modules); headrace.connect_blender, headrace.BlendDataset; import json;"
+        "import sys, headrace; few = set(sys.modules); headrace.connect_blender, headrace.BlendDataset;"
+        "headrace.RolloutWriter; import json;"
         "print(json.dumps([sorted({'grpc', 'numpy'} & few), sorted({'pyarrow', 'pyiceberg', 'dagster', 'pyspark',"
         " 'pydantic', 'numba'} & set(sys.modules))]))"
     )
@@ -59,7 +62,8 @@ def test_a_training_job_loads_nothing_of_the_platform() -> None:
 def test_documents_import_nothing_else(file: Path) -> None:
     """Examples import from `headrace` alone, and only names that it has."""
     text = file.read_text()
-    deep = re.findall(r"^\s*(?:from|import) (?:spark_jobs|dagster_project|blender_service)\b.*", text, re.MULTILINE)
+    inner = "spark_jobs|dagster_project|blender_service|headrace_features"
+    deep = re.findall(rf"^\s*(?:from|import) (?:{inner})\b.*", text, re.MULTILINE)
     assert deep == []
     for names in re.findall(r"^\s*from headrace import ([^(\n]+|\([^)]*\))", text, re.MULTILINE):
         for name in re.findall(r"\w+", names):

@@ -19,7 +19,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 _ROOT = Path(__file__).parents[1]
 _README = (_ROOT / "README.md").read_text()
 _TOUR = (_ROOT / "docs" / "start" / "tour.md").read_text()
-_PACKAGES = ("headrace", "dagster_project", "spark_jobs", "blender_service")
+_PACKAGES = ("headrace", "headrace_features", "dagster_project", "spark_jobs", "blender_service")
 
 
 def blocks(language: str, text: str = _TOUR) -> list[str]:

@@ -12,11 +12,10 @@ import ast
 from collections.abc import Iterator
 from pathlib import Path
 
-import headrace
-import spark_jobs
 from tests.dagster_project.test_reloading import changed_names
 
-_ROOTS = (Path(spark_jobs.__path__[0]), Path(headrace.__path__[0]) / "kernels")
+_ROOT = Path(__file__).parents[1]
+_FOLDERS = ("spark_jobs", "headrace/kernels")
 _CACHES = {"cache", "lru_cache", "cached_property"}
 _HOLDERS = ("threading.", "weakref.", "itertools.count")
 _VALUES = {"NamedTuple", "BaseModel", "ConfigModel", "StrEnum", "IntEnum", "IntFlag", "Enum"}
@@ -41,8 +40,6 @@ _REVIEWED = {
     "spark_jobs.credentials._known": _LOCKED,
     "spark_jobs.credentials._lock": "a lock",
     "spark_jobs.dedup.bags.token_counts.token_version": _PURE,
-    "spark_jobs.experiments.training.torch.set_num_threads()": _CHILD,
-    "spark_jobs.experiments.training.torch.use_deterministic_algorithms()": _CHILD,
     "spark_jobs.filters.heuristics.measure._KEPT": "working memory, of each thread its own",
     "spark_jobs.filters.personal_data.checks._is_public": _PURE,
     "spark_jobs.filters.personal_data.checks._phone_facts": _PURE,
@@ -84,6 +81,8 @@ _REVIEWED = {
     "spark_jobs.models.causal_model.torch.set_num_threads()": "of each thread its own: OpenMP's number for this thread",
     "spark_jobs.models.ngram_model.NgramModel._table": "never changed; each call holds the one that it asked for",
     "spark_jobs.plugins.declared": _PURE,
+    "spark_jobs.features.brought": _PURE,
+    "spark_jobs.features.features": _PURE,
     "spark_jobs.sources.licences.headers._in_paragraph": _PURE,
     "spark_jobs.sources.kinds.kind_named": _PURE,
     "spark_jobs.sources.encodings.page_encoding._writes_ascii": _PURE,
@@ -125,11 +124,10 @@ _REVIEWED = {
 def test_what_threads_share_is_reviewed() -> None:
     """Nothing is shared that has no reason here, and no reason is left of what is gone."""
     found = set()
-    for root in _ROOTS:
-        for file in sorted(root.rglob("*.py")):
-            module = ".".join(file.relative_to(root.parent).with_suffix("").parts).removesuffix(".__init__")
-            prefix = "" if module.startswith("spark_jobs") else "headrace."
-            found |= {f"{prefix}{module}.{name}" for name in shared_names(ast.parse(file.read_text()))}
+    for folder in _FOLDERS:
+        for file in sorted((_ROOT / folder).rglob("*.py")):
+            module = ".".join(file.relative_to(_ROOT).with_suffix("").parts).removesuffix(".__init__")
+            found |= {f"{module}.{name}" for name in shared_names(ast.parse(file.read_text()))}
     assert found - _REVIEWED.keys() == set(), "make it a call's own, a thread's own, or `made_once`; else give a reason"
     assert _REVIEWED.keys() - found == set(), "it is gone; so goes its reason"
 

@@ -4,7 +4,6 @@ from blender_service.blend.definition_messages import Blend, BlendDescription, B
 from blender_service.blend.requests import SourceChange, SourceSpec, Stage, TextSpec
 from blender_service.client.blender_client import LIVE_WAIT_SECONDS, BlenderClient, connect
 from blender_service.client.identity import Identity
-from blender_service.client.rollout_writer import Outcome, Rollout, RolloutWriter
 from blender_service.client.row_stream import RowStream
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
@@ -19,9 +18,6 @@ __all__ = [
     "Continuation",
     "ExpectedWindow",
     "Identity",
-    "Outcome",
-    "Rollout",
-    "RolloutWriter",
     "RowBatch",
     "RowStream",
     "Slice",

@@ -15,6 +15,7 @@ import socket
 import sys
 import threading
 import time
+from collections.abc import Sequence
 from multiprocessing.connection import wait
 from multiprocessing.process import BaseProcess
 from multiprocessing.synchronize import Event
@@ -25,7 +26,7 @@ from blender_service.server.server import STOP_GRACE_SECONDS, UNIX, AddService, 
 from blender_service.server.settings import OperationConfig
 
 POLL_SECONDS: Final = 0.2
-Setting = tuple[str, int, int, OperationConfig, AddService | None]
+Setting = tuple[str, int, int, OperationConfig, Sequence[AddService]]
 
 logger = logging.getLogger(__name__)
 
@@ -42,7 +43,7 @@ def serve_processes(
     port: int,
     cache_bytes: int,
     operation: OperationConfig,
-    add_service: AddService | None = None,
+    add_services: Sequence[AddService] = (),
 ) -> None:
     """Serve with several processes until SIGTERM or SIGINT, then stop them gracefully; for the main thread.
 
@@ -52,7 +53,7 @@ def serve_processes(
         port: to listen on, 0 for any that is free.
         cache_bytes: bound of the decoded blocks of all processes together.
         operation: as for one; the n-th process (from 0) has its metrics at `metrics_port` + n.
-        add_service: as for one; it is pickled.
+        add_services: as for one; they are pickled.
 
     Raises:
         ServerStartError: the port is taken, or a process cannot start; it has logged why.
@@ -66,7 +67,7 @@ def serve_processes(
     try:
         taken = int(held.getsockname()[1])
         settings: list[Setting] = [
-            (host, taken, cache_bytes // processes, _settings_of(operation, number), add_service)
+            (host, taken, cache_bytes // processes, _settings_of(operation, number), add_services)
             for number in range(processes)
         ]
         running = [_begin(*setting) for setting in settings]
@@ -118,24 +119,29 @@ class _Child(NamedTuple):
 
 
 def _begin(
-    host: str, port: int, cache_bytes: int, operation: OperationConfig, add_service: AddService | None
+    host: str, port: int, cache_bytes: int, operation: OperationConfig, add_services: Sequence[AddService]
 ) -> _Child:
     """Start a process; a fresh one, since gRPC's threads do not survive a fork."""
     spawning = multiprocessing.get_context("spawn")
     started = spawning.Event()
-    process = spawning.Process(target=_serve_one, args=(host, port, cache_bytes, operation, add_service, started))
+    process = spawning.Process(target=_serve_one, args=(host, port, cache_bytes, operation, add_services, started))
     process.start()
     return _Child(process, started)
 
 
 def _serve_one(
-    host: str, port: int, cache_bytes: int, operation: OperationConfig, add_service: AddService | None, started: Event
+    host: str,
+    port: int,
+    cache_bytes: int,
+    operation: OperationConfig,
+    add_services: Sequence[AddService],
+    started: Event,
 ) -> None:
     """Serve in a process of its own, which ends with its parent."""
     set_up_logging()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:
-        serve(host, port, cache_bytes, operation, True, started.set, add_service)
+        serve(host, port, cache_bytes, operation, True, started.set, add_services)
         end_process()
     except BlenderError as error:
         sys.stderr.write(f"{error}\n")

@@ -15,7 +15,7 @@ import stat
 import sys
 import threading
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from queue import SimpleQueue
 from typing import Any, Final, NamedTuple
@@ -171,7 +171,7 @@ def start(
     cache_bytes: int = DEFAULT_CACHE_BYTES,
     operation: OperationConfig = DEFAULT_OPERATION,
     reuse_port: bool = False,
-    add_service: AddService | None = None,
+    add_services: Sequence[AddService] = (),
 ) -> RunningServer:
     """Start a server in this process.
 
@@ -182,7 +182,7 @@ def start(
         cache_bytes: bound of the decoded blocks in memory.
         operation: who may call, how much at once, what is logged.
         reuse_port: share the port with other processes of this machine.
-        add_service: adds one more service, whose calls are guarded like the others.
+        add_services: each adds one more service, whose calls are guarded like the others.
 
     Raises:
         CatalogueError: the lake cannot be opened.
@@ -220,16 +220,16 @@ def start(
     add_row_service(RowServicer(blender, drain.ending, limits, stalls, runs), server)
     health_pb2_grpc.add_HealthServicer_to_server(drain.health, server)
     services = [pb2.DESCRIPTOR.services_by_name[name].full_name for pb2, name in SERVICES]
-    added = add_service(catalogue, server) if add_service is not None else None
-    services += [added.name] if added is not None else []
+    added = [add(catalogue, server) for add in add_services]
+    services += [service.name for service in added]
     _reflect((*services, health.SERVICE_NAME), server)
     server.start()
     for service in ("", *services):
         drain.health.set(service, health_pb2.HealthCheckResponse.SERVING)
     _warn_if_open(host, access, operation)
     running = RunningServer(server, address, drain, limits)
-    if added is not None:
-        running.at_stop(added.close)
+    for service_added in added:
+        running.at_stop(service_added.close)
     running.at_stop(stalls.close)
     running.at_stop(interceptor.close)
     if operation.metrics_port is not None:
@@ -251,7 +251,7 @@ def serve(
     operation: OperationConfig = DEFAULT_OPERATION,
     reuse_port: bool = False,
     started: Callable[[], None] = lambda: None,
-    add_service: AddService | None = None,
+    add_services: Sequence[AddService] = (),
 ) -> None:
     """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process that ends then.
 
@@ -260,7 +260,7 @@ def serve(
     asked: SimpleQueue[int] = SimpleQueue()  # not an Event: its lock may be held by the very thread that a signal stops
     use_one_heap()
     allow_open_files()
-    running = start(None, host, port, cache_bytes, operation, reuse_port, add_service)
+    running = start(None, host, port, cache_bytes, operation, reuse_port, add_services)
     previous = on_stop(asked.put)
     try:
         logger.info("serving at %s", running.address)

@@ -13,6 +13,7 @@ from typing import Any
 
 import dagster as dg
 
+from dagster_project.asset_options import APART
 from dagster_project.deletion.history import KeptHistory
 from dagster_project.deletion.retention import TASKS, task_of
 from dagster_project.keeping import Keeping
@@ -67,6 +68,7 @@ def maintenance_assets(keeping: Mapping[str, Keeping], history: KeptHistory) -> 
             dg.AssetSpec(
                 key=[MAINTENANCE, name],
                 group_name=MAINTENANCE,
+                tags={APART: "true"},
                 description=f"{task.__doc__}\n\nIn a terminal: `headrace maintain --only {name}`.",
                 kinds={"iceberg"},
                 skippable=True,

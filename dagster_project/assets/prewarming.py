@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 
 import dagster as dg
 
+from dagster_project.asset_options import APART
 from spark_jobs.progress import tell
 
 if TYPE_CHECKING:
@@ -79,6 +80,7 @@ def prewarmed_asset(declared: BlendDeclaration) -> dg.AssetsDefinition:
                 deps=[dg.AssetDep(dg.AssetKey(["blends", declared.name]))],
                 description="Rows of the newest blend of this declaration in the caches of servers.",
                 group_name=PREWARMED,
+                tags={APART: "true"},
                 code_version=hashlib.sha256(wanted.model_dump_json().encode()).hexdigest()[:12],
             )
         ],

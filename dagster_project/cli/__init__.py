@@ -31,8 +31,6 @@ _GROUPS = {
         "init": (".begin.init", "Make a project of your own."),
         "doctor": (".begin.doctor", "Check this machine and the lake; each fault with its mend."),
         "ui": (".begin.ui", "Open Dagster's UI on this lake."),
-        "explore": (".begin.explore", "Open pages on this lake: documents, why they go, windows, blends."),
-        "mcp": (".begin.explore", "Answer assistants on this lake, over standard input and output."),
     },
     "Run": {
         "plan": (".run.plan", "Say what a run would compute, and why; nothing is computed."),
@@ -60,7 +58,6 @@ _GROUPS = {
         "model": (".quality.model", "Add and show models that score texts or find names."),
     },
     "Train": {
-        "experiment": (".train.experiment", "Show which data makes better models, and how sure that is."),
         "blend": (".train.blend", "Create, update, show and delete blends; prewarm servers for them."),
         "serve": (".train.serve", "Serve blends to training jobs over gRPC."),
     },
@@ -75,17 +72,18 @@ class _LazyGroup(click.Group):
     """A group whose commands are imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
-        """Names in the order of the help; those of installed packages last."""
-        return [*_COMMANDS, *_of_packages()]
+        """Names in the order of the help; those of features and of installed packages last."""
+        return [*_COMMANDS, *_added()]
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command:
         """Import one command; for an unknown name the error suggests the nearest."""
         if cmd_name not in _COMMANDS:
             from spark_jobs.exceptions import nearest
+            from spark_jobs.features import brought, missing
             from spark_jobs.plugins import load
 
-            if cmd_name not in (brought := _of_packages()):
-                raise click.UsageError(f"No such command {cmd_name!r}{nearest(cmd_name, [*_COMMANDS, *brought])}", ctx)
+            if cmd_name not in {**brought("commands"), **missing("commands")} and cmd_name not in (added := _added()):
+                raise click.UsageError(f"No such command {cmd_name!r}{nearest(cmd_name, [*_COMMANDS, *added])}", ctx)
             command: click.Command = load("commands", cmd_name, click.Command)
         else:
             command = getattr(importlib.import_module(_COMMANDS[cmd_name][0], __name__), cmd_name)
@@ -95,7 +93,8 @@ class _LazyGroup(click.Group):
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names and options that begin with `incomplete`, without importing the commands."""
-        found = [CompletionItem(name, help=text) for name, (_, text) in _COMMANDS.items()]
+        texts = {name: text for name, (_, text) in _COMMANDS.items()} | _of_features()
+        found = [CompletionItem(name, help=text) for name, text in texts.items()]
         return [one for one in found if one.value.startswith(incomplete)] + click.Command.shell_complete(
             self, ctx, incomplete
         )
@@ -105,16 +104,27 @@ class _LazyGroup(click.Group):
         for title, commands in _GROUPS.items():
             with formatter.section(title):
                 formatter.write_dl([(f"{name:<10}", text) for name, (_, text) in commands.items()])
-        if brought := _of_packages():
-            with formatter.section("Of installed packages"):
-                formatter.write_dl([(f"{name:<10}", f"Of {where}.") for name, where in brought.items()])
+        features = _of_features()
+        packages = {name: f"Of {place}." for name, place in _added().items() if name not in features}
+        for title, texts in (("Features", features), ("Of installed packages", packages)):
+            if texts:
+                with formatter.section(title):
+                    formatter.write_dl([(f"{name:<10}", text) for name, text in texts.items()])
 
 
-def _of_packages() -> dict[str, str]:
-    """Commands of installed packages, with the object that defines each; names of built-in commands are left out."""
-    from spark_jobs.plugins import declared
+def _added() -> dict[str, str]:
+    """Commands of features and installed packages, with the object that defines each, without names of core."""
+    from spark_jobs.plugins import added
 
-    return {name: where for name, where in declared("commands").items() if name not in _COMMANDS}
+    return {name: place for name, place in added("commands").items() if name not in _COMMANDS}
+
+
+def _of_features() -> dict[str, str]:
+    """Commands of the features that are there, with the line of their help; their modules are light to import."""
+    from spark_jobs.features import brought
+    from spark_jobs.plugins import load
+
+    return {name: load("commands", name, click.Command).short_help or "" for name in brought("commands")}
 
 
 @click.group(cls=_LazyGroup, context_settings={"help_option_names": ["-h", "--help"]})

@@ -16,11 +16,9 @@ if TYPE_CHECKING:
     from spark_jobs.sources.config.generated_config import Budget
 
 DATASET, CORPUS = COMPONENTS[:2]
-EXPERIMENT = COMPONENTS[-1]
 _NEEDED: dict[str, dict[str, type]] = {
     DATASET: {"name": str, "source": dict},
     CORPUS: {"name": str, "datasets": list},
-    EXPERIMENT: {"name": str},
 }
 
 
@@ -37,7 +35,7 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
             continue
         attributes = content.get("attributes")
         attributes = attributes if isinstance(attributes, dict) else {}
-        for field, kind in _NEEDED[component].items():
+        for field, kind in _NEEDED.get(component, {"name": str}).items():
             if not isinstance(attributes.get(field), kind):
                 raise CommandError(
                     f"{short_path(file)}: attributes: {field} is missing, or no {kind.__name__}; mend the file"
@@ -46,20 +44,16 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
     return sorted(found, key=lambda pair: str(pair[1]["name"]))
 
 
-def declaration(component: str, name: str) -> tuple[Path, dict[str, Any]]:
+def declaration(component: str, name: str, mend: str = "") -> tuple[Path, dict[str, Any]]:
     """The file that declares a component of a name, and its attributes.
 
     Raises:
-        CommandError: none does.
+        CommandError: none does; the message ends with `mend`.
     """
     found = {str(declared["name"]): (file, declared) for file, declared in declarations(component)}
     if name not in found:
         noun = component.rpartition(".")[2].lower()
-        mend = (
-            "see docs/feed/experiments.md"
-            if component == EXPERIMENT
-            else f"`headrace {noun} show` lists those that are"
-        )
+        mend = mend or f"`headrace {noun} show` lists those that are"
         raise CommandError(f"{noun} {name} is not declared{nearest(name, found)}; {mend}")
     return found[name]
 

@@ -17,11 +17,12 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.exceptions import CommandError, DagsterProjectError
 from spark_jobs.exceptions import SparkJobsError, did_you_mean, nearest
+from spark_jobs.features import brought, missing
 
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-COMPONENTS = tuple(f"headrace.{name}" for name in ("Dataset", "Corpus", "Model", "Blend", "Experiment"))
+COMPONENTS = tuple(f"headrace.{name}" for name in ("Dataset", "Corpus", "Model", "Blend"))
 _FIELDS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")  # of a defs.yaml
 _COMPONENT = re.compile(r"(?:component|definitions for) (?P<folder>[^\s\[]+)\[\d+\]")
 
@@ -94,7 +95,8 @@ def _unknown_dataset(cause: str, files: Sequence[Path]) -> str | None:
 
 def component_fault(file: Path) -> str | None:
     """Why a file declares no known component; None where it declares one."""
-    kinds = " or ".join(COMPONENTS)
+    components = [*COMPONENTS, *(f"headrace.{name}" for name in brought("declarations"))]
+    kinds = " or ".join(components)
     try:
         content = read_yaml(file)
     except CommandError as error:
@@ -106,7 +108,10 @@ def component_fault(file: Path) -> str | None:
     except CommandError as error:
         return f"{short_path(file)}: {error}"
     if component is None:
-        near = nearest(content["type"], COMPONENTS)
+        if feature := missing("declarations").get(content["type"].removeprefix("headrace.")):
+            fault = f"is of the feature {feature}, which is not installed here; install headrace whole"
+            return f"{short_path(file)}: type {content['type']} {fault}"
+        near = nearest(content["type"], components)
         return f"{short_path(file)}: type {content['type']}: there is no such component{near}; write {kinds}"
     unknown = [str(field) for field in content if field not in _FIELDS]
     if unknown:

@@ -249,12 +249,12 @@ def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKe
     """
     import dagster as dg
 
-    from dagster_project.automation import APART
+    from dagster_project.asset_options import APART
     from headrace.tables.quarantine import quarantine_of
 
     graph = definitions.resolve_asset_graph()
     keys = {key for key in graph.get_all_asset_keys() if key in graph.materializable_asset_keys}
-    tables = {key for key in keys if graph.get(key).group_name not in APART}
+    tables = {key for key in keys if APART not in graph.get(key).tags}
     chosen: set[dg.AssetKey] = set()
     for word in words:
         as_key = dg.AssetKey(word.replace(".", "/").split("/"))

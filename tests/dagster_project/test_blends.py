@@ -12,9 +12,9 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.server.blender import Blender
 from blender_service.server.server import start
+from dagster_project.asset_options import APART
 from dagster_project.assets.blends import blend_asset, declare_blend
-from dagster_project.assets.prewarming import PREWARMED, prewarmed_asset
-from dagster_project.automation import APART
+from dagster_project.assets.prewarming import prewarmed_asset
 from dagster_project.cli import run_command
 from dagster_project.exceptions import DefinitionError
 from dagster_project.project.loading import load_definitions
@@ -118,7 +118,7 @@ def test_a_blend_is_prewarmed_before_a_training(
             f"{server.address}: rows 0 to 50 of mix.1 are in its cache" in made.facts("blends.mix_prewarmed")["servers"]
         )
     assert not made.run("blends.mix_prewarmed").success
-    assert PREWARMED in APART and declare_blend(declared()).prewarm is None
+    assert APART in next(iter(prewarmed_asset(given).specs)).tags and declare_blend(declared()).prewarm is None
 
 
 def test_a_blend_goes_on_from_a_parent(tmp_path: Path, catalogue: Catalog, packed: list[PackedFixture]) -> None:

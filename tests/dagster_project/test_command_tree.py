@@ -12,7 +12,6 @@ import pytest
 
 from dagster_project.cli import headrace, run_command
 from dagster_project.cli.train.blend_syntax import parse_change, parse_source
-from dagster_project.cli.tree import EXAMPLES
 from dagster_project.exceptions import CommandError
 
 Said = pytest.CaptureFixture[str]
@@ -33,6 +32,10 @@ def leaves(command: click.Command, words: tuple[str, ...] = ()) -> Iterator[tupl
 
 
 LEAVES = dict(leaves(headrace))
+EXAMPLES = {  # arguments of each command in the example of its help
+    " ".join(words): (command.epilog or "").partition(f"Example: headrace {' '.join(words)}")[2].strip()
+    for words, command in LEAVES.items()
+}
 
 
 def test_there_are_few_leaves_and_one_word_removes() -> None:
@@ -44,7 +47,6 @@ def test_there_are_few_leaves_and_one_word_removes() -> None:
 
 def test_every_leaf_has_an_example_that_it_accepts(capfd: Said) -> None:
     """Its help ends with the example; all its options exist, and no argument is missing or too much."""
-    assert {" ".join(words) for words in LEAVES} == EXAMPLES.keys()
     for words, command in LEAVES.items():
         context = click.Context(command, info_name=words[-1])
         given, rest, _ = command.make_parser(context).parse_args(shlex.split(EXAMPLES[" ".join(words)]))

@@ -10,11 +10,11 @@ import pytest
 
 import headrace
 from dagster_project.cli import run_command
-from dagster_project.cli.tree import EXAMPLES
-from headrace.tables.exceptions import CatalogueError
 from headrace.tables.settings import load_settings, settings_at
+from spark_jobs.exceptions import CatalogueError
 from spark_jobs.lake.session.catalogue import open_catalogue, open_to_read
 from tests.dagster_project.conftest import WriteDefs
+from tests.dagster_project.test_command_tree import EXAMPLES
 
 Said = pytest.CaptureFixture[str]
 

@@ -10,7 +10,6 @@ from typing import Any
 
 import dagster as dg
 import pytest
-from dagster._core.events.log import EventLogEntry
 
 from dagster_project.cli import run_command
 from dagster_project.cli.run import step_lines
@@ -157,6 +156,6 @@ def test_steps_that_last_are_named_now_and_then(monkeypatch: pytest.MonkeyPatch)
     monkeypatch.setattr(step_lines, "tell", tell)
     monkeypatch.setattr(step_lines, "_QUIET_SECONDS", 0.01)
     started = dg.DagsterEvent("STEP_START", "a_job", step_key="notes__slow")
-    watch.put(EventLogEntry(None, logging.INFO, "", "run", 0.0, dagster_event=started))
+    watch.put(dg.EventLogEntry(None, logging.INFO, "", "run", 0.0, dagster_event=started))
     watch.follow()
     assert told and told[0].startswith("still computing: notes.slow (") and told[0].endswith(" s)")

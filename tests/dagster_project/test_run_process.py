@@ -16,7 +16,6 @@ from unittest.mock import Mock
 
 import dagster as dg
 import pytest
-from dagster._core.events.log import EventLogEntry
 from dagster._core.launcher import WorkerStatus
 from prometheus_client import CollectorRegistry
 
@@ -114,7 +113,7 @@ def test_a_run_that_was_killed_before_its_first_sign_is_dead(instance: dg.Dagste
     for run, minutes in ((killed, 5), (other, 5), (young, 1)):
         event = dg.DagsterEvent("PIPELINE_START", job.name)
         moment = time.time() - 60 * minutes
-        instance.handle_new_event(EventLogEntry(None, 10, "", run.run_id, moment, None, job.name, event))
+        instance.handle_new_event(dg.EventLogEntry(None, 10, "", run.run_id, moment, None, job.name, event))
     instance.report_engine_event("Executing steps in process", other)
     check = instance.run_launcher.check_run_worker_health
     assert [check(run).status.name for run in (killed, other, young, killed)] == [*["RUNNING"] * 3, "NOT_FOUND"]

@@ -17,7 +17,7 @@ import pytest
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.reading import built_in
 
-PRODUCT = ("blender_service", "dagster_project", "spark_jobs")
+PRODUCT = ("blender_service", "dagster_project", "headrace_features", "spark_jobs")
 MISSING = {"ImportError", "ModuleNotFoundError", "PackageNotFoundError"}
 REFUSED = "refused where it is missing, with the package and the mend"
 USER_CODE = "the module is a user's own; that it is not there is said"
@@ -28,6 +28,8 @@ ALLOWED = {
     "dagster_project/cli/begin/init.py:init": REFUSED,
     "dagster_project/command.py:main": REFUSED,
     "spark_jobs/text/texts.py:texts": REFUSED,
+    "spark_jobs/features.py:features": REFUSED,
+    "spark_jobs/features.py:missing_extras": "what `headrace features` prints",
     "spark_jobs/lake/engine/choice.py:missing_sail": "Spark computes the same rows; its start says which engine it is",
     "spark_jobs/lake/session/java.py:_bundled_home": "Java, no package of Python; there is one or a session is refused",
     "spark_jobs/tokens/fast/fast_encoder.py:_version": "ids are the reference's: a certificate says where it is so",

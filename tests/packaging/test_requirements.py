@@ -11,9 +11,9 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 
-PRODUCT = ("blender_service", "dagster_project", "spark_jobs", "headrace")
-OWN = {"blender_service", "dagster_project", "headrace", "spark_jobs", "tests"}
-CLIENT = ("blender_service.client", "blender_service.torch")
+PRODUCT = ("blender_service", "dagster_project", "headrace_features", "spark_jobs", "headrace")
+OWN = {"blender_service", "dagster_project", "headrace", "headrace_features", "spark_jobs", "tests"}
+CLIENT = ("blender_service.client", "blender_service.torch", "headrace_features.rollouts.writer")
 # Extras that product code may import from; the others are for tests and benchmarks.
 OPTIONAL = (
     *("dagster-pyspark", "fast", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),

@@ -41,7 +41,7 @@ def init(name: str, target: Path | None, recipe: str, with_source: bool) -> None
     """
     if not re.fullmatch(r"[a-z][a-z0-9_]{0,40}", name):
         raise CommandError(f"{name}: no name of a Python package; use small letters, digits and underscores")
-    if name in ("dagster_project", "spark_jobs", "blender_service", "headrace", "tests"):
+    if name in ("dagster_project", "spark_jobs", "blender_service", "headrace", "headrace_features", "tests"):
         raise CommandError(f"{name}: a package of this name is there already; choose another")
     root = (target or Path(name)).absolute()
     if root.exists() and (not root.is_dir() or any(root.iterdir())):

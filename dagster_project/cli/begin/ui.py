@@ -64,6 +64,9 @@ def _explorer(is_wanted: bool) -> Iterator[dict[str, str]]:
     if not is_wanted:
         yield {}
         return
+    from spark_jobs.plugins import reference
+
+    reference("commands", "explore", ())  # refuses where the feature is not there
     require_free("127.0.0.1", EXPLORER_PORT)
     command = [sys.executable, "-m", "dagster_project.cli", "explore", "--port", str(EXPLORER_PORT)]
     with subprocess.Popen(command, start_new_session=True) as program:

@@ -12,9 +12,8 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.output import print_styled, say
-from dagster_project.cli.train.experiment import print_variants
+from dagster_project.declared_kinds import declared_among
 from dagster_project.exceptions import CommandError
-from dagster_project.project.experiments import experiments_among
 from dagster_project.project.loading import dagster_home, lake_catalogue, load_definitions, select
 from headrace.tables.settings import load_settings
 from spark_jobs.lake.engine.choice import choice, require_settings
@@ -49,9 +48,9 @@ def plan(selection: tuple[str, ...], partition: str | None, as_json: bool, markd
     show_plan(steps, as_json, markdown)
     if not as_json:
         # Beside other names variants are not read: what they consist of may be computed first.
-        if len(experiments := experiments_among(selection)) == len(selection):
-            for name in experiments:
-                print_variants(name)
+        if len(declared := list(declared_among(selection))) == len(selection):
+            for line in (line for kind, name in declared for line in kind.plan(name)):
+                say(line)
         _tell_what_stays_out({step.tables[0].partition(".")[0] for step in steps})
 
 

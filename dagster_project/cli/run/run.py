@@ -21,9 +21,9 @@ from dagster_project.cli.output import say
 from dagster_project.cli.run.execution import execute, require_done
 from dagster_project.cli.run.plan import show_plan
 from dagster_project.cli.run.step_lines import StepLine, print_left, print_line
+from dagster_project.declared_kinds import declared_among
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.run_history import BY, SELECTION, changes
-from dagster_project.project.experiments import declared_report, experiments_among
 from dagster_project.project.loading import lake_catalogue
 from headrace.tables.quarantine import SUFFIX, is_quarantine
 from spark_jobs.lake.engine.choice import AUTO, ENGINE, SAIL, chosen
@@ -150,10 +150,10 @@ def _run(
         run_ids: list[str] = []
         lines = execute(words, partition, show, tell, tags, run_ids, definitions, reads)
         waits = _tell_the_end(lines, run_ids)
-        experiments = experiments_among(words)
-        for name in experiments if all(line.status != "failed" for line in lines) else ():
-            say(declared_report(name).text())
-        idle = None if reads is None or experiments else reads.idle
+        declared = list(declared_among(words))
+        for kind, name in declared if all(line.status != "failed" for line in lines) else ():
+            say(kind.outcome(name))
+        idle = None if reads is None or declared else reads.idle
         if reads and idle and all(line.status == "unchanged" for line in idle.lines):  # others have lines of their own
             reads.write([*idle.foretold, _unchanged(idle.lines), *waits, _counts(idle.lines)])
     again = ["run", *words, *(["--partition", partition] if partition else [])]

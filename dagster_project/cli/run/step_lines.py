@@ -22,7 +22,6 @@ from spark_jobs.progress import tell
 if TYPE_CHECKING:
     import dagster as dg
 
-    from dagster_project.dagster_core import EventLogEntry
 
 _STYLES = {"computed": "green", "unchanged": "dim", "frozen": "yellow", "failed": "red", "left": "yellow"}
 _QUIET_SECONDS = 20.0  # without a line, after which running steps are named; then twice as long each time
@@ -86,7 +85,7 @@ class Watch:
 
     def __init__(self, tables: Mapping[str, str], partition: str | None, show: Callable[[StepLine], None]) -> None:
         self._tables, self._partition, self._show = tables, partition, show
-        self._records: queue.SimpleQueue[EventLogEntry | None] = queue.SimpleQueue()
+        self._records: queue.SimpleQueue[dg.EventLogEntry | None] = queue.SimpleQueue()
         self._started: dict[str, float] = {}
         self._told: set[tuple[str, str]] = set()
         self.lines: list[StepLine] = []
@@ -94,7 +93,7 @@ class Watch:
     def _table(self, name: str) -> str:
         return self._tables.get(name, name.replace("__", ".", 1))
 
-    def put(self, record: EventLogEntry | None) -> None:
+    def put(self, record: dg.EventLogEntry | None) -> None:
         """Queue a record of the run's log, None after the last one."""
         self._records.put(record)
 
@@ -115,7 +114,7 @@ class Watch:
             if self.read(record):
                 quiet, told = _QUIET_SECONDS, time.monotonic()
 
-    def read(self, record: EventLogEntry) -> bool:
+    def read(self, record: dg.EventLogEntry) -> bool:
         """Show the line of a record unless it was shown before; gives whether a line was shown."""
         event = record.dagster_event
         if event is None:

@@ -1,39 +1,46 @@
-"""The command `headrace serve`: Blender's own, and the service that takes rollouts."""
+"""The command `headrace serve`: Blender's own, and a service for each option that a feature or package adds."""
 
 from __future__ import annotations
 
-import functools
-from pathlib import Path
 from typing import Any, Final
 
 import click
 
 from blender_service.__main__ import serve as blender_serve
 from blender_service.__main__ import serve_with
+from blender_service.server.server import AddService
+from dagster_project.services import Service
+from spark_jobs.features import missing
+from spark_jobs.plugins import added, load
 
-LEAST_REQUEST_BYTES: Final = 16 << 20  # limit of a request with rollouts: a million tokens with their columns
+_SERVICES: Final = [load("services", name, Service) for name in added("services")]
+
+
+class _Serve(click.Command):
+    """A command that says which feature an option would come with."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Parse the command line."""
+        try:
+            return super().parse_args(ctx, args)
+        except click.NoSuchOption as error:
+            if feature := missing("services").get(error.option_name.removeprefix("--")):
+                line = f"{error.option_name} is of the feature {feature}, which is not installed here"
+                raise click.UsageError(line, ctx) from error
+            raise
 
 
 @click.command(
+    cls=_Serve,
     help=blender_serve.help,
     context_settings=blender_serve.context_settings,
-    params=[
-        *blender_serve.params,
-        click.Option(
-            ["--rollouts"],
-            type=click.Path(path_type=Path),
-            help="TOML file of the tables that take rollouts (docs/feed/rollouts.md); requests may then have 16 MiB",
-        ),
-    ],
+    params=[*blender_serve.params, *(service.option for service in _SERVICES)],
 )
-def serve(rollouts: Path | None, **given: Any) -> None:
+def serve(**values: Any) -> None:
     """Serve until Ctrl-C or SIGTERM."""
-    if rollouts is None:
-        serve_with(None, **given)
-        return
-    from dagster_project.rollouts.service import add_rollouts
-    from dagster_project.rollouts.settings import read_settings
-
-    read_settings(rollouts)  # fails on a mistake before anything starts
-    given["max_request_bytes"] = max(given["max_request_bytes"], LEAST_REQUEST_BYTES)
-    serve_with(functools.partial(add_rollouts, rollouts), **given)
+    added: list[AddService] = []
+    for service in _SERVICES:
+        if (value := values.pop(str(service.option.name))) is not None:
+            added.append(service.add(value))
+            values["max_request_bytes"] = max(values["max_request_bytes"], service.least_request_bytes)
+    serve_with(added, **values)

@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 _log = logging.getLogger(__name__)
 
 CODE_FOLDER = "headrace-code"
-_OWN = ("spark_jobs", "dagster_project", "headrace")
+_OWN = ("spark_jobs", "dagster_project", "headrace", "headrace_features")
 _SPARKS = frozenset({"pyspark", "py4j"})  # a distribution of Spark has them in a folder of its own
 _SITE = frozenset({"site-packages", "dist-packages"})
 _WAIT_SECONDS = 15.0

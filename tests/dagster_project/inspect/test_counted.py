@@ -36,8 +36,8 @@ from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.tokens.tokens import TOKENS
-from tests.dagster_project.explore.served import asked, pages
 from tests.dagster_project.inspect.test_lake_status import put
+from tests.headrace_features.explore.served import asked, pages
 from tests.tiers import tries
 
 pytestmark = pytest.mark.filterwarnings("ignore:Parquet writer option")
@@ -290,8 +290,8 @@ def test_the_latest_at_a_path_is_what_the_source_has(
 def test_the_assistant_says_what_status_says(lake: Catalog, tmp_path: Path) -> None:
     """The same figures, null for what was not measured; of what a reader may not see nothing."""
     pytest.importorskip("mcp")
-    from dagster_project.explore.assistant import Assistant
-    from dagster_project.explore.explorer import Explorer
+    from headrace_features.explore.assistant import Assistant
+    from headrace_features.explore.explorer import Explorer
 
     everything = Assistant(Explorer(lake, tmp_path, lambda name: True), "ann")
     said = json.loads(everything.status())

@@ -25,7 +25,7 @@ _SHORT = {
 
 def entries() -> list[Path]:
     """Modules of our packages that are run as programs."""
-    packages = ("spark_jobs", "dagster_project", "blender_service", "headrace")
+    packages = ("spark_jobs", "dagster_project", "blender_service", "headrace", "headrace_features")
     files = [file for package in packages for file in (_ROOT / package).rglob("*.py")]
     return [file for file in files if file.name == "__main__.py" or '__name__ == "__main__"' in file.read_text()]
 

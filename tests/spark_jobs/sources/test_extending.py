@@ -1,4 +1,4 @@
-"""What a package from outside brings, by docs/extend/extending.md: a source, a reader, a scorer, a command."""
+"""What a package from outside brings, by docs/extend/extending.md: a source, a reader, a scorer, a command, a page."""
 
 from __future__ import annotations
 
@@ -61,7 +61,7 @@ def site(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Path]:
     monkeypatch.syspath_prepend(folder)
     blocks = dict(_BLOCK.findall(_PAGE.read_text()))
     points = blocks["pyproject.toml"].replace("project.entry-points.", "").replace(chr(34), "")
-    files = {name: text for name, text in blocks.items() if name.endswith(".py")}
+    files = {name: text for name, text in blocks.items() if name.endswith((".py", ".html"))}
     install(folder, "mill", files, points)
     yield folder
     for name in [one for one in sys.modules if one == "mill" or one.startswith("mill.")]:

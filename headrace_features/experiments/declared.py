@@ -1,0 +1,80 @@
+"""Experiments that the project declares, and what `headrace plan` and `headrace run` print of them."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from typing import TYPE_CHECKING, Final
+
+from dagster_project.declared_kinds import DeclaredKind
+from dagster_project.project.declared import declaration, declarations
+from dagster_project.project.loading import lake_catalogue, load_definitions
+from headrace.tables.settings import load_settings
+
+if TYPE_CHECKING:
+    from headrace_features.experiments.declaration import ExperimentDeclaration
+    from headrace_features.experiments.experiment import Experiment
+    from headrace_features.experiments.report import Report
+
+COMPONENT: Final = "headrace.Experiment"
+
+
+def declared_report(name: str) -> Report:
+    """The results of an experiment that the project declares.
+
+    Raises:
+        CommandError: none is declared so, or none of its runs was done.
+    """
+    from headrace_features.experiments.report import report_of
+
+    return report_of(_open_experiment(name))
+
+
+def _open_experiment(name: str) -> Experiment:
+    """An experiment on the lake."""
+    from headrace_features.experiments.experiment import Experiment
+
+    return Experiment(_declared(name), lake_catalogue(), load_settings())
+
+
+def _declared(name: str) -> ExperimentDeclaration:
+    """The declaration of an experiment.
+
+    Raises:
+        CommandError: none is declared so.
+    """
+    import dagster as dg
+
+    from headrace_features.experiments.component import Experiment
+    from headrace_features.experiments.declaration import declare_experiment
+
+    file, attributes = declaration(COMPONENT, name, "see docs/feed/experiments.md")
+    if "{{" not in file.read_text():
+        return declare_experiment({key: value for key, value in attributes.items() if key != "owners"}, file.parent)
+    load_definitions()  # explains what cannot be loaded
+    tree = dg.ComponentTree.for_project(file)  # fills in templates such as {{ project_root }}
+    components = tree.get_all_components(Experiment)
+    return next(component for component in components if component.name == name).declaration(file.parent)
+
+
+def _among(names: Collection[str]) -> list[str]:
+    """Experiments with variants among some names; of a mix, the variants are only known when it runs."""
+    attributes = [values for _, values in declarations(COMPONENT)]
+    return [values["name"] for values in attributes if values["name"] in names and values.get("mixes") is None]
+
+
+def _plan(name: str) -> Iterator[str]:
+    """Lines on what the variants of an experiment consist of, and how many of its runs are to be done.
+
+    Raises:
+        CommandError: variants differ in what has to be equal, or a table of them is not there.
+    """
+    experiment = _open_experiment(name)
+    experiment.check()
+    for variant, line in experiment.facts().items():
+        yield f"{variant}: {line}"
+    missing, total = experiment.missing(), list(experiment.runs())
+    tokens = sum(run.tokens for run in missing)
+    yield f"{name}: {len(missing)} of {len(total)} runs are to be done, {tokens:,} tokens in all"
+
+
+EXPERIMENTS: Final = DeclaredKind(_among, _plan, lambda name: declared_report(name).text())

@@ -1,0 +1,329 @@
+"""What the pages of one server share: the lake, whose rows a reader may see, indexes of rows."""
+
+from __future__ import annotations
+
+import contextlib
+import copy
+import threading
+import time
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future, ThreadPoolExecutor
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import numpy as np
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import And, BooleanExpression, In
+
+from blender_service.exceptions import BlenderError
+from blender_service.recently_used import RecentlyUsed
+from dagster_project.exceptions import CommandError
+from dagster_project.inspect.corpora.reviews import Reviews
+from dagster_project.inspect.corpora.snapshot_diff import find_state
+from dagster_project.inspect.documents.blend_rows import dataset_of
+from dagster_project.inspect.documents.counted import At, Counts, count_documents, members_that_count
+from dagster_project.inspect.documents.document_lookup import FoundDocument, documents_named, latest_of
+from dagster_project.inspect.documents.document_windows import HeldIn, windows_of
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
+from dagster_project.inspect.lake.found_table import require_table
+from dagster_project.restrictions import note_read
+from headrace.tables.catalogue import SqlLake
+from headrace.tables.quarantine import is_quarantine
+from headrace_features.explore.dataset_at import DatasetAt, Version
+from headrace_features.explore.removed_index import removed_index
+from headrace_features.explore.row_index import RowIndex, file_of
+from spark_jobs.exceptions import nearest
+from spark_jobs.lake.files.lookups import EVERYTHING
+from spark_jobs.lake.files.scans import scan_of
+from spark_jobs.lake.ledger.ledger import Ledger
+
+if TYPE_CHECKING:
+    from blender_service.auth.visible_lake import MayRead
+    from blender_service.server.blender import Blender
+
+_INDEXES_AT_HAND = 32
+_COUNTING_SECONDS = 0.2
+_ANSWERS_AT_HAND = 16
+_DECLARED_SECONDS = 3.0
+_LONG_SECONDS = 5.0
+Snapshots = tuple[tuple[str, int], ...]
+Answer = TypeVar("Answer")
+
+
+class Explorer:
+    """A lake as readers of pages may see it; safe for many threads.
+
+    Attributes:
+        catalogue: of the lake.
+    """
+
+    def __init__(
+        self,
+        catalogue: Catalog,
+        folder: Path,
+        texts_are_shown: Callable[[str], bool],
+        reader: Callable[[str], MayRead | None] = lambda principal: None,
+        patience: float = 1.0,
+    ) -> None:
+        """Read a lake.
+
+        Args:
+            catalogue: of the lake.
+            folder: where indexes are kept; they may be deleted at any time.
+            texts_are_shown: whether the declaration of a dataset says so.
+            reader: gives the test of which tables a principal may read; None for all.
+            patience: how many times as long as usual a page waits for an answer before it shows what there is.
+        """
+        self.catalogue = self._lake = catalogue
+        self._ledger = Ledger(catalogue)
+        self._folder = folder
+        self._texts_are_shown = texts_are_shown
+        self._reader = reader
+        self.patience = patience
+        self._indexes = RecentlyUsed[tuple[str, Version, bool], RowIndex](_INDEXES_AT_HAND)
+        self._answers = RecentlyUsed[Hashable, Future[Any]](_ANSWERS_AT_HAND)
+        self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
+        self._threads = ThreadPoolExecutor(2, "answers")
+        self._hidden: dict[str, tuple[str, float]] = {}
+        self._blenders: RecentlyUsed[str, Blender] = RecentlyUsed(1)
+        self._lock = threading.Lock()
+
+    def of_now(self) -> Explorer:
+        """The same, whose catalogue answers as it is now, but for what is written through it."""
+        own = copy.copy(self)
+        if isinstance(self._lake, SqlLake):  # others have no answer to all questions at once
+            own.catalogue = self._lake.at_one_look()
+        return own
+
+    def may_read(self, principal: str, namespace: str) -> bool:
+        """Whether somebody may read a dataset or corpus; what is in quarantine nobody may here."""
+        test = self._reader(principal)
+        return not is_quarantine(namespace) and (test is None or test(f"{namespace}.documents"))
+
+    def reads_all(self, principal: str) -> bool:
+        """Whether a principal may read every table."""
+        return self._reader(principal) is None
+
+    def datasets(self, principal: str) -> list[str]:
+        """The datasets that somebody may read, by name."""
+        return [name for name in namespaces_with(self.catalogue, "documents") if self.may_read(principal, name)]
+
+    def corpora(self, principal: str) -> list[CorpusFacts]:
+        """The corpora that somebody may read, by name."""
+        return [one for one in corpora(self.catalogue, self._ledger) if self.may_read(principal, one.name)]
+
+    def corpus_tables(self, principal: str) -> dict[str, list[str]]:
+        """The tables of each corpus that somebody may read."""
+        names = [name for name in namespaces_with(self.catalogue, "members") if self.may_read(principal, name)]
+        return {name: [table for _, table in self.catalogue.list_tables(name)] for name in names}
+
+    def corpus(self, principal: str, name: str) -> CorpusFacts:
+        """A corpus that somebody may read.
+
+        Raises:
+            CommandError: there is none of that name for this reader.
+        """
+        there = {one.name: one for one in self.corpora(principal)}
+        if name not in there:
+            raise CommandError(f"corpus {name} is not here{nearest(name, there)}")
+        return there[name]
+
+    def reads(self, principal: str, *names: str, sums_alone: bool = False) -> None:
+        """Refuse what a principal may not read; reading rows that are not public leaves a row of the audit.
+
+        Sums and counts alone, without a text, path or id, leave none.
+
+        Raises:
+            CommandError: there is no such dataset or corpus for this reader.
+        """
+        known = [one for table in ("documents", "members") for one in namespaces_with(self.catalogue, table)]
+        for space in {name.partition(".")[0] for name in names}:
+            if space not in known or not self.may_read(principal, space):
+                there = [one for one in known if self.may_read(principal, one)]
+                raise CommandError(f"{space} is not here{nearest(space, there)}")
+        if not sums_alone:
+            note_read(self.catalogue, names, who=principal)
+
+    def reads_packed(self, principal: str, *tables: str) -> dict[str, str]:
+        """Refuse packed tables that a principal may not read; gives by table why its texts are hidden (`hides_text`).
+
+        Raises:
+            CommandError: a table's corpus or dataset is not there for this reader.
+        """
+        datasets = {table: dataset_of(table) for table in tables}
+        there = set(namespaces_with(self.catalogue, "documents"))  # a dataset may be deleted while its windows stay
+        self.reads(principal, *tables, *(there & set(datasets.values())))
+        return {table: self.hides_text(dataset) for table, dataset in datasets.items()}
+
+    def named(self, principal: str, given: str) -> list[FoundDocument]:
+        """Documents that a principal may read and that have a doc_id, its first digits, or a path."""
+        found: list[FoundDocument] = []
+        for dataset in self.datasets(principal):
+            version = Version.newest(self.catalogue, dataset)
+            where: BooleanExpression = EVERYTHING
+            known = self._indexes.get((dataset, version, not self.hides_text(dataset)))
+            places = known.shown(given) if known is not None else []
+            if not places and file_of(self._folder, dataset, version, "rows").exists():
+                places = self.index(dataset).named(given)
+                if not places:
+                    continue
+            if places:  # else all of the table is looked through
+                increments, shards = ({place[at] for place in places} for at in (0, 1))
+                where = And(In("increment", increments), In("shard", shards))
+            found += documents_named(self.catalogue, given, [dataset], where)
+        return found
+
+    def found(self, principal: str, doc_id: str) -> FoundDocument:
+        """The document of a doc_id, or the latest at a path; call `reads` for its dataset before it is shown.
+
+        Raises:
+            CommandError: there is none for this reader.
+        """
+        found = self.named(principal, doc_id)
+        latest = latest_of(self.catalogue, found)
+        if latest is None:
+            raise CommandError(f"document {doc_id} is not here" if not found else f"{doc_id} is several documents")
+        return latest
+
+    def document(self, principal: str, doc_id: str) -> FoundDocument:
+        """The document of a doc_id, to be shown: checked and audited by `reads`.
+
+        Raises:
+            CommandError: there is none for this reader.
+        """
+        found = self.found(principal, doc_id)
+        self.reads(principal, found.dataset)
+        return found
+
+    def corpora_of(self, principal: str, document: FoundDocument) -> list[CorpusFacts]:
+        """The corpora of a document that somebody may read."""
+        return [one for one in self.corpora(principal) if document.dataset in one.datasets]
+
+    def windows_of(self, principal: str, document: FoundDocument) -> list[HeldIn]:
+        """The windows that hold a document, of packed tables that somebody may read."""
+        held = windows_of(self.catalogue, document)
+        return [one for one in held if self.may_read(principal, one.table.partition(".")[0])]
+
+    def hides_text(self, dataset: str) -> str:
+        """Why texts of a dataset are hidden, by its declaration seconds ago at most; empty where they are not."""
+        said, until = self._hidden.get(dataset, ("", 0.0))
+        if time.monotonic() > until:
+            try:
+                shown = self._texts_are_shown(dataset)
+                said = "" if shown else f"texts are not shown: the declaration of {dataset} says no `samples: text`"
+            except CommandError as error:
+                said = str(error)
+            self._hidden[dataset] = said, time.monotonic() + _DECLARED_SECONDS
+        return said
+
+    def computed(self, compute: Callable[..., Answer], *key: Hashable, wait_seconds: float = 0.7) -> Answer | None:
+        """An answer that is too slow for a page: computed once in a thread and kept; None while it is computed.
+
+        Args:
+            compute: called with the catalogue and the key.
+            key: what the answer depends on, snapshots included.
+            wait_seconds: after which the page shows what there is.
+
+        Raises:
+            Exception: what `compute` raised; the next call computes it anew.
+        """
+        whole = (compute.__qualname__, *key)
+        running: Future[Answer] = self._answers.find(whole, lambda: self._threads.submit(compute, self.catalogue, *key))
+        try:
+            return running.result(wait_seconds * self.patience)
+        except TimeoutError:
+            return None
+        except Exception:
+            self._answers.forget(lambda one: one == whole)
+            raise
+
+    def reviews(self, dataset: str) -> Reviews:
+        """What people decided of documents of a dataset."""
+        return self._reviews.find(dataset, lambda: Reviews(self._lake, dataset))
+
+    def snapshots(self, namespace: str) -> Snapshots:
+        """The newest snapshot of each table of a dataset or corpus, by name of the table."""
+        return tuple(sorted(find_state(self.catalogue, namespace).snapshots.items()))
+
+    def removed(self, principal: str, corpus: str) -> Path | None:
+        """The file of what deduplication removed from a corpus; None for an empty name.
+
+        Raises:
+            CommandError: there is no such corpus for this reader, or it is still being read.
+        """
+        if not corpus:
+            return None
+        self.reads(principal, corpus)
+        found = self.computed(removed_index, corpus, self.snapshots(corpus), self._folder, wait_seconds=_LONG_SECONDS)
+        if found is None:
+            raise CommandError(f"what went from {corpus} is still being read; open this page again in a moment")
+        return found
+
+    def kept(self, dataset: str) -> int | None:
+        """How many documents the policy of a dataset keeps; None while they are being counted, as of a large one."""
+        snapshot = Version.newest(self.catalogue, dataset).verdicts
+        return self.computed(_count_kept, dataset, snapshot, wait_seconds=_COUNTING_SECONDS)
+
+    def counts(self, dataset: str) -> Counts | None:
+        """The documents of a dataset that count; None while they are being counted."""
+        return self.computed(_count_documents, dataset, self.snapshots(dataset), wait_seconds=_COUNTING_SECONDS)
+
+    def member_count(self, corpus: str) -> int | None:
+        """How many members of a corpus count; None while they are being counted."""
+        return self.computed(_count_members, corpus, self.snapshots(corpus), wait_seconds=_COUNTING_SECONDS)
+
+    def blender(self, principal: str) -> Blender:
+        """A Blender for a principal, to whom blends of tables that they may not read do not exist."""
+        return self._every_blend().within(lambda table: self.may_read(principal, table.partition(".")[0]))
+
+    def _every_blend(self) -> Blender:
+        from blender_service.server.blender import Blender  # a second of imports, of which the first page has no need
+
+        return self._blenders.find("", lambda: Blender(self._lake))
+
+    def warm(self) -> None:
+        """Load what declarations, blends and repositories need, so that their first pages are quick."""
+        from blender_service.order.offsets import offsets_of
+        from dagster_project.inspect.corpora.repository_files import cycles_of
+
+        for name in namespaces_with(self.catalogue, "documents"):
+            self.hides_text(name)
+        cycles_of([("a", "b")])
+        blender = self._every_blend()
+        for blend_id in blender.list_ids()[:1]:
+            with contextlib.suppress(BlenderError):  # its page says what is wrong with it
+                order = blender.order(blend_id)
+                order.resolve(np.zeros(1, np.int64))
+                next(offsets_of(order, order.names[0], 0), None)
+
+    def index(self, dataset: str, at: str | None = None) -> RowIndex:
+        """The index of a dataset's rows at the version that an address names, or the newest; built where it is missing.
+
+        Raises:
+            CommandError: the address is of no version, or of one that is not in the lake any more.
+        """
+        version = Version.parse(at) if at else Version.newest(self.catalogue, dataset)
+        key = (dataset, version, not self.hides_text(dataset))
+        with self._lock:
+            known = self._indexes.get(key)
+            if known is not None and known.is_usable:
+                return known
+            made = RowIndex(DatasetAt(self.catalogue, dataset, version), self._folder, with_text=key[2])
+            self._indexes.put(key, made)
+            return made
+
+
+def _count_documents(catalogue: Catalog, dataset: str, at: Snapshots) -> Counts:
+    return count_documents(catalogue, dataset, At(dict(at)))
+
+
+def _count_members(catalogue: Catalog, corpus: str, at: Snapshots) -> int:
+    return int(members_that_count(catalogue, corpus, at=At(dict(at))).num_rows)
+
+
+def _count_kept(catalogue: Catalog, dataset: str, snapshot: int) -> int:
+    """Documents that are kept at a snapshot of the verdicts."""
+    table = require_table(catalogue, f"{dataset}.verdicts")
+    batches = scan_of(table, columns=("kept",), snapshot_id=snapshot).to_arrow_batch_reader()
+    return sum(int(pc.sum(batch.column("kept")).as_py() or 0) for batch in batches)

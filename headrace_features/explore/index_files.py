@@ -1,0 +1,217 @@
+"""Write the two SQLite files of an index: documents with their verdicts and signals, and where their texts lie.
+
+Each is written under another name and renamed when it is complete, so a file that can be opened is complete; what a
+killed build left is removed by the next.
+
+    NAME.VERSION.rows    rows (n in the order of doc_id), failed (rules of a row), bounds (of histograms)
+    NAME.VERSION.texts   texts (t in the order of the files, the row n, file and row there, first words), files,
+                         words (FTS5 over t, without texts and places of words: candidates), of 1 GB of text on
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import re
+import sqlite3
+import threading
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, Final
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.expressions import BooleanExpression
+
+from headrace_features.explore.dataset_at import DatasetAt
+from spark_jobs.lake.files.lookups import placed_batches
+
+PREVIEW: Final = 300
+NARROW: Final = ("increment", "shard", "path", "repository", "kind", "language", "licence", "byte_count")
+INDEXED: Final = ("path", "repository", "kind", "language", "licence", "increment", "kept")
+WORDS_FROM_BYTES: Final = 1_000_000_000  # below, a scan of all texts takes a few seconds
+TOKENIZER: Final = "unicode61 remove_diacritics 0"
+_OWN: Final = ("n", "doc_id", *NARROW, "kept")
+_NUMBERS: Final = ("int", "long", "float", "double")
+_CHUNK: Final = 50_000  # rows that are Python objects at a time
+_TEXTS: Final = 2048  # texts likewise
+_FINITE: Final = "BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
+# Scripts without spaces between words: each character is a word of its own.
+_CLOSE: Final = (
+    "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
+)
+_APART: Final = re.compile(f"([{_CLOSE}])")
+Progress = Callable[[float], None]
+
+
+def quoted(name: str) -> str:
+    """Quote the name of a column for SQL."""
+    return '"' + name.replace('"', '""') + '"'
+
+
+def apart(text: str) -> str:
+    """Put spaces around characters of scripts that have none, so that each is a word of the index."""
+    return text if text.isascii() else _APART.sub(r" \1 ", text)
+
+
+def is_close(character: str) -> bool:
+    """Whether a character is of a script without spaces between words."""
+    return _APART.match(character) is not None
+
+
+def scores_of(dataset: DatasetAt) -> list[str]:
+    """Numeric signals; one whose name is another's or a column's but for the case of letters is left out."""
+    taken = {*_OWN}
+    found = []
+    for name, kind in dataset.columns("signals").items():
+        if kind in _NUMBERS and name.lower() not in taken:
+            taken.add(name.lower())
+            found.append(name)
+    return found
+
+
+def build_rows(dataset: DatasetAt, file: Path, progress: Progress) -> None:
+    """Write the rows of a dataset; `progress` is called with the share that was read."""
+    scores, total, done = scores_of(dataset), dataset.summed("documents"), 0
+    names = ", ".join(map(quoted, _OWN[1:] + tuple(scores)))
+    with written(file) as (made, unsorted):
+        made.execute("ATTACH ? AS unsorted", [str(unsorted)])
+        made.executescript("PRAGMA unsorted.journal_mode = OFF; PRAGMA unsorted.synchronous = OFF")
+        kinds = ", ".join(f"{quoted(name)} {_affinity(name)}" for name in (*_OWN[1:], *scores))
+        made.execute(f"CREATE TABLE rows (n INTEGER PRIMARY KEY, {kinds})")
+        made.execute(f"CREATE TABLE unsorted.rows ({names})")
+        failed = "(id, rule TEXT, value REAL, threshold REAL, distance REAL)"
+        made.execute(f"CREATE TABLE unsorted.failed {failed}")
+        made.execute(f"CREATE TABLE failed {failed.replace('id', 'n INT')}")
+        for condition in dataset.parts():
+            for chunk in _chunks(_part(dataset, scores, condition)):
+                ids = [bytes.fromhex(one) for one in chunk.column("doc_id").to_pylist()]
+                columns = [chunk.column(name).to_pylist() for name in (*_OWN[2:], *scores)]
+                marks = ", ".join("?" * (1 + len(columns)))
+                made.executemany(f"INSERT INTO unsorted.rows VALUES ({marks})", zip(ids, *columns, strict=True))
+                made.executemany("INSERT INTO unsorted.failed VALUES (?, ?, ?, ?, ?)", _failed(chunk, ids))
+                done += len(chunk)
+                progress(done / max(total, done, 1))
+        made.execute(f"INSERT INTO rows ({names}) SELECT {names} FROM unsorted.rows ORDER BY doc_id")
+        made.execute("CREATE UNIQUE INDEX by_doc_id ON rows (doc_id)")
+        made.execute(
+            "INSERT INTO failed SELECT r.n, f.rule, f.value, f.threshold, f.distance "
+            "FROM unsorted.failed f JOIN rows r ON r.doc_id = f.id"
+        )
+        for name in (*INDEXED, "byte_count", *scores):  # SQLite adds the row's n to each
+            made.execute(f"CREATE INDEX {quoted(f'by_{name}')} ON rows ({quoted(name)})")
+        made.execute("CREATE INDEX by_rule ON failed (rule, distance, n)")
+        made.execute("CREATE INDEX failed_of ON failed (n)")
+        made.execute("CREATE TABLE bounds (name TEXT, low REAL, high REAL, there INT)")
+        for name in ("byte_count", *scores):
+            of = f"FROM rows WHERE {quoted(name)} {_FINITE}"
+            (there,) = made.execute(f"SELECT count(*) {of}").fetchone()
+            query = f"SELECT {quoted(name)} {of} ORDER BY 1 LIMIT 1 OFFSET ?"
+            at = [int(share * (there - 1)) for share in (0.005, 0.995)] if there else []
+            ends = [made.execute(query, [offset]).fetchone()[0] for offset in at]
+            (known,) = made.execute(f"SELECT count({quoted(name)}) FROM rows").fetchone()
+            made.executemany("INSERT INTO bounds VALUES (?, ?, ?, ?)", [(name, *ends, known)] if ends else [])
+        made.commit()
+        made.execute("DETACH unsorted")
+
+
+def build_texts(dataset: DatasetAt, rows: Path, file: Path, progress: Progress) -> None:
+    """Write where the texts of rows are, their first words, and from 1 GB of text on an index of all words."""
+    total, at, numbers = dataset.summed("texts"), 0, dict[str, int]()
+    with written(file) as (made, _):
+        made.execute("ATTACH ? AS of", [f"file:{rows}?mode=ro&immutable=1"])
+        made.execute("CREATE TABLE files (file INTEGER PRIMARY KEY, path TEXT)")
+        made.execute("CREATE TABLE texts (t INTEGER PRIMARY KEY, n INT, file INT, row INT, preview TEXT)")
+        (size,) = made.execute("SELECT sum(byte_count) FROM of.rows").fetchone()
+        with_words = (size or 0) >= WORDS_FROM_BYTES
+        if with_words:
+            options = f"content='', detail=none, columnsize=0, tokenize='{TOKENIZER}'"
+            made.execute(f"CREATE VIRTUAL TABLE words USING fts5(content, {options})")
+        found = dataset.table("texts")
+        for path, row, batch in placed_batches(*found, ("doc_id", "content"), _TEXTS) if found is not None else ():
+            ids, contents = batch.column("doc_id").to_pylist(), batch.column("content")
+            previews = pc.utf8_slice_codeunits(contents, 0, PREVIEW).to_pylist()
+            number = numbers.setdefault(path, len(numbers))
+            made.executemany(
+                "INSERT INTO texts SELECT ?, n, ?, ?, ? FROM of.rows WHERE doc_id = ?",
+                (
+                    (at + place, number, row + place, preview, bytes.fromhex(one))
+                    for place, (one, preview) in enumerate(zip(ids, previews, strict=True))
+                ),
+            )
+            if with_words:
+                made.executemany("INSERT INTO words (rowid, content) VALUES (?, ?)", _words(contents, at))
+            at += len(batch)
+            progress(at / max(total, at))
+        made.executemany("INSERT INTO files VALUES (?, ?)", ((number, path) for path, number in numbers.items()))
+        made.execute("CREATE INDEX by_n ON texts (n)")
+        made.commit()
+        made.execute("DETACH of")
+
+
+def _words(contents: pa.Array, first: int) -> Iterator[tuple[int, str]]:
+    return ((first + place, apart(text)) for place, text in enumerate(contents.to_pylist()))
+
+
+@contextlib.contextmanager
+def written(file: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
+    """A database that is renamed to `file` when the block ends without an error, and a path for a temporary one."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for left in file.parent.glob("*.tmp"):
+        if not Path(f"/proc/{left.name.split('.')[-3]}").exists():
+            left.unlink(missing_ok=True)
+    own = f"{file.name}.{os.getpid()}.{threading.get_ident()}"
+    unfinished, unsorted = file.with_name(f"{own}.tmp"), file.with_name(f"{own}-unsorted.tmp")
+    try:
+        with contextlib.closing(sqlite3.connect(f"file:{unfinished}", uri=True)) as made:
+            made.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -200000")
+            yield made, unsorted
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
+        unsorted.unlink(missing_ok=True)
+
+
+def _affinity(name: str) -> str:
+    texts = ("path", "repository", "kind", "language", "licence")
+    return "BLOB" if name == "doc_id" else "TEXT" if name in texts else "NUM"
+
+
+def _chunks(table: pa.Table) -> Iterator[pa.Table]:
+    return (table.slice(start, _CHUNK) for start in range(0, len(table), _CHUNK))
+
+
+def _part(dataset: DatasetAt, scores: Sequence[str], condition: BooleanExpression) -> pa.Table:
+    """Some documents, each with its signals, verdict and failed rules; nulls where a document has none."""
+    there = dataset.columns("documents")
+    documents = dataset.read("documents", ("doc_id", *(name for name in NARROW if name in there)), condition)
+    if documents is None:
+        return pa.table({name: pa.nulls(0) for name in (*_OWN[1:], "failed", *scores)})
+    signals = dataset.read("signals", ("doc_id", *scores), condition)
+    documents = _beside(documents, signals, dict.fromkeys(scores, pa.float64()))
+    verdicts = dataset.read("verdicts", ("doc_id", "kept", "failed"), condition)
+    return _beside(documents, verdicts, {"kept": pa.bool_(), "failed": pa.list_(pa.struct([]))})
+
+
+def _beside(table: pa.Table, other: pa.Table | None, columns: Mapping[str, pa.DataType]) -> pa.Table:
+    """Columns of another table beside the rows of one, by doc_id; nulls where it has no such row, or is not there."""
+    place = pc.index_in(table.column("doc_id"), value_set=other.column("doc_id").combine_chunks()) if other else None
+    for name, kind in columns.items():
+        found = other.column(name).combine_chunks().take(place) if other else pa.nulls(len(table), kind)
+        table = table.append_column(name, found)
+    return table
+
+
+def _failed(table: pa.Table, ids: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
+    """Failed rules; the distance is the share of the threshold that was missed, 0 where there is no number."""
+    lists = table.column("failed").combine_chunks()
+    parents = pc.list_parent_indices(lists)
+    if not len(parents):
+        return iter(())
+    rules = pc.list_flatten(lists)
+    rule, value, threshold = (pc.struct_field(rules, name) for name in ("rule", "value", "threshold"))
+    seen, wanted = (np.asarray(one.to_numpy(zero_copy_only=False), np.float64) for one in (value, threshold))
+    missed = np.nan_to_num(np.abs(seen - wanted) / np.where(wanted == 0, 1, np.abs(wanted)))
+    own = (ids[parent] for parent in parents.to_pylist())
+    return zip(own, rule.to_pylist(), value.to_pylist(), threshold.to_pylist(), missed.tolist(), strict=True)

@@ -1,0 +1,111 @@
+"""One document: its text part by part with marks, what every step said of it, its duplicates and windows."""
+
+from __future__ import annotations
+
+import bisect
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from starlette.requests import Request
+from starlette.responses import Response
+
+from dagster_project.inspect.documents.document_lookup import read_text
+from dagster_project.inspect.documents.document_story import tell_story
+from dagster_project.inspect.documents.search import spans_of
+from dagster_project.inspect.documents.shown_text import placed_edits
+from headrace_features.explore.answers import address, answer, explorer_of, principal_of
+from headrace_features.explore.texts import WINDOW, Mark, lines
+from spark_jobs.lake.files.lookups import read_rows
+
+_MOST_MARKS = 20_000
+_MOST_HITS = 1_000_000
+_MOST_WINDOWS = 200
+
+
+def document(request: Request) -> Response:
+    """The page of a document; `from` is the first character shown, `q` words to mark."""
+    explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
+    found = explorer.document(principal, request.path_params["doc_id"])
+    story = tell_story(explorer.catalogue, found, explorer.corpora_of(principal, found))
+    hidden = explorer.hides_text(found.dataset)
+    text = None if hidden else read_text(explorer.catalogue, found)
+    marks = [] if text is None else list(_edits(explorer.catalogue, found, text))
+    hits = spans_of(text or "", query.get("q", ""), _MOST_HITS)
+    windows = explorer.windows_of(principal, found)[:_MOST_WINDOWS]
+    off = set(query.get("off", "").split(",")) - {""}
+    kinds = sorted({*(mark.kind for mark in marks), *(["hit"] if hits else [])})
+    size, start = len(text or ""), _start(query.get("from", ""))
+    start = min(start, max(0, size - 1)) // WINDOW * WINDOW
+    starts, ends = [first for first, _ in hits], [last for _, last in hits]
+    seen = slice(bisect.bisect_right(ends, start), bisect.bisect_left(starts, start + WINDOW))
+    marks += [Mark(first, last, "hit") for first, last in hits[seen]]
+    on = [one for one in marks if one.kind not in off]
+    shown = {
+        "document": found.facts(),
+        "findings": story.findings,
+        "witnesses": story.witnesses,
+        "windows": windows,
+        "hidden": hidden,
+        "characters": size,
+        "start": start,
+        "end": min(size, start + WINDOW),
+        "hits": len(hits),
+        "all_hits": len(hits) < _MOST_HITS,
+        "kinds": kinds,
+        "text": None if text is None else text[start : start + WINDOW],
+        "_switches": [_switch(request.url.path, query, kind, off) for kind in kinds],
+        "_lines": [] if text is None else lines(text, on, start, start + WINDOW),
+        "_places": _places(request.url.path, query, starts, start),
+    }
+    return answer(request, "document.html", shown)
+
+
+def raw(request: Request) -> Response:
+    """The text as plain text, to be kept as a file."""
+    explorer, principal = explorer_of(request), principal_of(request)
+    found = explorer.document(principal, request.path_params["doc_id"])
+    if hidden := explorer.hides_text(found.dataset):
+        return Response(hidden + "\n", 403, media_type="text/plain")
+    text = read_text(explorer.catalogue, found) or ""
+    headers = {"Content-Disposition": f'attachment; filename="{found.doc_id}.txt"'}
+    return Response(text.encode("utf-8", "replace"), headers=headers, media_type="text/plain; charset=utf-8")
+
+
+def _edits(catalogue: Any, found: Any, text: str) -> Iterator[Mark]:
+    """What was replaced, where it stands in the text."""
+    rows = read_rows(catalogue, f"{found.dataset}.texts", ("edits",), found.row)
+    edits: Sequence[Mapping[str, Any]] = rows[0]["edits"] if rows else ()
+    encoded, at_byte, at = text.encode(errors="surrogatepass"), 0, 0
+    for edit, start in placed_edits(edits[:_MOST_MARKS]):
+        if start < at_byte:
+            continue
+        length = edit["replacement_length"]
+        at += len(encoded[at_byte:start].decode(errors="replace"))
+        width = len(encoded[start : start + length].decode(errors="replace"))
+        at_byte = start
+        note = f"{edit['rule']}: {edit['end'] - edit['start']} bytes of the source became {length}"
+        yield Mark(at, at + max(width, 1), "edit", note)
+
+
+def _switch(path: str, query: Mapping[str, str], kind: str, off: set[str]) -> tuple[str, bool, str]:
+    """A switch for a kind of marks: its name, whether they are shown, and the address that switches them."""
+    without = sorted(off ^ {kind})
+    return kind, kind not in off, address(path, query, off=",".join(without) or None)
+
+
+def _start(given: str) -> int:
+    return int(given) if given.isdecimal() and len(given) < 12 else 0
+
+
+def _places(path: str, query: Mapping[str, str], places: Sequence[int], start: int) -> dict[str, str | None]:
+    """Addresses of the parts of the text before and after this one, and of the next part with a hit."""
+    first, last = (bisect.bisect_left(places, edge) for edge in (start, start + WINDOW))
+    return {
+        "before": address(path, query, **{"from": max(0, start - WINDOW)}) if start else None,
+        "behind": address(path, query, **{"from": start + WINDOW}),
+        "next_hit": address(path, query, **{"from": places[last]}) if last < len(places) else None,
+        "previous_hit": address(path, query, **{"from": places[first - 1]}) if first else None,
+    }
+
+
+PATHS = {"/documents/{doc_id}": document, "/documents/{doc_id}/text": raw}

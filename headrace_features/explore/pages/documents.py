@@ -1,0 +1,199 @@
+"""The documents of a dataset: a list that is sorted, filtered, sampled and searched; the address is its whole state."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Annotated, Any
+
+from pydantic import Field, TypeAdapter
+from starlette.requests import Request
+from starlette.responses import RedirectResponse, Response
+
+from dagster_project.addresses import DAGSTER, address_of
+from dagster_project.exceptions import CommandError
+from headrace_features.explore.answers import address, answer, explorer_of, principal_of
+from headrace_features.explore.browser_left import while_asked
+from headrace_features.explore.charts import histogram
+from headrace_features.explore.row_index import PAGE, RowIndex
+from headrace_features.explore.row_query import FACETS, Wanted
+from headrace_features.explore.text_search import Found, Words, search_texts
+from headrace_features.explore.texts import inline
+
+_SortValue: TypeAdapter[Any] = TypeAdapter(Annotated[int, Field(strict=True, lt=1 << 63)] | float | str | None)
+_QUICK_ROWS = 20_000  # the index of so few is built while the page waits
+_WAIT_SECONDS = 0.7  # for an index that is being built; then the page shows what there is
+_STATE = (
+    "after",
+    "at",
+    "case",
+    "from",
+    "inside",
+    "seed",
+    "sort",
+    "way",
+    "q",
+    "path",
+    "removed",
+    "rule",
+)  # fields of an address that filter no column
+
+
+def documents(request: Request) -> Response:
+    """A page of the list; counts and histograms come later, by `facets`."""
+    dataset = request.path_params["dataset"]
+    explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
+    explorer.reads(principal, dataset)
+    index = explorer.index(dataset, query.get("at"))
+    whole = index.wait(_WAIT_SECONDS * explorer.patience if index.total < _QUICK_ROWS else 0)
+    shown: dict[str, Any] = {
+        "dataset": dataset, "at": str(index.version), "total": index.total, "whole": whole, "progress": index.progress,
+        "hidden": explorer.hides_text(dataset), "numeric": index.numeric, "facets": FACETS,
+        "newest": str(type(index.version).newest(explorer.catalogue, dataset)),
+    }  # fmt: skip
+    searched: Found | None = None
+    wanted = wanted_of(query, index, explorer.removed(principal, query.get("removed", "")))
+    if query.get("q", "").strip():
+        if shown["hidden"]:
+            raise CommandError(shown["hidden"])
+        start = int(_number(query.get("from"), "from") or 0)
+        words = Words(query["q"], query.get("case") == "exact", bool(query.get("inside")), start)
+        searched = search_texts(explorer.catalogue, index, wanted, words)
+        rows = searched.rows
+    else:
+        rows = index.rows(wanted) if whole else index.first_rows(wanted)
+    previews = index.previews(rows)
+    for row in rows:
+        excerpt = searched.excerpts.get(row["doc_id"]) if searched is not None else None
+        row["excerpt"] = excerpt or inline(" ".join(previews.get(row["n"], "").split())[:200])
+    more = whole and searched is None and len(rows) == PAGE and "seed" not in query
+    changed: dict[str, Any] = {}
+    if more:
+        changed["after"] = json.dumps([rows[-1]["sort_key"] if query.get("sort") else None, rows[-1]["doc_id"]])
+    elif searched is not None and searched.read < searched.total:
+        changed["from"] = searched.read
+    shown |= {
+        "rows": rows,
+        "searched": searched and {**vars(searched), "rows": len(rows), "excerpts": None},
+        "texts_read": index.text_progress if whole and not shown["hidden"] and not index.wait_for_texts(0) else None,
+        "_dagster": address_of(DAGSTER),
+        "earlier": None if whole or index.earlier is None else str(index.earlier),
+        "next": address(request.url.path, query, at=str(index.version), **changed) if changed else None,
+    }
+    return answer(request, "documents.html", shown)
+
+
+def facets(request: Request) -> Response:
+    """Counts and histograms of a selection, a piece of the page that may come late."""
+    dataset = request.path_params["dataset"]
+    explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
+    explorer.reads(principal, dataset)
+    index = explorer.index(dataset, query.get("at"))
+    if not index.wait(60.0):
+        raise CommandError(f"{dataset}: its rows are still being read; counts come when that is done")
+    removed = query.get("removed", "")
+    wanted = wanted_of(query, index, explorer.removed(principal, removed))
+    base = f"/datasets/{dataset}/documents"
+    found: dict[str, Any] = {"dataset": dataset, "total": index.total, "late": []}
+    try:
+        found["selected"] = index.count(wanted)
+    except CommandError as error:
+        found |= {"selected": None, "late": [str(error)]}
+    values, charts = {}, {}
+    for name in FACETS:
+        try:
+            values[name], others = index.facet(name, wanted)
+        except CommandError as error:
+            found["late"].append(str(error))
+            continue
+        if others:
+            values[name].append(("", others))
+    values["removed"] = []
+    for one in explorer.corpora(principal):
+        if dataset in one.datasets and "survivors" in one.tables and removed in ("", one.name):
+            try:
+                gone = replace(wanted, removed=explorer.removed(principal, one.name))
+                values["removed"].append((one.name, index.count(gone)))
+            except CommandError as error:
+                found["late"].append(str(error))
+    for name in dict.fromkeys([*(one for one in (query.get("sort"),) if one in index.numeric), *index.numeric[:6]]):
+
+        def link(low: float | None, high: float | None, name: str = name) -> str:
+            bounds = {f"{name}.min": low, f"{name}.max": high}
+            given = {key: None if value is None else f"{value:.6g}" for key, value in bounds.items()}
+            return address(base, query, after=None, **given)
+
+        try:
+            edges, counts, rejected = index.histogram(name, wanted)
+        except CommandError as error:
+            found["late"].append(str(error))
+            continue
+        chart = histogram(edges, counts, rejected, link, name)
+        charts[name] = {"edges": edges, "counts": counts, "rejected": rejected, "_svg": chart}
+    return answer(request, "facets.html", {**found, "facets": values, "histograms": charts, "_base": base})
+
+
+def jump(request: Request) -> Response:
+    """The list from a quantile of the sorted column on, in place of page numbers."""
+    dataset = request.path_params["dataset"]
+    explorer, query = explorer_of(request), dict(request.query_params)
+    explorer.reads(principal_of(request), dataset)
+    index = explorer.index(dataset, query.get("at"))
+    share = _number(query.pop("quantile", "0.5"), "quantile") or 0.0
+    value = index.quantile(query.get("sort", ""), 1 - share if query.get("way") == "down" else share)
+    edge = "f" * 32 if query.get("way") == "down" else "0" * 32
+    after = json.dumps([value, edge]) if value is not None else None
+    return RedirectResponse(address(f"/datasets/{dataset}/documents", query, after=after), 303)
+
+
+def wanted_of(query: Mapping[str, str], index: RowIndex, removed: Path | None = None) -> Wanted:
+    """The selection and order that an address says.
+
+    Raises:
+        CommandError: a value cannot be read.
+    """
+    ranges: dict[str, tuple[float | None, float | None]] = {}
+    for name in index.numeric:
+        low, high = (_number(query.get(f"{name}.{end}"), f"{name}.{end}") for end in ("min", "max"))
+        if (low, high) != (None, None):
+            ranges[name] = (low, high)
+    known = {*FACETS, *_STATE, "quantile", *(f"{name}.{end}" for name in index.numeric for end in ("min", "max"))}
+    if unknown := sorted(set(query) - known):
+        raise CommandError(f"{unknown[0]} is no field of this list; it has {', '.join(sorted(known))}")
+    after = None
+    if query.get("after"):
+        try:
+            value, doc_id = json.loads(query["after"])
+            bytes.fromhex(doc_id)
+            after = (_SortValue.validate_python(value), doc_id)
+        except (ValueError, TypeError) as error:
+            raise CommandError(f"after={query['after'][:80]} is no place in this list; leave it out") from error
+    return Wanted(
+        equal={name: query[name] for name in FACETS if name != "rule" and query.get(name)},
+        rule=query.get("rule", ""),
+        ranges=ranges,
+        path=query.get("path", ""),
+        removed=removed,
+        sort=query.get("sort", ""),
+        descending=query.get("way") == "down",
+        after=after,
+        seed=query.get("seed", ""),
+    )
+
+
+def _number(given: str | None, name: str) -> float | None:
+    if given is None or given == "":
+        return None
+    try:
+        return float(given)
+    except ValueError as error:
+        raise CommandError(f"{name}={given[:40]} is no number") from error
+
+
+PATHS = {
+    "/datasets/{dataset}/documents": documents,
+    "/datasets/{dataset}/facets": while_asked(facets),
+    "/datasets/{dataset}/jump": jump,
+}

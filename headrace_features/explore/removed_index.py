@@ -1,0 +1,71 @@
+"""What deduplication removed from a corpus as a SQLite file, so that a list of documents can be filtered by it."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import In
+
+from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus
+from headrace_features.explore.index_files import written
+from spark_jobs.lake.files.lookups import read_columns
+
+
+def removed_index(catalogue: Catalog, name: str, at: object, folder: Path) -> Path:
+    """Write the file of one state of a corpus where it is not there: removed(doc_id, level, witness, similarity).
+
+    Args:
+        catalogue: of the lake.
+        name: the corpus.
+        at: its snapshots, which the file's name stands for.
+        folder: where it lies.
+    """
+    file = folder / f"{name}.{hashlib.sha256(repr(at).encode()).hexdigest()[:16]}.removed.sqlite"
+    if file.exists():
+        return file
+    with written(file) as (made, _):
+        made.execute("CREATE TABLE removed (doc_id BLOB PRIMARY KEY, level TEXT, witness TEXT, similarity REAL)")
+        for rows in _removed(catalogue, find_corpus(catalogue, name)):
+            ids = (bytes.fromhex(one) for one in rows["doc_id"].to_pylist())
+            others = (rows[column].to_pylist() for column in ("level", "witness_doc_id", "similarity"))
+            made.executemany("INSERT OR IGNORE INTO removed VALUES (?, ?, ?, ?)", zip(ids, *others, strict=True))
+        made.execute("CREATE INDEX by_similarity ON removed (similarity, doc_id)")
+        made.commit()
+    return file
+
+
+def _removed(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[pa.Table]:
+    """What a corpus removed: exact duplicates that did not survive, semantic ones, near ones at their threshold."""
+    exact = read_columns(catalogue, corpus.own("exact_duplicates"), ("doc_id", "witness_doc_id"))
+    survivors = read_columns(catalogue, corpus.own("survivors"), ("doc_id",))
+    if exact is not None and survivors is not None:
+        gone = exact.filter(pc.invert(pc.is_in(exact["doc_id"], value_set=survivors["doc_id"].combine_chunks())))
+        yield _with(gone, "exact", pa.repeat(1.0, len(gone)))
+    meant = read_columns(catalogue, corpus.own("semantic_removals"), ("doc_id", "witness_doc_id", "similarity"))
+    if meant is not None and corpus.semantic is not None:
+        yield _with(meant, "semantic", meant["similarity"])
+    if corpus.applied is None:
+        return
+    columns = ("threshold", "doc_id", "witness_doc_id", "similarity", "repository")
+    near = read_columns(catalogue, corpus.own("removals"), columns, In("threshold", corpus.applied.distinct))
+    if near is None:
+        return
+    if not corpus.applied.is_one:
+        members = read_columns(catalogue, corpus.own("members"), ("doc_id", "kind"))
+        assert members is not None
+        kinds = members["kind"].take(pc.index_in(near["doc_id"], value_set=members["doc_id"].combine_chunks()))
+        applied = [corpus.applied.of(kind) for kind in kinds.to_pylist()]
+        near = near.filter(pc.equal(near["threshold"], pa.array(applied, pa.float64())))
+    level = pc.if_else(pc.is_valid(near["repository"]), "repository", "near")
+    yield _with(near, level, near["similarity"])
+
+
+def _with(rows: pa.Table, level: str | pa.ChunkedArray, similarity: pa.Array | pa.ChunkedArray) -> pa.Table:
+    said = pa.array([level] * len(rows), pa.string()) if isinstance(level, str) else level
+    columns = {name: rows[name] for name in ("doc_id", "witness_doc_id")}
+    return pa.table({**columns, "level": said, "similarity": similarity})

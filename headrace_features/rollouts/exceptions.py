@@ -1,0 +1,11 @@
+"""The errors of rollouts beside those of Blender, which go over the wire."""
+
+from dagster_project.exceptions import DagsterProjectError
+
+
+class LogError(DagsterProjectError):
+    """A log of rollouts lacks decisions."""
+
+
+class SnapshotError(DagsterProjectError):
+    """What was saved of a log of rollouts is damaged, or of another log."""

@@ -1,0 +1,214 @@
+"""The pages of a dataset and of a document, over HTTP."""
+
+from __future__ import annotations
+
+from urllib.parse import urlencode
+
+import pytest
+
+from headrace_features.explore.texts import WINDOW
+from spark_jobs.lake.ledger.acts import AUDIT
+from spark_jobs.lake.session.catalogue import load_table
+from tests.headrace_features.explore.planted import ODD, KeptLake, Planted, drawn
+
+ROWS = drawn(120, seed=3)
+ID = ROWS[0]["doc_id"]
+SCRIPT = "</mark><script>alert(1)</script>"
+
+
+@pytest.fixture(scope="module")
+def kept(tmp_path_factory: pytest.TempPathFactory) -> KeptLake:
+    """A dataset whose texts are shown."""
+
+    def fill(lake: Planted) -> None:
+        lake.add("notes", ROWS, odd=True)
+        lake.index()
+
+    return KeptLake(tmp_path_factory.mktemp("lake"), fill)
+
+
+@pytest.fixture
+def lake(kept: KeptLake) -> Planted:
+    """The same for each test."""
+    return kept.again()
+
+
+def test_a_list_leads_through_all_rows(lake: Planted) -> None:
+    """By the addresses of its pages alone, each row once, at the snapshot of the first."""
+    client, seen = lake.client(), []
+    page = client.get("/datasets/notes/documents.json?sort=mean_word_length&way=down").json()
+    while page["next"]:
+        seen += [row["doc_id"] for row in page["rows"]]
+        assert f"at={page['at']}" in page["next"]
+        page = client.get(page["next"]).json()
+    seen += [row["doc_id"] for row in page["rows"]]
+    assert sorted(seen) == sorted(row["doc_id"] for row in ROWS)
+
+
+@pytest.mark.parametrize(
+    ("query", "said"),
+    [
+        ({"nothing": "1"}, "nothing is no field of this list"),
+        ({"sort": "x"}, "has no column x"),
+        ({"sort": "distance"}, "needs a rule"),
+        ({"byte_count.min": "many"}, "byte_count.min=many is no number"),
+        ({"after": "x"}, "no place in this list"),
+        ({"after": '[{"a": 1}, "00"]'}, "no place in this list"),
+        ({"after": f'[{10**40}, "00"]', "sort": "byte_count"}, ""),
+        ({"after": '["x", "zz"]'}, "no place in this list"),
+        ({"at": "x"}, "no version of a dataset"),
+        ({"at": "1-2-3-4"}, "not in the lake any more"),
+    ],
+)
+def test_an_address_that_means_nothing_is_told_in_one_line(lake: Planted, query: dict[str, str], said: str) -> None:
+    """Never as a failure of the server, and as JSON too."""
+    for path in ("/datasets/notes/documents", "/datasets/notes/documents.json"):
+        answer = lake.client().get(f"{path}?{urlencode(query)}")
+        assert answer.status_code == (404 if said else 200), answer.text
+        assert said in answer.text
+
+
+@pytest.mark.parametrize("value", [SCRIPT, '"><img src=x onerror=alert(1)>', "\0\u202e", "'; DROP TABLE rows; --"])
+def test_what_an_address_holds_is_inert(lake: Planted, value: str) -> None:
+    """In fields, chips, links and messages."""
+    for name in ("kind", "path", "rule", "seed", "sort", "q", "at", "after", value):
+        page = lake.client().get(f"/datasets/notes/documents?{urlencode({name: value})}")
+        assert page.status_code in (200, 404)
+        assert "<script>alert" not in page.text and "<img" not in page.text
+    for path in ("/find", "/datasets/notes/facets", f"/documents/{ID}"):
+        page = lake.client().get(f"{path}?{urlencode({'q': value})}")
+        assert page.status_code in (200, 404) and "<script>alert" not in page.text and "<img" not in page.text
+
+
+@pytest.mark.parametrize("name", ODD)
+def test_a_signal_of_any_name_can_be_sorted_by(lake: Planted, name: str) -> None:
+    """Words of SQL, quotes, per cent, other scripts: in lists, counts and jumps."""
+    client = lake.client()
+    query = urlencode({"sort": name, f"{name}.min": "0.5"})
+    rows = client.get(f"/datasets/notes/documents.json?{query}").json()["rows"]
+    assert {row["doc_id"] for row in rows} <= {r["doc_id"] for r in ROWS if r.get("scores", {}).get(name) == 1.5}
+    assert rows and client.get(f"/datasets/notes/documents?{query}").status_code == 200
+    facets = client.get(f"/datasets/notes/facets.json?{query}").json()
+    assert name in facets["histograms"]
+    jumped = client.get(f"/datasets/notes/jump?{query}&quantile=0.9")
+    assert jumped.status_code == 303 and client.get(jumped.headers["location"]).status_code == 200
+
+
+def test_a_jump_leads_to_the_value_of_the_quantile(lake: Planted) -> None:
+    """Up and down: the first row there has it."""
+    values = sorted(row["byte_count"] for row in ROWS)
+    for way, at in (("", int(0.3 * len(values))), ("down", int((1 - 0.3) * len(values)))):
+        to = lake.client().get(f"/datasets/notes/jump?sort=byte_count&quantile=0.3&way={way}").headers["location"]
+        path, _, query = to.partition("?")
+        assert lake.client().get(f"{path}.json?{query}").json()["rows"][0]["byte_count"] == values[at]
+
+
+def test_an_infinite_value_is_json(lake: Planted) -> None:
+    """Which has no sign for it; readers of JSON in other languages refuse Python's."""
+    import json
+
+    lake.add("far", [{"doc_id": "f" * 32, "scores": {"mean_word_length": float("inf")}, "content": ""}])
+    lake.index("far")
+    page = lake.client().get("/datasets/far/documents.json?sort=mean_word_length")
+    rows = json.loads(page.text, parse_constant=pytest.fail)["rows"]
+    assert [row["mean_word_length"] for row in rows] == ["Infinity"]
+
+
+def test_hostile_documents_are_shown_as_they_are(lake: Planted) -> None:
+    """Paths and texts that would be elements, attributes, orders of letters, or nothing."""
+    texts = {
+        "a" * 32: SCRIPT * 3,
+        "b" * 32: "",
+        "c" * 32: "x" * 2_000_000,
+        "d" * 32: "ab" * 100_000,
+        "e" * 32: "\u202e\0\x1b",
+    }
+    rows = [{"doc_id": one, "path": f"{text[:40]}.txt", "content": text} for one, text in texts.items()]
+    lake.add("notes", rows, increment=1)
+    lake.index()
+    client = lake.client()
+    listed = client.get("/datasets/notes/documents")
+    assert "<script>alert" not in listed.text and "\u202e" not in listed.text and "\0" not in listed.text
+    for one, text in texts.items():
+        page = client.get(f"/documents/{one}?q=ab")
+        assert page.status_code == 200 and "<script>alert" not in page.text
+        assert "\u202e" not in page.text and "\0" not in page.text
+        assert client.get(f"/documents/{one}.json").json()["text"] == text[:WINDOW]
+        kept = client.get(f"/documents/{one}/text")
+        assert kept.text == text and kept.headers["content-type"] == "text/plain; charset=utf-8"
+        assert kept.headers["content-disposition"].startswith("attachment")
+    found = client.get(f"/documents/{'d' * 32}.json?q=ab&from=70000").json()
+    assert found["hits"] == 100_000 and found["start"] == WINDOW and found["kinds"] == ["hit"]
+
+
+def test_the_field_of_every_page_finds_a_document(lake: Planted) -> None:
+    """By id, by its first digits, by path; several are a list; none is told."""
+    client = lake.client()
+    for given in (ID, ID[:10], ID.upper(), ROWS[0]["path"]):
+        assert client.get("/find", params={"q": f" {given} "}).headers["location"] == f"/documents/{ID}"
+    twins = [{"doc_id": f"{'12345678' + digit:0<32}", "path": "same.txt"} for digit in "ab"]
+    lake.add("more", twins)
+    for given in ("12345678", "same.txt"):
+        page = client.get("/find", params={"q": given})
+        assert page.status_code == 200 and all(f"/documents/{one['doc_id']}" in page.text for one in twins)
+    assert client.get("/find.json", params={"q": "same.txt"}).json()["count"] == 2
+    for given in ("", "nothing.txt", "123", "f" * 32):
+        assert client.get("/find", params={"q": given}).status_code == 404
+
+
+def test_hidden_texts_are_nowhere(lake: Planted) -> None:
+    """Of a dataset that does not say `samples: text`: not in lists, pages, files, searches, nor after a change."""
+    secret = "a very private sentence"
+    lake.add("held", [{"doc_id": "9" * 32, "path": "p", "content": secret}])
+    lake.shown.add("held")
+    explorer = lake.explorer()
+    assert explorer.index("held").wait_for_texts(60)
+    lake.shown.remove("held")
+    client = lake.client()
+    for path in (
+        "/datasets/held/documents",
+        f"/documents/{'9' * 32}",
+        f"/documents/{'9' * 32}/text",
+        "/datasets/held/facets",
+    ):
+        for ending in ("", ".json") if not path.endswith("/text") else ("",):
+            page = client.get(path + ending)
+            assert secret not in page.text and page.status_code in (200, 403)
+    assert "texts are not shown" in client.get("/datasets/held/documents?q=private").text
+    later = lake.explorer()  # one that was asked a moment ago still says what the declaration said then
+    assert not later.index("held").previews(later.index("held").rows(_all()))
+
+
+def _all():
+    from headrace_features.explore.row_query import Wanted
+
+    return Wanted()
+
+
+def test_a_dataset_of_others_is_not_there(lake: Planted) -> None:
+    """Neither its pages nor its name, nor its documents by id, prefix or path; reading it leaves no trace."""
+    other = "7" * 32
+    lake.add("theirs", [{"doc_id": other, "path": "their.txt", "content": "their text"}])
+    lake.forbidden.add("theirs")
+    client = lake.client()
+    for path in (
+        "/datasets/theirs/documents",
+        "/datasets/theirs/facets",
+        "/datasets/theirs/jump?sort=byte_count",
+        f"/documents/{other}",
+        f"/documents/{other[:8]}",
+        f"/documents/{other}/text",
+        f"/documents/{other}/reads",
+        f"/find?q={other}",
+        "/find?q=their.txt",
+    ):
+        for ending in ("", ".json"):
+            if ending and path.endswith("/text"):
+                continue
+            where, _, query = path.partition("?")
+            page = client.get(f"{where}{ending}?{query}")
+            assert page.status_code == 404 and "their text" not in page.text
+            assert "increment" not in page.text and "theirs is in" not in page.text
+    assert "theirs" not in client.get("/").text
+    acts = load_table(lake.catalogue, f"system.{AUDIT.name}")
+    assert acts is None or acts.current_snapshot() is None

@@ -1,0 +1,357 @@
+"""Lists by the index, compared with the planted rows sorted and counted in plain Python."""
+
+from __future__ import annotations
+
+import hashlib
+import subprocess
+import sys
+import threading
+from collections import Counter
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from dagster_project.exceptions import CommandError
+from headrace.tables.settings import settings_at
+from headrace_features.explore import index_files
+from headrace_features.explore.dataset_at import DatasetAt, Version
+from headrace_features.explore.row_index import RowIndex
+from headrace_features.explore.row_query import Wanted
+from tests.headrace_features.explore.planted import ODD, Planted, drawn, plant
+
+ROWS = drawn(230)
+VERDICTS = {None: None, True: "kept", False: "rejected"}
+
+
+@pytest.fixture(scope="module")
+def planted(tmp_path_factory: pytest.TempPathFactory) -> Planted:
+    """Rows of one increment, then of another, with signals of odd names."""
+    with pytest.MonkeyPatch.context() as patch:
+        root = tmp_path_factory.mktemp("lake")
+        for name, value in settings_at(root).properties.items():
+            patch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
+        lake = plant(tmp_path_factory.mktemp("index"))
+        lake.add("notes", ROWS[:130], odd=True)
+        lake.add("notes", ROWS[130:], increment=1)
+    return lake
+
+
+@pytest.fixture(scope="module")
+def index(planted: Planted) -> RowIndex:
+    """Their index."""
+    return planted.index()
+
+
+def plain(row: dict[str, Any], name: str) -> Any:
+    """The value of a column of a planted row."""
+    if name == "verdict":
+        return VERDICTS[not row["failed"]] if "failed" in row else None
+    if name == "increment":
+        return int(ROWS.index(row) >= 130)
+    return row[name] if name in row else row.get("scores", {}).get(name)
+
+
+def distance(one: dict[str, Any]) -> float:
+    """The share of the threshold that was missed."""
+    value, threshold = one["value"], one["threshold"]
+    return 0.0 if None in (value, threshold) else abs(value - threshold) / (abs(threshold) or 1)
+
+
+def chosen(wanted: Wanted) -> list[dict[str, Any]]:
+    """The planted rows of a selection in its order, all of them."""
+    rows = []
+    for row in ROWS:
+        failed = [one for one in row.get("failed", ()) if one["rule"] == wanted.rule]
+        bounds = [(plain(row, name), ends) for name, ends in wanted.ranges.items()]
+        if (
+            all(str(plain(row, name)) == value for name, value in wanted.equal.items())
+            and all(
+                value is not None and (low is None or value >= low) and (high is None or value <= high)
+                for value, (low, high) in bounds
+            )
+            and wanted.path.lower() in row["path"].lower()
+            and (not wanted.rule or failed)
+            and (wanted.ids is None or row["doc_id"] in wanted.ids)
+        ):
+            key = distance(failed[0]) if wanted.sort == "distance" else plain(row, wanted.sort) if wanted.sort else 0
+            rows.append((key, row["doc_id"], row))
+    some = sorted((one for one in rows if one[0] is not None), key=lambda one: one[:2], reverse=wanted.descending)
+    none = sorted((one for one in rows if one[0] is None), key=lambda one: one[1], reverse=wanted.descending)
+    return [row for _, _, row in some + none]
+
+
+def paged(index: RowIndex, wanted: Wanted, size: int) -> list[str]:
+    """All rows of a list, a page at a time, each from the key at the end of the page before."""
+    found: list[str] = []
+    while True:
+        rows = index.rows(wanted, size)
+        found += [row["doc_id"] for row in rows]
+        if len(rows) < size:
+            return found
+        wanted = replace(wanted, after=(rows[-1]["sort_key"] if wanted.sort else None, rows[-1]["doc_id"]))
+
+
+SORTS = st.sampled_from(["", "path", "byte_count", "word_count", "mean_word_length", "distance", *ODD])
+EQUAL = st.dictionaries(
+    st.sampled_from(["kind", "language", "repository", "verdict", "increment"]),
+    st.sampled_from(["prose", "code", "English", "日本語", "one", "kept", "rejected", "1", "nothing"]),
+    max_size=2,
+)
+BOUNDS = st.tuples(*[st.sampled_from([None, -1.0, 0.0, 0.5, 2.0, 70.0])] * 2)
+RANGES = st.dictionaries(st.sampled_from(["byte_count", "mean_word_length", "Größe (%)"]), BOUNDS, max_size=2)
+
+
+@given(SORTS, EQUAL, RANGES, st.sampled_from(["", "", "too_short", "generated"]), st.booleans(), st.integers(1, 60))
+def test_pages_by_key_are_the_sorted_list(
+    index: RowIndex, sort: str, equal: Any, ranges: Any, rule: str, descending: bool, size: int
+) -> None:
+    """Every order and selection, with ties and nulls: each row once, nulls last, in the order of plain Python."""
+    rule = rule or ("too_long" if sort == "distance" else "")
+    wanted = Wanted(equal=equal, ranges=ranges, rule=rule, sort=sort, descending=descending)
+    expected = [row["doc_id"] for row in chosen(wanted)]
+    assert paged(index, wanted, size) == expected
+    assert index.count(wanted) == len(expected)
+
+
+def test_a_filter_that_many_rows_meet_changes_no_row(index: RowIndex, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Whether the index of the filter or that of the order is walked, the list is the same."""
+    wanted = Wanted(
+        equal={"kind": "code", "verdict": "kept"}, sort="mean_word_length", ranges={"byte_count": (1, None)}
+    )
+    for common in (1, 10**9):
+        monkeypatch.setattr("headrace_features.explore.row_index._COMMON", common)
+        assert paged(index, wanted, 7) == [row["doc_id"] for row in chosen(wanted)]
+
+
+def test_filters_of_path_and_ids(index: RowIndex) -> None:
+    """A part of a path in any case of ASCII letters, others as they are; named documents alone."""
+    for wanted in (Wanted(path="SRC/1"), Wanted(path="Ä/"), Wanted(ids=(ROWS[3]["doc_id"], "0" * 32)), Wanted(ids=())):
+        assert paged(index, wanted, 7) == [row["doc_id"] for row in chosen(wanted)]
+
+
+def test_a_sample_is_the_same_for_its_seed(index: RowIndex) -> None:
+    """Rows from the point on that the seed gives, round the end; every row is in some sample, filtered ones too."""
+    ids = sorted(row["doc_id"] for row in chosen(Wanted(equal={"kind": "prose"})))
+    seen = set()
+    for number in range(40):
+        wanted = Wanted(equal={"kind": "prose"}, seed=f"s{number}")
+        point = hashlib.sha256(wanted.seed.encode()).hexdigest()[:32]
+        expected = [*(one for one in ids if one > point), *(one for one in ids if one <= point)][:50]
+        found = [row["doc_id"] for row in index.rows(wanted)]
+        assert found == expected == [row["doc_id"] for row in index.rows(wanted)]
+        seen |= set(found)
+    assert seen == set(ids)
+
+
+@pytest.mark.parametrize("wanted", [Wanted(), Wanted(equal={"kind": "code"}), Wanted(rule="too_long", path="src")])
+def test_facets_and_histograms_count_as_plain_python_does(index: RowIndex, wanted: Wanted) -> None:
+    """Each value with its documents; each bin with the documents between its edges."""
+    rows = chosen(wanted)
+    for name in ("kind", "language", "repository", "verdict", "increment", "licence"):
+        counted, others = index.facet(name, wanted)
+        assert dict(counted) == Counter(str(v) for row in rows if (v := plain(row, name)) is not None)
+        assert others == 0
+    failed = Counter(one["rule"] for row in rows for one in row.get("failed", ()))
+    assert dict(index.facet("rule", wanted)[0]) == (
+        {wanted.rule: failed[wanted.rule]} if wanted.rule else {name: count for name, count in failed.items() if count}
+    )
+    for name in ("byte_count", "word_count", "mean_word_length", *ODD):
+        edges, counts, rejected = index.histogram(name, wanted, 8)
+        values = [(v, plain(row, "verdict")) for row in rows if (v := plain(row, name)) is not None]
+        assert sum(counts) == len(values) and edges == sorted(edges)
+        assert sum(rejected) == sum(verdict == "rejected" for _, verdict in values)
+        inner = [(low, high, count) for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)][1:-1]
+        for low, high, count in inner:
+            within = sum(low < value < high for value, _ in values)
+            assert within <= count <= within + sum(value in (low, high) for value, _ in values)
+
+
+def test_a_column_of_too_many_values_is_not_counted(planted: Planted) -> None:
+    """Above a thousand values a facet says so; of fewer it gives the first twenty and the sum of the others."""
+    rows = [{"doc_id": f"{n:032x}", "path": str(n), "repository": str(n), "language": str(n % 50)} for n in range(1100)]
+    planted.add("wide", rows)
+    index = planted.index("wide", with_text=False)
+    counted, others = index.facet("language", Wanted())
+    assert [n for _, n in counted] == [22] * 20 and others == 22 * 30
+    with pytest.raises(CommandError, match="more than 1,000 values"):
+        index.facet("repository", Wanted())
+
+
+def test_quantiles_are_those_of_the_sorted_values(index: RowIndex) -> None:
+    """The value at a share of the sorted column, nulls left out; None of a column without any."""
+    values = sorted(row["byte_count"] for row in ROWS)
+    assert index.quantile("byte_count", 0.9) == values[int(0.9 * len(values))]
+    assert index.quantile("byte_count", 1.0) == values[-1]
+    assert index.quantile("line_count", 0.5) == 0  # the filler of a required column
+
+
+def test_an_unknown_column_names_the_nearest(index: RowIndex) -> None:
+    """Whatever stands in an address never becomes SQL."""
+    with pytest.raises(CommandError, match="has no column word_cont; did you mean 'word_count'"):
+        index.rows(Wanted(sort="word_cont"))
+    for name in ("1; DROP TABLE rows", 'n" FROM rows --', "rowid", "doc_id"):
+        with pytest.raises(CommandError, match="has no column"):
+            index.rows(Wanted(sort=name))
+        with pytest.raises(CommandError, match="has no column"):
+            index.histogram(name, Wanted())
+        with pytest.raises(CommandError, match="has no column"):
+            index.facet(name, Wanted())
+    with pytest.raises(CommandError, match="needs a rule"):
+        index.rows(Wanted(sort="distance"))
+
+
+def test_infinite_and_negative_values_have_bins(planted: Planted) -> None:
+    """Of infinity, of values below a bound near zero, and of no value at all."""
+    scores = [float("inf"), float("-inf"), float("nan"), None, -5.0, *[0.0] * 300, *map(float, range(1, 999, 10))]
+    planted.add("far", [{"doc_id": f"{n:032x}", "scores": {"mean_word_length": v}} for n, v in enumerate(scores)])
+    index = planted.index("far")
+    edges, counts, _ = index.histogram("mean_word_length", Wanted())
+    assert sum(counts) == len(scores) - 2 and all(abs(edge) < 2000 for edge in edges)
+    assert index.histogram("token_estimate", Wanted())[1] == [0] * 40
+    assert [row["sort_key"] for row in index.rows(Wanted(sort="mean_word_length", descending=True), 2)] == [
+        float("inf"),
+        981.0 + 10,
+    ]
+
+
+def test_an_address_of_an_earlier_state_shows_its_rows(planted: Planted) -> None:
+    """Rows, columns and increments of its snapshots; one that was never, or is no more, is refused."""
+    planted.add("grown", ROWS[:20], odd=False)
+    before = Version.newest(planted.catalogue, "grown")
+    planted.add("grown", ROWS[20:60], increment=1, odd=True)
+    assert planted.index("grown").count(Wanted()) == 60
+    earlier = planted.index("grown", before)
+    assert {row["doc_id"] for row in earlier.rows(Wanted())} == {row["doc_id"] for row in ROWS[:20]}
+    assert not set(ODD) & set(earlier.numeric) and set(ODD) <= set(planted.index("grown").numeric)
+    assert Version.parse(str(before)) == before
+    for address in ("", "1", "1-2-3", "1-2-3-4-5", "a-b-c-ü", "0-0-0--1"):
+        with pytest.raises(CommandError, match="no version of a dataset"):
+            Version.parse(address)
+    with pytest.raises(CommandError, match="not in the lake any more"):
+        DatasetAt(planted.catalogue, "grown", before._replace(texts=12345))
+
+
+def test_cut_parts_are_of_the_state_that_is_shown(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Increments that went since, and parts of a table that is read in many, are of the snapshot."""
+    monkeypatch.setattr(index_files.DatasetAt, "parts", _small_parts)
+    planted.add("cut", ROWS[:50])
+    planted.add("cut", ROWS[50:90], increment=1)
+    before = Version.newest(planted.catalogue, "cut")
+    planted.catalogue.load_table("cut.documents").delete("increment = 0")
+    assert planted.index("cut").count(Wanted()) == 40
+    assert planted.index("cut", before).count(Wanted()) == 90
+    assert planted.index("cut", before).count(Wanted(equal={"verdict": "kept"})) == sum(
+        plain(row, "verdict") == "kept" for row in ROWS[:90]
+    )
+
+
+def _small_parts(self: DatasetAt) -> Any:
+    from spark_jobs.lake.files.lookups import parts
+
+    return parts(self._catalogue, f"{self.name}.documents", 15, snapshot_id=self.version.documents or None)
+
+
+def test_threads_that_build_one_index_end_with_one(planted: Planted) -> None:
+    """Each finds a whole file, whoever was first, and nothing is left beside it."""
+    planted.add("raced", ROWS[:100])
+    found: list[RowIndex] = []
+    threads = [threading.Thread(target=lambda: found.append(planted.index("raced"))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert [one.failure for one in found] == [""] * 4
+    assert [one.count(Wanted()) for one in found] == [100] * 4
+    assert len([*planted.folder.glob("raced.*")]) == 2
+
+
+def test_a_build_that_was_killed_is_begun_anew(planted: Planted) -> None:
+    """What it left is not opened, and removed; a failure is told, and tried again."""
+    planted.add("killed", ROWS[:30])
+    dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
+    version = Version.newest(planted.catalogue, "killed")
+    left = planted.folder / f"killed.{version}.rows.3.{int(dead.stdout)}.1.tmp"
+    left.write_bytes(b"SQLite format 3\0 and then no more")
+    assert planted.index("killed").count(Wanted()) == 30
+    assert not left.exists()
+
+
+def test_a_build_that_failed_says_why_and_is_tried_again(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As with a full disk; no half of a file stays."""
+    planted.add("full", ROWS[:30])
+    planted.shown.add("full")
+    explorer = planted.explorer()
+    with monkeypatch.context() as patch:
+        patch.setattr("headrace_features.explore.row_index.build_rows", _full)
+        with pytest.raises(CommandError, match="rows cannot be listed: OSError: No space left"):
+            explorer.index("full").wait(60)
+    assert not [*planted.folder.glob("full.*")]
+    assert explorer.index("full").wait(60)
+
+
+def _full(*arguments: Any) -> None:
+    raise OSError("No space left on device")
+
+
+def test_files_of_earlier_states_go(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """An index is gigabytes; those that were not opened for longest are deleted."""
+    monkeypatch.setattr("headrace_features.explore.row_index._KEPT_FILES", 2)
+    for number in range(2):
+        planted.add("many", ROWS[number * 10 : number * 10 + 10], increment=number)
+        planted.index("many")
+    for _ in range(100):
+        if len([*planted.folder.glob("many.*")]) <= 2:
+            break
+        threading.Event().wait(0.05)
+    assert len([*planted.folder.glob("many.*")]) == 2
+
+
+@pytest.mark.parametrize("lacking", [("scores",), ("failed",), ("content",), ("scores", "failed", "content")])
+def test_a_dataset_without_some_tables_is_listed(planted: Planted, lacking: tuple[str, ...]) -> None:
+    """Without signals, verdicts or texts: the rows, with nothing in their place."""
+    name = "without_" + "_".join(lacking)
+    planted.add(name, [{k: v for k, v in row.items() if k not in lacking} for row in ROWS[:40]])
+    index = planted.index(name)
+    assert index.count(Wanted()) == 40 and len(index.rows(Wanted())) == 40
+    assert bool(index.scores) == ("scores" not in lacking)
+    assert bool(index.previews(index.rows(Wanted()))) == ("content" not in lacking)
+    assert bool(index.facet("verdict", Wanted())[0]) == ("failed" not in lacking)
+
+
+def test_an_empty_dataset_is_an_empty_list(planted: Planted) -> None:
+    """Tables without a row, and a table without a snapshot."""
+    planted.add("void", [])
+    index = planted.index("void")
+    assert index.rows(Wanted()) == [] and index.count(Wanted(equal={"kind": "code"})) == 0
+    assert index.facet("kind", Wanted()) == ([], 0) and index.progress in (0.0, 1.0)
+    assert index.quantile("byte_count", 0.5) is None
+
+
+def test_previews_and_places_are_of_their_rows(index: RowIndex) -> None:
+    """The first words of each row; whole texts by file and row."""
+    rows = index.rows(Wanted(), 300)
+    texts = {row["doc_id"]: row["content"] for row in ROWS}
+    previews = index.previews(rows)
+    assert [previews[row["n"]] for row in rows] == [texts[row["doc_id"]] for row in rows]
+    marks = ", ".join("?" * len(rows))
+    places = index._ask(f"SELECT n, file, row FROM texts WHERE n IN ({marks})", [r["n"] for r in rows], index._texts)
+    found = index.texts_of([(one["n"], one["file"], one["row"]) for one in places])
+    assert found == {row["n"]: texts[row["doc_id"]] for row in rows}
+
+
+def test_files_that_are_written_at_once_leave_each_other_alone(tmp_path: Path) -> None:
+    """What a killed process left goes, what a living one writes stays; neither file is there before it is whole."""
+    left = tmp_path / "notes.a.rows.999999999.1.tmp"
+    left.touch()
+    first, second = tmp_path / "notes.a.rows", tmp_path / "main.b.removed.sqlite"
+    with index_files.written(first) as (made, _):
+        made.execute("CREATE TABLE one (n)")
+        with index_files.written(second) as (other, _):
+            other.execute("CREATE TABLE two (n)")
+            assert not first.exists() and not second.exists() and not left.exists()
+        assert second.exists()
+    assert first.exists() and {one.name for one in tmp_path.iterdir()} == {first.name, second.name}

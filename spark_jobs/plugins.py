@@ -1,4 +1,4 @@
-"""What other packages bring: sources, readers, scorers and commands, found by the entry points that they declare.
+"""What other packages bring: sources, readers, scorers, commands, pages, services, by the entry points of these groups.
 
     [project.entry-points."headrace.sources"]
     sql = "mill.sources:SqlSource"
@@ -8,8 +8,7 @@ the reference alone does: `kind: mill.sources:SqlSource`.
 
 headrace's features declare what they bring in the same groups, and are read from a table of their own (`features`):
 looking through the metadata of some 300 installed packages takes .1 s, and happens only where a name is not one of
-headrace's, which no package can take. The last of GROUPS are of
-features alone.
+headrace's, which no package can take. Features alone bring what stands in the second line of GROUPS.
 """
 
 from __future__ import annotations
@@ -25,7 +24,7 @@ from spark_jobs.features import PACKAGE, brought, missing
 
 GROUPS: Final = (
     *("sources", "readers", "scorers", "commands", "pages", "services"),
-    *("kinds", "steps", "names", "declarations"),
+    *("kinds", "steps", "names", "parts", "reader_parts", "derivations", "declarations"),
 )
 T = TypeVar("T")
 
@@ -73,14 +72,14 @@ def reference(group: str, name: str, own: Iterable[str]) -> str:
         return name
     if place := brought(group).get(name):
         return place
-    if feature := missing(group).get(name):
+    known, absent = declared(group), missing(group)
+    if name in absent:
         raise ConfigError(
-            f"{group[:-1]} {name!r} is of the feature {feature}, which is not installed here; install headrace whole, "
-            "or name another (headrace features lists what is there)"
+            f"{group[:-1]} {name!r} is of the feature {absent[name]}, which is not installed here; install headrace "
+            "whole, or name another (headrace features lists what is there)"
         )
-    known = declared(group)
     if name not in known:
-        near = did_you_mean(name, dict.fromkeys([*own, *brought(group), *known]))
+        near = did_you_mean(name, dict.fromkeys([*own, *brought(group), *known, *absent]))
         raise ConfigError(
             f"{group[:-1]} {name!r} is not known{near}; install the package that brings it, or write "
             "package.module:name for one of yours"

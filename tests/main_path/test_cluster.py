@@ -86,7 +86,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.config.source_config import DocumentsConfig
 

@@ -32,7 +32,7 @@ import sys, time
 from pathlib import Path
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.ledger.lease import table_leases
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 with table_leases(open_catalogue(settings_at(Path(sys.argv[1]))), ["a.b"]):
     print("held", flush=True)
     time.sleep(float(sys.argv[2]))
@@ -151,7 +151,7 @@ def test_a_lease_is_not_taken_over_from_another_pid_namespace(catalogue: SqlCata
 from pathlib import Path
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 with table_leases(open_catalogue(settings_at(Path({str(tmp_path)!r}))), ["a.b"], wait_seconds=1):
     pass
 """

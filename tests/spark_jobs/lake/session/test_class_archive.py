@@ -17,7 +17,7 @@ SESSION = """
 import sys
 from pathlib import Path
 from spark_jobs.lake.session.session import start_session
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 
 session = start_session(settings_at(Path(sys.argv[1])), master="local[1]")
 session.sql("CREATE NAMESPACE lake.a")

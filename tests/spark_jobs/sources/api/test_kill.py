@@ -21,7 +21,7 @@ import sys
 from pathlib import Path
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.lake.session.settings import settings_at
+from headrace.tables.settings import settings_at
 from spark_jobs.sources.api.fetch import fetch_source
 from spark_jobs.sources.config.source_config import DocumentsConfig
 config = DocumentsConfig.model_validate_json(sys.argv[2])

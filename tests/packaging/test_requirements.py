@@ -26,9 +26,9 @@ OPTIONAL = (
 )
 NOT_IMPORTED = {
     "dagster-webserver": "a program, which `headrace ui` starts",
-    "pandas": "PySpark asks for it before it hands Arrow to Python",
 }
-USERS_OWN = {"gliner"}  # no extra has it: it brings a torch of its own, and whoever asks for it installs it
+# No extra has them: GLiNER brings a torch of its own, and whoever asks for frames of the others has installed them.
+USERS_OWN = {"datasets", "gliner", "polars"}
 LOADED_BY_NAME = "tree-sitter-"
 
 

@@ -194,7 +194,7 @@ def test_training_needs_nothing_of_the_platform() -> None:
         "print(sorted(new - {'numpy'}))"
     )
     found = subprocess.run([sys.executable, "-c", code], check=True, capture_output=True, text=True)
-    assert found.stdout.strip() == "['headrace_features', 'spark_jobs']"
+    assert found.stdout.strip() == "['headrace', 'headrace_features', 'spark_jobs']", "its own packages alone"
 
 
 def test_mistakes_are_one_line_each(tmp_path: Path) -> None:

@@ -12,7 +12,7 @@ import pyarrow as pa
 from cpu_time import seconds
 from numba import njit
 
-from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
+from spark_jobs.dedup.bags.bag_arrays import Bags, rows_of, token_weights, total_weights
 from spark_jobs.dedup.bags.features import Features, token_rules
 from spark_jobs.dedup.bags.token_counts import TokenCounts, count_tokens
 from spark_jobs.dedup.bags.token_table import UnitTable
@@ -115,14 +115,6 @@ def weigh(corpus: Corpus) -> Weighed:
     bags = weighed(counts, units)
     rows = np.flatnonzero(np.diff(bags.offsets))
     return Weighed(rows, rows_of(bags, rows), units, make_darts(SEED, MAX_LEVEL, hot, units.of(hot)))
-
-
-def rows_of(bags: Bags, rows: Int64Array) -> Bags:
-    """Some of the bags."""
-    lengths = np.diff(bags.offsets)[rows]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    places = np.arange(offsets[-1]) + np.repeat(bags.offsets[rows] - offsets[:-1], lengths)
-    return Bags(offsets, bags.hashes[places], bags.units[places], bags.levels[places])
 
 
 def candidates(sketches: UInt8Array, bags: Bags, documents: int) -> tuple[Int64Array, Int64Array]:

@@ -30,6 +30,7 @@ _GROUPS = {
         "demo": (".begin.demo", "Build a lake from files on this machine, and train on it."),
         "init": (".begin.init", "Make a project of your own."),
         "doctor": (".begin.doctor", "Check this machine and the lake; each fault with its mend."),
+        "features": (".begin.features", "Show which features are there, and the extra that each can use."),
         "ui": (".begin.ui", "Open Dagster's UI on this lake."),
     },
     "Run": {

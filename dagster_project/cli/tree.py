@@ -14,6 +14,7 @@ EXAMPLES = {
     "demo": "",
     "init": "my_project",
     "doctor": "",
+    "features": "",
     "ui": "--port 3000",
     "plan": "notes main",
     "run": "notes main",

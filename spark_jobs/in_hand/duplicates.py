@@ -11,7 +11,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from fractions import Fraction
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -20,9 +19,11 @@ import pyarrow.compute as pc
 
 from headrace.process.memory_limit import core_count
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
-from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
+from spark_jobs.dedup.bags.bag_arrays import Bags, rows_of, token_weights, total_weights
 from spark_jobs.dedup.bags.bags import BagsConfig
 from spark_jobs.dedup.bags.features import Features
+from spark_jobs.dedup.bags.vocabulary import UNIT_SCALE
+from spark_jobs.dedup.graph.threshold_pairs import ascending, exact
 from spark_jobs.dedup.near.buckets import RELATED, BucketsConfig
 from spark_jobs.dedup.sketches.background import BINS, BackgroundConfig
 from spark_jobs.dedup.sketches.signatures import SignaturesConfig
@@ -32,7 +33,7 @@ from spark_jobs.sources.config.file_reading import KINDS
 from spark_jobs.text.texts import TextsConfig
 from spark_jobs.threads import in_order_of
 
-_UNIT_SCALE = 8  # as of the step `vocabulary`: weights are whole numbers up to 255
+_SIGNED_ROWS = 4096  # documents of a call: threads take turns, and a signature has 256 bytes
 _REMOVED = pa.schema(
     [
         pa.field("row", pa.int64(), nullable=False),
@@ -96,7 +97,7 @@ def deduplicate(
         recall: share of the pairs at the threshold that buckets find.
 
     Raises:
-        InputError: a column, kind or threshold that there is not.
+        InputError: a column, kind or threshold that cannot be; a threshold has six decimals at most.
     """
     if kind not in KINDS:
         raise InputError(
@@ -104,6 +105,10 @@ def deduplicate(
         )
     if not 0 < threshold <= 1:
         raise InputError(f"deduplicate: threshold {threshold:g}: it is above 0 and at most 1")
+    try:
+        ascending((threshold,))
+    except ValueError as error:
+        raise InputError(f"deduplicate: {error}") from error
     frame = frame_of(data, column)
     with ThreadPoolExecutor(core_count()) as pool:
         compared = [*_compared(frame, kind, pool)]
@@ -122,18 +127,15 @@ def _joined(parts: list[pa.Array]) -> pa.Array:
 
 def _compared(frame: Frame, kind: str, pool: ThreadPoolExecutor) -> Iterator[tuple[pa.Array, pa.Array, pa.Array]]:
     """Of each batch of texts the hashes of their letters, null for short ones, of their bytes, and the normal texts."""
-    from headrace.kernels.sha256 import sha256_digits
+    from spark_jobs.sources.reading.record_rows import digit_strings, sha256_of_texts
     from spark_jobs.text.compared_texts import letters_column
-    from spark_jobs.text.text_columns import normalized, utf8_arrays
+    from spark_jobs.text.text_columns import normalized
 
     def work(texts: pa.Array) -> tuple[pa.Array, pa.Array, pa.Array]:
         plain = texts.cast(pa.string())
         content, _ = normalized(plain)
         kinds = pa.repeat(pa.scalar(kind, pa.string()), len(texts))
-        data, offsets = utf8_arrays(plain)
-        digits = sha256_digits(data, offsets[:-1], offsets[1:])
-        ends = pa.py_buffer(np.arange(0, digits.size + 1, digits.shape[1], dtype=np.int32))
-        hashes = pa.Array.from_buffers(pa.string(), len(digits), [None, ends, pa.py_buffer(digits)])
+        hashes = digit_strings(sha256_of_texts(plain))
         return letters_column(content, kinds, TextsConfig().min_letters), hashes, content
 
     yield from in_order_of(pool, work, frame.batches())
@@ -198,9 +200,8 @@ def _near(
     bags, hot = _weighed(counted, len(rows))
     sketches = _signed(bags, hot, pool)
     buckets = _buckets(bags, sketches, (threshold, recall), pool)
-    exact = Fraction(str(threshold))
     documents = Sketched(bags.offsets, bags.hashes, token_weights(bags), total_weights(bags), sketches)
-    removed = removed_documents(documents, buckets, exact, least_agreement(exact, SIGNATURE_LOSS))
+    removed = removed_documents(documents, buckets, exact(threshold), least_agreement(exact(threshold), SIGNATURE_LOSS))
     return bagged[removed.documents], bagged[removed.witnesses], removed.shared / removed.united
 
 
@@ -248,17 +249,9 @@ def _weighed(counted: list[_Texts], document_count: int) -> tuple[Bags, tuple[UI
 
 def _unit(document_count: int, frequency: np.ndarray) -> UInt8Array:
     """(V,) weight of one occurrence of tokens that so many documents hold."""
-    scaled = np.rint(_UNIT_SCALE * np.log((document_count + 1) / (frequency + 1)))
+    scaled = np.rint(UNIT_SCALE * np.log((document_count + 1) / (frequency + 1)))
     units: UInt8Array = scaled.clip(1, 255).astype(np.uint8)
     return units
-
-
-def _rows_of(bags: Bags, rows: Int64Array) -> Bags:
-    """Some of the bags."""
-    lengths = np.diff(bags.offsets)[rows]
-    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
-    places = np.arange(offsets[-1]) + np.repeat(bags.offsets[rows] - offsets[:-1], lengths)
-    return Bags(offsets, bags.hashes[places], bags.units[places], bags.levels[places])
 
 
 def _signed(bags: Bags, hot: tuple[UInt64Array, UInt8Array], pool: ThreadPoolExecutor) -> UInt8Array:
@@ -282,9 +275,6 @@ def _signed(bags: Bags, hot: tuple[UInt64Array, UInt8Array], pool: ThreadPoolExe
     return np.concatenate([*in_order_of(pool, work, range(0, len(bags), _SIGNED_ROWS))])
 
 
-_SIGNED_ROWS = 4096  # documents of a call: threads take turns, and a signature has 256 bytes
-
-
 def _buckets(bags: Bags, sketches: UInt8Array, asked: tuple[float, float], pool: ThreadPoolExecutor) -> Any:
     """Buckets of the documents, by bands that are solved for them."""
     from spark_jobs.dedup.near.buckets_by_band import bucket_batches
@@ -296,7 +286,7 @@ def _buckets(bags: Bags, sketches: UInt8Array, asked: tuple[float, float], pool:
     count = len(bags)
     most = BackgroundConfig().sample_documents
     sample = np.unique(np.linspace(0, count - 1, min(count, most)).astype(np.int64))
-    measured = background_counts(_rows_of(bags, sample), BINS)
+    measured = background_counts(rows_of(bags, sample), BINS)
     scheme = solve_bands(
         measured,
         threshold=threshold,

@@ -14,6 +14,7 @@ from numba import njit
 
 from headrace.kernels.compiling import compiled
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt16Array, UInt64Array
+from spark_jobs.dedup.removal.best_edges import compared_fractions
 from spark_jobs.dedup.sketches.similarity import share_row
 
 
@@ -120,7 +121,7 @@ def _remove(
                 united = lighter + heavier - common
                 if common * denominator < united * numerator:
                     continue
-                ahead = common * best_united - best_shared * united
+                ahead = compared_fractions(common, united, best_shared, best_united)
                 if best < 0 or ahead > 0 or (ahead == 0 and other < best):
                     best, best_shared, best_united = other, common, united
         if best >= 0:

@@ -89,8 +89,8 @@ def filter_texts(
     rules = resolve(policy)
     measures = _measures(rules)
     frame = frame_of(data, column)
-    rows, failures, first = np.ones(len(frame), np.bool_), list[pa.Table](), 0
-    rows[np.asarray(frame.texts.is_null())] = False
+    rows, failures, first = np.asarray(frame.texts.is_valid()).copy(), list[pa.Table](), 0
+    without = np.flatnonzero(~rows)
 
     def judge(texts: pa.Array) -> pa.Array:
         return _judged(texts, rules, measures, kind, language)
@@ -105,7 +105,6 @@ def filter_texts(
             failures.append(pa.table([pa.array(numbers), *columns], schema=_FAILED))
             rows[first : first + len(failed)] &= counts == 0
             first += len(failed)
-    without = np.flatnonzero(np.asarray(frame.texts.is_null()))
     none = pa.nulls(len(without), pa.float64())
     failures.append(
         pa.table([pa.array(without), pa.array([_NO_TEXT] * len(without), pa.string()), none, none], _FAILED)

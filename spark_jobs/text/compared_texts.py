@@ -29,6 +29,7 @@ from headrace.kernels.compiling import compiled
 from headrace.kernels.sha256 import sha256_digits
 from headrace.kernels.utf8 import Integer, code_point, width
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array
+from spark_jobs.sources.reading.record_rows import digit_strings
 from spark_jobs.text.characters import COUNTED, GAP, INVISIBLE, NUMBER, POINT, SIGN, comparison_classes
 from spark_jobs.text.text_columns import utf8_arrays
 from spark_jobs.threads import made_once
@@ -56,8 +57,7 @@ def letters_column(content: pa.Array, kinds: pa.Array, min_letters: int) -> pa.A
         characters = np.count_nonzero((data[starts[row] : ends[row]] & 0xC0) != 0x80)
         has_hash[row] = characters >= min_letters
     digits = sha256_digits(data, np.where(has_hash, starts, -1), ends)
-    offsets = np.arange(0, digits.size + 1, digits.shape[1], dtype=np.int32)
-    hashes = pa.Array.from_buffers(pa.string(), len(digits), [None, pa.py_buffer(offsets), pa.py_buffer(digits)])
+    hashes = digit_strings(digits)
     return hashes if has_hash.all() else hashes.take(pa.array(np.cumsum(has_hash) - 1, mask=~has_hash))
 
 

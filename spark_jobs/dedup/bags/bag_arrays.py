@@ -106,6 +106,14 @@ def token_weights(bags: Bags) -> UInt16Array:
     return weights
 
 
+def rows_of(bags: Bags, rows: Int64Array) -> Bags:
+    """The bags of some documents, in the order of their row numbers."""
+    lengths = np.diff(bags.offsets)[rows]
+    offsets = np.concatenate([np.zeros(1, np.int64), np.cumsum(lengths)])
+    places = np.arange(offsets[-1]) + np.repeat(bags.offsets[rows] - offsets[:-1], lengths)
+    return Bags(offsets, bags.hashes[places], bags.units[places], bags.levels[places])
+
+
 def _binary_buffer(column: pa.Array, name: str) -> tuple[Int64Array, UInt8Array]:
     """Offsets of a binary column from 0, (D + 1,), and the bytes they point into."""
     if column.null_count:

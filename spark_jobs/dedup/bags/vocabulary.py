@@ -27,7 +27,7 @@ from spark_jobs.sources.config.file_reading import KINDS
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
-_UNIT_SCALE = 8.0
+UNIT_SCALE = 8.0
 _MOST_TOKENS = 1_000_000  # of a table: some 100 MB while it grows
 _ROW_DDL = "kind string, token_hash bigint, token string, document_count bigint, occurrence_count bigint"
 
@@ -114,7 +114,7 @@ def vocabulary(members: DataFrame, exact_duplicates: DataFrame, texts: DataFrame
 
 def _unit(documents: SparkColumn, document_count: SparkColumn) -> SparkColumn:
     """Weight of one occurrence of a token. It is stored, so that another machine's logarithm cannot change it later."""
-    scaled = F.rint(_UNIT_SCALE * F.log((documents + 1) / (document_count + 1)))
+    scaled = F.rint(UNIT_SCALE * F.log((documents + 1) / (document_count + 1)))
     return F.greatest(F.lit(1), F.least(F.lit(255), scaled)).cast("int")
 
 

@@ -36,7 +36,7 @@ MOST_GROUPS = 31
 """Bits of a 32-bit int without its sign."""
 
 
-def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
+def ascending(values: tuple[float, ...]) -> tuple[float, ...]:
     """Raise unless there are at most 31 thresholds, fractions of at most six decimals in ascending order."""
     if len(values) > MOST_GROUPS:
         raise ValueError(f"{len(values)} thresholds are more than {MOST_GROUPS}; leave some out")
@@ -53,7 +53,7 @@ def _ascending(values: tuple[float, ...]) -> tuple[float, ...]:
 Thresholds = Annotated[
     tuple[float, ...],
     Field(min_length=1, description="weighted Jaccard similarities from which on two documents are duplicates"),
-    AfterValidator(_ascending),
+    AfterValidator(ascending),
 ]
 DEFAULT_THRESHOLDS = (0.7, 0.8, 0.9)
 _Fraction = Annotated[float, Field(gt=0, le=1, description="weighted Jaccard similarity")]
@@ -129,7 +129,7 @@ class KindThresholds(ByKind):
     @model_validator(mode="after")
     def _are_few_together(self) -> KindThresholds:
         """Raise if all kinds together have more than 31 thresholds."""
-        _ascending(self.together)
+        ascending(self.together)
         return self
 
     @property

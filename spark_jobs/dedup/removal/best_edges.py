@@ -109,7 +109,7 @@ def _improve(
         worse, better = ends[0][edge], ends[1][edge]
         shared, united, increment = weights[0][edge], weights[1][edge], increments[edge]
         if best.rows[worse] >= 0:
-            order = _compared(shared, united, best.shared[worse], best.united[worse])
+            order = compared_fractions(shared, united, best.shared[worse], best.united[worse])
             if not order:
                 order = np.sign(best.increments[worse] - increment)
             if not order:
@@ -121,7 +121,7 @@ def _improve(
 
 
 @njit
-def _compared(shared: int, united: int, other_shared: int, other_united: int) -> int:
+def compared_fractions(shared: int, united: int, other_shared: int, other_united: int) -> int:
     """-1, 0 or 1: a fraction beside another, exactly, by their continued fractions; both are at least 0."""
     sign = 1
     while True:

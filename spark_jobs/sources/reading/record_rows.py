@@ -68,16 +68,16 @@ def document_rows(
         keys: those of the file so far; these are added.
         rules: of the dataset.
     """
-    content = _sha256(records.text)
-    hashes = _strings(content)
-    names = pc.coalesce(records.record_id, _strings(content[:, :_NAME_DIGITS]))
+    content = sha256_of_texts(records.text)
+    hashes = digit_strings(content)
+    names = pc.coalesce(records.record_id, digit_strings(content[:, :_NAME_DIGITS]))
     paths = _joined(f"{file['path']}#", names)
     of_repository = pc.coalesce(_quoted(records.repository), "null")
     at_path = _joined(of_repository, ",", _quoted(paths))
-    digits = _sha256(_joined(f"[{quoted(rules.dataset)},", at_path, ',"', hashes, '"]'))[:, :_ID_DIGITS]
-    doc_ids = _strings(digits)
-    path_digits = _sha256(_joined("[", at_path, "]"))[:, :_ID_DIGITS]
-    in_shards = _sha256(pc.coalesce(records.repository, doc_ids))[:, :_SHARD_DIGITS]
+    digits = sha256_of_texts(_joined(f"[{quoted(rules.dataset)},", at_path, ',"', hashes, '"]'))[:, :_ID_DIGITS]
+    doc_ids = digit_strings(digits)
+    path_digits = sha256_of_texts(_joined("[", at_path, "]"))[:, :_ID_DIGITS]
+    in_shards = sha256_of_texts(pc.coalesce(records.repository, doc_ids))[:, :_SHARD_DIGITS]
     shards = _bytes(in_shards).view(">u8").ravel() % np.uint64(rules.shards)
     licences, metadata = _licences(records.licence), records.metadata
     count = len(records.number)
@@ -134,14 +134,14 @@ def each_row(part: Row | DocumentRows) -> Iterator[Row]:
         yield row | {"metadata": dict(row["metadata"]), "unit": part.unit}
 
 
-def _sha256(texts: pa.Array) -> UInt8Array:
+def sha256_of_texts(texts: pa.Array) -> UInt8Array:
     """(R, 64) lower-case hex digits in ASCII of the SHA-256 of texts, none of them null."""
     _, offsets, data = texts.buffers()
     bounds = np.frombuffer(offsets, np.int32)[texts.offset : texts.offset + len(texts) + 1].astype(np.int64)
     return sha256_digits(np.frombuffer(data or b"", np.uint8), bounds[:-1], bounds[1:])
 
 
-def _strings(digits: UInt8Array) -> pa.Array:
+def digit_strings(digits: UInt8Array) -> pa.Array:
     """Digits of (R, D) as R strings."""
     count, width = digits.shape
     offsets, data = np.arange(0, (count + 1) * width, width, dtype=np.int32), np.ascontiguousarray(digits)

@@ -8,6 +8,7 @@ import numpy as np
 import pyarrow as pa
 import pytest
 
+from spark_jobs.dedup.removal.best_edges import compared_fractions
 from spark_jobs.exceptions import InputError
 from spark_jobs.in_hand.duplicates import deduplicate
 from tests.spark_jobs.dedup.near_corpus import Document, boilerplate, greedy_removed, planted, true_pairs
@@ -93,3 +94,16 @@ def test_what_cannot_be_done_is_said_in_a_line(arguments: dict[str, object], mes
     table = pa.table({"text": ["a", "b"], "number": np.arange(2)})
     with pytest.raises(InputError, match=message):
         deduplicate(table, **arguments)  # type: ignore[arg-type]
+
+
+def test_the_more_similar_of_two_is_chosen_whatever_their_weights() -> None:
+    """Weights as of texts of gigabytes, whose products are beyond 64 bits."""
+    totals = np.array([3 * 10**10, 3 * 10**10 + 1, 3 * 10**10], np.int64)
+    assert compared_fractions(totals[0], totals[1], totals[2] - 1, totals[1]) == 1
+    assert compared_fractions(totals[0], totals[1], totals[0], totals[1]) == 0
+
+
+def test_a_threshold_that_no_fraction_writes_is_refused() -> None:
+    """As in a declaration: its products would be beyond 64 bits."""
+    with pytest.raises(InputError, match="more than 6 decimals; round it"):
+        deduplicate(["a", "b"], threshold=0.1 + 0.2)

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 from typing import Any
 
+import datasets
 import numpy as np
+import pandas
+import polars
 import pyarrow as pa
 import pytest
 
@@ -17,7 +20,7 @@ ROWS = np.array([0, 2])
 
 def frames() -> dict[str, Any]:
     """The same rows in the types of libraries that are here."""
-    given: dict[str, Any] = {
+    rows: dict[str, Any] = {
         "list": TEXTS,
         "dictionaries": [{"text": text, "n": number} for number, text in enumerate(TEXTS)],
         "arrow table": pa.table({"n": range(4), "text": TEXTS}),
@@ -27,23 +30,12 @@ def frames() -> dict[str, Any]:
         "record batch": pa.table({"n": range(4), "text": TEXTS}).to_batches()[0],
         "arrow array": pa.array(TEXTS),
     }
-    for library in ("pandas", "polars", "datasets"):
-        module = pytest.importorskip(library) if library == "pandas" else _module(library)
-        if module is None:
-            continue
-        if library == "datasets":
-            given[library] = module.Dataset.from_dict({"n": list(range(4)), "text": TEXTS})
-        else:
-            given[library] = module.DataFrame({"n": list(range(4)), "text": TEXTS})
-            given[f"{library} series"] = module.Series(TEXTS)
-    return given
-
-
-def _module(name: str) -> Any:
-    try:
-        return __import__(name)
-    except ImportError:
-        return None
+    columns = {"n": list(range(4)), "text": TEXTS}
+    rows["datasets"] = datasets.Dataset.from_dict(columns)
+    for library in (pandas, polars):
+        rows[library.__name__] = library.DataFrame(columns)
+        rows[f"{library.__name__} series"] = library.Series(TEXTS)
+    return rows
 
 
 @pytest.mark.parametrize("name", list(frames()))

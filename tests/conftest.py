@@ -53,7 +53,7 @@ _LONG = (
     "blender_service/test_torch.py",
     "blender_service/test_transport.py",
     "blender_service/server/test_server.py",
-    "spark_jobs/lake/session/test_fence.py",
+    "headrace/tables/test_fence.py",
     "spark_jobs/sources/test_no_news.py",
     "spark_jobs/dedup/membership/test_members.py",
     "dagster_project/test_cli.py",

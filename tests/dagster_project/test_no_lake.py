@@ -10,8 +10,8 @@ import pytest
 
 import headrace
 from dagster_project.cli import run_command
+from headrace.tables.exceptions import CatalogueError
 from headrace.tables.settings import load_settings, settings_at
-from spark_jobs.exceptions import CatalogueError
 from spark_jobs.lake.session.catalogue import open_catalogue, open_to_read
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_command_tree import EXAMPLES
@@ -89,7 +89,7 @@ def test_a_command_that_reads_makes_nothing(name: str, form: str, place: Path, c
     if status:
         assert err.count("\n") == 1 and err.startswith("headrace: "), err
     elif place.name == "empty":
-        assert name in ("doctor", "policy show"), f"it reads no lake: {out}"
+        assert name in ("doctor", "features", "policy show"), f"it reads no lake: {out}"
 
 
 def test_a_configured_lake_in_a_folder_that_is_not_there_is_refused(

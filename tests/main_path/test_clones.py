@@ -18,9 +18,9 @@ from headrace.tables.settings import LakeSettings
 from spark_jobs.lake.files.maintenance import expire, remove_orphans
 from spark_jobs.lake.files.relocation import relocate
 from spark_jobs.lake.session.catalogue import connect
+from tests.headrace.tables.test_fence import LATER, NAME, Place, refused, writes
 from tests.main_path.services import PASSWORD, Postgres, Wire, object_store, postgres, rest_catalogue
 from tests.main_path.test_restore import command
-from tests.spark_jobs.lake.session.test_fence import LATER, NAME, Place, refused, writes
 
 pytestmark = pytest.mark.nightly
 _WRITING = (

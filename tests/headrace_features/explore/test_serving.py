@@ -16,12 +16,12 @@ from starlette.requests import Request
 from starlette.responses import Response
 from starlette.testclient import TestClient
 
+from headrace.tables.exceptions import CatalogueError
 from headrace.tables.settings import settings_at
 from headrace_features.explore import serving
 from headrace_features.explore.app import make_app
 from headrace_features.explore.browser_left import HAS_LEFT, while_asked
 from headrace_features.explore.explorer import Explorer
-from spark_jobs.exceptions import CatalogueError
 from spark_jobs.lake.session.catalogue import open_catalogue
 
 

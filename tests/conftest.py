@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import contextlib
+import logging
 import os
 import re
+import threading
 from collections.abc import Callable, Iterator
 from functools import partial
 from pathlib import Path
@@ -66,6 +68,19 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, then those with an engine: `make test` gives files out in this order."""
     with_engine = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: (not item.nodeid.split("::")[0].endswith(_LONG), item.path not in with_engine))
+
+
+@pytest.fixture
+def caplog(caplog: pytest.LogCaptureFixture) -> Iterator[pytest.LogCaptureFixture]:
+    """pytest's, without what a Blender of an earlier test logs: it looks at its tables for as long as it lives."""
+    earlier = [thread for thread in threading.enumerate() if thread.name == "table-watch"]
+
+    def is_of_this_test(_: logging.LogRecord) -> bool:
+        return threading.current_thread() not in earlier
+
+    caplog.handler.addFilter(is_of_this_test)
+    yield caplog
+    caplog.handler.removeFilter(is_of_this_test)
 
 
 @pytest.fixture(scope="session")

@@ -71,6 +71,7 @@ ngram 1=4
 STORY = """
 init mill --at {root}/other
 doctor
+features
 plan
 dataset add more --from {root}/more.jsonl --text-column body --id-column id
 dataset show

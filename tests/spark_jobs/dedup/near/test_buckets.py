@@ -192,21 +192,16 @@ def test_bands_of_several_kinds_are_told_by_their_means(spark: SparkSession) -> 
     assert row["expected_document_bytes"] == mean({kind: one.document_bytes for kind, one in forecasts.items()})
 
 
-def own_records(caplog: pytest.LogCaptureFixture) -> list[logging.LogRecord]:
-    """What the step logged; a thread of a Blender that another test started may log beside it."""
-    return [record for record in caplog.records if record.name.startswith("spark_jobs.dedup.")]
-
-
 def test_a_recall_that_costs_too_much_is_lowered_with_a_warning(
     spark: SparkSession, caplog: pytest.LogCaptureFixture
 ) -> None:
     """Now and for the forecast, each with its number of documents; where it can be paid nothing is said."""
     with caplog.at_level(logging.WARNING):
         run(spark, signed_documents(), 1, threshold=0.7, recall=0.99)
-    assert not own_records(caplog)
+    assert not caplog.records
     with caplog.at_level(logging.WARNING):
         output = run(spark, signed_documents(), 1, threshold=0.4, recall=0.9999, document_bytes=256)
-    said = [record.getMessage() for record in own_records(caplog)]
+    said = [record.getMessage() for record in caplog.records]
     assert [text.split(" the recall")[0] for text in said] == [
         "buckets: over the 60 documents",
         "buckets: once there are 600 documents",

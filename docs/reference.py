@@ -104,6 +104,7 @@ def _declarations() -> str:
     """What `defs.yaml` may say."""
     from dagster_project.assets.deduplication import Deduplication
     from dagster_project.components import Blend, Corpus, Dataset, Model
+    from spark_jobs.registry import find_selection, selection_names
     from spark_jobs.sources.config.iceberg_source import IcebergSource
     from spark_jobs.sources.config.source_config import (
         ApiSource,
@@ -133,6 +134,8 @@ def _declarations() -> str:
                 describe(source, "###", f"`source`, kind `{source.model_fields['kind'].default}`: ")
         if component is Corpus:
             describe(Deduplication, "###", "`deduplication`: ")
+            for name in selection_names():
+                describe(find_selection(name).config, "###", f"`select`, `{name}`: ")
             describe(TokenizerConfig, "###", "`tokenizer`; all but `file` stand below `train`: ")
     return "\n".join(parts)
 

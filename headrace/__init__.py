@@ -1,4 +1,4 @@
-"""What users' code imports: declarations of tables, steps and scorers, a lake opened for reading, batches to train on.
+"""What users' code imports: declarations of tables, steps, scorers, selections; a lake for reading; batches to train.
 
     from headrace import Check, Column, Table, table_asset        a table of one's own
     from headrace import BlendDataset                              batches of a blend in torch
@@ -44,6 +44,8 @@ if TYPE_CHECKING:
     from spark_jobs.models.fasttext_model import read_fasttext
     from spark_jobs.models.ngram_model import NgramConfig, read_arpa, read_ngram_model
     from spark_jobs.models.ngram_training import train as train_ngram_model
+    from spark_jobs.selection.columns import selection
+    from spark_jobs.selection.verdicts import Cut, Failed
     from spark_jobs.sources.api import Page
     from spark_jobs.sources.config.file_source import FileSource as Source
     from spark_jobs.sources.config.reader import Document, reader
@@ -75,6 +77,8 @@ _NAMES = {
     "spark_jobs.in_hand.windows": "pack",
     "spark_jobs.lake.declare.step": "ConfigModel Output Plot Scope step",
     "spark_jobs.lake.declare.tables": "Check Column Notice Proof Table",
+    "spark_jobs.selection.columns": "selection",
+    "spark_jobs.selection.verdicts": "Cut Failed",
     "spark_jobs.sources.api": "Page",
     "spark_jobs.sources.config.file_source": "Source",
     "spark_jobs.sources.opening.file_trees": "FoundFile",
@@ -104,9 +108,11 @@ __all__ = [
     "Column",
     "ConfigModel",
     "Corpus",
+    "Cut",
     "Dataset",
     "Document",
     "Experiment",
+    "Failed",
     "FoundFile",
     "Identity",
     "Model",
@@ -147,6 +153,7 @@ __all__ = [
     "read_ngram_model",
     "reader",
     "scorer",
+    "selection",
     "step",
     "table_asset",
     "tokenize",

@@ -12,6 +12,7 @@ from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.plugins import load
+from spark_jobs.selection.declared import Selection
 
 _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
@@ -22,6 +23,12 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
     "model_scores": "spark_jobs.filters.model_scores",
     "profanity": "spark_jobs.filters.profanity.profanity",
     "vectors": "spark_jobs.filters.vectors",
+}
+_SELECTIONS: Mapping[str, str] = {  # the selections that headrace brings (`spark_jobs.selection`), by name
+    "semantic": "spark_jobs.semantic.selection:SEMANTIC",
+    "shape": "spark_jobs.shape.selection:SHAPE",
+    "passages": "spark_jobs.dedup.passages.selection:PASSAGES",
+    "decontaminate": "spark_jobs.filters.contamination.selection:DECONTAMINATE",
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
@@ -61,6 +68,7 @@ _STEPS: Mapping[str, str] = {
     "repository_removals": "spark_jobs.dedup.repository.removals",
     "removals": "spark_jobs.dedup.removal.removals",
     "thresholds": "spark_jobs.dedup.removal.thresholds",
+    "distinct": "spark_jobs.dedup.removal.survivors",
     "survivors": "spark_jobs.dedup.removal.survivors",
     "centroids": "spark_jobs.clusters.centroids",
     "clusters": "spark_jobs.clusters.clusters",
@@ -131,6 +139,20 @@ def find_scorer(reference: str) -> Scorer:
     """
     own = _SCORERS.get(reference)
     return load("scorers", reference if own is None else f"{own}:{reference}", Scorer, _SCORERS)
+
+
+def selection_names() -> tuple[str, ...]:
+    """Names of the selections that headrace brings."""
+    return tuple(_SELECTIONS)
+
+
+def find_selection(reference: str) -> Selection:
+    """A selection that headrace or an installed package brings, by its name, or one as `package.module:NAME`.
+
+    Raises:
+        ConfigError: there is none; the message suggests the nearest.
+    """
+    return load("selections", _SELECTIONS.get(reference, reference), Selection, _SELECTIONS)
 
 
 def _module(name: str) -> Any:

@@ -243,7 +243,7 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None) 
 def _deduplication(catalogue: Catalog, facts: CorpusFacts) -> Iterator[str]:
     """What deduplication removed of the members that count, and what is left after each step of all that came."""
     members, exact, survivors = (
-        members_that_count(catalogue, facts.name, table) for table in ("members", "exact_duplicates", "survivors")
+        members_that_count(catalogue, facts.name, table) for table in ("members", "exact_duplicates", facts.base)
     )
     exact_count = without(exact, survivors["doc_id"]).num_rows
     lines = [("members", members.num_rows), ("exact duplicates removed", exact_count)]

@@ -204,6 +204,16 @@ def trims(content: pa.Array) -> Iterator[Cut | Failed]:
 TRIMS = trims
 
 
+@selection(reads=("members", "notes.questions", "shaped"), version="1", words="that were measured")
+def mild(members__byte_count: pa.Array, question_count: pa.Array, shaped: pa.Table) -> Iterator[Failed]:
+    """Leave out what a table of the dataset, which is read in another order here, has no row of; and the largest."""
+    yield Failed("unmeasured", pc.or_(pc.is_null(question_count), pc.is_null(members__byte_count)))
+    yield Failed("alone", pc.less(pa.array([len(shaped)] * len(question_count)), 2))
+
+
+MILD = mild
+
+
 def record(name: str, body: str) -> str:
     """A line of a file."""
     return json.dumps({"id": name, "body": body}) + "\n"
@@ -242,7 +252,7 @@ def test_one_of_a_package_outside_in_the_midst_of_a_corpus(
         policy={"rules": [{"rule": "empty", "signal": "word_count", "below": 1}]},
     )
     shape = {"shape": {"lengths": {"keep": 1.0}}}
-    select: tuple[Any, ...] = (shape, {f"{HERE}:TRIMS": {}}, {"mill.picked": {"max_questions": 2}})
+    select: tuple[Any, ...] = (shape, {f"{HERE}:TRIMS": {}}, f"{HERE}:MILD", {"mill.picked": {"max_questions": 2}})
     corpus = dataclasses.replace(CORPUS, select=select)
     catalogue = open_catalogue(settings_at(tmp_path / "lake"))
     runs = []
@@ -251,7 +261,7 @@ def test_one_of_a_package_outside_in_the_midst_of_a_corpus(
             if number == 1:
                 (source / "b.jsonl").write_text(record("late", words(20) + 4 * "Why? ") + record("l", words(21)))
             if number == 2:
-                corpus = dataclasses.replace(CORPUS, select=(*select[:2], {"mill.picked": {"max_questions": 3}}))
+                corpus = dataclasses.replace(CORPUS, select=(*select[:3], {"mill.picked": {"max_questions": 3}}))
             run_declared([notes], [corpus], instance, ["notes", "main"])
             ledger = Ledger.fresh(catalogue)
             runs.append({place: row.step_key for place, row in ledger.places("main.picked").items()})
@@ -271,10 +281,10 @@ def test_one_of_a_package_outside_in_the_midst_of_a_corpus(
     assert ids(catalogue, "main.tokens") == ids(catalogue, "main.picked") == ids(catalogue, "main.ordered")
 
     facts = find_corpus(catalogue, "main")
-    assert [stage.name for stage in facts.stages] == ["shape", "trims", "picked"]
+    assert [stage.name for stage in facts.stages] == ["shape", "trims", "mild", "picked"]
     counted = {stage.step: stage.documents for stage in funnel(catalogue, facts)}
-    steps = ["survivors", "shaped", "trims", "picked", "tokens"]
-    assert [*counted][-5:] == steps and [counted[step] for step in steps] == [11, 11, 10, 9, 9]
+    steps = ["survivors", "shaped", "trims", "mild", "picked", "tokens"]
+    assert [*counted][-6:] == steps and [counted[step] for step in steps] == [11, 11, 10, 10, 9, 9]
     lake = OpenedLake(catalogue)
     said = {name: lake.why(named[name], "main").findings for name in ("late", "little", "cut", "plain-1")}
     assert said["late"][-1].sentence == "left out by asks_too_much (4, the bound is 3)"
@@ -287,6 +297,11 @@ def test_one_of_a_package_outside_in_the_midst_of_a_corpus(
     assert "of them that ask little" in told
     shown = CliRunner().invoke(headrace, ["corpus", "show", "main"])
     assert "picked" in shown.output and shown.exit_code == 0
+    explored(catalogue, tmp_path, named["late"])
+    moved = CliRunner().invoke(headrace, ["diff", "main", "main"])
+    assert "after picked: 9 -> 9" in moved.output
+    card = CliRunner().invoke(headrace, ["corpus", "show", "main", "--card"])
+    assert "| picked | that ask little | picked | picked_rejected |" in card.output
 
     traced = source_of(catalogue, named["cut"])
     whole = texts["cut"].encode()
@@ -296,6 +311,18 @@ def test_one_of_a_package_outside_in_the_midst_of_a_corpus(
         monkeypatch.delitem(sys.modules, one)
     monkeypatch.setattr(sys, "path", [one for one in sys.path if one != str(site)])
     assert stages_of(Ledger.fresh(catalogue), "main") == facts.stages
+
+
+def explored(catalogue: Catalog, folder: Path, doc_id: str) -> None:
+    """The explorer counts its documents on the first page and that of the corpus, and says what it left out."""
+    pytest.importorskip("starlette")
+    from tests.headrace_features.explore.judged_lake import pages
+
+    client = pages(catalogue, folder)
+    assert "that ask little" in client.get("/lake").text
+    assert "picked" in client.get("/corpora/main").text
+    assert "left out by asks_too_much" in client.get(f"/documents/{doc_id}").text
+    assert "after picked" in client.get("/compare", params={"first": "main", "second": "main"}).text
 
 
 def source_of(catalogue: Catalog, doc_id: str) -> bytes:

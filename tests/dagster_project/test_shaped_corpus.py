@@ -174,8 +174,8 @@ def check(catalogue: Catalog, count: int) -> None:
     segments = pc.struct_field(pc.list_flatten(windows["segments"]), "doc_id").to_pylist()
     assert set(segments) == stays
     found = {stage.step: stage for stage in funnel(catalogue, find_corpus(catalogue, "main"))}
-    assert list(found) == ["documents", "verdicts", "members", "exact_duplicates", "survivors", "shaped", "tokens"]
-    assert (found["documents"].documents, found["survivors"].documents) == (count, len(survivors))
+    assert list(found) == ["landed", "verdicts", "members", "exact_duplicates", "survivors", "shaped", "tokens"]
+    assert (found["landed"].documents, found["survivors"].documents) == (count, len(survivors))
     assert found["shaped"] == dataclasses.replace(found["tokens"], step="shaped")
     assert found["tokens"].estimated_tokens == 0 < found["survivors"].estimated_tokens
     tokens = read_columns(catalogue, "main.tokens", ("token_count",))

@@ -56,6 +56,8 @@ def _print(found: Diff, kind: str) -> None:
         return
     line(f"duplicates since {found.newly_removed:>12,}", "newly_removed")
     line(f"kept since       {found.newly_kept:>12,}", "newly_kept")
+    for name, (before, after) in found.stages.items():
+        line(f"after {name}: {before:,} -> {after:,}")
     for name, (before, after) in found.totals.items():
         line(f"{name}: {before:,} -> {after:,}")
 

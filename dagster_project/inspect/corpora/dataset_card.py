@@ -256,6 +256,9 @@ def _deduplication(catalogue: Catalog, facts: CorpusFacts) -> Iterator[str]:
         "## Funnel\n\nWhat is left after each step of what landed; tokens are estimated before they are counted.\n\n"
         + _table(("step", "documents", "bytes", "tokens"), stages)
     )
+    selections = [(one.name, one.words, one.table, one.reasons) for one in facts.stages]
+    if selections:
+        yield "## Selections\n\n" + _table(("selection", "goes on", "in", "why others do not"), selections)
 
 
 def _provenance(ledger: Ledger, state: LakeState, noise: Noise | None) -> str:

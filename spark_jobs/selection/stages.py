@@ -33,7 +33,7 @@ class Stage:
     """What a selection leaves in a corpus.
 
     Attributes:
-        name: of the selection, as a declaration writes it.
+        name: of the selection.
         table: of the documents that go on.
         reasons: table that says why others do not, or what was cut of a text.
         words: what documents of `table` are: "of them ..".

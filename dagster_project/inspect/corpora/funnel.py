@@ -95,7 +95,7 @@ def _steps(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[tuple[str, pa.Ch
     repeats = _ids(catalogue, corpus.own("exact_duplicates"))
     # One that survives stands in for the document that it repeats (`dedup.removal.stand_ins`).
     yield "exact_duplicates", repeats.filter(pc.invert(pc.is_in(repeats, value_set=left))), False
-    for step in (corpus.base, *(stage.table for stage in corpus.stages), "tokens"):
+    for step in dict.fromkeys((corpus.base, *(stage.table for stage in corpus.stages), "tokens")):
         if step in corpus.tables:
             yield step, _ids(catalogue, corpus.own(step)), True
     excised = excised_members(catalogue, corpus.name, corpus.tables).cast(pa.string())

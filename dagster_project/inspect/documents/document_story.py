@@ -169,12 +169,12 @@ def corpus_findings(
     duplicates, witness = duplicate_findings(catalogue, corpus, document, increment)
     findings += duplicates
     base = corpus.own(corpus.base)
-    survivors = read_rows(catalogue, base, ("doc_id",), of_increment)
-    if not survivors and all(finding.outcome != "removed" for finding in findings):
-        return [*findings, missing(base)], witness
-    if not survivors:
+    if read_rows(catalogue, base, ("doc_id",), of_increment):
+        findings.append(Finding(base, "survivor", "it goes on"))
+    elif any(finding.outcome == "removed" for finding in findings):
         return [*findings, Finding(base, "gone", "it does not go on")], witness
-    findings.append(Finding(base, "survivor", "it goes on"))
+    elif all(stage.table != corpus.base for stage in corpus.stages):  # else its first stage says why it is not there
+        return [*findings, missing(base)], witness
     findings += cluster_findings(catalogue, corpus, of_increment)
     for stage in corpus.stages:
         finding = stage_finding(catalogue, corpus, document, of_increment, stage)

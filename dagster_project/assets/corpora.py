@@ -12,7 +12,7 @@ import dagster as dg
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.assets.decontamination import searched_evals, upkeep_of_packed
 from dagster_project.assets.deduplication import Deduplication, deduplication_chain
-from dagster_project.assets.selections import LAST, OFF, Chain, chain_of, listed
+from dagster_project.assets.selections import LAST, OFF, base_of, chain_of, choose, listed
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
@@ -116,7 +116,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         settings[LAST] = {"evals": evals.labels, **settings[LAST]}
     else:
         del settings[LAST]
-    selections = chain_of(name, declared.datasets, settings)
+    chosen = choose(name, settings)
     chain: list[Link] = [
         (increments, {"arrivals": each("arrivals")}, {}, "lake"),
         (
@@ -140,12 +140,14 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             "dedup",
         ),
         *deduplication_chain(
-            declared.deduplication, selections.base, own, each, latest, declared.steps.get("pairs", {})
+            declared.deduplication, base_of(chosen), own, each, latest, declared.steps.get("pairs", {})
         ),
     ]
-    chain += _links(selections.duplicates(_tables(chain)), "dedup")
-    chain += _clustered(declared, own, each("texts"))
-    chain += _links(selections.others(_tables(chain)), "selection")
+    measuring = list(_clustered(declared, own, each("texts")))
+    selections = chain_of(name, declared.datasets, chosen, _tables(chain), _tables(measuring))
+    chain += _links(selections.steps(of_duplicates=True), "dedup")
+    chain += measuring
+    chain += _links(selections.steps(of_duplicates=False), "selection")
     cut = {"cut_texts": selections.cut_texts} if selections.cut_texts is not None else {}
     chain += [
         (
@@ -199,7 +201,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
                 samples=declared.samples,
                 visibility=declared.visibility,
             ),
-            upkeep=_upkeep(declared, own(made.name), selections, evals) if made.numbered else None,
+            upkeep=_upkeep(declared, own(made.name), evals) if made.numbered else None,
         )
         for made, inputs, config, domain in chain
     ]
@@ -255,7 +257,7 @@ def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:
     return f"{dataset}.verdicts_{variant}" if variant else f"{dataset}.verdicts"
 
 
-def _upkeep(declared: CorpusDeclaration, identifier: str, selections: Chain, evals: PresentEvals) -> Upkeep:
+def _upkeep(declared: CorpusDeclaration, identifier: str, evals: PresentEvals) -> Upkeep:
     """The work around packing: excised documents stay out, superseded and deleted ones go, benchmarks are stated."""
     before = functools.partial(reinstate, identifier=identifier)
     threshold = declared.deduplication.apply if "near" in declared.deduplication.levels else None

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from pydantic import BaseModel
@@ -49,83 +49,119 @@ class Chosen:
         return self.selection.stage if self.selection.selects(self.settings) else None
 
 
-@dataclass
-class Chain:
-    """The selections of a corpus, each bound at its place.
+@dataclass(frozen=True)
+class Placed:
+    """A selection at its place in a corpus.
 
     Attributes:
-        corpus: its namespace.
-        datasets: of the corpus.
-        chosen: selections in the order of the list.
-        stages: what those that were placed leave, in order.
-        kept: identifier of the table of the documents that go on after them.
-        before_last: the same before decontamination.
-        cut_texts: identifier of the texts that one of them cut; None where none does.
+        name: as it was written.
+        reads: identifier of the table of the documents that come.
+        keeps: that of the documents that go on; the same where it measures alone.
+        stage: what it leaves; None where it measures alone.
+        steps: bound to what they read.
+        cut_texts: identifier of the texts that it, or one before it, cut; None where none did.
+        of_duplicates: whether it is one of the selections of duplicates that begin the list.
     """
 
-    corpus: str
-    datasets: tuple[str, ...]
-    chosen: tuple[Chosen, ...]
-    stages: list[Stage] = field(default_factory=list)
-    kept: str = ""
-    before_last: str = ""
-    cut_texts: str | None = None
+    name: str
+    reads: str
+    keeps: str
+    stage: Stage | None
+    steps: tuple[Bound, ...]
+    cut_texts: str | None
+    of_duplicates: bool
 
-    def __post_init__(self) -> None:
-        """Begin with what deduplication leaves."""
-        self.kept = self.before_last = f"{self.corpus}.{self.base.name}"
+
+@dataclass(frozen=True)
+class Chain:
+    """The selections of a corpus in their order, each at its place; `stages_of` tells the same of a lake's rows.
+
+    Attributes:
+        base: identifier of the table of what deduplication leaves.
+        placed: the selections.
+    """
+
+    base: str
+    placed: tuple[Placed, ...]
 
     @property
-    def of_duplicates(self) -> tuple[Chosen, ...]:
-        """The selections of duplicates that begin the list."""
-        return self.chosen[: next((at for at, one in enumerate(self.chosen) if not _repeats(one)), None)]
+    def stages(self) -> tuple[Stage, ...]:
+        """What they leave, in order."""
+        return tuple(one.stage for one in self.placed if one.stage is not None)
 
     @property
-    def base(self) -> Step:
-        """The step that leaves what the levels of deduplication leave."""
-        return distinct if self.of_duplicates else survivors
+    def kept(self) -> str:
+        """Identifier of the table of the documents that go on after all of them."""
+        return self.placed[-1].keeps if self.placed else self.base
 
-    def duplicates(self, made: Iterable[str]) -> Iterator[Bound]:
-        """The steps of the selections of duplicates that begin the list, where the corpus has some tables."""
-        yield from self._placed(self.of_duplicates, {*made})
+    @property
+    def before_last(self) -> str:
+        """The same before decontamination, which a benchmark that comes late changes and no tokenizer follows."""
+        return next((one.reads for one in self.placed if one.name == LAST), self.kept)
 
-    def others(self, made: Iterable[str]) -> Iterator[Bound]:
-        """The steps of all other selections."""
-        yield from self._placed(self.chosen[len(self.of_duplicates) :], {*made})
+    @property
+    def cut_texts(self) -> str | None:
+        """Identifier of the texts that one of them cut; None where none does."""
+        return self.placed[-1].cut_texts if self.placed else None
 
-    def _placed(self, chosen: Sequence[Chosen], made: set[str]) -> Iterator[Bound]:
-        for one in chosen:
-            is_last_of_duplicates = one in self.of_duplicates[-1:]
-            place = Place(self.corpus, self.datasets, self.kept, frozenset(made), self.cut_texts, is_last_of_duplicates)
-            where = f"corpus {self.corpus}: select: {one.name}"
-            try:
-                steps = list(one.selection.arrange(one.settings, place))
-            except ConfigError as error:
-                raise DefinitionError(f"{where}: {error}") from error
-            for bound in steps:
-                for table in bound.step.tables:
-                    if table.name in made:
-                        raise DefinitionError(f"{where}: the corpus has a table {table.name} already; rename one")
-                    made.add(table.name)
-            yield from steps
-            self._passed(one, place, where)
-
-    def _passed(self, one: Chosen, place: Place, where: str) -> None:
-        """Go on with what a selection leaves."""
-        stage = one.stage
-        if stage is None:
-            return
-        if stage.cuts and self.cut_texts is not None:
-            raise DefinitionError(f"{where}: another selection before it cuts texts; take one of them out")
-        self.stages.append(stage)
-        self.before_last = self.kept if one.name == LAST else f"{self.corpus}.{place.table(stage)}"
-        self.kept = f"{self.corpus}.{place.table(stage)}"
-        if stage.cuts:
-            self.cut_texts = f"{self.corpus}.{stage.reasons}"
+    def steps(self, *, of_duplicates: bool) -> Iterator[Bound]:
+        """Steps of the selections of duplicates that begin the list, or of all others."""
+        return (step for one in self.placed if one.of_duplicates == of_duplicates for step in one.steps)
 
 
-def _repeats(chosen: Chosen) -> bool:
-    return chosen.stage is not None and chosen.stage.repeats
+def of_duplicates(chosen: Sequence[Chosen]) -> Sequence[Chosen]:
+    """The selections of duplicates that begin a list."""
+    others = (at for at, one in enumerate(chosen) if one.stage is None or not one.stage.repeats)
+    return chosen[: next(others, None)]
+
+
+def base_of(chosen: Sequence[Chosen]) -> Step:
+    """The step that gives what the levels of deduplication leave."""
+    return distinct if of_duplicates(chosen) else survivors
+
+
+def chain_of(
+    corpus: str, datasets: tuple[str, ...], chosen: Sequence[Chosen], made: Iterable[str], measured: Iterable[str] = ()
+) -> Chain:
+    """Place selections in a corpus.
+
+    Args:
+        corpus: its namespace.
+        datasets: of the corpus.
+        chosen: the selections, in the order of the list.
+        made: names of the tables that deduplication and the steps before it make.
+        measured: of those that measure what it leaves, such as clusters.
+
+    Raises:
+        DefinitionError: one cannot work at its place, makes a table that is there, or cuts texts behind another.
+    """
+    base, tables, duplicates = f"{corpus}.{base_of(chosen).name}", {*made}, len(of_duplicates(chosen))
+    placed = list[Placed]()
+    for at, one in enumerate(chosen):
+        tables |= {*measured} if at == duplicates else set()
+        before = (placed[-1].keeps, placed[-1].cut_texts) if placed else (base, None)
+        place = Place(corpus, datasets, before[0], frozenset(tables), before[1], leaves_survivors=at == duplicates - 1)
+        placed.append(_placed(one, place, at < duplicates))
+        tables |= {table.name for bound in placed[-1].steps for table in bound.step.tables}
+    return Chain(base, tuple(placed))
+
+
+def _placed(chosen: Chosen, place: Place, is_of_duplicates: bool) -> Placed:
+    where, stage = f"corpus {place.corpus}: select: {chosen.name}", chosen.stage
+    try:
+        steps = tuple(chosen.selection.arrange(chosen.settings, place))
+    except ConfigError as error:
+        raise DefinitionError(f"{where}: {error}") from error
+    if there := sorted({table.name for bound in steps for table in bound.step.tables} & place.made):
+        raise DefinitionError(f"{where}: the corpus has a table {there[0]} already; rename one")
+    if stage is None:
+        return Placed(chosen.name, place.survivors, place.survivors, None, steps, place.cut_texts, is_of_duplicates)
+    if stage.cuts and place.cut_texts is not None:
+        raise DefinitionError(f"{where}: another selection before it cuts texts; take one of them out")
+    stage = replace(stage, table=place.table(stage))
+    cut_texts = f"{place.corpus}.{stage.reasons}" if stage.cuts else place.cut_texts
+    keeps = f"{place.corpus}.{stage.table}"
+    return Placed(chosen.name, place.survivors, keeps, stage, steps, cut_texts, is_of_duplicates)
 
 
 def listed(corpus: str, select: Sequence[Any]) -> dict[str, Any]:
@@ -191,7 +227,7 @@ def _flow(value: Any) -> str:
     return value if plain else json.dumps(value)
 
 
-def chain_of(corpus: str, datasets: tuple[str, ...], settings: Mapping[str, Any]) -> Chain:
+def choose(corpus: str, settings: Mapping[str, Any]) -> tuple[Chosen, ...]:
     """The selections with some settings by name, checked.
 
     Raises:
@@ -199,9 +235,10 @@ def chain_of(corpus: str, datasets: tuple[str, ...], settings: Mapping[str, Any]
     """
     chosen = []
     for name, given in settings.items():
+        where = f"corpus {corpus}: select"
         try:
             selection = find_selection(name)
         except ConfigError as error:
-            raise DefinitionError(f"corpus {corpus}: select: {error}") from error
-        chosen.append(Chosen(name, selection, bind_config(selection.config, f"corpus {corpus}: select: {name}", given)))
-    return Chain(corpus, datasets, tuple(chosen))
+            raise DefinitionError(f"{where}: {error}") from error
+        chosen.append(Chosen(name, selection, bind_config(selection.config, f"{where}: {name}", given)))
+    return tuple(chosen)

@@ -21,7 +21,7 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.assets.corpora import corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration
-from dagster_project.assets.selections import chain_of, instead, listed
+from dagster_project.assets.selections import chain_of, choose, instead, listed
 from dagster_project.cli import headrace
 from dagster_project.components import Corpus
 from dagster_project.exceptions import DefinitionError
@@ -93,9 +93,9 @@ def test_random_chains(spark: SparkSession, seed: int) -> None:
     chosen = draw.sample([*CHAINS], draw.randrange(1, len(CHAINS) + 1))
     settings = {name: {"most": draw.randrange(20, 100)} for name in chosen}
     frames = frames_of(spark, seed, 60)
-    chain = chain_of("main", ("d",), settings)
+    chain = chain_of("main", ("d",), choose("main", settings), {"survivors"})
     inputs = dict[str, set[str]]()
-    for step, read, given in chain.others({"survivors"}):
+    for step, read, given in chain.steps(of_duplicates=False):
         tables = {name: source if isinstance(source, str) else source[0] for name, source in read.items()}
         output = step(**{name: frames[table] for name, table in tables.items()}, config=step.config(**given))
         assert isinstance(output, Output)
@@ -104,7 +104,7 @@ def test_random_chains(spark: SparkSession, seed: int) -> None:
     assert [stage.name for stage in chain.stages] == [CHAINS[name] for name in chosen]
     inputs |= {"survivors": set(), "tokens": {chain.kept}}
     stated = {table: stage for stage in chain.stages for table in (stage.table, stage.reasons)}
-    assert stages_between("main", inputs, inputs.__getitem__, stated.get) == tuple(chain.stages)
+    assert stages_between("main", inputs, inputs.__getitem__, stated.get) == chain.stages
 
     before = {row["doc_id"] for row in frames["main.survivors"].collect()}
     values = {row["doc_id"]: row.asDict() for row in frames["d.t"].collect()}

@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+
+from pyiceberg.catalog import Catalog
 
 from spark_jobs.features import brought
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -20,11 +22,28 @@ def headrace_stages() -> Mapping[str, Stage]:
 
 def stages_of(ledger: Ledger, corpus: str) -> tuple[Stage, ...]:
     """The stages that the newest rows of a corpus went through, in order."""
-    tables = frozenset(table for _, table in ledger.catalogue.list_tables(corpus))
+    tables = _tables(ledger.catalogue, corpus)
 
     def inputs_of(table: str) -> set[str]:
         rows = list(ledger.increments_there(f"{corpus}.{table}").values()) if table in tables else []
         return set(rows[-1].inputs) if rows else set()
 
-    stated = functools.partial(stated_stage, ledger.catalogue, corpus, headrace_stages())
-    return stages_between(corpus, tables, inputs_of, stated)
+    return stages_between(corpus, tables, inputs_of, _stated(ledger.catalogue, corpus))
+
+
+def cut_texts_of(catalogue: Catalog, corpus: str) -> str | None:
+    """Identifier of the texts that a selection of a corpus cut; None where none did."""
+    stated = _stated(catalogue, corpus)
+    cuts = [stage for table in _tables(catalogue, corpus) if (stage := stated(table)) is not None and stage.cuts]
+    if not cuts:  # then the ledger need not be read
+        return None
+    stages = stages_of(Ledger.fresh(catalogue), corpus)
+    return next((f"{corpus}.{stage.reasons}" for stage in stages if stage.cuts), None)
+
+
+def _tables(catalogue: Catalog, corpus: str) -> frozenset[str]:
+    return frozenset(table for _, table in catalogue.list_tables(corpus))
+
+
+def _stated(catalogue: Catalog, corpus: str) -> Callable[[str], Stage | None]:
+    return functools.partial(stated_stage, catalogue, corpus, headrace_stages())

@@ -23,10 +23,10 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import FOUND_COLUMNS, FoundDocument, extraction_place, landing_of
-from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.inspect.lake.found_table import require_table
 from headrace.tables.ordinals import OrdinalRun
 from spark_jobs.arrays import Int64Array
+from spark_jobs.corpus_stages import cut_texts_of
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts, read_window
 from spark_jobs.text.normalization import NO_EDITS, Edits, source_spans
@@ -241,8 +241,7 @@ class Tracer:
     @cached_property
     def _cut_texts(self) -> str | None:
         """The texts that a selection of the corpus cut; None where none did."""
-        corpus = find_corpus(self._catalogue, self._facts.corpus)
-        return next((corpus.own(stage.reasons) for stage in corpus.stages if stage.cuts), None)
+        return cut_texts_of(self._catalogue, self._facts.corpus)
 
     def _token_bytes(
         self,

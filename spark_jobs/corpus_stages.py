@@ -7,6 +7,7 @@ from collections.abc import Callable, Mapping
 
 from pyiceberg.catalog import Catalog
 
+from headrace.tables.catalogue import tables_in
 from spark_jobs.features import brought
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.registry import find_selection, selection_names
@@ -42,7 +43,7 @@ def cut_texts_of(catalogue: Catalog, corpus: str) -> str | None:
 
 
 def _tables(catalogue: Catalog, corpus: str) -> frozenset[str]:
-    return frozenset(table for _, table in catalogue.list_tables(corpus))
+    return frozenset(identifier.partition(".")[2] for identifier in tables_in(catalogue, corpus))
 
 
 def _stated(catalogue: Catalog, corpus: str) -> Callable[[str], Stage | None]:

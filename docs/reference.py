@@ -104,6 +104,7 @@ def _declarations() -> str:
     """What `defs.yaml` may say."""
     from dagster_project.assets.deduplication import Deduplication
     from dagster_project.components import Blend, Corpus, Dataset, Model
+    from headrace_features.apis.stream_config import StreamSource
     from spark_jobs.sources.config.iceberg_source import IcebergSource
     from spark_jobs.sources.config.source_config import (
         ApiSource,
@@ -113,7 +114,6 @@ def _declarations() -> str:
         PythonCodeSource,
         PythonDocsSource,
     )
-    from spark_jobs.sources.config.stream_config import StreamSource
     from spark_jobs.tokens.tokenizer import TokenizerConfig
 
     parts = [

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagster_project.inspect.opened_lake import OpenedLake, connect
     from dagster_project.pages import PageAnswer, PageRequest, Pages
     from dagster_project.table_asset import table_asset
+    from headrace_features.apis.paging import Page
     from headrace_features.experiments.component import Experiment
     from headrace_features.rollouts.writer import Rollout, RolloutWriter
     from spark_jobs.filters.contamination.eval_set import read_eval_set
@@ -44,7 +45,6 @@ if TYPE_CHECKING:
     from spark_jobs.models.fasttext_model import read_fasttext
     from spark_jobs.models.ngram_model import NgramConfig, read_arpa, read_ngram_model
     from spark_jobs.models.ngram_training import train as train_ngram_model
-    from spark_jobs.sources.api import Page
     from spark_jobs.sources.config.file_source import FileSource as Source
     from spark_jobs.sources.config.reader import Document, reader
     from spark_jobs.sources.opening.file_trees import FoundFile
@@ -75,7 +75,6 @@ _NAMES = {
     "spark_jobs.in_hand.windows": "pack",
     "spark_jobs.lake.declare.step": "ConfigModel Output Plot Scope step",
     "spark_jobs.lake.declare.tables": "Check Column Notice Proof Table",
-    "spark_jobs.sources.api": "Page",
     "spark_jobs.sources.config.file_source": "Source",
     "spark_jobs.sources.opening.file_trees": "FoundFile",
     "spark_jobs.sources.config.reader": "Document reader",

@@ -1,4 +1,4 @@
-"""All steps by name, in the order data flows; a step's module is imported when the step is asked for."""
+"""All steps by name: the core's in the order data flows, then features'; a module is imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -9,9 +9,10 @@ from typing import Any
 from pydantic import BaseModel
 
 from spark_jobs.exceptions import ConfigError
+from spark_jobs.features import brought, missing
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.plugins import load
+from spark_jobs.plugins import load, reference
 
 _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
@@ -26,7 +27,6 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
     "ocr_report": "spark_jobs.sources.ocr_report",
-    "schema_changes": "spark_jobs.sources.api.schema_changes",
     "scans": "spark_jobs.filters.scans.scans",
     "released": "spark_jobs.sources.released",
     "texts": "spark_jobs.text.texts",
@@ -87,7 +87,7 @@ _STEPS: Mapping[str, str] = {
 
 def step_names() -> tuple[str, ...]:
     """Names of all steps."""
-    return tuple(_STEPS)
+    return (*_STEPS, *brought("steps"))
 
 
 def config_model(name: str) -> type[BaseModel]:
@@ -134,6 +134,6 @@ def find_scorer(reference: str) -> Scorer:
 
 
 def _module(name: str) -> Any:
-    if name not in _STEPS:
-        raise ConfigError(f"step {name!r} is not known; the steps are {', '.join(_STEPS)}")
-    return importlib.import_module(_STEPS[name])
+    if name not in _STEPS and name not in {**brought("steps"), **missing("steps")}:
+        raise ConfigError(f"step {name!r} is not known; the steps are {', '.join(step_names())}")
+    return importlib.import_module(_STEPS.get(name) or reference("steps", name, _STEPS).partition(":")[0])

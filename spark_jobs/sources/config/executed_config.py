@@ -13,10 +13,10 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from spark_jobs.sources.config.api_config import PagedSource
 from spark_jobs.sources.config.declared import NO_ROWS, Declared
 from spark_jobs.sources.config.execution_config import ExecutionLimits, Runner
 from spark_jobs.sources.config.generated_config import Parents
+from spark_jobs.sources.config.paged_source import PagedSource
 
 
 class Trace(Declared):

@@ -20,9 +20,9 @@ from typing import Any, Final, Literal
 from pydantic import Field, field_validator, model_validator
 
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.sources.config.api_config import PagedSource, Variable
 from spark_jobs.sources.config.declared import NO_ROWS, Declared, Judged
 from spark_jobs.sources.config.execution_config import ProgramExecution
+from spark_jobs.sources.config.paged_source import PagedSource, Variable
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
 ABSENT: Final = "absent"  # in `also_whole`: an answer that names no reason for its end

@@ -19,12 +19,12 @@ from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.lookups import placed_batches
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
-from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.executed.checks import require_sandbox
 from spark_jobs.sources.executed.execution import Bundle, execute
 from spark_jobs.sources.executed.rows import Document, document_key
+from spark_jobs.sources.paged.checkpoints import Checkpoints
+from spark_jobs.sources.paged.pages import PagedKind
 from spark_jobs.sources.synthetic.attempts import AnswerStore
 from spark_jobs.sources.synthetic.buckets import KEY, KEY_TYPE, Buckets, in_buckets, key_of
 from spark_jobs.sources.synthetic.fetch import AnswerPages

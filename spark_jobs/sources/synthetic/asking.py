@@ -36,9 +36,9 @@ from typing import TYPE_CHECKING, Final
 
 from spark_jobs.credentials import filled, without_known
 from spark_jobs.messages import kept_message
-from spark_jobs.sources.api.rate import retry_after
-from spark_jobs.sources.config.api_config import header_secret_of
+from spark_jobs.sources.config.paged_source import header_secret_of
 from spark_jobs.sources.opening.destinations import Destinations
+from spark_jobs.sources.paged.rate import retry_after
 from spark_jobs.sources.synthetic import faults
 from spark_jobs.sources.synthetic.answers import DETAIL_CHARACTERS, NOTHING, Answer, judged, read_answer
 from spark_jobs.sources.synthetic.asked import Asked

@@ -24,9 +24,9 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.plugins import attribute
 from spark_jobs.progress import tell
-from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.api.pages import PagedKind
 from spark_jobs.sources.config.generated_config import Budget, GeneratedSource, template_of
+from spark_jobs.sources.paged.checkpoints import Checkpoints
+from spark_jobs.sources.paged.pages import PagedKind
 from spark_jobs.sources.synthetic.asked import Asked
 from spark_jobs.sources.synthetic.asking import Asker
 from spark_jobs.sources.synthetic.attempts import FAILED, AnswerStore

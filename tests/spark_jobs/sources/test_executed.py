@@ -22,7 +22,6 @@ from headrace.tables.settings import settings_at
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.sources.executed import fetch
@@ -31,6 +30,7 @@ from spark_jobs.sources.executed.fetch import fetch_executions
 from spark_jobs.sources.executed.inside.shown import Shown
 from spark_jobs.sources.executed.records import canonical
 from spark_jobs.sources.executed.rows import Document
+from spark_jobs.sources.paged.checkpoints import Checkpoints
 from spark_jobs.sources.synthetic.attempts import AnswerStore, Landed
 from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.inspect.test_lake_status import put

@@ -31,9 +31,9 @@ from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.sources.api.checkpoints import Checkpoints
 from spark_jobs.sources.config.generated_config import GeneratedSource, Template
 from spark_jobs.sources.documents import DOCUMENTS
+from spark_jobs.sources.paged.checkpoints import Checkpoints
 from spark_jobs.sources.synthetic.answers import Answer, answer_of, copied_share, judged
 from spark_jobs.sources.synthetic.asked import Asked
 from spark_jobs.sources.synthetic.attempts import AnswerStore, Landed

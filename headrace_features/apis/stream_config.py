@@ -6,8 +6,8 @@ from typing import Literal
 
 from pydantic import Field, model_validator
 
-from spark_jobs.sources.config.api_config import PagedSource, Variable
 from spark_jobs.sources.config.declared import NO_ROWS, Declared
+from spark_jobs.sources.config.paged_source import PagedSource, Variable
 
 
 class KafkaLogin(Declared):
@@ -71,6 +71,11 @@ class StreamSource(PagedSource):
         if (self.path is None) == (self.kafka is None):
             raise ValueError("name path or kafka, one of them")
         return self
+
+    @property
+    def is_fetched(self) -> bool:
+        """Records come while the stream is followed, not at the beginning of a run."""
+        return False
 
     def address(self, endpoint: str) -> str:
         """What the locations of a stream's pages begin with: the folder or the topic."""

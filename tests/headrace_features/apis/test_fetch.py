@@ -10,14 +10,14 @@ from typing import Any
 
 import pytest
 
+from headrace_features.apis.paging import Page
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api import Page
-from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.landing.landed import find_document
+from spark_jobs.sources.paged.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.refusals import Reason, Refusal
-from tests.spark_jobs.sources.api.api_server import MOVES, TRANSIENT, Api, records, serving
-from tests.spark_jobs.sources.api.conftest import PAGINATORS, Inbox, api_config, texts_of
+from tests.headrace_features.apis.api_server import MOVES, TRANSIENT, Api, records, serving
+from tests.headrace_features.apis.conftest import PAGINATORS, Inbox, api_config, texts_of
 from tests.tiers import tries
 
 LATER = ("next_url", "link_header", "offset", "single")  # what is tried of them nightly alone

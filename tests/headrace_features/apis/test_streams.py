@@ -11,14 +11,14 @@ from typing import TYPE_CHECKING, Any
 import pytest
 from pydantic import ValidationError
 
+from headrace_features.apis.stream_config import StreamSource
+from headrace_features.apis.streams import _Inbox, follow, kafka_options, pages_of
 from spark_jobs.exceptions import ConfigError, StepRunError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.sources.api.streams import _Inbox, follow, kafka_options, pages_of
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.config.stream_config import StreamSource
 from spark_jobs.sources.documents import documents
 
 if TYPE_CHECKING:

@@ -15,9 +15,9 @@ from pathlib import Path
 from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
-from spark_jobs.sources.api.checkpoints import StoredPage
 from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import absolute, find_files, open_file
+from spark_jobs.sources.paged.checkpoints import StoredPage
 from spark_jobs.sources.records.records import Refused, numbered_lines
 
 _MOST_LINE_BYTES: Final = 1 << 30

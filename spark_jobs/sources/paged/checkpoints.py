@@ -20,9 +20,7 @@ import sqlalchemy as sa
 from pyiceberg.catalog import Catalog
 
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.session.catalogue import database_of
-from spark_jobs.sources.config.api_config import ApiSource
 from spark_jobs.sources.refusals import Reason, Refusal
 
 
@@ -129,19 +127,6 @@ class Reading:
 
 COMPLETE_LIST = "whole"
 """Stands in the place of a request's digest for the last reading that saw the whole list; its mark is that digest."""
-
-
-def request_digest(source: ApiSource, endpoint: str) -> str:
-    """Key of the stored pages and readings of an endpoint: another address or parameter begins a list anew."""
-    request_config = source.lists[endpoint]
-    names = {"params", "paginator", "since", "pages"}
-    deciding = [
-        request_config.url,
-        request_config.params,
-        source.records_path(endpoint),
-        source.model_dump(mode="json", include=names),
-    ]
-    return hashlib.sha256(canonical_json(deciding).encode()).hexdigest()
 
 
 class Checkpoints:

@@ -10,14 +10,14 @@ import pytest
 
 from dagster_project.inspect.documents.document_lookup import find_document, landings_of
 from dagster_project.inspect.documents.landed_source import landed_source
+from headrace_features.apis.schema_changes import schema_changes
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.sources.api.schema_changes import schema_changes
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.landing.revisions import PATH, latest_at_paths
-from tests.spark_jobs.sources.api.api_server import Api, records, serving
-from tests.spark_jobs.sources.api.conftest import api_config
+from tests.headrace_features.apis.api_server import Api, records, serving
+from tests.headrace_features.apis.conftest import api_config
 
 # Spark leaves the socket of each collect() to the garbage collector.
 pytestmark = [pytest.mark.nightly, pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")]
@@ -59,7 +59,7 @@ def test_increments_follow_an_api(lake_at: Callable[..., Lake], tmp_path: Path) 
         returned = table("arrivals").where("status = 'returned'").collect()
         assert sorted(row["path"] for row in returned) == ["items", "items#3"]
 
-        from spark_jobs.sources.api.fetch import fetch_source
+        from headrace_features.apis.fetch import fetch_source
 
         for text in ("first", "second"):  # both are fetched before any lands
             api.put(9, text)

@@ -18,13 +18,17 @@ from dataclasses import dataclass, field, replace
 from itertools import pairwise
 from typing import Any, NamedTuple
 
-from spark_jobs.credentials import with_variables, without_known
-from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api.checkpoints import COMPLETE_LIST, Checkpoints, Reading, StoredPage, request_digest
-from spark_jobs.sources.api.client import Answer, ApiClient, Fault, tried, validators
-from spark_jobs.sources.api.connectors import called
-from spark_jobs.sources.api.page_records import records_in
-from spark_jobs.sources.api.paging import (
+from headrace_features.apis.api_config import (
+    ApiSource,
+    LinkHeaderPages,
+    NextUrlPages,
+    NumberedPages,
+    OffsetPages,
+    request_digest,
+)
+from headrace_features.apis.client import Answer, ApiClient, Fault, tried, validators
+from headrace_features.apis.connectors import called
+from headrace_features.apis.paging import (
     first_cursor,
     is_addressable,
     largest,
@@ -34,9 +38,12 @@ from spark_jobs.sources.api.paging import (
     since_value,
     why_stopped,
 )
-from spark_jobs.sources.api.rate import Pace
-from spark_jobs.sources.config.api_config import ApiSource, LinkHeaderPages, NextUrlPages, NumberedPages, OffsetPages
+from spark_jobs.credentials import with_variables, without_known
+from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.identity import sha256_hex
+from spark_jobs.sources.paged.checkpoints import COMPLETE_LIST, Checkpoints, Reading, StoredPage
+from spark_jobs.sources.paged.page_records import records_in
+from spark_jobs.sources.paged.rate import Pace
 from spark_jobs.sources.records.paths import value_at
 from spark_jobs.sources.refusals import Reason, Refusal
 

@@ -11,12 +11,12 @@ from typing import Any
 
 import pytest
 
+from headrace_features.apis.addresses import fetch_addresses
+from headrace_features.apis.endpoint import Fetched
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api.addresses import fetch_addresses
-from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.api.endpoint import Fetched
 from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
-from tests.spark_jobs.sources.api.conftest import Inbox
+from spark_jobs.sources.paged.checkpoints import Checkpoints
+from tests.headrace_features.apis.conftest import Inbox
 
 PAGE = b"<html><head><title>T</title></head><body><main><p>" + b"A page of words and more words. " * 20 + b"</p></main>"
 ANSWERS: dict[str, tuple[int, bytes, dict[str, str]]] = {

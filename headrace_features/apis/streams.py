@@ -25,6 +25,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from headrace.tables.settings import LakeSettings, load_settings
+from headrace_features.apis.stream_config import KafkaTopic, StreamSource
+from headrace_features.apis.stream_folder import Batch, StreamFolder
 from spark_jobs.credentials import secret_of
 from spark_jobs.exceptions import ConfigError, StepRunError
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -32,11 +34,9 @@ from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.jars import installed_jars
 from spark_jobs.lake.session.spark_errors import failure_line
 from spark_jobs.lake.session.spark_settings import jar_purposes
-from spark_jobs.sources.api.checkpoints import Checkpoints, StoredPage
-from spark_jobs.sources.api.pages import PagedKind
-from spark_jobs.sources.api.stream_folder import Batch, StreamFolder
-from spark_jobs.sources.config.stream_config import KafkaTopic, StreamSource
 from spark_jobs.sources.opening.file_trees import absolute
+from spark_jobs.sources.paged.checkpoints import Checkpoints, StoredPage
+from spark_jobs.sources.paged.pages import PagedKind
 from spark_jobs.sources.records.plain_values import exact_number
 
 if TYPE_CHECKING:
@@ -58,7 +58,22 @@ _SECURITY = "source.kafka.security"
 class StreamKind(PagedKind[StreamSource]):
     """Streams; the command that follows one brings its pages."""
 
-    steps = ("spark_jobs.sources.api.schema_changes:schema_changes",)
+    steps = ("headrace_features.apis.schema_changes:schema_changes",)
+
+    def follow(
+        self,
+        dataset: str,
+        catalogue: Catalog,
+        objects: ObjectFolder,
+        settings: LakeSettings,
+        seal: Callable[[], None],
+        once: bool,
+    ) -> int:
+        """Follow the stream; see `follow`."""
+        from spark_jobs.lake.session.session import start_session
+
+        spark = start_session(settings, extra=session_settings(self.source, settings))
+        return follow(dataset, self.source, catalogue, objects, spark, seal, follower_state(dataset), once)
 
     @classmethod
     def forget(cls, dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:

@@ -14,8 +14,7 @@ from datetime import UTC, datetime, timedelta
 from typing import Any, NamedTuple
 from urllib.parse import urljoin
 
-from spark_jobs.credentials import without_secrets
-from spark_jobs.sources.config.api_config import (
+from headrace_features.apis.api_config import (
     CursorPages,
     LinkHeaderPages,
     NextUrlPages,
@@ -24,6 +23,7 @@ from spark_jobs.sources.config.api_config import (
     Paginator,
     Since,
 )
+from spark_jobs.credentials import without_secrets
 from spark_jobs.sources.records.paths import value_at
 
 _NO_MORE: tuple[Any, ...] = (None, False, 0, "", "false", "False", "0", [], {})  # what says that a page is the last

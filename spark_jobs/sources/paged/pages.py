@@ -6,23 +6,24 @@ where a superseded page has it and no page of that reading does; a list without 
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
+from pyiceberg.catalog.sql import SqlCatalog
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api.checkpoints import COMPLETE_LIST, Checkpoints, StoredPage, request_digest
-from spark_jobs.sources.api.page_records import page_records
-from spark_jobs.sources.config.api_config import PAGE_MARK, ApiSource, PagedSource
+from spark_jobs.sources.config.paged_source import PAGE_MARK, PagedSource
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.kinds import Kind, Listing
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_columns
 from spark_jobs.sources.listing.changes import add_size_ranks
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
+from spark_jobs.sources.paged.checkpoints import Checkpoints, StoredPage
+from spark_jobs.sources.paged.page_records import page_records
 from spark_jobs.sources.records.records import Record
 
 P = TypeVar("P", bound=PagedSource)
@@ -32,6 +33,16 @@ class PagedKind(Kind[P]):
     """Sources whose records are kept page by page; pages of a stream are brought by the command that follows it."""
 
     has_versions = on_pages = True
+
+    @classmethod
+    def forget(cls, dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:
+        """Forget the pages of a dataset, of whichever kind they are."""
+        if isinstance(catalogue, SqlCatalog):
+            Checkpoints(catalogue, dataset).forget(objects)
+
+    def whole_list(self, endpoint: str, store: Checkpoints) -> Mapping[int, StoredPage]:
+        """The pages of the last reading that saw all of a list, by sequence; none where it is not declared or known."""
+        return {}
 
     def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
         """List the pages that were fetched and have not arrived.
@@ -48,7 +59,7 @@ class PagedKind(Kind[P]):
         last = dict(zip(arrivals["location"].to_pylist(), arrivals["status"].to_pylist(), strict=True))
         rows = list[dict[str, Any]]()
         for endpoint, pages in store.all_pages().items():
-            there = _whole_list(source, endpoint, store)
+            there = self.whole_list(endpoint, store)
             superseded = list[tuple[str, StoredPage]]()
             for page in pages:
                 location = f"{source.address(endpoint)}{PAGE_MARK}{page.sequence}"
@@ -69,16 +80,6 @@ class PagedKind(Kind[P]):
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
         """The reader of pages, whatever the page."""
         return language_columns("page", PLAIN_TEXT)
-
-
-def _whole_list(source: PagedSource, endpoint: str, store: Checkpoints) -> dict[int, StoredPage]:
-    """The pages of the last reading that saw all of a list, by sequence; none where it is not declared or known."""
-    if not isinstance(source, ApiSource) or not source.lists_all or endpoint not in source.lists:
-        return {}
-    reading, request = store.reading(endpoint, COMPLETE_LIST), request_digest(source, endpoint)
-    if reading is None or reading.mark != request:
-        return {}
-    return {page.sequence: page for page in store.pages(endpoint, request, reading.number) if page.record_count}
 
 
 def _gone(

@@ -7,10 +7,11 @@ from datetime import UTC, datetime
 import pytest
 from pydantic import ValidationError
 
-from spark_jobs.sources.api.paging import largest, next_cursor, page_request, since_value, written_at
-from spark_jobs.sources.api.rate import Pace, retry_after
-from spark_jobs.sources.api.schema_changes import changes, field_types
-from spark_jobs.sources.config.api_config import ApiSource, Limits, Since
+from headrace_features.apis.api_config import ApiSource, Since
+from headrace_features.apis.paging import largest, next_cursor, page_request, since_value, written_at
+from headrace_features.apis.schema_changes import changes, field_types
+from spark_jobs.sources.config.paged_source import Limits
+from spark_jobs.sources.paged.rate import Pace, retry_after
 from spark_jobs.sources.records.paths import value_at
 
 MAPPING = {"text_column": "t", "id_column": "i"}

@@ -8,29 +8,28 @@ from __future__ import annotations
 import asyncio
 import logging
 import re
-from collections.abc import Collection
+from collections.abc import Mapping
 from dataclasses import replace
 from urllib.parse import urlsplit
 
 from pyiceberg.catalog import Catalog
-from pyiceberg.catalog.sql import SqlCatalog
 
+from headrace_features.apis.addresses import fetch_addresses, found_addresses
+from headrace_features.apis.api_config import ApiSource, request_digest
+from headrace_features.apis.client import ApiClient
+from headrace_features.apis.connectors import imported
+from headrace_features.apis.endpoint import EndpointFetch, Fetched
 from spark_jobs.credentials import VARIABLE
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.ledger.lease import table_leases
-from spark_jobs.sources.api.addresses import fetch_addresses, found_addresses
-from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.api.client import ApiClient
-from spark_jobs.sources.api.connectors import imported
-from spark_jobs.sources.api.endpoint import EndpointFetch, Fetched
-from spark_jobs.sources.api.pages import PagedKind
-from spark_jobs.sources.api.rate import Pace
-from spark_jobs.sources.config.api_config import ApiSource
 from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
 from spark_jobs.sources.files import FileKind
 from spark_jobs.sources.languages import Language
 from spark_jobs.sources.listing.changes import Earlier, Listed, facts_files
+from spark_jobs.sources.paged.checkpoints import COMPLETE_LIST, Checkpoints, StoredPage
+from spark_jobs.sources.paged.pages import PagedKind
+from spark_jobs.sources.paged.rate import Pace
 
 _MAKES_PAGES = re.compile(r"(?i)\.(?:php\d?|aspx?|jspx?|cgi|pl|do|cfm)$")
 _log = logging.getLogger(__name__)
@@ -39,13 +38,17 @@ _log = logging.getLogger(__name__)
 class ApiKind(PagedKind[ApiSource]):
     """Paged APIs, whose pages are asked for before they are listed."""
 
-    steps = ("spark_jobs.sources.api.schema_changes:schema_changes",)
+    steps = ("headrace_features.apis.schema_changes:schema_changes",)
 
-    @classmethod
-    def forget(cls, dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:
-        """Forget the pages of a dataset, of whichever kind they are."""
-        if isinstance(catalogue, SqlCatalog):
-            Checkpoints(catalogue, dataset).forget(objects)
+    def whole_list(self, endpoint: str, store: Checkpoints) -> Mapping[int, StoredPage]:
+        """The pages of the last reading that saw all of a list, by sequence; none where it is not declared or known."""
+        source = self.source
+        if not source.lists_all or endpoint not in source.lists:
+            return {}
+        reading, request = store.reading(endpoint, COMPLETE_LIST), request_digest(source, endpoint)
+        if reading is None or reading.mark != request:
+            return {}
+        return {page.sequence: page for page in store.pages(endpoint, request, reading.number) if page.record_count}
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
         """Fetch what the endpoints have; see `fetch_source`."""

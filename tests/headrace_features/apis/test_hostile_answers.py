@@ -9,8 +9,8 @@ from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 
 import pytest
 
-from tests.spark_jobs.sources.api.api_server import Api, records
-from tests.spark_jobs.sources.api.conftest import Inbox, api_config
+from tests.headrace_features.apis.api_server import Api, records
+from tests.headrace_features.apis.conftest import Inbox, api_config
 
 _ONE = '{"data": [{"id": %s, "text": %s}], "meta": {"next": %s}}'
 ANSWERS: dict[str, tuple[str | bytes, list[str], str]] = {

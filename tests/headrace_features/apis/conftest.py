@@ -12,15 +12,15 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from headrace.tables.settings import settings_at
+from headrace_features.apis.api_config import ApiSource
+from headrace_features.apis.fetch import Fetched, fetch_pages
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.api.fetch import Fetched, fetch_pages
-from spark_jobs.sources.config.api_config import ApiSource
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.listing.changes import discover
+from spark_jobs.sources.paged.checkpoints import Checkpoints
 from spark_jobs.sources.reading.files import ReadingRules, read_file
-from tests.spark_jobs.sources.api.api_server import Api
+from tests.headrace_features.apis.api_server import Api
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 
 PAGINATORS: dict[str, dict[str, Any]] = {

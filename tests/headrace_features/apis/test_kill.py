@@ -13,8 +13,8 @@ import pytest
 
 from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
-from tests.spark_jobs.sources.api.api_server import Api, records, serving
-from tests.spark_jobs.sources.api.conftest import Inbox, api_config, texts_of
+from tests.headrace_features.apis.api_server import Api, records, serving
+from tests.headrace_features.apis.conftest import Inbox, api_config, texts_of
 
 FETCH = """
 import sys
@@ -22,7 +22,7 @@ from pathlib import Path
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
 from headrace.tables.settings import settings_at
-from spark_jobs.sources.api.fetch import fetch_source
+from headrace_features.apis.fetch import fetch_source
 from spark_jobs.sources.config.source_config import DocumentsConfig
 config = DocumentsConfig.model_validate_json(sys.argv[2])
 catalogue = open_catalogue(settings_at(Path(sys.argv[1])))

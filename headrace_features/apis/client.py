@@ -19,13 +19,14 @@ from urllib.parse import quote
 
 import httpx2
 
+from headrace_features.apis.api_config import Auth, BasicAuth, BearerAuth, KeyAuth, OAuth2Auth
+from headrace_features.apis.paging import stop
+from headrace_features.apis.transport import GuardedTransport
 from spark_jobs.credentials import VARIABLE, hide, secret_of, with_variables, without_known, without_secrets
-from spark_jobs.sources.api.checkpoints import StoredPage
-from spark_jobs.sources.api.paging import stop
-from spark_jobs.sources.api.rate import Pace, retry_after
-from spark_jobs.sources.api.transport import GuardedTransport
-from spark_jobs.sources.config.api_config import Auth, BasicAuth, BearerAuth, KeyAuth, Limits, OAuth2Auth
+from spark_jobs.sources.config.paged_source import Limits
 from spark_jobs.sources.opening.destinations import Destinations
+from spark_jobs.sources.paged.checkpoints import StoredPage
+from spark_jobs.sources.paged.rate import Pace, retry_after
 from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
 Got = TypeVar("Got")

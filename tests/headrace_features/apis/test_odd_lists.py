@@ -18,9 +18,9 @@ import pytest
 from headrace.tables.settings import settings_at
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.sources.api.checkpoints import Checkpoints
-from tests.spark_jobs.sources.api.api_server import Api, records, serving
-from tests.spark_jobs.sources.api.conftest import PAGINATORS, Inbox, api_config, texts_of
+from spark_jobs.sources.paged.checkpoints import Checkpoints
+from tests.headrace_features.apis.api_server import Api, records, serving
+from tests.headrace_features.apis.conftest import PAGINATORS, Inbox, api_config, texts_of
 from tests.tiers import tries
 
 Answer = Callable[[dict[str, str]], tuple[int, str]]

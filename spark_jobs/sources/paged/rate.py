@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from spark_jobs.sources.config.api_config import Limits
+from spark_jobs.sources.config.paged_source import Limits
 
 _HALVED_SECONDS = 1.0  # faults of requests that were under way together halve the rate once
 

@@ -23,9 +23,9 @@ from spark_jobs.exceptions import StepDeclarationError
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.sources.api.page_records import records_in
-from spark_jobs.sources.config.api_config import PAGE_MARK, PagedSource
+from spark_jobs.sources.config.paged_source import PAGE_MARK, PagedSource
 from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.paged.page_records import records_in
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame

@@ -17,15 +17,15 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
+from headrace_features.apis.client import Answer, ApiClient, Fault, tried, validators
+from headrace_features.apis.endpoint import Fetched
 from spark_jobs.credentials import address_fault, without_secrets
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
-from spark_jobs.sources.api.checkpoints import Checkpoints, Reading, StoredPage
-from spark_jobs.sources.api.client import Answer, ApiClient, Fault, tried, validators
-from spark_jobs.sources.api.endpoint import Fetched
-from spark_jobs.sources.api.rate import Pace
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, open_file
+from spark_jobs.sources.paged.checkpoints import Checkpoints, Reading, StoredPage
+from spark_jobs.sources.paged.rate import Pace
 from spark_jobs.sources.refusals import DELETED, Reason, Refusal
 
 _OWN = ("addresses", "get")  # endpoint and request of their rows

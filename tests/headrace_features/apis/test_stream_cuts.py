@@ -13,17 +13,17 @@ from typing import Any, NamedTuple
 
 import pytest
 
+from headrace_features.apis import streams
+from headrace_features.apis.stream_config import StreamSource
+from headrace_features.apis.stream_folder import Batch, StreamFolder
+from headrace_features.apis.streams import _Inbox, follow
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.sources.api import streams
-from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.api.stream_folder import Batch, StreamFolder
-from spark_jobs.sources.api.streams import _Inbox, follow
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.config.stream_config import StreamSource
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.landing.revisions import PATH, latest_at_paths
+from spark_jobs.sources.paged.checkpoints import Checkpoints
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 

@@ -8,10 +8,10 @@ import threading
 from concurrent.futures import Future
 from typing import Any
 
+from headrace_features.apis.paging import Page
 from spark_jobs.credentials import without_secrets
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.plugins import attribute
-from spark_jobs.sources.api.paging import Page
 from spark_jobs.sources.refusals import Reason, Refusal
 
 

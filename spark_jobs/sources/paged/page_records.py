@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
-from spark_jobs.sources.config.api_config import PAGE_MARK, PagedSource
+from spark_jobs.sources.config.paged_source import PAGE_MARK, PagedSource
 from spark_jobs.sources.languages import PAGE
 from spark_jobs.sources.records.paths import value_at
 from spark_jobs.sources.records.plain_values import exact_number, value_text

@@ -82,11 +82,13 @@ def _layers(container: str | None) -> list[str]:
 
 
 def _stages() -> Iterator[str]:
-    """Folders of `spark_jobs` in the order of data, behind them the lake, which is below them all."""
+    """Folders of `spark_jobs` in the order of data, the features, and the lake, which is below them all."""
+    from spark_jobs.features import features
+
     layers = _layers("spark_jobs")
     stages = [stage for layer in reversed(layers) for stage in layer.split(" | ")]
     yield from (stage for stage in stages if stage != "lake")
-    yield "lake"
+    yield from (*features(), "lake")
 
 
 def _is_read(name: str) -> bool:

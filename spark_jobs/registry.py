@@ -4,14 +4,13 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import BaseModel
 
-from spark_jobs.exceptions import ConfigError
+from spark_jobs.features import brought, missing
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.plugins import load
+from spark_jobs.plugins import attribute, load
 
 _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
@@ -86,8 +85,8 @@ _STEPS: Mapping[str, str] = {
 
 
 def step_names() -> tuple[str, ...]:
-    """Names of all steps."""
-    return tuple(_STEPS)
+    """Names of all steps, those of features behind those of the core."""
+    return (*_STEPS, *brought("scorers"), *brought("steps"))
 
 
 def config_model(name: str) -> type[BaseModel]:
@@ -97,10 +96,9 @@ def config_model(name: str) -> type[BaseModel]:
         ConfigError: no step of this name.
     """
     if name == "packed":
-        model: type[BaseModel] = _module(name).PackedConfig
+        model: type[BaseModel] = importlib.import_module(_STEPS[name]).PackedConfig
         return model
-    declared: Step = getattr(_module(name), name)
-    return declared.config
+    return declared_step(name).config
 
 
 def find_step(name: str, config: BaseModel) -> Step:
@@ -109,18 +107,30 @@ def find_step(name: str, config: BaseModel) -> Step:
     Raises:
         ConfigError: no step of this name.
     """
-    module = _module(name)
     if name == "packed":
         values = config.model_dump()
-        packed: Step = module.packed_step(values["dataset"], values["window_tokens"])
+        packed: Step = importlib.import_module(_STEPS[name]).packed_step(values["dataset"], values["window_tokens"])
         return packed
-    declared: Step = getattr(module, name)
+    declared = declared_step(name)
     return declared.configured(config) if isinstance(declared, Scorer) else declared
+
+
+def declared_step(name: str) -> Step:
+    """A step of the core or of a feature by name, as it is declared.
+
+    Raises:
+        ConfigError: there is none; the message names its feature, or the nearest.
+    """
+    if name in _STEPS:
+        step: Step = attribute(f"{_STEPS[name]}:{name}")
+        return step
+    is_scorer = name in {**brought("scorers"), **missing("scorers")}
+    return load("scorers" if is_scorer else "steps", name, Step, step_names())
 
 
 def scorer_names() -> tuple[str, ...]:
     """Names of the scorers that headrace brings."""
-    return tuple(_SCORERS)
+    return (*_SCORERS, *brought("scorers"))
 
 
 def find_scorer(reference: str) -> Scorer:
@@ -131,9 +141,3 @@ def find_scorer(reference: str) -> Scorer:
     """
     own = _SCORERS.get(reference)
     return load("scorers", reference if own is None else f"{own}:{reference}", Scorer, _SCORERS)
-
-
-def _module(name: str) -> Any:
-    if name not in _STEPS:
-        raise ConfigError(f"step {name!r} is not known; the steps are {', '.join(_STEPS)}")
-    return importlib.import_module(_STEPS[name])

@@ -1,4 +1,4 @@
-"""All steps by name, in the order data flows; a step's module is imported when the step is asked for."""
+"""All steps by name: the core's in the order data flows, then features'; a module is imported when it is asked for."""
 
 from __future__ import annotations
 
@@ -16,21 +16,15 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
     "templates": "spark_jobs.filters.heuristics.templates",
     "languages": "spark_jobs.filters.languages.languages",
-    "personal_data": "spark_jobs.filters.personal_data.personal_data",
     "contamination": "spark_jobs.filters.contamination.decontaminated",
     "model_scores": "spark_jobs.filters.model_scores",
-    "profanity": "spark_jobs.filters.profanity.profanity",
     "vectors": "spark_jobs.filters.vectors",
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
     "ocr_report": "spark_jobs.sources.ocr_report",
     "schema_changes": "spark_jobs.sources.api.schema_changes",
-    "scans": "spark_jobs.filters.scans.scans",
-    "released": "spark_jobs.sources.released",
     "texts": "spark_jobs.text.texts",
-    "personal_data_audit": "spark_jobs.filters.personal_data.personal_data",
-    "redacted_texts": "spark_jobs.filters.personal_data.redacted_texts",
     "signals": "spark_jobs.text.signals",
     "template_lines": "spark_jobs.filters.heuristics.templates",
     **_SCORERS,

@@ -33,8 +33,8 @@ STEPS = step_names()
 
 # Below every step, with tests of their own; a change there is not a change of one step.
 _FOUNDATION = ("spark_jobs.lake", "spark_jobs.lake.declare.step", "spark_jobs.exceptions", "headrace.kernels.compiling")
-_OWN = ("spark_jobs", "headrace_features", "headrace.kernels")
-_FIRST_PARTY = ("spark_jobs", "headrace_features", "headrace.")
+_OWN = ("spark_jobs", "headrace.kernels", "headrace_features.")
+_FIRST_PARTY = ("spark_jobs", "headrace.", "headrace_features.")
 _REFERENCE = re.compile(r"(spark_jobs|headrace_features)(\.\w+)+:\w+")  # what is imported when it is asked for
 _DECIDES_NO_ROW = {  # they draw the plots
     "spark_jobs.packing.utilisation",

@@ -235,14 +235,14 @@ class Model(dg.Component, dg.Model, dg.Resolvable):
 
 def _declared(kind: type[_Declaration], component: dg.Model, **others: Any) -> _Declaration:
     """The declaration of a component: its fields by name, replaced by `others` where given."""
-    named = {one.name for one in fields(kind)} & type(component).model_fields.keys()  # type: ignore[arg-type]
-    given = {name: getattr(component, name) for name in named} | others
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    named = {declared_field.name for declared_field in fields(kind)} & type(component).model_fields.keys()  # type: ignore[arg-type]
+    values = {name: getattr(component, name) for name in named} | others
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
-def _switch(given: bool | str | dict[str, Any]) -> str | dict[str, Any]:
+def _switch(declared: bool | str | dict[str, Any]) -> str | dict[str, Any]:
     """`decontaminate` as text or settings: False, as YAML reads `off`, becomes `off`."""
-    return ("required" if given else "off") if isinstance(given, bool) else given
+    return ("required" if declared else "off") if isinstance(declared, bool) else declared
 
 
 class Blend(dg.Component, dg.Model, dg.Resolvable):
@@ -276,7 +276,7 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The blend's asset, and that of servers which are prewarmed."""
-        given = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
-        declared = declare_blend(given)
+        values = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
+        declared = declare_blend(values)
         prewarmed = [prewarmed_asset(declared)] if declared.prewarm is not None else []
         return dg.Definitions(assets=[blend_asset(declared, self.owners), *prewarmed])

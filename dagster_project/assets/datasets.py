@@ -12,7 +12,7 @@ import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.asset_options import PACE_SECONDS
-from dagster_project.assets.labels import label_assets, label_tables
+from dagster_project.assets.dataset_parts import Part
 from dagster_project.assets.quarantine import Quarantine, quarantine_assets
 from dagster_project.exceptions import DefinitionError
 from dagster_project.keeping import Keeping
@@ -23,6 +23,7 @@ from headrace.tables.quarantine import is_quarantine
 from headrace.tables.settings import load_settings
 from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
+from spark_jobs.features import brought, missing
 from spark_jobs.filters.personal_data.names import NamesConfig
 from spark_jobs.filters.personal_data.names import located as located_names
 from spark_jobs.filters.personal_data.personal_data import checked_actions, personal_data_audit
@@ -37,7 +38,7 @@ from spark_jobs.lake.declare.step import Step, renamed
 from spark_jobs.lake.plan.binding import Source
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_to_read
-from spark_jobs.plugins import attribute
+from spark_jobs.plugins import attribute, load
 from spark_jobs.registry import find_scorer
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.kinds import kind_named
@@ -77,7 +78,7 @@ class DatasetDeclaration:
         provenance: licence, licence_evidence and collected_by, for the table of that name.
         scorers: measures of texts beside `signals`: config by name, or by `package.module:function`.
         quality: `{weights: .., ranges: ..}` of the weighted sum `quality.score`; none where empty.
-        judged: by name, the rubric, endpoint and sample of a judge (`spark_jobs.filters.labels`), as plain values.
+        judged: by name, the rubric, endpoint and sample of a judge, as plain values.
         policy: what documents are judged by: a name, `name@version`, a hash, a path, or the policy itself.
         variants: further policies by name, each with verdicts of its own, `verdicts_NAME`.
         redact: keep, replace or drop (the document), by kind of personal data; what is not named is kept.
@@ -180,8 +181,9 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     }
     upkeep |= {} if landing else {documents.name: Upkeep(keeping=declared.keeping)}
     shown = Presentation(owners=declared.owners, samples=declared.samples, visibility=declared.visibility)
-    labels = label_assets(name, declared.judged, {one.table.name for one in scorers}, shown)
-    return [*landing, *labels] + [
+    scored_tables = {one.table.name for one in scorers}
+    added = (made for part, values in _parts(declared) for made in part.assets(name, values, scored_tables, shown))
+    return [*landing, *added] + [
         step_asset(
             made,
             name,
@@ -204,14 +206,25 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     ]
 
 
+def _parts(declared: DatasetDeclaration) -> Iterable[tuple[Part, Mapping[str, Mapping[str, Any]]]]:
+    """What the dataset declares for parts that features bring.
+
+    Raises:
+        ConfigError: it declares one whose feature is not there.
+    """
+    for field_name in (*brought("parts"), *missing("parts")):
+        if values := getattr(declared, field_name):
+            yield load("parts", field_name, Part), values
+
+
 def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
     """Refuse two tables of one name, and variants that no table can be named for.
 
     Raises:
         DefinitionError: names the first.
     """
-    labels = (table for name in declared.judged for table in label_tables(name))
-    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES, *labels), "headrace's own")
+    added = (table for part, values in _parts(declared) for name in values for table in part.tables(name))
+    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES, *added), "headrace's own")
     for table in (one.table.name for one in scorers):
         if table in taken or table.partition("_")[0] == "verdicts":
             other = taken.get(table, "headrace's own")

@@ -33,7 +33,6 @@ from dagster_project.inspect.lake.dependent_blends import dependent_blends
 from headrace.tables.catalogue import remove_ref, tables_in
 from headrace.tables.quarantine import quarantine_of
 from headrace.tables.window_facts import GENERATION_PROPERTY
-from spark_jobs.filters.labels.answers import forget_labels
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.files.maintenance import expire
@@ -48,6 +47,7 @@ from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
 from spark_jobs.sources.kinds import forget
 from spark_jobs.sources.landing.deleted import SEEN, Gone, tombstones
+from spark_jobs.sources.landing.derivations import forget_derived
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -180,7 +180,7 @@ def delete_increment(lake: Lake, plan: IncrementDeletion, why: str, with_duplica
             yield from excision_lines(one)
         if failed := [one.failure for one in done if one.failure]:
             raise CommandError(f"dataset delete {plan.dataset}: {failed[0]}; nothing else was deleted, run it again")
-        yield from forget_labels(catalogue, doc_ids, lake.wait_seconds)
+        yield from forget_derived(catalogue, doc_ids, lake.wait_seconds)
     held = [f"{plan.dataset}.fetched", *(table for space in plan.spaces for table in tables_in(catalogue, space))]
     with table_leases(catalogue, held, lake.wait_seconds) as leases:  # not beside a run that reads or writes them
         lake = replace(lake, leases=leases)

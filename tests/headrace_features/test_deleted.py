@@ -19,6 +19,7 @@ ASKED = {
     "apis": (["dataset", "add", "items", "--kind", "api", "--from", "http://127.0.0.1:1/items"], "Page"),
     "experiments": (["experiment", "show"], "Experiment"),
     "explore": (["explore"], ""),
+    "synthetic": (["worker"], ""),
     "rollouts": (["serve", "--rollouts", "file.toml"], "RolloutWriter"),
 }
 FEATURES = [*ASKED]
@@ -72,6 +73,9 @@ def test_a_declaration_of_a_feature_that_is_not_there_is_told_with_its_file(tmp_
 DECLARED = {
     "{kind: stream, path: inbox, text_column: text, id_column: id}": "apis",
     "{kind: files, urls: addresses.txt}": "apis",
+    "{kind: generated, parents: {dataset: notes}, templates: [simple], endpoint: {url: 'http://a.b'}}": "synthetic",
+    "{kind: executed, parents: {dataset: code}}": "synthetic",
+    "{kind: files, path: notes}, judged: {good: {}}": "synthetic",
 }
 
 

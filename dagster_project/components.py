@@ -32,6 +32,7 @@ attributes:
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, Literal, TypeVar
 
 import dagster as dg
@@ -43,8 +44,8 @@ from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
 from dagster_project.assets.models import ModelDeclaration, model_assets
+from dagster_project.assets.parts import Intake, part
 from dagster_project.assets.prewarming import prewarmed_asset
-from dagster_project.assets.quarantine import quarantine_of_yaml
 from dagster_project.keeping import keeping_of
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
@@ -132,10 +133,18 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             variants={name: located(policy, context.path) for name, policy in self.variants.items()},
             samples=Samples(self.samples),
             visibility=parse_visibility(f"dataset {self.name}", self.visibility, self.environment),
-            quarantine=quarantine_of_yaml(self.name, self.trust, self.release, self.scans, context.path),
+            quarantine=self._quarantine(context.path),
             keeping=keeping_of(self.name, self.model_dump(include=_KEEPING)),
         )
         return dg.Definitions(assets=dataset_assets(declared))
+
+    def _quarantine(self, folder: Path) -> Intake | None:
+        """How it waits until it is released; None where it is trusted."""
+        if self.trust == "trusted" and not self.release and not self.scans:
+            return None
+        where = f"dataset {self.name}"
+        made: Intake | None = part("quarantine", where)(self.name, self.trust, self.release, self.scans, folder)
+        return made
 
 
 class Corpus(dg.Component, dg.Model, dg.Resolvable):

@@ -4,34 +4,26 @@ from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import BaseModel
 
-from spark_jobs.exceptions import ConfigError
 from spark_jobs.features import brought, missing
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.plugins import load, reference
+from spark_jobs.plugins import attribute, load
 
 _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
     "templates": "spark_jobs.filters.heuristics.templates",
     "languages": "spark_jobs.filters.languages.languages",
-    "personal_data": "spark_jobs.filters.personal_data.personal_data",
     "contamination": "spark_jobs.filters.contamination.decontaminated",
     "model_scores": "spark_jobs.filters.model_scores",
-    "profanity": "spark_jobs.filters.profanity.profanity",
     "vectors": "spark_jobs.filters.vectors",
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
     "ocr_report": "spark_jobs.sources.ocr_report",
-    "scans": "spark_jobs.filters.scans.scans",
-    "released": "spark_jobs.sources.released",
     "texts": "spark_jobs.text.texts",
-    "personal_data_audit": "spark_jobs.filters.personal_data.personal_data",
-    "redacted_texts": "spark_jobs.filters.personal_data.redacted_texts",
     "signals": "spark_jobs.text.signals",
     "template_lines": "spark_jobs.filters.heuristics.templates",
     **_SCORERS,
@@ -83,8 +75,8 @@ _STEPS: Mapping[str, str] = {
 
 
 def step_names() -> tuple[str, ...]:
-    """Names of all steps."""
-    return (*_STEPS, *brought("steps"))
+    """Names of all steps, those of features behind those of the core."""
+    return (*_STEPS, *brought("scorers"), *brought("steps"))
 
 
 def config_model(name: str) -> type[BaseModel]:
@@ -94,10 +86,9 @@ def config_model(name: str) -> type[BaseModel]:
         ConfigError: no step of this name.
     """
     if name == "packed":
-        model: type[BaseModel] = _module(name).PackedConfig
+        model: type[BaseModel] = importlib.import_module(_STEPS[name]).PackedConfig
         return model
-    declared: Step = getattr(_module(name), name)
-    return declared.config
+    return declared_step(name).config
 
 
 def find_step(name: str, config: BaseModel) -> Step:
@@ -106,18 +97,30 @@ def find_step(name: str, config: BaseModel) -> Step:
     Raises:
         ConfigError: no step of this name.
     """
-    module = _module(name)
     if name == "packed":
         values = config.model_dump()
-        packed: Step = module.packed_step(values["dataset"], values["window_tokens"])
+        packed: Step = importlib.import_module(_STEPS[name]).packed_step(values["dataset"], values["window_tokens"])
         return packed
-    declared: Step = getattr(module, name)
+    declared = declared_step(name)
     return declared.configured(config) if isinstance(declared, Scorer) else declared
+
+
+def declared_step(name: str) -> Step:
+    """A step of the core or of a feature by name, as it is declared.
+
+    Raises:
+        ConfigError: there is none; the message names its feature, or the nearest.
+    """
+    if name in _STEPS:
+        step: Step = attribute(f"{_STEPS[name]}:{name}")
+        return step
+    is_scorer = name in {**brought("scorers"), **missing("scorers")}
+    return load("scorers" if is_scorer else "steps", name, Step, step_names())
 
 
 def scorer_names() -> tuple[str, ...]:
     """Names of the scorers that headrace brings."""
-    return tuple(_SCORERS)
+    return (*_SCORERS, *brought("scorers"))
 
 
 def find_scorer(reference: str) -> Scorer:
@@ -128,9 +131,3 @@ def find_scorer(reference: str) -> Scorer:
     """
     own = _SCORERS.get(reference)
     return load("scorers", reference if own is None else f"{own}:{reference}", Scorer, _SCORERS)
-
-
-def _module(name: str) -> Any:
-    if name not in _STEPS and name not in {**brought("steps"), **missing("steps")}:
-        raise ConfigError(f"step {name!r} is not known; the steps are {', '.join(step_names())}")
-    return importlib.import_module(_STEPS.get(name) or reference("steps", name, _STEPS).partition(":")[0])

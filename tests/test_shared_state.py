@@ -15,7 +15,11 @@ from pathlib import Path
 from tests.dagster_project.test_reloading import changed_names
 
 _ROOT = Path(__file__).parents[1]
-_FOLDERS = ("spark_jobs", "headrace/kernels", "headrace_features/apis", "headrace_features/synthetic")
+_FOLDERS = (
+    "spark_jobs",
+    "headrace/kernels",
+    *(f"headrace_features/{name}" for name in ("apis", "privacy", "synthetic")),
+)
 _CACHES = {"cache", "lru_cache", "cached_property"}
 _HOLDERS = ("threading.", "weakref.", "itertools.count")
 _VALUES = {"NamedTuple", "BaseModel", "ConfigModel", "StrEnum", "IntEnum", "IntFlag", "Enum"}
@@ -41,8 +45,8 @@ _REVIEWED = {
     "spark_jobs.credentials._lock": "a lock",
     "spark_jobs.dedup.bags.token_counts.token_version": _PURE,
     "spark_jobs.filters.heuristics.measure._KEPT": "working memory, of each thread its own",
-    "spark_jobs.filters.personal_data.checks._is_public": _PURE,
-    "spark_jobs.filters.personal_data.checks._phone_facts": _PURE,
+    "headrace_features.privacy.personal_data.checks._is_public": _PURE,
+    "headrace_features.privacy.personal_data.checks._phone_facts": _PURE,
     "spark_jobs.filters.vectors.vectors": "a name of the module and of a variable in a function",
     "spark_jobs.lake.declare.step.Step.parameters": _PURE,
     "spark_jobs.lake.engine.arrangement._shared": "keys are used once; a value is there as long as a query needs it",

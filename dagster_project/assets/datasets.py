@@ -12,8 +12,7 @@ import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.asset_options import PACE_SECONDS
-from dagster_project.assets.dataset_parts import Part
-from dagster_project.assets.quarantine import Quarantine, quarantine_assets
+from dagster_project.assets.parts import AddedAssets, Intake, RewrittenTexts, part
 from dagster_project.exceptions import DefinitionError
 from dagster_project.keeping import Keeping
 from dagster_project.metadata import Samples
@@ -23,11 +22,6 @@ from headrace.tables.quarantine import is_quarantine
 from headrace.tables.settings import load_settings
 from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
-from spark_jobs.features import brought, missing
-from spark_jobs.filters.personal_data.names import NamesConfig
-from spark_jobs.filters.personal_data.names import located as located_names
-from spark_jobs.filters.personal_data.personal_data import checked_actions, personal_data_audit
-from spark_jobs.filters.personal_data.redacted_texts import redacted_texts
 from spark_jobs.filters.policy import LANGUAGES, Columns, Policy, check_signals, signal_columns
 from spark_jobs.filters.policy_registry import policy_finder, record_policy, refuse_other_policy
 from spark_jobs.filters.policy_resolution import DEFAULT, resolve
@@ -38,7 +32,7 @@ from spark_jobs.lake.declare.step import Step, renamed
 from spark_jobs.lake.plan.binding import Source
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_to_read
-from spark_jobs.plugins import attribute, load
+from spark_jobs.plugins import attribute
 from spark_jobs.registry import find_scorer
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.kinds import kind_named
@@ -108,7 +102,7 @@ class DatasetDeclaration:
     samples: Samples = Samples.IDS
     owners: tuple[str, ...] = ()
     visibility: Visibility = PUBLIC
-    quarantine: Quarantine | None = None
+    quarantine: Intake | None = None
     keeping: Keeping = field(default_factory=Keeping)
     seconds_between_runs: int = PACE_SECONDS
 
@@ -133,15 +127,11 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         "source": dict(declared.source),
     }
     try:
-        names = _names(declared)
-        actions = checked_actions(declared.redact, names)
-        scored = [
-            _scorer(declared, reference, config)
-            for reference, config in declared.scorers.items()
-            if not actions or reference != PERSONAL_DATA
-        ]
-        audit = [renamed(personal_data_audit, PERSONAL_DATA)] if actions else []
-        measured = [*audit, *(scorer for scorer, _ in scored)]
+        scored = [_scorer(declared, reference, config) for reference, config in declared.scorers.items()]
+        rewritten = _rewritten(declared)
+        audited = {one.table.name for one in rewritten.measures}
+        scored = [(scorer, config) for scorer, config in scored if scorer.name not in audited]
+        measured = [*rewritten.measures, *(scorer for scorer, _ in scored)]
         weighed = list(_weighing(declared, measured))
         scorers: list[Step] = [*measured, *(made for made, *_ in weighed)]
         _check_names(declared, scorers)
@@ -155,16 +145,16 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         shown = Presentation(
             owners=declared.owners, visibility=declared.visibility, pace_seconds=declared.seconds_between_runs
         )
-        landing = quarantine_assets(name, declared.quarantine, intake, shown, declared.keeping)
+        landing = declared.quarantine.assets(name, intake, shown, declared.keeping)
     chain: list[Link] = [
         *([] if landing else [(documents, {}, intake, "sources")]),
         *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
         *((attribute(one), {"arrivals": f"{name}.{DRIVING_TABLE}"}, intake, "sources") for one in kind.steps),
-        *_texts(declared, audit, actions, names),
+        *_texts(declared, rewritten),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         *(link for scorer, config in scored for link in _scoring(name, scorer, config)),
         *weighed,
-        *(_judging(declared, variant, policy, scorers, actions) for variant, policy in policies.items()),
+        *(_judging(declared, variant, policy, scorers, rewritten.judged) for variant, policy in policies.items()),
         (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
     ]
     unknown = set(declared.steps) - {made.table.name for made, *_ in chain if made.table.name != RAW_TEXTS}
@@ -181,9 +171,10 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     }
     upkeep |= {} if landing else {documents.name: Upkeep(keeping=declared.keeping)}
     shown = Presentation(owners=declared.owners, samples=declared.samples, visibility=declared.visibility)
+    labels = _labels(declared)
     scored_tables = {one.table.name for one in scorers}
-    added = (made for part, values in _parts(declared) for made in part.assets(name, values, scored_tables, shown))
-    return [*landing, *added] + [
+    label_assets = () if labels is None else labels.assets(name, declared.judged, scored_tables, shown)
+    return [*landing, *label_assets] + [
         step_asset(
             made,
             name,
@@ -195,7 +186,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
             presentation=Presentation(
                 owners=declared.owners,
                 domain=domain,
-                samples=_shown(declared, made, bool(actions)),
+                samples=_shown(declared, made, bool(rewritten.links)),
                 visibility=declared.visibility,
                 pace_seconds=declared.seconds_between_runs,
                 facts=partial(kind.facts, declared.source, name) if made is documents else None,
@@ -206,15 +197,9 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     ]
 
 
-def _parts(declared: DatasetDeclaration) -> Iterable[tuple[Part, Mapping[str, Mapping[str, Any]]]]:
-    """What the dataset declares for parts that features bring.
-
-    Raises:
-        ConfigError: it declares one whose feature is not there.
-    """
-    for field_name in (*brought("parts"), *missing("parts")):
-        if values := getattr(declared, field_name):
-            yield load("parts", field_name, Part), values
+def _labels(declared: DatasetDeclaration) -> AddedAssets | None:
+    """What makes the assets of judges; None where none is declared."""
+    return part("judged", f"dataset {declared.name}") if declared.judged else None
 
 
 def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
@@ -223,8 +208,9 @@ def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
     Raises:
         DefinitionError: names the first.
     """
-    added = (table for part, values in _parts(declared) for name in values for table in part.tables(name))
-    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES, *added), "headrace's own")
+    labels = _labels(declared)
+    label_tables = (table for name in declared.judged for table in labels.tables(name)) if labels is not None else ()
+    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES, *label_tables), "headrace's own")
     for table in (one.table.name for one in scorers):
         if table in taken or table.partition("_")[0] == "verdicts":
             other = taken.get(table, "headrace's own")
@@ -240,34 +226,21 @@ def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
             )
 
 
-def _texts(
-    declared: DatasetDeclaration, audit: Iterable[Step], actions: Mapping[str, str], names: NamesConfig | None
-) -> list[Link]:
-    """The step that makes `texts`, with those before it where personal data is replaced."""
-    name = declared.name
-    if not actions:
-        return [(texts, {"documents": f"{name}.documents"}, {}, "text")]
-    raw = f"{name}.{RAW_TEXTS}"
-    found = {**declared.scorers.get(PERSONAL_DATA, {}), "actions": actions}
-    if names is not None:
-        found["names"] = names.model_dump()
-    return [
-        (renamed(texts, RAW_TEXTS), {"documents": f"{name}.documents"}, declared.steps.get("texts", {}), "text"),
-        *((one, {"texts": raw}, found, "filters") for one in audit),
-        (
-            renamed(redacted_texts, texts.name),
-            {"raw_texts": raw, "personal_data": f"{name}.{PERSONAL_DATA}"},
-            {},
-            "filters",
-        ),
-    ]
+def _rewritten(declared: DatasetDeclaration) -> RewrittenTexts:
+    """How the texts of a dataset are rewritten, where it asks for that."""
+    searched = declared.scorers.get(PERSONAL_DATA)
+    if not declared.redact and searched is None:
+        return RewrittenTexts()
+    made: RewrittenTexts = part("redact", f"dataset {declared.name}")(declared.name, declared.redact, searched or {})
+    return made
 
 
-def _names(declared: DatasetDeclaration) -> NamesConfig | None:
-    """The model of names of a dataset, with its identity; None where it declares none."""
-    given = declared.scorers.get(PERSONAL_DATA, {}).get("names")
-    where = f"dataset {declared.name}: scorers: personal_data: names"
-    return None if given is None else located_names(bind_config(NamesConfig, where, given))
+def _texts(declared: DatasetDeclaration, rewritten: RewrittenTexts) -> list[Link]:
+    """The step that makes `texts`, or `raw_texts` and those that rewrite them."""
+    read: dict[str, Source] = {"documents": f"{declared.name}.documents"}
+    if not rewritten.links:
+        return [(texts, read, {}, "text")]
+    return [(renamed(texts, RAW_TEXTS), read, declared.steps.get("texts", {}), "text"), *rewritten.links]
 
 
 def _shown(declared: DatasetDeclaration, made: Step, redacts: bool) -> Samples:
@@ -339,11 +312,10 @@ def _judging(
     variant: str,
     policy: Policy,
     scorers: Iterable[Step],
-    actions: Mapping[str, str],
+    audited: Iterable[str],
 ) -> Link:
     """The step of a policy, with its inputs and config."""
-    asked = {*policy.tables, *([LANGUAGES] if policy.asks_language else [])}
-    asked |= {PERSONAL_DATA} if "drop" in actions.values() else set()
+    asked = {*policy.tables, *([LANGUAGES] if policy.asks_language else []), *audited}
     read = [one.table.name for one in scorers if one.table.name in asked]
     inputs: dict[str, Source] = {one: f"{declared.name}.{one}" for one in ("signals", "documents", *read)}
     common = declared.steps.get("verdicts", {}) if variant else {}

@@ -60,8 +60,8 @@ def worker(names: tuple[str, ...], replicas: int, checks: bool) -> None:
         from headrace_features.synthetic.worker import work_for
 
         stopping, loop = asyncio.Event(), asyncio.get_running_loop()
-        for one in (signal.SIGTERM, signal.SIGINT):
-            loop.add_signal_handler(one, stopping.set)
+        for number in (signal.SIGTERM, signal.SIGINT):
+            loop.add_signal_handler(number, stopping.set)
         await work_for(lake_catalogue(make=True), chosen, stopping, executor=program_executor)
 
     asyncio.run(work())
@@ -75,14 +75,14 @@ def _declared() -> dict[str, GeneratedSource]:
     from headrace_features.synthetic.labels.rubric import JudgeConfig, source_of
     from spark_jobs.sources.config.source_config import DocumentsConfig
 
-    found = {}
-    for one in assets_of(load_definitions()):
-        dataset, _, table = one.tables[0].partition(".")
-        if isinstance(one.config, DocumentsConfig) and isinstance(one.config.source, GeneratedSource):
-            found[one.config.dataset] = one.config.source
-        elif isinstance(one.config, JudgeConfig):
-            found[store_name(dataset, table.partition("_")[2])] = source_of(one.config, dataset)
-    return found
+    sources = {}
+    for asset in assets_of(load_definitions()):
+        dataset, _, table = asset.tables[0].partition(".")
+        if isinstance(asset.config, DocumentsConfig) and isinstance(asset.config.source, GeneratedSource):
+            sources[asset.config.dataset] = asset.config.source
+        elif isinstance(asset.config, JudgeConfig):
+            sources[store_name(dataset, table.partition("_")[2])] = source_of(asset.config, dataset)
+    return sources
 
 
 def _several(names: tuple[str, ...], replicas: int) -> int:
@@ -91,12 +91,12 @@ def _several(names: tuple[str, ...], replicas: int) -> int:
     workers = [subprocess.Popen(command, start_new_session=True) for _ in range(replicas)]
 
     def stop(*_: object) -> None:
-        for one in workers:
-            one.terminate()
+        for process in workers:
+            process.terminate()
 
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, stop)
-    return max(abs(one.wait()) for one in workers)
+    return max(abs(process.wait()) for process in workers)
 
 
 def _check() -> None:

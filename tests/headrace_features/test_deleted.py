@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spark_jobs.features import features
 from tests.headrace_features.deleted import Deleted
-from tests.spark_jobs.sources.git_repositories import Repository
 
 _ROOT = Path(__file__).parents[2]
 # What a user asks of each feature: a command or its option, and a name of Python.
@@ -19,11 +21,31 @@ ASKED = {
     "apis": (["dataset", "add", "items", "--kind", "api", "--from", "http://127.0.0.1:1/items"], "Page"),
     "experiments": (["experiment", "show"], "Experiment"),
     "explore": (["explore"], ""),
+    "privacy": (["quarantine", "show"], ""),
     "synthetic": (["worker"], ""),
     "rollouts": (["serve", "--rollouts", "file.toml"], "RolloutWriter"),
 }
 FEATURES = [*ASKED]
 IN_CORE = ("dataset", "serve")  # commands that a feature only adds to
+# What a declaration asks of each feature, as lines of a dataset.
+DECLARED = {
+    "apis": {
+        "source: {kind: stream, path: inbox, text_column: text, id_column: id}": "'stream'",
+        "source: {kind: files, urls: addresses.txt}": "",
+    },
+    "synthetic": {
+        "source: {kind: generated, parents: {dataset: notes}, templates: [simple], endpoint: {url: 'http://a.b'}}": "",
+        "source: {kind: executed, parents: {dataset: code}}": "'executed'",
+        "judged: {good: {}}": "part 'judged'",
+    },
+    "privacy": {
+        "redact: {mail: replace}": "part 'redact'",
+        "scorers: {profanity: {}}": "scorer 'profanity'",
+        "scorers: {personal_data: {}}": "scorer 'personal_data'",
+        "trust: quarantine": "part 'quarantine'",
+        "policy: {rules: [{rule: rude, signal: profanity.profanity_count, above: 0}]}": "the scorer 'profanity'",
+    },
+}
 
 
 def test_core_names_no_feature() -> None:
@@ -70,28 +92,25 @@ def test_a_declaration_of_a_feature_that_is_not_there_is_told_with_its_file(tmp_
     assert "defs.yaml: type headrace.Experiment is of the feature experiments" in planned.stderr.splitlines()[-1]
 
 
-DECLARED = {
-    "{kind: stream, path: inbox, text_column: text, id_column: id}": "apis",
-    "{kind: files, urls: addresses.txt}": "apis",
-    "{kind: generated, parents: {dataset: notes}, templates: [simple], endpoint: {url: 'http://a.b'}}": "synthetic",
-    "{kind: executed, parents: {dataset: code}}": "synthetic",
-    "{kind: files, path: notes}, judged: {good: {}}": "synthetic",
-}
-
-
-@pytest.mark.parametrize(("source", "feature"), DECLARED.items())
-def test_a_source_of_a_feature_that_is_not_there_is_told_with_its_file(
-    source: str, feature: str, tmp_path: Path
-) -> None:
-    """In a line, before anything starts."""
+@pytest.mark.parametrize("feature", DECLARED)
+def test_what_a_dataset_asks_of_a_feature_that_is_not_there_is_told_by_name(feature: str, tmp_path: Path) -> None:
+    """In one line, by the plan; a step by `python -m spark_jobs`."""
     copy = Deleted(tmp_path, feature)
     copy.headrace("init", "pond")
-    file = tmp_path / "pond" / "pond" / "defs" / "items" / "defs.yaml"
+    file = tmp_path / "pond" / "pond" / "defs" / "asked" / "defs.yaml"
     file.parent.mkdir()
-    file.write_text(f"type: headrace.Dataset\nattributes: {{name: items, source: {source}}}\n")
-    planned = copy.headrace("plan", folder=tmp_path / "pond")
-    assert planned.returncode == 2
-    assert re.search(rf"defs\.yaml: .* is of the feature {feature}, which", planned.stderr.splitlines()[-1])
+    for line, name in DECLARED[feature].items():
+        source = "" if line.startswith("source:") else f"source: {{kind: files, path: {tmp_path}}}"
+        file.write_text(f"type: headrace.Dataset\nattributes:\n  name: asked\n  {source}\n  {line}\n")
+        planned = copy.headrace("plan", folder=tmp_path / "pond")
+        assert planned.returncode == 2, planned.stdout
+        answer = planned.stderr.splitlines()[-1]
+        assert "asked" in answer
+        assert re.search(rf"{re.escape(name)} is of the feature {feature}, which", answer)
+    step = next(iter(features()[feature].entries["steps"]))
+    asked = copy.python("-m", "spark_jobs", step, "--output", "out")
+    assert asked.returncode == 2
+    assert f"step {step!r} is of the feature {feature}" in asked.stderr.splitlines()[-1]
 
 
 @pytest.mark.nightly
@@ -103,19 +122,23 @@ def test_the_main_road_goes_on(feature: str, tmp_path: Path) -> None:
     pond = tmp_path / "pond"
     texts = [file.read_text("utf-8") for file in (_ROOT / "docs").rglob("*.md")]
     pq.write_table(pa.table({"body": texts}), pond / "rows.parquet")
-    mill = tmp_path / "mill"
-    Repository(mill).commit(a_py="def grind(corn):\n    return corn * 2\n" * 40, read__me_md=texts[0])
+    shutil.copytree(_ROOT / "docs", pond / "pages", ignore=shutil.ignore_patterns("*.png", "*.py"))
+    shutil.copytree(_ROOT / "examples", pond / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    who = ("-c", "user.name=pond", "-c", "user.email=pond@localhost")
+    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "examples"]):
+        subprocess.run(["git", *words], cwd=pond / "examples", check=True)
     done = [
         copy.headrace(*words, folder=pond)
         for words in (
             ["dataset", "add", "rows", "--from", "rows.parquet", "--text-column", "body", "--corpus", "first"],
-            ["dataset", "add", "code", "--kind", "git", "--corpus", "first", "--set", f"source.repositories=[{mill}]"],
-            +[f"source.repositories=[{tmp_path / 'mill'}]"],
+            ["dataset", "add", "pages", "--from", "pages", "--corpus", "first"],
+            ["dataset", "add", "code", "--kind", "git", "--from", "examples", "--corpus", "first"],
             ["plan"],
             ["run"],
             ["blend", "create", "half", "--source", "first.packed_rows_64=1"],
             ["blend", "show", "half", "0", "--rows", "1"],
         )
     ]
-    assert [one.returncode for one in done] == [0] * 6, [one.stderr[-2000:] for one in done]
-    assert "first.packed_rows_64" in done[3].stdout and "row 0" in done[5].stdout
+    assert [one.returncode for one in done] == [0] * 7, [one.stderr[-2000:] for one in done]
+    made = {name for name in ("rows", "pages", "code") if f"first.packed_{name}_64" in done[4].stdout}
+    assert made == {"rows", "pages", "code"} and "row 0" in done[6].stdout

@@ -38,7 +38,7 @@ ALLOWED = {
     "spark_jobs/lake/session/jars.py:_ivy_command": "where PySpark's jars are, which is required",
     "spark_jobs/clusters/proxy_config.py:require_torch": REFUSED,
     "spark_jobs/filters/languages/languages.py:installed_model_path": REFUSED,
-    "spark_jobs/filters/profanity/profanity.py:_installed": REFUSED,
+    "headrace_features/privacy/profanity/profanity.py:_installed": REFUSED,
     "headrace_features/synthetic/fetch.py:require_packages": REFUSED,
     "headrace_features/synthetic/generated_config.py:_is_a_schema": "checked before asking, and refused without it",
     "spark_jobs/sources/reading/built_in.py:missing_package": REFUSED,

@@ -115,7 +115,7 @@ def verify_dataset(name: str, as_json: bool) -> None:
     catalogue = lake_catalogue()
     ledger = Ledger.fresh(catalogue)
     spaces = (name, quarantine_of(name))
-    tables = [one for space in spaces for one in tables_in(catalogue, space)]
+    tables = [table for space in spaces for table in tables_in(catalogue, space)]
     if not tables:
         raise CommandError(f"dataset {name} has no tables yet; fill it: headrace run {name}")
     spark = start_session(settings)
@@ -160,9 +160,9 @@ def reopen(name: str, reasons: tuple[str, ...]) -> None:
         there = {dataset for each in derivations() for dataset in each.datasets(catalogue)}
         raise CommandError(f"dataset reopen {name}: no model was asked for it{nearest(name, there)}")
     counts = derivation.reopen(name, reasons, catalogue, _LEASE_SECONDS)
-    said = ", ".join(f"{reason} {count:,}" for reason, count in counts.items())
+    by_reason = ", ".join(f"{reason} {count:,}" for reason, count in counts.items())
     space = name.partition(".")[0]
-    say(f"{name}: {sum(counts.values()):,} requests are open again ({said}); next: headrace run {space}")
+    say(f"{name}: {sum(counts.values()):,} requests are open again ({by_reason}); next: headrace run {space}")
 
 
 @dataset.command()

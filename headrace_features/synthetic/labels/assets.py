@@ -15,7 +15,7 @@ from urllib.parse import urlsplit
 
 import dagster as dg
 
-from dagster_project.assets.dataset_parts import Part
+from dagster_project.assets.parts import AddedAssets
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Presentation, Upkeep, step_asset
@@ -109,4 +109,4 @@ def _refuse_network(dataset: str, name: str, judge: JudgeConfig, shown: Presenta
         )
 
 
-JUDGED = Part(label_tables, label_assets)
+JUDGED = AddedAssets(label_tables, label_assets)

@@ -16,8 +16,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from headrace_features.privacy.personal_data.names import NamesConfig, named_spans
 from spark_jobs.exceptions import InputError, SetupError
-from spark_jobs.filters.personal_data.names import NamesConfig, named_spans
 from spark_jobs.models.model_file import write_model_file
 from spark_jobs.models.name_model import (
     MAGIC,

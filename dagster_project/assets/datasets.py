@@ -12,8 +12,7 @@ import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.asset_options import PACE_SECONDS
-from dagster_project.assets.labels import label_assets, label_tables
-from dagster_project.assets.parts import Intake, RewrittenTexts, part
+from dagster_project.assets.parts import AddedAssets, Intake, RewrittenTexts, part
 from dagster_project.exceptions import DefinitionError
 from dagster_project.keeping import Keeping
 from dagster_project.metadata import Samples
@@ -73,7 +72,7 @@ class DatasetDeclaration:
         provenance: licence, licence_evidence and collected_by, for the table of that name.
         scorers: measures of texts beside `signals`: config by name, or by `package.module:function`.
         quality: `{weights: .., ranges: ..}` of the weighted sum `quality.score`; none where empty.
-        judged: by name, the rubric, endpoint and sample of a judge (`spark_jobs.filters.labels`), as plain values.
+        judged: by name, the rubric, endpoint and sample of a judge, as plain values.
         policy: what documents are judged by: a name, `name@version`, a hash, a path, or the policy itself.
         variants: further policies by name, each with verdicts of its own, `verdicts_NAME`.
         redact: keep, replace or drop (the document), by kind of personal data; what is not named is kept.
@@ -172,8 +171,10 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     }
     upkeep |= {} if landing else {documents.name: Upkeep(keeping=declared.keeping)}
     shown = Presentation(owners=declared.owners, samples=declared.samples, visibility=declared.visibility)
-    labels = label_assets(name, declared.judged, {scorer.table.name for scorer in scorers}, shown)
-    return [*landing, *labels] + [
+    labels = _labels(declared)
+    scored_tables = {scorer.table.name for scorer in scorers}
+    label_assets = () if labels is None else labels.assets(name, declared.judged, scored_tables, shown)
+    return [*landing, *label_assets] + [
         step_asset(
             link,
             name,
@@ -196,14 +197,20 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     ]
 
 
+def _labels(declared: DatasetDeclaration) -> AddedAssets | None:
+    """What makes the assets of judges; None where none is declared."""
+    return part("judged", f"dataset {declared.name}") if declared.judged else None
+
+
 def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
     """Refuse two tables of one name, and variants that no table can be named for.
 
     Raises:
         DefinitionError: names the first.
     """
-    labels = (table for name in declared.judged for table in label_tables(name))
-    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES, *labels), "headrace's own")
+    labels = _labels(declared)
+    label_tables = (table for name in declared.judged for table in labels.tables(name)) if labels is not None else ()
+    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES, *label_tables), "headrace's own")
     for table in (scorer.table.name for scorer in scorers):
         if table in taken or table.partition("_")[0] == "verdicts":
             other = taken.get(table, "headrace's own")

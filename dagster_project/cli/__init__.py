@@ -38,7 +38,6 @@ _GROUPS = {
         "run": (".run.run", "Bring tables up to date; unchanged ones are skipped."),
         "runs": (".run.runs", "What ran: when, by whom, what it computed and what failed."),
         "status": (".run.status", "How datasets and corpora are: backlog, what has moved, what it cost."),
-        "worker": (".run.worker", "Answer requests of generated datasets beside a run; check the sandbox."),
         "maintain": (".run.maintain", "Merge small files, expire snapshots, remove orphan files."),
         "relocate": (".run.relocate", "Have a lake that was copied, moved or restored name its files."),
     },

@@ -18,7 +18,6 @@ EXAMPLES = {
     "ui": "--port 3000",
     "plan": "notes main",
     "run": "notes main",
-    "worker": "twin --replicas 4",
     "runs": "--limit 5",
     "status": "notes --check",
     "maintain": "main.packed_notes_2048 --only expiry --days 0",

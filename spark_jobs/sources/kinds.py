@@ -46,8 +46,6 @@ KINDS: Final[Mapping[str, str]] = {
     "packages": "spark_jobs.sources.repositories.packages:PackagesKind",
     "git": "spark_jobs.sources.git.kind:GitKind",
     "paged": "spark_jobs.sources.paged.pages:PagedKind",  # of no declaration: what features' kinds have in common
-    "generated": "spark_jobs.sources.synthetic.fetch:GeneratedKind",
-    "executed": "spark_jobs.sources.executed.fetch:ExecutedKind",
 }
 
 

@@ -22,6 +22,7 @@ ASKED = {
     "experiments": (["experiment", "show"], "Experiment"),
     "explore": (["explore"], ""),
     "privacy": (["quarantine", "show"], ""),
+    "synthetic": (["worker"], ""),
     "rollouts": (["serve", "--rollouts", "file.toml"], "RolloutWriter"),
 }
 FEATURES = [*ASKED]
@@ -31,6 +32,11 @@ DECLARED = {
     "apis": {
         "source: {kind: stream, path: inbox, text_column: text, id_column: id}": "'stream'",
         "source: {kind: files, urls: addresses.txt}": "",
+    },
+    "synthetic": {
+        "source: {kind: generated, parents: {dataset: notes}, templates: [simple], endpoint: {url: 'http://a.b'}}": "",
+        "source: {kind: executed, parents: {dataset: code}}": "'executed'",
+        "judged: {good: {}}": "part 'judged'",
     },
     "privacy": {
         "redact: {mail: replace}": "part 'redact'",

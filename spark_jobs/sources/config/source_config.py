@@ -27,10 +27,8 @@ from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.features import brought
 from spark_jobs.plugins import attribute, load, reference
 from spark_jobs.sources.config.declared import NO_ROWS, Declared, Judged
-from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.config.file_reading import Described, Kind
 from spark_jobs.sources.config.file_source import FileSource
-from spark_jobs.sources.config.generated_config import GeneratedSource
 from spark_jobs.sources.config.iceberg_source import IcebergSource
 from spark_jobs.sources.config.paged_source import Limits, PagedSource
 from spark_jobs.sources.licences.names import required_ids
@@ -221,7 +219,7 @@ _OfFiles = PythonCodeSource | PythonDocsSource | FilesSource | IcebergSource | P
 if TYPE_CHECKING:
     _Own = _OfFiles | PagedSource
 else:  # the models that features bring for their kinds are headrace's own
-    _Own = Union[_OfFiles, GeneratedSource, ExecutedSource, *map(attribute, brought("sources").values())]
+    _Own = Union[_OfFiles, *map(attribute, brought("sources").values())]
 _OWN_KINDS = tuple(str(model.model_fields["kind"].default) for model in get_args(_Own))
 
 

@@ -14,11 +14,6 @@ attributes:
   tokenizer: {train: {vocabulary_size: 32768}}
   window_tokens: [2048, 8192]
 
-type: headrace.Model
-attributes:
-  name: quality
-  train: {reference: [wiki], raw: [crawl], min_auc: 0.9}
-
 type: headrace.Blend
 attributes:
   name: mix
@@ -43,7 +38,6 @@ from dagster_project.assets.blends import blend_asset, declare_blend
 from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
-from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.assets.parts import Intake, part
 from dagster_project.assets.prewarming import prewarmed_asset
 from dagster_project.keeping import keeping_of
@@ -213,24 +207,6 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             visibility=parse_visibility(f"corpus {self.name}", self.visibility, self.environment),
         )
         return dg.Definitions(assets=corpus_assets(declared))
-
-
-class Model(dg.Component, dg.Model, dg.Resolvable):
-    """A classifier of texts, trained on datasets; a run enters it into the registry, where scorers find it."""
-
-    name: str = Field(pattern=NAME, description="its namespace in the lake, and its name in the registry")
-    train: dict[str, Any] = Field(
-        description="{reference: [DATASET, ..], raw: [DATASET, ..]} or {table: .., label_column: ..}; min_auc, .."
-    )
-    owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
-    visibility: Any = Field(
-        "public", description="who may see its rows: public, on_device, or {restricted: [TEAM, ..]}"
-    )
-
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The model's assets."""
-        visibility = parse_visibility(f"model {self.name}", self.visibility)
-        return dg.Definitions(assets=model_assets(_declared(ModelDeclaration, self, visibility=visibility)))
 
 
 def _declared(kind: type[_Declaration], component: dg.Model, **others: Any) -> _Declaration:

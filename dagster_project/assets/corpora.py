@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,15 +12,12 @@ import dagster as dg
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.assets.decontamination import OFF, REQUIRED, searched_evals, upkeep_of_packed
 from dagster_project.assets.deduplication import Deduplication, deduplication_chain
+from dagster_project.assets.parts import part
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
 from headrace.tables.quarantine import is_quarantine
-from spark_jobs.clusters.centroids import centroids
-from spark_jobs.clusters.cluster_losses import cluster_losses
-from spark_jobs.clusters.clusters import clusters
-from spark_jobs.clusters.proxy_model import proxy_model
 from spark_jobs.code.ordered import ordered
 from spark_jobs.dedup.membership.members import members
 from spark_jobs.dedup.membership.revisions import revisions
@@ -41,6 +38,7 @@ from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens
 
+_LOSSES = "cluster_losses"  # table of the losses of clusters
 DRIVING_TABLE = "increments"  # table whose increments every step of the corpus follows
 _MEMBERS = (increments, members, revisions)
 _STAGES = {"dedup": "2_duplicates", "clusters": "3_selection", "filters": "3_selection", "code": "4_tokens"}
@@ -213,30 +211,13 @@ def _stage(made: Step, domain: str, is_read: bool) -> str:
     return _STAGES.get(domain, "4_tokens") if is_read else "measures"
 
 
-def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterator[Link]:
+def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterable[Link]:
     """The steps that assign survivors to clusters and measure those, where the corpus has any."""
-    if declared.clusters is None:
-        if declared.cluster_losses is not None:
-            raise DefinitionError(
-                f"corpus {declared.name}: cluster_losses without clusters; declare clusters: {{}} too"
-            )
-        return
-    read: dict[str, Source] = {"survivors": own("survivors"), "texts": texts}
-    yield centroids, read, declared.clusters, "clusters"
-    yield clusters, {**read, **{name: own(name) for name in ("centroids", "centroid_weights")}}, {}, "clusters"
-    if declared.cluster_losses is None:
-        return
-    config = dict(declared.cluster_losses)
-    trained = config.pop("proxy", None) or {}
-    if not isinstance(trained, Mapping):
-        raise DefinitionError(f"corpus {declared.name}: cluster_losses: proxy is {trained!r}; write {{width: 64, ..}}")
-    measured: dict[str, Source] = {"clusters": own("clusters"), "texts": texts}
-    if config.get("model") is None:
-        measured["proxy_model"] = own("proxy_model")
-        yield proxy_model, read, trained, "clusters"
-    elif trained:
-        raise DefinitionError(f"corpus {declared.name}: cluster_losses has both model and proxy; give one of them")
-    yield cluster_losses, measured, config, "clusters"
+    if declared.clusters is None and declared.cluster_losses is None:
+        return ()
+    make = part("clusters", f"corpus {declared.name}")
+    links: Iterable[Link] = make(declared.name, declared.clusters, declared.cluster_losses, own, texts)
+    return links
 
 
 def _shaped(declared: CorpusDeclaration, own: Callable[[str], str]) -> Iterator[Link]:
@@ -250,12 +231,12 @@ def _shaped(declared: CorpusDeclaration, own: Callable[[str], str]) -> Iterator[
     measured: dict[str, Source] = {}
     if isinstance(rules.get("losses"), Mapping):
         rules["losses"] = losses = dict(rules["losses"])
-        table = losses.pop("table", None if declared.cluster_losses is None else cluster_losses.name)
-        if table == cluster_losses.name and declared.cluster_losses is None:
+        table = losses.pop("table", None if declared.cluster_losses is None else _LOSSES)
+        if table == _LOSSES and declared.cluster_losses is None:
             raise DefinitionError(
                 f"corpus {declared.name}: shape reads cluster_losses; declare cluster_losses: {{}} too"
             )
-        measured = {} if table is None else {"losses": own(table) if table == cluster_losses.name else table}
+        measured = {} if table is None else {"losses": own(table) if table == _LOSSES else table}
     config = bind_config(ShapeConfig, f"corpus {declared.name}: shape", rules)
     if config.needs_clusters and declared.clusters is None:
         raise DefinitionError(f"corpus {declared.name}: shape has rules on clusters; declare clusters: {{}} beside it")

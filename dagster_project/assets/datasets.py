@@ -25,7 +25,6 @@ from spark_jobs.exceptions import SparkJobsError, did_you_mean
 from spark_jobs.filters.policy import LANGUAGES, Columns, Policy, check_signals, signal_columns
 from spark_jobs.filters.policy_registry import policy_finder, record_policy, refuse_other_policy
 from spark_jobs.filters.policy_resolution import DEFAULT, resolve
-from spark_jobs.filters.quality import QualityConfig, check_components, quality_step
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.filters.verdicts import verdicts_step
 from spark_jobs.lake.declare.step import Step, renamed
@@ -268,10 +267,8 @@ def _weighing(declared: DatasetDeclaration, scorers: Iterable[Step]) -> Iterable
     """
     settings = {**declared.quality, **declared.steps.get("quality", {})}
     if settings:
-        config = bind_config(QualityConfig, f"{declared.name}/quality", settings)
-        check_components(config, _measured(scorers))
-        inputs: dict[str, Source] = {table: f"{declared.name}.{table}" for table in ("signals", *config.tables)}
-        yield quality_step(config.tables), inputs, settings, "filters"
+        make = part("quality", f"dataset {declared.name}")
+        yield make(declared.name, settings, _measured(scorers))
 
 
 def _measured(scorers: Iterable[Step]) -> Columns:

@@ -36,10 +36,7 @@ from spark_jobs.dedup.sketches.background import background
 from spark_jobs.dedup.sketches.signatures import signatures
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.plan.binding import Source
-from spark_jobs.semantic.cells import semantic_cells, semantic_centroids
-from spark_jobs.semantic.pairs import semantic_pairs
-from spark_jobs.semantic.recall import semantic_recall
-from spark_jobs.semantic.removals import semantic_removals
+from spark_jobs.registry import declared_step
 
 Level = Literal["exact", "near", "repository", "semantic"]
 _LEVELS: tuple[Level, ...] = ("exact", "near", "repository")
@@ -250,13 +247,15 @@ def _semantic(
     def table(*names: str) -> dict[str, Source]:
         return {name: own(name) for name in names}
 
+    names = ("centroids", "cells", "pairs", "removals", "recall")
+    centroids, cells, nearest_pairs, semantic_removals, recall = (declared_step(f"semantic_{name}") for name in names)
     judged = table("semantic_cells", "semantic_removals", "revisions")
     return [
-        (semantic_centroids, compared, applied, _DOMAIN),
-        (semantic_cells, {**compared, **table("semantic_centroids")}, applied, _DOMAIN),
-        (semantic_pairs, {**table("semantic_cells"), **kin}, least, _DOMAIN),
+        (centroids, compared, applied, _DOMAIN),
+        (cells, {**compared, **table("semantic_centroids")}, applied, _DOMAIN),
+        (nearest_pairs, {**table("semantic_cells"), **kin}, least, _DOMAIN),
         (semantic_removals, table("semantic_pairs", "revisions"), least, _DOMAIN),
-        (semantic_recall, {**judged, **kin}, least, _DOMAIN),
+        (recall, {**judged, **kin}, least, _DOMAIN),
     ]
 
 

@@ -14,11 +14,6 @@ attributes:
   tokenizer: {train: {vocabulary_size: 32768}}
   window_tokens: [2048, 8192]
 
-type: headrace.Model
-attributes:
-  name: quality
-  train: {reference: [wiki], raw: [crawl], min_auc: 0.9}
-
 type: headrace.Blend
 attributes:
   name: mix
@@ -32,6 +27,7 @@ attributes:
 from __future__ import annotations
 
 from dataclasses import fields
+from pathlib import Path
 from typing import Any, ClassVar, Literal, TypeVar
 
 import dagster as dg
@@ -42,9 +38,8 @@ from dagster_project.assets.blends import blend_asset, declare_blend
 from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
-from dagster_project.assets.models import ModelDeclaration, model_assets
+from dagster_project.assets.parts import Intake, part
 from dagster_project.assets.prewarming import prewarmed_asset
-from dagster_project.assets.quarantine import quarantine_of_yaml
 from dagster_project.assets.selections import FORMER, instead
 from dagster_project.keeping import keeping_of
 from dagster_project.metadata import Samples
@@ -133,10 +128,18 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             variants={name: located(policy, context.path) for name, policy in self.variants.items()},
             samples=Samples(self.samples),
             visibility=parse_visibility(f"dataset {self.name}", self.visibility, self.environment),
-            quarantine=quarantine_of_yaml(self.name, self.trust, self.release, self.scans, context.path),
+            quarantine=self._quarantine(context.path),
             keeping=keeping_of(self.name, self.model_dump(include=_KEEPING)),
         )
         return dg.Definitions(assets=dataset_assets(declared))
+
+    def _quarantine(self, folder: Path) -> Intake | None:
+        """How it waits until it is released; None where it is trusted."""
+        if self.trust == "trusted" and not self.release and not self.scans:
+            return None
+        where = f"dataset {self.name}"
+        made: Intake | None = part("quarantine", where)(self.name, self.trust, self.release, self.scans, folder)
+        return made
 
 
 class Corpus(dg.Component, dg.Model, dg.Resolvable):
@@ -199,29 +202,11 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
         return dg.Definitions(assets=corpus_assets(declared))
 
 
-class Model(dg.Component, dg.Model, dg.Resolvable):
-    """A classifier of texts, trained on datasets; a run enters it into the registry, where scorers find it."""
-
-    name: str = Field(pattern=NAME, description="its namespace in the lake, and its name in the registry")
-    train: dict[str, Any] = Field(
-        description="{reference: [DATASET, ..], raw: [DATASET, ..]} or {table: .., label_column: ..}; min_auc, .."
-    )
-    owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
-    visibility: Any = Field(
-        "public", description="who may see its rows: public, on_device, or {restricted: [TEAM, ..]}"
-    )
-
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The model's assets."""
-        visibility = parse_visibility(f"model {self.name}", self.visibility)
-        return dg.Definitions(assets=model_assets(_declared(ModelDeclaration, self, visibility=visibility)))
-
-
 def _declared(kind: type[_Declaration], component: dg.Model, **others: Any) -> _Declaration:
     """The declaration of a component: its fields by name, replaced by `others` where given."""
-    named = {one.name for one in fields(kind)} & type(component).model_fields.keys()  # type: ignore[arg-type]
-    given = {name: getattr(component, name) for name in named} | others
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
+    named = {declared_field.name for declared_field in fields(kind)} & type(component).model_fields.keys()  # type: ignore[arg-type]
+    values = {name: getattr(component, name) for name in named} | others
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
 class Blend(dg.Component, dg.Model, dg.Resolvable):
@@ -255,7 +240,7 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The blend's asset, and that of servers which are prewarmed."""
-        given = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
-        declared = declare_blend(given)
+        values = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
+        declared = declare_blend(values)
         prewarmed = [prewarmed_asset(declared)] if declared.prewarm is not None else []
         return dg.Definitions(assets=[blend_asset(declared, self.owners), *prewarmed])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -12,23 +12,20 @@ import dagster as dg
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.assets.decontamination import searched_evals, upkeep_of_packed
 from dagster_project.assets.deduplication import Deduplication, deduplication_chain
+from dagster_project.assets.parts import part
 from dagster_project.assets.selections import LAST, OFF, Chosen, base_of, chain_of, choose, listed
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
 from headrace.tables.quarantine import is_quarantine
-from spark_jobs.clusters.centroids import centroids
-from spark_jobs.clusters.cluster_losses import cluster_losses
-from spark_jobs.clusters.clusters import clusters
-from spark_jobs.clusters.proxy_model import proxy_model
 from spark_jobs.code.ordered import ordered
 from spark_jobs.dedup.membership.members import members
 from spark_jobs.dedup.membership.revisions import revisions
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.contamination.decontaminated import PresentEvals
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.lake.plan.binding import Source, tables_of
+from spark_jobs.lake.plan.binding import tables_of
 from spark_jobs.lake.plan.increments import increments
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
@@ -38,6 +35,7 @@ from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens
 
+_LOSSES = "cluster_losses"  # table of the losses of clusters
 DRIVING_TABLE = "increments"  # table whose increments every step of the corpus follows
 _ANY_EVALS = ("any@1",)  # in place of those of a registry that has none
 _MEMBERS = (increments, members, revisions)
@@ -234,30 +232,13 @@ def _stage(made: Step, domain: str, is_read: bool) -> str:
     return _STAGES.get(domain, "4_tokens") if is_read else "measures"
 
 
-def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterator[Link]:
+def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterable[Link]:
     """The steps that assign survivors to clusters and measure those, where the corpus has any."""
-    if declared.clusters is None:
-        if declared.cluster_losses is not None:
-            raise DefinitionError(
-                f"corpus {declared.name}: cluster_losses without clusters; declare clusters: {{}} too"
-            )
-        return
-    read: dict[str, Source] = {"survivors": own("survivors"), "texts": texts}
-    yield centroids, read, declared.clusters, "clusters"
-    yield clusters, {**read, **{name: own(name) for name in ("centroids", "centroid_weights")}}, {}, "clusters"
-    if declared.cluster_losses is None:
-        return
-    config = dict(declared.cluster_losses)
-    trained = config.pop("proxy", None) or {}
-    if not isinstance(trained, Mapping):
-        raise DefinitionError(f"corpus {declared.name}: cluster_losses: proxy is {trained!r}; write {{width: 64, ..}}")
-    measured: dict[str, Source] = {"clusters": own("clusters"), "texts": texts}
-    if config.get("model") is None:
-        measured["proxy_model"] = own("proxy_model")
-        yield proxy_model, read, trained, "clusters"
-    elif trained:
-        raise DefinitionError(f"corpus {declared.name}: cluster_losses has both model and proxy; give one of them")
-    yield cluster_losses, measured, config, "clusters"
+    if declared.clusters is None and declared.cluster_losses is None:
+        return ()
+    make = part("clusters", f"corpus {declared.name}")
+    links: Iterable[Link] = make(declared.name, declared.clusters, declared.cluster_losses, own, texts)
+    return links
 
 
 def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:

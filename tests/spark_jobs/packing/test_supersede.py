@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from headrace.tables.settings import settings_at
+from headrace_features.models.semantic.removals import SEMANTIC_REMOVALS
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.members import MEMBERS
@@ -24,7 +25,6 @@ from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import Superseded, _decided, excise_superseded, reinstate
-from spark_jobs.semantic.removals import SEMANTIC_REMOVALS
 
 if TYPE_CHECKING:
     from tests.conftest import LakeAt

@@ -115,10 +115,10 @@ def test_what_a_corpus_asks_of_models_and_privacy_of_them_is_told_by_name(tmp_pa
         assert planned.returncode == 2
         assert "corpus first: part 'clusters' is of the feature models, which" in planned.stderr.splitlines()[-1]
     chosen = "{vectors: own, datasets: [notes], threshold: 0.9}"
-    corpus.write_text(f"{plain}  deduplication: {{levels: [exact, semantic], semantic: {chosen}}}\n")
+    corpus.write_text(f"{plain}  select: [semantic: {chosen}]\n")
     planned = copy.headrace("plan", folder=tmp_path / "pond")
     assert planned.returncode == 2
-    assert "'semantic_centroids' is of the feature models, which" in planned.stderr.splitlines()[-1]
+    assert "select: selection 'semantic' is of the feature models, which" in planned.stderr.splitlines()[-1]
     corpus.write_text(plain)
     dataset = folder / "notes" / "defs.yaml"
     dataset.write_text(f"{dataset.read_text()}\n  scorers: {{profanity: {{}}}}\n")

@@ -104,10 +104,10 @@ def _declarations() -> str:
     """What `defs.yaml` may say."""
     from dagster_project.assets.deduplication import Deduplication
     from dagster_project.components import Blend, Corpus, Dataset, Model
+    from headrace_features.apis.api_config import ApiSource
     from headrace_features.apis.stream_config import StreamSource
     from spark_jobs.sources.config.iceberg_source import IcebergSource
     from spark_jobs.sources.config.source_config import (
-        ApiSource,
         FilesSource,
         GitSource,
         PackagesSource,

@@ -22,7 +22,6 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
-    "ocr_report": "spark_jobs.sources.ocr_report",
     "texts": "spark_jobs.text.texts",
     "signals": "spark_jobs.text.signals",
     "template_lines": "spark_jobs.filters.heuristics.templates",

@@ -11,14 +11,18 @@ from spark_jobs.features import brought, missing
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.plugins import attribute, load
+from spark_jobs.selection.declared import Selection
 
 _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
     "templates": "spark_jobs.filters.heuristics.templates",
     "languages": "spark_jobs.filters.languages.languages",
     "contamination": "spark_jobs.filters.contamination.decontaminated",
-    "model_scores": "spark_jobs.filters.model_scores",
-    "vectors": "spark_jobs.filters.vectors",
+}
+_SELECTIONS: Mapping[str, str] = {  # the selections that headrace brings (`spark_jobs.selection`), by name
+    "shape": "spark_jobs.shape.selection:SHAPE",
+    "passages": "spark_jobs.dedup.passages.selection:PASSAGES",
+    "decontaminate": "spark_jobs.filters.contamination.selection:DECONTAMINATE",
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
@@ -26,9 +30,6 @@ _STEPS: Mapping[str, str] = {
     "signals": "spark_jobs.text.signals",
     "template_lines": "spark_jobs.filters.heuristics.templates",
     **_SCORERS,
-    "quality": "spark_jobs.filters.quality",
-    "classifier": "spark_jobs.models.classifier_step",
-    "ngrams": "spark_jobs.models.ngram_step",
     "verdicts": "spark_jobs.filters.verdicts",
     "dependencies": "spark_jobs.code.dependencies",
     "increments": "spark_jobs.lake.plan.increments",
@@ -49,16 +50,8 @@ _STEPS: Mapping[str, str] = {
     "repository_removals": "spark_jobs.dedup.repository.removals",
     "removals": "spark_jobs.dedup.removal.removals",
     "thresholds": "spark_jobs.dedup.removal.thresholds",
+    "distinct": "spark_jobs.dedup.removal.survivors",
     "survivors": "spark_jobs.dedup.removal.survivors",
-    "centroids": "spark_jobs.clusters.centroids",
-    "clusters": "spark_jobs.clusters.clusters",
-    "proxy_model": "spark_jobs.clusters.proxy_model",
-    "cluster_losses": "spark_jobs.clusters.cluster_losses",
-    "semantic_centroids": "spark_jobs.semantic.cells",
-    "semantic_cells": "spark_jobs.semantic.cells",
-    "semantic_pairs": "spark_jobs.semantic.pairs",
-    "semantic_removals": "spark_jobs.semantic.removals",
-    "semantic_recall": "spark_jobs.semantic.recall",
     "shape_histogram": "spark_jobs.shape.shape",
     "shape": "spark_jobs.shape.shape",
     "anchors": "spark_jobs.dedup.passages.anchors",
@@ -130,3 +123,17 @@ def find_scorer(reference: str) -> Scorer:
     """
     own = _SCORERS.get(reference)
     return load("scorers", reference if own is None else f"{own}:{reference}", Scorer, _SCORERS)
+
+
+def selection_names() -> tuple[str, ...]:
+    """Names of the selections that headrace brings, those of features behind those of the core."""
+    return (*_SELECTIONS, *brought("selections"))
+
+
+def find_selection(reference: str) -> Selection:
+    """A selection that headrace or an installed package brings, by its name, or one as `package.module:NAME`.
+
+    Raises:
+        ConfigError: there is none; the message suggests the nearest.
+    """
+    return load("selections", _SELECTIONS.get(reference, reference), Selection, _SELECTIONS)

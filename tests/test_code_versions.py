@@ -41,7 +41,7 @@ _DECIDES_NO_ROW = {  # they draw the plots
     "spark_jobs.packing.utilisation",
     "spark_jobs.dedup.pictures",
     "spark_jobs.tokens.pictures",
-    "spark_jobs.clusters.pictures",
+    "headrace_features.models.clusters.pictures",
 }
 
 Recorded = dict[str, dict[str, str]]

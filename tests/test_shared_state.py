@@ -18,7 +18,7 @@ _ROOT = Path(__file__).parents[1]
 _FOLDERS = (
     "spark_jobs",
     "headrace/kernels",
-    *(f"headrace_features/{name}" for name in ("apis", "formats", "privacy", "synthetic")),
+    *(f"headrace_features/{name}" for name in ("apis", "formats", "models", "privacy", "synthetic")),
 )
 _CACHES = {"cache", "lru_cache", "cached_property"}
 _HOLDERS = ("threading.", "weakref.", "itertools.count")
@@ -47,7 +47,7 @@ _REVIEWED = {
     "spark_jobs.filters.heuristics.measure._KEPT": "working memory, of each thread its own",
     "headrace_features.privacy.personal_data.checks._is_public": _PURE,
     "headrace_features.privacy.personal_data.checks._phone_facts": _PURE,
-    "spark_jobs.filters.vectors.vectors": "a name of the module and of a variable in a function",
+    "headrace_features.models.vectors.vectors": "a name of the module and of a variable in a function",
     "spark_jobs.lake.declare.step.Step.parameters": _PURE,
     "spark_jobs.lake.engine.arrangement._shared": "keys are used once; a value is there as long as a query needs it",
     "spark_jobs.lake.engine.choice._chosen": _LOCKED,
@@ -79,11 +79,11 @@ _REVIEWED = {
     "spark_jobs.lake.session.session.os.environ": "set to the same value by whoever starts Spark",
     "spark_jobs.lexing.lexers.syntax_digest": _PURE,
     "spark_jobs.lexing.word_characters.tables_digest": _PURE,
-    "spark_jobs.models.causal_model._LOADING": "a lock",
-    "spark_jobs.models.causal_model.logging.disable_progress_bar()": "set once, to one value",
-    "spark_jobs.models.causal_model.logging.set_verbosity_error()": "set once, to one value",
-    "spark_jobs.models.causal_model.torch.set_num_threads()": "of each thread its own: OpenMP's number for this thread",
-    "spark_jobs.models.ngram_model.NgramModel._table": "never changed; each call holds the one that it asked for",
+    "headrace_features.models.causal_model._LOADING": "a lock",
+    "headrace_features.models.causal_model.logging.disable_progress_bar()": "set once, to one value",
+    "headrace_features.models.causal_model.logging.set_verbosity_error()": "set once, to one value",
+    "headrace_features.models.causal_model.torch.set_num_threads()": "of each thread its own: OpenMP's number",
+    "headrace_features.models.ngram_model.NgramModel._table": "never changed; each call holds the one it asked for",
     "spark_jobs.plugins.declared": _PURE,
     "spark_jobs.features.brought": _PURE,
     "spark_jobs.features.features": _PURE,

@@ -54,7 +54,6 @@ _GROUPS = {
     "Quality": {
         "policy": (".quality.policy", "Add, show and preview the rules that documents are judged by."),
         "evals": (".quality.evals", "Add, show and delete benchmarks; show which documents hold their items."),
-        "model": (".quality.model", "Add and show models that score texts or find names."),
     },
     "Train": {
         "blend": (".train.blend", "Create, update, show and delete blends; prewarm servers for them."),

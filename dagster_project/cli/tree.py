@@ -47,8 +47,6 @@ EXAMPLES = {
     "evals add": "gsm8k --from gsm8k.jsonl --columns question,answer",
     "evals show": "main",
     "evals delete": "gsm8k",
-    "model add": "educational --from classifier.bin",
-    "model show": "educational",
     "blend create": "half --source main.packed_notes_2048=1 --source main.packed_code_2048=1",
     "blend update": "half third --at 100000 --change code=2 --change notes=1",
     "blend show": "half 17 --rows 8",

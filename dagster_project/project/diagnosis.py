@@ -22,7 +22,7 @@ from spark_jobs.features import brought, missing
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-COMPONENTS = tuple(f"headrace.{name}" for name in ("Dataset", "Corpus", "Model", "Blend"))
+COMPONENTS = tuple(f"headrace.{name}" for name in ("Dataset", "Corpus", "Blend"))
 _FIELDS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")  # of a defs.yaml
 _COMPONENT = re.compile(r"(?:component|definitions for) (?P<folder>[^\s\[]+)\[\d+\]")
 
@@ -50,6 +50,9 @@ def repeated(defs: Path) -> str | None:
     """
     from ruamel.yaml.constructor import DuplicateKeyError
 
+    from dagster_project.declared_kinds import DeclaredKind
+    from spark_jobs.plugins import load
+
     for file in sorted(defs.glob("**/*.yaml")):
         try:
             read_yaml(file)
@@ -57,7 +60,9 @@ def repeated(defs: Path) -> str | None:
             if isinstance(error.__cause__, DuplicateKeyError):
                 return str(error)
     first: dict[str, Path] = {}
-    for file, name in _named(sorted(defs.glob("**/defs.yaml")), COMPONENTS[:3]):
+    kinds = {name: load("declarations", name, DeclaredKind) for name in brought("declarations")}
+    spaces = (*COMPONENTS[:2], *(f"headrace.{name}" for name, kind in kinds.items() if kind.is_namespace))
+    for file, name in _named(sorted(defs.glob("**/defs.yaml")), spaces):
         if (before := first.setdefault(name, file)) != file:
             return f"{short_path(file)}: name: {name} is the name of {short_path(before)} already; choose another"
     return None
@@ -83,12 +88,12 @@ def component_type(content: Any) -> str | None:
 
 def _unknown_dataset(cause: str, files: Sequence[Path]) -> str | None:
     """The message for a corpus that names an undeclared dataset; None where the error has another cause."""
-    known = [name for _, name in _named(files, COMPONENTS[:1])]
+    datasets = [name for _, name in _named(files, COMPONENTS[:1])]
     for file, _ in _named(files, COMPONENTS[1:2]):
         named = read_yaml(file)["attributes"].get("datasets")
         for name in named if isinstance(named, list) else []:
-            if name not in known and f" reads {name}." in cause:
-                near = did_you_mean(str(name), known)
+            if name not in datasets and f" reads {name}." in cause:
+                near = did_you_mean(str(name), datasets)
                 return f"{short_path(file)}: datasets: there is no dataset {name!r}{near}; correct it, or declare it"
     return None
 
@@ -182,8 +187,8 @@ def _one_line(error: BaseException) -> str:
 def _component_file(chain: list[BaseException], defs: Path) -> Path | None:
     """The file of the component that Dagster was loading."""
     for error in chain:
-        found = _COMPONENT.search(str(error))
-        if found and (file := defs / found["folder"] / "defs.yaml").is_file():
+        folder_named = _COMPONENT.search(str(error))
+        if folder_named and (file := defs / folder_named["folder"] / "defs.yaml").is_file():
             return file
     return None
 

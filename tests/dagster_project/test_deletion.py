@@ -67,13 +67,16 @@ def test_nothing_is_dropped_where_windows_could_not_be_rewritten(
     lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Because `documents` says what is to be excised."""
+    from dagster_project.deletion import excised_tables
     from dagster_project.deletion.excised_tables import TableExcision
     from spark_jobs.packing.excise import Excised
 
     carry(lake, 0, ["one", "two"])
     plan = deletion.Deletion("web", {"web.documents": 2}, (), 2, {"small": ["small.packed_web_16"]})
     monkeypatch.setattr(
-        deletion, "excise_documents", lambda lake, tables, ids: [TableExcision(Excised(tables[0]), failure="away")]
+        excised_tables,
+        "excise_documents",
+        lambda lake, tables, ids: [TableExcision(Excised(tables[0]), failure="away")],
     )
     opened = Lake(lake, ledger_of(lake), lambda: pytest.fail("no Spark is needed"), "run")
     with pytest.raises(CommandError, match="away; nothing else was deleted"):

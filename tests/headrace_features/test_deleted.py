@@ -23,6 +23,7 @@ ASKED = {
     "experiments": (["experiment", "show"], "Experiment"),
     "explore": (["explore"], ""),
     "formats": ([], ""),  # whose formats are asked for by files
+    "models": (["model", "show"], "read_classifier"),
     "privacy": (["quarantine", "show"], ""),
     "synthetic": (["worker"], ""),
     "rollouts": (["serve", "--rollouts", "file.toml"], "RolloutWriter"),
@@ -40,6 +41,12 @@ DECLARED = {
         "source: {kind: generated, parents: {dataset: notes}, templates: [simple], endpoint: {url: 'http://a.b'}}": "",
         "source: {kind: executed, parents: {dataset: code}}": "'executed'",
         "judged: {good: {}}": "part 'judged'",
+    },
+    "models": {
+        "scorers: {model_scores: {models: {own@1: [good]}}}": "scorer 'model_scores'",
+        "scorers: {vectors: {model: own@1}}": "scorer 'vectors'",
+        "quality: {weights: {word_count: 1}}": "part 'quality'",
+        "policy: {rules: [{rule: bad, signal: model_scores.own_good, below: 1}]}": "the scorer 'model_scores'",
     },
     "privacy": {
         "redact: {mail: replace}": "part 'redact'",
@@ -83,16 +90,44 @@ def test_a_feature_that_is_not_there_is_told_by_name(feature: str, tmp_path: Pat
         assert f"AttributeError: headrace.{name} is of the feature {feature}" in asked.stderr.splitlines()[-1]
 
 
-def test_a_declaration_of_a_feature_that_is_not_there_is_told_with_its_file(tmp_path: Path) -> None:
-    """An experiment."""
-    copy = Deleted(tmp_path, "experiments")
+@pytest.mark.parametrize(("feature", "kind"), [("experiments", "Experiment"), ("models", "Model")])
+def test_a_declaration_of_a_feature_that_is_not_there_is_told_with_its_file(
+    feature: str, kind: str, tmp_path: Path
+) -> None:
+    """An experiment, a model."""
+    copy = Deleted(tmp_path, feature)
     assert copy.headrace("init", "pond").returncode == 0
     file = tmp_path / "pond" / "pond" / "defs" / "trial" / "defs.yaml"
     file.parent.mkdir()
-    file.write_text("type: headrace.Experiment\nattributes: {name: trial}\n")
+    file.write_text(f"type: headrace.{kind}\nattributes: {{name: trial}}\n")
     planned = copy.headrace("plan", folder=tmp_path / "pond")
     assert planned.returncode == 2
-    assert "defs.yaml: type headrace.Experiment is of the feature experiments" in planned.stderr.splitlines()[-1]
+    assert f"defs.yaml: type headrace.{kind} is of the feature {feature}" in planned.stderr.splitlines()[-1]
+
+
+def test_what_a_corpus_asks_of_models_and_privacy_of_them_is_told_by_name(tmp_path: Path) -> None:
+    """Clusters, duplicates by vectors; words of lists are counted by what counts n-grams."""
+    copy = Deleted(tmp_path, "models")
+    copy.headrace("init", "pond")
+    folder = tmp_path / "pond" / "pond" / "defs"
+    corpus = folder / "first" / "defs.yaml"
+    plain = "type: headrace.Corpus\nattributes:\n  name: first\n  datasets: [notes]\n"
+    for line in ("clusters: {}", "cluster_losses: {}"):
+        corpus.write_text(f"{plain}  {line}\n")
+        planned = copy.headrace("plan", folder=tmp_path / "pond")
+        assert planned.returncode == 2
+        assert "corpus first: part 'clusters' is of the feature models, which" in planned.stderr.splitlines()[-1]
+    chosen = "{vectors: own, datasets: [notes], threshold: 0.9}"
+    corpus.write_text(f"{plain}  deduplication: {{levels: [exact, semantic], semantic: {chosen}}}\n")
+    planned = copy.headrace("plan", folder=tmp_path / "pond")
+    assert planned.returncode == 2
+    assert "'semantic_centroids' is of the feature models, which" in planned.stderr.splitlines()[-1]
+    corpus.write_text(plain)
+    dataset = folder / "notes" / "defs.yaml"
+    dataset.write_text(f"{dataset.read_text()}\n  scorers: {{profanity: {{}}}}\n")
+    planned = copy.headrace("plan", folder=tmp_path / "pond")
+    assert planned.returncode == 2
+    assert "the scorer 'profanity' needs the feature models, which" in planned.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("feature", DECLARED)

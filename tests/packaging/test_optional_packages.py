@@ -36,7 +36,7 @@ ALLOWED = {
     "dagster_project/cli/begin/init.py:_origin": "headrace itself, from a checkout",
     "spark_jobs/lake/session/python_workers.py:main": "where workers find PySpark, which is required",
     "spark_jobs/lake/session/jars.py:_ivy_command": "where PySpark's jars are, which is required",
-    "spark_jobs/clusters/proxy_config.py:require_torch": REFUSED,
+    "headrace_features/models/clusters/proxy_config.py:require_torch": REFUSED,
     "spark_jobs/filters/languages/languages.py:installed_model_path": REFUSED,
     "headrace_features/privacy/profanity/profanity.py:_installed": REFUSED,
     "headrace_features/synthetic/fetch.py:require_packages": REFUSED,

@@ -1,1 +1,1 @@
-"""Commands about quality: policies, benchmarks, models."""
+"""Commands about quality: policies and benchmarks."""

@@ -11,15 +11,16 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import Field, field_validator
 
+from headrace_features.privacy.needs import require_models
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ConfigModel
 
 if TYPE_CHECKING:
     import pyarrow as pa
 
+    from headrace_features.models.name_model import NameModel
+    from headrace_features.models.registered import ModelFile
     from headrace_features.privacy.personal_data.find import Span
-    from spark_jobs.models.name_model import NameModel
-    from spark_jobs.models.registered import ModelFile
 
 _KIND: Final = re.compile(r"[a-z][a-z_]{0,30}")
 RULE: Final = "names"
@@ -59,8 +60,9 @@ def located(config: NamesConfig) -> NamesConfig:
     Raises:
         InputError: there is no such model; the message names the nearest of the registry.
     """
-    from spark_jobs.models.model_file import DIGEST_BYTES
-    from spark_jobs.models.name_model import pack_name_model
+    require_models("personal_data: names")
+    from headrace_features.models.model_file import DIGEST_BYTES
+    from headrace_features.models.name_model import pack_name_model
 
     if not config.is_path:
         _registered(config.model)
@@ -79,8 +81,8 @@ def read(config: NamesConfig, file: ModelFile | None) -> NameModel:
     """Read a model, once per process."""
     from typing import cast
 
-    from spark_jobs.models.name_model import open_name_model
-    from spark_jobs.models.registered import load_model
+    from headrace_features.models.name_model import open_name_model
+    from headrace_features.models.registered import load_model
 
     if file is None:
         return open_name_model(Path(config.model), config.sha256)
@@ -94,8 +96,8 @@ def _registered(reference: str) -> ModelFile:
         InputError: there is none of this name, or it finds no names.
     """
     from headrace.tables.settings import load_settings
+    from headrace_features.models.registered import find_models
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.models.registered import find_models
 
     ((facts, file),) = find_models(open_catalogue(load_settings()), [reference])
     if facts.format != "names":

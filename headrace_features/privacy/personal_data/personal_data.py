@@ -17,7 +17,7 @@ from spark_jobs.lake.declare.tables import Check, Column
 if TYPE_CHECKING:
     import pyarrow as pa
 
-    from spark_jobs.models.registered import ModelFile
+    from headrace_features.models.registered import ModelFile
 
 
 class PersonalDataConfig(ConfigModel):
@@ -74,7 +74,7 @@ class Wanted(NamedTuple):
 
 def with_model(config: AuditConfig) -> Wanted:
     """Give the config with the model that it names, whose labels are looked at once on the driver."""
-    from spark_jobs.models.name_model import kinds_of
+    from headrace_features.models.name_model import kinds_of
 
     if config.names is None:
         return Wanted(config)

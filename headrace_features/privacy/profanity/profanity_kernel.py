@@ -17,10 +17,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.kernels.compiling import compiled
-from spark_jobs.arrays import Int64Array, UInt8Array, UInt32Array, UInt64Array
-from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR, word_tables
-from spark_jobs.lexing.word_characters import WORD as LETTER
-from spark_jobs.models.ngram_kernel import (
+from headrace_features.models.ngram_kernel import (
     EMPTY,
     END,
     LETTERS,
@@ -32,6 +29,9 @@ from spark_jobs.models.ngram_kernel import (
     next_word,
     ngram_table,
 )
+from spark_jobs.arrays import Int64Array, UInt8Array, UInt32Array, UInt64Array
+from spark_jobs.lexing.word_characters import LAST_CASED, SEPARATOR, word_tables
+from spark_jobs.lexing.word_characters import WORD as LETTER
 from spark_jobs.text.text_columns import utf8_arrays
 from spark_jobs.threads import made_once
 

@@ -53,16 +53,16 @@ def label_assets(
         DefinitionError: a name or a value cannot be used; the message names it.
     """
     shown = dataclasses.replace(shown, domain="filters", automation=None)
-    for name, given in judges.items():
+    for name, values in judges.items():
         if not _NAME.fullmatch(name):
             raise DefinitionError(
                 f"dataset {dataset}: judged: {name!r} cannot be part of a table's name; write up to 22 of a-z, 0-9 and "
                 "_, a letter first"
             )
-        config = bind_config(JudgeConfig, f"dataset {dataset}: judged: {name}", given)
+        config = bind_config(JudgeConfig, f"dataset {dataset}: judged: {name}", values)
         assert isinstance(config, JudgeConfig)
         _refuse_network(dataset, name, config, shown)
-        table = {one: f"{dataset}.{one}_{name}" for one in ("sampled", "answers", "judged")}
+        table = {kind: f"{dataset}.{kind}_{name}" for kind in ("sampled", "answers", "judged")}
         read: dict[str, Source] = {"texts": f"{dataset}.texts", "signals": f"{dataset}.signals"}
         read |= {LANGUAGES: f"{dataset}.{LANGUAGES}"} if LANGUAGES in scored else {}
         read |= {"clusters": f"{config.clusters_of}.clusters"} if config.clusters_of is not None else {}

@@ -23,7 +23,7 @@ from spark_jobs.filters.scorer import check_scorer
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.project import Project, failures, key, lake_settings
 from tests.dagster_project.traced_lake import SIZE, write_corpus
-from tests.spark_jobs.models.ruled_pipeline import ruled_pipeline
+from tests.headrace_features.models.ruled_pipeline import ruled_pipeline
 
 POLICY = {"name": "any", "version": 1, "rules": [{"rule": "empty", "signal": "word_count", "below": 1}]}
 TABLES = (

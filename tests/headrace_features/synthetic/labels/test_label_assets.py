@@ -11,16 +11,16 @@ import pytest
 
 from blender_service.auth.visibility import Visibility
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
-from dagster_project.assets.models import ModelDeclaration, model_assets
 from dagster_project.exceptions import DefinitionError
 from headrace.tables.catalogue import load_table
 from headrace.tables.settings import settings_at
+from headrace_features.models.assets import ModelDeclaration, model_assets
+from headrace_features.models.registered import ModelFacts
 from headrace_features.synthetic.labels.answers import forget_labels
 from headrace_features.synthetic.stand_in import StandIn, counting_judge
 from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.run.registry import entries
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.models.registered import ModelFacts
 from tests.dagster_project.project import Project, failures, lake_settings
 from tests.headrace_features.synthetic.test_generated import served
 

@@ -54,8 +54,8 @@ def announced(name: str, address: str) -> Iterator[None]:
 def address_of(name: str) -> str:
     """Where the explorer or Dagster is served, such as `http://127.0.0.1:4141`; empty where it is not."""
     try:
-        found = json.loads(_note(name).read_text())
-        return str(found["address"]) if Process(**found["process"]).lives() else ""
+        note = json.loads(_note(name).read_text())
+        return str(note["address"]) if Process(**note["process"]).lives() else ""
     except (OSError, ValueError, KeyError, TypeError):
         return ""
 

@@ -63,11 +63,11 @@ def automated(
         history: how much of Dagster's own history stays.
         whole: gives the project's definitions once they are there, these among them.
     """
-    keys = [key for one in assets.assets or () if isinstance(one, dg.AssetsDefinition) for key in one.keys]
+    keys = [key for part in assets.assets or () if isinstance(part, dg.AssetsDefinition) for key in part.keys]
     namespaces = sorted({key.path[0] for key in keys if len(key.path) > 1})
-    made = assets_of(assets)
-    sources = sorted((one for one in made if one.source is not None), key=lambda one: one.tables[0])
-    keeping = keeping_by_dataset(made)
+    lake_assets = assets_of(assets)
+    sources = sorted((asset for asset in lake_assets if asset.source is not None), key=lambda asset: asset.tables[0])
+    keeping = keeping_by_dataset(lake_assets)
     job = functools.partial(_job, assets, whole)
     everything = job(
         EVERYTHING,
@@ -89,7 +89,7 @@ def automated(
         for name in namespaces
     ]
     if sources:
-        landed = dg.AssetSelection.assets(*(dg.AssetKey(one.tables[0].split(".")) for one in sources))
+        landed = dg.AssetSelection.assets(*(dg.AssetKey(asset.tables[0].split(".")) for asset in sources))
         jobs.append(
             dg.define_asset_job(
                 INGEST,
@@ -104,7 +104,7 @@ def automated(
         asset_checks=list(status_checks(keys, thresholds, keeping)),
         jobs=[everything, maintenance, *jobs],
         schedules=[nightly, weekly],
-        sensors=[_sensor(one, job) for one in sources],
+        sensors=[_sensor(asset, job) for asset in sources],
     )
 
 
@@ -112,7 +112,7 @@ def _job(
     assets: dg.Definitions, whole: Callable[[], dg.Definitions], name: str, selection: dg.AssetSelection, text: str
 ) -> _Job:
     """A job of some tables: one run of their assets, or where some have partitions a step that makes several runs."""
-    if any(isinstance(one, dg.AssetsDefinition) and one.partitions_def is not None for one in assets.assets or ()):
+    if any(isinstance(part, dg.AssetsDefinition) and part.partitions_def is not None for part in assets.assets or ()):
         graph = assets.resolve_asset_graph()
         keys = selection.resolve(graph)
         if any(graph.get(key).partitions_def is not None for key in keys):
@@ -155,17 +155,17 @@ def _sensor(asset: LakeAsset, job: Callable[[str, dg.AssetSelection, str], _Job]
         task = next(tasks(ledger, source), None) if source is not None else None
         if task is None:
             return dg.SkipReason(f"{dataset}: nothing is new at its source")
-        asked = context.instance.get_run_records(dg.RunsFilter(tags={"dagster/sensor_name": name}), _SHOWN_RUNS)
-        if under_way := [one.dagster_run.run_id for one in asked if not one.dagster_run.is_finished]:
+        requested = context.instance.get_run_records(dg.RunsFilter(tags={"dagster/sensor_name": name}), _SHOWN_RUNS)
+        if under_way := [record.dagster_run.run_id for record in requested if not record.dagster_run.is_finished]:
             return dg.SkipReason(f"{dataset}: run {under_way[0]} is under way; what came meanwhile lands after it")
-        tried = sum(one.dagster_run.tags.get(_STATE) == task.key for one in asked)
+        tried = sum(record.dagster_run.tags.get(_STATE) == task.key for record in requested)
         wait = min(pace * 2**tried, max(pace, _LONGEST_WAIT))
-        left = asked[0].create_timestamp.timestamp() + wait - time.time() if asked else 0.0
+        left = requested[0].create_timestamp.timestamp() + wait - time.time() if requested else 0.0
         if left > 0:
             return dg.SkipReason(f"{dataset}: something is new; the next run is asked for in {left:,.0f} s")
         # Dagster asks for no run whose key it has seen, so the key is another one after each run.
         return dg.RunRequest(
-            run_key=f"{task.key}/{asked[0].dagster_run.run_id}" if asked else task.key, tags={_STATE: task.key}
+            run_key=f"{task.key}/{requested[0].dagster_run.run_id}" if requested else task.key, tags={_STATE: task.key}
         )
 
     return look

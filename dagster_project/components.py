@@ -28,7 +28,7 @@ from __future__ import annotations
 
 from dataclasses import fields
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, ClassVar, Literal, TypeVar
 
 import dagster as dg
 from pydantic import Field
@@ -40,6 +40,7 @@ from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
 from dagster_project.assets.parts import Intake, part
 from dagster_project.assets.prewarming import prewarmed_asset
+from dagster_project.assets.selections import FORMER, instead
 from dagster_project.keeping import keeping_of
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
@@ -144,6 +145,7 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
 class Corpus(dg.Component, dg.Model, dg.Resolvable):
     """A corpus: datasets that are deduplicated, tokenized and packed together."""
 
+    former: ClassVar[tuple[Any, ...]] = (FORMER, instead)
     name: str = Field(pattern=NAME, description="its namespace in the lake")
     datasets: list[str] = Field(
         description="its datasets; of duplicates in two of them, the one in the first listed is kept"
@@ -165,11 +167,6 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
         default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}"
     )
     window_tokens: list[int] = Field(default_factory=lambda: [2048], description="lengths of windows, in tokens")
-    decontaminate: bool | str | dict[str, Any] = Field(
-        "required",
-        description="required: benchmarks of the registry are searched for, and nothing that holds an item is packed; "
-        "{min_share: 0.2, ..} for settings of the search; off: not searched for",
-    )
     deduplication: dict[str, Any] = Field(
         default_factory=dict, description="{levels: [exact, near], thresholds: [0.7, 0.8, 0.9], apply: 0.8, ..}"
     )
@@ -180,13 +177,10 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
         None,
         description="{} trains a small model on the corpus and measures its loss on each cluster; none: not measured",
     )
-    shape: dict[str, Any] | None = Field(
-        None, description="which survivors go on: {drop: [..], downsample: {..}, losses: .., topics: .., lengths: ..}"
-    )
-    passages: dict[str, Any] | None = Field(
-        None,
-        description="{} finds spans of 50 words that documents share; {cut: true, min_words: 50, min_left: 200} cuts "
-        "the later ones; none: not looked for",
+    select: list[str | dict[str, Any]] = Field(
+        default_factory=list,
+        description="selections in their order, each a name or {name: settings}: semantic, shape, passages, one that a "
+        "package brings, or package.module:NAME; decontaminate is the last, named or not, unless it is off",
     )
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="settings of other steps, by step")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
@@ -202,7 +196,6 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             CorpusDeclaration,
             self,
             deduplication=bind_config(Deduplication, f"corpus {self.name}: deduplication", self.deduplication),
-            decontaminate=_switch(self.decontaminate),
             samples=Samples(self.samples),
             visibility=parse_visibility(f"corpus {self.name}", self.visibility, self.environment),
         )
@@ -211,14 +204,9 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
 
 def _declared(kind: type[_Declaration], component: dg.Model, **others: Any) -> _Declaration:
     """The declaration of a component: its fields by name, replaced by `others` where given."""
-    named = {one.name for one in fields(kind)} & type(component).model_fields.keys()  # type: ignore[arg-type]
-    given = {name: getattr(component, name) for name in named} | others
-    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in given.items()})
-
-
-def _switch(given: bool | str | dict[str, Any]) -> str | dict[str, Any]:
-    """`decontaminate` as text or settings: False, as YAML reads `off`, becomes `off`."""
-    return ("required" if given else "off") if isinstance(given, bool) else given
+    named = {declared_field.name for declared_field in fields(kind)} & type(component).model_fields.keys()  # type: ignore[arg-type]
+    values = {name: getattr(component, name) for name in named} | others
+    return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
 
 
 class Blend(dg.Component, dg.Model, dg.Resolvable):
@@ -252,7 +240,7 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
         """The blend's asset, and that of servers which are prewarmed."""
-        given = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
-        declared = declare_blend(given)
+        values = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
+        declared = declare_blend(values)
         prewarmed = [prewarmed_asset(declared)] if declared.prewarm is not None else []
         return dg.Definitions(assets=[blend_asset(declared, self.owners), *prewarmed])

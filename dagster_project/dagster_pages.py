@@ -48,7 +48,7 @@ def webserver() -> None:
     """Run `dagster-webserver` behind the guard."""
     cli: Any = import_module("dagster_webserver.cli")
     unguarded = cli.create_app_from_workspace_process_context
-    cli.create_app_from_workspace_process_context = lambda *given, **named: guarded(unguarded(*given, **named))
+    cli.create_app_from_workspace_process_context = lambda *values, **named: guarded(unguarded(*values, **named))
     cli.main()
 
 

@@ -41,8 +41,8 @@ def connections_kept(instance: dg.DagsterInstance) -> Iterator[None]:
         with storage._db_lock:
             if shard not in opened:
                 address = storage.conn_string_for_shard(shard)
-                own = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
-                engine = create_engine(address, poolclass=StaticPool, connect_args=own)
+                options = {"timeout": _BUSY_SECONDS, "check_same_thread": False}
+                engine = create_engine(address, poolclass=StaticPool, connect_args=options)
                 closing.callback(engine.dispose)
                 opened[shard] = closing.enter_context(engine.connect())
                 opened[shard].execute(text("PRAGMA synchronous=NORMAL"))

@@ -129,11 +129,11 @@ def run_here(
 def _with_origin(instance: dg.DagsterInstance, location: str, job: str) -> dg.DagsterInstance:
     """The same instance, whose runs name a code location: Overview and Jobs leave others out."""
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), SINGLETON_REPOSITORY_NAME)
-    made = copy.copy(instance)
+    wrapped = copy.copy(instance)
     origin = RemoteJobOrigin(repository, job)
-    own = functools.partial(instance.create_run_for_job, remote_job_origin=origin)
-    made.create_run_for_job = own  # type: ignore[method-assign]
-    return made
+    create_run = functools.partial(instance.create_run_for_job, remote_job_origin=origin)
+    wrapped.create_run_for_job = create_run  # type: ignore[method-assign]
+    return wrapped
 
 
 class _SideBySide(dg.Executor):
@@ -194,8 +194,8 @@ class _SideBySide(dg.Executor):
             stack.callback(_INTERRUPTED.remove, interrupted)
             while not active.is_complete:
                 if active.check_for_interrupts():
-                    for one in list(_INTERRUPTED):
-                        one.set()
+                    for flag in list(_INTERRUPTED):
+                        flag.set()
                 if interrupted.is_set():
                     active.mark_interrupted()
                     last_moment = min(last_moment, time.monotonic() + _GRACE_SECONDS)
@@ -210,17 +210,17 @@ class _SideBySide(dg.Executor):
                     yield from active.concurrency_event_iterator(context)
                     yield from active.plan_events_iterator(context)
                 try:
-                    found = events.get(timeout=_WAKE_SECONDS)
+                    event = events.get(timeout=_WAKE_SECONDS)
                 except queue.Empty:
                     continue
-                if isinstance(found, _Ended):
-                    running.discard(found.step_key)
-                    if found.error is not None:
-                        raise found.error
-                    active.verify_complete(context, found.step_key)
-                elif last_moment == math.inf or not found.is_step_failure:  # else it failed because it was cancelled
-                    yield found
-                    active.handle_event(found)
+                if isinstance(event, _Ended):
+                    running.discard(event.step_key)
+                    if event.error is not None:
+                        raise event.error
+                    active.verify_complete(context, event.step_key)
+                elif last_moment == math.inf or not event.is_step_failure:  # else it failed because it was cancelled
+                    yield event
+                    active.handle_event(event)
             if last_moment < math.inf:
                 _report_stop(context.instance, context.run_id)
                 raise dg.DagsterExecutionInterruptedError

@@ -73,14 +73,14 @@ def keeping_of(name: str, attributes: Mapping[str, Any]) -> Keeping:
 
 def retentions(keeping: Mapping[str, Keeping]) -> dict[str, Retention]:
     """How long each dataset keeps its increments, where it says so."""
-    return {name: one.retention for name, one in keeping.items() if one.retention is not None}
+    return {name: kept.retention for name, kept in keeping.items() if kept.retention is not None}
 
 
 def overdue(ledger: Ledger, dataset: str, days: float, now: datetime) -> dict[int, datetime]:
     """Increments with documents that landed longer ago than some days, in order, and when they landed."""
-    held = quarantine_of(dataset)
-    space = held if ledger.table(f"{held}.arrivals") is not None else dataset
+    quarantine = quarantine_of(dataset)
+    space = quarantine if ledger.table(f"{quarantine}.arrivals") is not None else dataset
     landed, before = ledger.first_recorded(f"{space}.arrivals"), now - timedelta(days=days)
     there = {number for number, row in ledger.increments(f"{space}.documents").items() if row.row_count}
-    found = {int(place): at for place, at in landed.items() if at < before and place.isdigit() and int(place) in there}
-    return dict(sorted(found.items()))
+    late = {int(place): at for place, at in landed.items() if at < before and place.isdigit() and int(place) in there}
+    return dict(sorted(late.items()))

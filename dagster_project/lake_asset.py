@@ -110,8 +110,8 @@ def declared_assets(graph: BaseAssetGraph[Any], keys: Iterable[dg.AssetKey]) -> 
 
 def assets_of(definitions: dg.Definitions) -> list[LakeAsset]:
     """All assets in some definitions that headrace made, whose graph need not be resolved."""
-    made = (one for one in definitions.assets or () if isinstance(one, dg.AssetsDefinition))
-    return _distinct(_behind(metadata) for one in made for metadata in one.metadata_by_key.values())
+    defined = (part for part in definitions.assets or () if isinstance(part, dg.AssetsDefinition))
+    return _distinct(_behind(metadata) for part in defined for metadata in part.metadata_by_key.values())
 
 
 def _engine_needs(context: dg.AssetExecutionContext, catalogue: Catalog, ledger: Ledger) -> Needs:
@@ -120,23 +120,23 @@ def _engine_needs(context: dg.AssetExecutionContext, catalogue: Catalog, ledger:
     partition = context.partition_key if context.has_partition_key else None
     chosen = set(context.run.asset_selection or layer.executable_asset_keys)
     tables = [".".join(key.path) for key in layer.asset_graph.toposorted_asset_keys if key in chosen]
-    found = (declared_binding(table, layer.asset_graph, catalogue, partition) for table in tables)
-    return engine_needs(forecast(ledger, {one.tables: one for one in found if one is not None}.values()), catalogue)
+    bound = (declared_binding(table, layer.asset_graph, catalogue, partition) for table in tables)
+    return engine_needs(forecast(ledger, {step.tables: step for step in bound if step is not None}.values()), catalogue)
 
 
-def _distinct(found: Iterable[LakeAsset | None]) -> list[LakeAsset]:
-    return list({one.tables[0]: one for one in found if one is not None}.values())
+def _distinct(assets: Iterable[LakeAsset | None]) -> list[LakeAsset]:
+    return list({asset.tables[0]: asset for asset in assets if asset is not None}.values())
 
 
 def _behind(metadata: Mapping[str, Any]) -> LakeAsset | None:
     """What an asset was made of: its definition carries it, so it is that of the project that is loaded."""
-    found = metadata.get(_MADE_OF)
-    return found.instance if isinstance(found, ObjectMetadataValue) and isinstance(found.instance, LakeAsset) else None
+    value = metadata.get(_MADE_OF)
+    return value.instance if isinstance(value, ObjectMetadataValue) and isinstance(value.instance, LakeAsset) else None
 
 
 def keeping_by_dataset(assets: Iterable[LakeAsset]) -> dict[str, Keeping]:
     """How long each dataset keeps what landed, as declared."""
-    kept = ((one.namespace.removesuffix(SUFFIX), one.upkeep) for one in assets)
+    kept = ((asset.namespace.removesuffix(SUFFIX), asset.upkeep) for asset in assets)
     return {name: upkeep.keeping for name, upkeep in kept if upkeep is not None and upkeep.keeping is not None}
 
 
@@ -213,7 +213,7 @@ class LakeAsset:
             return self.shown.samples
         read = [declared_asset(graph, name) for name in self._upstream()]
         return min(
-            (Samples.IDS if one is None else one.samples(graph) for one in read),
+            (Samples.IDS if parent is None else parent.samples(graph) for parent in read),
             key=GUARDED.index,
             default=Samples.IDS,
         )
@@ -291,13 +291,13 @@ class LakeAsset:
         return table.has_increments or self.partitions_def is not None
 
     def _upstream(self) -> list[str]:
-        found = dict.fromkeys(tables_of(*self.inputs.values()))
-        found.update(dict.fromkeys(getattr(getattr(self.config, "source", None), "lake_tables", ())))
+        tables = dict.fromkeys(tables_of(*self.inputs.values()))
+        tables.update(dict.fromkeys(getattr(getattr(self.config, "source", None), "lake_tables", ())))
         # An input of the same namespace depends on the driving table itself; the first steps of a corpus have none.
-        if self.driving_table is not None and all(name.split(".")[0] != self.namespace for name in found):
-            found.setdefault(self.driving_table)
+        if self.driving_table is not None and all(name.split(".")[0] != self.namespace for name in tables):
+            tables.setdefault(self.driving_table)
         landed = self.upkeep.lands if self.upkeep is not None else None
-        return [name for name in found if name not in self.tables and name != landed]
+        return [name for name in tables if name not in self.tables and name != landed]
 
     def _run(self, context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any] | dg.AssetCheckResult]:
         """Materialize, and report to Dagster; a failed audit reports its checks and no materialization."""

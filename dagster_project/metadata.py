@@ -155,17 +155,19 @@ def carried_columns(declared: Table, inputs: Mapping[str, Table]) -> dict[str, A
         inputs: declarations of the tables that the step reads, by identifier.
     """
     carried = {
-        identifier: [column.name for column in declared.columns if column.name in {one.name for one in read.columns}]
+        identifier: [
+            column.name for column in declared.columns if column.name in {other.name for other in read.columns}
+        ]
         for identifier, read in inputs.items()
     }
-    found: dict[str, list[dg.TableColumnDep]] = {}
+    lineage: dict[str, list[dg.TableColumnDep]] = {}
     for identifier, names in carried.items():
         for name in names:
             dep = dg.TableColumnDep(asset_key=dg.AssetKey(identifier.split(".")), column_name=name)
-            found.setdefault(name, []).append(dep)
+            lineage.setdefault(name, []).append(dep)
     text = "; ".join(f"{', '.join(names)} from {identifier}" for identifier, names in carried.items() if names)
-    told = {"columns_carried": text} if text else {}
-    return {"dagster/column_lineage": dg.TableColumnLineage(found), **told}
+    carried_text = {"columns_carried": text} if text else {}
+    return {"dagster/column_lineage": dg.TableColumnLineage(lineage), **carried_text}
 
 
 def notice_counts(declared: Table, iceberg: IcebergTable | None, latest: Materialization | None) -> dict[str, int]:
@@ -189,8 +191,8 @@ def previous_counts(
     """
     if latest is None or "step_key" not in previous or previous["step_key"].value != latest.step_key:
         return None  # the increment was computed outside of Dagster
-    known = previous.get(notice.called)
-    return {} if known is None else dict(known.value)
+    counts = previous.get(notice.called)
+    return {} if counts is None else dict(counts.value)
 
 
 def notice_metadata(notice: Notice, identifier: str, counts: Mapping[str, int], used_count: int) -> dict[str, Any]:
@@ -230,8 +232,8 @@ def kept_metadata(previous: Mapping[str, Any]) -> dict[str, Any]:
 
 def drawn_before(previous: Mapping[str, Any], version: str) -> dict[str, Any]:
     """The plot of the previous materialization, where its rows were those of this data version; else nothing."""
-    known = previous.get("data_version")
-    return {"plot": previous["plot"]} if known is not None and known.value == version and "plot" in previous else {}
+    last = previous.get("data_version")
+    return {"plot": previous["plot"]} if last is not None and last.value == version and "plot" in previous else {}
 
 
 def shown_rows(declared: Table, computed: tuple[str, ...]) -> BooleanExpression:

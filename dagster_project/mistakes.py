@@ -54,11 +54,11 @@ def refuse_mistakes(
     """
     refuse_forbidden_reads(graph, recorded)
     assets = declared_assets(graph, keys)
-    trained = [one.namespace for one in assets if one.step.name in _TRAINED]
-    found = {asset.tables[0]: said for asset in assets if (said := _mistake(asset, graph, ledger, trained))}
-    if found:
-        more = f"; and in {', '.join([*found][_SHOWN:])}" if len(found) > _SHOWN else ""
-        raise DefinitionError("; also ".join([*found.values()][:_SHOWN]) + more)
+    trained = [asset.namespace for asset in assets if asset.step.name in _TRAINED]
+    mistakes = {asset.tables[0]: mistake for asset in assets if (mistake := _mistake(asset, graph, ledger, trained))}
+    if mistakes:
+        more = f"; and in {', '.join([*mistakes][_SHOWN:])}" if len(mistakes) > _SHOWN else ""
+        raise DefinitionError("; also ".join([*mistakes.values()][:_SHOWN]) + more)
 
 
 def _mistake(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger, trained: Collection[str]) -> str:
@@ -68,8 +68,8 @@ def _mistake(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger, train
     except CatalogueError:
         raise
     except SparkJobsError as error:
-        table, said = asset.tables[0], str(error)
-        return said if said.startswith((f"{table}:", f"{asset.namespace}:")) else f"{table}: {said}"
+        table, text = asset.tables[0], str(error)
+        return text if text.startswith((f"{table}:", f"{asset.namespace}:")) else f"{table}: {text}"
     return ""
 
 
@@ -86,8 +86,8 @@ def _refuse(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger, traine
     binding = asset.bound(config, graph, ledger.catalogue, None)
     if asset.step.discover is not None:
         refuse_around_quarantine(ledger, binding)
-    if said := refused_columns(ledger, binding):
-        raise DeclarationError(said)
+    if refused := refused_columns(ledger, binding):
+        raise DeclarationError(refused)
     settings = config_json(config)
     computed = ledger.places(asset.tables[0]).values()
     if computed and all(row.config == settings for row in computed):

@@ -78,9 +78,9 @@ class Guard:
         if scope["path"].startswith(self.without_token):
             return None
         connection = HTTPConnection(scope)
-        given = connection.query_params.get("token")
-        if given is not None and scope["method"] == "GET":
-            return self._sign_in(scope, given)
+        token = connection.query_params.get("token")
+        if token is not None and scope["method"] == "GET":
+            return self._sign_in(scope, token)
         return self._entry(scope, headers)
 
     def _entry(self, scope: Scope, headers: Headers) -> Response | None:
@@ -138,18 +138,18 @@ class PagesGuard(Guard):
         return None
 
 
-def _host(given: str) -> str:
+def _host(value: str) -> str:
     """The name in a `Host` header, without its port."""
-    name, colon, port = given.rpartition(":")
-    return (name if colon and port.isdecimal() else given).lower()
+    name, colon, port = value.rpartition(":")
+    return (name if colon and port.isdecimal() else value).lower()
 
 
 def _cookie(headers: Headers | Mapping[str, str], name: str) -> str:
     try:
-        found = SimpleCookie(headers.get("cookie", "")).get(name)
+        cookie = SimpleCookie(headers.get("cookie", "")).get(name)
     except CookieError:
         return ""
-    return found.value if found is not None else ""
+    return cookie.value if cookie is not None else ""
 
 
 def _bearer(headers: Headers | Mapping[str, str]) -> str:

@@ -53,11 +53,11 @@ def partitioned_job(
 
     # Dagster compares the annotation with the class, but `from __future__ import annotations` made it a string.
     runs.__annotations__["context"] = dg.OpExecutionContext
-    made = dg.op(name=f"{name}_runs", description=description, required_resource_keys={"lake"})(runs)
+    operation = dg.op(name=f"{name}_runs", description=description, required_resource_keys={"lake"})(runs)
 
     @dg.job(name=name, description=description)
     def job() -> None:
-        made()
+        operation()
 
     return job
 
@@ -84,10 +84,10 @@ def _run_stage(
     failures.unasked.update(_fetch(context, graph, lake, failures.askable(keys)))
     planned = plan_runs(definitions, keys, None, context.instance, lake.ledger, lake.catalogue)
     idle = {id(step) for step in idle_steps(graph, planned, context.instance)}
-    idle -= {id(step) for one in planned for step in one.steps if step.tables[0] in failures.unasked}
+    idle -= {id(step) for run in planned for step in run.steps if step.tables[0] in failures.unasked}
     tags = {name: value for name, value in context.run.tags.items() if name.startswith("headrace/")}
-    for one in planned:
-        chosen = [step for step in one.steps if id(step) not in idle and not failures.keeps(step)]
+    for run in planned:
+        chosen = [step for step in run.steps if id(step) not in idle and not failures.keeps(step)]
         if not chosen:
             continue
         wanted = [key for step in chosen for key in step.keys]
@@ -96,17 +96,17 @@ def _run_stage(
             context.instance,
             _QUIET,
             wanted,
-            one.partition,
+            run.partition,
             tags={**tags, FETCHED: "true", PARENT: context.run_id},
             raise_on_error=False,
         )
-        made = {event.asset_key for event in result.get_asset_materialization_events()}
-        of = f" of partition {one.partition}" if one.partition is not None else ""
-        context.log.info(f"run {result.run_id}: {len(made)} of {len(wanted)} tables{of} are up to date")
+        computed = {event.asset_key for event in result.get_asset_materialization_events()}
+        of = f" of partition {run.partition}" if run.partition is not None else ""
+        context.log.info(f"run {result.run_id}: {len(computed)} of {len(wanted)} tables{of} are up to date")
         if not result.success and not result.filter_events(lambda event: bool(event.is_step_failure)):
             raise dg.DagsterExecutionInterruptedError  # the one inside was, and so is this
         for step in chosen:
-            if not made.issuperset(step.keys):
+            if not computed.issuperset(step.keys):
                 failures.add(step, step.tables[0])
 
 

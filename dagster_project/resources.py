@@ -54,8 +54,8 @@ class LakeResource(LazyPySparkResource):
         """
         catalogue, ledger = _opened()
         self._ledger = ledger
-        asked = functools.partial(needs, catalogue, ledger) if needs is not None else None
-        return Lake(catalogue, ledger, functools.partial(self._session_of_thread, asked), run_id, gathers=True)
+        needs_now = functools.partial(needs, catalogue, ledger) if needs is not None else None
+        return Lake(catalogue, ledger, functools.partial(self._session_of_thread, needs_now), run_id, gathers=True)
 
     def teardown_after_execution(self, context: dg.InitResourceContext) -> None:
         """Write what the steps of the run computed to the ledger, together."""

@@ -67,9 +67,9 @@ def _wait(child: int, signals: set[signal.Signals]) -> int:
         ended, status = os.waitpid(child, os.WNOHANG)
         if ended:
             return os.waitstatus_to_exitcode(status)
-        told = signal.sigwaitinfo(signals)
-        if told.si_signo != signal.SIGCHLD and told.si_code <= 0:  # of a terminal the child has it already
-            os.kill(child, told.si_signo)
+        received = signal.sigwaitinfo(signals)
+        if received.si_signo != signal.SIGCHLD and received.si_code <= 0:  # of a terminal the child has it already
+            os.kill(child, received.si_signo)
 
 
 def _end_as(status: int) -> None:

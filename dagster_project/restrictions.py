@@ -46,22 +46,22 @@ RECORD = Table(
 )
 
 
-def parse_visibility(where: str, given: Any, environment: str = "production") -> Visibility:
+def parse_visibility(where: str, value: Any, environment: str = "production") -> Visibility:
     """Read a declaration: `public`, `on_device`, or `{restricted: [team, ..]}`.
 
     Args:
         where: dataset or corpus, for messages.
-        given: plain values, as in YAML.
+        value: plain values, as in YAML.
         environment: production or test.
 
     Raises:
         DefinitionError: it has another form.
     """
     form = "write public, on_device or {restricted: [TEAM, ..]}"
-    if isinstance(given, str) and given in ("public", "on_device"):
-        return Visibility(given, test=environment == "test")
-    if isinstance(given, Mapping) and list(given) == ["restricted"]:
-        teams = given["restricted"]
+    if isinstance(value, str) and value in ("public", "on_device"):
+        return Visibility(value, test=environment == "test")
+    if isinstance(value, Mapping) and list(value) == ["restricted"]:
+        teams = value["restricted"]
         if not isinstance(teams, list | tuple) or not teams:
             raise DefinitionError(f"{where}: visibility.restricted names no team; {form}")
         for team in teams:
@@ -70,8 +70,8 @@ def parse_visibility(where: str, given: Any, environment: str = "production") ->
                     f"{where}: visibility.restricted: {team!r} is no team's name; use letters, digits, `_`, `.` and `-`"
                 )
         return Visibility("restricted", frozenset(teams), environment == "test")
-    word = given if isinstance(given, str) else next(iter(given), "") if isinstance(given, Mapping) else ""
-    raise DefinitionError(f"{where}: visibility {given!r}{did_you_mean(str(word), _KINDS)}; {form}")
+    word = value if isinstance(value, str) else next(iter(value), "") if isinstance(value, Mapping) else ""
+    raise DefinitionError(f"{where}: visibility {value!r}{did_you_mean(str(word), _KINDS)}; {form}")
 
 
 def declared_visibility(graph: BaseAssetGraph[Any]) -> dict[str, Visibility]:
@@ -80,20 +80,20 @@ def declared_visibility(graph: BaseAssetGraph[Any]) -> dict[str, Visibility]:
     Raises:
         DefinitionError: two assets of a namespace declare different ones.
     """
-    found: dict[str, Visibility] = {}
+    spaces: dict[str, Visibility] = {}
     for key in sorted(graph.get_all_asset_keys()):
         metadata = graph.get(key).metadata
         if VISIBILITY not in metadata and ENVIRONMENT not in metadata:
             continue
         kind, *teams = str(metadata.get(VISIBILITY, "public")).split(" ")
-        one = Visibility(kind, frozenset(teams), ENVIRONMENT in metadata)
+        visibility = Visibility(kind, frozenset(teams), ENVIRONMENT in metadata)
         space = key.path[0]
-        if found.setdefault(space, one) != one:
+        if spaces.setdefault(space, visibility) != visibility:
             raise DefinitionError(
-                f"{'.'.join(key.path)}: is {one}, other tables of {space} are {found[space]}; a namespace has one "
-                "visibility"
+                f"{'.'.join(key.path)}: is {visibility}, other tables of {space} are {spaces[space]}; a namespace has "
+                "one visibility"
             )
-    return found
+    return spaces
 
 
 def _decided(graph: BaseAssetGraph[Any]) -> dict[str, Visibility]:
@@ -103,11 +103,11 @@ def _decided(graph: BaseAssetGraph[Any]) -> dict[str, Visibility]:
     declares a visibility: else it would make the dataset public.
     """
     keys = graph.get_all_asset_keys()
-    made = {key for key in keys if graph.get(key).is_materializable}
-    whole = {key.path[0] for key in made if key.path[-1] in _MAIN_TABLES}
-    shared = {key.path[0] for key in keys - made} - whole
+    computed = {key for key in keys if graph.get(key).is_materializable}
+    whole = {key.path[0] for key in computed if key.path[-1] in _MAIN_TABLES}
+    shared = {key.path[0] for key in keys - computed} - whole
     declared = declared_visibility(graph)
-    spaces = {key.path[0] for key in made}
+    spaces = {key.path[0] for key in computed}
     return {space: declared.get(space, PUBLIC) for space in spaces if space in declared or space not in shared}
 
 
@@ -136,7 +136,7 @@ def refuse_forbidden_reads(graph: BaseAssetGraph[Any], recorded: Mapping[str, Vi
     """
     visible = {**(recorded or {}), **declared_visibility(graph), **_decided(graph)}
     for key in graph.toposorted_asset_keys:
-        own = visible.get(key.path[0], PUBLIC)
+        ours = visible.get(key.path[0], PUBLIC)
         for parent in sorted(graph.get(key).parent_keys):
             theirs, space, source = visible.get(parent.path[0], PUBLIC), key.path[0], parent.path[0]
             if is_quarantine(source):
@@ -147,24 +147,26 @@ def refuse_forbidden_reads(graph: BaseAssetGraph[Any], recorded: Mapping[str, Vi
                     f"{source.removesuffix(SUFFIX)}, which has what was released"
                 )
             if space == "blends":  # a blend holds no row; Blender asks who reads it
-                if theirs.test != all(visible.get(one.path[0], PUBLIC).test for one in graph.get(key).parent_keys):
+                if theirs.test != all(
+                    visible.get(parent_key.path[0], PUBLIC).test for parent_key in graph.get(key).parent_keys
+                ):
                     raise DefinitionError(
                         f"{'.'.join(key.path)} mixes {source}, test data, with production; take it out"
                     )
                 continue
-            if theirs.test and not own.test:
+            if theirs.test and not ours.test:
                 raise DefinitionError(
                     f"{'.'.join(key.path)} reads {'.'.join(parent.path)}: {source} is test data, {space} is "
                     f"production; take {source} out of it, or declare `environment: test` for {space}"
                 )
-            if not own.may_hold(theirs):
+            if not ours.may_hold(theirs):
                 form = (
                     "on_device"
                     if theirs.kind == "on_device"
-                    else f"{{restricted: [{', '.join(sorted(theirs.teams & own.teams) or sorted(theirs.teams))}]}}"
+                    else f"{{restricted: [{', '.join(sorted(theirs.teams & ours.teams) or sorted(theirs.teams))}]}}"
                 )
                 raise DefinitionError(
-                    f"{'.'.join(key.path)} reads {'.'.join(parent.path)}: {source} is {theirs}, {space} is {own}; "
+                    f"{'.'.join(key.path)} reads {'.'.join(parent.path)}: {source} is {theirs}, {space} is {ours}; "
                     f"declare `visibility: {form}` for {space}, or take {source} out of it"
                 )
 
@@ -176,23 +178,25 @@ def record_visibility(catalogue: Catalog, graph: BaseAssetGraph[Any]) -> dict[st
         CatalogueError: the catalogue's database fails.
     """
     recorded = recorded_visibility(catalogue)
-    changed = {space: one for space, one in _decided(graph).items() if recorded.get(space, PUBLIC) != one}
-    made = {".".join(key.path) for key in graph.get_all_asset_keys() if graph.get(key).is_materializable}
-    for space in [space for space, one in changed.items() if one == PUBLIC]:
+    changed = {
+        space: visibility for space, visibility in _decided(graph).items() if recorded.get(space, PUBLIC) != visibility
+    }
+    computed = {".".join(key.path) for key in graph.get_all_asset_keys() if graph.get(key).is_materializable}
+    for space in [space for space, visibility in changed.items() if visibility == PUBLIC]:
         main = {f"{space}.{table}" for table in _MAIN_TABLES}
-        if not main & made and any(catalogue.table_exists(table) for table in main):
+        if not main & computed and any(catalogue.table_exists(table) for table in main):
             del changed[space]  # another project's dataset or corpus, beside which a table of this one lies
     if not changed:
         return recorded
     rows = [
         {
             "namespace": space,
-            "visibility": one.kind,
-            "teams": ",".join(sorted(one.teams)),
-            "environment": "test" if one.test else None,
+            "visibility": visibility.kind,
+            "teams": ",".join(sorted(visibility.teams)),
+            "environment": "test" if visibility.test else None,
         }
-        for space, one in changed.items()
-        if one != PUBLIC
+        for space, visibility in changed.items()
+        if visibility != PUBLIC
     ]
     with catalogue_errors():
         table = ensure_table(catalogue, VISIBILITY_TABLE, RECORD, {SCOPE_PROPERTY: "visibility"})
@@ -201,7 +205,7 @@ def record_visibility(catalogue: Catalog, graph: BaseAssetGraph[Any]) -> dict[st
                 both.delete(In("namespace", stale))
             if rows:
                 both.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
-    return {space: one for space, one in {**recorded, **changed}.items() if one != PUBLIC}
+    return {space: visibility for space, visibility in {**recorded, **changed}.items() if visibility != PUBLIC}
 
 
 def note_read(catalogue: Catalog, names: Iterable[str], quarantined: bool = False, who: str | None = None) -> None:
@@ -219,19 +223,19 @@ def note_read(catalogue: Catalog, names: Iterable[str], quarantined: bool = Fals
     """
     from blender_service.auth.access import CorpusDatasets
 
-    given = set(names)
-    held = {quarantine_that_holds(name, _properties(catalogue, name)) for name in given} - {""}
-    if held and not quarantined:
-        first = min(held)
+    distinct = set(names)
+    quarantines = {quarantine_that_holds(name, _properties(catalogue, name)) for name in distinct} - {""}
+    if quarantines and not quarantined:
+        first = min(quarantines)
         raise CommandError(
             f"{first} is quarantined, so its rows are not shown; to look at some: headrace table show "
             f"{first}.documents --rows 5 --quarantined, which leaves a row of system.audit"
         )
-    restricted = {space for space, one in recorded_visibility(catalogue).items() if not one.is_public}
-    spaces = {name.split(".")[0] for name in given}
+    restricted = {space for space, visibility in recorded_visibility(catalogue).items() if not visibility.is_public}
+    spaces = {name.split(".")[0] for name in distinct}
     if restricted:  # a corpus holds rows of its datasets, also where it was computed before they were restricted
         spaces = spaces.union(*(CorpusDatasets(catalogue).of(space) or () for space in spaces))
-    if subject := sorted((spaces & restricted) | held):
+    if subject := sorted((spaces & restricted) | quarantines):
         note_act(catalogue, "read", ",".join(subject), who=who)
 
 

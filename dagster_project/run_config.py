@@ -16,6 +16,7 @@ from dagster_project.exceptions import DefinitionError
 from spark_jobs.credentials import without_literals
 from spark_jobs.exceptions import did_you_mean
 
+_UNKNOWN = "extra_forbidden"
 _KIND = "kind"  # tells the models of a union apart
 _UNION_BRANCH = re.compile(r"\.\w+\[[\w, |'\[\]]+\]")  # Dagster makes every field a union with a template
 Model = TypeVar("Model", bound=BaseModel)
@@ -40,13 +41,13 @@ def config_fields(bound: BaseModel | None, model: type[BaseModel]) -> dict[str, 
     return fields
 
 
-def bind_config(model: type[Model], asset: str, given: Mapping[str, Any]) -> Model:
+def bind_config(model: type[Model], asset: str, values: Mapping[str, Any]) -> Model:
     """A checked config from plain values.
 
     Raises:
         DefinitionError: a value is refused; the message names the field and the value.
     """
-    present = {name: value for name, value in given.items() if value is not None or name not in model.model_fields}
+    present = {name: value for name, value in values.items() if value is not None or name not in model.model_fields}
     try:
         return model.model_validate(present)
     except ValidationError as error:
@@ -60,56 +61,72 @@ def refusal(error: ValidationError, model: type[BaseModel] | None) -> str:
         error: what the model raised; of an unknown field and a missing one, the unknown one is named.
         model: the model, where it is known.
     """
-    errors: list[Any] = sorted(error.errors(include_url=False), key=lambda one: one["type"] != "extra_forbidden")
+    errors: list[Any] = sorted(error.errors(include_url=False), key=lambda detail: detail["type"] != _UNKNOWN)
     first, kind, context = errors[0], errors[0]["type"], errors[0].get("ctx", {})
-    given = without_literals(errors[0].get("input"), str(first["loc"][-1]) if first["loc"] else "", True)
+    refused = without_literals(errors[0].get("input"), str(first["loc"][-1]) if first["loc"] else "", True)
     # Dagster's own errors name the line of the file, `attributes.name at FILE:LINE`, and branches of its unions.
     located = _UNION_BRANCH.sub("", ".".join(str(part) for part in first["loc"]).partition(" at ")[0])
     parts = located.removeprefix("attributes.").split(".")
     within, above = _models_at(model, parts[:-1])
     path = ".".join((*above, parts[-1]))
-    if kind == "extra_forbidden":
-        fields = [name for one in within for name in one.model_fields]
+    if kind == _UNKNOWN:
+        if (instead := _instead(errors, within)) is not None:
+            return instead
+        fields = [name for inner in within for name in inner.model_fields]
         return f"{path}: there is no such field{did_you_mean(parts[-1], fields)}"
     if kind == "missing":
         return f"{path} is missing; write it"
     if kind in ("literal_error", "union_tag_invalid"):
         expected = re.findall(r"'([^']*)'", context.get("expected") or context["expected_tags"])
-        field, value = (path, given) if kind == "literal_error" else (f"{path}.{_KIND}", context["tag"])
+        field, value = (path, refused) if kind == "literal_error" else (f"{path}.{_KIND}", context["tag"])
         return f"{field}: {value!r} is not known{did_you_mean(str(value), expected)}"
     if kind == "union_tag_not_found":
         return f"{path}.{_KIND} is missing; write one of {', '.join(_tagged(_models_at(model, parts)[0]))}"
     if kind == "value_error":
         return f"{path}: {context['error']}".removeprefix(": ")
-    return f"{path}: {first['msg']} (got {given!r})"
+    return f"{path}: {first['msg']} (got {refused!r})"
+
+
+def _instead(errors: Sequence[Any], within: Sequence[type[BaseModel]]) -> str | None:
+    """What a model says to write for fields that it had once (its `former`: their names, and a function of them)."""
+    unknown = {
+        str(one["loc"][-1]).partition(" at ")[0].rpartition(".")[2]: one["input"]
+        for one in errors
+        if one["type"] == _UNKNOWN
+    }
+    for model in within:
+        names, say = getattr(model, "former", ((), None))
+        if say is not None and (had := {name: given for name, given in unknown.items() if name in names}):
+            return str(say(had))
+    return None
 
 
 def _models_at(model: type[BaseModel] | None, parts: Sequence[str]) -> tuple[list[type[BaseModel]], list[str]]:
     """The models of a nested field, and its path without the tags that pydantic puts after unions."""
-    found: list[type[BaseModel]] = [] if model is None else [model]
+    models: list[type[BaseModel]] = [] if model is None else [model]
     path = []
     for part in parts:
-        if part in (tagged := _tagged(found)):
-            found = [tagged[part]]
+        if part in (tagged := _tagged(models)):
+            models = [tagged[part]]
             continue
         path.append(part)
         if not part.isdigit():
-            found = [inner for one in found if part in one.model_fields for inner in _models_of(one, part)]
-    return found, path
+            models = [inner for outer in models if part in outer.model_fields for inner in _models_of(outer, part)]
+    return models, path
 
 
 def _tagged(models: Sequence[type[BaseModel]]) -> dict[str, type[BaseModel]]:
     """The models of a union by their tags; none where it is no union."""
-    tags = {str(one.model_fields[_KIND].default): one for one in models if _KIND in one.model_fields}
+    tags = {str(variant.model_fields[_KIND].default): variant for variant in models if _KIND in variant.model_fields}
     return tags if len(models) > 1 else {}
 
 
 def _models_of(model: type[BaseModel], field: str) -> list[type[BaseModel]]:
     """The models in the type of a field."""
-    waiting, found = [model.model_fields[field].annotation], list[type[BaseModel]]()
+    waiting, models = [model.model_fields[field].annotation], list[type[BaseModel]]()
     while waiting:
         kind = waiting.pop(0)
         if isinstance(kind, type) and issubclass(kind, BaseModel):
-            found.append(kind)
+            models.append(kind)
         waiting += get_args(kind)
-    return found
+    return models

@@ -50,24 +50,24 @@ class PlannedStep:
     @property
     def asks(self) -> bool:
         """Whether a remote source must be fetched before it is known what the step has to compute."""
-        one = self.forecast
-        if one is None or not one.is_idle or one.binding.step.fetch is None:
+        outlook = self.forecast
+        if outlook is None or not outlook.is_idle or outlook.binding.step.fetch is None:
             return False
-        return bool(getattr(one.binding.config, "is_fetched", False))
+        return bool(getattr(outlook.binding.config, "is_fetched", False))
 
     @property
     def status(self) -> str:
         """`compute`, `possible` (if rows of its inputs change), `unchanged`, `frozen`, `fails`, or `unknown`."""
-        one = self.forecast
-        if one is None:
+        outlook = self.forecast
+        if outlook is None:
             return "unknown"
-        if one.problem:
+        if outlook.problem:
             return "fails"
-        if any(place.certain for place in one.places):
+        if any(place.certain for place in outlook.places):
             return "compute"
         if self.asks:
             return "unknown"
-        return "possible" if one.places else "frozen" if one.frozen else "unchanged"
+        return "possible" if outlook.places else "frozen" if outlook.frozen else "unchanged"
 
 
 @dataclass(frozen=True)
@@ -100,20 +100,20 @@ def plan_runs(
         CommandError: there is no such partition (`require_partition` says so of a whole selection).
     """
     graph = definitions.resolve_asset_graph()
-    found: list[tuple[str | None, list[tuple[tuple[dg.AssetKey, ...], Binding | None]]]] = []
+    planned: list[tuple[str | None, list[tuple[tuple[dg.AssetKey, ...], Binding | None]]]] = []
     for partitions, group in groupby(keys, key=lambda key: graph.get(key).partitions_def):
         chosen = list(dict.fromkeys(_step_keys(graph, key) for key in group))
         for name in _partition_keys(partitions, partition, instance):
-            steps = [(one, declared_binding(".".join(one[0].path), graph, catalogue, name)) for one in chosen]
-            found.append((name, steps))
-    bindings = [binding for _, steps in found for _, binding in steps if binding is not None]
+            steps = [(unit, declared_binding(".".join(unit[0].path), graph, catalogue, name)) for unit in chosen]
+            planned.append((name, steps))
+    bindings = [binding for _, steps in planned for _, binding in steps if binding is not None]
     forecasts = iter(forecast(ledger, bindings))
     return [
         PlannedRun(
             name,
-            tuple(PlannedStep(one, name, None if binding is None else next(forecasts)) for one, binding in steps),
+            tuple(PlannedStep(unit, name, None if binding is None else next(forecasts)) for unit, binding in steps),
         )
-        for name, steps in found
+        for name, steps in planned
     ]
 
 
@@ -131,7 +131,7 @@ def require_partition(
     Raises:
         CommandError: none of the assets has partitions, or one lacks this partition.
     """
-    parted = [found for key in keys if (found := graph.get(key).partitions_def) is not None]
+    parted = [parts for key in keys if (parts := graph.get(key).partitions_def) is not None]
     if partition is not None and not parted:
         raise CommandError(f"--partition {partition}: no table of the selection has partitions; leave it out")
     for definition in parted:
@@ -183,15 +183,15 @@ def idle_steps(
     idle = [step for run in runs for step in run.steps if step.forecast is not None and step.forecast.is_idle]
     keys = [key for step in idle for key in step.keys]
     records = instance.get_asset_records(keys) if keys else []
-    known = {
-        one.asset_entry.asset_key
-        for one in records
-        if (last := one.asset_entry.last_materialization) is not None
+    in_dagster = {
+        record.asset_entry.asset_key
+        for record in records
+        if (last := record.asset_entry.last_materialization) is not None
         and last.asset_materialization is not None
         and last.asset_materialization.tags is not None
-        and last.asset_materialization.tags.get(_CODE_VERSION) == graph.get(one.asset_entry.asset_key).code_version
+        and last.asset_materialization.tags.get(_CODE_VERSION) == graph.get(record.asset_entry.asset_key).code_version
     }
-    yield from (step for step in idle if known.issuperset(step.keys))
+    yield from (step for step in idle if in_dagster.issuperset(step.keys))
 
 
 class Failures:
@@ -239,7 +239,7 @@ class Failures:
             for parent in sorted(self._graph.get(key).parent_keys):
                 causes = self._causes.get(parent, {})
                 if causes and self._graph.get(parent).partitions_def == partitions:
-                    causes = {one: cause for one, cause in causes.items() if one == step.partition}
+                    causes = {name: cause for name, cause in causes.items() if name == step.partition}
                 if causes:
                     return next(iter(causes.values()))
         return ""

@@ -50,9 +50,9 @@ class RunProcess:
 
     def lives(self) -> bool | None:
         """Whether the process is there; where that cannot be looked up None, or False after a long silence."""
-        found = self.process.lives()
+        is_alive = self.process.lives()
         # A sign from the future, by a clock that was wrong, is no sign either: it would count for as long as that.
-        return False if found is None and abs(time.time() - self.beat) > _SILENT_SECONDS else found
+        return False if is_alive is None and abs(time.time() - self.beat) > _SILENT_SECONDS else is_alive
 
     def __str__(self) -> str:
         return f"{self.process}, last sign of life {time.time() - self.beat:,.0f} s ago"
@@ -102,13 +102,13 @@ def run_processes(instance: dg.DagsterInstance, run_ids: Collection[str]) -> dic
     """The processes of those runs that gave a sign of life, or had no time to, by run id."""
     if not run_ids:
         return {}
-    found = {}
-    for key, text in instance.daemon_cursor_storage.get_cursor_values({_KEY + one for one in run_ids}).items():
+    processes = {}
+    for key, text in instance.daemon_cursor_storage.get_cursor_values({_KEY + run_id for run_id in run_ids}).items():
         values = json.loads(text)
         beat = values.pop("beat")
-        found[key.removeprefix(_KEY)] = RunProcess(Process(**values), beat)
-    unknown = {run_id: _without_sign(instance, run_id) for run_id in run_ids if run_id not in found}
-    return found | {run_id: one for run_id, one in unknown.items() if one is not None}
+        processes[key.removeprefix(_KEY)] = RunProcess(Process(**values), beat)
+    unknown = {run_id: _without_sign(instance, run_id) for run_id in run_ids if run_id not in processes}
+    return processes | {run_id: process for run_id, process in unknown.items() if process is not None}
 
 
 def _without_sign(instance: dg.DagsterInstance, run_id: str) -> RunProcess | None:
@@ -127,18 +127,18 @@ def end_dead_runs(instance: dg.DagsterInstance) -> list[str]:
     """
     under_way = dg.RunsFilter(statuses=[dg.DagsterRunStatus.STARTED, dg.DagsterRunStatus.CANCELING])
     runs = [run.run_id for run in instance.get_runs(under_way)]
-    said = []
-    for run_id, found in run_processes(instance, runs).items():
-        if found.process.lives() is False:
+    lines = []
+    for run_id, process in run_processes(instance, runs).items():
+        if process.process.lives() is False:
             run = instance.get_run_by_id(run_id)  # again: it may have ended since, and then its process
             if run is None or run.is_finished:
                 continue
             if run.status is dg.DagsterRunStatus.CANCELING:
-                instance.report_run_canceled(run, f"{found.process} is gone")
+                instance.report_run_canceled(run, f"{process.process} is gone")
             else:
-                instance.report_run_failed(run, f"{found.process} is gone")
-            said.append(f"run {run_id[:8]} of {found.process} died with it; it counts as failed now")
-    return said
+                instance.report_run_failed(run, f"{process.process} is gone")
+            lines.append(f"run {run_id[:8]} of {process.process} died with it; it counts as failed now")
+    return lines
 
 
 class WatchedRunLauncher(dg.DefaultRunLauncher):
@@ -158,32 +158,32 @@ class WatchedRunLauncher(dg.DefaultRunLauncher):
 
         Silence counts from the second look on: after the database was away, the first may come before any sign.
         """
-        found = run_processes(self._instance, [run.run_id]).get(run.run_id)
-        if found is None or found.lives() is not False:
+        process = run_processes(self._instance, [run.run_id]).get(run.run_id)
+        if process is None or process.lives() is not False:
             return CheckRunHealthResult(WorkerStatus.RUNNING)
-        if found.process.lives() is None and self._silent.get(run.run_id) != found.beat:
-            self._silent[run.run_id] = found.beat
+        if process.process.lives() is None and self._silent.get(run.run_id) != process.beat:
+            self._silent[run.run_id] = process.beat
             return CheckRunHealthResult(WorkerStatus.RUNNING)
         self._silent.pop(run.run_id, None)
-        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, f"{found} (killed, or its machine or container ended)")
+        return CheckRunHealthResult(WorkerStatus.NOT_FOUND, f"{process} (killed, or its machine or container ended)")
 
     def terminate(self, run_id: str) -> bool:
         """End a run: one whose process is gone at once; one that no code server knows, as a command's, by a signal."""
-        found = run_processes(self._instance, [run_id]).get(run_id)
-        lives = found.process.lives() if found is not None else None
+        process = run_processes(self._instance, [run_id]).get(run_id)
+        lives = process.process.lives() if process is not None else None
         run = self._instance.get_run_by_id(run_id)  # after the process, which ends after its run
         if run is None or run.is_finished:
             return False
-        if found is None or lives is not False:
+        if process is None or lives is not False:
             try:
                 if super().terminate(run_id):  # type: ignore[no-untyped-call]
                     return True
             except DagsterUserCodeUnreachableError:
-                if found is None or not lives:
+                if process is None or not lives:
                     raise
-            if found is not None and lives:
-                os.kill(found.process.pid, signal.SIGTERM)  # SIGINT is ignored in the background of a script
+            if process is not None and lives:
+                os.kill(process.process.pid, signal.SIGTERM)  # SIGINT is ignored in the background of a script
             return bool(lives)
         self._instance.report_run_canceling(run)
-        self._instance.report_run_canceled(run, f"{found.process} is gone")
+        self._instance.report_run_canceled(run, f"{process.process} is gone")
         return True

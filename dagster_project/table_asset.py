@@ -93,8 +93,8 @@ def table_asset(  # noqa: PLR0913 - a declaration, each part by its name
                 plot=plot,
                 any_engine=any_engine,
             )
-            made = declare_step(function)
-            bound = {p: f"{namespace}.{p}" for p in made.inputs}
+            declared_step = declare_step(function)
+            bound = {p: f"{namespace}.{p}" for p in declared_step.inputs}
             unknown = set(inputs or {}) - set(bound)
             if unknown:
                 raise DefinitionError(
@@ -103,7 +103,9 @@ def table_asset(  # noqa: PLR0913 - a declaration, each part by its name
             sources: dict[str, Source] = {p: _source((inputs or {}).get(p, default)) for p, default in bound.items()}
         except DeclarationError as error:
             raise DefinitionError(str(error)) from error
-        return step_asset(made, namespace, sources, None, presentation=presentation, partitions_def=partitions_def)
+        return step_asset(
+            declared_step, namespace, sources, None, presentation=presentation, partitions_def=partitions_def
+        )
 
     return declare
 
@@ -143,5 +145,5 @@ def step_asset(
     return asset.build()
 
 
-def _source(given: Source | Sequence[str]) -> Source:
-    return given if isinstance(given, str) else tuple(given)
+def _source(source: Source | Sequence[str]) -> Source:
+    return source if isinstance(source, str) else tuple(source)

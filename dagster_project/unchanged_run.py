@@ -157,7 +157,7 @@ class Reads:
         here = Path.cwd()
         expected = [*(folder / ".pyiceberg.yaml" for folder in (Path.home(), here))]
         expected += [folder / "pyproject.toml" for folder in (here, *here.parents)]
-        paths = [sorted(found) for found in (self._files.union(map(str, expected)), self._folders, self._walked)]
+        paths = [sorted(part) for part in (self._files.union(map(str, expected)), self._folders, self._walked)]
         state, changed = _state(*paths)
         catalogue = catalogue_state()
         is_safe = catalogue == self.idle.catalogue and changed < self._began - _TICK_NS

@@ -59,7 +59,9 @@ def _tables() -> dict[str, list[str]]:
         given = {"dataset": "notes", "window_tokens": 2048} if name == "packed" else {}
         step = find_step(name, config_model(name).model_construct(None, **given))
         shown = {name for names in found.values() for name in names}
-        found[step.function.__module__.split(".")[1]] += [one.name for one in step.tables if one.name not in shown]
+        found[step.function.__module__.split(".")[1]] += [
+            table.name for table in step.tables if table.name not in shown
+        ]
     found["lake"] += sorted(filter(_SYSTEM.fullmatch, {*_strings("spark_jobs/lake"), *_named()}))
     return {stage: names for stage, names in found.items() if names}
 

@@ -1,4 +1,4 @@
-"""What users' code imports: declarations of tables, steps and scorers, a lake opened for reading, batches to train on.
+"""What users' code imports: declarations of tables, steps, scorers, selections; a lake for reading; batches to train.
 
     from headrace import Check, Column, Table, table_asset        a table of one's own
     from headrace import BlendDataset                              batches of a blend in torch
@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from dagster_project.inspect.opened_lake import OpenedLake, connect
     from dagster_project.pages import PageAnswer, PageRequest, Pages
     from dagster_project.table_asset import table_asset
+    from headrace_features.apis.paging import Page
     from headrace_features.experiments.component import Experiment
     from headrace_features.models.classifier import read_classifier
     from headrace_features.models.classifier_training import TrainingConfig as ClassifierConfig
@@ -45,7 +46,8 @@ if TYPE_CHECKING:
     from spark_jobs.in_hand.windows import pack
     from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
     from spark_jobs.lake.declare.tables import Check, Column, Notice, Proof, Table
-    from spark_jobs.sources.api import Page
+    from spark_jobs.selection.columns import selection
+    from spark_jobs.selection.verdicts import Cut, Failed
     from spark_jobs.sources.config.file_source import FileSource as Source
     from spark_jobs.sources.config.reader import Document, reader
     from spark_jobs.sources.opening.file_trees import FoundFile
@@ -72,7 +74,8 @@ _NAMES = {
     "spark_jobs.in_hand.windows": "pack",
     "spark_jobs.lake.declare.step": "ConfigModel Output Plot Scope step",
     "spark_jobs.lake.declare.tables": "Check Column Notice Proof Table",
-    "spark_jobs.sources.api": "Page",
+    "spark_jobs.selection.columns": "selection",
+    "spark_jobs.selection.verdicts": "Cut Failed",
     "spark_jobs.sources.config.file_source": "Source",
     "spark_jobs.sources.opening.file_trees": "FoundFile",
     "spark_jobs.sources.config.reader": "Document reader",
@@ -98,9 +101,11 @@ __all__ = [
     "Column",
     "ConfigModel",
     "Corpus",
+    "Cut",
     "Dataset",
     "Document",
     "Experiment",
+    "Failed",
     "FoundFile",
     "Identity",
     "Model",
@@ -141,6 +146,7 @@ __all__ = [
     "read_ngram_model",
     "reader",
     "scorer",
+    "selection",
     "step",
     "table_asset",
     "tokenize",

@@ -11,6 +11,7 @@ from spark_jobs.features import brought, missing
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.plugins import attribute, load
+from spark_jobs.selection.declared import Selection
 
 _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
@@ -18,17 +19,18 @@ _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs
     "languages": "spark_jobs.filters.languages.languages",
     "contamination": "spark_jobs.filters.contamination.decontaminated",
 }
+_SELECTIONS: Mapping[str, str] = {  # the selections that headrace brings (`spark_jobs.selection`), by name
+    "shape": "spark_jobs.shape.selection:SHAPE",
+    "passages": "spark_jobs.dedup.passages.selection:PASSAGES",
+    "decontaminate": "spark_jobs.filters.contamination.selection:DECONTAMINATE",
+}
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
     "ocr_report": "spark_jobs.sources.ocr_report",
-    "schema_changes": "spark_jobs.sources.api.schema_changes",
     "texts": "spark_jobs.text.texts",
     "signals": "spark_jobs.text.signals",
     "template_lines": "spark_jobs.filters.heuristics.templates",
     **_SCORERS,
-    "sampled": "spark_jobs.filters.labels.sampled",
-    "judged": "spark_jobs.filters.labels.judged",
-    "agreement": "spark_jobs.filters.labels.agreement",
     "verdicts": "spark_jobs.filters.verdicts",
     "dependencies": "spark_jobs.code.dependencies",
     "increments": "spark_jobs.lake.plan.increments",
@@ -49,6 +51,7 @@ _STEPS: Mapping[str, str] = {
     "repository_removals": "spark_jobs.dedup.repository.removals",
     "removals": "spark_jobs.dedup.removal.removals",
     "thresholds": "spark_jobs.dedup.removal.thresholds",
+    "distinct": "spark_jobs.dedup.removal.survivors",
     "survivors": "spark_jobs.dedup.removal.survivors",
     "shape_histogram": "spark_jobs.shape.shape",
     "shape": "spark_jobs.shape.shape",
@@ -121,3 +124,17 @@ def find_scorer(reference: str) -> Scorer:
     """
     own = _SCORERS.get(reference)
     return load("scorers", reference if own is None else f"{own}:{reference}", Scorer, _SCORERS)
+
+
+def selection_names() -> tuple[str, ...]:
+    """Names of the selections that headrace brings, those of features behind those of the core."""
+    return (*_SELECTIONS, *brought("selections"))
+
+
+def find_selection(reference: str) -> Selection:
+    """A selection that headrace or an installed package brings, by its name, or one as `package.module:NAME`.
+
+    Raises:
+        ConfigError: there is none; the message suggests the nearest.
+    """
+    return load("selections", _SELECTIONS.get(reference, reference), Selection, _SELECTIONS)

@@ -15,7 +15,11 @@ from pathlib import Path
 from tests.dagster_project.test_reloading import changed_names
 
 _ROOT = Path(__file__).parents[1]
-_FOLDERS = ("spark_jobs", "headrace/kernels", "headrace_features/models", "headrace_features/privacy")
+_FOLDERS = (
+    "spark_jobs",
+    "headrace/kernels",
+    *(f"headrace_features/{name}" for name in ("apis", "models", "privacy", "synthetic")),
+)
 _CACHES = {"cache", "lru_cache", "cached_property"}
 _HOLDERS = ("threading.", "weakref.", "itertools.count")
 _VALUES = {"NamedTuple", "BaseModel", "ConfigModel", "StrEnum", "IntEnum", "IntFlag", "Enum"}
@@ -86,17 +90,18 @@ _REVIEWED = {
     "spark_jobs.sources.licences.headers._in_paragraph": _PURE,
     "spark_jobs.sources.kinds.kind_named": _PURE,
     "spark_jobs.sources.encodings.page_encoding._writes_ascii": _PURE,
-    "spark_jobs.sources.executed.checks.require_sandbox": _DRIVER,
-    "spark_jobs.sources.executed.execution._tools": _DRIVER,
-    "spark_jobs.sources.executed.groups._numbers": "`next` of a counter is one operation of the interpreter",
-    "spark_jobs.sources.executed.inside.collecting.hypothesis.seed()": _CHILD,
-    "spark_jobs.sources.executed.inside.collecting.seed()": _CHILD,
-    "spark_jobs.sources.executed.inside.main.os.chdir()": _CHILD,
-    "spark_jobs.sources.executed.inside.running.os.chdir()": _CHILD,
-    "spark_jobs.sources.executed.inside.running.resource.setrlimit()": _CHILD,
-    "spark_jobs.sources.executed.rows.packages_in": _DRIVER,
-    "spark_jobs.sources.executed.sandbox._layout": _DRIVER,
-    "spark_jobs.sources.executed.sandbox.interpreter_of": _DRIVER,
+    "headrace_features.synthetic.command.signal.signal()": "the command has its process for itself",
+    "headrace_features.synthetic.executed.checks.require_sandbox": _DRIVER,
+    "headrace_features.synthetic.executed.execution._tools": _DRIVER,
+    "headrace_features.synthetic.executed.groups._numbers": "`next` of a counter is one operation of the interpreter",
+    "headrace_features.synthetic.executed.inside.collecting.hypothesis.seed()": _CHILD,
+    "headrace_features.synthetic.executed.inside.collecting.seed()": _CHILD,
+    "headrace_features.synthetic.executed.inside.main.os.chdir()": _CHILD,
+    "headrace_features.synthetic.executed.inside.running.os.chdir()": _CHILD,
+    "headrace_features.synthetic.executed.inside.running.resource.setrlimit()": _CHILD,
+    "headrace_features.synthetic.executed.rows.packages_in": _DRIVER,
+    "headrace_features.synthetic.executed.sandbox._layout": _DRIVER,
+    "headrace_features.synthetic.executed.sandbox.interpreter_of": _DRIVER,
     "spark_jobs.sources.formats.csv_records.csv.field_size_limit()": "set to one value, which refuses nothing",
     "spark_jobs.sources.formats.web.html._version": _CHILD,
     "spark_jobs.sources.formats.web.article_network.network_weights": _CHILD,

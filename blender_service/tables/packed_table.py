@@ -30,7 +30,6 @@ from headrace.tables.window_facts import (
     PROPERTY_OF_FACT,
     WindowFacts,
     describing_snapshot,
-    has_lost_facts,
     properties_at,
     read_window_facts,
 )
@@ -85,16 +84,16 @@ def columns_read(table: Table, snapshot: Snapshot, columns: Sequence[TokenColumn
         PackedTableError: the table has no such column.
     """
     schemas = (schema_at(table, snapshot), table.schema())
-    wanted = {**{name: name for name in COLUMNS}, **{one.name: one.field_id for one in columns if one.field_id}}
-    found = {
+    wanted = {**{name: name for name in COLUMNS}, **{each.name: each.field_id for each in columns if each.field_id}}
+    by_name = {
         name: next(filter(None, (find_column(schema, key) for schema in schemas)), None) for name, key in wanted.items()
     }
-    missing = [name for name, column in found.items() if column is None]
+    missing = [name for name, column in by_name.items() if column is None]
     if missing:
         raise PackedTableError(
             f"table {'.'.join(table.name())}: has no column {missing[0]}; name a packed_<dataset>_<length> table"
         )
-    return {name: column for name, column in found.items() if column is not None}
+    return {name: column for name, column in by_name.items() if column is not None}
 
 
 def row_bytes_of(window: WindowFacts, columns: Sequence[TokenColumn]) -> int:
@@ -165,8 +164,6 @@ def _require_same(table: Table, snapshot: Snapshot | None, where: str, pin: Pin,
             f"{where} is generation {generation} {at}, the blend pinned {pin.generation}: it was packed again; create "
             "a new blend"
         )
-    if snapshot is not None and has_lost_facts(table, snapshot):  # nothing else to compare with
-        return
     try:
         facts = read_window_facts(table, pin.table, snapshot)
     except LakeError as error:

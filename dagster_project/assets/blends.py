@@ -132,13 +132,13 @@ class BlendDeclaration(_Declared):
         return sorted(named | ({self.texts.tokenizer} if self.texts else set()))
 
 
-def declare_blend(given: Mapping[str, Any]) -> BlendDeclaration:
+def declare_blend(values: Mapping[str, Any]) -> BlendDeclaration:
     """Check a declaration.
 
     Raises:
         DefinitionError: a value cannot be used; the message names it.
     """
-    declared = bind_config(BlendDeclaration, f"blend {given.get('name')}", given)
+    declared = bind_config(BlendDeclaration, f"blend {values.get('name')}", values)
     where = f"blend {declared.name}"
     if bool(declared.sources) == bool(declared.parent):
         raise DefinitionError(f"{where}: give sources for a new blend, or parent and schedule to go on from one")
@@ -168,7 +168,7 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
             catalogue = context.resources.lake.open(context.run.run_id).catalogue
             blender = Blender(catalogue)
             spec = _spec(declared, present_evals(catalogue).digest if declared.evals else "")
-            config, called, known = _create(blender, declared, spec)
+            config, called, existed = _create(blender, declared, spec)
             shown = _metadata(config, blender.describe(config.blend_id), blender.head(config.blend_id).end)
             if warnings := blender.warnings(config.blend_id):
                 shown["notice"] = "; ".join(warnings)
@@ -179,7 +179,7 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
                 **shown,
                 "blend": config.blend_id,
                 "called": called,
-                "skipped": known,
+                "skipped": existed,
                 "detail": called,
                 "seconds": time.monotonic() - started,
             },
@@ -238,7 +238,7 @@ def latest_name(blender: Blender, stem: str) -> str:
     """
     from blender_service.exceptions import BlendNotFoundError
 
-    names = [name for known in blender.names().values() for name in known if _is_numbered(name, stem)]
+    names = [name for names in blender.names().values() for name in names if _is_numbered(name, stem)]
     if not names:
         raise BlendNotFoundError(f"blend {stem}: none was made yet; run: headrace run blends/{stem}")
     return max(names, key=lambda name: int(name.rpartition(".")[2]))

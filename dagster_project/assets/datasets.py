@@ -12,8 +12,7 @@ import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.asset_options import PACE_SECONDS
-from dagster_project.assets.labels import label_assets, label_tables
-from dagster_project.assets.parts import Intake, RewrittenTexts, part
+from dagster_project.assets.parts import AddedAssets, Intake, RewrittenTexts, part
 from dagster_project.exceptions import DefinitionError
 from dagster_project.keeping import Keeping
 from dagster_project.metadata import Samples
@@ -72,7 +71,7 @@ class DatasetDeclaration:
         provenance: licence, licence_evidence and collected_by, for the table of that name.
         scorers: measures of texts beside `signals`: config by name, or by `package.module:function`.
         quality: `{weights: .., ranges: ..}` of the weighted sum `quality.score`; none where empty.
-        judged: by name, the rubric, endpoint and sample of a judge (`spark_jobs.filters.labels`), as plain values.
+        judged: by name, the rubric, endpoint and sample of a judge, as plain values.
         policy: what documents are judged by: a name, `name@version`, a hash, a path, or the policy itself.
         variants: further policies by name, each with verdicts of its own, `verdicts_NAME`.
         redact: keep, replace or drop (the document), by kind of personal data; what is not named is kept.
@@ -133,9 +132,9 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         scored = [(scorer, config) for scorer, config in scored if scorer.name not in audited]
         measured = [*rewritten.measures, *(scorer for scorer, _ in scored)]
         weighed = list(_weighing(declared, measured))
-        scorers: list[Step] = [*measured, *(made for made, *_ in weighed)]
+        scorers: list[Step] = [*measured, *(link for link, *_ in weighed)]
         _check_names(declared, scorers)
-        policies = {variant: _policy(declared, variant, given, scorers) for variant, given in _policies(declared)}
+        policies = {variant: _policy(declared, variant, value, scorers) for variant, value in _policies(declared)}
     except SparkJobsError as error:
         raise DefinitionError(f"dataset {name}: {error}") from error
     if is_quarantine(name):
@@ -149,7 +148,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     chain: list[Link] = [
         *([] if landing else [(documents, {}, intake, "sources")]),
         *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
-        *((attribute(one), {"arrivals": f"{name}.{DRIVING_TABLE}"}, intake, "sources") for one in kind.steps),
+        *((attribute(path), {"arrivals": f"{name}.{DRIVING_TABLE}"}, intake, "sources") for path in kind.steps),
         *_texts(declared, rewritten),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         *(link for scorer, config in scored for link in _scoring(name, scorer, config)),
@@ -157,11 +156,11 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         *(_judging(declared, variant, policy, scorers, rewritten.judged) for variant, policy in policies.items()),
         (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
     ]
-    unknown = set(declared.steps) - {made.table.name for made, *_ in chain if made.table.name != RAW_TEXTS}
+    unknown = set(declared.steps) - {link.table.name for link, *_ in chain if link.table.name != RAW_TEXTS}
     if unknown:
-        known = [made.table.name for made, *_ in chain if made is not documents and made.table.name != RAW_TEXTS]
+        listed = [link.table.name for link, *_ in chain if link is not documents and link.table.name != RAW_TEXTS]
         first = min(unknown)
-        raise DefinitionError(f"dataset {name}: steps: there is no step {first!r}{did_you_mean(first, known)}")
+        raise DefinitionError(f"dataset {name}: steps: there is no step {first!r}{did_you_mean(first, listed)}")
     for step, config in declared.steps.items():
         if "policy" in config and step.partition("_")[0] == "verdicts":
             place = f"variants: {{{step.partition('_')[2]}: ..}}" if "_" in step else "policy:"
@@ -171,28 +170,35 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     }
     upkeep |= {} if landing else {documents.name: Upkeep(keeping=declared.keeping)}
     shown = Presentation(owners=declared.owners, samples=declared.samples, visibility=declared.visibility)
-    labels = label_assets(name, declared.judged, {one.table.name for one in scorers}, shown)
-    return [*landing, *labels] + [
+    labels = _labels(declared)
+    scored_tables = {scorer.table.name for scorer in scorers}
+    label_assets = () if labels is None else labels.assets(name, declared.judged, scored_tables, shown)
+    return [*landing, *label_assets] + [
         step_asset(
-            made,
+            link,
             name,
             inputs,
             bind_config(
-                made.config, f"{name}/{made.table.name}", {**config, **declared.steps.get(made.table.name, {})}
+                link.config, f"{name}/{link.table.name}", {**config, **declared.steps.get(link.table.name, {})}
             ),
             driving_table=f"{name}.{DRIVING_TABLE}",
             presentation=Presentation(
                 owners=declared.owners,
                 domain=domain,
-                samples=_shown(declared, made, bool(rewritten.links)),
+                samples=_shown(declared, link, bool(rewritten.links)),
                 visibility=declared.visibility,
                 pace_seconds=declared.seconds_between_runs,
-                facts=partial(kind.facts, declared.source, name) if made is documents else None,
+                facts=partial(kind.facts, declared.source, name) if link is documents else None,
             ),
-            upkeep=upkeep.get(made.name),
+            upkeep=upkeep.get(link.name),
         )
-        for made, inputs, config, domain in chain
+        for link, inputs, config, domain in chain
     ]
+
+
+def _labels(declared: DatasetDeclaration) -> AddedAssets | None:
+    """What makes the assets of judges; None where none is declared."""
+    return part("judged", f"dataset {declared.name}") if declared.judged else None
 
 
 def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
@@ -201,9 +207,10 @@ def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
     Raises:
         DefinitionError: names the first.
     """
-    labels = (table for name in declared.judged for table in label_tables(name))
-    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES, *labels), "headrace's own")
-    for table in (one.table.name for one in scorers):
+    labels = _labels(declared)
+    label_tables = (table for name in declared.judged for table in labels.tables(name)) if labels is not None else ()
+    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES, *label_tables), "headrace's own")
+    for table in (scorer.table.name for scorer in scorers):
         if table in taken or table.partition("_")[0] == "verdicts":
             other = taken.get(table, "headrace's own")
             raise DefinitionError(
@@ -235,19 +242,21 @@ def _texts(declared: DatasetDeclaration, rewritten: RewrittenTexts) -> list[Link
     return [(renamed(texts, RAW_TEXTS), read, declared.steps.get("texts", {}), "text"), *rewritten.links]
 
 
-def _shown(declared: DatasetDeclaration, made: Step, redacts: bool) -> Samples:
+def _shown(declared: DatasetDeclaration, step: Step, redacts: bool) -> Samples:
     """Which sample rows of a table the UI shows: never the texts from which personal data was taken out."""
-    raw = redacts and made.table.name in (documents.table.name, RAW_TEXTS)
+    raw = redacts and step.table.name in (documents.table.name, RAW_TEXTS)
     return Samples.IDS if raw and declared.samples is Samples.TEXT else declared.samples
 
 
-def _scorer(declared: DatasetDeclaration, reference: str, given: Mapping[str, Any]) -> tuple[Scorer, Mapping[str, Any]]:
+def _scorer(
+    declared: DatasetDeclaration, reference: str, values: Mapping[str, Any]
+) -> tuple[Scorer, Mapping[str, Any]]:
     """A scorer as its config makes it, and the config."""
-    found = find_scorer(reference)
-    if found.of_config is None:
-        return found, given
-    config = {**given, **declared.steps.get(found.name, {})}
-    return found.configured(bind_config(found.config, f"{declared.name}/{found.name}", config)), given
+    scorer = find_scorer(reference)
+    if scorer.of_config is None:
+        return scorer, values
+    config = {**values, **declared.steps.get(scorer.name, {})}
+    return scorer.configured(bind_config(scorer.config, f"{declared.name}/{scorer.name}", config)), values
 
 
 def _weighing(declared: DatasetDeclaration, scorers: Iterable[Step]) -> Iterable[Link]:
@@ -256,16 +265,16 @@ def _weighing(declared: DatasetDeclaration, scorers: Iterable[Step]) -> Iterable
     Raises:
         ConfigError: a component is not measured, or is no number.
     """
-    given = {**declared.quality, **declared.steps.get("quality", {})}
-    if given:
+    settings = {**declared.quality, **declared.steps.get("quality", {})}
+    if settings:
         make = part("quality", f"dataset {declared.name}")
-        yield make(declared.name, given, _measured(scorers))
+        yield make(declared.name, settings, _measured(scorers))
 
 
 def _measured(scorers: Iterable[Step]) -> Columns:
     """Column types of the dataset's tables that rules may read, by table."""
     return signal_columns(
-        {one.table.name: {column.name: column.type for column in one.table.columns} for one in scorers}
+        {scorer.table.name: {column.name: column.type for column in scorer.table.columns} for scorer in scorers}
     )
 
 
@@ -275,7 +284,7 @@ def _policies(declared: DatasetDeclaration) -> Iterable[tuple[str, str | Mapping
 
 
 def _policy(
-    declared: DatasetDeclaration, variant: str, given: str | Mapping[str, Any], scorers: Iterable[Step]
+    declared: DatasetDeclaration, variant: str, reference: str | Mapping[str, Any], scorers: Iterable[Step]
 ) -> Policy:
     """A policy, resolved and checked against what the dataset measures.
 
@@ -283,9 +292,9 @@ def _policy(
         ConfigError: it cannot be used; the message says why.
     """
     find = policy_finder(lambda: open_to_read(load_settings()))
-    found = resolve(given, find, default_name=f"{declared.name}_{variant}" if variant else declared.name)
-    check_signals(found, _measured(scorers))
-    return found
+    policy = resolve(reference, find, default_name=f"{declared.name}_{variant}" if variant else declared.name)
+    check_signals(policy, _measured(scorers))
+    return policy
 
 
 def _scoring(dataset: str, scorer: Scorer, config: Mapping[str, Any]) -> Iterable[Link]:
@@ -305,9 +314,9 @@ def _judging(
     audited: Iterable[str],
 ) -> Link:
     """The step of a policy, with its inputs and config."""
-    asked = {*policy.tables, *([LANGUAGES] if policy.asks_language else []), *audited}
-    read = [one.table.name for one in scorers if one.table.name in asked]
-    inputs: dict[str, Source] = {one: f"{declared.name}.{one}" for one in ("signals", "documents", *read)}
+    wanted = {*policy.tables, *([LANGUAGES] if policy.asks_language else []), *audited}
+    read = [scorer.table.name for scorer in scorers if scorer.table.name in wanted]
+    inputs: dict[str, Source] = {table: f"{declared.name}.{table}" for table in ("signals", "documents", *read)}
     common = declared.steps.get("verdicts", {}) if variant else {}
     return verdicts_step(read, variant), inputs, {**common, "policy": policy}, "filters"
 

@@ -47,7 +47,7 @@ def maintenance_assets(keeping: Mapping[str, Keeping], history: KeptHistory) -> 
                 continue
             task = task_of(name, keeping, context.instance, history)
             done = list(run_task(name, task, lake, config["days"], config["dry_run"]))
-            faults = [f"{name}: {one.table}: {one.text}" for one in done if one.error is not None]
+            faults = [f"{name}: {outcome.table}: {outcome.text}" for outcome in done if outcome.error is not None]
             for fault in faults:
                 context.log.error(fault)
             failed += faults
@@ -83,16 +83,16 @@ def maintenance_assets(keeping: Mapping[str, Keeping], history: KeptHistory) -> 
 
 
 def _metadata(name: str, done: list[Done]) -> dict[str, Any]:
-    changed = [one for one in done if one.count]
+    changed = [outcome for outcome in done if outcome.count]
     return {
         "tables_changed": len(changed),
         "tables_looked_at": len(done),
-        "count": sum(one.count for one in done),
+        "count": sum(outcome.count for outcome in done),
         # Retention reports increments that people are to delete also where it deletes nothing.
         "done": dg.MetadataValue.md(_markdown(done if name == "retention" else changed)),
     }
 
 
 def _markdown(changed: list[Done]) -> str:
-    lines = [f"| {one.table} | {one.text} |" for one in changed]
+    lines = [f"| {outcome.table} | {outcome.text} |" for outcome in changed]
     return "\n".join(["| table | what was done |", "| --- | --- |", *lines]) if lines else "nothing was to be done"

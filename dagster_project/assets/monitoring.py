@@ -62,13 +62,13 @@ def _checks(
         for table, spec in specs.items():
             if spec.key not in context.selected_asset_check_keys:
                 continue
-            found = [alert for alert in alerts if alert.name in _CHECKS[table][1]]
+            exceeded = [alert for alert in alerts if alert.name in _CHECKS[table][1]]
             yield dg.AssetCheckResult(
                 asset_key=spec.asset_key,
                 check_name=spec.name,
-                passed=not found,
+                passed=not exceeded,
                 severity=dg.AssetCheckSeverity.WARN,
-                metadata={f"{alert.name}_{at}": alert.text for at, alert in enumerate(found)},
+                metadata={f"{alert.name}_{at}": alert.text for at, alert in enumerate(exceeded)},
             )
 
     look.__annotations__["context"] = dg.AssetCheckExecutionContext

@@ -6,9 +6,9 @@ corpus; a field whose feature is not there is refused.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, NamedTuple, Protocol
 
 import dagster as dg
 
@@ -61,3 +61,17 @@ class Intake(Protocol):
             presentation: owners, pace, and who may see the dataset.
             keeping: how long what landed is kept.
         """
+
+
+class AddedAssets(NamedTuple):
+    """Assets that a field, a mapping by name, adds beside the chain of a dataset.
+
+    Attributes:
+        tables: names of the tables that an entry of the mapping adds.
+        assets: makes them of the dataset, the mapping, tables of its scorers, and what it shows; refuses a mistake.
+    """
+
+    tables: Callable[[str], tuple[str, ...]]
+    assets: Callable[
+        [str, Mapping[str, Mapping[str, Any]], Collection[str], Presentation], Iterator[dg.AssetsDefinition]
+    ]

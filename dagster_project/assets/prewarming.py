@@ -35,11 +35,11 @@ def prewarm_server(address: str, blend: str, offset: int, rows: int, columns: Se
     from blender_service.client.blender_client import Prewarmed, connect
 
     done = Prewarmed(offset, stopped=False)
-    told = began = time.monotonic()
+    told_at = began = time.monotonic()
     with connect(address) as client:
         for done in client.prewarm(blend, offset, rows, columns):
-            if time.monotonic() - told >= _TELL_SECONDS:
-                told = time.monotonic()
+            if time.monotonic() - told_at >= _TELL_SECONDS:
+                told_at = time.monotonic()
                 tell(f"{address}: rows {offset:,} to {done.row:,} of {blend} are in its cache")
     why = ": its cache is full, or the blend has no more yet" if done.stopped else ""
     seconds = time.monotonic() - began
@@ -58,8 +58,8 @@ def prewarmed_asset(declared: BlendDeclaration) -> dg.AssetsDefinition:
 
         try:
             name = latest_name(Blender(context.resources.lake.open(context.run.run_id).catalogue), declared.name)
-            given = (name, wanted.offset, wanted.rows, wanted.columns)
-            lines = [prewarm_server(server, *given) for server in wanted.servers]
+            wish = (name, wanted.offset, wanted.rows, wanted.columns)
+            lines = [prewarm_server(server, *wish) for server in wanted.servers]
         except BlenderError as error:
             raise dg.Failure(f"blend {declared.name}: prewarm: {error}") from error
         yield dg.MaterializeResult(

@@ -38,7 +38,6 @@ _GROUPS = {
         "run": (".run.run", "Bring tables up to date; unchanged ones are skipped."),
         "runs": (".run.runs", "What ran: when, by whom, what it computed and what failed."),
         "status": (".run.status", "How datasets and corpora are: backlog, what has moved, what it cost."),
-        "worker": (".run.worker", "Answer requests of generated datasets beside a run; check the sandbox."),
         "maintain": (".run.maintain", "Merge small files, expire snapshots, remove orphan files."),
         "relocate": (".run.relocate", "Have a lake that was copied, moved or restored name its files."),
     },
@@ -93,8 +92,8 @@ class _LazyGroup(click.Group):
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
         """Names and options that begin with `incomplete`, without importing the commands."""
         texts = {name: text for name, (_, text) in _COMMANDS.items()} | _of_features()
-        found = [CompletionItem(name, help=text) for name, text in texts.items()]
-        return [one for one in found if one.value.startswith(incomplete)] + click.Command.shell_complete(
+        items = [CompletionItem(name, help=text) for name, text in texts.items()]
+        return [item for item in items if item.value.startswith(incomplete)] + click.Command.shell_complete(
             self, ctx, incomplete
         )
 
@@ -213,14 +212,14 @@ def _explain(error: Exception) -> tuple[str | None, int]:
     from spark_jobs.exceptions import SparkJobsError
     from spark_jobs.lake.session.spark_errors import failure_line, is_spark_error
 
-    known: tuple[type[Exception], ...] = (DagsterProjectError, SparkJobsError)
+    explained: tuple[type[Exception], ...] = (DagsterProjectError, SparkJobsError)
     blender = sys.modules.get("blender_service.exceptions")
     if blender is not None:
-        known += (blender.BlenderError,)
+        explained += (blender.BlenderError,)
     if _is_full_disk(error):
         where = os.environ.get("DAGSTER_HOME") or os.getcwd()
         return f"the disk of {where} is full (or fails); free some space and run again, nothing half-written shows", 2
-    if isinstance(error, known):
+    if isinstance(error, explained):
         if isinstance(error, RunFailedError):
             return _one_line(error), 3 if isinstance(error, CheckFailedError) else 4
         return _one_line(error), 2

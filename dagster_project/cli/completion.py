@@ -11,7 +11,7 @@ from dagster_project.project.declared import CORPUS, DATASET, declarations
 def complete_names(context: click.Context, parameter: click.Parameter, incomplete: str) -> list[str]:
     """Names of datasets and corpora for the tab key; none where a declaration cannot be read."""
     try:
-        found = [str(declared["name"]) for kind in (DATASET, CORPUS) for _, declared in declarations(kind)]
+        names = [str(declared["name"]) for kind in (DATASET, CORPUS) for _, declared in declarations(kind)]
     except CommandError:
         return []
-    return sorted(name for name in found if name.startswith(incomplete))
+    return sorted(name for name in names if name.startswith(incomplete))

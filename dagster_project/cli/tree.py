@@ -18,7 +18,6 @@ EXAMPLES = {
     "ui": "--port 3000",
     "plan": "notes main",
     "run": "notes main",
-    "worker": "twin --replicas 4",
     "runs": "--limit 5",
     "status": "notes --check",
     "maintain": "main.packed_notes_2048 --only expiry --days 0",
@@ -100,13 +99,13 @@ def _require_once(values: dict[str, Any], order: list[click.Parameter], context:
     Raises:
         click.UsageError: names the option and what was given.
     """
-    seen: dict[str, click.Option] = {}
+    options: dict[str, click.Option] = {}
     for option in order:
         if not isinstance(option, click.Option) or option.name is None:
             continue
-        before = seen.setdefault(option.name, option)
+        before = options.setdefault(option.name, option)
         if option.multiple and _KEYED.fullmatch(option.metavar or ""):
-            keys = [one.partition("=")[0] for one in values[option.name]]
+            keys = [text.partition("=")[0] for text in values[option.name]]
             if twice := next((key for key in keys if keys.count(key) > 1), None):
                 raise click.UsageError(f"{option.opts[0]} {twice}=..: is given twice; give one of them", context)
         takes_one = not option.multiple and not option.count and (not option.is_flag or bool(option.secondary_opts))

@@ -20,7 +20,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression, EqualTo, In
 
 from blender_service.auth.visibility import VISIBILITY_TABLE, recorded_visibility
-from dagster_project.deletion.excised_tables import excise_documents, excision_lines
+from dagster_project.deletion.excised_tables import excised_for_good
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_windows import packed_tables
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
@@ -35,7 +35,6 @@ from spark_jobs.lake.ledger.acts import note_act
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.decisions import DELETE
-from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.run.releases import releases
 from spark_jobs.sources.kinds import forget
@@ -113,11 +112,11 @@ def plan_deletion(catalogue: Catalog, dataset: str) -> Deletion:
         corpora.setdefault(table.partition(".")[0], []).append(table)
     packed = [table for of_corpus in corpora.values() for table in of_corpus]
     blends = {
-        table: sorted({one.blend for one in found})
-        for table, found in dependent_blends(catalogue, packed).items()
-        if found
+        table: sorted({blend.blend for blend in dependents})
+        for table, dependents in dependent_blends(catalogue, packed).items()
+        if dependents
     }
-    named = tuple(one.name for one in releases(catalogue) if tables.keys() & one.snapshots.keys())
+    named = tuple(release.name for release in releases(catalogue) if tables.keys() & release.snapshots.keys())
     documents = tables.get(f"{dataset}.{_MAIN}", 0)
     return Deletion(dataset, tables, folders, documents, corpora, blends, named)
 
@@ -132,12 +131,7 @@ def delete_dataset(lake: Lake, plan: Deletion, why: str) -> Iterator[str]:
     note_act(catalogue, DELETE, plan.dataset, why=why)
     packed = [table for of_corpus in plan.corpora.values() for table in of_corpus]
     for doc_ids in _doc_ids(catalogue, plan) if plan.corpora else ():
-        record_excisions(catalogue, None, doc_ids, lake.run_id)
-        done = excise_documents(lake, packed, doc_ids) if packed else []
-        for one in done:
-            yield from excision_lines(one)
-        if failed := [one.failure for one in done if one.failure]:
-            raise CommandError(f"dataset delete {plan.dataset}: {failed[0]}; nothing else was deleted, run it again")
+        yield from excised_for_good(lake, plan.dataset, packed, doc_ids)
     with table_leases(catalogue, list(plan.tables)):  # not beside a run that writes them
         forget(plan.dataset, catalogue)  # where pages and answers are kept, whose objects go below
         for table in sorted(plan.tables, key=lambda table: table.endswith(f".{_MAIN}")):

@@ -8,7 +8,9 @@ from typing import TYPE_CHECKING
 
 from pyiceberg.catalog import Catalog
 
+from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.dependent_blends import DependentBlend, dependent_blends, pinned_snapshots
+from spark_jobs.lake.plan.excisions import record_excisions
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -37,11 +39,25 @@ def known_duplicates(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, 
     from dagster_project.inspect.documents.neighbours import duplicates_of
     from dagster_project.inspect.lake.corpus_facts import corpora
 
-    found: dict[str, dict[str, str | None]] = {}
+    duplicates: dict[str, dict[str, str | None]] = {}
     for corpus in corpora(catalogue):
         for doc_id, removed in duplicates_of(catalogue, corpus, doc_ids).items():
-            found.setdefault(doc_id, {})[corpus.name] = removed
-    return dict(sorted(found.items()))
+            duplicates.setdefault(doc_id, {})[corpus.name] = removed
+    return dict(sorted(duplicates.items()))
+
+
+def excised_for_good(lake: Lake, dataset: str, tables: Collection[str], doc_ids: Collection[str]) -> Iterator[str]:
+    """Record documents of a dataset that is deleted as excised, take them out of packed tables, and give the lines.
+
+    Raises:
+        CommandError: a table could not be changed; then nothing else may be deleted.
+    """
+    record_excisions(lake.catalogue, None, doc_ids, lake.run_id)
+    done = excise_documents(lake, tables, doc_ids) if tables else []
+    for excision in done:
+        yield from excision_lines(excision)
+    if failed := [excision.failure for excision in done if excision.failure]:
+        raise CommandError(f"dataset delete {dataset}: {failed[0]}; nothing else was deleted, run it again")
 
 
 def duplicate_lines(duplicates: Mapping[str, Mapping[str, str | None]], taken: bool) -> Iterator[str]:
@@ -88,18 +104,18 @@ def _moved(catalogue: Catalog, excised: Excised, blends: Collection[DependentBle
     """Blends whose pinned snapshot has a new successor, and live ones, which follow the new head."""
     from headrace.tables.generations import successors
 
-    made = {one.new_snapshot_id for one in excised.earlier} | {excised.new_snapshot_id} - {None}
+    heads = {part.new_snapshot_id for part in excised.earlier} | {excised.new_snapshot_id} - {None}
     later = successors(catalogue.load_table(excised.identifier))
-    moved = {one.blend for one in blends if one.snapshot_id is not None and later.get(one.snapshot_id) in made}
-    live = {one.blend for one in blends if one.snapshot_id is None and excised.new_snapshot_id is not None}
+    moved = {blend.blend for blend in blends if blend.snapshot_id is not None and later.get(blend.snapshot_id) in heads}
+    live = {blend.blend for blend in blends if blend.snapshot_id is None and excised.new_snapshot_id is not None}
     return tuple(sorted(moved | live))
 
 
-def excision_lines(one: TableExcision) -> Iterator[str]:
+def excision_lines(excision: TableExcision) -> Iterator[str]:
     """Lines that report the result for one table."""
-    excised = one.excised
-    if one.failure:
-        yield f"{excised.identifier}: could not be changed, or not wholly; run again: {one.failure}"
+    excised = excision.excised
+    if excision.failure:
+        yield f"{excised.identifier}: could not be changed, or not wholly; run again: {excision.failure}"
         return
     if not excised.doc_ids:
         yield f"{excised.identifier}: holds none of them"
@@ -119,8 +135,8 @@ def excision_lines(one: TableExcision) -> Iterator[str]:
         )
     if excised.tags_moved:
         yield f"  tags moved: {', '.join(excised.tags_moved)}"
-    if one.blends:
-        yield f"  blends served without them: {', '.join(one.blends)}"
+    if excision.blends:
+        yield f"  blends served without them: {', '.join(excision.blends)}"
     for line in excised.left:
         yield f"  could not change: {line}"
 

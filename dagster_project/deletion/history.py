@@ -104,7 +104,7 @@ def runs_to_forget(instance: dg.DagsterInstance, kept: KeptHistory, now: datetim
             name = run.job_name
             if name not in of_jobs:
                 last = instance.get_runs(dg.RunsFilter(job_name=name), limit=kept.runs)
-                of_jobs[name] = frozenset(one.run_id for one in last)
+                of_jobs[name] = frozenset(recent.run_id for recent in last)
             backfill = run.tags.get("dagster/backfill")
             if backfill and backfill not in backfills:
                 state = instance.get_backfill(backfill)
@@ -232,7 +232,7 @@ def _shrink(lake: Lake, name: str, instance: dg.DagsterInstance) -> Done:
     gone = 0
     stores: list[Any] = [instance.run_storage, instance.schedule_storage]
     events: Any = instance.event_log_storage
-    for connect in (events.index_connection, *(one.connect for one in stores)):
+    for connect in (events.index_connection, *(store.connect for store in stores)):
         with connect() as conn:
             url = conn.engine.url
         if url.get_backend_name() == "sqlite" and url.database:

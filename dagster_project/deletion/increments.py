@@ -25,7 +25,7 @@ from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.refs import MAIN_BRANCH, SnapshotRefType
 
 from dagster_project.deletion.datasets import require_dataset
-from dagster_project.deletion.excised_tables import excise_documents, excision_lines, known_duplicates
+from dagster_project.deletion.excised_tables import excised_for_good, known_duplicates
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_windows import packed_tables
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
@@ -33,7 +33,6 @@ from dagster_project.inspect.lake.dependent_blends import dependent_blends
 from headrace.tables.catalogue import remove_ref, tables_in
 from headrace.tables.quarantine import quarantine_of
 from headrace.tables.window_facts import GENERATION_PROPERTY
-from spark_jobs.filters.labels.answers import forget_labels
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.files.maintenance import expire
@@ -43,11 +42,11 @@ from spark_jobs.lake.ledger.acts import AUDIT_TABLE, note_act
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.decisions import DELETE, deletion_of, is_deleted
-from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
 from spark_jobs.sources.kinds import forget
 from spark_jobs.sources.landing.deleted import SEEN, Gone, tombstones
+from spark_jobs.sources.landing.derivations import forget_derived
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -121,11 +120,11 @@ def plan_increment(catalogue: Catalog, dataset: str, number: int) -> IncrementDe
     landed = {space: ledger.increments(f"{space}.arrivals") for space in (quarantine_of(dataset), dataset)}
     spaces = tuple(space for space, rows in landed.items() if number in rows)
     if not spaces:
-        listed = ", ".join(map(str, sorted({one for rows in landed.values() for one in rows})))
+        listed = ", ".join(map(str, sorted({landed_number for rows in landed.values() for landed_number in rows})))
         raise CommandError(f"dataset delete {dataset}: there is no increment {number}; there are {listed or 'none'}")
     tables = dict(_tables(ledger, spaces, number))
     packed = packed_tables(catalogue, dataset)
-    held = {table: _refs_with(catalogue.load_table(table), number) for table in tables}
+    refs = {table: _refs_with(catalogue.load_table(table), number) for table in tables}
     return IncrementDeletion(
         dataset,
         number,
@@ -142,11 +141,11 @@ def plan_increment(catalogue: Catalog, dataset: str, number: int) -> IncrementDe
             )
         ],
         {
-            table: sorted({one.blend for one in all_})
+            table: sorted({blend.blend for blend in all_})
             for table, all_ in dependent_blends(catalogue, packed).items()
             if all_
         },
-        {table: names for table, names in held.items() if names},
+        {table: names for table, names in refs.items() if names},
         all(is_deleted(landed[space][number]) for space in spaces),
     )
 
@@ -173,16 +172,11 @@ def delete_increment(lake: Lake, plan: IncrementDeletion, why: str, with_duplica
     if plan.documents:
         more = known_duplicates(catalogue, plan.documents) if with_duplicates else {}
         doc_ids = plan.documents | more.keys()
-        record_excisions(catalogue, None, doc_ids, lake.run_id)
         packed = packed_tables(catalogue) if more else plan.packed
-        done = excise_documents(lake, packed, doc_ids) if packed else []
-        for one in done:
-            yield from excision_lines(one)
-        if failed := [one.failure for one in done if one.failure]:
-            raise CommandError(f"dataset delete {plan.dataset}: {failed[0]}; nothing else was deleted, run it again")
-        yield from forget_labels(catalogue, doc_ids, lake.wait_seconds)
-    held = [f"{plan.dataset}.fetched", *(table for space in plan.spaces for table in tables_in(catalogue, space))]
-    with table_leases(catalogue, held, lake.wait_seconds) as leases:  # not beside a run that reads or writes them
+        yield from excised_for_good(lake, plan.dataset, packed, doc_ids)
+        yield from forget_derived(catalogue, doc_ids, lake.wait_seconds)
+    tables = [f"{plan.dataset}.fetched", *(table for space in plan.spaces for table in tables_in(catalogue, space))]
+    with table_leases(catalogue, tables, lake.wait_seconds) as leases:  # not beside a run that reads or writes them
         lake = replace(lake, leases=leases)
         lake.ledger.refresh()
         gone = Gone.of(_arrivals(catalogue, plan.spaces[0]), plan.number)
@@ -199,23 +193,23 @@ def delete_increment(lake: Lake, plan: IncrementDeletion, why: str, with_duplica
 def _emptied(lake: Lake, space: str, number: int, gone: Gone) -> Iterator[str]:
     """Take the rows of an increment out of all tables of a namespace; called under their leases."""
     ledger, catalogue = lake.ledger, lake.catalogue
-    seen = f"{space}.arrivals"
-    former, run = ledger.increments(seen)[number], {"run_id": lake.run_id, "seconds": 0.0, "core_seconds": None}
+    arrivals = f"{space}.arrivals"
+    former, run = ledger.increments(arrivals)[number], {"run_id": lake.run_id, "seconds": 0.0, "core_seconds": None}
     if not is_deleted(former):
-        head = catalogue.load_table(seen)
+        head = catalogue.load_table(arrivals)
         rows = head.scan(EqualTo("increment", number)).to_arrow()
-        told = tombstones(rows.to_pylist(), _documents(catalogue, space, number))
-        made = pa.Table.from_pylist(told, schema=head.schema().as_arrow())
-        replace_increment(ledger, former, made, lake.leases, **deletion_of(former), **run)
-        yield f"{seen}: {len(told):,} rows say that increment {number} was deleted"
+        stones = tombstones(rows.to_pylist(), _documents(catalogue, space, number))
+        replacing = pa.Table.from_pylist(stones, schema=head.schema().as_arrow())
+        replace_increment(ledger, former, replacing, lake.leases, **deletion_of(former), **run)
+        yield f"{arrivals}: {len(stones):,} rows say that increment {number} was deleted"
     for table, count in _tables(ledger, (space,), number):
-        if table != seen and count:
+        if table != arrivals and count:
             row = ledger.increments_there(table)[number]
             replace_increment(ledger, row, None, lake.leases, **deletion_of(row), **run)
             yield f"{table}: {count:,} rows deleted"
-    for other, row in ledger.increments(seen).items():
+    for other, row in ledger.increments(arrivals).items():
         if other in gone.later and other != number:
-            rows = catalogue.load_table(seen).scan(EqualTo("increment", other)).to_arrow()
+            rows = catalogue.load_table(arrivals).scan(EqualTo("increment", other)).to_arrow()
             told_rows = gone.updated(rows)
             if not told_rows.equals(rows):
                 kept = {"inputs": row.inputs, "run_id": lake.run_id}
@@ -241,8 +235,8 @@ def _tables(ledger: Ledger, spaces: tuple[str, ...], number: int) -> Iterator[tu
 
     Frozen and whole ones are computed anew by a run; so are those that have the increments of a corpus, of other rows.
     """
-    known: dict[str, bool] = {}
-    for table in (one for space in spaces for one in tables_in(ledger.catalogue, space)):
+    of_corpora: dict[str, bool] = {}
+    for table in (there for space in spaces for there in tables_in(ledger.catalogue, space)):
         iceberg = ledger.table(table)
         if iceberg is None or iceberg.properties.get(SCOPE_PROPERTY) not in _OF_INCREMENTS:
             continue
@@ -250,25 +244,25 @@ def _tables(ledger: Ledger, spaces: tuple[str, ...], number: int) -> Iterator[tu
         row = ledger.increments_there(table).get(number)
         if row is None or numbered or "increment" not in iceberg.schema().column_names:
             continue
-        if not _is_of_a_corpus(ledger, table, known):
+        if not _is_of_a_corpus(ledger, table, of_corpora):
             yield table, row.row_count
 
 
-def _is_of_a_corpus(ledger: Ledger, table: str, known: dict[str, bool]) -> bool:
+def _is_of_a_corpus(ledger: Ledger, table: str, of_corpora: dict[str, bool]) -> bool:
     """Whether a table has the increments of a corpus, wherever it lies: whether it reads what has them."""
-    if table not in known:
+    if table not in of_corpora:
         iceberg = ledger.table(table)
         scope = iceberg.properties.get(SCOPE_PROPERTY) if iceberg is not None else None
         rows = ledger.increments_there(table) if scope in _OF_INCREMENTS else {}
         read = sorted({name for row in rows.values() for name in row.inputs})
-        known[table] = scope == Scope.INTAKE.value
-        known[table] = known[table] or any(_is_of_a_corpus(ledger, name, known) for name in read)
-    return known[table]
+        of_corpora[table] = scope == Scope.INTAKE.value
+        of_corpora[table] = of_corpora[table] or any(_is_of_a_corpus(ledger, name, of_corpora) for name in read)
+    return of_corpora[table]
 
 
 def _documents(catalogue: Catalog, space: str, number: int) -> list[dict[str, str]]:
-    asked = ("doc_id", "repository", "path")
-    return read_rows(catalogue, f"{space}.documents", asked, EqualTo("increment", number))
+    columns = ("doc_id", "repository", "path")
+    return read_rows(catalogue, f"{space}.documents", columns, EqualTo("increment", number))
 
 
 def _arrivals(catalogue: Catalog, space: str) -> pa.Table:

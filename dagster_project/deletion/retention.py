@@ -52,22 +52,22 @@ def keep_retention(lake: Lake, days: float, dry_run: bool, keeping: Mapping[str,
     for name, retention in sorted(retentions(keeping).items()):
         lake.ledger.refresh()
         for number, at in overdue(lake.ledger, name, retention.days, datetime.now(UTC)).items():
-            told = f"increment {number}, landed {at:%Y-%m-%d}"
+            which = f"increment {number}, landed {at:%Y-%m-%d}"
             if retention.then == "report":
-                yield Done(name, 0, f"{told}: headrace dataset delete {name} --increment {number} --plan")
+                yield Done(name, 0, f"{which}: headrace dataset delete {name} --increment {number} --plan")
             elif dry_run:
-                yield Done(name, 1, f"{told}, to delete")
+                yield Done(name, 1, f"{which}, to delete")
             else:
-                yield _deleted(lake, name, number, retention.days, told)
+                yield _deleted(lake, name, number, retention.days, which)
 
 
 @maintenance.alone
-def _deleted(lake: Lake, name: str, number: int, days: float, told: str) -> Done:
+def _deleted(lake: Lake, name: str, number: int, days: float, which: str) -> Done:
     from dagster_project.deletion.increments import delete_increment, plan_increment
 
     plan = plan_increment(lake.catalogue, name, number)
     lines = list(delete_increment(lake, plan, f"retention: {days:g} days"))
-    return Done(name, len(lines), f"{told}, deleted; {plan.follow_up()}")
+    return Done(name, len(lines), f"{which}, deleted; {plan.follow_up()}")
 
 
 # Retention comes first: a cold store that does not answer keeps nothing that is to go.

@@ -71,9 +71,9 @@ def parse_condition(
         names = [field.name for field in schema.fields]
         what = f"no column {unknown[1]}{did_you_mean(unknown[1], names)}" if unknown else f"{error}; e.g. {_EXAMPLE}"
         raise CommandError(f"--where {where}: {what}") from error
-    asked = {(whole.find_column_name(number) or "").split(".")[0] for number in numbers}
-    asked |= {one.column for one in elements.values()}
-    if refused := sorted(asked & set(hidden)):
+    columns = {(whole.find_column_name(number) or "").split(".")[0] for number in numbers}
+    columns |= {element.column for element in elements.values()}
+    if refused := sorted(columns & set(hidden)):
         raise CommandError(f"--where {where}: {refused[0]} holds texts, which the declaration of the table hides")
     return condition, elements
 
@@ -155,13 +155,13 @@ def _of_elements(condition: BooleanExpression, schema: Schema, elements: dict[st
         ValueError: a path leads nowhere, or through two lists or a map.
     """
     if isinstance(condition, And | Or):
-        return type(condition)(*(_of_elements(one, schema, elements) for one in (condition.left, condition.right)))
+        return type(condition)(*(_of_elements(side, schema, elements) for side in (condition.left, condition.right)))
     if isinstance(condition, Not):
         return Not(_of_elements(condition.child, schema, elements))
     if not isinstance(condition, UnboundPredicate) or not isinstance(condition.term, Reference):
         return condition
     column, *path = condition.term.name.split(".")
-    field = next((one for one in schema.fields if one.name == column), None)
+    field = next((top for top in schema.fields if top.name == column), None)
     if isinstance(condition, IsNull | NotNull) and not path:
         return condition
     if field is not None and isinstance(field.field_type, MapType):
@@ -182,12 +182,12 @@ def _element_type(path: str, kind: IcebergType, fields: list[str]) -> PrimitiveT
         ValueError: there is none, or it is no single value.
     """
     for name in fields:
-        there = {one.name: one.field_type for one in kind.fields} if isinstance(kind, StructType) else {}
+        there = {part.name: part.field_type for part in kind.fields} if isinstance(kind, StructType) else {}
         if name not in there:
             raise ValueError(f"{path}: the elements of the list have no {name!r}{did_you_mean(name, there)}")
         kind = there[name]
     if isinstance(kind, StructType):
-        raise ValueError(f"{path} has the fields {', '.join(one.name for one in kind.fields)}; ask of one of them")
+        raise ValueError(f"{path} has the fields {', '.join(part.name for part in kind.fields)}; ask of one of them")
     if not isinstance(kind, PrimitiveType):
         raise ValueError(f"{path} is no single value")
     return kind

@@ -93,9 +93,9 @@ class OpenedLake:
         Raises:
             CommandError: there is no such document, several, or no such corpus.
         """
-        found = find_document(self._catalogue, document, increment)
-        note_read(self._catalogue, [found.dataset])
-        return tell_story(self._catalogue, found, corpora_of(self._catalogue, found, corpus))
+        subject = find_document(self._catalogue, document, increment)
+        note_read(self._catalogue, [subject.dataset])
+        return tell_story(self._catalogue, subject, corpora_of(self._catalogue, subject, corpus))
 
     def trace(self, table: str, ordinal: int, position: int) -> Traced:
         """The file and bytes that a token of a packed table came from.
@@ -109,9 +109,9 @@ class OpenedLake:
             CommandError: there is no such table, row or position.
             ConfigError: the table is not packed.
         """
-        found = Tracer(self._catalogue, table).trace(ordinal, position)
-        note_read(self._catalogue, [table, found.dataset or ""])
-        return found
+        traced = Tracer(self._catalogue, table).trace(ordinal, position)
+        note_read(self._catalogue, [table, traced.dataset or ""])
+        return traced
 
 
 def connect(folder: str | os.PathLike[str] | None = None) -> OpenedLake:
@@ -125,9 +125,9 @@ def connect(folder: str | os.PathLike[str] | None = None) -> OpenedLake:
         CatalogueError: there is none, it cannot be reached, or an address was given; nothing is made.
     """
     places = [load_settings()] if folder is None else _places(os.fspath(folder))
-    there = next((one for one in places if one.is_there), None)
+    there = next((place for place in places if place.is_there), None)
     if there is None:
-        looked_for = " and ".join(str(one.database) for one in places)
+        looked_for = " and ".join(str(place.database) for place in places)
         raise CatalogueError(f"no lake is there: looked for {looked_for}; name its folder `warehouse`, or headrace run")
     return OpenedLake(open_catalogue(there))
 

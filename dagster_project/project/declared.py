@@ -13,7 +13,6 @@ from spark_jobs.exceptions import nearest
 if TYPE_CHECKING:
     from dagster_project.keeping import Keeping
     from spark_jobs.filters.policy import Columns
-    from spark_jobs.sources.config.generated_config import Budget
 
 DATASET, CORPUS = COMPONENTS[:2]
 _NEEDED: dict[str, dict[str, type]] = {
@@ -28,7 +27,7 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
     Raises:
         CommandError: a file is not YAML.
     """
-    found: list[tuple[Path, dict[str, Any]]] = []
+    pairs: list[tuple[Path, dict[str, Any]]] = []
     for file in sorted(project_folder().defs.glob("**/defs.yaml")):
         content = read_yaml(file)
         if component_type(content) != component:
@@ -40,8 +39,8 @@ def declarations(component: str) -> list[tuple[Path, dict[str, Any]]]:
                 raise CommandError(
                     f"{short_path(file)}: attributes: {field} is missing, or no {kind.__name__}; mend the file"
                 )
-        found.append((file, attributes))
-    return sorted(found, key=lambda pair: str(pair[1]["name"]))
+        pairs.append((file, attributes))
+    return sorted(pairs, key=lambda pair: str(pair[1]["name"]))
 
 
 def declaration(component: str, name: str, mend: str = "") -> tuple[Path, dict[str, Any]]:
@@ -50,12 +49,12 @@ def declaration(component: str, name: str, mend: str = "") -> tuple[Path, dict[s
     Raises:
         CommandError: none does; the message ends with `mend`.
     """
-    found = {str(declared["name"]): (file, declared) for file, declared in declarations(component)}
-    if name not in found:
+    by_name = {str(declared["name"]): (file, declared) for file, declared in declarations(component)}
+    if name not in by_name:
         noun = component.rpartition(".")[2].lower()
         mend = mend or f"`headrace {noun} show` lists those that are"
-        raise CommandError(f"{noun} {name} is not declared{nearest(name, found)}; {mend}")
-    return found[name]
+        raise CommandError(f"{noun} {name} is not declared{nearest(name, by_name)}; {mend}")
+    return by_name[name]
 
 
 def dataset_file(name: str) -> Path:
@@ -75,16 +74,12 @@ def declared_keeping() -> dict[str, Keeping]:
     """
     from dagster_project.keeping import keeping_of  # imports Dagster, so not at the top
 
-    return {one["name"]: keeping_of(one["name"], one) for _, one in declarations(DATASET)}
+    return {attributes["name"]: keeping_of(attributes["name"], attributes) for _, attributes in declarations(DATASET)}
 
 
-def declared_budgets() -> dict[str, Budget]:
-    """Budget and prices of each declared dataset that a model writes."""
-    from spark_jobs.sources.config.generated_config import Budget
-
-    sources = {str(one["name"]): one["source"] for _, one in declarations(DATASET)}
-    generated = {name: source for name, source in sources.items() if source.get("kind") == "generated"}
-    return {name: Budget.model_validate(source.get("budget", {})) for name, source in generated.items()}
+def declared_sources() -> dict[str, dict[str, Any]]:
+    """The source of each declared dataset."""
+    return {str(attributes["name"]): attributes["source"] for _, attributes in declarations(DATASET)}
 
 
 def refuse_in_corpora(name: str) -> None:
@@ -107,8 +102,8 @@ def texts_are_shown(dataset: str) -> bool:
     Raises:
         CommandError: no row may be shown, or nothing declares the dataset.
     """
-    found = {one["name"]: one.get("samples", "ids") for _, one in declarations(DATASET)}
-    samples = found.get(dataset)
+    shown = {attributes["name"]: attributes.get("samples", "ids") for _, attributes in declarations(DATASET)}
+    samples = shown.get(dataset)
     if samples in ("ids", "text"):
         return bool(samples == "text")
     return "content" not in hidden_columns(f"{dataset}.texts")
@@ -140,5 +135,5 @@ def declared_columns(dataset: str) -> Columns:
     from dagster_project.lake_asset import assets_of
 
     assets = assets_of(load_definitions())
-    tables = [table for one in assets if one.namespace == dataset for table in one.step.tables]
+    tables = [table for asset in assets if asset.namespace == dataset for table in asset.step.tables]
     return {table.name: {column.name: column.type for column in table.columns} for table in tables}

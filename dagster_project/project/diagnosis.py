@@ -88,12 +88,12 @@ def component_type(content: Any) -> str | None:
 
 def _unknown_dataset(cause: str, files: Sequence[Path]) -> str | None:
     """The message for a corpus that names an undeclared dataset; None where the error has another cause."""
-    known = [name for _, name in _named(files, COMPONENTS[:1])]
+    datasets = [name for _, name in _named(files, COMPONENTS[:1])]
     for file, _ in _named(files, COMPONENTS[1:2]):
         named = read_yaml(file)["attributes"].get("datasets")
         for name in named if isinstance(named, list) else []:
-            if name not in known and f" reads {name}." in cause:
-                near = did_you_mean(str(name), known)
+            if name not in datasets and f" reads {name}." in cause:
+                near = did_you_mean(str(name), datasets)
                 return f"{short_path(file)}: datasets: there is no dataset {name!r}{near}; correct it, or declare it"
     return None
 
@@ -187,8 +187,8 @@ def _one_line(error: BaseException) -> str:
 def _component_file(chain: list[BaseException], defs: Path) -> Path | None:
     """The file of the component that Dagster was loading."""
     for error in chain:
-        found = _COMPONENT.search(str(error))
-        if found and (file := defs / found["folder"] / "defs.yaml").is_file():
+        folder_named = _COMPONENT.search(str(error))
+        if folder_named and (file := defs / folder_named["folder"] / "defs.yaml").is_file():
             return file
     return None
 

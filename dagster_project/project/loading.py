@@ -99,16 +99,16 @@ def project_folder() -> ProjectFolder:
     Raises:
         CommandError: there is none, or its pyproject.toml cannot be used.
     """
-    given = os.environ.get("HEADRACE_PROJECT")
-    if given:
-        found = _project_at(Path(given).expanduser().absolute())
-        if found is None:
-            raise CommandError(f"HEADRACE_PROJECT: {given} has no pyproject.toml with [tool.dg.project]; correct it")
-        return found
+    setting = os.environ.get("HEADRACE_PROJECT")
+    if setting:
+        project = _project_at(Path(setting).expanduser().absolute())
+        if project is None:
+            raise CommandError(f"HEADRACE_PROJECT: {setting} has no pyproject.toml with [tool.dg.project]; correct it")
+        return project
     here = Path.cwd()
     for folder in (here, *here.parents):
-        if (found := _project_at(folder)) is not None:
-            return found
+        if (project := _project_at(folder)) is not None:
+            return project
     if (_SHIPPED.parent / "pyproject.toml").is_file():
         return ProjectFolder(_SHIPPED)
     raise CommandError(f"{here}: no project is here; make one with `headrace init NAME`, or set HEADRACE_PROJECT")
@@ -139,8 +139,8 @@ def dagster_home(make: bool = True) -> Path:
     Raises:
         CommandError: the folder is not writable, or has a character in its path that Dagster misreads.
     """
-    given = os.environ.get("DAGSTER_HOME")
-    home = Path(given) if given else load_settings().home / "dagster"
+    setting = os.environ.get("DAGSTER_HOME")
+    home = Path(setting) if setting else load_settings().home / "dagster"
     home = home.absolute()
     if (odd := _MISREAD.search(str(home))) is not None:
         raise CommandError(
@@ -227,8 +227,8 @@ def load_definitions() -> dg.Definitions:
     from dagster_project.project.diagnosis import explain, repeated
 
     folder = project_folder()
-    if said := repeated(folder.defs):
-        raise DefinitionError(said)
+    if mistake := repeated(folder.defs):
+        raise DefinitionError(mistake)
     if str(folder.package.parent) not in sys.path:
         sys.path.insert(0, str(folder.package.parent))
     try:
@@ -264,7 +264,7 @@ def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKe
             chosen |= {key for key in keys if key.path[0] in (word, quarantine_of(word))}
         else:
             chosen |= _by_syntax(definitions, word, keys)
-    wanted = {key for one in chosen for key in graph.get(one).execution_set_asset_keys} if chosen else tables
+    wanted = {key for asset in chosen for key in graph.get(asset).execution_set_asset_keys} if chosen else tables
     return [key for level in graph.toposorted_asset_keys_by_level for key in sorted(level) if key in wanted]
 
 
@@ -274,10 +274,10 @@ def _by_syntax(definitions: dg.Definitions, word: str, keys: set[dg.AssetKey]) -
     try:
         with warnings.catch_warnings():
             warnings.simplefilter("ignore", dg.BetaWarning)  # `group:` is beta; the pinned version has it
-            found = set(dg.AssetSelection.from_string(word).resolve(definitions.resolve_asset_graph())) & keys
+            chosen = set(dg.AssetSelection.from_string(word).resolve(definitions.resolve_asset_graph())) & keys
     except (dg.DagsterError, ValueError):
-        found = set()
-    if not found:
+        chosen = set()
+    if not chosen:
         space, _, table = re.sub(r"^\w+:", "", word).replace("/", ".").partition(".")
         tables = sorted(".".join(key.path) for key in keys if table and key.path[0] == space)
         nearest = (
@@ -286,4 +286,4 @@ def _by_syntax(definitions: dg.Definitions, word: str, keys: set[dg.AssetKey]) -
             else did_you_mean(space, sorted({key.path[0] for key in keys}))
         )
         raise CommandError(f"selection {word!r} names no dataset, corpus or table{nearest}")
-    return found
+    return chosen

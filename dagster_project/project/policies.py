@@ -26,9 +26,9 @@ def usable_policy(catalogue: Catalog, reference: str, dataset: str, changed: tup
     """
     from spark_jobs.filters.policy_registry import refuse_other_policy
 
-    found = find_policy(catalogue, reference, dataset, changed)
-    refuse_other_policy(catalogue, found)
-    return found
+    policy = find_policy(catalogue, reference, dataset, changed)
+    refuse_other_policy(catalogue, policy)
+    return policy
 
 
 def find_policy(catalogue: Catalog, reference: str, dataset: str = "", changed: tuple[str, ...] = ()) -> Policy:
@@ -51,8 +51,8 @@ def find_policy(catalogue: Catalog, reference: str, dataset: str = "", changed: 
             values[rule] = float(value)
         except ValueError:
             values[rule] = {"true": True, "false": False}.get(value, value)
-    given: Any = reference
+    source: Any = reference
     if reference == DECLARED and dataset:
         file = dataset_file(dataset)
-        given = located(read_yaml(file)["attributes"].get("policy", DEFAULT), file.parent)
-    return resolve(given, policy_finder(lambda: catalogue), values, default_name=dataset or "inline")
+        source = located(read_yaml(file)["attributes"].get("policy", DEFAULT), file.parent)
+    return resolve(source, policy_finder(lambda: catalogue), values, default_name=dataset or "inline")

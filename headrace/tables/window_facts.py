@@ -49,18 +49,13 @@ def read_window_facts(table: Table, identifier: str, snapshot: Snapshot | None =
     """Read the facts of a snapshot's windows; those of the table's properties if none is named.
 
     Raises:
-        PackedTableError: a property is missing or wrong, or the facts of this snapshot are lost.
+        PackedTableError: a property is missing or wrong.
     """
     properties = properties_at(table, snapshot)
     missing = [name for name in (*PROPERTY_OF_FACT.values(), GENERATION_PROPERTY) if name not in properties]
     if missing:
         raise PackedTableError(
             f"table {identifier}: is not packed, it lacks {', '.join(missing)}; name a packed_<dataset>_<length> table"
-        )
-    if snapshot is not None and has_lost_facts(table, snapshot):
-        raise PackedTableError(
-            f"table {identifier}: snapshot {snapshot.snapshot_id} does not say what its rows are, and the table was "
-            "packed again since; name a later snapshot"
         )
     values = {fact: properties[name] for fact, name in PROPERTY_OF_FACT.items()}
     try:
@@ -88,17 +83,6 @@ def stamp(table: Table, snapshot: Snapshot) -> dict[str, str]:
     if described is None:
         return {}
     return {GENERATION_PROPERTY: table.properties.get(GENERATION_PROPERTY, ""), **_stated(described)}
-
-
-def has_lost_facts(table: Table, snapshot: Snapshot) -> bool:
-    """Whether a snapshot's summary names its generation alone, and the table's properties are of a later one.
-
-    This is so for snapshots that were written before summaries held all facts.
-    """
-    stated = _stated(describing_snapshot(table, snapshot))
-    return stated.keys() == {GENERATION_PROPERTY} and stated[GENERATION_PROPERTY] != table.properties.get(
-        GENERATION_PROPERTY
-    )
 
 
 def describing_snapshot(table: Table, snapshot: Snapshot | None) -> Snapshot | None:

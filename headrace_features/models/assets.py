@@ -60,14 +60,14 @@ def model_assets(declared: ModelDeclaration) -> list[dg.AssetsDefinition]:
     """
     name = declared.name
     config = dict(declared.train)
-    made = ngrams if "ngrams" in config else classifier
-    inputs = {"texts": _texts(name, "ngrams", config.pop("ngrams"))} if made is ngrams else _inputs(name, config)
+    trained = ngrams if "ngrams" in config else classifier
+    inputs = {"texts": _texts(name, "ngrams", config.pop("ngrams"))} if trained is ngrams else _inputs(name, config)
     return [
         step_asset(
-            made,
+            trained,
             name,
             inputs,
-            bind_config(made.config, f"model {name}: train", config),
+            bind_config(trained.config, f"model {name}: train", config),
             presentation=Presentation(
                 owners=declared.owners,
                 domain="filters",
@@ -76,8 +76,8 @@ def model_assets(declared: ModelDeclaration) -> list[dg.AssetsDefinition]:
                 visibility=declared.visibility,
             ),
             upkeep=Upkeep(
-                published=functools.partial(_enter, name=name, table=made.table.name),
-                pending=functools.partial(is_unrecorded, name=name, table=made.table.name),
+                published=functools.partial(_enter, name=name, table=trained.table.name),
+                pending=functools.partial(is_unrecorded, name=name, table=trained.table.name),
             ),
         )
     ]
@@ -92,21 +92,21 @@ def _inputs(name: str, config: dict[str, Any]) -> dict[str, Source]:
     pair = {label: config.pop(label) for label in ("reference", "raw") if label in config}
     table = config.pop("table", None)
     if bool(pair) == bool(table) or (pair and len(pair) < 2):
-        given = " and ".join([*pair, *(["table"] if table else [])]) or "nothing to train on"
-        raise DefinitionError(f"model {name}: train has {given}; {_FORM}")
+        parts = " and ".join([*pair, *(["table"] if table else [])]) or "nothing to train on"
+        raise DefinitionError(f"model {name}: train has {parts}; {_FORM}")
     if table:
         dataset, point, _ = str(table).partition(".")
         if not point:
             raise DefinitionError(f"model {name}: train: table {table!r} is no NAMESPACE.TABLE; write {table}.texts")
         in_documents = str(config.get("label_column", "")).startswith(("documents.", "metadata."))
         return {"labelled": str(table), **({"documents": f"{dataset}.documents"} if in_documents else {})}
-    found: dict[str, Source] = {}
+    inputs: dict[str, Source] = {}
     for label, datasets in pair.items():
-        found[label] = _texts(name, label, datasets)
-    if shared := set(found["reference"]) & set(found["raw"]):
-        one = min(shared).removesuffix(".texts")
-        raise DefinitionError(f"model {name}: train: {one} is both reference and raw; take it out of one")
-    return found
+        inputs[label] = _texts(name, label, datasets)
+    if shared := set(inputs["reference"]) & set(inputs["raw"]):
+        both = min(shared).removesuffix(".texts")
+        raise DefinitionError(f"model {name}: train: {both} is both reference and raw; take it out of one")
+    return inputs
 
 
 def _texts(name: str, field: str, datasets: Any) -> tuple[str, ...]:

@@ -98,11 +98,11 @@ def _show_model(reference: str, as_json: bool) -> None:
     from spark_jobs.lake.run.registry import entries
 
     there = entries(lake_catalogue(), "model")
-    found = [one for one in there if reference in (one.name, one.label)]
-    if not found:
-        known = dict.fromkeys(label for one in there for label in (one.name, one.label))
-        raise CommandError(f"model {reference} is not in the registry{nearest(reference, known)}; headrace model show")
-    entry = found[-1]
+    matching = [entry for entry in there if reference in (entry.name, entry.label)]
+    if not matching:
+        names = dict.fromkeys(label for entry in there for label in (entry.name, entry.label))
+        raise CommandError(f"model {reference} is not in the registry{nearest(reference, names)}; headrace model show")
+    entry = matching[-1]
     facts = ModelFacts.of(entry)
     if as_json:
         return print_json({"model": entry.label, "by": entry.by, **facts.model_dump(mode="json")})
@@ -112,18 +112,18 @@ def _show_model(reference: str, as_json: bool) -> None:
     if facts.evaluation:
         rows = [
             {
-                "label": one.label,
-                "texts held back": one.test_count,
+                "label": label.label,
+                "texts held back": label.test_count,
                 **{
                     name.replace("_", " "): share_text(value, ".3f")
-                    for name, value in one.model_dump(exclude={"label", "test_count"}).items()
+                    for name, value in label.model_dump(exclude={"label", "test_count"}).items()
                 },
             }
-            for one in facts.evaluation
+            for label in facts.evaluation
         ]
         print_table(rows)
-    if facts.accuracy is not None and (held_back := sum(one.test_count for one in facts.evaluation)):
-        commonest = max(one.test_count for one in facts.evaluation) / held_back
+    if facts.accuracy is not None and (held_back := sum(label.test_count for label in facts.evaluation)):
+        commonest = max(label.test_count for label in facts.evaluation) / held_back
         say(
             f"agrees with the labels of {facts.accuracy:.1%} of {held_back:,} texts held back; always the commonest "
             f"label would agree with {commonest:.1%}"

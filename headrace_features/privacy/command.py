@@ -49,16 +49,16 @@ def show(names: tuple[str, ...], increment: int | None, as_json: bool) -> None:
     rows = [
         {
             "dataset": name,
-            "increment": one.increment,
-            "documents": one.documents,
-            "stored bytes": one.byte_count,
-            "state": _state(one),
-            "by": one.who,
-            "when": f"{one.at:%Y-%m-%d %H:%M}" if one.at is not None else "",
-            "why": one.why,
+            "increment": waiting.increment,
+            "documents": waiting.documents,
+            "stored bytes": waiting.byte_count,
+            "state": _state(waiting),
+            "by": waiting.who,
+            "when": f"{waiting.at:%Y-%m-%d %H:%M}" if waiting.at is not None else "",
+            "why": waiting.why,
         }
         for name in names or quarantined_datasets(ledger)
-        for one in increments_of(ledger, name)
+        for waiting in increments_of(ledger, name)
     ]
     print_rows(rows, as_json, "Nothing is in quarantine. A dataset waits there with `trust: quarantine`")
 
@@ -71,20 +71,20 @@ def _increment(ledger: Ledger, name: str, number: int) -> Waiting:
     """
     from spark_jobs.lake.plan.decisions import increments_of
 
-    for one in increments_of(ledger, name):
-        if one.increment == number:
-            return one
+    for waiting in increments_of(ledger, name):
+        if waiting.increment == number:
+            return waiting
     raise CommandError(f"quarantine show: {name} has no increment {number}; see headrace quarantine show {name}")
 
 
-def _show_findings(catalogue: Catalog, name: str, found: Waiting, as_json: bool) -> None:
+def _show_findings(catalogue: Catalog, name: str, waiting: Waiting, as_json: bool) -> None:
     """Print what scans found in an increment."""
     from pyiceberg.expressions import EqualTo
 
     from headrace.tables.quarantine import quarantine_of
     from spark_jobs.lake.files.lookups import read_rows
 
-    increment = found.increment
+    increment = waiting.increment
     columns = ("doc_id", "findings", "licence", "licence_allowed")
     rows = read_rows(catalogue, f"{quarantine_of(name)}.scans", columns, EqualTo("increment", increment))
     for row in rows:
@@ -97,8 +97,8 @@ def _show_findings(catalogue: Catalog, name: str, found: Waiting, as_json: bool)
     facts: dict[str, Any] = {
         "dataset": name,
         "increment": increment,
-        "state": _state(found),
-        "documents": found.documents,
+        "state": _state(waiting),
+        "documents": waiting.documents,
         "scanned": len(rows),
         "findings": {rule: {"documents": count, "times": times[rule]} for rule, count in sorted(documents.items())},
         "licences": dict(Counter(str(row["licence"] or "none") for row in rows).most_common(_SHOWN_DOCUMENTS)),
@@ -106,12 +106,12 @@ def _show_findings(catalogue: Catalog, name: str, found: Waiting, as_json: bool)
     }
     if as_json:
         return print_json(facts)
-    say(f"{name}, increment {increment}: {found.documents:,} documents, {len(rows):,} scanned; {_state(found)}")
+    say(f"{name}, increment {increment}: {waiting.documents:,} documents, {len(rows):,} scanned; {_state(waiting)}")
     if documents:
         print_table([{"finding": rule, **counts} for rule, counts in facts["findings"].items()])
     say(f"licences: {', '.join(f'{licence} {count:,}' for licence, count in facts['licences'].items())}")
-    for one in facts["worst"]:
-        say(f"{one['doc_id']}  {', '.join(f'{rule} {count}' for rule, count in one['findings'].items())}")
+    for document in facts["worst"]:
+        say(f"{document['doc_id']}  {', '.join(f'{rule} {count}' for rule, count in document['findings'].items())}")
 
 
 def _gravity(findings: dict[str, int]) -> int:
@@ -133,9 +133,9 @@ def _decision(act: str, text: str, reason: str) -> click.Command:
         from spark_jobs.lake.plan.decisions import decide
 
         before = decide(lake_catalogue(), name, increments, act, reason)
-        for one in before:
-            same = ", as before" if one.state == act else ""
-            say(f"{name}, increment {one.increment}: {'released' if act == _RELEASE else 'refused'}{same}")
+        for waiting in before:
+            same = ", as before" if waiting.state == act else ""
+            say(f"{name}, increment {waiting.increment}: {'released' if act == _RELEASE else 'refused'}{same}")
         if act == _RELEASE:
             say(f"Next: headrace run {name}, which carries it over")
 
@@ -156,7 +156,7 @@ quarantine.add_command(
 )
 
 
-def _state(one: Waiting) -> str:
-    if one.carried:
+def _state(waiting: Waiting) -> str:
+    if waiting.carried:
         return "released"
-    return {_RELEASE: "released, not carried over yet", _REFUSE: "refused"}.get(one.state, "waits")
+    return {_RELEASE: "released, not carried over yet", _REFUSE: "refused"}.get(waiting.state, "waits")

@@ -125,21 +125,21 @@ def quarantine_of_yaml(
         )
     if set(release) - {"policy"}:
         raise DefinitionError(f"dataset {name}: release: {min(set(release) - {'policy'})}? Write {{policy: {{..}}}}")
-    given = dict(scanning)
-    if rules := given.get("yara_rules"):
+    values = dict(scanning)
+    if rules := values.get("yara_rules"):
         file = Path(folder, rules)
         if not file.is_file():
             raise DefinitionError(f"dataset {name}: scans.yara_rules: {file} is no file; correct the path")
-        given |= {"yara_rules": str(file), "yara_sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
+        values |= {"yara_rules": str(file), "yara_sha256": hashlib.sha256(file.read_bytes()).hexdigest()}
     policy = bind_config(ReleaseRules, f"dataset {name}: release", release.get("policy") or {})
-    found = Quarantine(
-        bind_config(ScansConfig, f"dataset {name}: scans", given), policy if "policy" in release else None
+    declared = Quarantine(
+        bind_config(ScansConfig, f"dataset {name}: scans", values), policy if "policy" in release else None
     )
-    if policy.licences is not None and not found.scans.licences_allowed:
+    if policy.licences is not None and not declared.scans.licences_allowed:
         raise DefinitionError(f"dataset {name}: release.policy.licences needs scans: {{licences_allowed: [..]}}")
-    if policy.source_trust is not None and found.scans.source_trust is None:
+    if policy.source_trust is not None and declared.scans.source_trust is None:
         raise DefinitionError(f"dataset {name}: release.policy.source_trust needs scans: {{source_trust: ..}}")
-    return found
+    return declared
 
 
 def passing(catalogue: Catalog, dataset: str, rules: ReleaseRules) -> dict[int, tuple[str, str]]:
@@ -147,14 +147,14 @@ def passing(catalogue: Catalog, dataset: str, rules: ReleaseRules) -> dict[int, 
     ledger = Ledger.fresh(catalogue)
     table = f"{quarantine_of(dataset)}.{scans.table.name}"
     scanned = ledger.increments(table)
-    found = {}
-    for one in increments_of(ledger, dataset):
-        if one.state == "waits" and one.increment in scanned:
-            rows = read_columns(catalogue, table, _JUDGED, EqualTo("increment", one.increment))
-            passes, said = rules.judge(rows) if rows is not None else (False, "")
+    judged = {}
+    for increment in increments_of(ledger, dataset):
+        if increment.state == "waits" and increment.increment in scanned:
+            rows = read_columns(catalogue, table, _JUDGED, EqualTo("increment", increment.increment))
+            passes, findings = rules.judge(rows) if rows is not None else (False, "")
             if passes:
-                found[one.increment] = (one.version, said)
-    return found
+                judged[increment.increment] = (increment.version, findings)
+    return judged
 
 
 def apply_rules(catalogue: Catalog, dataset: str, rules: ReleaseRules) -> None:
@@ -165,6 +165,6 @@ def apply_rules(catalogue: Catalog, dataset: str, rules: ReleaseRules) -> None:
     if not passing(catalogue, dataset, rules):
         return
     with table_leases(catalogue, [f"{dataset}.documents"]):  # a person may decide meanwhile, so look once more
-        for increment, (version, said) in passing(catalogue, dataset, rules).items():
-            why = f"rules: {said}"
+        for increment, (version, findings) in passing(catalogue, dataset, rules).items():
+            why = f"rules: {findings}"
             note_act(catalogue, RELEASE, dataset, increment=increment, version=version, who="policy", why=why)

@@ -54,19 +54,6 @@ def test_another_tokenizer_does_not_cut_off_a_running_blend(lake: Catalog) -> No
     assert served(lake, child, 40) == served(lake, first, 40), "and its blends can be updated"
 
 
-def test_snapshots_that_tell_their_generation_alone_are_served(lake: Catalog) -> None:
-    """Those written before summaries held all facts: their blends know the tokenizer, a new blend cannot."""
-    table = create_packed(lake, "main.packed_code_16").append(20, seed=1)
-    data = to_arrow(table.rows, 0, 0, table.table.schema())
-    table.table.overwrite(data, snapshot_properties={"headrace.generation": "first"})
-    blend = blend_of(lake, SourceSpec(table.identifier))
-    before, pinned = served(lake, blend, 20), head(table.table)
-    table.repack(20, seed=2, generation="second", tokenizer_sha256=OTHER_TOKENIZER)
-    assert served(lake, blend, 20) == before
-    with pytest.raises(InvalidBlendError, match="does not say what its rows are"):
-        blend_of(lake, SourceSpec(table.identifier, snapshot=str(pinned)))
-
-
 def test_a_snapshot_of_upkeep_is_what_it_was_made_from(lake: Catalog) -> None:
     """Its summary says nothing; what it was made from does, and if that has expired, the blend alone knows."""
     table = create_packed(lake, "main.packed_code_16").repack(30, seed=1, generation="a")

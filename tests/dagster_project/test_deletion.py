@@ -17,10 +17,10 @@ from dagster_project.deletion import datasets as deletion
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import load_definitions
 from dagster_project.restrictions import record_visibility
+from headrace_features.apis.streams import follower_state
 from spark_jobs.lake.plan.decisions import RELEASE, decide
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.sources.api.checkpoints import Checkpoints, Reading
-from spark_jobs.sources.api.streams import follower_state
+from spark_jobs.sources.paged.checkpoints import Checkpoints, Reading
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_quarantine import acts, dataset, lake, ledger_of, states
 from tests.dagster_project.waiting_lake import SEEN, carry, land, publish
@@ -67,13 +67,16 @@ def test_nothing_is_dropped_where_windows_could_not_be_rewritten(
     lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Because `documents` says what is to be excised."""
+    from dagster_project.deletion import excised_tables
     from dagster_project.deletion.excised_tables import TableExcision
     from spark_jobs.packing.excise import Excised
 
     carry(lake, 0, ["one", "two"])
     plan = deletion.Deletion("web", {"web.documents": 2}, (), 2, {"small": ["small.packed_web_16"]})
     monkeypatch.setattr(
-        deletion, "excise_documents", lambda lake, tables, ids: [TableExcision(Excised(tables[0]), failure="away")]
+        excised_tables,
+        "excise_documents",
+        lambda lake, tables, ids: [TableExcision(Excised(tables[0]), failure="away")],
     )
     opened = Lake(lake, ledger_of(lake), lambda: pytest.fail("no Spark is needed"), "run")
     with pytest.raises(CommandError, match="away; nothing else was deleted"):

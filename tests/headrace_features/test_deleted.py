@@ -18,15 +18,27 @@ from tests.headrace_features.deleted import Deleted
 _ROOT = Path(__file__).parents[2]
 # What a user asks of each feature: a command or its option, and a name of Python.
 ASKED = {
+    "apis": (["dataset", "add", "items", "--kind", "api", "--from", "http://127.0.0.1:1/items"], "Page"),
     "experiments": (["experiment", "show"], "Experiment"),
     "explore": (["explore"], ""),
     "models": (["model", "show"], "read_classifier"),
     "privacy": (["quarantine", "show"], ""),
+    "synthetic": (["worker"], ""),
     "rollouts": (["serve", "--rollouts", "file.toml"], "RolloutWriter"),
 }
 FEATURES = [*ASKED]
+IN_CORE = ("dataset", "serve")  # commands that a feature only adds to
 # What a declaration asks of each feature, as lines of a dataset.
 DECLARED = {
+    "apis": {
+        "source: {kind: stream, path: inbox, text_column: text, id_column: id}": "'stream'",
+        "source: {kind: files, urls: addresses.txt}": "",
+    },
+    "synthetic": {
+        "source: {kind: generated, parents: {dataset: notes}, templates: [simple], endpoint: {url: 'http://a.b'}}": "",
+        "source: {kind: executed, parents: {dataset: code}}": "'executed'",
+        "judged: {good: {}}": "part 'judged'",
+    },
     "models": {
         "scorers: {model_scores: {models: {own@1: [good]}}}": "scorer 'model_scores'",
         "scorers: {vectors: {model: own@1}}": "scorer 'vectors'",
@@ -65,8 +77,9 @@ def test_a_feature_that_is_not_there_is_told_by_name(feature: str, tmp_path: Pat
     shown = copy.headrace("--help")
     listed = re.findall(r"^  (\w+) ", shown.stdout, re.MULTILINE)
     assert shown.returncode == 0 and "run" in listed
-    assert (words[0] in listed) == (feature == "rollouts")  # whose option it is, not the command
-    asked = copy.headrace(*words)
+    assert (words[0] in listed) == (words[0] in IN_CORE)
+    copy.headrace("init", "pond")
+    asked = copy.headrace(*words, folder=tmp_path / "pond")
     assert asked.returncode == 2
     assert f"is of the feature {feature}, which is not installed here" in asked.stderr.splitlines()[-1]
     if name:
@@ -122,13 +135,13 @@ def test_what_a_dataset_asks_of_a_feature_that_is_not_there_is_told_by_name(feat
     file = tmp_path / "pond" / "pond" / "defs" / "asked" / "defs.yaml"
     file.parent.mkdir()
     for line, name in DECLARED[feature].items():
-        source = f"{{kind: files, path: {tmp_path}}}"
-        file.write_text(f"type: headrace.Dataset\nattributes:\n  name: asked\n  source: {source}\n  {line}\n")
+        source = "" if line.startswith("source:") else f"source: {{kind: files, path: {tmp_path}}}"
+        file.write_text(f"type: headrace.Dataset\nattributes:\n  name: asked\n  {source}\n  {line}\n")
         planned = copy.headrace("plan", folder=tmp_path / "pond")
         assert planned.returncode == 2, planned.stdout
-        told = planned.stderr.splitlines()[-1]
-        assert "dataset asked: " in told
-        assert f"{name} is of the feature {feature}, which is not installed here" in told
+        answer = planned.stderr.splitlines()[-1]
+        assert "asked" in answer
+        assert re.search(rf"{re.escape(name)} is of the feature {feature}, which", answer)
     step = next(iter(features()[feature].entries["steps"]))
     asked = copy.python("-m", "spark_jobs", step, "--output", "out")
     assert asked.returncode == 2

@@ -117,29 +117,29 @@ def _blender() -> Iterator[str]:
 
 def _address(server: subprocess.Popen[str]) -> str:
     """The address that the server logs once it listens."""
-    said = []
+    lines = []
     for line in server.stdout or ():
-        said.append(line.strip())
+        lines.append(line.strip())
         for word in line.split():
             host, _, port = word.strip(".,;()").rpartition(":")
             if host == "127.0.0.1" and port.isdigit():
                 return f"{host}:{port}"
-    raise CommandError(f"Blender did not start: {' '.join(said)[:500]}; try `headrace serve`")
+    raise CommandError(f"Blender did not start: {' '.join(lines)[:500]}; try `headrace serve`")
 
 
 def _train(address: str, blend_id: str, steps: int, tell: Any) -> Training:
     """Run the example, and print its progress."""
-    given = ["--address", address, "--blend", blend_id, "--steps", str(steps), "--json"]
-    command = [sys.executable, str(_EXAMPLE), *given]
-    said: list[str] = []
+    arguments = ["--address", address, "--blend", blend_id, "--steps", str(steps), "--json"]
+    command = [sys.executable, str(_EXAMPLE), *arguments]
+    lines: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
         for line in job.stdout or ():
-            said.append(line.rstrip())
+            lines.append(line.rstrip())
             if not line.startswith("{"):
                 tell(f"     {line.rstrip()}")
-    if job.returncode != 0 or not said:
-        raise RunFailedError(f"training ended with status {job.returncode}: {' '.join(said[-3:])[:500]}")
-    values = json.loads(said[-1])
+    if job.returncode != 0 or not lines:
+        raise RunFailedError(f"training ended with status {job.returncode}: {' '.join(lines[-3:])[:500]}")
+    values = json.loads(lines[-1])
     return Training(**{name: values[name] for name in Training.__dataclass_fields__})
 
 
@@ -148,14 +148,14 @@ def _utilisation() -> dict[str, float]:
     from spark_jobs.packing.utilisation import utilisation
 
     catalogue = lake_catalogue()
-    found = {}
+    shares = {}
     for _, name in sorted(catalogue.list_tables("main")):
         if name.startswith("packed_"):
             table = catalogue.load_table(f"main.{name}")
             counts = table.scan(selected_fields=("token_count",)).to_arrow()["token_count"]
             length = int(table.properties["headrace.window-tokens"])
-            found[f"main.{name}"] = utilisation(counts, length)
-    return found
+            shares[f"main.{name}"] = utilisation(counts, length)
+    return shares
 
 
 def _summarise(utilisation: dict[str, float], blend_id: str, training: Training, seconds: float) -> None:

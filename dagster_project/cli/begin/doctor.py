@@ -22,16 +22,18 @@ _STYLES = {"ok": "green", "warning": "yellow", "fault": "red"}
 @JSON
 def doctor(as_json: bool) -> None:
     """Check Java, jars, memory, disk, Spark, catalogue, store, lake, ports, runs, declarations; exit 2 at a fault."""
-    found = []
+    findings = []
     for finding in _findings():
-        found.append(finding)
+        findings.append(finding)
         if not as_json:
             print_styled(f"{finding.state:<8} {finding.subject:<13} {finding.text}", _STYLES[finding.state])
     if as_json:
-        print_json(found)
-    faults = [finding for finding in found if finding.state == "fault"]
+        print_json(findings)
+    faults = [finding for finding in findings if finding.state == "fault"]
     if faults:
-        raise CommandError(f"{len(faults)} of {len(found)} are at fault; first {faults[0].subject}: {faults[0].text}")
+        raise CommandError(
+            f"{len(faults)} of {len(findings)} are at fault; first {faults[0].subject}: {faults[0].text}"
+        )
 
 
 def _declarations() -> Finding:

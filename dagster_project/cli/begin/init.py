@@ -58,7 +58,7 @@ def init(name: str, target: Path | None, recipe: str, with_source: bool) -> None
     }
     if chosen.write_sample is not None:  # first, since this fails where a program such as git is missing
         chosen.write_sample(root / "data")
-    folders = [_TEMPLATES, *(RECIPE_FOLDER / one for one in (*chosen.folders, *(["source"] if with_source else [])))]
+    folders = [_TEMPLATES, *(RECIPE_FOLDER / part for part in (*chosen.folders, *(["source"] if with_source else [])))]
     for folder in folders:
         _write(folder, root, words)
     missing = [package for package in chosen.packages if find_spec(package) is None]
@@ -76,12 +76,12 @@ def _write(templates: Path, root: Path, words: dict[str, str]) -> None:
     """Write the templates of a folder into a project; each key of `words` is replaced by its value."""
     for file in sorted(templates.rglob(f"*{_SUFFIX}")):
         parts = [_RENAMED.get(part, part) for part in file.relative_to(templates).with_suffix("").parts]
-        made = root / "/".join(parts).replace(_WORD, words[_WORD])
-        made.parent.mkdir(parents=True, exist_ok=True)
+        target = root / "/".join(parts).replace(_WORD, words[_WORD])
+        target.parent.mkdir(parents=True, exist_ok=True)
         text = file.read_text("utf-8")
         for word, meant in words.items():
             text = text.replace(word, meant)
-        made.write_text(text, "utf-8")
+        target.write_text(text, "utf-8")
 
 
 def _origin() -> str:
@@ -95,8 +95,8 @@ def _origin() -> str:
         text = None
     if text is None:
         return ""
-    found = json.loads(text)
-    from_repository = found.get("vcs_info")
+    origin = json.loads(text)
+    from_repository = origin.get("vcs_info")
     if from_repository:
-        return f" @ {from_repository['vcs']}+{found['url']}@{from_repository['commit_id']}"
-    return f" @ {found['url']}"
+        return f" @ {from_repository['vcs']}+{origin['url']}@{from_repository['commit_id']}"
+    return f" @ {origin['url']}"

@@ -45,8 +45,8 @@ def ui(host: str, port: int, tokens: Path | None, allowed_hosts: tuple[str, ...]
         announced(DAGSTER, f"http://{host}:{port}"),
         _explorer(explores) as beside,
     ):
-        said = "" if tokens is None else " (each reader opens it with ?token=..)"
-        say(f"Dagster on http://{host}:{port}{said}, its history in {home}")
+        access = "" if tokens is None else " (each reader opens it with ?token=..)"
+        say(f"Dagster on http://{host}:{port}{access}, its history in {home}")
         command = [sys.executable, "-m", dagster_pages.__name__, "dev", "-w", str(workspace), "-h", host]
         command += ["-p", str(port)]
         # Dagster warns of `dagster dev` itself, in favour of a command that reads no workspace.yaml.
@@ -134,7 +134,7 @@ def _workspace() -> Iterator[Path]:
         "working_directory": str(folder.package.parent),
         "location_name": folder.location,
     }
-    with tempfile.TemporaryDirectory(prefix="headrace-") as made:
-        file = Path(made) / "workspace.yaml"
+    with tempfile.TemporaryDirectory(prefix="headrace-") as temporary:
+        file = Path(temporary) / "workspace.yaml"
         file.write_text(json.dumps({"load_from": [{"python_module": location}]}))  # JSON is YAML
         yield file

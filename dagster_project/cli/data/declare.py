@@ -57,7 +57,7 @@ _KINDS = f"what --from is: {', '.join(_ORIGINS)}, one of an installed package, o
     "fact_columns",
     multiple=True,
     metavar="FACT=COLUMN",
-    callback=lambda _context, _option, given: _facts(given),
+    callback=lambda _context, _option, texts: _facts(texts),
     help="column of a fact about the repository, e.g. fork_of=parent or stars=stars; may be repeated",
 )
 @click.option("--repositories", help="file of facts about repositories, one JSON object a line; see the documentation")
@@ -66,7 +66,7 @@ _KINDS = f"what --from is: {', '.join(_ORIGINS)}, one of an installed package, o
 @click.option("--kind", default="files", show_default=True, help=_KINDS)
 @click.option(
     "--set",
-    "given",
+    "settings",
     multiple=True,
     metavar="FIELD=VALUE",
     help="any other field of the declaration, e.g. source.paginator.kind=cursor or landing=copy; may be repeated",
@@ -79,14 +79,14 @@ def add_dataset(
     kind: str,
     samples: str,
     corpora: tuple[str, ...],
-    given: tuple[str, ...],
+    settings: tuple[str, ...],
     **columns: Any,
 ) -> None:
     """Declare a dataset; NAME becomes the namespace of its tables.
 
     Writes NAME/defs.yaml below the project's folder `defs`, which you may edit. Nothing is computed yet.
     """
-    if "" in paths or not (paths or given):
+    if "" in paths or not (paths or settings):
         raise CommandError("--from is empty; name a file, a directory, s3://bucket/folder, or the address of an API")
     source: dict[str, Any] = {"kind": "files" if kind == "web" else kind}
     if paths:
@@ -103,13 +103,13 @@ def add_dataset(
         columns["repositories"] = _located(columns["repositories"])
     source |= {key: list(value) if isinstance(value, tuple) else value for key, value in columns.items() if value}
     attributes = {"name": name, "samples": samples, "source": source}
-    _set(attributes, given)
+    _set(attributes, settings)
     page = _ORIGINS.get("web" if source.get("urls") else str(source["kind"]), ("", "docs/extend/extending.md"))[1]
     try:
         _require_usable(name, attributes, corpora)
     except DefinitionError as error:
-        said = str(error).removesuffix("; mend it in YAML or run config")
-        raise CommandError(f"{said}; give it by --set source.FIELD=VALUE, see {page}") from error
+        reason = str(error).removesuffix("; mend it in YAML or run config")
+        raise CommandError(f"{reason}; give it by --set source.FIELD=VALUE, see {page}") from error
     target = project_folder().defs / name / "defs.yaml"
     if target.exists():
         raise CommandError(f"dataset {name}: {short_path(target)} is there already; edit it, or choose another name")
@@ -168,44 +168,46 @@ def _located(path: str) -> str:
     return path if "://" in path else str(Path(path).expanduser().absolute())
 
 
-def _set(attributes: dict[str, Any], given: tuple[str, ...]) -> None:
+def _set(attributes: dict[str, Any], settings: tuple[str, ...]) -> None:
     """Set fields of a declaration by `--set`: `source.records=data` sets `records` of `source`; values are YAML."""
     from dagster_project.components import Dataset
 
-    for one in given:
-        path, is_one, value = one.partition("=")
+    for setting in settings:
+        path, is_one, value = setting.partition("=")
         *above, last = path.split(".")
         first = (*above, last)[0]
         if not is_one or not all((*above, last)) or first == "name":
-            raise CommandError(f"--set {one}: write FIELD=VALUE, e.g. --set source.records=data")
+            raise CommandError(f"--set {setting}: write FIELD=VALUE, e.g. --set source.records=data")
         if first not in Dataset.model_fields:
             near = did_you_mean(first, [*Dataset.model_fields])
-            raise CommandError(f"--set {one}: a dataset has no field {first}{near}; fields of its source: source.FIELD")
+            raise CommandError(
+                f"--set {setting}: a dataset has no field {first}{near}; fields of its source: source.FIELD"
+            )
         holder = attributes
         for key in above:
             holder = holder.setdefault(key, {})
             if not isinstance(holder, dict):
-                raise CommandError(f"--set {one}: {key} is a value and has no fields")
+                raise CommandError(f"--set {setting}: {key} is a value and has no fields")
         try:
             holder[last] = _yaml().load(value)
         except Exception as error:  # ruamel has no common base of its errors
-            raise CommandError(f"--set {one}: the value is no YAML; quote it") from error
+            raise CommandError(f"--set {setting}: the value is no YAML; quote it") from error
 
 
-def _facts(given: tuple[str, ...]) -> dict[str, str]:
+def _facts(texts: tuple[str, ...]) -> dict[str, str]:
     """Map facts to columns: `fork_of=parent` -> {fork_of: parent}. Their names are checked with the source."""
-    for one in given:
-        if not all(one.partition("=")[::2]):
-            raise CommandError(f"--fact-column {one}: write FACT=COLUMN, e.g. --fact-column fork_of=parent")
-    return {fact: column for fact, _, column in (one.partition("=") for one in given)}
+    for text in texts:
+        if not all(text.partition("=")[::2]):
+            raise CommandError(f"--fact-column {text}: write FACT=COLUMN, e.g. --fact-column fork_of=parent")
+    return {fact: column for fact, _, column in (text.partition("=") for text in texts)}
 
 
 def _require_usable(name: str, attributes: dict[str, Any], corpora: tuple[str, ...]) -> None:
     """Check a declaration like the project does when it loads, and that its source has files, before writing it."""
     from dagster_project.run_config import bind_config
     from spark_jobs.lake.declare.tables import check_identifier
-    from spark_jobs.sources.config.api_config import PagedSource
     from spark_jobs.sources.config.file_reading import KINDS
+    from spark_jobs.sources.config.paged_source import PagedSource
     from spark_jobs.sources.config.source_config import DocumentsConfig
     from spark_jobs.sources.documents import ARRIVALS
     from spark_jobs.sources.listing.changes import discover
@@ -222,8 +224,8 @@ def _require_usable(name: str, attributes: dict[str, Any], corpora: tuple[str, .
             )
     if (kind := attributes["source"].get("record_kind", KINDS[0])) not in KINDS:
         raise CommandError(f"--record-kind {kind}: no kind{did_you_mean(kind, KINDS)}")
-    own = {field: value for field, value in attributes.items() if field in DocumentsConfig.model_fields}
-    config = bind_config(DocumentsConfig, f"{name}/documents", {**own, "dataset": name})
+    values = {field: value for field, value in attributes.items() if field in DocumentsConfig.model_fields}
+    config = bind_config(DocumentsConfig, f"{name}/documents", {**values, "dataset": name})
     if not config.is_fetched and not isinstance(config.source, PagedSource):
         listing = discover(config, ARRIVALS.schema().as_arrow().empty_table(), False)
         _require_usable_file(name, listing)

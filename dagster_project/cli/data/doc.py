@@ -42,28 +42,30 @@ doc.add_command(excise)
 
 
 @doc.command()
-@click.argument("given", metavar="DOC")
+@click.argument("doc", metavar="DOC")
 @click.option("--corpus", "name", help="only this corpus; by default every corpus of its dataset")
 @_INCREMENT
 @click.option("--full", is_flag=True, help="show all differences to the witness")
 @click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
-def why(given: str, name: str | None, increment: int | None, full: bool, as_json: bool) -> None:
+def why(doc: str, name: str | None, increment: int | None, full: bool, as_json: bool) -> None:
     """Show what every step found about DOC; a removed duplicate beside the kept document, its witness."""
     from dagster_project.inspect.opened_lake import OpenedLake
 
     catalogue = lake_catalogue()
-    story = OpenedLake(catalogue).why(given, name, increment)
+    story = OpenedLake(catalogue).why(doc, name, increment)
     document = story.document
     if as_json:
         return print_json(story.facts())
     say(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}\n")
-    print_table([{"table": one.table, "": one.outcome, "what it says": one.sentence} for one in story.findings])
+    print_table(
+        [{"table": finding.table, "": finding.outcome, "what it says": finding.sentence} for finding in story.findings]
+    )
     for group in _by_document(story.witnesses):
         _print_witness(catalogue, document, group, full)
 
 
 @doc.command()
-@click.argument("given", metavar="DOC")
+@click.argument("doc", metavar="DOC")
 @click.option("--raw", is_flag=True, help="print the text alone, as it is and all of it")
 @click.option("--duplicates", is_flag=True, help="list its duplicates: exact ones, then pairs by weighted Jaccard J")
 @click.option(
@@ -81,7 +83,7 @@ def why(given: str, name: str | None, increment: int | None, full: bool, as_json
 @_INCREMENT
 @JSON
 def show(
-    given: str, raw: bool, duplicates: bool, source: bool, windows: bool, increment: int | None, as_json: bool,
+    doc: str, raw: bool, duplicates: bool, source: bool, windows: bool, increment: int | None, as_json: bool,
     **more: Any,
 ) -> None:  # fmt: skip
     """Show the text of DOC and what became of it, edited lines marked ~; or its duplicates, source or windows.
@@ -90,7 +92,7 @@ def show(
     """
     if sum((raw, duplicates, source, windows)) > 1:
         raise CommandError("doc show: choose one of --raw, --duplicates, --source and --windows")
-    named = (given, increment)
+    named = (doc, increment)
     if duplicates:
         _show_duplicates(named, more["name"], more["threshold"], more["limit"], as_json)
     elif source or more["output"]:
@@ -114,23 +116,23 @@ def _show_text(named: _Named, raw: bool, as_json: bool) -> None:
     hint = f"its text is not shown: the declaration of {table} does not say `samples: text`"
     if raw and hidden:
         raise CommandError(f"document {named[0]}: {hint}")
-    found = shown_text(catalogue, story, with_text=not hidden)
+    shown = shown_text(catalogue, story, with_text=not hidden)
     if as_json:
-        return print_json(found.facts())
+        return print_json(shown.facts())
     if not raw:
-        say("\n".join(found.head()) + _page(story.document.doc_id) + "\n")
-    if found.text is None:
+        say("\n".join(shown.head()) + _page(story.document.doc_id) + "\n")
+    if shown.text is None:
         say(hint if hidden else f"it has no text yet: headrace run {table}")
         return
     if raw:
-        print_raw(found.text)
+        print_raw(shown.text)
         return
-    lines = found.text[:_SHOWN_CHARACTERS].split("\n")[:_SHOWN_LINES]
+    lines = shown.text[:_SHOWN_CHARACTERS].split("\n")[:_SHOWN_LINES]
     for number, line in enumerate(lines):
-        say(f"{'~' if number in found.marked else ' '} {line}".rstrip())
-    left = len(found.text) - len("\n".join(lines))
+        say(f"{'~' if number in shown.marked else ' '} {line}".rstrip())
+    left = len(shown.text) - len("\n".join(lines))
     if left:
-        say(f"\n{left:,} of {len(found.text):,} characters are left out; headrace doc show {named[0]} --raw has all")
+        say(f"\n{left:,} of {len(shown.text):,} characters are left out; headrace doc show {named[0]} --raw has all")
 
 
 def _page(doc_id: str) -> str:
@@ -162,15 +164,15 @@ def _show_duplicates(named: _Named, name: str | None, threshold: float | None, l
         raise CommandError(f"document {document.doc_id} is in the corpora {names}; choose one with --corpus")
     corpus = having[0]
     require_compared(corpus, threshold, document.kind)
-    found = find_neighbours(catalogue, corpus, document.doc_id, threshold)
+    neighbours = find_neighbours(catalogue, corpus, document.doc_id, threshold)
     removed = removed_of(catalogue, corpus, [document.doc_id]).get(document.doc_id)
-    rows = [_neighbour_row(one) for one in found[:limit]]
+    rows = [_neighbour_row(neighbour) for neighbour in neighbours[:limit]]
     if as_json:
-        own = {"doc_id": document.doc_id, "dataset": document.dataset, "path": document.path, "removed": removed}
+        about = {"doc_id": document.doc_id, "dataset": document.dataset, "path": document.path, "removed": removed}
         kind = document.kind
         applied_at = corpus.applied.of(kind) if corpus.applied is not None else None
-        said = {**own, "corpus": corpus.name, "applied": applied_at, "found": len(found), "neighbours": rows}
-        return print_json(said)
+        facts = {**about, "corpus": corpus.name, "applied": applied_at, "found": len(neighbours), "neighbours": rows}
+        return print_json(facts)
     applied = f", {corpus.goes_from}" if corpus.goes_from else ""
     say(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
     say(f"corpus {corpus.name}: {_state(removed)}{applied}")
@@ -181,9 +183,9 @@ def _show_duplicates(named: _Named, name: str | None, threshold: float | None, l
         say("\nno neighbour" + (f" of J >= {threshold:g}" if threshold is not None else ""))
         return
     say()
-    print_table([_shown(one) for one in found[:limit]])
-    if len(found) > limit:
-        say(f"{len(found) - limit:,} more; --limit {len(found)} shows all")
+    print_table([_shown(neighbour) for neighbour in neighbours[:limit]])
+    if len(neighbours) > limit:
+        say(f"{len(neighbours) - limit:,} more; --limit {len(neighbours)} shows all")
 
 
 def _show_source(named: _Named, output: Path | None, as_json: bool) -> None:
@@ -191,12 +193,12 @@ def _show_source(named: _Named, output: Path | None, as_json: bool) -> None:
     from dagster_project.inspect.documents.landed_source import landed_source, write_bytes
 
     catalogue = lake_catalogue()
-    found = landed_source(catalogue, _find(catalogue, *named))
+    landed = landed_source(catalogue, _find(catalogue, *named))
     if output is not None:
-        write_bytes(found, output)
+        write_bytes(landed, output)
     if as_json:
-        return print_json(found.facts())
-    print_table([{"": name, "landed": value} for name, value in found.lines()])
+        return print_json(landed.facts())
+    print_table([{"": name, "landed": value} for name, value in landed.lines()])
     if output is not None:
         say(f"wrote {output}")
 
@@ -207,23 +209,23 @@ def _show_windows(named: _Named, as_json: bool) -> None:
 
     catalogue = lake_catalogue()
     document = _find(catalogue, *named)
-    found = windows_of(catalogue, document)
+    parts = windows_of(catalogue, document)
     if as_json:
-        return print_json({"document": document.facts(), "windows": [vars(part) for part in found]})
+        return print_json({"document": document.facts(), "windows": [vars(part) for part in parts]})
     say(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}")
-    if not found:
+    if not parts:
         say(f"it is in no packed table; headrace doc why {document.doc_id} tells the reason")
         return
     say()
-    print_table([vars(part) for part in found])
+    print_table([vars(part) for part in parts])
 
 
-def _find(catalogue: Catalog, given: str, increment: int | None = None) -> FoundDocument:
+def _find(catalogue: Catalog, name: str, increment: int | None = None) -> FoundDocument:
     """Find a document by doc_id, its first digits, or path; one that is not public leaves a row of system.audit."""
     from dagster_project.inspect.documents.document_lookup import find_document
     from dagster_project.restrictions import note_read
 
-    document = find_document(catalogue, given, increment)
+    document = find_document(catalogue, name, increment)
     note_read(catalogue, [document.dataset])
     return document
 
@@ -260,9 +262,10 @@ def _print_witness(catalogue: Catalog, document: FoundDocument, group: Sequence[
 
     witness = _find(catalogue, group[0].doc_id)
     first = group[0]
-    measure = {"near": "J", "semantic": "cosine"}.get(first.why)
-    how = f"{measure} = {first.shared_weight / first.united_weight:.4f}" if measure else f"the same {first.why}"
-    names = ", ".join(one.corpus for one in group)
+    measure = "J" if first.why == "near" else f"{first.why} similarity"
+    similarity = first.shared_weight / first.united_weight if first.united_weight else None
+    how = f"the same {first.why}" if similarity is None else f"{measure} = {similarity:.4f}"
+    names = ", ".join(loss.corpus for loss in group)
     say(f"\nwitness in {names}: {witness.doc_id}  {witness.dataset} {witness.path}, {how}")
     mine, theirs = read_text(catalogue, document), read_text(catalogue, witness)
     if mine is None or theirs is None:
@@ -288,21 +291,22 @@ def _state(removed: str | None) -> str:
         "exact": "exact duplicate",
         "near": "near-duplicate",
         "repository": "part of a repository like another",
-        "semantic": "semantic duplicate",
     }
-    return "kept" if removed is None else f"removed as {words[removed]}"
+    return "kept" if removed is None else f"removed as {words.get(removed, f'{removed} duplicate')}"
 
 
-def _neighbour_row(one: Neighbour) -> dict[str, Any]:
-    return {**vars(one), "kept": one.removed is None}
+def _neighbour_row(neighbour: Neighbour) -> dict[str, Any]:
+    return {**vars(neighbour), "kept": neighbour.removed is None}
 
 
-def _shown(one: Neighbour) -> dict[str, Any]:
-    shelf = f"{one.repository}: " if one.repository else ""
+def _shown(neighbour: Neighbour) -> dict[str, Any]:
+    shelf = f"{neighbour.repository}: " if neighbour.repository else ""
     return {
-        "J": f"{one.similarity:.4f}",
-        "weights": f"{one.shared_weight:,} / {one.united_weight:,}" if one.match == "near" else f"same {one.match}",
-        "doc_id": one.doc_id[:12],
-        "document": f"{one.dataset} {shelf}{one.path}",
-        "": "kept" if one.removed is None else f"removed ({one.removed})",
+        "J": f"{neighbour.similarity:.4f}",
+        "weights": f"{neighbour.shared_weight:,} / {neighbour.united_weight:,}"
+        if neighbour.match == "near"
+        else f"same {neighbour.match}",
+        "doc_id": neighbour.doc_id[:12],
+        "document": f"{neighbour.dataset} {shelf}{neighbour.path}",
+        "": "kept" if neighbour.removed is None else f"removed ({neighbour.removed})",
     }

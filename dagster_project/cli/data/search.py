@@ -43,21 +43,21 @@ def search(text: str, dataset: str | None, limit: int, regex: bool, as_json: boo
     ]
     note_read(catalogue, allowed)
     started = time.monotonic()
-    found: dict[str, Searched] = {}
+    results: dict[str, Searched] = {}
     left = limit
     for name in allowed:
-        found[name] = search_dataset(catalogue, name, text, left, regex)
-        left -= len(found[name].hits)
-        for hit in () if as_json else found[name].hits:
+        results[name] = search_dataset(catalogue, name, text, left, regex)
+        left -= len(results[name].hits)
+        for hit in () if as_json else results[name].hits:
             where = f"{hit.dataset}  {document_page(hit.doc_id) or hit.doc_id[:12]}  {hit.path}"
             say(where)
             print_hit(f"    {hit.before}", hit.words, hit.behind)
         if not left:
             break
     if as_json:
-        return print_json(found)
-    read, total = (sum(getattr(one, of) for one in found.values()) for of in ("searched", "total"))
-    names = ", ".join(found) or "no dataset"
+        return print_json(results)
+    read, total = (sum(getattr(result, of) for result in results.values()) for of in ("searched", "total"))
+    names = ", ".join(results) or "no dataset"
     stopped = "" if left else f"; stopped at {limit} documents, --limit shows more"
     seconds = time.monotonic() - started
     say(f"searched {read:,} of {total:,} documents of {names} in {seconds:.1f} s{stopped}")

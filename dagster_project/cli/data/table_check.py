@@ -42,7 +42,7 @@ def check_table(name: str, partition: str | None, engine: str | None, as_json: b
         os.environ[ENGINE] = engine
         with original_streams(), _prints_to_stderr():
             return _print_computed(name, partition, as_json)
-    by_engine = {one: _computed(name, partition, one) for one in _NAMES}
+    by_engine = {engine_name: _computed(name, partition, engine_name) for engine_name in _NAMES}
     tables = [_compared(*pair) for pair in zip(*by_engine.values(), strict=True)]
     if as_json:
         print_json(tables)
@@ -84,13 +84,13 @@ def _computed(name: str, partition: str | None, engine: str) -> list[dict[str, A
     inherited = {name: value for name, value in os.environ.items() if name != "SPARK_CONNECT_MODE_ENABLED"}
     done = subprocess.run(command, capture_output=True, text=True, check=False, env=inherited)
     if done.returncode == 0:
-        found: list[dict[str, Any]] = json.loads(done.stdout)
-        return found
+        computed: list[dict[str, Any]] = json.loads(done.stdout)
+        return computed
     errors = [line.removeprefix(_PREFIX) for line in done.stderr.splitlines() if line.startswith(_PREFIX)]
-    said = errors[-1] if errors else ""
+    error = errors[-1] if errors else ""
     if done.returncode == _CANNOT_BE_ASKED:
-        raise CommandError(said)
-    raise RunFailedError(f"on {_NAMES[engine]}: {said or f'the process ended with status {done.returncode}'}")
+        raise CommandError(error)
+    raise RunFailedError(f"on {_NAMES[engine]}: {error or f'the process ended with status {done.returncode}'}")
 
 
 @contextlib.contextmanager

@@ -75,7 +75,9 @@ def _list_tables(catalogue: Catalog, namespace: str | None, as_json: bool) -> No
             "NAMESPACE.TABLE"
         )
     rows = []
-    for identifier in (one for space in spaces if namespace in (None, space) for one in tables_in(catalogue, space)):
+    for identifier in (
+        table for space in spaces if namespace in (None, space) for table in tables_in(catalogue, space)
+    ):
         places = ledger.places(identifier) if not _is_system(identifier) else {}
         row_count = sum(row.row_count for row in places.values())
         byte_count = sum(row.byte_count for row in places.values())
@@ -131,8 +133,8 @@ def _show_rows(
     columns = [field.name for field in iceberg.schema().fields]
     if failed is not None and (where is not None or "failed" not in columns):
         raise CommandError(f"table show {identifier} --failed {failed}: give it with NAME.verdicts, without --where")
-    held = window is None and quarantine_that_holds(identifier, iceberg.properties)
-    hidden = [] if held else hidden_columns(identifier)
+    quarantine = window is None and quarantine_that_holds(identifier, iceberg.properties)
+    hidden = [] if quarantine else hidden_columns(identifier)
     if window is not None and hidden:
         raise CommandError(f"{identifier}: its corpus does not say `samples: text`, so no window is decoded")
     note_read(catalogue, [identifier], quarantined)

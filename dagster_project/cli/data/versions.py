@@ -33,30 +33,32 @@ def diff(first: str, second: str, as_json: bool) -> None:
     catalogue = lake_catalogue()
     states = [snapshot_diff.find_state(catalogue, text) for text in (first, second)]
     note_read(catalogue, [state.name for state in states])
-    kind, found = snapshot_diff.state_diff(catalogue, *states)
+    kind, delta = snapshot_diff.state_diff(catalogue, *states)
     if as_json:
-        print_json(found)
+        print_json(delta)
     else:
-        _print(found, kind)
+        _print(delta, kind)
 
 
-def _print(found: Diff, kind: str) -> None:
+def _print(delta: Diff, kind: str) -> None:
     def line(text: str, name: str = "") -> None:
-        some = found.examples.get(name) or []
-        say(f"{text}{'  e.g. ' + ', '.join(one[:12] for one in some) if some else ''}")
+        some = delta.examples.get(name) or []
+        say(f"{text}{'  e.g. ' + ', '.join(doc_id[:12] for doc_id in some) if some else ''}")
 
-    line(f"documents: {found.before:,} -> {found.after:,}")
-    line(f"  added    {found.added:>12,}", "added")
-    line(f"  removed  {found.removed:>12,}", "removed")
+    line(f"documents: {delta.before:,} -> {delta.after:,}")
+    line(f"  added    {delta.added:>12,}", "added")
+    line(f"  removed  {delta.removed:>12,}", "removed")
     if kind == "dataset":
-        line(f"  changed  {found.changed:>12,}  (added and removed: another text at the same path)", "changed")
-        for what, moved in (("newly rejected by", found.newly_failed), ("no longer rejected by", found.newly_passed)):
+        line(f"  changed  {delta.changed:>12,}  (added and removed: another text at the same path)", "changed")
+        for what, moved in (("newly rejected by", delta.newly_failed), ("no longer rejected by", delta.newly_passed)):
             for rule, count in moved.items():
                 line(f"{what} {rule}: {count:,}")
         return
-    line(f"duplicates since {found.newly_removed:>12,}", "newly_removed")
-    line(f"kept since       {found.newly_kept:>12,}", "newly_kept")
-    for name, (before, after) in found.totals.items():
+    line(f"duplicates since {delta.newly_removed:>12,}", "newly_removed")
+    line(f"kept since       {delta.newly_kept:>12,}", "newly_kept")
+    for name, (before, after) in delta.stages.items():
+        line(f"after {name}: {before:,} -> {after:,}")
+    for name, (before, after) in delta.totals.items():
         line(f"{name}: {before:,} -> {after:,}")
 
 
@@ -131,10 +133,14 @@ def _create_release(name: str, corpora: tuple[str, ...], datasets: tuple[str, ..
     from spark_jobs.lake.run.releases import create_release
 
     catalogue = lake_catalogue()
-    spaces = [*corpora, *(one for corpus in corpora for one in find_corpus(catalogue, corpus).datasets), *datasets]
+    spaces = [
+        *corpora,
+        *(dataset for corpus in corpora for dataset in find_corpus(catalogue, corpus).datasets),
+        *datasets,
+    ]
     with catalogue_errors():
-        made = create_release(catalogue, name, list(dict.fromkeys(spaces)), note)
-    say(f"{name}: {len(made.snapshots)} tables, digest {made.digest[:16]}; a table's tag is release_{name}")
+        release = create_release(catalogue, name, list(dict.fromkeys(spaces)), note)
+    say(f"{name}: {len(release.snapshots)} tables, digest {release.digest[:16]}; a table's tag is release_{name}")
 
 
 def _list_releases(as_json: bool) -> None:
@@ -143,14 +149,14 @@ def _list_releases(as_json: bool) -> None:
 
     rows = [
         {
-            "release": one.name,
-            "tables": len(one.snapshots),
-            "made": f"{one.made_at:%Y-%m-%d %H:%M}",
-            "by": one.made_by,
-            "digest": one.digest[:16],
-            "note": one.note,
+            "release": release.name,
+            "tables": len(release.snapshots),
+            "made": f"{release.made_at:%Y-%m-%d %H:%M}",
+            "by": release.made_by,
+            "digest": release.digest[:16],
+            "note": release.note,
         }
-        for one in releases(lake_catalogue())
+        for release in releases(lake_catalogue())
     ]
     print_rows(rows, as_json, "There is no release yet. Make one: headrace release NAME --corpus CORPUS")
 
@@ -159,16 +165,16 @@ def _show_release(name: str, as_json: bool) -> None:
     """Print the tables of a release, with their snapshots and data versions."""
     from spark_jobs.lake.run.releases import find_release
 
-    found = find_release(lake_catalogue(), name)
+    release = find_release(lake_catalogue(), name)
     if as_json:
-        return print_json({**asdict(found), "made_at": found.made_at.isoformat()})
-    say(f"{name}, made {found.made_at:%Y-%m-%d %H:%M} by {found.made_by}, digest {found.digest}")
-    if found.note:
-        say(found.note)
+        return print_json({**asdict(release), "made_at": release.made_at.isoformat()})
+    say(f"{name}, made {release.made_at:%Y-%m-%d %H:%M} by {release.made_by}, digest {release.digest}")
+    if release.note:
+        say(release.note)
     print_table(
         [
-            {"table": table, "snapshot": str(snapshot), "data version": found.versions[table]}
-            for table, snapshot in found.snapshots.items()
+            {"table": table, "snapshot": str(snapshot), "data version": release.versions[table]}
+            for table, snapshot in release.snapshots.items()
         ]
     )
 

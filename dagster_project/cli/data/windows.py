@@ -28,41 +28,41 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
     """Trace the token at POSITION of row ORDINAL of a packed TABLE back to the file it came from."""
     from dagster_project.inspect.opened_lake import connect
 
-    found = connect().trace(table, ordinal, position)
+    traced = connect().trace(table, ordinal, position)
     if as_json:
-        return print_json(found.facts())
-    if found.doc_id is None:
+        return print_json(traced.facts())
+    if traced.doc_id is None:
         say(f"{table} {ordinal}:{position} is padding")
         return
-    shelf = f"{found.repository}: " if found.repository else ""
-    at = f"token {found.document_token:,}" if found.what == "token" else found.what.replace("_", " ")
+    shelf = f"{traced.repository}: " if traced.repository else ""
+    at = f"token {traced.document_token:,}" if traced.what == "token" else traced.what.replace("_", " ")
     rows = [
-        ("document", f"{found.doc_id}  {found.dataset} {shelf}{found.path}"),
-        ("revision", found.revision or "not known"),
-        ("licence", found.licence or "not known"),
-        ("place", at + (f", id {found.token_id}" if found.token_id is not None else "")),
+        ("document", f"{traced.doc_id}  {traced.dataset} {shelf}{traced.path}"),
+        ("revision", traced.revision or "not known"),
+        ("licence", traced.licence or "not known"),
+        ("place", at + (f", id {traced.token_id}" if traced.token_id is not None else "")),
     ]
-    if found.source_start is not None:
-        rows.append(_source_place(found))
-        rows.append(("text", f"bytes {found.text_start:,} to {found.text_end:,} of {found.dataset}.texts"))
-    if found.location is not None:
-        kept = f", kept as {found.object}" if found.object else ""
-        rows.append(("landed", f"{found.location}{kept}; headrace doc show {found.doc_id[:12]} --source"))
+    if traced.source_start is not None:
+        rows.append(_source_place(traced))
+        rows.append(("text", f"bytes {traced.text_start:,} to {traced.text_end:,} of {traced.dataset}.texts"))
+    if traced.location is not None:
+        kept = f", kept as {traced.object}" if traced.object else ""
+        rows.append(("landed", f"{traced.location}{kept}; headrace doc show {traced.doc_id[:12]} --source"))
     print_table([{"": name, table: value} for name, value in rows])
 
 
-def _source_place(found: Traced) -> tuple[str, str]:
+def _source_place(traced: Traced) -> tuple[str, str]:
     """A label (file, record or source) and the bytes of a token in that."""
-    span = f"bytes {found.source_start:,} to {found.source_end:,}"
-    if found.extracted is not None:
-        return "source", f"{span} of {found.extracted}"
-    if "#" in (found.path or ""):
+    span = f"bytes {traced.source_start:,} to {traced.source_end:,}"
+    if traced.extracted is not None:
+        return "source", f"{span} of {traced.extracted}"
+    if "#" in (traced.path or ""):
         return "record", f"{span} of its text"
-    return "file", f"{span} ({found.encoding})"
+    return "file", f"{span} ({traced.encoding})"
 
 
 @click.command()
-@click.argument("given", nargs=-1, metavar="[DOC_ID|CORPUS]...")
+@click.argument("named", nargs=-1, metavar="[DOC_ID|CORPUS]...")
 @click.option("--from-file", "listed", type=click.Path(exists=True, dir_okay=False), help="file of doc_ids, one a line")
 @click.option("--increment", "increments", multiple=True, metavar="DATASET:N", help="all documents of an increment")
 @click.option("--table", "tables", multiple=True, help="packed table; by default all; may be repeated")
@@ -84,7 +84,7 @@ def excise(superseded: bool, deleted: bool, as_json: bool, yes: bool, **chosen: 
     if not superseded and not deleted:
         _excise_documents(as_json, yes, **chosen)
         return
-    corpora = chosen.pop("given")
+    corpora = chosen.pop("named")
     if not superseded or not corpora or any(chosen.values()):
         raise CommandError("doc excise: --superseded takes corpora, --deleted, --json and --yes, and nothing else")
     _excise_superseded(corpora, ("superseded", "gone") if deleted else ("superseded",), as_json, yes)
@@ -93,7 +93,7 @@ def excise(superseded: bool, deleted: bool, as_json: bool, yes: bool, **chosen: 
 def _excise_documents(
     as_json: bool,
     yes: bool,
-    given: tuple[str, ...],
+    named: tuple[str, ...],
     listed: str | None,
     increments: tuple[str, ...],
     tables: tuple[str, ...],
@@ -108,17 +108,16 @@ def _excise_documents(
         excision_lines,
         known_duplicates,
     )
-    from spark_jobs.filters.labels.answers import forget_labels
     from spark_jobs.lake.ledger.acts import EXCISE, note_act
     from spark_jobs.lake.plan.excisions import record_excisions
-    from spark_jobs.sources.synthetic.families import descendants
+    from spark_jobs.sources.landing.derivations import descendants, forget_derived
 
     run_id = run_id_of("doc excise")
     lake = open_lake(run_id)
     catalogue = lake.catalogue
-    wanted = {doc_id for one in increments for doc_id in _documents_of(catalogue, one)}
-    wanted |= {*given, *(Path(listed).read_text().split() if listed else ())}
-    wrong = sorted(one for one in wanted if len(one) != 32 or not set(one) <= set("0123456789abcdef"))
+    wanted = {doc_id for increment in increments for doc_id in _documents_of(catalogue, increment)}
+    wanted |= {*named, *(Path(listed).read_text().split() if listed else ())}
+    wrong = sorted(doc_id for doc_id in wanted if len(doc_id) != 32 or not set(doc_id) <= set("0123456789abcdef"))
     if wrong or not wanted:
         raise CommandError(f"excise: {wrong[0] if wrong else 'nothing'} is given; give whole doc_ids of 32 hex digits")
     duplicates = known_duplicates(catalogue, wanted)
@@ -128,8 +127,8 @@ def _excise_documents(
         wanted |= duplicates.keys()
     derived = descendants(catalogue, wanted) - wanted
     if derived:
-        said = "go too" if with_derived else "stay; --with-derived removes them too"
-        say(f"{len(derived):,} documents that models wrote from these {said}", err=as_json)
+        fate = "go too" if with_derived else "stay; --with-derived removes them too"
+        say(f"{len(derived):,} documents that models wrote from these {fate}", err=as_json)
     wanted |= derived if with_derived else set()
     if not yes:
         click.confirm(f"{len(wanted)} documents go from packed tables for good. Go on?", abort=True, err=as_json)
@@ -138,10 +137,10 @@ def _excise_documents(
     note_act(catalogue, EXCISE, ",".join(sorted(tables)) or "all packed tables", why=why)
     if not tables:
         record_excisions(catalogue, None, wanted, run_id)
-        for line in forget_labels(catalogue, wanted, lake.wait_seconds):
+        for line in forget_derived(catalogue, wanted, lake.wait_seconds):
             say(line, err=as_json)
     done = excise_documents(lake, tables, wanted)
-    missing = wanted - {doc_id for one in done for doc_id in one.excised.doc_ids}
+    missing = wanted - {doc_id for excision in done for doc_id in excision.excised.doc_ids}
     if as_json:
         facts = {
             "run_id": run_id,
@@ -149,17 +148,17 @@ def _excise_documents(
             "in_no_table": sorted(missing),
             "duplicates": duplicates,
         }
-        print_json({**facts, "tables": [asdict(one) for one in done]})
+        print_json({**facts, "tables": [asdict(excision) for excision in done]})
     else:
-        for one in done:
-            for line in excision_lines(one):
+        for excision in done:
+            for line in excision_lines(excision):
                 say(line)
-        changed = [one.excised.identifier for one in done if one.excised.doc_ids]
+        changed = [excision.excised.identifier for excision in done if excision.excised.doc_ids]
         if changed:
             _print_next(changed)
         if missing:
             say(f"{len(missing)} of the documents are in no packed table, first {min(missing)}")
-    failed = [one for one in done if one.failure]
+    failed = [excision for excision in done if excision.failure]
     if failed:
         raise CommandError(
             f"excise: {len(failed)} of {len(done)} tables could not be changed, so they may hold the documents still; "
@@ -180,19 +179,19 @@ def _excise_superseded(corpora: Sequence[str], standing: Sequence[str], as_json:
     tables = [table for table in packed_tables(lake.catalogue) if table.split(".")[0] in thresholds]
     done = [excise_superseded(lake, table, thresholds[table.split(".")[0]], standing) for table in tables]
     if as_json:
-        return print_json([{**vars(one.excised), "staying": one.staying} for one in done])
-    for one in done:
-        gone = one.excised
+        return print_json([{**vars(excision.excised), "staying": excision.staying} for excision in done])
+    for excision in done:
+        gone = excision.excised
         say(
             f"{gone.identifier}: {len(gone.doc_ids):,} documents, {gone.tokens_removed:,} tokens out of "
             f"{len(gone.ordinals):,} windows"
         )
-        if one.staying:
+        if excision.staying:
             say(
-                f"  {len(one.staying):,} stay, first {one.staying[0]}: a document that is still there was removed as a "
-                "duplicate of it, or what replaced it is out of the table"
+                f"  {len(excision.staying):,} stay, first {excision.staying[0]}: a document that is still there was "
+                "removed as a duplicate of it, or what replaced it is out of the table"
             )
-    changed = [one.excised.identifier for one in done if one.excised.doc_ids]
+    changed = [excision.excised.identifier for excision in done if excision.excised.doc_ids]
     if changed:
         _print_next(changed)
 
@@ -214,10 +213,10 @@ def _documents_of(catalogue: Catalog, increment: str) -> set[str]:
 
     dataset, _, number = increment.partition(":")
     condition = EqualTo("increment", int(number) if number.isdecimal() else -1)
-    found = {row["doc_id"] for row in read_rows(catalogue, f"{dataset}.documents", ("doc_id",), condition)}
-    if not found:
+    doc_ids = {row["doc_id"] for row in read_rows(catalogue, f"{dataset}.documents", ("doc_id",), condition)}
+    if not doc_ids:
         raise CommandError(f"excise --increment {increment}: no document is in it; give DATASET:N, such as web:3")
-    return found
+    return doc_ids
 
 
 @click.command()

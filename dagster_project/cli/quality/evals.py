@@ -34,14 +34,14 @@ def add(name: str, file: Path, columns: str, version: str) -> None:
     from spark_jobs.lake.run.registry import record
 
     catalogue = lake_catalogue(make=True)
-    if held := quarantine_of_file(catalogue, file):
+    if quarantine := quarantine_of_file(catalogue, file):
         raise CommandError(
-            f"evals add {name}: {file} belongs to {held}, and everybody may read the registry; release it first: "
-            f"headrace quarantine show {held.removesuffix(SUFFIX)}"
+            f"evals add {name}: {file} belongs to {quarantine}, and everybody may read the registry; release it first: "
+            f"headrace quarantine show {quarantine.removesuffix(SUFFIX)}"
         )
-    found = read_eval_set(name, file, [one.strip() for one in columns.split(",") if one.strip()])
-    entry = record(catalogue, "eval_set", name, version, encode(found.items))
-    say(f"{found}; hash {entry.content_hash[:16]}")
+    eval_set = read_eval_set(name, file, [column.strip() for column in columns.split(",") if column.strip()])
+    entry = record(catalogue, "eval_set", name, version, encode(eval_set.items))
+    say(f"{eval_set}; hash {entry.content_hash[:16]}")
     say(
         f"From its next run on every corpus searches for {entry.label} and packs nothing that holds it. What is packed "
         "already: headrace run CORPUS.decontaminated, then headrace evals show CORPUS"
@@ -82,12 +82,12 @@ def _list_benchmarks(as_json: bool) -> None:
     present = present_evals(catalogue)
     rows = [
         {
-            "eval set": one.label,
-            "items": len(decode(one.content)),
-            "hash": one.content_hash[:16],
-            "by": one.by,
+            "eval set": entry.label,
+            "items": len(decode(entry.content)),
+            "hash": entry.content_hash[:16],
+            "by": entry.by,
         }
-        for one in entries(catalogue, "eval_set")
+        for entry in entries(catalogue, "eval_set")
     ]
     print_rows(rows, as_json, "the registry has no benchmark; headrace evals add NAME --from FILE --columns a,b")
     if rows and not as_json:
@@ -98,30 +98,30 @@ def _show_findings(corpus: str, to: Path | None, as_json: bool) -> None:
     """Print which documents of a corpus hold items of benchmarks, and which windows and blends hold them."""
     from dagster_project.inspect.corpora.contamination import contamination_report
 
-    found = contamination_report(lake_catalogue(), corpus)
+    report = contamination_report(lake_catalogue(), corpus)
     if to is not None:
-        to.write_text("".join(f"{one.doc_id}\n" for one in found.packed))
+        to.write_text("".join(f"{document.doc_id}\n" for document in report.packed))
     if as_json:
-        return print_json(found)
+        return print_json(report)
     rows = [
         {
-            "document": one.doc_id,
-            "dataset": one.dataset,
-            "share": f"{one.share:.2f}",
-            "items": "; ".join(one.items),
-            "windows": "; ".join(f"{count} of {table}" for table, count in one.windows.items()) or "none",
+            "document": document.doc_id,
+            "dataset": document.dataset,
+            "share": f"{document.share:.2f}",
+            "items": "; ".join(document.items),
+            "windows": "; ".join(f"{count} of {table}" for table, count in document.windows.items()) or "none",
         }
-        for one in found.documents
+        for document in report.documents
     ]
-    print_rows(rows[:_SHOWN], False, f"{corpus} holds no item of {', '.join(found.evals)}")
+    print_rows(rows[:_SHOWN], False, f"{corpus} holds no item of {', '.join(report.evals)}")
     if len(rows) > _SHOWN:
         say(f"and {len(rows) - _SHOWN:,} more documents; --json names all")
-    for table, blends in found.blends.items():
+    for table, blends in report.blends.items():
         say(f"{table}: served by {', '.join(blends) if blends else 'no blend'}")
-    if found.packed:
-        at_head = any("@" not in table for one in found.packed for table in one.windows)
+    if report.packed:
+        at_head = any("@" not in table for document in report.packed for table in document.windows)
         anew = f"`headrace run {corpus}` packs without them; to" if at_head else "To"
         say(
-            f"{len(found.packed):,} documents lie in windows. {anew} take them out of what blends pinned: headrace "
+            f"{len(report.packed):,} documents lie in windows. {anew} take them out of what blends pinned: headrace "
             f"evals show {corpus} --to FILE; headrace doc excise --from-file FILE"
         )

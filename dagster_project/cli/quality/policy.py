@@ -44,20 +44,22 @@ def add(file: Path) -> None:
     from spark_jobs.registry import find_scorer, scorer_names
 
     catalogue = lake_catalogue(make=True)
-    found = find_policy(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
-    if found.name in shipped() and resolve(found.name).content != found.content:
-        raise CommandError(f"policy {found.label}: headrace brings a policy of this name; choose another")
+    entered = find_policy(catalogue, str(file if file.suffix in (".yaml", ".yml", ".json") else f"{file}.yaml"))
+    if entered.name in shipped() and resolve(entered.name).content != entered.content:
+        raise CommandError(f"policy {entered.label}: headrace brings a policy of this name; choose another")
     # Columns of a scorer like `model_scores` depend on the dataset, which checks the rules that read them.
-    scorers = [one for name in scorer_names() if (one := find_scorer(name)).of_config is None]
-    known = signal_columns({one.name: {column.name: column.type for column in one.table.columns} for one in scorers})
-    own = tuple(rule for rule in found.rules if rule.source[0] in (*known, "metadata"))
-    check_signals(found.model_copy(update={"rules": own}), known)
-    entry = record_policy(catalogue, found)
-    say(f"{found.label}: {len(found.rules)} rules, hash {entry.content_hash[:16]}")
-    foreign = sorted({rule.source[0] for rule in found.rules} - {*known, "metadata"})
+    scorers = [scorer for name in scorer_names() if (scorer := find_scorer(name)).of_config is None]
+    columns = signal_columns(
+        {scorer.name: {column.name: column.type for column in scorer.table.columns} for scorer in scorers}
+    )
+    checked = tuple(rule for rule in entered.rules if rule.source[0] in (*columns, "metadata"))
+    check_signals(entered.model_copy(update={"rules": checked}), columns)
+    entry = record_policy(catalogue, entered)
+    say(f"{entered.label}: {len(entered.rules)} rules, hash {entry.content_hash[:16]}")
+    foreign = sorted({rule.source[0] for rule in entered.rules} - {*columns, "metadata"})
     if foreign:
         say(f"It reads {', '.join(foreign)}: a dataset that names it checks the rules on these.")
-    say(f"Next: headrace policy preview DATASET {found.label}, then `policy: {found.label}` in its declaration")
+    say(f"Next: headrace policy preview DATASET {entered.label}, then `policy: {entered.label}` in its declaration")
 
 
 @policy.command("show")
@@ -80,10 +82,10 @@ def _list_policies(as_json: bool) -> None:
     from spark_jobs.filters.policy_resolution import resolve
     from spark_jobs.lake.run.registry import entries
 
-    brought = [(one.label, len(one.rules), one.content_hash, "headrace") for one in map(resolve, shipped())]
+    brought = [(policy.label, len(policy.rules), policy.content_hash, "headrace") for policy in map(resolve, shipped())]
     entered = [
-        (one.label, len(json.loads(one.content)["rules"]), one.content_hash, one.by)
-        for one in entries(lake_catalogue(required=False), "policy")
+        (entry.label, len(json.loads(entry.content)["rules"]), entry.content_hash, entry.by)
+        for entry in entries(lake_catalogue(required=False), "policy")
     ]
     rows: dict[tuple[str, str], dict[str, Any]] = {}
     for label, count, digest, by in (*brought, *entered):
@@ -93,15 +95,15 @@ def _list_policies(as_json: bool) -> None:
 
 def _show_rules(reference: str, as_json: bool) -> None:
     """Print the rules of a policy."""
-    found = find_policy(lake_catalogue(required=False), reference)
+    policy = find_policy(lake_catalogue(required=False), reference)
     if as_json:
-        say(found.content.decode())
+        say(policy.content.decode())
         return
-    say(f"{found.label}, hash {found.content_hash}")
-    for rule in found.rules:
+    say(f"{policy.label}, hash {policy.content_hash}")
+    for rule in policy.rules:
         (condition,) = rule.conditions
-        held = ", ".join((*rule.kinds, *rule.languages)) or "all"
-        say(f"  {rule.rule:<36} {rule.signal} {condition} {_text(rule.value)} ({held}) {rule.why}".rstrip())
+        applies_to = ", ".join((*rule.kinds, *rule.languages)) or "all"
+        say(f"  {rule.rule:<36} {rule.signal} {condition} {_text(rule.value)} ({applies_to}) {rule.why}".rstrip())
 
 
 @policy.command("preview")
@@ -134,14 +136,14 @@ def preview(
         _compare(catalogue, dataset, (chosen, second), as_json)
         return
     parts = read_documents(catalogue, dataset, [chosen], lambda: declared_columns(dataset))
-    found = policy_preview.preview(parts, chosen)
+    preview = policy_preview.preview(parts, chosen)
     if as_json:
-        return print_json(found)
-    named = [rule for rule in found.rules if rule.rule == shown]
+        return print_json(preview)
+    named = [rule for rule in preview.rules if rule.rule == shown]
     if shown and not named:
-        known = dict.fromkeys(rule.rule for rule in found.rules)
-        raise CommandError(f"policy {found.policy}: there is no rule {shown!r}{did_you_mean(shown, known)}")
-    _print(found)
+        rule_names = dict.fromkeys(rule.rule for rule in preview.rules)
+        raise CommandError(f"policy {preview.policy}: there is no rule {shown!r}{did_you_mean(shown, rule_names)}")
+    _print(preview)
     for rule in named:
         _print_sides(rule)
 
@@ -152,25 +154,27 @@ def _compare(catalogue: Catalog, dataset: str, policies: Sequence[Policy], as_js
     from dagster_project.inspect.corpora.rule_inputs import read_documents
 
     parts = read_documents(catalogue, dataset, policies, lambda: declared_columns(dataset))
-    found = policy_preview.compare(parts, *policies)
+    comparison = policy_preview.compare(parts, *policies)
     if as_json:
-        return print_json(found)
-    names = {"first": f"{found.first.policy} alone", "second": f"{found.second.policy} alone"}
-    print_table([_sized(names.get(part, part), size) for part, size in found.kept_by.items()], "kept by")
-    for kept, dropped, rules in (("first", "second", found.lost), ("second", "first", found.gained)):
-        for rule, count in sorted(rules.items(), key=lambda one: -one[1]):
-            other = getattr(found, dropped).policy
+        return print_json(comparison)
+    names = {"first": f"{comparison.first.policy} alone", "second": f"{comparison.second.policy} alone"}
+    print_table([_sized(names.get(part, part), size) for part, size in comparison.kept_by.items()], "kept by")
+    for kept, dropped, rules in (("first", "second", comparison.lost), ("second", "first", comparison.gained)):
+        for rule, count in sorted(rules.items(), key=lambda pair: -pair[1]):
+            other = getattr(comparison, dropped).policy
             say(f"{names[kept]}: {count:,} fail {rule} of {other}")
-        if some := found.examples[kept]:
-            say(f"{names[kept]}, e.g. {', '.join(one[:12] for one in some)}")
+        if some := comparison.examples[kept]:
+            say(f"{names[kept]}, e.g. {', '.join(doc_id[:12] for doc_id in some)}")
 
 
-def _print(found: Preview) -> None:
-    share = share_text(share_of(found.kept.documents, found.before.documents), ".2%")
-    print_table([_sized("before", found.before), _sized("kept", found.kept)], f"{found.dataset} under {found.policy}")
-    how = "as its corpora counted" if found.measured else "a guess: no corpus has counted its tokens"
-    say(f"{share} of the documents are kept; tokens at {found.bytes_per_token:.2f} bytes each, {how}\n")
-    reviewed = any(rule.precision.right or rule.precision.wrong for rule in found.rules)
+def _print(preview: Preview) -> None:
+    share = share_text(share_of(preview.kept.documents, preview.before.documents), ".2%")
+    print_table(
+        [_sized("before", preview.before), _sized("kept", preview.kept)], f"{preview.dataset} under {preview.policy}"
+    )
+    how = "as its corpora counted" if preview.measured else "a guess: no corpus has counted its tokens"
+    say(f"{share} of the documents are kept; tokens at {preview.bytes_per_token:.2f} bytes each, {how}\n")
+    reviewed = any(rule.precision.right or rule.precision.wrong for rule in preview.rules)
     rows = [
         {
             "rule": rule.rule,
@@ -180,7 +184,7 @@ def _print(found: Preview) -> None:
             "alone": rule.alone,
             **({"found right": str(rule.precision)} if reviewed else {}),
         }
-        for rule in found.rules
+        for rule in preview.rules
     ]
     print_table(rows)
     if reviewed:

@@ -110,11 +110,11 @@ def execute(
     assets = declared_assets(graph, keys)
     if reads is not None:
         reads.cover(assets)
-    for one in assets:
-        if one.upkeep is not None and one.upkeep.planned is not None:
-            one.upkeep.planned(catalogue)
-    told = dict[str, None]()  # stages may have the same to tell, as their engine
-    tell_once = functools.partial(_tell_once, told, tell)
+    for asset in assets:
+        if asset.upkeep is not None and asset.upkeep.planned is not None:
+            asset.upkeep.planned(catalogue)
+    sentences = dict[str, None]()  # stages may have the same to tell, as their engine
+    tell_once = functools.partial(_tell_once, sentences, tell)
     end_reads = (lambda: None) if reads is None else reads.end
     wishes = Wishes(selection, partition, show, tell_once, {**tags, FETCHED: "true"}, run_ids, end_reads)
     lines: list[StepLine] = []
@@ -128,7 +128,7 @@ def execute(
             stage, *waiting = waiting
             if reads is not None and waiting:  # the later ones are planned after what the first ones compute
                 reads.give_up()
-            later = [key for one in waiting for key in one]
+            later = [key for stage_keys in waiting for key in stage_keys]
             computed, kept = _execute_stage(definitions, stage, later, instance, ledger, failed, wishes)
             lines += computed
             left += kept
@@ -139,10 +139,10 @@ def execute(
     return lines + left
 
 
-def _tell_once(told: dict[str, None], tell: Callable[[str], None], text: str) -> None:
-    """Pass a sentence to `tell` the first time that it comes; `told` has those of before."""
-    if text not in told:
-        told[text] = None
+def _tell_once(sentences: dict[str, None], tell: Callable[[str], None], text: str) -> None:
+    """Pass a sentence to `tell` the first time that it comes; `sentences` has those of before."""
+    if text not in sentences:
+        sentences[text] = None
         tell(text)
 
 
@@ -215,7 +215,7 @@ def _execute_stage(
     if due:
         wishes.planned()
     if any(due):
-        reason = reason_for_spark((one.tables[0], one.step) for one in declared_assets(graph, later))
+        reason = reason_for_spark((asset.tables[0], asset.step) for asset in declared_assets(graph, later))
         wishes.tell(str(choose(settings.warehouse, functools.partial(engine_needs, due, ledger.catalogue), reason)))
         require_installation(settings)
     for text in (*_foretold_changes(ledger.catalogue, runs), *without_partition(keys, runs)):
@@ -224,7 +224,9 @@ def _execute_stage(
     lines: list[StepLine] = list(unanswered)
     left: list[StepLine] = []
     for planned in runs:
-        for line in (one for step in planned.steps if id(step) in idle for one in _idle_lines(ledger, step)):
+        for line in (
+            idle_line for step in planned.steps if id(step) in idle for idle_line in _idle_lines(ledger, step)
+        ):
             wishes.show(line)
             lines.append(line)
         busy = [step for step in planned.steps if id(step) not in idle]
@@ -288,18 +290,18 @@ def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterato
     from dagster_project.inspect.lake.dependent_blends import dependent_blends, effect_of_repacking
     from dagster_project.run_plan import surprising
 
-    found = surprising(runs)
+    surprises = surprising(runs)
     steps = [step for run in runs for step in run.steps if step.status == "fails"]
     missing = tuple(f"{table} has not been materialized" for step in steps for table in step.tables)
-    for _, problem in found.failing:
+    for _, problem in surprises.failing:
         if not any(text in problem for text in missing):  # else it follows from another error of this list
             yield f"will fail: {problem}"
-    for table, sentence in found.kept_frozen:
+    for table, sentence in surprises.kept_frozen:
         yield f"{table} stays {sentence}"
-    for table, reason in found.recomputed_frozen:
+    for table, reason in surprises.recomputed_frozen:
         yield f"{table} is computed anew, and all that follows from it: {reason}"
-    blends = dependent_blends(catalogue, found.renumbered)
-    for table in found.renumbered:
+    blends = dependent_blends(catalogue, surprises.renumbered)
+    for table in surprises.renumbered:
         effect = effect_of_repacking(blends[table])
         yield f"{table} is packed anew, as a new generation, if its rows change{f': {effect}' if effect else ''}"
 

@@ -55,7 +55,7 @@ def maintain(tables: tuple[str, ...], tasks: tuple[str, ...], days: float, dry_r
             elif done.is_left:
                 say(f"{name:<11} {done.table:<36} left: {done.text}")
         say(f"{name:<11} {looked} tables looked at, {changed} {'to change' if dry_run else 'changed'}")
-    errors = [one.error for some in failed.values() for one in some]
+    errors = [done.error for some in failed.values() for done in some]
     if errors and isinstance(errors[0], DefinitionError):
         raise errors[0]
     if errors:

@@ -143,8 +143,8 @@ def _refuse_failing(steps: Sequence[PlannedStep]) -> None:
     failing = [(step.tables[0], step.forecast.problem) for step in steps if step.forecast and step.forecast.problem]
     if failing:
         table, problem = failing[0]
-        said = problem if problem.startswith(f"{table}:") else f"{table}: {problem}"
-        raise CommandError(f"{len(failing)} of {len(steps)} steps will fail; first {said}")
+        failure = problem if problem.startswith(f"{table}:") else f"{table}: {problem}"
+        raise CommandError(f"{len(failing)} of {len(steps)} steps will fail; first {failure}")
 
 
 @dataclass(frozen=True)
@@ -172,17 +172,17 @@ class _Line:
 
 def _lines(step: PlannedStep) -> Iterator[_Line]:
     """A line for each slice of a step's table, or for the whole table."""
-    table, one, partition = step.tables[0], step.forecast, step.partition or ""
-    if one is None:
+    table, forecast, partition = step.tables[0], step.forecast, step.partition or ""
+    if forecast is None:
         yield _Line("unknown", table, partition, "known when it runs")
-    elif one.problem:
-        yield _Line("fails", table, partition, one.problem)
+    elif forecast.problem:
+        yield _Line("fails", table, partition, forecast.problem)
     elif step.asks:
         yield _Line("unknown", table, "", "the run asks the source first, then plans with what came")
-    elif one.frozen or one.stays:
-        yield _Line("frozen", table, "", f"stays {one.frozen or one.stays}")
+    elif forecast.frozen or forecast.stays:
+        yield _Line("frozen", table, "", f"stays {forecast.frozen or forecast.stays}")
     else:
-        for place in one.places:
+        for place in forecast.places:
             status = "compute" if place.certain else "possible"
             yield _Line(status, table, place.place, place.reason, place.rows, place.files, place.seconds)
 
@@ -197,8 +197,8 @@ def _joined(lines: Iterable[_Line]) -> list[_Line]:
 
 def _join(lines: Sequence[_Line]) -> _Line:
     def total(values: Iterable[float | None]) -> Any:
-        known = [value for value in values if value is not None]
-        return sum(known) if known else None
+        numbers = [value for value in values if value is not None]
+        return sum(numbers) if numbers else None
 
     first, last = lines[0], lines[-1]
     place = f"{len(lines):,} slices: {first.place} .. {last.place}"
@@ -208,25 +208,25 @@ def _join(lines: Sequence[_Line]) -> _Line:
 
 def _sum(steps: Sequence[PlannedStep]) -> str:
     counts = {name: sum(len(step.keys) for step in steps if step.status == name) for name in _WORDS}
-    said = ", ".join(f"{count} {_WORDS[name]}" for name, count in counts.items() if count)
+    by_status = ", ".join(f"{count} {_WORDS[name]}" for name, count in counts.items() if count)
     places = [place for step in steps if step.forecast is not None for place in step.forecast.places]
     total = sum(counts.values())
     if not places:
-        return f"{total} tables: {said}"
+        return f"{total} tables: {by_status}"
     unknown = sum(place.seconds is None for place in places)
     if unknown == len(places):
-        return f"{total} tables: {said}; how long it takes is not known: none of them was ever computed"
+        return f"{total} tables: {by_status}; how long it takes is not known: none of them was ever computed"
     sure, most = (sum(p.seconds or 0 for p in places if p.certain or also) for also in (False, True))
     time = f"{sure:,.0f} s" if round(sure) == round(most) else f"{sure:,.0f} s, at most {most:,.0f} s"
     beside = f" beside {unknown} that were never computed" if unknown else ""
-    return f"{total} tables: {said}; about {time} of steps{beside}, and the engine's start"
+    return f"{total} tables: {by_status}; about {time} of steps{beside}, and the engine's start"
 
 
 def _facts(step: PlannedStep) -> dict[str, Any]:
     """A step as JSON."""
-    one = step.forecast
-    places = [] if one is None else [vars(place) for place in one.places]
-    detail = "" if one is None else one.problem or one.frozen or one.stays
+    forecast = step.forecast
+    places = [] if forecast is None else [vars(place) for place in forecast.places]
+    detail = "" if forecast is None else forecast.problem or forecast.frozen or forecast.stays
     return {
         "table": step.tables[0],
         "tables": list(step.tables),
@@ -234,5 +234,5 @@ def _facts(step: PlannedStep) -> dict[str, Any]:
         "status": step.status,
         "detail": detail,
         "places": places,
-        "unchanged": 0 if one is None else one.kept,
+        "unchanged": 0 if forecast is None else forecast.kept,
     }

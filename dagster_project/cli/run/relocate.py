@@ -25,7 +25,7 @@ def relocate(former: str, now: str, dry_run: bool) -> None:
     from spark_jobs.lake.files.relocation import relocate as relocated
     from spark_jobs.lake.session.catalogue import catalogue_errors, connect
 
-    former, now = (one if "://" in one else os.path.abspath(one) for one in (former, now))
+    former, now = (place if "://" in place else os.path.abspath(place) for place in (former, now))
     settings = load_settings()
     if not settings.is_there:
         raise CommandError(f"relocate: {settings.database} is not there, so no lake is open; go to its folder")

@@ -75,7 +75,7 @@ def run(
     once: bool,
     dry_run: bool,
     as_json: bool,
-    **given: Any,
+    **options: Any,
 ) -> None:
     """Bring tables up to date: all of them, or those of SELECTION.
 
@@ -88,8 +88,8 @@ def run(
     If a table fails, only tables that depend on it are left. The same command again computes what is missing. The exit
     status is 0 when all is done, 2 for a mistake of yours, 3 for rows that a check refused, 4 for a step that failed.
     """
-    words = given.pop("selection") + given.pop("also")
-    rest = given["partition"] or given["rollout"] or dry_run or watched
+    words = options.pop("selection") + options.pop("also")
+    rest = options["partition"] or options["rollout"] or dry_run or watched
     if last:
         if words or rest or follow or once:
             raise CommandError("run: --last takes --json and nothing else")
@@ -103,17 +103,17 @@ def run(
 
         follow_dataset(words[0], once)
     elif watched:
-        if given["partition"] or given["rollout"] or dry_run:
+        if options["partition"] or options["rollout"] or dry_run:
             raise CommandError("run: --watch takes a SELECTION and --json, and nothing else")
         from dagster_project.cli.run.watch import watch
 
-        watch(lambda definitions: _run(words, as_json, definitions=definitions, **given), words)
+        watch(lambda definitions: _run(words, as_json, definitions=definitions, **options), words)
     elif dry_run:
         from dagster_project.cli.run.plan import planned
 
-        show_plan([step for run in planned(words, given["partition"]) for step in run.steps], as_json)
+        show_plan([step for run in planned(words, options["partition"]) for step in run.steps], as_json)
     else:
-        _run(words, as_json, reads=reads, **given)
+        _run(words, as_json, reads=reads, **options)
 
 
 def _run(
@@ -137,8 +137,8 @@ def _run(
     def show(line: StepLine) -> None:
         if line.status == "unchanged":
             return  # one line in the end says how many are
-        known = line.status == "failed" and any(line.detail in text for text in foretold)
-        print_line(replace(line, detail="as said above") if known else line)
+        is_foretold = line.status == "failed" and any(line.detail in text for text in foretold)
+        print_line(replace(line, detail="as said above") if is_foretold else line)
 
     if as_json:
         lines = execute(
@@ -159,8 +159,8 @@ def _run(
     again = ["run", *words, *(["--partition", partition] if partition else [])]
     again += ["--rollout", rollout, "--max-drift", str(max_drift)] if rollout else []
     again += ["--watch"] if definitions is not None else []
-    if said := _other_way([line.table for line in lines if line.status == "failed"]):
-        say(f"{said}: the run goes on in another process", err=True)
+    if reason := _other_way([line.table for line in lines if line.status == "failed"]):
+        say(f"{reason}: the run goes on in another process", err=True)
         replace_process([sys.executable, "-m", "dagster_project.cli", *again, *(["--json"] if as_json else [])])
     require_done(lines, shlex.join(["headrace", *again]))
 
@@ -170,13 +170,13 @@ def _other_way(failed: Collection[str]) -> str:
 
     A setting that chose the engine, and a step that needs Spark, leave Sail with more care alone.
     """
-    found = unmanaged(lake_catalogue(), failed) if failed else None
+    failures = unmanaged(lake_catalogue(), failed) if failed else None
     now = chosen()
-    if found is None or not found.failed:
+    if failures is None or not failures.failed:
         return ""
     by_setting = os.environ.get(ENGINE, AUTO) != AUTO or now.joined is None
-    there_is = now.way == SAIL if by_setting else another_way(found)
-    return str(found) if there_is else ""
+    there_is = now.way == SAIL if by_setting else another_way(failures)
+    return str(failures) if there_is else ""
 
 
 def _as_json(line: StepLine) -> str:
@@ -209,8 +209,8 @@ def _unchanged(lines: Sequence[StepLine]) -> str:
 
 def _counts(lines: Sequence[StepLine]) -> str:
     counts = {status: sum(line.status == status for line in lines) for status in _COUNTED}
-    said = [f"{counts[status]} {text}" for status, text in _COUNTED.items() if counts[status] or status in _ALWAYS]
-    return f"{len(lines)} tables: {', '.join(said)}. Look: headrace ui"
+    parts = [f"{counts[status]} {text}" for status, text in _COUNTED.items() if counts[status] or status in _ALWAYS]
+    return f"{len(lines)} tables: {', '.join(parts)}. Look: headrace ui"
 
 
 def _what_waits(catalogue: Catalog, namespaces: Collection[str]) -> Iterator[str]:
@@ -224,11 +224,11 @@ def _what_waits(catalogue: Catalog, namespaces: Collection[str]) -> Iterator[str
 
     quarantines = [name for name in sorted(namespaces) if is_quarantine(name)]
     ledger = Ledger.fresh(catalogue)
-    for found in (empty_datasets, unread_code, few_kept, much_removed, named_in_texts, left_and_returned):
-        yield from found(ledger, namespaces)
-    for name in (one.removesuffix(SUFFIX) for one in quarantines):
-        for one in (one for one in increments_of(ledger, name) if one.state == "waits"):
+    for notices in (empty_datasets, unread_code, few_kept, much_removed, named_in_texts, left_and_returned):
+        yield from notices(ledger, namespaces)
+    for name in (quarantine.removesuffix(SUFFIX) for quarantine in quarantines):
+        for increment in (increment for increment in increments_of(ledger, name) if increment.state == "waits"):
             yield (
-                f"{name}: {one.documents:,} documents of increment {one.increment} wait for a decision: "
-                f"headrace quarantine show {name} --increment {one.increment}"
+                f"{name}: {increment.documents:,} documents of increment {increment.increment} wait for a decision: "
+                f"headrace quarantine show {name} --increment {increment.increment}"
             )

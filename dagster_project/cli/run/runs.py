@@ -49,16 +49,16 @@ def runs(run: str, training: bool, log: Path | None, limit: int, as_json: bool) 
         raise CommandError(f"runs {run}: only training runs have names; give --training, or no name")
     rows: list[dict[str, Any]] = [
         {
-            "began": f"{one.began.astimezone(UTC):%Y-%m-%d %H:%M}",
-            "what": one.what,
-            "by": one.by or "-",
-            "state": one.status,
-            "computed": len({row["table"] for row in one.computed}),
-            "failed": ", ".join(one.failed[:_SHOWN_FAILURES]) or "-",
-            "seconds": round(one.seconds, 1),
-            "run": one.run_id,
+            "began": f"{past.began.astimezone(UTC):%Y-%m-%d %H:%M}",
+            "what": past.what,
+            "by": past.by or "-",
+            "state": past.status,
+            "computed": len({row["table"] for row in past.computed}),
+            "failed": ", ".join(past.failed[:_SHOWN_FAILURES]) or "-",
+            "seconds": round(past.seconds, 1),
+            "run": past.run_id,
         }
-        for one in _past(limit)
+        for past in _past(limit)
     ]
     shown = rows if as_json else [{**row, "run": row["run"][-8:]} for row in rows]
     print_rows(shown, as_json, "Nothing ran yet. Fill the lake: headrace run")
@@ -70,14 +70,14 @@ def print_last(as_json: bool) -> None:
     """Print what the last run computed, what failed, and what changed."""
     from dagster_project.inspect.lake.run_history import changes
 
-    found = _past(1)
-    if not found:
+    newest = _past(1)
+    if not newest:
         say("[]" if as_json else "Nothing ran yet. Fill the lake: headrace run")
         return
-    (last,) = found
-    said = changes(lake_catalogue(), [last.run_id])
+    (last,) = newest
+    lines = changes(lake_catalogue(), [last.run_id])
     if as_json:
-        return print_json({**asdict(last), "changes": said})
+        return print_json({**asdict(last), "changes": lines})
     who = f" by {last.by}" if last.by else ""
     ago = (datetime.now(UTC) - last.began.astimezone(UTC)).total_seconds() / 60
     say(f"{last.what}{who}, {ago:,.0f} minutes ago, {last.seconds:,.1f} s: {last.status}, run {last.run_id}")
@@ -86,7 +86,7 @@ def print_last(as_json: bool) -> None:
         print_table([{name: row[name] for name in columns} for row in last.computed])
     else:
         say("no table was computed")
-    for line in (*said, *(f"{table} failed" for table in last.failed)):
+    for line in (*lines, *(f"{table} failed" for table in last.failed)):
         say(line)
 
 
@@ -129,5 +129,5 @@ def _print_training(run: str, as_json: bool) -> None:
         }
         for read in reads
     ]
-    said = [read._asdict() for read in reads] if as_json else rows
-    print_rows(said, as_json, "no run has named itself yet: give the client a run name (docs/feed/operation.md)")
+    shown = [read._asdict() for read in reads] if as_json else rows
+    print_rows(shown, as_json, "no run has named itself yet: give the client a run name (docs/feed/operation.md)")

@@ -17,9 +17,10 @@ import click
 from dagster_project.cli.output import JSON, print_json, print_raw, print_rows, print_styled, say
 from dagster_project.exceptions import CheckFailedError, CommandError
 from dagster_project.inspect.measured import NOT_MEASURED, share_text
-from dagster_project.project.declared import declared_budgets, declared_keeping
+from dagster_project.project.declared import declared_keeping, declared_sources
 from dagster_project.project.loading import dagster_home, lake_catalogue, load_definitions, project_folder
 from spark_jobs.exceptions import nearest
+from spark_jobs.sources.landing.derivations import Gauge, derivations
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -67,21 +68,25 @@ def status(
     if metrics_port is not None:
         _serve(metrics_port, host)
         return
-    found, automation = _read(namespaces), AutomationHealth() if namespaces else automation_state()
-    alerts = [alert for one in found for alert in one.alerts]
+    statuses, automation = _read(namespaces), AutomationHealth() if namespaces else automation_state()
+    alerts = [alert for space in statuses for alert in space.alerts]
     alerts += automation_alerts(automation, read_thresholds(project_folder().package))
     if prometheus:
         from prometheus_client import generate_latest
 
-        print_raw(generate_latest(lake_registry(lambda: found, lambda: automation)).decode())
+        print_raw(generate_latest(lake_registry(lambda: statuses, lambda: automation)).decode())
     elif as_json:
         from dagster_project.inspect.lake.lake_status import as_json as plain
 
         runs = run_state()
-        said = {"namespaces": [plain(one) for one in found], "failed_runs": runs.failed, "runs": asdict(runs)}
-        print_json({**said, "automation": _finite(asdict(automation))})
+        facts = {
+            "namespaces": [plain(space) for space in statuses],
+            "failed_runs": runs.failed,
+            "runs": asdict(runs),
+        }
+        print_json({**facts, "automation": _finite(asdict(automation))})
     else:
-        _print(found, alerts, run_state())
+        _print(statuses, alerts, run_state())
     if check and alerts:
         raise CheckFailedError(
             f"{len(alerts)} thresholds are exceeded; first {alerts[0].namespace}: {alerts[0].text} (at most "
@@ -94,13 +99,12 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
     from dagster_project.inspect.lake.lake_status import lake_status
 
     catalogue = lake_catalogue()
-    from spark_jobs.sources.synthetic.attempts import datasets_with_answers
-
-    there = {space[0] for space in catalogue.list_namespaces()} | set(datasets_with_answers(catalogue))
+    there = {space[0] for space in catalogue.list_namespaces()}
+    there |= {name for each in derivations() for name in each.datasets(catalogue)}
     for name in namespaces:
         if name not in there:
             raise CommandError(f"namespace {name} is not in the lake{nearest(name, there)}")
-    retention = {name: one.retention for name, one in declared_keeping().items() if one.retention is not None}
+    retention = {name: kept.retention for name, kept in declared_keeping().items() if kept.retention is not None}
     return lake_status(catalogue, read_thresholds(project_folder().package), namespaces, retention=retention)
 
 
@@ -137,16 +141,16 @@ def automation_state() -> AutomationHealth:
 def _finite(value: Any) -> Any:
     """A value for JSON, which has no number for what never was."""
     if isinstance(value, dict):
-        return {key: _finite(one) for key, one in value.items()}
+        return {key: _finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
+        return [_finite(part) for part in value]
     return None if value == math.inf else value
 
 
-def _print(found: list[NamespaceStatus], alerts: list[Alert], runs: RunHealth) -> None:
-    if not found:
+def _print(statuses: list[NamespaceStatus], alerts: list[Alert], runs: RunHealth) -> None:
+    if not statuses:
         say("The lake has no dataset yet. Fill it: headrace run")
-    now, budgets = datetime.now(UTC), declared_budgets()
+    now, sources = datetime.now(UTC), declared_sources()
 
     def age(moment: datetime | None) -> str:
         if moment is None:
@@ -154,27 +158,27 @@ def _print(found: list[NamespaceStatus], alerts: list[Alert], runs: RunHealth) -
         hours = (now - moment).total_seconds() / 3600
         return f"{hours * 60:,.0f} min" if hours < 2 else f"{hours:,.0f} h" if hours < 48 else f"{hours / 24:,.0f} d"
 
-    for one in found:
-        said = [f"{one.documents:,} documents in {one.increments} increments, the newest {age(one.newest)} old"]
-        said.append(f"last run {age(one.last_run)} ago left {one.unchanged_steps} of {one.tables} tables")
-        said += [] if one.rate is None else [f"{one.rate:,.{0 if one.rate >= 1 else 2}f} documents/s"]
-        said += [] if one.error_share is None else [f"{one.error_share:.1%} refused for a fault"]
-        said += [f"{one.left_out:,} files not taken"] if one.left_out else []
-        if one.kind == "dataset":
-            said += [f"rejections {NOT_MEASURED}"] if one.rejected is None else []
-            said += [f"{rule} rejects {share:.1%}" for rule, share in (one.rejected or {}).items()]
+    for space in statuses:
+        parts = [f"{space.documents:,} documents in {space.increments} increments, the newest {age(space.newest)} old"]
+        parts.append(f"last run {age(space.last_run)} ago left {space.unchanged_steps} of {space.tables} tables")
+        parts += [] if space.rate is None else [f"{space.rate:,.{0 if space.rate >= 1 else 2}f} documents/s"]
+        parts += [] if space.error_share is None else [f"{space.error_share:.1%} refused for a fault"]
+        parts += [f"{space.left_out:,} files not taken"] if space.left_out else []
+        if space.kind == "dataset":
+            parts += [f"rejections {NOT_MEASURED}"] if space.rejected is None else []
+            parts += [f"{rule} rejects {share:.1%}" for rule, share in (space.rejected or {}).items()]
         else:
-            said.append(f"duplicates {share_text(one.duplicates)}")
-        said += [f"{count:,} not packed by {corpus}" for corpus, count in one.backlog.items() if count]
-        if one.waiting is not None:
-            size = f"{one.waiting_bytes:,} stored bytes, the oldest {age(one.waiting_since)} old"
-            said.append(f"in quarantine {one.waiting[0]:,} wait ({size}), {one.waiting[1]:,} refused")
-        say(f"{one.name:<20} {'; '.join(said)}")
-        if one.asked is not None:
-            say(f"{'':<20} {one.asked.line(budgets.get(one.name))}")
+            parts.append(f"duplicates {share_text(space.duplicates)}")
+        parts += [f"{count:,} not packed by {corpus}" for corpus, count in space.backlog.items() if count]
+        if space.waiting is not None:
+            size = f"{space.waiting_bytes:,} stored bytes, the oldest {age(space.waiting_since)} old"
+            parts.append(f"in quarantine {space.waiting[0]:,} wait ({size}), {space.waiting[1]:,} refused")
+        say(f"{space.name:<20} {'; '.join(parts)}")
+        if space.asked is not None:
+            say(f"{'':<20} {space.asked.line(sources.get(space.name))}")
     for alert in alerts:
         print_styled(f"{alert.namespace}: {alert.text} (threshold {alert.name} {alert.limit:g})", "yellow")
-    if found or alerts:
+    if statuses or alerts:
         say(f"{len(alerts)} thresholds exceeded, {runs}")
 
 
@@ -204,9 +208,11 @@ def _age(moment: datetime | None, now: datetime) -> float | None:
     return None if moment is None else (now - moment).total_seconds()
 
 
-def _asked(fact: str) -> Callable[[NamespaceStatus, datetime], float | None]:
-    """A number about the requests of a dataset that a model writes; None of other datasets."""
-    return lambda s, _: None if s.asked is None else getattr(s.asked, fact)
+def _asked(gauge: Gauge) -> _Gauge:
+    """A metric that a feature brings of datasets that it makes from others; none of other datasets."""
+    if gauge.label:
+        return _each(gauge.label, gauge.name, gauge.text, lambda s: gauge.value(s.asked) if s.asked else {})
+    return _one(gauge.name, gauge.text, lambda s, _: gauge.value(s.asked) if s.asked else None)
 
 
 GAUGES = (
@@ -231,14 +237,7 @@ GAUGES = (
         lambda s, _: None if s.retention_days is None else len(s.overdue),
     ),
     _each("step", "step_seconds_p99", "99th percentile of the seconds of a step", lambda s: s.slow_steps),
-    _one("answers_accepted", "answers of a model that are documents", _asked("accepted")),
-    _each(
-        "reason", "answers_refused", "answers of a model that are none", lambda s: s.asked.refused if s.asked else {}
-    ),
-    _one("requests_waiting", "requests that wait or are in flight", _asked("waiting")),
-    _one("workers", "processes that have requests", _asked("workers")),
-    _one("prompt_tokens", "tokens of prompts in all runs", _asked("tokens_in")),
-    _one("answer_tokens", "tokens of answers in all runs", _asked("tokens_out")),
+    *(_asked(gauge) for derivation in derivations() for gauge in derivation.gauges),
     _one("alerts", "thresholds exceeded", lambda s, _: len(s.alerts)),
 )
 
@@ -253,11 +252,11 @@ def lake_registry(
 
     class Exporter(Collector):
         def collect(self) -> Iterator[Metric]:
-            found, now = read(), datetime.now(UTC)
+            statuses, now = read(), datetime.now(UTC)
             for gauge in GAUGES:
                 metric = GaugeMetricFamily(f"{METRIC_PREFIX}{gauge.name}", gauge.text, labels=gauge.labels)
-                for one in found:
-                    for labels, value in gauge.values(one, now):
+                for space in statuses:
+                    for labels, value in gauge.values(space, now):
                         if value is not None:
                             metric.add_metric(labels, value)
                 yield metric
@@ -307,24 +306,24 @@ def _print_costs(by: str, since: datetime | None, as_json: bool) -> None:
             teams[".".join(spec.key.path)] = next(iter(spec.owners), "nobody")
     rows: list[dict[str, Any]] = [
         {
-            by: one.name,
-            "increments": one.places,
-            "hours": one.seconds / 3600,
-            "core hours": None if one.core_seconds is None else one.core_seconds / 3600,
-            "stored GB": one.byte_count / 1e9,
-            "computing": _computing(one, an_hour, a_core_hour),
-            "storage a month": one.byte_count / 1e9 * a_month,
+            by: cost.name,
+            "increments": cost.places,
+            "hours": cost.seconds / 3600,
+            "core hours": None if cost.core_seconds is None else cost.core_seconds / 3600,
+            "stored GB": cost.byte_count / 1e9,
+            "computing": _computing(cost, an_hour, a_core_hour),
+            "storage a month": cost.byte_count / 1e9 * a_month,
         }
-        for one in costs(lake_catalogue(), by, teams, since.replace(tzinfo=UTC) if since else None)
+        for cost in costs(lake_catalogue(), by, teams, since.replace(tzinfo=UTC) if since else None)
     ]
     print_rows(rows, as_json, "Nothing was computed yet. Fill the lake: headrace run")
 
 
-def _computing(one: Cost, an_hour: float, a_core_hour: float) -> float | None:
+def _computing(cost: Cost, an_hour: float, a_core_hour: float) -> float | None:
     """What computing cost; None where cores have a price and their time was not measured."""
-    if one.core_seconds is None:
-        return None if a_core_hour else one.seconds / 3600 * an_hour
-    return one.seconds / 3600 * an_hour + one.core_seconds / 3600 * a_core_hour
+    if cost.core_seconds is None:
+        return None if a_core_hour else cost.seconds / 3600 * an_hour
+    return cost.seconds / 3600 * an_hour + cost.core_seconds / 3600 * a_core_hour
 
 
 def _price(what: str) -> float:

@@ -99,12 +99,12 @@ class Watch:
 
     def follow(self) -> None:
         """Show lines until the last record has come."""
-        quiet, told = _QUIET_SECONDS, time.monotonic()
+        quiet, told_at = _QUIET_SECONDS, time.monotonic()
         while True:
             try:
-                record = self._records.get(timeout=max(0.0, told + quiet - time.monotonic()))
+                record = self._records.get(timeout=max(0.0, told_at + quiet - time.monotonic()))
             except queue.Empty:
-                now, told, quiet = time.time(), time.monotonic(), min(2 * quiet, _MOST_QUIET_SECONDS)
+                now, told_at, quiet = time.time(), time.monotonic(), min(2 * quiet, _MOST_QUIET_SECONDS)
                 at_work = [f"{self._table(name)} ({now - since:.0f} s)" for name, since in self._started.items()]
                 if at_work:
                     tell(f"still computing: {', '.join(at_work)}")
@@ -112,7 +112,7 @@ class Watch:
             if record is None:
                 return
             if self.read(record):
-                quiet, told = _QUIET_SECONDS, time.monotonic()
+                quiet, told_at = _QUIET_SECONDS, time.monotonic()
 
     def read(self, record: dg.EventLogEntry) -> bool:
         """Show the line of a record unless it was shown before; gives whether a line was shown."""
@@ -169,8 +169,8 @@ def _failed_check(event: dg.DagsterEvent) -> str:
     from dagster_project.lake_asset import FAILED_CHECK
 
     data = event.step_failure_data.user_failure_data
-    found = data.metadata.get(FAILED_CHECK) if data is not None else None
-    return str(found.value) if found is not None else ""
+    check = data.metadata.get(FAILED_CHECK) if data is not None else None
+    return str(check.value) if check is not None else ""
 
 
 def failure_text(event: dg.DagsterEvent) -> str:

@@ -109,8 +109,8 @@ class _Sources:
         from dagster_project.lake_asset import declared_assets
 
         chosen = declared_assets(definitions.resolve_asset_graph(), select(definitions, words))
-        sources = [one.source for one in chosen if one.source is not None]
-        return cls([one for one in sources if not getattr(one.config, "is_fetched", False)])
+        sources = [asset.source for asset in chosen if asset.source is not None]
+        return cls([source for source in sources if not getattr(source.config, "is_fetched", False)])
 
     def have_changed(self) -> bool:
         """Whether something else is due than before the last run."""
@@ -126,9 +126,9 @@ class _Sources:
             try:
                 keys |= {task.key for task in tasks(Ledger.fresh(lake_catalogue()), binding)}
             except SparkJobsError as error:
-                if (said := " ".join(str(error).split())) not in self._told:
-                    self._told.add(said)
-                    say(said, err=True)
+                if (reason := " ".join(str(error).split())) not in self._told:
+                    self._told.add(reason)
+                    say(reason, err=True)
         return keys
 
 
@@ -137,6 +137,6 @@ def _forget_modules() -> None:
     package = project_folder().module
     changed = (f"{package}.defs", f"{package}.definitions") if _is_ours() else (package,)
     for name in list(sys.modules):
-        if any(name == one or name.startswith(f"{one}.") for one in changed):
+        if any(name == prefix or name.startswith(f"{prefix}.") for prefix in changed):
             del sys.modules[name]
     importlib.invalidate_caches()

@@ -202,8 +202,8 @@ def _list_blends(as_json: bool) -> None:
     for described in blends:
         tables = ", ".join(f"{source['table']}={source['weight']}" for source in described["sources"])
         follows = f"  from {described['parent'][:12]} at {described['from_offset']}" if described["parent"] else ""
-        known = ",".join(described["names"]) or "-"
-        say(f"{described['id'][:12]}  {known:20}  {_length(described['rows'])}  {tables}{follows}")
+        names = ",".join(described["names"]) or "-"
+        say(f"{described['id'][:12]}  {names:20}  {_length(described['rows'])}  {tables}{follows}")
 
 
 @blend.command()
@@ -300,11 +300,11 @@ def _print_rows(reference: str, offset: int, rows: int, characters: int, as_json
 
     catalogue = open_catalogue()
     blender = Blender(catalogue)
-    found = inspect_rows(catalogue, blender, blender.resolve(reference), offset, rows)
-    note_read(catalogue, [row.table for row in found])
+    inspected = inspect_rows(catalogue, blender, blender.resolve(reference), offset, rows)
+    note_read(catalogue, [row.table for row in inspected])
     if as_json:
-        return print_json([row.facts() for row in found])
-    for row in found:
+        return print_json([row.facts() for row in inspected])
+    for row in inspected:
         origin = f"{row.table} ordinal {row.ordinal}, epoch {row.epoch}"
         say(f"row {row.offset}: {row.source}, {origin}, {row.token_count} tokens before padding")
         lines = [

@@ -262,7 +262,7 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None) 
 def _deduplication(catalogue: Catalog, facts: CorpusFacts) -> Iterator[str]:
     """What deduplication removed of the members that count, and what is left after each step of all that came."""
     members, exact, survivors = (
-        members_that_count(catalogue, facts.name, table) for table in ("members", "exact_duplicates", "survivors")
+        members_that_count(catalogue, facts.name, table) for table in ("members", "exact_duplicates", facts.base)
     )
     exact_count = without(exact, survivors["doc_id"]).num_rows
     lines = [("members", members.num_rows), ("exact duplicates removed", exact_count)]
@@ -275,6 +275,9 @@ def _deduplication(catalogue: Catalog, facts: CorpusFacts) -> Iterator[str]:
         "## Funnel\n\nWhat is left after each step of what landed; tokens are estimated before they are counted.\n\n"
         + _table(("step", "documents", "bytes", "tokens"), stages)
     )
+    selections = [(one.name, one.words, one.table, one.reasons) for one in facts.stages]
+    if selections:
+        yield "## Selections\n\n" + _table(("selection", "goes on", "in", "why others do not"), selections)
 
 
 def _provenance(ledger: Ledger, state: LakeState, noise: Noise | None) -> str:

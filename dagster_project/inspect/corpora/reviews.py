@@ -116,13 +116,13 @@ def record(catalogue: Catalog, verdicts: str, decisions: Iterable[Mapping[str, A
     return len(rows)
 
 
-def decisions(catalogue: Catalog, dataset: str, verdicts: str | None = None) -> dict[str, dict[str, str]]:
+def decisions(catalogue: Catalog, dataset: str) -> dict[str, dict[str, str]]:
     """What people decided, by rule and document; `unsure` where persons disagree.
 
     Of a person's decisions on a document the newest counts.
     """
     found: dict[str, dict[str, str]] = defaultdict(dict)
-    for (_, rule, doc_id), by_person in _by_document(catalogue, dataset, verdicts).items():
+    for (_, rule, doc_id), by_person in _by_document(catalogue, dataset).items():
         found[rule][doc_id] = together(said.decision for said in by_person.values())
     return found
 

@@ -82,13 +82,13 @@ def inspect_rows(catalogue: Catalog, blender: Blender, blend_id: str, offset: in
     """
     config = blender.config(blend_id)
     tables = {name: pin.table for name, pin in blender.head(blend_id).pins().items()}
-    found: list[InspectedRow] = []
+    inspected: list[InspectedRow] = []
     for batch in blender.open(blend_id, offset).read(offset, rows, wait_seconds=1):
         if batch.rows:
-            found += _inspect_batch(catalogue, config, batch, tables)
-    if not found:
+            inspected += _inspect_batch(catalogue, config, batch, tables)
+    if not inspected:
         raise CommandError(f"blend show: {blend_id[:12]} ends at row {offset}; give an offset below that")
-    return found
+    return inspected
 
 
 def _inspect_batch(
@@ -98,7 +98,7 @@ def _inspect_batch(
     wanted = sorted(set(batch.doc_ids))
     documents = {table: documents_of(catalogue, table, wanted) for table in used}
     tokenizer = next(
-        (one for table in used if (one := tokenizer_of(catalogue, table, config.window.tokenizer_sha256))), None
+        (decoder for table in used if (decoder := tokenizer_of(catalogue, table, config.window.tokenizer_sha256))), None
     )
     rows, first = [], 0
     for i in range(batch.rows):
@@ -147,9 +147,9 @@ def documents_of(catalogue: Catalog, packed: str, doc_ids: Sequence[str]) -> dic
     table = load_table(catalogue, f"{dataset_of(packed)}.documents")
     if table is None:
         return {}
-    known = tuple(name for name in _FACTS if name in table.schema().column_names)
-    found = scan_of(table, In("doc_id", doc_ids), known).to_arrow().to_pylist()
-    return {row["doc_id"]: row for row in found}
+    names = tuple(name for name in _FACTS if name in table.schema().column_names)
+    facts = scan_of(table, In("doc_id", doc_ids), names).to_arrow().to_pylist()
+    return {row["doc_id"]: row for row in facts}
 
 
 def tokenizer_of(catalogue: Catalog, packed: str, sha256: str) -> Tokenizer | None:
@@ -163,8 +163,8 @@ def tokenizer_file(catalogue: Catalog, packed: str, sha256: str) -> str | None:
     table = load_table(catalogue, f"{packed.partition('.')[0]}.tokenizer")
     if table is None:
         return None
-    for snapshot in sorted(table.snapshots(), key=lambda one: one.sequence_number or 0, reverse=True):
-        found = scan_of(table, EqualTo("sha256", sha256), ("file",), snapshot.snapshot_id).to_arrow().to_pylist()
-        if found:
-            return str(found[0]["file"])
+    for snapshot in sorted(table.snapshots(), key=lambda snapshot: snapshot.sequence_number or 0, reverse=True):
+        files = scan_of(table, EqualTo("sha256", sha256), ("file",), snapshot.snapshot_id).to_arrow().to_pylist()
+        if files:
+            return str(files[0]["file"])
     return None

@@ -97,7 +97,7 @@ def documents_that_went(catalogue: Catalog, dataset: str, states: Sequence[At]) 
     if not len(events) and not _several(documents["path"], events["path"]).any():
         return [0] * len(states)
     counts = [count_documents(catalogue, dataset, at) for at in states]
-    return [one.landed - one.documents for one in counts]
+    return [count.landed - count.documents for count in counts]
 
 
 def documents_that_count(
@@ -149,9 +149,9 @@ def excised_members(catalogue: Catalog, corpus: str, tables: Iterable[str], mome
         out_of = And(out_of, LessThanOrEqual("recorded_at", moment.isoformat()))
     rows = read_rows(catalogue, EXCISIONS, ("doc_id", "table"), out_of)
     out = Counter((row["doc_id"], packed[row["table"]]) for row in rows if row["table"] is not None)
-    found = {row["doc_id"] for row in rows if row["table"] is None}
-    found |= {doc_id for (doc_id, dataset), count in out.items() if count >= lengths[dataset]}
-    return pa.array(sorted(found), _TEXT)
+    excised = {row["doc_id"] for row in rows if row["table"] is None}
+    excised |= {doc_id for (doc_id, dataset), count in out.items() if count >= lengths[dataset]}
+    return pa.array(sorted(excised), _TEXT)
 
 
 def without(rows: pa.Table, doc_ids: pa.ChunkedArray) -> pa.Table:

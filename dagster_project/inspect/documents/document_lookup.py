@@ -16,7 +16,7 @@ from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_wi
 from headrace.tables.quarantine import SUFFIX, is_quarantine
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows, read_wide_value
 from spark_jobs.progress import tell
-from spark_jobs.sources.config.api_config import PAGE_MARK
+from spark_jobs.sources.config.paged_source import PAGE_MARK
 from spark_jobs.sources.languages import EXTRACTED_BY, PAGE
 
 _DIGITS = re.compile(r"[0-9a-f]{6,32}")
@@ -72,107 +72,109 @@ def extraction_place(metadata: Mapping[str, str]) -> str | None:
 
 
 def documents_named(
-    catalogue: Catalog, given: str, datasets: Iterable[str], where: BooleanExpression = EVERYTHING
+    catalogue: Catalog, name: str, datasets: Iterable[str], where: BooleanExpression = EVERYTHING
 ) -> list[FoundDocument]:
     """The documents of some datasets that a user may mean.
 
     Args:
         catalogue: of the lake.
-        given: a doc_id, the first 6 or more digits of one, or a path.
+        name: a doc_id, the first 6 or more digits of one, or a path.
         datasets: that are looked in.
         where: a condition that they meet, best on their partitions.
     """
     names = list(datasets)
-    found: list[FoundDocument] = []
-    if is_prefix(given):
-        found = _matching(catalogue, names, And(where, _starts_with(given.lower())))
-    return found or _matching(catalogue, names, And(where, EqualTo("path", given)))
+    documents: list[FoundDocument] = []
+    if is_prefix(name):
+        documents = _matching(catalogue, names, And(where, _starts_with(name.lower())))
+    return documents or _matching(catalogue, names, And(where, EqualTo("path", name)))
 
 
-def is_prefix(given: str) -> bool:
+def is_prefix(text: str) -> bool:
     """Whether these may be the first digits of a doc_id: 6 at least."""
-    return _DIGITS.fullmatch(given.lower()) is not None
+    return _DIGITS.fullmatch(text.lower()) is not None
 
 
-def find_document(catalogue: Catalog, given: str, increment: int | None = None) -> FoundDocument:
+def find_document(catalogue: Catalog, name: str, increment: int | None = None) -> FoundDocument:
     """The one document that a user names; of a path that was edited the latest, which is told.
 
     Args:
         catalogue: of the lake.
-        given: its doc_id, the first 6 or more digits of that, or its path.
+        name: its doc_id, the first 6 or more digits of that, or its path.
         increment: in which it landed; None for the latest.
 
     Raises:
         CommandError: no document is named so, or several are; the message lists them.
     """
     datasets = namespaces_with(catalogue, "documents")
-    found = documents_named(catalogue, given, datasets)
-    if found and increment is not None:
-        there = sorted({one.increment for one in found})
-        found = [one for one in found if one.increment == increment]
-        if not found:
-            known = ", ".join(map(str, there))
-            raise CommandError(f"document {given} did not land in increment {increment}, but in {known}")
-    if not found:
-        _say_where_it_waits(catalogue, given)
-        _say_that_it_was_deleted(catalogue, given)
-        _say_that_it_was_refused(catalogue, given)
+    documents = documents_named(catalogue, name, datasets)
+    if documents and increment is not None:
+        there = sorted({doc.increment for doc in documents})
+        documents = [doc for doc in documents if doc.increment == increment]
+        if not documents:
+            numbers = ", ".join(map(str, there))
+            raise CommandError(f"document {name} did not land in increment {increment}, but in {numbers}")
+    if not documents:
+        _say_where_it_waits(catalogue, name)
+        _say_that_it_was_deleted(catalogue, name)
+        _say_that_it_was_refused(catalogue, name)
         raise CommandError(
-            f"document {given} is in no table of documents ({', '.join(datasets) or 'no dataset was run'}); give a "
+            f"document {name} is in no table of documents ({', '.join(datasets) or 'no dataset was run'}); give a "
             "doc_id, its first 6 or more hex digits, or a path as in NAME.documents"
         )
-    latest = latest_of(catalogue, found)
+    latest = latest_of(catalogue, documents)
     if latest is None:
-        listed = ", ".join(f"{one.doc_id} ({one.dataset}, increment {one.increment})" for one in found[:_SHOWN])
-        more = f" and {len(found) - _SHOWN} more" if len(found) > _SHOWN else ""
-        raise CommandError(f"document {given} may be any of {len(found)}: {listed}{more}; give one doc_id")
-    if len(found) > 1:
-        others = ", ".join(f"{one.increment} ({one.doc_id[:12]})" for one in found[:_SHOWN] if one != latest)
-        tell(f"{given}: the latest of {len(found)}, of increment {latest.increment}; others by --increment: {others}")
+        listed = ", ".join(f"{doc.doc_id} ({doc.dataset}, increment {doc.increment})" for doc in documents[:_SHOWN])
+        more = f" and {len(documents) - _SHOWN} more" if len(documents) > _SHOWN else ""
+        raise CommandError(f"document {name} may be any of {len(documents)}: {listed}{more}; give one doc_id")
+    if len(documents) > 1:
+        others = ", ".join(f"{doc.increment} ({doc.doc_id[:12]})" for doc in documents[:_SHOWN] if doc != latest)
+        tell(
+            f"{name}: the latest of {len(documents)}, of increment {latest.increment}; others by --increment: {others}"
+        )
     return latest
 
 
-def latest_of(catalogue: Catalog, found: Sequence[FoundDocument]) -> FoundDocument | None:
+def latest_of(catalogue: Catalog, documents: Sequence[FoundDocument]) -> FoundDocument | None:
     """Of documents at one path the one that counts, else that of the newest increment; None where paths differ."""
-    if len({(one.dataset, one.repository, one.path) for one in found}) != 1:
+    if len({(doc.dataset, doc.repository, doc.path) for doc in documents}) != 1:
         return None
-    if len(found) == 1:
-        return found[0]
-    first = found[0]
+    if len(documents) == 1:
+        return documents[0]
+    first = documents[0]
     counts = set(documents_that_count(catalogue, first.dataset, path=first.path)["doc_id"].to_pylist())
-    return min(found, key=lambda one: (one.doc_id not in counts, -one.increment, one.doc_id))
+    return min(documents, key=lambda doc: (doc.doc_id not in counts, -doc.increment, doc.doc_id))
 
 
-def _say_where_it_waits(catalogue: Catalog, given: str) -> None:
+def _say_where_it_waits(catalogue: Catalog, name: str) -> None:
     """Say of a document that is only in quarantine that it waits there.
 
     Raises:
         CommandError: it does.
     """
     for space in sorted(space[0] for space in catalogue.list_namespaces() if is_quarantine(space[0])):
-        for row in read_rows(catalogue, f"{space}.documents", ("increment",), EqualTo("doc_id", given.lower())):
+        for row in read_rows(catalogue, f"{space}.documents", ("increment",), EqualTo("doc_id", name.lower())):
             raise CommandError(
-                f"document {given} is in quarantine ({space}, increment {row['increment']}); see headrace quarantine "
+                f"document {name} is in quarantine ({space}, increment {row['increment']}); see headrace quarantine "
                 f"show {space.removesuffix(SUFFIX)} --increment {row['increment']}"
             )
 
 
-def _say_that_it_was_deleted(catalogue: Catalog, given: str) -> None:
+def _say_that_it_was_deleted(catalogue: Catalog, name: str) -> None:
     """Say of a document that was deleted for good with which increment.
 
     Raises:
         CommandError: it was.
     """
-    deleted = And(EqualTo("status", "deleted"), Or(EqualTo("doc_id", given.lower()), EqualTo("path", given)))
+    deleted = And(EqualTo("status", "deleted"), Or(EqualTo("doc_id", name.lower()), EqualTo("path", name)))
     for dataset in namespaces_with(catalogue, "arrivals"):
         for row in read_rows(catalogue, f"{dataset}.arrivals", ("increment",), deleted):
             raise CommandError(
-                f"document {given} was deleted for good with increment {row['increment']} of {dataset}; "
+                f"document {name} was deleted for good with increment {row['increment']} of {dataset}; "
                 "headrace table show system.audit says by whom and why"
             )
 
 
-def _say_that_it_was_refused(catalogue: Catalog, given: str) -> None:
+def _say_that_it_was_refused(catalogue: Catalog, name: str) -> None:
     """Say of a file or record that never became a document why; it is named by its path or location.
 
     Raises:
@@ -180,7 +182,7 @@ def _say_that_it_was_refused(catalogue: Catalog, given: str) -> None:
     """
     columns = ("increment", "location", "status", "reason", "detail")
     for dataset in namespaces_with(catalogue, "arrivals"):
-        named = Or(EqualTo("path", given), EqualTo("location", given))
+        named = Or(EqualTo("path", name), EqualTo("location", name))
         rows = read_rows(catalogue, f"{dataset}.arrivals", columns, named)
         last = max(rows, key=lambda row: int(row["increment"]), default=None)
         if last is not None and last["reason"] and last["status"] != "gone":
@@ -222,8 +224,8 @@ def landings_of(catalogue: Catalog, document: FoundDocument) -> list[dict[str, A
         same = [row for row in rows if row[name] == getattr(document, name)]
         rows = same or rows
     if len(rows) > 1 and PAGE_MARK in rows[0]["location"]:
-        for one in read_rows(catalogue, f"{document.dataset}.documents", ("metadata",), document.row):
-            mark = PAGE_MARK + dict(one["metadata"]).get(PAGE, "").partition("#")[0]
+        for row in read_rows(catalogue, f"{document.dataset}.documents", ("metadata",), document.row):
+            mark = PAGE_MARK + dict(row["metadata"]).get(PAGE, "").partition("#")[0]
             rows = [row for row in rows if row["location"].endswith(mark)] or rows
     return sorted(rows, key=lambda row: (-len(row["path"]), row["location"]))
 
@@ -236,9 +238,9 @@ def landing_of(catalogue: Catalog, document: FoundDocument) -> dict[str, Any] | 
 
 def other_revisions(catalogue: Catalog, document: FoundDocument) -> list[FoundDocument]:
     """Documents of the same dataset, repository and path, the newest first as `members` orders them."""
-    found = _matching(catalogue, [document.dataset], EqualTo("path", document.path))
-    same = [one for one in found if one.repository == document.repository and one.doc_id != document.doc_id]
-    return sorted(same, key=lambda one: (-one.increment, one.doc_id))
+    at_path = _matching(catalogue, [document.dataset], EqualTo("path", document.path))
+    same = [other for other in at_path if other.repository == document.repository and other.doc_id != document.doc_id]
+    return sorted(same, key=lambda revision: (-revision.increment, revision.doc_id))
 
 
 def members_named(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) -> Mapping[str, dict[str, Any]]:

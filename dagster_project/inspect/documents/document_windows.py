@@ -59,7 +59,7 @@ def windows_of(catalogue: Catalog, document: FoundDocument) -> list[HeldIn]:
     all are read: while a corpus that was refrozen is computed anew, its increments are not those of its packed tables.
     Snapshots of older generations that blends and tags pin are read whole.
     """
-    found = []
+    parts = []
     tables = packed_tables(catalogue, document.dataset)
     blends = dependent_blends(catalogue, tables)
     for identifier in tables:
@@ -70,10 +70,10 @@ def windows_of(catalogue: Catalog, document: FoundDocument) -> list[HeldIn]:
         rows = read_rows(catalogue, f"{identifier.split('.')[0]}.increments", ("increment",), of_document)
         for head in served_heads(table, pinned_snapshots(blends[identifier])):
             likely = [row["increment"] for row in rows] if head.is_main else []
-            found += (likely and _parts(identifier, table, head, document.doc_id, likely)) or _parts(
+            parts += (likely and _parts(identifier, table, head, document.doc_id, likely)) or _parts(
                 identifier, table, head, document.doc_id
             )
-    return found
+    return parts
 
 
 @dataclass(frozen=True)
@@ -120,8 +120,8 @@ def decoded_window(catalogue: Catalog, identifier: str, ordinal: int) -> list[Wi
     tokenizer = Tokenizer.from_str(files[0]["file"])
     segments = rows[0]["segments"]
     wanted = In("doc_id", {segment["doc_id"] for segment in segments})
-    found = read_rows(catalogue, f"{dataset}.documents", ("doc_id", "path"), wanted) if segments else []
-    paths = {row["doc_id"]: row["path"] for row in found}
+    documents = read_rows(catalogue, f"{dataset}.documents", ("doc_id", "path"), wanted) if segments else []
+    paths = {row["doc_id"]: row["path"] for row in documents}
     return [
         WindowPart(
             segment["doc_id"],

@@ -34,23 +34,23 @@ def failed_documents(catalogue: Catalog, table: str, rule: str, count: int) -> l
     def failing() -> Iterator[dict[str, Any]]:
         for batch in read_batches(catalogue, table, ("doc_id", "failed")):
             for row in batch.to_pylist():
-                rules.update(one["rule"] for one in row["failed"])
-                yield from ({"doc_id": row["doc_id"], **one} for one in row["failed"] if one["rule"] == rule)
+                rules.update(fault["rule"] for fault in row["failed"])
+                yield from ({"doc_id": row["doc_id"], **fault} for fault in row["failed"] if fault["rule"] == rule)
 
-    found = heapq.nsmallest(count, failing(), key=lambda one: (_distance(one), one["doc_id"]))
-    if not found:
+    nearest = heapq.nsmallest(count, failing(), key=lambda row: (_distance(row), row["doc_id"]))
+    if not nearest:
         raise CommandError(f"{table}: no document failed {rule!r}{did_you_mean(rule, sorted(rules))}")
     documents = f"{table.partition('.')[0]}.documents"
-    rows = read_rows(catalogue, documents, ("doc_id", "path"), In("doc_id", {one["doc_id"] for one in found}))
+    rows = read_rows(catalogue, documents, ("doc_id", "path"), In("doc_id", {row["doc_id"] for row in nearest}))
     paths = {row["doc_id"]: row["path"] for row in rows}
     return [
         {
-            "doc_id": one["doc_id"],
-            "path": paths.get(one["doc_id"], ""),
-            "value": one["value"],
-            "bound": one["threshold"],
+            "doc_id": row["doc_id"],
+            "path": paths.get(row["doc_id"], ""),
+            "value": row["value"],
+            "bound": row["threshold"],
         }
-        for one in found
+        for row in nearest
     ]
 
 

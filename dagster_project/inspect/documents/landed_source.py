@@ -95,7 +95,7 @@ def _configs(ledger: Ledger, dataset: str) -> dict[int, DocumentsConfig]:
     return {number: DocumentsConfig.model_validate_json(row.config) for number, row in landed.items()}
 
 
-def write_bytes(found: LandedSource, output: Path) -> None:
+def write_bytes(landed: LandedSource, output: Path) -> None:
     """Write the bytes of the document's record where the format has such, else those of its whole file.
 
     Raises:
@@ -103,7 +103,7 @@ def write_bytes(found: LandedSource, output: Path) -> None:
     """
     try:
         with output.open("wb") as file:
-            file.writelines(landed_chunks(found.arrival, found.place, found.config, found.objects))
+            file.writelines(landed_chunks(landed.arrival, landed.place, landed.config, landed.objects))
     except OSError as error:
         raise CommandError(f"--output {output}: {error}") from error
 
@@ -118,12 +118,12 @@ def landed_faults(spark: SparkSession, catalogue: Catalog, ledger: Ledger, datas
     if not configs:
         return []
     config = configs[max(configs)]
-    found = set[tuple[str, str]]()
+    faults = set[tuple[str, str]]()
     for space in (dataset, quarantine_of(dataset)):  # what waits has landed in the quarantine, and nowhere else yet
         if not ledger.places(f"{space}.arrivals"):
             continue
         arrivals, provenance = (table_rows(spark, f"{space}.{name}") for name in ("arrivals", "provenance"))
         changed = unlike_landed(arrivals, ObjectFolder.of(catalogue, space), config.source)
         rows = changed.unionByName(unlike_provenance(arrivals, provenance)).collect()
-        found |= {(row["location"], row["fault"]) for row in rows}
-    return sorted(found)
+        faults |= {(row["location"], row["fault"]) for row in rows}
+    return sorted(faults)

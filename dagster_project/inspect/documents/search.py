@@ -116,22 +116,22 @@ def search(catalogue: Catalog, dataset: str, words: str, limit: int, is_regex: b
     """
     scan = Scan(catalogue, dataset)
     pattern = words if is_regex else pattern_of(words)
-    found: dict[str, str] = {}
+    texts: dict[str, str] = {}
     searched = 0
     try:
         for searched, _, matches in scan.matches(pattern, ignore_case=True):  # noqa: B007
-            found |= {doc_id: text for _, doc_id, text in matches[: limit - len(found)]}
-            if len(found) >= limit:
+            texts |= {doc_id: text for _, doc_id, text in matches[: limit - len(texts)]}
+            if len(texts) >= limit:
                 break
     except pa.ArrowInvalid as error:
         raise CommandError(f"search --regex {words}: {error}; mend the expression, or leave --regex out") from error
-    rows = read_rows(catalogue, f"{dataset}.documents", ("doc_id", "path"), In("doc_id", {*found, ""}))
+    rows = read_rows(catalogue, f"{dataset}.documents", ("doc_id", "path"), In("doc_id", {*texts, ""}))
     paths = {row["doc_id"]: row["path"] for row in rows}
     try:
         compiled = re.compile(pattern, re.IGNORECASE)
     except re.error:  # RE2 alone can read it
         compiled = None
-    hits = [Hit(dataset, one, paths.get(one, ""), *around(text, compiled)) for one, text in found.items()]
+    hits = [Hit(dataset, doc_id, paths.get(doc_id, ""), *around(text, compiled)) for doc_id, text in texts.items()]
     return Searched(hits, searched, max(scan.total, searched))
 
 
@@ -144,8 +144,8 @@ def spans_of(text: str, words: str, most: int) -> list[tuple[int, int]]:
     """(start, end) of the first `most` occurrences of words in a text, in any case of letters."""
     if not words.strip():
         return []
-    found = re.finditer(pattern_of(words), text, re.IGNORECASE)
-    return [one.span() for one in itertools.islice(found, most)]
+    matches = re.finditer(pattern_of(words), text, re.IGNORECASE)
+    return [occurrence.span() for occurrence in itertools.islice(matches, most)]
 
 
 def around(text: str, pattern: re.Pattern[str] | None) -> tuple[str, str, str]:

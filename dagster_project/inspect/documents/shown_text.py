@@ -48,11 +48,11 @@ class ShownText:
 
     def head(self) -> list[str]:
         """The lines above the text."""
-        one = self.document
-        kind = f"{one.kind}, {one.language}" if one.language else one.kind
-        shelf = f"{one.repository}: " if one.repository else ""
-        lines = [f"{shelf}{one.path}  {one.dataset}, {kind}, {one.byte_count:,} bytes, increment {one.increment}"]
-        lines += [one.doc_id, *self.fate]
+        doc = self.document
+        kind = f"{doc.kind}, {doc.language}" if doc.language else doc.kind
+        shelf = f"{doc.repository}: " if doc.repository else ""
+        lines = [f"{shelf}{doc.path}  {doc.dataset}, {kind}, {doc.byte_count:,} bytes, increment {doc.increment}"]
+        lines += [doc.doc_id, *self.fate]
         if self.edits:
             lines.append("edits: " + ", ".join(f"{rule} {count:,}" for rule, count in self.edits.items()))
         return lines
@@ -65,7 +65,7 @@ class ShownText:
 def shown_text(catalogue: Catalog, story: Story, with_text: bool) -> ShownText:
     """The text of a document of which everything is known, or without it."""
     document = story.document
-    fate = tuple(f"{one.outcome}: {one.sentence} ({one.table})" for one in story.findings if one.outcome in _ENDS)
+    fate = tuple(f"{item.outcome}: {item.sentence} ({item.table})" for item in story.findings if item.outcome in _ENDS)
     text = read_text(catalogue, document) if with_text else None
     rows = read_rows(catalogue, f"{document.dataset}.texts", ("edits",), document.row)
     edits = rows[0]["edits"] if rows else []

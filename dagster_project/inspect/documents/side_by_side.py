@@ -71,21 +71,21 @@ def compare(left: str, right: str, column_width: int, context: int = 2, most_row
     Returns:
         The rows; none where the texts are equal.
     """
-    one, other = cut_pieces(left, column_width), cut_pieces(right, column_width)
-    start = _common(one, other)
-    tail = _common(one[start:][::-1], other[start:][::-1])
-    end_one, end_other = len(one) - tail, len(other) - tail
+    first, other = cut_pieces(left, column_width), cut_pieces(right, column_width)
+    start = _common(first, other)
+    tail = _common(first[start:][::-1], other[start:][::-1])
+    end_one, end_other = len(first) - tail, len(other) - tail
     beyond = 0
     if most_rows is not None and max(end_one, end_other) - start > _MOST_PIECES:
         beyond = max(end_one, end_other) - start - _MOST_PIECES
         end_one, end_other = min(end_one, start + _MOST_PIECES), min(end_other, start + _MOST_PIECES)
-    rows = [Row(" ", piece, piece) for piece in one[max(0, start - context) : start]]
-    if start > context and (start < len(one) or start < len(other)):
+    rows = [Row(" ", piece, piece) for piece in first[max(0, start - context) : start]]
+    if start > context and (start < len(first) or start < len(other)):
         rows.insert(0, Row(GAP, f"{start - context:,} equal", f"{start - context:,} equal"))
-    changed = _changed_rows(one[start:end_one], other[start:end_other], context)
+    changed = _changed_rows(first[start:end_one], other[start:end_other], context)
     rows += changed
     if beyond == 0:
-        rows += [Row(" ", piece, piece) for piece in one[end_one : end_one + context]]
+        rows += [Row(" ", piece, piece) for piece in first[end_one : end_one + context]]
         if tail > context:
             rows.append(Row(GAP, f"{tail - context:,} equal", f"{tail - context:,} equal"))
     count = sum(row.mark in "|<>" for row in changed)
@@ -108,39 +108,39 @@ def changed_spans(left: str, right: str) -> tuple[list[tuple[int, int]], list[tu
     words = [list(_WORD.finditer(piece)) for piece in (left, right)]
     if max(map(len, words)) > _MOST_WORDS:
         return [(0, len(left))], [(0, len(right))]
-    found: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
-    one, other = ([word[0] for word in some] for some in words)
-    for tag, *edges in SequenceMatcher(None, one, other, autojunk=False).get_opcodes():
-        for spans, own, (first, last) in zip(found, words, (edges[:2], edges[2:]), strict=True):
+    differing: tuple[list[tuple[int, int]], list[tuple[int, int]]] = ([], [])
+    first_words, other = ([word[0] for word in some] for some in words)
+    for tag, *edges in SequenceMatcher(None, first_words, other, autojunk=False).get_opcodes():
+        for spans, side, (first, last) in zip(differing, words, (edges[:2], edges[2:]), strict=True):
             if tag != "equal" and first < last:
-                spans.append((own[first].start(), own[last - 1].end()))
-    return found
+                spans.append((side[first].start(), side[last - 1].end()))
+    return differing
 
 
-def _common(one: Sequence[str], other: Sequence[str]) -> int:
+def _common(first: Sequence[str], other: Sequence[str]) -> int:
     """How many pieces two sequences both begin with."""
     count = 0
-    for left, right in zip(one, other, strict=False):
+    for left, right in zip(first, other, strict=False):
         if left != right:
             break
         count += 1
     return count
 
 
-def _changed_rows(one: list[str], other: list[str], context: int) -> list[Row]:
+def _changed_rows(first: list[str], other: list[str], context: int) -> list[Row]:
     """Rows of what lies between the common beginning and end; long equal runs become one row."""
-    quick = max(len(one), len(other)) > _EXACT_PIECES
+    quick = max(len(first), len(other)) > _EXACT_PIECES
     rows: list[Row] = []
-    for tag, i, j, k, m in SequenceMatcher(None, one, other, autojunk=quick).get_opcodes():
+    for tag, i, j, k, m in SequenceMatcher(None, first, other, autojunk=quick).get_opcodes():
         if tag == "equal":
-            equal = [Row(" ", piece, piece) for piece in one[i:j]]
+            equal = [Row(" ", piece, piece) for piece in first[i:j]]
             hidden = len(equal) - 2 * context
             if hidden > 1:
                 gap = f"{hidden:,} equal"
                 equal = [*equal[:context], Row(GAP, gap, gap), *equal[len(equal) - context :]]
             rows += equal
             continue
-        lefts, rights = one[i:j], other[k:m]
+        lefts, rights = first[i:j], other[k:m]
         both = min(len(lefts), len(rights))
         rows += [Row("|", left, right) for left, right in zip(lefts[:both], rights[:both], strict=True)]
         rows += [Row("<", piece, "") for piece in lefts[both:]]

@@ -57,7 +57,7 @@ def reads_of(
     from blender_service.order.offsets import offsets_of
 
     training = named_reads(catalogue)
-    found = []
+    reads = []
     same_rows: dict[tuple[str, int | None, int | None], bool] = {}
     for blend_id in blender.list_ids():
         order = blender.order(blend_id)
@@ -73,11 +73,11 @@ def reads_of(
                 if not same_rows[key]:
                     continue
                 for offset, epoch in itertools.islice(offsets_of(order, source, ordinal), _MOST_READS):
-                    runs = (one.run for one in training if has_read(one, blend_id, offset))
-                    found.append(
+                    runs = (training_run.run for training_run in training if has_read(training_run, blend_id, offset))
+                    reads.append(
                         WindowRead(table, ordinal, blend_id, names, source, offset, epoch, tuple(dict.fromkeys(runs)))
                     )
-    return sorted(found, key=lambda one: (one.blend_id, one.offset))
+    return sorted(reads, key=lambda read: (read.blend_id, read.offset))
 
 
 def _hold_same_rows(catalogue: Catalog, identifier: str, snapshot_id: int | None, pinned: int | None) -> bool:
@@ -85,8 +85,8 @@ def _hold_same_rows(catalogue: Catalog, identifier: str, snapshot_id: int | None
     table = load_table(catalogue, identifier)
     if table is None:
         return False
-    given = [one for one in (snapshot_id, pinned) if one is not None]
-    for head in served_heads(table, given):
-        if all(head.is_main if one is None else one in head.covered for one in (snapshot_id, pinned)):
+    snapshots = [snapshot for snapshot in (snapshot_id, pinned) if snapshot is not None]
+    for head in served_heads(table, snapshots):
+        if all(head.is_main if snapshot is None else snapshot in head.covered for snapshot in (snapshot_id, pinned)):
             return True
     return False

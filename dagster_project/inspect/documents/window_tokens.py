@@ -93,7 +93,7 @@ def token_window(catalogue: Catalog, identifier: str, ordinal: int, snapshot_id:
     count = runs[-1].end if runs else 0
     if not 0 <= ordinal < count:
         raise CommandError(f"{identifier} has no window {ordinal}; it has 0..{count - 1}")
-    run = runs[bisect_right(runs, ordinal, key=lambda one: one.start) - 1]
+    run = runs[bisect_right(runs, ordinal, key=lambda part: part.start) - 1]
     row = read_window(table, run, ordinal, ["input_ids", "segments"])
     file = tokenizer_file(catalogue, identifier, properties_at(table, snapshot)["headrace.tokenizer-sha256"])
     spelling = _spelling(file) if file is not None else None
@@ -103,12 +103,14 @@ def token_window(catalogue: Catalog, identifier: str, ordinal: int, snapshot_id:
     return TokenWindow(
         identifier, facts.dataset, snapshot.snapshot_id, ordinal, count, facts.window_tokens, segments, ids,
         None if spelling is None else [*map(spelling.text, ids)],
-        [at for at, one in enumerate(ids[:end]) if spelling is not None and one in spelling.specials],
+        [at for at, token in enumerate(ids[:end]) if spelling is not None and token in spelling.specials],
     )  # fmt: skip
 
 
 def segment_facts(catalogue: Catalog, window: TokenWindow) -> list[dict[str, Any]]:
     """The segments with path, repository, licence and language of their documents; None for what the lake lacks."""
-    known = documents_of(catalogue, window.table, sorted({one.doc_id for one in window.segments}))
+    facts = documents_of(catalogue, window.table, sorted({part.doc_id for part in window.segments}))
     names = ("path", "repository", "licence", "language")
-    return [{**vars(one), **{name: known.get(one.doc_id, {}).get(name) for name in names}} for one in window.segments]
+    return [
+        {**vars(part), **{name: facts.get(part.doc_id, {}).get(name) for name in names}} for part in window.segments
+    ]

@@ -90,7 +90,7 @@ def automation_health(instance: dg.DagsterInstance, now: float | None = None) ->
             for kind in instance.get_required_daemon_types()
         }
     ticking = [_instigator(instance, state, now) for state in on if state.instigator_type in _READERS]
-    return AutomationHealth(heartbeats, (*sorted(ticking, key=lambda one: (one.kind, one.name)), *_jobs(instance, now)))
+    return AutomationHealth(heartbeats, (*sorted(ticking, key=lambda job: (job.kind, job.name)), *_jobs(instance, now)))
 
 
 def _instigator(instance: dg.DagsterInstance, state: InstigatorState, now: float) -> Recurring:
@@ -178,15 +178,15 @@ def automation_alerts(health: AutomationHealth, thresholds: Thresholds) -> Itera
         for_long = "never gave a sign" if age == math.inf else f"gave no sign for {_span(age)}"
         text = f"{', '.join(sorted(silent))} {for_long}, so nothing runs by itself; start it: headrace ui"
         yield Alert("daemon", "heartbeat_seconds", text, age, limit)
-    for one in health.recurring:
-        who, limit = f"{one.kind} {one.name}", thresholds.failures_in_a_row
-        if one.failures >= limit:
-            text = f"failed {one.failures} times in a row, the last: {one.cause}"
-            yield Alert(who, "failures_in_a_row", text, one.failures, limit)
-        if one.due_seconds is not None and one.success_age > one.due_seconds:
-            state = "it never succeeded" if one.success_age == math.inf else f"no success for {_span(one.success_age)}"
-            mend = f"the last failure: {one.cause}" if one.cause else "its page in the UI says what it waits for"
-            yield Alert(who, "success_due_seconds", f"{state}; {mend}", one.success_age, one.due_seconds)
+    for job in health.recurring:
+        who, limit = f"{job.kind} {job.name}", thresholds.failures_in_a_row
+        if job.failures >= limit:
+            text = f"failed {job.failures} times in a row, the last: {job.cause}"
+            yield Alert(who, "failures_in_a_row", text, job.failures, limit)
+        if job.due_seconds is not None and job.success_age > job.due_seconds:
+            state = "it never succeeded" if job.success_age == math.inf else f"no success for {_span(job.success_age)}"
+            mend = f"the last failure: {job.cause}" if job.cause else "its page in the UI says what it waits for"
+            yield Alert(who, "success_due_seconds", f"{state}; {mend}", job.success_age, job.due_seconds)
 
 
 def _span(seconds: float) -> str:
@@ -199,9 +199,9 @@ def automation_collector(read: Callable[[], AutomationHealth]) -> Collector:
     from prometheus_client.registry import Collector
 
     gauges: Sequence[tuple[str, str, Callable[[Recurring], float | None]]] = (
-        ("failures_in_a_row", "failed ticks, or runs of a job, since the last success", lambda one: one.failures),
-        ("success_age_seconds", "since a success, or since it was switched on", lambda one: one.success_age),
-        ("success_due_seconds", "age from which a success is overdue", lambda one: one.due_seconds),
+        ("failures_in_a_row", "failed ticks, or runs of a job, since the last success", lambda job: job.failures),
+        ("success_age_seconds", "since a success, or since it was switched on", lambda job: job.success_age),
+        ("success_due_seconds", "age from which a success is overdue", lambda job: job.due_seconds),
     )
 
     class Automation(Collector):
@@ -215,9 +215,9 @@ def automation_collector(read: Callable[[], AutomationHealth]) -> Collector:
             yield beats
             for name, text, value in gauges:
                 metric = GaugeMetricFamily(f"{_PREFIX}{name}", text, labels=["kind", "name"])
-                for one in health.recurring:
-                    if (number := value(one)) is not None:
-                        metric.add_metric([one.kind, one.name], number)
+                for job in health.recurring:
+                    if (number := value(job)) is not None:
+                        metric.add_metric([job.kind, job.name], number)
                 yield metric
 
     return Automation()

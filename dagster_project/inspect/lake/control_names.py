@@ -39,8 +39,8 @@ def named_in_texts(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]
             continue
         for dataset, total, names in _by_dataset(ledger.catalogue, name, newest):
             if names:
-                said = told(names, total, f"documents of {dataset} in increment {newest}")
-                yield f"{name}.tokens: {said}; look: headrace doc why DOC"
+                sentence = told(names, total, f"documents of {dataset} in increment {newest}")
+                yield f"{name}.tokens: {sentence}; look: headrace doc why DOC"
 
 
 def names_in(catalogue: Catalog, corpus: str, text: str) -> str:
@@ -50,12 +50,12 @@ def names_in(catalogue: Catalog, corpus: str, text: str) -> str:
         return ""
     names = names_of_tokenizer(rows["file"][0].as_py())
     data = np.frombuffer(text.encode(), np.uint8)
-    found = {int(name) for name in NameFinder(names).find(data, np.array([0, data.size]))[1]}
-    said = (
+    numbers = {int(name) for name in NameFinder(names).find(data, np.array([0, data.size]))[1]}
+    sentence = (
         f"`{names[at].name}`, which is {'letters' if names[at].is_letters else 'its token'} here"
-        for at in sorted(found)
+        for at in sorted(numbers)
     )
-    return ", ".join(said)
+    return ", ".join(sentence)
 
 
 def _by_dataset(catalogue: Catalog, corpus: str, increment: int) -> Iterator[tuple[str, int, list[HeldName]]]:
@@ -67,8 +67,8 @@ def _by_dataset(catalogue: Catalog, corpus: str, increment: int) -> Iterator[tup
     for batch in read_batches(catalogue, f"{corpus}.{STATISTICS}", _COLUMNS, EqualTo("increment", increment)):
         for row in batch.to_pylist():
             totals[row["dataset"]] += row["document_count"]
-            for one in row["control_names"] or ():
-                counts[row["dataset"], one["name"], one["is_letters"]] += one["document_count"]
+            for name_row in row["control_names"] or ():
+                counts[row["dataset"], name_row["name"], name_row["is_letters"]] += name_row["document_count"]
     for dataset, total in sorted(totals.items()):
-        own = [HeldName(*key[1:], count) for key, count in counts.items() if key[0] == dataset]
-        yield dataset, total, sorted(own, key=lambda one: (not one.is_letters, -one.texts, one.name))
+        names = [HeldName(*key[1:], count) for key, count in counts.items() if key[0] == dataset]
+        yield dataset, total, sorted(names, key=lambda name: (not name.is_letters, -name.texts, name.name))

@@ -53,24 +53,24 @@ def costs(catalogue: Catalog, by: str, teams: Mapping[str, str], since: datetime
     ledger = Ledger.fresh(catalogue)
     columns = ("table", "place", "step", "step_key", "seconds", "core_seconds")
     rows = read_columns(catalogue, LEDGER, columns, condition)
-    found: dict[str, Cost] = {}
+    by_name: dict[str, Cost] = {}
     names: dict[str, str] = {}
     counted: set[tuple[str, str, str, str]] = set()
     for row in rows.to_pylist() if rows is not None else []:
         table, namespace = row["table"], row["table"].partition(".")[0]
         name = {"step": row["step"], "namespace": namespace}.get(by) or teams.get(table, "nobody")
         names[table] = name
-        one = found.setdefault(name, Cost(name))
+        cost = by_name.setdefault(name, Cost(name))
         key = (namespace, row["step"], row["step_key"], row["place"])
         if key not in counted and row["seconds"]:
             counted.add(key)
-            one.places += 1
-            one.seconds += row["seconds"]
-            spent = row.get("core_seconds")
-            one.core_seconds = None if spent is None or one.core_seconds is None else one.core_seconds + spent
+            cost.places += 1
+            cost.seconds += row["seconds"]
+            spent = row["core_seconds"]
+            cost.core_seconds = None if spent is None or cost.core_seconds is None else cost.core_seconds + spent
     sizes: dict[str, int] = defaultdict(int)
     for table, name in names.items():
         sizes[name] += sum(place.byte_count for place in ledger.places(table).values())
     for name, size in sizes.items():
-        found[name].byte_count = size
-    return sorted(found.values(), key=lambda one: -one.seconds)
+        by_name[name].byte_count = size
+    return sorted(by_name.values(), key=lambda cost: -cost.seconds)

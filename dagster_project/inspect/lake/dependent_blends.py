@@ -23,9 +23,9 @@ class DependentBlend:
 
 def dependent_blends(catalogue: Catalog, tables: Collection[str]) -> Mapping[str, list[DependentBlend]]:
     """Blends by packed table; each stored blend is read once."""
-    found: dict[str, list[DependentBlend]] = {table: [] for table in tables}
-    if not found:
-        return found
+    dependents: dict[str, list[DependentBlend]] = {table: [] for table in tables}
+    if not dependents:
+        return dependents
     from blender_service.blend.store import open_store
 
     store = open_store(catalogue)
@@ -33,21 +33,21 @@ def dependent_blends(catalogue: Catalog, tables: Collection[str]) -> Mapping[str
     for blend_id in store.list_ids():
         called = ", ".join(sorted(names.get(blend_id, []))) or blend_id[:12]
         for pin in dict.fromkeys(store.head(store.get(blend_id)).pins().values()):
-            if pin.table in found:
+            if pin.table in dependents:
                 snapshot_id = int(pin.snapshot_id) if pin.snapshot_id is not None else None
-                found[pin.table].append(DependentBlend(called, snapshot_id))
-    return found
+                dependents[pin.table].append(DependentBlend(called, snapshot_id))
+    return dependents
 
 
 def pinned_snapshots(blends: Collection[DependentBlend]) -> list[int]:
     """Ids of the snapshots that blends pin, ascending."""
-    return sorted({one.snapshot_id for one in blends if one.snapshot_id is not None})
+    return sorted({blend.snapshot_id for blend in blends if blend.snapshot_id is not None})
 
 
 def effect_of_repacking(blends: Collection[DependentBlend]) -> str:
     """One sentence about what happens to blends when their table is packed anew; empty where there are none."""
-    pinned = sorted({one.blend for one in blends if one.snapshot_id is not None})
-    live = sorted({one.blend for one in blends if one.snapshot_id is None})
+    pinned = sorted({blend.blend for blend in blends if blend.snapshot_id is not None})
+    live = sorted({blend.blend for blend in blends if blend.snapshot_id is None})
     parts = [f"{_some(pinned)} go on with the rows that they pinned"] if pinned else []
     parts += [f"{_some(live)} follow it live and end there"] if live else []
     return "; ".join(parts)

@@ -101,21 +101,21 @@ def _describes_rows(key: str) -> bool:
 def _shards(table: IcebergTable, identifier: str, window_tokens: int, shard_rows: int) -> Iterator[pa.Table]:
     """Rows by ordinal, `shard_rows` at a time; memory is one shard."""
     waiting: list[pa.Table] = []
-    held = 0
+    waiting_rows = 0
     for run in ordinal_runs(identifier, table):
         with table.io.new_input(run.path).open() as stream:
             file = pq.ParquetFile(stream, page_checksum_verification=True)
             for batch in file.iter_batches(max(1, _BATCH_TOKENS // window_tokens), columns=_COLUMNS):
                 rows = pa.Table.from_batches([batch])
-                while held + rows.num_rows >= shard_rows:
-                    part = rows.slice(0, shard_rows - held)
+                while waiting_rows + rows.num_rows >= shard_rows:
+                    part = rows.slice(0, shard_rows - waiting_rows)
                     yield pa.concat_tables([*waiting, part]).combine_chunks()
                     rows = rows.slice(part.num_rows)
-                    waiting, held = [], 0
+                    waiting, waiting_rows = [], 0
                 if rows.num_rows:
                     waiting.append(rows)
-                    held += rows.num_rows
-    if held:
+                    waiting_rows += rows.num_rows
+    if waiting_rows:
         yield pa.concat_tables(waiting).combine_chunks()
 
 

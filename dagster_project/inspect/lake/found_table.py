@@ -16,8 +16,8 @@ def require_table(catalogue: Catalog, identifier: str) -> IcebergTable:
     Raises:
         CommandError: there is none of this name; the message has the nearest.
     """
-    found = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
-    if found is None:
+    table = load_table(catalogue, identifier) if identifier.count(".") == 1 else None
+    if table is None:
         near = nearest(identifier, metadata_locations(catalogue))
         raise CommandError(f"table {identifier} is not in the lake{near}; `headrace table show` shows those that are")
-    return found
+    return table

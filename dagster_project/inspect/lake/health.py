@@ -118,27 +118,27 @@ def _jars(settings: LakeSettings) -> tuple[str, str]:
     python = Path(sys.executable).name
     if missing := missing_jars(jar_purposes(settings)):
         names, mend = ", ".join(jar.file_name for jar in missing), f"{python} -m spark_jobs.lake.session.jars"
-        told = f"the first run on Spark will fetch {names}; beforehand: {mend} {' '.join(purposes)}"
-        return "ok" if _takes_sail(settings) else "warning", told
+        text = f"the first run on Spark will fetch {names}; beforehand: {mend} {' '.join(purposes)}"
+        return "ok" if _takes_sail(settings) else "warning", text
     paths = jar_paths(jar_purposes(settings))
-    said = f"{len(paths)} jars for {', '.join(purposes)} in {paths[0].parent}"
+    text = f"{len(paths)} jars for {', '.join(purposes)} in {paths[0].parent}"
     if archive_path(jar_purposes(settings)).is_file():
-        return "ok", said
+        return "ok", text
     mend = f"{python} -m spark_jobs.lake.session.class_archive {' '.join(purposes)}"
-    return "ok", f"{said}; Spark starts some seconds sooner with an archive of their classes: {mend}"
+    return "ok", f"{text}; Spark starts some seconds sooner with an archive of their classes: {mend}"
 
 
 def _memory(settings: LakeSettings) -> tuple[str, str]:
     """What is free for both engines; a Spark on this machine may be told to take more than that."""
     memory, heap = memory_limit(), spark_heap()
     wanted = _bytes_of(heap) + BESIDE_HEAP
-    said = f"{memory.free / _GIB:.1f} GiB are free, by {memory.source}; a run on Sail takes up to "
-    said += f"{embedded_memory() / _GIB:.1f}, Spark on this machine {wanted / _GIB:.1f}"
+    text = f"{memory.free / _GIB:.1f} GiB are free, by {memory.source}; a run on Sail takes up to "
+    text += f"{embedded_memory() / _GIB:.1f}, Spark on this machine {wanted / _GIB:.1f}"
     if is_local(_master()) and not spark_fits():
-        said += "; that is little for Spark, so runs take Sail whatever they read"
+        text += "; that is little for Spark, so runs take Sail whatever they read"
     if memory.free >= wanted or not is_local(_master()):
-        return "ok", said
-    return "warning", f"{said}; end other programs, or set {SPARK_MEMORY} to less (now {heap})"
+        return "ok", text
+    return "warning", f"{text}; end other programs, or set {SPARK_MEMORY} to less (now {heap})"
 
 
 def _bytes_of(size: str) -> int:
@@ -152,13 +152,13 @@ def _bytes_of(size: str) -> int:
 
 def _disk(settings: LakeSettings) -> tuple[str, str]:
     # A folder that does not exist yet will be made on the disk of the nearest one above it that does.
-    folder = next(one for one in (settings.home, *settings.home.absolute().parents) if one.exists())
+    folder = next(place for place in (settings.home, *settings.home.absolute().parents) if place.exists())
     free = shutil.disk_usage(folder).free
-    said = f"{free / _GIB:.1f} GiB are free in {folder}"
+    text = f"{free / _GIB:.1f} GiB are free in {folder}"
     if free >= _ENOUGH_FREE_DISK:
-        return "ok", said
+        return "ok", text
     mend = "free some space, or name another warehouse in PYICEBERG_CATALOG__LAKE__WAREHOUSE"
-    return ("warning" if free >= _LEAST_FREE_DISK else "fault"), f"{said}; {mend}"
+    return ("warning" if free >= _LEAST_FREE_DISK else "fault"), f"{text}; {mend}"
 
 
 def _spark(settings: LakeSettings) -> tuple[str, str]:
@@ -205,7 +205,7 @@ def _store(settings: LakeSettings) -> tuple[str, str]:
         pass
     folder = settings.warehouse
     if "://" not in folder:  # one that is not there yet will be made on the disk of the nearest above it that is
-        folder = str(next(one for one in (Path(folder), *Path(folder).absolute().parents) if one.is_dir()))
+        folder = str(next(above for above in (Path(folder), *Path(folder).absolute().parents) if above.is_dir()))
     place = f"{folder}/.doctor-{uuid.uuid4().hex}"
     files = load_file_io({**settings.properties, "py-io-impl": "pyiceberg.io.pyarrow.PyArrowFileIO"}, place)
     assert isinstance(files, PyArrowFileIO)
@@ -221,11 +221,11 @@ def _store(settings: LakeSettings) -> tuple[str, str]:
         written = output._filesystem.get_file_info(output._path).mtime_ns
     finally:
         files.delete(place)
-    said = f"{settings.warehouse}, written and read in {1000 * seconds:.0f} ms"
+    text = f"{settings.warehouse}, written and read in {1000 * seconds:.0f} ms"
     off = (written or now * 1e9) / 1e9 - now - seconds / 2
     if abs(off) > _MOST_CLOCK_SECONDS + seconds:
-        return "fault", f"{said}; its clock and that of this machine differ by {off:.0f} s: set both by NTP"
-    return "ok", f"{said}, its clock agrees with this machine's"
+        return "fault", f"{text}; its clock and that of this machine differ by {off:.0f} s: set both by NTP"
+    return "ok", f"{text}, its clock agrees with this machine's"
 
 
 def _lake(settings: LakeSettings) -> tuple[str, str]:
@@ -244,9 +244,9 @@ def _lake(settings: LakeSettings) -> tuple[str, str]:
     name = LEDGER if LEDGER in tables else next(iter(tables))
     try:
         table = catalogue.load_table(name)
-        files = [one.file.file_path for one in table.scan().plan_files()][:1]
-        for one in files:
-            with open_input(one, settings.properties) as stream:
+        files = [task.file.file_path for task in table.scan().plan_files()][:1]
+        for path in files:
+            with open_input(path, settings.properties) as stream:
                 pq.read_metadata(stream)
     except FileNotFoundError as error:
         restore = "restore the files of its warehouse; a lake that was moved is relocated: headrace relocate --help"

@@ -116,8 +116,8 @@ def signal_means(catalogue: Catalog, name: str, least: int) -> dict[str, tuple[f
     sums: dict[int, np.ndarray[Any, np.dtype[np.float64]]] = {}
     for batch in read_batches(catalogue, f"{name}.signals", ("increment", *columns)):
         rows = pa.Table.from_batches([batch])
-        asked = [(column, what) for column in columns for what in ("sum", "count")]
-        for row in rows.group_by("increment").aggregate(asked).to_pylist():
+        aggregates = [(column, what) for column in columns for what in ("sum", "count")]
+        for row in rows.group_by("increment").aggregate(aggregates).to_pylist():
             part = [[row[f"{column}_sum"] or 0.0, row[f"{column}_count"]] for column in columns]
             sums[row["increment"]] = sums.get(row["increment"], np.zeros((len(columns), 2))) + np.array(part)
     if len(sums) < 2:

@@ -34,7 +34,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.plan.decisions import REFUSE, increments_of
 from spark_jobs.lake.plan.reads import taken_increments
-from spark_jobs.sources.synthetic.progress import Progress, progress
+from spark_jobs.sources.landing.derivations import derivations
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class NamespaceStatus:
         overdue: increments that the dataset declares to keep no longer.
         overdue_since: when the oldest of them landed.
         retention_days: how long it keeps them; None where it does not say.
-        asked: answers of a model that a generated dataset is made of; None for others.
+        asked: how far a feature is that makes the dataset from others (`Derivation.progress`); None for others.
         alerts: values beyond their thresholds.
     """
 
@@ -122,8 +122,13 @@ class NamespaceStatus:
     overdue: tuple[int, ...] = ()
     overdue_since: datetime | None = None
     retention_days: float | None = None
-    asked: Progress | None = None
+    asked: Any = None
     alerts: tuple[Alert, ...] = ()
+
+
+def _progress(catalogue: Catalog) -> dict[str, Any]:
+    """How far datasets are that a feature makes from others, by name."""
+    return {name: asked for each in derivations() for name, asked in each.progress(catalogue).items()}
 
 
 def lake_status(
@@ -145,19 +150,19 @@ def lake_status(
     ledger, now = Ledger.fresh(catalogue), now or datetime.now(UTC)
     history = _rows_by_namespace(catalogue)
     corpora = namespaces_with(catalogue, "members")
-    backlogs, asked = _backlogs(ledger, history, corpora), progress(catalogue)
-    datasets = dict.fromkeys([*namespaces_with(catalogue, "documents"), *asked])  # the first answers have not landed
-    found = []
+    backlogs, requests = _backlogs(ledger, history, corpora), _progress(catalogue)
+    datasets = dict.fromkeys([*namespaces_with(catalogue, "documents"), *requests])  # the first answers have not landed
+    statuses = []
     for kind, names in (("dataset", datasets), ("corpus", corpora)):
         for name in names:
             if wanted and name not in wanted:
                 continue
-            one = _namespace(catalogue, ledger, history, name, kind, backlogs, thresholds)
+            space = _namespace(catalogue, ledger, history, name, kind, backlogs, thresholds)
             if kind == "dataset":
-                one = replace(one, **_overdue(ledger, name, retention, now))
-            one = replace(one, asked=asked.get(name))
-            found.append(replace(one, alerts=tuple(_alerts(one, thresholds, now))))
-    return found
+                space = replace(space, **_overdue(ledger, name, retention, now))
+            space = replace(space, asked=requests.get(name))
+            statuses.append(replace(space, alerts=tuple(_alerts(space, thresholds, now))))
+    return statuses
 
 
 def namespace_alerts(
@@ -201,10 +206,10 @@ def _rows_by_namespace(catalogue: Catalog) -> _History:
     """All rows of the ledger, old ones too: which table and place was computed when, by which run, how long."""
     columns = ("table", "place", "step", "seconds", "run_id", "recorded_at", "snapshot_id")
     rows = read_columns(catalogue, LEDGER, columns)
-    found: _History = defaultdict(list)
+    rows_by_space: _History = defaultdict(list)
     for row in rows.sort_by("recorded_at").to_pylist() if rows is not None else []:
-        found[row["table"].partition(".")[0]].append(row)
-    return found
+        rows_by_space[row["table"].partition(".")[0]].append(row)
+    return rows_by_space
 
 
 def _namespace(
@@ -286,7 +291,7 @@ def _backlogs(
         corpora: names of all corpora.
         late: where it is given, datasets of which nothing waits since before this are left out, and not counted.
     """
-    found: dict[str, _Backlog] = defaultdict(_Backlog)
+    backlogs: dict[str, _Backlog] = defaultdict(_Backlog)
     for corpus in corpora:
         taken = taken_increments(ledger, f"{corpus}.increments")
         packed = {row["table"] for row in history[corpus] if row["table"].startswith(f"{corpus}.packed_")}
@@ -294,30 +299,30 @@ def _backlogs(
         done = [set(ledger.increments(table)) for table in sorted(packed)] or [set()]
         in_all = set.intersection(*done)  # increments of the corpus that all of its packed tables have
         for dataset in sorted(datasets):
-            finished = {number for own in in_all for number in taken.get(own, {}).get(dataset, ())}
+            finished = {number for corpus_number in in_all for number in taken.get(corpus_number, {}).get(dataset, ())}
             waiting = {n: row for n, row in ledger.increments(f"{dataset}.documents").items() if n not in finished}
             first = ledger.first_recorded(f"{dataset}.documents")
             times = [time for time in map(first.get, map(str, waiting)) if time is not None]
             if late is not None and min(times, default=late) >= late:
                 continue
-            one = found[dataset]
+            backlog = backlogs[dataset]
             counts = count_documents(ledger.catalogue, dataset).increments if waiting else {}
-            one.documents[corpus] = sum(counts.get(number, (0, 0))[0] for number in waiting)
-            if one.documents[corpus]:
-                one.since = min([*times, *([one.since] if one.since else [])], default=None)
-    return dict(found)
+            backlog.documents[corpus] = sum(counts.get(number, (0, 0))[0] for number in waiting)
+            if backlog.documents[corpus]:
+                backlog.since = min([*times, *([backlog.since] if backlog.since else [])], default=None)
+    return dict(backlogs)
 
 
 def _waiting(ledger: Ledger, name: str) -> dict[str, Any]:
     """How much of a dataset is in quarantine, and since when."""
     landed = increments_of(ledger, name)
-    undecided = [one for one in landed if one.state == "waits"]
-    refused = sum(one.documents for one in landed if one.state == REFUSE)
+    undecided = [increment for increment in landed if increment.state == "waits"]
+    refused = sum(increment.documents for increment in landed if increment.state == REFUSE)
     landed_at = ledger.first_recorded(f"{quarantine_of(name)}.arrivals")
-    times = [landed_at.get(str(one.increment)) for one in undecided]
+    times = [landed_at.get(str(increment.increment)) for increment in undecided]
     return {
-        "waiting": (sum(one.documents for one in undecided), refused) if landed else None,
-        "waiting_bytes": sum(one.byte_count for one in undecided),
+        "waiting": (sum(increment.documents for increment in undecided), refused) if landed else None,
+        "waiting_bytes": sum(increment.byte_count for increment in undecided),
         "waiting_since": min((time for time in times if time is not None), default=None),
     }
 
@@ -330,65 +335,65 @@ def _slow_steps(rows: list[dict[str, Any]]) -> dict[str, float]:
     return {step: float(np.percentile(values, 99)) for step, values in sorted(seconds.items())}
 
 
-def _alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iterator[Alert]:
+def _alerts(space: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iterator[Alert]:
     """The alerts about a namespace: its values that are beyond their thresholds."""
     limit = thresholds.error_share
-    if one.error_share is not None and one.error_share > limit:
+    if space.error_share is not None and space.error_share > limit:
         yield Alert(
-            one.name,
+            space.name,
             "error_share",
-            f"{one.error_share:.1%} of the arrivals refused for a fault",
-            one.error_share,
+            f"{space.error_share:.1%} of the arrivals refused for a fault",
+            space.error_share,
             limit,
         )
     limit = thresholds.moved
-    if one.rejected is not None and one.rejected_before is not None:
-        for rule in sorted({*one.rejected, *one.rejected_before}):
-            new, old = one.rejected.get(rule, 0.0), one.rejected_before.get(rule, 0.0)
+    if space.rejected is not None and space.rejected_before is not None:
+        for rule in sorted({*space.rejected, *space.rejected_before}):
+            new, old = space.rejected.get(rule, 0.0), space.rejected_before.get(rule, 0.0)
             if abs(new - old) > limit:
-                yield Alert(one.name, "rejections", f"{rule} rejects {new:.1%}, before {old:.1%}", new - old, limit)
-    if one.kept is not None and one.kept < thresholds.least_kept:
-        rules = ", ".join(f"{rule} rejects {share:.1%}" for rule, share in sorted((one.rejected or {}).items()))
-        yield Alert(one.name, "few_kept", f"{one.kept:.1%} is kept: {rules}", one.kept, thresholds.least_kept)
-    for signal, (new, old) in one.signals.items():
+                yield Alert(space.name, "rejections", f"{rule} rejects {new:.1%}, before {old:.1%}", new - old, limit)
+    if space.kept is not None and space.kept < thresholds.least_kept:
+        rules = ", ".join(f"{rule} rejects {share:.1%}" for rule, share in sorted((space.rejected or {}).items()))
+        yield Alert(space.name, "few_kept", f"{space.kept:.1%} is kept: {rules}", space.kept, thresholds.least_kept)
+    for signal, (new, old) in space.signals.items():
         moved = abs(new - old) / abs(old) if old else math.inf if new else 0.0
         if moved > limit:
-            yield Alert(one.name, "signals", f"mean of {signal} is {new:.4g}, before {old:.4g}", moved, limit)
-    if one.duplicates is not None and one.duplicates_before is not None:
-        moved = one.duplicates - one.duplicates_before
+            yield Alert(space.name, "signals", f"mean of {signal} is {new:.4g}, before {old:.4g}", moved, limit)
+    if space.duplicates is not None and space.duplicates_before is not None:
+        moved = space.duplicates - space.duplicates_before
         if abs(moved) > limit:
-            text = f"{one.duplicates:.1%} duplicates, before {one.duplicates_before:.1%}"
-            yield Alert(one.name, "duplicates", text, moved, limit)
+            text = f"{space.duplicates:.1%} duplicates, before {space.duplicates_before:.1%}"
+            yield Alert(space.name, "duplicates", text, moved, limit)
     limits = (thresholds.most_removed, thresholds.most_doubted, thresholds.least_rows)
-    for text, share, most in one.removed.findings(*limits) if one.removed is not None else ():
-        yield Alert(one.name, "removed", text, share, most)
-    yield from _waiting_alerts(one, thresholds, now)
-    for step, seconds in one.slow_steps.items():
+    for text, share, most in space.removed.findings(*limits) if space.removed is not None else ():
+        yield Alert(space.name, "removed", text, share, most)
+    yield from _waiting_alerts(space, thresholds, now)
+    for step, seconds in space.slow_steps.items():
         if seconds > thresholds.step_seconds:
             text = f"{step} takes {seconds:,.0f} s at its 99th percentile"
-            yield Alert(one.name, "step_seconds", text, seconds, thresholds.step_seconds)
+            yield Alert(space.name, "step_seconds", text, seconds, thresholds.step_seconds)
 
 
-def _waiting_alerts(one: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iterator[Alert]:
+def _waiting_alerts(space: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iterator[Alert]:
     """Alerts about increments that wait for too long: to be packed, decided about or deleted."""
-    if one.backlog_since is not None:
-        hours = (now - one.backlog_since).total_seconds() / 3600
+    if space.backlog_since is not None:
+        hours = (now - space.backlog_since).total_seconds() / 3600
         if hours > thresholds.backlog_hours:
-            waiting = ", ".join(f"{count:,} by {corpus}" for corpus, count in one.backlog.items() if count)
+            waiting = ", ".join(f"{count:,} by {corpus}" for corpus, count in space.backlog.items() if count)
             text = f"documents wait for {hours:,.0f} h to be packed: {waiting}"
-            yield Alert(one.name, "backlog", text, hours, thresholds.backlog_hours)
-    if one.waiting_since is not None:
-        hours = (now - one.waiting_since).total_seconds() / 3600
+            yield Alert(space.name, "backlog", text, hours, thresholds.backlog_hours)
+    if space.waiting_since is not None:
+        hours = (now - space.waiting_since).total_seconds() / 3600
         if hours > thresholds.waiting_hours:
-            text = f"documents wait for {hours:,.0f} h in quarantine: headrace quarantine show {one.name}"
-            yield Alert(one.name, "waiting", text, hours, thresholds.waiting_hours)
-    if one.overdue_since is not None and one.retention_days is not None:
-        days, first = (now - one.overdue_since).total_seconds() / 86_400, one.overdue[0]
-        text = f"{len(one.overdue)} increments are older than their retention, the oldest {days:,.0f} days"
-        mend = f"headrace dataset delete {one.name} --increment {first} --plan, or headrace maintain (then: delete)"
-        yield Alert(one.name, "retention", f"{text}: {mend}", days, one.retention_days)
+            text = f"documents wait for {hours:,.0f} h in quarantine: headrace quarantine show {space.name}"
+            yield Alert(space.name, "waiting", text, hours, thresholds.waiting_hours)
+    if space.overdue_since is not None and space.retention_days is not None:
+        days, first = (now - space.overdue_since).total_seconds() / 86_400, space.overdue[0]
+        text = f"{len(space.overdue)} increments are older than their retention, the oldest {days:,.0f} days"
+        mend = f"headrace dataset delete {space.name} --increment {first} --plan, or headrace maintain (then: delete)"
+        yield Alert(space.name, "retention", f"{text}: {mend}", days, space.retention_days)
 
 
-def as_json(one: NamespaceStatus) -> dict[str, Any]:
+def as_json(space: NamespaceStatus) -> dict[str, Any]:
     """A status as plain values."""
-    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(one).items()}
+    return {name: value.isoformat() if isinstance(value, datetime) else value for name, value in asdict(space).items()}

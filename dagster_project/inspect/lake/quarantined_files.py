@@ -35,7 +35,7 @@ def quarantine_of_file(catalogue: Catalog, file: Path) -> str:
         for space in spaces:
             rows = read_rows(catalogue, f"{space}.arrivals", ("increment",), EqualTo("content_sha256", sha256))
             every = increments_of(ledger, space.removesuffix(SUFFIX))
-            waiting = {one.increment for one in every if one.state != RELEASE}
+            waiting = {increment.increment for increment in every if increment.state != RELEASE}
             if waiting & {row["increment"] for row in rows}:
                 return space
     return ""

@@ -81,14 +81,14 @@ def look_at_removed(ledger: Ledger, name: str) -> RemovedDocuments | None:
         name: the corpus.
     """
     newest = max(ledger.increments(f"{name}.removals"), default=None)
-    if newest is None or newest not in ledger.increments(f"{name}.survivors"):
+    if newest is None:
         return None
     corpus = facts_of(ledger, name)
-    if corpus.applied is None:
+    if corpus.applied is None or newest not in ledger.increments(corpus.own(corpus.base)):
         return None
     members, repeats, survivors = (
         rows_by_dataset(ledger.catalogue, corpus.own(table), newest)
-        for table in ("members", "exact_duplicates", "survivors")
+        for table in ("members", "exact_duplicates", corpus.base)
     )
     removed = members - repeats - survivors
     shared = _compared(ledger.catalogue, _sampled(ledger.catalogue, corpus, newest)) if removed else {}
@@ -98,17 +98,19 @@ def look_at_removed(ledger: Ledger, name: str) -> RemovedDocuments | None:
 
 def rows_by_dataset(catalogue: Catalog, table: str, increment: int) -> Counter[str]:
     """Rows of an increment by dataset."""
-    found: Counter[str] = Counter()
+    counts: Counter[str] = Counter()
     for batch in read_batches(catalogue, table, ("dataset",), EqualTo("increment", increment)):
-        found.update({one["values"]: one["counts"] for one in pc.value_counts(batch.column("dataset")).to_pylist()})
-    return found
+        counts.update(
+            {value["values"]: value["counts"] for value in pc.value_counts(batch.column("dataset")).to_pylist()}
+        )
+    return counts
 
 
 def _sampled(catalogue: Catalog, corpus: CorpusFacts, increment: int) -> list[dict[str, Any]]:
     """Rows of `removals` at the applied threshold of the kind: those of which both ids are smallest."""
     assert corpus.applied is not None
     columns = ("threshold", "dataset", "doc_id", "witness_dataset", "witness_doc_id")
-    found: list[dict[str, Any]] = []
+    rows: list[dict[str, Any]] = []
     for threshold in corpus.applied.distinct:
         here = And(EqualTo("increment", increment), EqualTo("threshold", threshold))
         smallest: pa.Table | None = None
@@ -118,19 +120,19 @@ def _sampled(catalogue: Catalog, corpus: CorpusFacts, increment: int) -> list[di
             both = both if smallest is None else pa.concat_tables([smallest, both])
             first = pc.select_k_unstable(both, _SAMPLED_PAIRS, [("larger", "ascending"), ("doc_id", "ascending")])
             smallest = both.take(first)  # so that memory does not grow with the documents
-        found += smallest.to_pylist() if smallest is not None else []
-    those = In("doc_id", {row[side] for row in found for side in ("doc_id", "witness_doc_id")})
+        rows += smallest.to_pylist() if smallest is not None else []
+    those = In("doc_id", {row[side] for row in rows for side in ("doc_id", "witness_doc_id")})
     about = {
         row["doc_id"]: row
         for row in read_rows(catalogue, corpus.own("members"), ("doc_id", "kind", "byte_count"), those)
     }
     chosen: list[dict[str, Any]] = []
     left = _SAMPLED_BYTES
-    for row in sorted(found, key=lambda row: (row["larger"], row["doc_id"])):
+    for row in sorted(rows, key=lambda row: (row["larger"], row["doc_id"])):
         both_ends = [about[row[side]] for side in ("doc_id", "witness_doc_id") if row[side] in about]
         if len(both_ends) < 2 or corpus.applied.of(both_ends[0]["kind"]) != row["threshold"]:
             continue
-        left -= sum(one["byte_count"] for one in both_ends)
+        left -= sum(end["byte_count"] for end in both_ends)
         if left < 0 or len(chosen) == _SAMPLED_PAIRS:
             break
         chosen.append(row)

@@ -48,8 +48,8 @@ class RunHealth:
     watched: bool = True
 
     def __str__(self) -> str:
-        said = f"{self.failed} runs failed in {FAILURES_SINCE_DAYS} days, {self.queued} wait, {self.running} run"
-        return f"{said}, {self.dead} are dead"
+        counts = f"{self.failed} runs failed in {FAILURES_SINCE_DAYS} days, {self.queued} wait, {self.running} run"
+        return f"{counts}, {self.dead} are dead"
 
 
 def run_health(instance: dg.DagsterInstance, now: datetime) -> RunHealth:
@@ -62,7 +62,7 @@ def run_health(instance: dg.DagsterInstance, now: datetime) -> RunHealth:
     interrupted = count(dg.DagsterRunStatus.FAILURE, STOPPED)
     queued = dg.RunsFilter(statuses=[dg.DagsterRunStatus.QUEUED])
     under_way = {run.run_id for run in instance.get_runs(dg.RunsFilter(statuses=_UNDER_WAY))}
-    dead = sum(one.lives() is False for one in run_processes(instance, under_way).values())
+    dead = sum(process.lives() is False for process in run_processes(instance, under_way).values())
     return RunHealth(
         failed=count(dg.DagsterRunStatus.FAILURE) - interrupted,
         stopped=count(dg.DagsterRunStatus.CANCELED) + interrupted,
@@ -73,15 +73,15 @@ def run_health(instance: dg.DagsterInstance, now: datetime) -> RunHealth:
     )
 
 
-def run_finding(found: RunHealth) -> tuple[str, str]:
+def run_finding(health: RunHealth) -> tuple[str, str]:
     """State and text of the runs for `headrace doctor`, with the mend where there is something to mend."""
-    if found.dead:
+    if health.dead:
         mend = "a daemon (headrace ui) ends them within minutes, or the next headrace run on their machine"
-        return "warning", f"{found.dead} runs are dead and keep their tables from others; {mend}"
-    if not found.watched:
+        return "warning", f"{health.dead} runs are dead and keep their tables from others; {mend}"
+    if not health.watched:
         mend = "add run_launcher and run_monitoring as docs/operate/monitoring.md#runs shows"
-        return "warning", f"{found}; $DAGSTER_HOME/dagster.yaml does not end runs whose process dies: {mend}"
-    return "ok", str(found)
+        return "warning", f"{health}; $DAGSTER_HOME/dagster.yaml does not end runs whose process dies: {mend}"
+    return "ok", str(health)
 
 
 def run_collector(read: Callable[[], RunHealth]) -> Collector:
@@ -91,12 +91,12 @@ def run_collector(read: Callable[[], RunHealth]) -> Collector:
 
     class Runs(Collector):
         def collect(self) -> Iterator[Metric]:
-            found = read()
+            health = read()
             metric = GaugeMetricFamily(
                 RUNS_METRIC, "runs of Dagster, failed and stopped ones of the last week", labels=["state"]
             )
             for state in ("failed", "stopped", "queued", "running", "dead"):
-                metric.add_metric([state], getattr(found, state))
+                metric.add_metric([state], getattr(health, state))
             yield metric
 
     return Runs()

@@ -33,14 +33,14 @@ def few_kept(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
         ledger: refreshed.
         namespaces: datasets and corpora that are looked at.
     """
-    told = set()
+    few = set()
     for name in sorted(namespaces):
         for table in tables_in(ledger.catalogue, name):
             if not table.startswith(f"{name}.verdicts") or not (numbers := ledger.increments(table)):
                 continue
             kept, total, rules = _judged(ledger.catalogue, table, max(numbers))
             if _is_few(kept, total):
-                told.add(name)
+                few.add(name)
                 yield (
                     f"{table} keeps {kept:,} of {total:,} documents of increment {max(numbers)} ({rules}); "
                     "look: headrace doc why DOC, headrace policy preview"
@@ -51,7 +51,7 @@ def few_kept(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
         for dataset, theirs in taken_increments(ledger, f"{name}.increments").get(newest, {}).items():
             landed = ledger.increments(f"{dataset}.documents")
             total = sum(landed[number].row_count for number in theirs if number in landed)
-            if not numbers or dataset in told or not _is_few(0, total):
+            if not numbers or dataset in few or not _is_few(0, total):
                 continue
             members = rows_by_dataset(ledger.catalogue, f"{name}.members", newest)[dataset]
             if _is_few(members, total):
@@ -64,8 +64,8 @@ def few_kept(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
 def much_removed(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
     """A line for each dataset most of which went as near-duplicates, and for each corpus where these are doubtful."""
     for name in sorted(namespaces):
-        found = look_at_removed(ledger, name)
-        for line, *_ in found.findings(MOST_REMOVED, MOST_DOUBTED, _LEAST_DOCUMENTS) if found is not None else ():
+        removed = look_at_removed(ledger, name)
+        for line, *_ in removed.findings(MOST_REMOVED, MOST_DOUBTED, _LEAST_DOCUMENTS) if removed is not None else ():
             yield f"{name}.removals: {line}"
 
 
@@ -117,5 +117,5 @@ def _judged(catalogue: Catalog, table: str, increment: int) -> tuple[int, int, s
         total += len(batch)
         kept += pc.sum(batch.column("kept")).as_py() or 0
         counted = pc.value_counts(pc.struct_field(pc.list_flatten(batch.column("failed")), "rule"))
-        rules.update({one["values"]: one["counts"] for one in counted.to_pylist()})
+        rules.update({value["values"]: value["counts"] for value in counted.to_pylist()})
     return kept, total, ", ".join(f"{rule} {count:,}" for rule, count in rules.most_common(_SHOWN))

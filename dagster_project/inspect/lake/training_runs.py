@@ -88,12 +88,14 @@ def take_losses(catalogue: Catalog, run: str, log: Path) -> tuple[int, int, int]
     lines, left_out = log.read_text(encoding="utf-8").splitlines(), 0
     for number, line in enumerate(lines, 1):
         try:
-            said = json.loads(line)
-            loss = float(said.get("loss", math.nan))
+            fields = json.loads(line)
+            loss = float(fields.get("loss", math.nan))
             if not math.isfinite(loss):
                 left_out += 1
-            elif "offset" in said or first.step_rows:
-                losses[int(said["offset"] if "offset" in said else first.first + said["step"] * first.step_rows)] = loss
+            elif "offset" in fields or first.step_rows:
+                losses[
+                    int(fields["offset"] if "offset" in fields else first.first + fields["step"] * first.step_rows)
+                ] = loss
             else:
                 raise CommandError(f"{log}:{number}: run {run} did not say how many rows a step has; write `offset`")
         except (ValueError, TypeError, AttributeError, KeyError) as error:
@@ -123,7 +125,7 @@ def find_run(runs: Sequence[TrainingRun], name: str) -> TrainingRun:
     Raises:
         CommandError: none of these has it.
     """
-    there = {one.name: one for one in reversed(runs)}
+    there = {run.name: run for run in reversed(runs)}
     if name not in there:
         raise CommandError(f"training run {name} is not known{nearest(name, there)}; give the client a run name")
     return there[name]
@@ -138,7 +140,7 @@ def batch_of(run: TrainingRun, step: int) -> tuple[str, int, int]:
         CommandError: the run has no such step, or did not say how many rows a step has.
     """
     if run.evaluation is not None:
-        offsets = sorted(one["offset"] for one in run.evaluation["losses"])
+        offsets = sorted(part["offset"] for part in run.evaluation["losses"])
         if not 0 <= step < len(offsets):
             raise CommandError(f"training run {run.name} has the steps 0 to {len(offsets) - 1}, not {step}")
         after = offsets[step + 1] if step + 1 < len(offsets) else 2 * offsets[step] - (offsets[step - 1] if step else 0)

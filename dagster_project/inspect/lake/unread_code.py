@@ -33,7 +33,9 @@ def unread_code(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
         for row in repositories(ledger.catalogue, name, where) if numbers else ():
             files += row["file_count"]
             reasons.update(reasons_of(row))
-            first = first or next((f"{row['repository']} {one['path']}: {one['reason']}" for one in row["unread"]), "")
+            first = first or next(
+                (f"{row['repository']} {file['path']}: {file['reason']}" for file in row["unread"]), ""
+            )
             if row["method"] == "path" and row["language"] is not None and row["file_count"] > 1:
                 by_path[why_by_path(row)] += 1
         if reasons:
@@ -57,8 +59,8 @@ def repositories(catalogue: Catalog, dataset: str, where: BooleanExpression) -> 
 
 def reasons_of(row: Mapping[str, Any]) -> Counter[str]:
     """How many files of a repository had no answer, by the reason."""
-    found = Counter(one["reason"].partition(":")[0] for one in row["unread"])
-    return found + Counter({no_order(one["language"]): one["file_count"] for one in row["unordered"]})
+    reasons = Counter(file["reason"].partition(":")[0] for file in row["unread"])
+    return reasons + Counter({no_order(code["language"]): code["file_count"] for code in row["unordered"]})
 
 
 def no_order(language: str) -> str:
@@ -70,13 +72,13 @@ def why_by_path(row: Mapping[str, Any]) -> str:
     """Why a repository is ordered by path alone."""
     if row["language"] is None:
         return "it has no code"
-    if row["language"] in {one["language"] for one in row["unordered"]}:
+    if row["language"] in {code["language"] for code in row["unordered"]}:
         return no_order(row["language"])
     return f"no file of {row['language']} is seen to need another"
 
 
 def counted(reasons: Mapping[str, int]) -> str:
     """Reasons with their counts, the most frequent first."""
-    said: Iterable[tuple[str, int]] = sorted(reasons.items(), key=lambda one: (-one[1], one[0]))
-    shown = [f"{reason}: {count:,}" for reason, count in said]
+    ordered: Iterable[tuple[str, int]] = sorted(reasons.items(), key=lambda pair: (-pair[1], pair[0]))
+    shown = [f"{reason}: {count:,}" for reason, count in ordered]
     return ", ".join([*shown[:_SHOWN], *([f"{len(shown) - _SHOWN} more reasons"] if len(shown) > _SHOWN else [])])

@@ -32,8 +32,8 @@ def verified(spark: SparkSession, ledger: Ledger, identifier: str) -> Verdict:
     snapshot = table.current_snapshot() if table is not None else None
     if table is None or snapshot is None:
         return Verdict(0, _AS_RECORDED, True)
-    known = identifier in ledger.recorded_tables()
-    by_commands = not is_of_a_step(table) or not (known or SCOPE_PROPERTY in table.properties)
+    is_recorded = identifier in ledger.recorded_tables()
+    by_commands = not is_of_a_step(table) or not (is_recorded or SCOPE_PROPERTY in table.properties)
     try:
         places = {} if by_commands else ledger.places(identifier)
         counts = recount(spark, identifier, table, places)

@@ -20,10 +20,10 @@ from pydantic import Field
 
 from headrace_features.models.clusters import k_means
 from headrace_features.models.clusters.centroids import vector_column
-from headrace_features.models.semantic.compared import ComparedConfig, compared, only_encoder, vectors_of
+from headrace_features.models.semantic.compared import compared, only_encoder, vectors_of
 from headrace_features.models.semantic.cosine import nearest_two
 from spark_jobs.arrays import Int16Array
-from spark_jobs.lake.declare.step import Output, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
 from spark_jobs.lake.engine.arrangement import Shared, grouped, persist
 from spark_jobs.spark_sql import DataFrame, F
@@ -35,7 +35,7 @@ _CELLS_DDL: Final = (
 )
 
 
-class SemanticCentroidsConfig(ComparedConfig):
+class SemanticCentroidsConfig(ConfigModel):
     """How many cells there are, and the sample that they are fitted on."""
 
     cells: int | None = Field(
@@ -82,14 +82,10 @@ SEMANTIC_CELLS = Table(
 
 @step(version="1", scope=Scope.FROZEN, tables=(SEMANTIC_CENTROIDS,))
 def semantic_centroids(
-    members: DataFrame,
-    exact_duplicates: DataFrame,
-    vectors: DataFrame,
-    config: SemanticCentroidsConfig,
-    removals: DataFrame | None = None,
+    survivors: DataFrame, members: DataFrame, vectors: DataFrame, config: SemanticCentroidsConfig
 ) -> Output:
     """Fit the cells on a sample of the documents that are compared; one row per cell."""
-    rows = persist(compared(members, exact_duplicates, removals, vectors, config.applied))
+    rows = persist(compared(survivors, members, vectors))
     only_encoder(rows)
     count = rows.count()
     cells = config.cells or min(20_000, math.isqrt(2 * count) + 1)
@@ -121,15 +117,10 @@ def _fit(batches: Iterable[pa.RecordBatch], cells: int, config: SemanticCentroid
 
 @step(version="1", scope=Scope.INCREMENT, tables=(SEMANTIC_CELLS,))
 def semantic_cells(
-    members: DataFrame,
-    exact_duplicates: DataFrame,
-    vectors: DataFrame,
-    semantic_centroids: DataFrame,
-    config: ComparedConfig,
-    removals: DataFrame | None = None,
+    survivors: DataFrame, members: DataFrame, vectors: DataFrame, semantic_centroids: DataFrame
 ) -> DataFrame:
     """Find the two nearest cells of every document that is compared; one row per document."""
-    rows = compared(members, exact_duplicates, removals, vectors, config.applied)
+    rows = compared(survivors, members, vectors)
     fitted = semantic_centroids.select("cell", "vector", "encoder").toArrow().sort_by("cell")
     only_encoder(vectors.where("vector IS NOT NULL"), fitted["encoder"][0].as_py() if len(fitted) else None)
     if not len(fitted):

@@ -1,35 +1,19 @@
-"""The documents that are compared by meaning: those with a vector that no other level removed; and their families."""
+"""The documents that are compared by meaning: those with a vector that came so far; and their families."""
 
 from __future__ import annotations
 
 import numpy as np
 import pyarrow as pa
-from pydantic import Field
 
 from spark_jobs.arrays import Int16Array
 from spark_jobs.dedup.graph.connected_components import connected_components
-from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
-from spark_jobs.dedup.removal.survivors import SurvivorsConfig, survivors
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.spark_sql import DataFrame, F
 
 
-class ComparedConfig(ConfigModel):
-    """Which documents are compared."""
-
-    applied: KindThreshold = Field(KindThreshold(), description="threshold of the near-duplicates removed before")
-
-
-def compared(
-    members: DataFrame,
-    exact_duplicates: DataFrame,
-    removals: DataFrame | None,
-    vectors: DataFrame,
-    applied: KindThreshold,
-) -> DataFrame:
-    """Rows (dataset, doc_id, place, vector, encoder) of the members with a vector that no other level removed."""
-    left = survivors(members, exact_duplicates, SurvivorsConfig(threshold=applied), removals).select("doc_id")
+def compared(survivors: DataFrame, members: DataFrame, vectors: DataFrame) -> DataFrame:
+    """Rows (dataset, doc_id, place, vector, encoder) of the documents with a vector."""
+    left = survivors.select("doc_id")
     encoded = vectors.where("vector IS NOT NULL").select("doc_id", "vector", "encoder")
     return members.select("dataset", "doc_id", "place").join(left, "doc_id", "left_semi").join(encoded, "doc_id")
 

@@ -7,11 +7,11 @@ A component may grow to a large share of all repositories, such as forks of one 
 such a giant component communities are found (`topics`) and named by the terms that distinguish them: declared topics
 and dependencies, else words of names and paths. A term scores n^2 / N: n repositories of the community have it, of N
 in the component. These topics show users what the component consists of, and they can cut it: between a topic of `cut`
-and another one only pairs of at least `cut_threshold` count. The remaining components are *pieces*;
+and another one only pairs of at least .9 count. The remaining components are *pieces*;
 `repository_removals` counts a pair only where both repositories are in one piece.
 
     component  django-cms ... wagtail ... wordpress-1 ... wordpress-900      topics "cms, django", "php, themes, wp"
-    cut: ["php, themes, wp"], cut_threshold: 0.9                             two pieces, if no pair across has 0.9
+    cut: ["php, themes, wp"]                                                 two pieces, if no pair across has .9
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
 _LABEL_TERMS = 3
+_GIANT_REPOSITORIES = 10  # fewest of a giant component, in small lakes: of fewer a reader needs no topics
+_CUT_SIMILARITY = 0.9  # least of a pair between a topic of `cut` and another to count still
 _WEIGHT_SCALE = 1000
 _AS_DOCUMENTS = {"repository_id": "doc_id", "better_repository_id": "better_doc_id"}
 
@@ -46,11 +48,7 @@ class RepositoryComponentsConfig(ConfigModel):
     giant_fraction: float = Field(
         0.05, gt=0, le=1, description="share of all repositories from which on a component is giant and gets topics"
     )
-    giant_repositories: int = Field(10, ge=2, description="fewest repositories of a giant component")
     cut: tuple[str, ...] = Field((), description="topics to be cut off, as the column `topic` writes them")
-    cut_threshold: float = Field(
-        0.9, gt=0, le=1, description="similarity from which on a pair between a topic of `cut` and another still counts"
-    )
     driver_edges: int = Field(
         4_000_000,
         ge=1,
@@ -117,7 +115,7 @@ def repository_components(
             F.col("doc_id").alias("repository_id"), "component", F.col("document_count").alias("repository_count")
         ).join(names, "repository_id")
     )
-    least = max(config.giant_repositories, config.giant_fraction * names.count())
+    least = max(_GIANT_REPOSITORIES, config.giant_fraction * names.count())
     giants = linked.where(F.col("repository_count") >= least)
     if not giants.take(1):
         rows = linked.withColumns({"topic": F.lit(None).cast("string"), "piece": F.col("component")})
@@ -192,7 +190,7 @@ def _pieces(pairs: DataFrame, topics: DataFrame, config: RepositoryComponentsCon
     listed = F.col("left_topic").isin(*config.cut) | F.col("right_topic").isin(*config.cut)
     across = (F.col("left_topic") != F.col("right_topic")) & listed
     left_over = pairs.join(left, "repository_id").join(right, "better_repository_id")
-    edges = left_over.where(~across | reaches(config.cut_threshold)).select(
+    edges = left_over.where(~across | reaches(_CUT_SIMILARITY)).select(
         F.lit(1).alias("groups"), F.col("repository_id").alias("left"), F.col("better_repository_id").alias("right")
     )
     linked = connected_components(edges, config.driver_edges)

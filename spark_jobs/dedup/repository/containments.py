@@ -13,7 +13,7 @@ and `members` prefers a repository of their own over forks and over folders of v
 Candidates share an item (see `bags`) that few repositories have. With a repository's items sorted from rare to common,
 the last ones that weigh less than the threshold cannot make a containment alone, so one of the others must be
 shared (prefix filtering; Chaudhuri, Ganti and Kaushik 2006, "A Primitive Operator for Similarity Joins in Data
-Cleaning"). The containment of a candidate is computed exactly. Items that more than `max_holders` repositories have
+Cleaning"). The containment of a candidate is computed exactly. Items that more than `_MOST_HOLDERS` repositories have
 make no candidates.
 """
 
@@ -32,6 +32,7 @@ from spark_jobs.lake.declare.tables import Check, Column, Table, ddl_names
 from spark_jobs.lake.session.cluster import checkpointed
 from spark_jobs.spark_sql import DataFrame, F
 
+_MOST_HOLDERS = 1000  # repositories with an item up to which it leads from one to another; rarer items do anyway
 _ITEMS_DDL = "repository_id string, first_increment int, total_weight bigint, item bigint, weight int"
 
 
@@ -40,9 +41,6 @@ class RepositoryContainmentsConfig(ConfigModel):
 
     containment_threshold: float = Field(
         0.7, gt=0, le=1, description="share of the lesser repository's weight that the larger one has"
-    )
-    max_holders: int = Field(
-        1000, ge=2, description="repositories of an item up to which it leads from one to another; rarer ones do anyway"
     )
 
 
@@ -136,7 +134,7 @@ def _candidates(items: DataFrame, increment: int, config: RepositoryContainments
     leading = (
         items.join(holders, "item")
         .withColumn("left", F.sum("weight").over(from_here.rowsBetween(Window.unboundedPreceding, 0)))
-        .where(needed & F.col("holders").between(2, config.max_holders))
+        .where(needed & F.col("holders").between(2, _MOST_HOLDERS))
         .select("item", "repository_id", "first_increment", "total_weight")
     )
     larger = items.select(

@@ -5,8 +5,7 @@ fails when the row is there. The holder renews it from a thread. A second writer
 as the holder's process is gone, if that can be looked up (`process.py`), so nobody waits after a `kill -9`; else, as
 from another machine or container, once `expires` has not moved for a minute of the waiter's own monotonic clock. So
 clocks of two machines are never compared: `expires`, a moment by the holder's clock, is a counter that renewals move.
-`host` is the name of the host and what its pids mean something in, `dagster-code a62a442d-..:4026531836`; rows of an
-earlier version have the name alone, so they are watched.
+`host` is the name of the host and what its pids mean something in, `dagster-code a62a442d-..:4026531836`.
 
 A writer whose lease was taken over meanwhile, as after a pause of its machine, stops before it publishes: the commit
 that publishes asks for the lease once more (`Leases.require`), and demands that main is where the writer found it.

@@ -88,7 +88,7 @@ def increments_of(ledger: Ledger, dataset: str) -> list[Waiting]:
 def _decisions(ledger: Ledger, dataset: str) -> dict[tuple[int, str], dict[str, Any]]:
     """The newest decision by increment and data version, since the dataset was last deleted."""
     table = ledger.table(AUDIT_TABLE)
-    if table is None or table.current_snapshot() is None or "version" not in table.schema().column_names:
+    if table is None or table.current_snapshot() is None:
         return {}
     condition = And(EqualTo("subject", dataset), In("act", {RELEASE, REFUSE, DELETE}))
     latest: dict[tuple[int, str], dict[str, Any]] = {}

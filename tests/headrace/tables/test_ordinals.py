@@ -163,7 +163,6 @@ def test_facts_are_those_of_the_snapshot() -> None:
         2: snapshot(2, 1, {}, Operation.REPLACE),
         3: snapshot(3, 2, {"headrace.excises": "2"}, Operation.OVERWRITE),
         4: snapshot(4, 9, {}, Operation.REPLACE),
-        5: snapshot(5, None, {"headrace.generation": "a"}),
     }
     made: Any = Made(there, {**FACTS, "headrace.window-tokens": "32", "headrace.generation": "b", "comment": "x"})
     for number in (1, 2, 3):
@@ -179,8 +178,6 @@ def test_facts_are_those_of_the_snapshot() -> None:
         == int(properties_at(made, there[4])["headrace.window-tokens"])
     )
     assert stamp(made, there[4]) == {}
-    with pytest.raises(PackedTableError, match="does not say what its rows are"):
-        read_window_facts(made, "a.b", there[5])
     facts = read_window_facts(made, "a.b")
     assert facts.properties == {name: made.properties[name] for name in PROPERTY_OF_FACT.values()}
 

@@ -99,7 +99,7 @@ def test_a_witness_of_what_means_the_same_stays_through_all_levels(
     fill(lake.catalogue, SEMANTIC_REMOVALS, [{"threshold": 0.9, "doc_id": "similar", "witness_doc_id": "meant"}])
     fill(lake.catalogue, MEMBERS, [{"doc_id": "first", "kind": "prose"}])
     assert _decided(lake, "main", names, [], KindThreshold(), ("superseded",)) == (["meant"], ("similar",))
-    monkeypatch.setattr("spark_jobs.packing.supersede._has_semantic", lambda *_: True)
+    monkeypatch.setattr("spark_jobs.packing.supersede._selections_of_duplicates", lambda *_: [SEMANTIC_REMOVALS.name])
     assert _decided(lake, "main", names, [], KindThreshold(), ("superseded",)) == ([], ("meant", "similar"))
 
 

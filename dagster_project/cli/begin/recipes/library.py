@@ -41,7 +41,7 @@ def write_library(folder: Path) -> None:
     for number, at in enumerate(_PAGES, 1):
         _draw_page(articles[at], library / f"scan_{number}.png")
     with (folder / "exam.jsonl").open("w", encoding="utf-8") as exam:
-        exam.writelines(json.dumps({"question": asked, "answer": said}) + "\n" for asked, said in _EXAM.items())
+        exam.writelines(json.dumps({"question": prompt, "answer": reply}) + "\n" for prompt, reply in _EXAM.items())
 
 
 def _book(name: str, chapters: list[Article]) -> str:

@@ -19,7 +19,6 @@ from headrace_features.models.semantic.cells import (
     semantic_cells,
     semantic_centroids,
 )
-from headrace_features.models.semantic.compared import ComparedConfig
 from headrace_features.models.semantic.pairs import SemanticPairsConfig, semantic_pairs
 from headrace_features.models.semantic.recall import SemanticRecallConfig, semantic_recall
 from headrace_features.models.semantic.removals import SEMANTIC_REMOVALS, SemanticRemovalsConfig, semantic_removals
@@ -139,7 +138,6 @@ def steps(
         for one in documents
     ]
     metadata = spark.createDataFrame(told, DOCUMENTS_DDL)
-    nothing = spark.createDataFrame([], "doc_id string, increment int")
     tables: dict[str, DataFrame] = {}
 
     def land(made: DataFrame | Output, name: str, increment: int) -> None:
@@ -149,11 +147,11 @@ def steps(
         tables[name] = tables[name].unionByName(held) if name in tables else held
 
     for number in (0, 1):
-        here = [frame.where(f"increment = {number}").drop("increment") for frame in (members, nothing, vectors)]
+        here = [frame.where(f"increment = {number}").drop("increment") for frame in (members, members, vectors)]
         if number == 0:
             land(semantic_centroids(*here, SemanticCentroidsConfig(cells=cells)), "semantic_centroids", 0)
         frozen = tables["semantic_centroids"].drop("increment")
-        land(semantic_cells(*here, frozen, ComparedConfig()), "semantic_cells", number)
+        land(semantic_cells(*here, frozen), "semantic_cells", number)
         read = None if families else metadata.where(f"increment <= {number}")
         land(
             semantic_pairs(tables["semantic_cells"], number, SemanticPairsConfig(**pairing), read),
@@ -267,10 +265,9 @@ def test_vectors_of_two_encoders_are_refused(spark: SparkSession) -> None:
     vectors = spark.createDataFrame(
         [("d", 0, name * 32, b"\1\0" * 8, None, name * 64) for name in "ab"], VECTORS_DDL.rpartition(",")[0]
     )
-    nothing = spark.createDataFrame([], "doc_id string")
     frozen = spark.createDataFrame([], "cell int, vector binary, encoder string")
     with pytest.raises(InputError, match=r"encoders aaaaaaaaaaaa and bbbbbbbbbbbb, .* headrace corpus refresh"):
-        semantic_cells(members, nothing, vectors, frozen, ComparedConfig())
+        semantic_cells(members, members, vectors, frozen)
 
 
 @pytest.mark.nightly

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import json
+import re
 from pathlib import Path
 from typing import Any
 
@@ -29,7 +30,7 @@ from headrace.tables.settings import settings_at
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.packing.supersede import _has_semantic
+from spark_jobs.packing.supersede import _selections_of_duplicates
 from tests.dagster_project.planted_lake import WORDS, run_declared
 
 SEMANTIC = {"vectors": "mini", "datasets": ["notes"], "threshold": 0.9}
@@ -37,43 +38,49 @@ CORPUS = CorpusDeclaration(
     name="main",
     datasets=("notes",),
     deduplication=Deduplication(levels=("exact", "near")),
-    decontaminate="off",
+    select=({"decontaminate": "off"},),
     tokenizer={"train": {"vocabulary_size": 300, "sample_bytes": 50_000}},
     window_tokens=(256,),
 )
 TABLES = {"semantic_centroids", "semantic_cells", "semantic_pairs", "semantic_removals", "semantic_recall"}
 
 
-def keys_of(levels: list[str], semantic: dict[str, Any] | None = None) -> set[str]:
+def keys_of(*select: Any, levels: tuple[Any, ...] = ("exact", "near")) -> set[str]:
     """Names of the tables of the corpus."""
-    given = {"levels": levels} | ({} if semantic is None else {"semantic": semantic})
-    made = corpus_assets(dataclasses.replace(CORPUS, deduplication=Deduplication.model_validate(given)))
+    made = corpus_assets(dataclasses.replace(CORPUS, deduplication=Deduplication(levels=levels), select=select))
     return {key.path[1] for asset in made for key in asset.keys}
 
 
 def test_tables_are_there_where_they_are_declared() -> None:
-    """Behind any of the other levels; without it there is nothing of it."""
-    for levels in (["exact"], ["exact", "near"], ["exact", "near", "repository"]):
-        plain = keys_of(levels)
+    """Whatever the levels of deduplication; at the head of the list it leaves `survivors`, elsewhere a table beside."""
+    for levels in (("exact",), ("exact", "near"), ("exact", "near", "repository")):
+        plain = keys_of(levels=levels)
         assert plain.isdisjoint(TABLES)
-        assert keys_of([*levels, "semantic"], SEMANTIC) - plain == TABLES
+        assert keys_of({"semantic": SEMANTIC}, levels=levels) - plain == TABLES | {"distinct"}
+    shape = {"shape": {"lengths": {"keep": 0.5}}}
+    later = keys_of(shape, {"semantic": SEMANTIC}) - keys_of(shape)
+    assert later == TABLES | {"semantic_survivors"}
 
 
 @pytest.mark.parametrize(
-    ("levels", "semantic", "said"),
+    ("semantic", "said"),
     [
-        (["exact", "semantic"], None, "without a sentence encoder there is none"),
-        (["exact", "near"], SEMANTIC, "semantic in levels"),
-        (["semantic"], SEMANTIC, "not a beginning of"),
-        (["exact", "semantic", "near"], SEMANTIC, "not a beginning of"),
-        (["exact", "semantic"], {"vectors": "mini", "datasets": ["notes"]}, "threshold"),
-        (["exact", "semantic"], {**SEMANTIC, "datasets": ["nots"]}, "'nots' is none of its datasets; did you mean"),
+        ({"vectors": "mini", "datasets": ["notes"]}, "threshold"),
+        ({**SEMANTIC, "datasets": ["nots"]}, "'nots' is none of the datasets of corpus main; did you mean"),
     ],
 )
-def test_a_declaration_that_cannot_work_is_refused(levels: list[str], semantic: Any, said: str) -> None:
+def test_a_declaration_that_cannot_work_is_refused(semantic: Any, said: str) -> None:
     """When the project loads."""
-    with pytest.raises((DefinitionError, ValidationError), match=said):
-        keys_of(levels, semantic)
+    with pytest.raises(DefinitionError, match=said):
+        keys_of({"semantic": semantic})
+
+
+@pytest.mark.parametrize("levels", [["semantic"], ["exact", "semantic"], ["exact", "near", "semantic"]])
+def test_the_level_of_earlier_versions_is_refused_with_what_to_write(levels: list[str]) -> None:
+    """With the settings that were declared."""
+    written = "select: [semantic: {vectors: mini, datasets: [notes], threshold: 0.9}]"
+    with pytest.raises(ValidationError, match=re.escape(written)):
+        Deduplication.model_validate({"levels": levels, "semantic": SEMANTIC})
 
 
 def write_encoder(folder: Path) -> None:
@@ -117,8 +124,8 @@ def test_paraphrases_go_and_kin_stay_over_two_increments(tmp_path: Path, monkeyp
     files: dict[str, Any] = {"kind": "files", "path": str(source), "text_column": "body", "id_column": "id"}
     files |= {"metadata_columns": ["parent", "parent_dataset", "model"]}
     notes = DatasetDeclaration(name="notes", source=files, scorers={"vectors": {"model": label}})
-    given = {"levels": ["exact", "near", "semantic"], "semantic": SEMANTIC, "features": "words"}
-    corpus = dataclasses.replace(CORPUS, deduplication=Deduplication.model_validate(given))
+    dedup = Deduplication.model_validate({"levels": ["exact", "near"], "features": "words"})
+    corpus = dataclasses.replace(CORPUS, deduplication=dedup, select=({"semantic": SEMANTIC}, {"decontaminate": "off"}))
     catalogue = open_catalogue(settings_at(tmp_path / "lake"))
     near = f"{text(0)} {text(0)[:4]}"
     first = [record(f"text-{number}", text(number)) for number in range(30)]
@@ -145,7 +152,7 @@ def test_paraphrases_go_and_kin_stay_over_two_increments(tmp_path: Path, monkeyp
         and len(near_ones & survivors) == 1
     )
     assert survivors == {row["doc_id"] for row in read_rows(catalogue, *whole("main.tokens"))}
-    assert _has_semantic(catalogue, "main")
+    assert _selections_of_duplicates(catalogue, "main") == ["semantic_removals"]
     ledger = Ledger.fresh(catalogue)
     assert set(ledger.increments("notes.vectors_mini")) == set(ledger.increments("main.semantic_cells")) == {0, 1}
     recall = read_rows(catalogue, *whole("main.semantic_recall"))

@@ -7,7 +7,6 @@ reading       the rows of a variant as a model reads them, without those documen
 experiment    which runs there are, which are done, and doing the others in a process of their own
 process       that process: reads, trains, evaluates
 training_run  a training run and its result, as values; no torch
-network       the transformer and its loss; documents of a packed row do not see each other
 training      rows -> weights, loss by offset, digest of the rows; `python -m` trains from a file
 evaluation    weights -> bits a byte of documents, probability of right answers
 comparison    scores of variants -> who is better on which set, how sure that is, how many seeds it takes

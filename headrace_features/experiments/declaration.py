@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
+from headrace_features import require
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
 
@@ -146,7 +147,9 @@ def declare_experiment(given: dict[str, Any], folder: Path) -> ExperimentDeclara
 
     Raises:
         DefinitionError: a value cannot be used, or a file is not there; the message names it.
+        ConfigError: the feature whose network is trained is not there.
     """
+    require("models", f"experiment {given.get('name')}")
     declared = bind_config(ExperimentDeclaration, f"experiment {given.get('name')}", given)
     held_out = {name: _located(declared.name, one, folder) for name, one in declared.held_out.items()}
     questions = {name: _located(declared.name, one, folder) for name, one in declared.questions.items()}

@@ -29,7 +29,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from headrace_features.experiments.network import Network, layout, logit_rows, on_device
+from headrace_features.models.network import Network, layout, logit_rows, on_device
 from spark_jobs.arrays import BoolArray, Float64Array, Int64Array
 from spark_jobs.exceptions import InputError
 
@@ -249,7 +249,7 @@ def _scores_together(
     device = network.positions.device
     with torch.autocast("cuda", torch.bfloat16, enabled=device.type == "cuda"):
         flat = torch.from_numpy(ids.ravel()[places.places]).to(device)
-        narrow = network(flat, places.positions.to(device), on_device(places.pieces, device))
+        narrow = network.outputs(flat, places.positions.to(device), on_device(places.pieces, device))
     wanted = torch.from_numpy(targets.ravel()[places.places]).to(device)
     nats, likeliest = np.zeros(ids.size), np.zeros(ids.size, np.bool_)
     nats[places.places], likeliest[places.places] = _target_scores(narrow.float(), network.tokens.weight, wanted)

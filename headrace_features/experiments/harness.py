@@ -19,7 +19,7 @@ from dagster_project.exceptions import CommandError
 if TYPE_CHECKING:
     from headrace_features.experiments.declaration import Harness
     from headrace_features.experiments.evaluation import Tokens
-    from headrace_features.experiments.network import Network
+    from headrace_features.models.network import Network
 
 
 def harness_digest(declared: Harness) -> str:

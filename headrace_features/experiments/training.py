@@ -25,12 +25,17 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from headrace_features.experiments.network import Network, layout
 from headrace_features.experiments.training_run import SHAPES, Batch, Trained, TrainingRun, shape_of
+from headrace_features.models.network import Network, layout
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import ConfigError, InputError, SetupError, SparkJobsError
 
 _WEIGHT_DECAY: Final = 0.1
+
+
+def new_network(run: TrainingRun) -> Network:
+    """The model of a run before its first step."""
+    return Network(run.shape, run.vocabulary_size, run.window_tokens, run.weight_seed)
 
 
 def network_of(run: TrainingRun, weights: bytes) -> Network:
@@ -39,7 +44,7 @@ def network_of(run: TrainingRun, weights: bytes) -> Network:
     Raises:
         InputError: the weights are of another shape or vocabulary.
     """
-    network = Network(run)
+    network = new_network(run)
     values = np.frombuffer(weights, "<f4") if len(weights) % 4 == 0 else np.empty(0, "<f4")
     wanted = run.shape.parameter_count(run.vocabulary_size)
     if len(values) != wanted:
@@ -99,7 +104,7 @@ class _State:
 
     def __init__(self, run: TrainingRun, device: torch.device) -> None:
         self.run = run
-        self.network = Network(run).to(device)
+        self.network = new_network(run).to(device)
         matrices = [values for values in self.network.parameters() if values.dim() > 1]
         gains = [values for values in self.network.parameters() if values.dim() == 1]
         groups = [{"params": matrices, "weight_decay": _WEIGHT_DECAY}, {"params": gains, "weight_decay": 0.0}]

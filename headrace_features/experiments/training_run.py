@@ -14,41 +14,9 @@ from typing import Final, Protocol
 import numpy as np
 from numpy.typing import NDArray
 
+from headrace_features.models.network_shape import ModelShape
 from spark_jobs.arrays import Float64Array, Int32Array, Int64Array
 from spark_jobs.exceptions import ConfigError, did_you_mean
-
-_LEAST_RANK: Final = 8
-
-
-@dataclass(frozen=True)
-class ModelShape:
-    """Size of a decoder. Its embedding is a product of two matrices, so a large vocabulary leaves weights for blocks.
-
-    Attributes:
-        width: numbers per token inside the model.
-        depth: blocks.
-        heads: of attention; they divide the width.
-        embedding_weights: most weights of the vocabulary, about; the rank is chosen by it.
-    """
-
-    width: int
-    depth: int
-    heads: int
-    embedding_weights: int
-
-    def rank(self, vocabulary_size: int) -> int:
-        """Numbers of a token's embedding before it is widened: 8 to `width`."""
-        return max(_LEAST_RANK, min(self.width, self.embedding_weights // vocabulary_size))
-
-    def parameter_count(self, vocabulary_size: int) -> int:
-        """All weights: V r + 2 r d + n (12 d^2 + 2 d) + d, for a vocabulary V, rank r, width d and n blocks.
-
-        The embedding (V r) is the output's too; r d widen it and narrow the output; a block has 4 d^2 weights of
-        attention, 8 d^2 of the feed-forward and two norms of d gains. No biases.
-        """
-        rank, d = self.rank(vocabulary_size), self.width
-        return vocabulary_size * rank + 2 * rank * d + self.depth * (12 * d * d + 2 * d) + d
-
 
 # 1.1M, 15M and 125M weights with 4,096, 32,768 and 50,304 tokens; with 150,000 they are 1.8M, 14.9M and 124.5M.
 SHAPES: Final[Mapping[str, ModelShape]] = MappingProxyType(

@@ -5,6 +5,7 @@ model_file      the format of headrace's own
 classifier..    linear classifiers of texts: features, training, the step that trains one on datasets
 ngram..         n-gram models, for perplexity
 causal_model    transformers over tokens or bytes: losses, perplexity
+network         the small transformer that proxies of clusters and experiments train
 encoder..       vectors of texts: static tables, transformers
 name_model      names in texts, by spaCy or GLiNER
 model_scores, vectors, quality    scorers, and the weighted sum of what scorers measured

@@ -2,7 +2,7 @@
 
 This module imports torch (the extra `torch`), so it is imported only where such a model is used. A model in Hugging
 Face's layout needs the extra `transformers` too; it is read offline and no code in its folder is run. headrace's own
-small model over bytes is a plain transformer of torch's layers; it needs no tokenizer and reads any text.
+small model over bytes (`network`) needs no tokenizer and reads any text.
 
 A text is read in windows of W tokens that overlap by half. Each token counts once, in the first window that predicts
 it, so after the first window it is predicted from more than W/2 tokens. Of tokens 1 to 9, with W = 4:
@@ -33,6 +33,8 @@ from torch.nn import functional as F
 
 from headrace.kernels.tokenizer_file import open_text_tokenizer
 from headrace_features.models.model_file import DIGEST_BYTES, MAGIC, byte_model_file, read_model_file, unpack_folder
+from headrace_features.models.network import Network, Pieces
+from headrace_features.models.network_shape import ModelShape
 from spark_jobs.arrays import Float64Array, Int64Array
 from spark_jobs.exceptions import InputError, SetupError
 
@@ -45,46 +47,25 @@ _START: Final = 256  # token before the first byte
 _LOADING: Final = threading.Lock()  # transformers exchanges functions of torch while it loads a network
 
 
-class ByteNetwork(nn.Module):
-    """A transformer over bytes: torch's pre-norm blocks, learnt position vectors, the embedding tied to the output."""
+class ByteNetwork(Network):
+    """The small transformer over bytes, for rows of one length."""
 
-    mask: Tensor
-
-    def __init__(self, width: int, layers: int, heads: int, context: int) -> None:
-        """Make the layers; `seeded` or `read_causal_model` sets the weights."""
-        super().__init__()
+    def __init__(self, width: int, layers: int, heads: int, context: int, seed: int = 0) -> None:
+        """Draw the weights by a seed."""
+        super().__init__(ModelShape(width, layers, heads, (_START + 1) * width), _START + 1, context, seed)
         self.shape = {"width": width, "layers": layers, "heads": heads, "context": context}
-        self.bytes = nn.Embedding(_START + 1, width)
-        self.places = nn.Embedding(context, width)
-        block = nn.TransformerEncoderLayer(
-            width, heads, 4 * width, dropout=0.0, activation="gelu", batch_first=True, norm_first=True
-        )
-        self.blocks = nn.TransformerEncoder(block, layers, nn.LayerNorm(width), enable_nested_tensor=False)
-        self.register_buffer("mask", torch.triu(torch.full((context, context), -torch.inf), 1), persistent=False)
 
     def forward(self, ids: Tensor) -> Tensor:
         """(B, T) bytes to (B, T, 257) logits of the next one."""
-        length = ids.shape[1]
-        hidden = self.bytes(ids) + self.places.weight[:length]
-        hidden = self.blocks(hidden, mask=self.mask[:length, :length], is_causal=True)
-        return F.linear(hidden, self.bytes.weight)
+        (rows, length), count = ids.shape, ids.numel()
+        tokens = torch.arange(count, device=ids.device)
+        pieces = (Pieces(count, tokens.view(rows, length), tokens),)
+        narrow = self.outputs(ids.flatten(), tokens % length, pieces)
+        return F.linear(narrow, self.tokens.weight).view(rows, length, -1)
 
     def to_bytes(self) -> bytes:
         """The bytes of the model's file."""
-        values = self.state_dict()
-        return byte_model_file(self.shape, b"".join(values[key].numpy().astype("<f4").tobytes() for key in values))
-
-
-def seeded(network: ByteNetwork, seed: int) -> ByteNetwork:
-    """Draw all matrices from N(0, .02); gains stay 1, biases become 0."""
-    draw = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, values in network.named_parameters():
-            if values.dim() > 1:
-                values.normal_(0.0, 0.02, generator=draw)
-            elif name.endswith("bias"):
-                values.zero_()
-    return network
+        return byte_model_file(self.shape, super().to_bytes())
 
 
 @dataclass(frozen=True)
@@ -210,7 +191,9 @@ def read_causal_model(data: bytes, name: str, device: str | None = None) -> Caus
     header, body = read_model_file(MAGIC, data, name, "headrace model add takes a folder of Hugging Face's")
     sha256 = data[-DIGEST_BYTES:].hex()
     place = device or ("cuda" if torch.cuda.is_available() else "cpu")
-    if header["kind"] == "bytes":
+    if header["kind"] == "bytes":  # before headrace had one network
+        raise InputError(f"{name}: is a proxy model of an earlier headrace; train it again, headrace corpus refresh")
+    if header["kind"] == "byte network":
         network = ByteNetwork(**header["shape"])
         nn.utils.vector_to_parameters(torch.frombuffer(bytearray(body), dtype=torch.float32), network.parameters())
         return CausalModel(network.to(place), encode_bytes, network.shape["context"], sha256)

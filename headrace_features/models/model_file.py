@@ -3,8 +3,8 @@
 kind, a line | version, length of the header | header: JSON | body | SHA-256 of all before
 
 The body of a causal language model is a folder's files, concatenated (header {"kind": "folder", "files": [[name,
-bytes], ..]}), or float32 parameters ({"kind": "bytes", "shape": {..}}). So a folder in the layout of Hugging Face
-has one SHA-256 and is copied as one. Weights are taken as safetensors alone: other formats are pickles, and reading a
+bytes], ..]}), or float32 parameters ({"kind": "byte network", "shape": {..}}). A folder in Hugging Face's layout has
+one SHA-256 and is copied as one. Weights are taken as safetensors alone: other formats are pickles, and reading a
 pickle may run what somebody put into it.
 """
 
@@ -106,4 +106,4 @@ def unpack_folder(files: list[tuple[str, int]], body: memoryview, folder: Path, 
 
 def byte_model_file(shape: Mapping[str, int], parameters: bytes) -> bytes:
     """The bytes of the file of a model over bytes; equal models have equal bytes."""
-    return write_model_file(MAGIC, {"kind": "bytes", "shape": dict(shape)}, parameters)
+    return write_model_file(MAGIC, {"kind": "byte network", "shape": dict(shape)}, parameters)

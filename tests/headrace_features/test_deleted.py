@@ -105,8 +105,8 @@ def test_a_declaration_of_a_feature_that_is_not_there_is_told_with_its_file(
     assert f"defs.yaml: type headrace.{kind} is of the feature {feature}" in planned.stderr.splitlines()[-1]
 
 
-def test_what_a_corpus_asks_of_models_and_privacy_of_them_is_told_by_name(tmp_path: Path) -> None:
-    """Clusters, duplicates by vectors; words of lists are counted by what counts n-grams."""
+def test_what_corpora_and_other_features_ask_of_models_is_told_by_name(tmp_path: Path) -> None:
+    """Clusters, duplicates by vectors; words of lists, which n-grams count; the network of experiments."""
     copy = Deleted(tmp_path, "models")
     copy.headrace("init", "pond")
     folder = tmp_path / "pond" / "pond" / "defs"
@@ -128,6 +128,10 @@ def test_what_a_corpus_asks_of_models_and_privacy_of_them_is_told_by_name(tmp_pa
     planned = copy.headrace("plan", folder=tmp_path / "pond")
     assert planned.returncode == 2
     assert "the scorer 'profanity' needs the feature models, which" in planned.stderr.splitlines()[-1]
+    dataset.write_text("type: headrace.Experiment\nattributes: {name: trial}\n")
+    planned = copy.headrace("plan", folder=tmp_path / "pond")
+    assert planned.returncode == 2
+    assert "experiment trial needs the feature models, which" in planned.stderr.splitlines()[-1]
 
 
 @pytest.mark.parametrize("feature", DECLARED)

@@ -45,7 +45,7 @@ PROXY_MODEL = Table(
 )
 
 
-@step(version="1", scope=Scope.FROZEN, tables=(PROXY_MODEL,))
+@step(version="2", scope=Scope.FROZEN, tables=(PROXY_MODEL,))
 def proxy_model(survivors: DataFrame, texts: DataFrame, config: ProxyModelConfig) -> DataFrame:
     """Train the model on the documents with the smallest hashes of their ids; the one row is the model.
 
@@ -74,10 +74,10 @@ def _train(batches: Iterable[pa.RecordBatch], config: ProxyModelConfig) -> Itera
 
 def trained(documents: list[str], config: ProxyModelConfig) -> dict[str, pa.Array]:
     """The columns of `proxy_model`: a model trained on documents, which come in random order."""
-    from headrace_features.models.causal_model import ByteNetwork, CausalModel, cut, encode_bytes, seeded
+    from headrace_features.models.causal_model import ByteNetwork, CausalModel, cut, encode_bytes
     from headrace_features.models.clusters.proxy_training import pieces, total_loss, train
 
-    network = seeded(ByteNetwork(config.width, config.layers, config.heads, config.piece_tokens), config.seed)
+    network = ByteNetwork(config.width, config.layers, config.heads, config.piece_tokens, config.seed)
     model = CausalModel(network, encode_bytes, config.piece_tokens, "")
     texts = [text for document in documents if (text := cut(document, config.document_bytes))]
     held_out, shown = texts[_HELD_OUT - 1 :: _HELD_OUT], [text for i, text in enumerate(texts, 1) if i % _HELD_OUT]

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING, Final
 
 from pydantic import Field, field_validator
 
-from headrace_features.privacy.needs import require_models
+from headrace_features import require
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ConfigModel
 
@@ -60,7 +60,7 @@ def located(config: NamesConfig) -> NamesConfig:
     Raises:
         InputError: there is no such model; the message names the nearest of the registry.
     """
-    require_models("personal_data: names")
+    require("models", "personal_data: names")
     from headrace_features.models.model_file import DIGEST_BYTES
     from headrace_features.models.name_model import pack_name_model
 

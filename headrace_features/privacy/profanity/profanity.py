@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any, Final
 
 from pydantic import Field, model_validator
 
-from headrace_features.privacy.needs import require_models
+from headrace_features import require
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import ConfigModel
@@ -60,7 +60,7 @@ class ProfanityConfig(ConfigModel):
             return values
         defaults = {name: field.default for name, field in cls.model_fields.items()}
         try:
-            require_models("the scorer 'profanity'")
+            require("models", "the scorer 'profanity'")
             sha256 = _sha256(listed({**defaults, **values}))
         except ConfigError as error:
             raise ValueError(str(error)) from error

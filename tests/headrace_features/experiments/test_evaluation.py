@@ -8,12 +8,12 @@ import pytest
 pytest.importorskip("torch", reason="torch is an extra")
 
 from headrace_features.experiments.evaluation import Item, score_documents, score_items
-from headrace_features.experiments.network import Network
-from headrace_features.experiments.training_run import ModelShape, TrainingRun
+from headrace_features.models.network import Network
+from headrace_features.models.network_shape import ModelShape
 from spark_jobs.exceptions import InputError
-from tests.headrace_features.experiments.reference import log_probabilities, nats
+from tests.headrace_features.models.network_reference import log_probabilities, nats
 
-NETWORK = Network(TrainingRun(ModelShape(16, 2, 2, 2000), vocabulary_size=300, window_tokens=9, budget_tokens=1)).eval()
+NETWORK = Network(ModelShape(16, 2, 2, 2000), vocabulary_size=300, window_tokens=9).eval()
 WORDS = ["The", " cat", " cats", " is", " sat", "s"]
 
 

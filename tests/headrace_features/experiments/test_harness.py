@@ -16,12 +16,10 @@ from dagster_project.exceptions import CommandError
 from headrace_features.experiments.declaration import Harness
 from headrace_features.experiments.evaluation import Item, score_items
 from headrace_features.experiments.harness import harness_digest, harness_scores
-from headrace_features.experiments.network import Network
-from headrace_features.experiments.training_run import ModelShape, TrainingRun
+from headrace_features.models.network import Network
+from headrace_features.models.network_shape import ModelShape
 
-NETWORK = Network(
-    TrainingRun(ModelShape(16, 2, 2, 2000), vocabulary_size=256, window_tokens=60, budget_tokens=1)
-).eval()
+NETWORK = Network(ModelShape(16, 2, 2, 2000), vocabulary_size=256, window_tokens=60).eval()
 QUESTIONS = [
     {"question": "The cat", "choices": ["sat", "flew away"], "answer": 1},
     {"question": "A dog", "choices": ["ran", "x"], "answer": 0},

@@ -10,7 +10,8 @@ pytest.importorskip("torch", reason="torch is an extra")
 from headrace_features.experiments.comparison import Comparison, Verdict, compare
 from headrace_features.experiments.evaluation import score_documents
 from headrace_features.experiments.training import network_of, rows_of, train
-from headrace_features.experiments.training_run import ModelShape, TrainingRun
+from headrace_features.experiments.training_run import TrainingRun
+from headrace_features.models.network_shape import ModelShape
 
 TOKENS, LENGTH = 64, 64
 RATES = (1e-2, 1e-3)

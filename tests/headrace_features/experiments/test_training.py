@@ -18,11 +18,12 @@ pytest.importorskip("torch", reason="torch is an extra")
 import torch
 from torch.nn import functional
 
-from headrace_features.experiments.network import Network, layout
-from headrace_features.experiments.training import Rows, network_of, next_offset, rows_of, train
-from headrace_features.experiments.training_run import SHAPES, ModelShape, Trained, TrainingRun, shape_of
+from headrace_features.experiments.training import Rows, network_of, new_network, next_offset, rows_of, train
+from headrace_features.experiments.training_run import SHAPES, Trained, TrainingRun, shape_of
+from headrace_features.models.network import layout
+from headrace_features.models.network_shape import ModelShape
 from spark_jobs.exceptions import ConfigError, InputError, SetupError
-from tests.headrace_features.experiments.reference import nats
+from tests.headrace_features.models.network_reference import nats
 
 TINY = ModelShape(width=16, depth=2, heads=2, embedding_weights=500)
 RUN = TrainingRun(TINY, vocabulary_size=50, window_tokens=24, budget_tokens=3000, learning_rate=1e-2)
@@ -51,7 +52,7 @@ def documents_of(ids: np.ndarray, documents: np.ndarray, window: int) -> list[li
 def test_the_loss_is_that_of_each_document_alone(window: int) -> None:
     """NumPy's loss of every document by itself, one position at a time, has the same mean."""
     ids, documents = rows(4)
-    network = Network(replace(RUN, window_tokens=window))
+    network = new_network(replace(RUN, window_tokens=window))
     expected = np.concatenate([nats(network, one) for one in documents_of(ids, documents, window)])
     found = network.loss(ids, layout(documents, window)).item()
     assert found == pytest.approx(-expected.mean(), rel=1e-5)
@@ -59,9 +60,9 @@ def test_the_loss_is_that_of_each_document_alone(window: int) -> None:
 
 def test_gradients_are_those_of_torch(monkeypatch: pytest.MonkeyPatch) -> None:
     """With a mask over whole rows and torch's own cross-entropy every weight has the same gradient; in parts too."""
-    monkeypatch.setitem(sys.modules["headrace_features.experiments.network"]._LOGITS, "cpu", 16 * 50)
+    monkeypatch.setitem(sys.modules["headrace_features.models.network"]._LOGITS, "cpu", 16 * 50)
     ids, documents = rows(4)
-    network, other = Network(RUN), Network(RUN)
+    network, other = new_network(RUN), new_network(RUN)
     network.loss(ids, layout(documents, 24)).backward()
 
     seen = torch.from_numpy((documents[:, :, None] == documents[:, None, :]) & np.tri(24, dtype=bool))
@@ -234,5 +235,5 @@ def test_sizes_are_what_they_say() -> None:
     ]:
         shape = SHAPES[name]
         assert shape.parameter_count(vocabulary) == pytest.approx(wanted, rel=0.03)
-    network = Network(RUN)
+    network = new_network(RUN)
     assert sum(one.numel() for one in network.parameters()) == TINY.parameter_count(50)

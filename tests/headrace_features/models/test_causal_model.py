@@ -15,7 +15,7 @@ from pyiceberg.catalog import Catalog
 from tokenizers import Tokenizer, models, pre_tokenizers
 
 from headrace.tables.settings import settings_at
-from headrace_features.models.model_file import pack_folder
+from headrace_features.models.model_file import MAGIC, pack_folder, write_model_file
 from headrace_features.models.registered import ModelFacts, add_model, find_models
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -27,9 +27,9 @@ from headrace_features.models.causal_model import (  # noqa: E402 - it imports t
     CausalModel,
     encode_bytes,
     read_causal_model,
-    seeded,
     windows,
 )
+from tests.headrace_features.models.network_reference import nats  # noqa: E402 - likewise
 
 TEXTS = ["", "a", "The mill grinds the grain.", "Ünï 漢字 \x00 עברית 🦉", "x" * 200, "grain " * 70, "of the mill " * 30]
 Array = np.ndarray[Any, np.dtype[np.float64]]
@@ -38,7 +38,7 @@ Array = np.ndarray[Any, np.dtype[np.float64]]
 @pytest.fixture(scope="module")
 def model() -> CausalModel:
     """A model over bytes with large random parameters, through its file."""
-    network = seeded(ByteNetwork(width=16, layers=2, heads=2, context=32), seed=3)
+    network = ByteNetwork(width=16, layers=2, heads=2, context=32, seed=3)
     with torch.no_grad():
         for values in network.parameters():
             values.add_(torch.randn(values.shape, generator=torch.Generator().manual_seed(values.numel())) * 0.3)
@@ -46,33 +46,8 @@ def model() -> CausalModel:
 
 
 def numpy_losses(network: ByteNetwork, ids: list[int]) -> Array:
-    """The losses of ids[1:], by the formulas of a pre-norm transformer in float64 (Xiong et al. 2020)."""
-    values = {key: value.numpy().astype(np.float64) for key, value in network.state_dict().items()}
-    count, heads = len(ids) - 1, network.shape["heads"]
-
-    def norm(x: Array, name: str) -> Array:
-        scaled = (x - x.mean(axis=1, keepdims=True)) / np.sqrt(x.var(axis=1, keepdims=True) + 1e-5)
-        return np.asarray(scaled * values[f"{name}.weight"] + values[f"{name}.bias"])
-
-    def linear(x: Array, name: str) -> Array:
-        return np.asarray(x @ values[f"{name}.weight"].T + values[f"{name}.bias"])
-
-    x = values["bytes.weight"][ids[:-1]] + values["places.weight"][:count]
-    for layer in range(network.shape["layers"]):
-        name = f"blocks.layers.{layer}"
-        y = norm(x, f"{name}.norm1")
-        mixed = y @ values[f"{name}.self_attn.in_proj_weight"].T + values[f"{name}.self_attn.in_proj_bias"]
-        found = []
-        for q, k, v in zip(*(np.split(part, heads, axis=1) for part in np.split(mixed, 3, axis=1)), strict=True):
-            logits = q @ k.T / np.sqrt(q.shape[1]) - np.triu(np.full((count, count), 1e30), 1)
-            weights = np.exp(logits - logits.max(axis=1, keepdims=True))
-            found.append(weights / weights.sum(axis=1, keepdims=True) @ v)
-        x = x + linear(np.hstack(found), f"{name}.self_attn.out_proj")
-        y = linear(norm(x, f"{name}.norm2"), f"{name}.linear1")
-        x = x + linear(y * 0.5 * (1 + np.vectorize(math.erf)(y / math.sqrt(2))), f"{name}.linear2")
-    logits = norm(x, "blocks.norm") @ values["bytes.weight"].T
-    highest = logits.max(axis=1)
-    return np.asarray(np.log(np.exp(logits - highest[:, None]).sum(1)) + highest - logits[np.arange(count), ids[1:]])
+    """The losses of ids[1:], by NumPy in float64."""
+    return np.asarray(-nats(network, ids))
 
 
 def test_losses_are_those_of_a_forward_pass_in_numpy(model: CausalModel) -> None:
@@ -123,6 +98,13 @@ def test_of_a_long_text_the_first_64_kib_count(model: CausalModel) -> None:
     text = "é" * 32_767 + "a"
     cut = model.score(pa.array([text, f"{text}é", f"{text}é{'z' * 99}"]))["perplexity"].to_pylist()
     assert cut[0] == cut[1] == cut[2]
+
+
+def test_a_model_of_the_network_before_is_refused() -> None:
+    """Its weights mean nothing to this one."""
+    data = write_model_file(MAGIC, {"kind": "bytes", "shape": {"width": 16}}, b"\0" * 64)
+    with pytest.raises(InputError, match="made: is a proxy model of an earlier headrace; train it again"):
+        read_causal_model(data, "made")
 
 
 def test_a_damaged_file_is_refused(model: CausalModel) -> None:

@@ -6,7 +6,7 @@ import math
 
 import numpy as np
 
-from headrace_features.experiments.network import Network
+from headrace_features.models.network import Network
 from spark_jobs.arrays import Float64Array
 
 

@@ -1,4 +1,4 @@
-"""The transformer of the proxy models, for packed rows whose documents do not see each other.
+"""The small transformer that is trained here, for packed rows whose documents do not see each other.
 
 Each document is cut out of its row, and attention runs over documents of similar length together. So padding and other
 documents cost nothing, and a row of many short documents is quicker than one long document. The first token of a
@@ -20,7 +20,7 @@ from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn import functional
 
-from headrace_features.experiments.training_run import ModelShape, TrainingRun
+from headrace_features.models.network_shape import ModelShape
 from spark_jobs.arrays import Int32Array, Int64Array
 
 _LEAST_PIECE: Final = 16  # tokens to which shorter pieces are padded
@@ -203,24 +203,24 @@ class Network(nn.Module):
 
     positions: Tensor
 
-    def __init__(self, run: TrainingRun) -> None:
-        """Draw the weights by the run's seed: equal on every device."""
+    def __init__(self, shape: ModelShape, vocabulary_size: int, window_tokens: int, seed: int = 0) -> None:
+        """Draw the weights by a seed: equal on every device."""
         super().__init__()
-        shape, rank = run.shape, run.shape.rank(run.vocabulary_size)
-        self.tokens = nn.Embedding(run.vocabulary_size, rank)
+        rank = shape.rank(vocabulary_size)
+        self.tokens = nn.Embedding(vocabulary_size, rank)
         self.widen = nn.Linear(rank, shape.width, bias=False)
         self.blocks = nn.ModuleList(_Block(shape) for _ in range(shape.depth))
         self.last_norm = nn.LayerNorm(shape.width, bias=False)
         self.narrow = nn.Linear(shape.width, rank, bias=False)
-        self.register_buffer("positions", sinusoids(run.window_tokens, shape.width), persistent=False)
-        draw = torch.Generator().manual_seed(run.weight_seed)
+        self.register_buffer("positions", sinusoids(window_tokens, shape.width), persistent=False)
+        draw = torch.Generator().manual_seed(seed)
         with torch.no_grad():
             for name, values in self.named_parameters():
                 if values.dim() == 2:
                     scale = 0.1 if name == "tokens.weight" else values.shape[1] ** -0.5
                     values.normal_(0.0, scale, generator=draw)
 
-    def forward(self, input_ids: Tensor, positions: Tensor, pieces: Sequence[Pieces]) -> Tensor:
+    def outputs(self, input_ids: Tensor, positions: Tensor, pieces: Sequence[Pieces]) -> Tensor:
         """(N, rank) outputs; their products with the rows of the embedding are the logits of the next token.
 
         Args:
@@ -243,7 +243,7 @@ class Network(nn.Module):
         """
         device = self.positions.device
         flat = torch.from_numpy(input_ids.ravel()[places.places].astype(np.int64))
-        narrow = self(flat.to(device), places.positions.to(device), on_device(places.pieces, device))
+        narrow = self.outputs(flat.to(device), places.positions.to(device), on_device(places.pieces, device))
         before = places.before.to(device)
         predicting = _Take.apply(narrow, before)  # type: ignore[no-untyped-call]
         targets = flat[places.before + 1].to(device)
@@ -251,7 +251,7 @@ class Network(nn.Module):
         return mean_loss
 
     def to_bytes(self) -> bytes:
-        """All weights, as `network_of` reads them."""
+        """All weights, in the order of its parameters."""
         return b"".join(values.detach().cpu().numpy().astype("<f4").tobytes() for values in self.parameters())
 
 

@@ -29,20 +29,21 @@ _ORDERS: Final[dict[str, Callable[[Cluster], Any]]] = {
 def clusters(request: Request) -> Response:
     """All clusters, by `sort`; `coarse` chooses those of one coarse cluster."""
     query = dict(request.query_params)
-    corpus, found, hidden = _clusters(request)
+    corpus, every, hidden = _clusters(request)
     sort = query.get("sort", "size")
     if sort not in _ORDERS:
         raise CommandError(f"sort={sort[:40]} is no order of clusters; give {', '.join(_ORDERS)}")
-    chosen = [one for one in found if query.get("coarse") in (None, "", str(one.coarse))]
-    chosen.sort(key=lambda one: (_ORDERS[sort](one), one.cluster))
+    chosen = [cluster for cluster in every if query.get("coarse") in (None, "", str(cluster.coarse))]
+    chosen.sort(key=lambda cluster: (_ORDERS[sort](cluster), cluster.cluster))
     points = [
-        (one.size, one.loss, one.loss_before, f"c{one.coarse % COLOURS}",
-         f"/corpora/{corpus.name}/clusters/{one.cluster}",
-         f"cluster {one.cluster}: {' '.join(one.words)}, {one.size:,} documents, loss {one.loss:.3f}")
-        for one in chosen if one.loss is not None and one.loss_before is not None
+        (cluster.size, cluster.loss, cluster.loss_before, f"c{cluster.coarse % COLOURS}",
+         f"/corpora/{corpus.name}/clusters/{cluster.cluster}",
+         f"cluster {cluster.cluster}: {' '.join(cluster.words)}, {cluster.size:,} documents, loss {cluster.loss:.3f}")
+        for cluster in chosen if cluster.loss is not None and cluster.loss_before is not None
     ]  # fmt: skip
     shown = {
-        "corpus": corpus.name, "hidden": hidden, "clusters": [{**vars(one), "size": one.size} for one in chosen],
+        "corpus": corpus.name, "hidden": hidden,
+        "clusters": [{**vars(cluster), "size": cluster.size} for cluster in chosen],
         "_map": scatter(points, "loss of clusters by their size") if points else None, "_colours": COLOURS,
         "_orders": list(_ORDERS),
     }  # fmt: skip
@@ -52,10 +53,10 @@ def clusters(request: Request) -> Response:
 def cluster(request: Request) -> Response:
     """One cluster: its words, its losses, its documents from the nearest to its centroid on."""
     explorer, query, number = explorer_of(request), dict(request.query_params), request.path_params["cluster"]
-    corpus, found, hidden = _clusters(request)
-    one = next((one for one in found if one.cluster == number), None)
-    if one is None:
-        raise CommandError(f"corpus {corpus.name} has no cluster {number}; it has 0..{len(found) - 1}")
+    corpus, every, hidden = _clusters(request)
+    chosen = next((chosen for chosen in every if chosen.cluster == number), None)
+    if chosen is None:
+        raise CommandError(f"corpus {corpus.name} has no cluster {number}; it has 0..{len(every) - 1}")
     after = None
     if query.get("after"):
         try:
@@ -72,7 +73,7 @@ def cluster(request: Request) -> Response:
         for distance, doc_id in page
     ]
     more = address(request.url.path, query, after=json.dumps(page[-1])) if len(keys) > _PAGE else None
-    shown = {"corpus": corpus.name, "hidden": hidden, "cluster": {**vars(one), "size": one.size}}
+    shown = {"corpus": corpus.name, "hidden": hidden, "cluster": {**vars(chosen), "size": chosen.size}}
     return answer(request, "cluster.html", {**shown, "documents": documents, "next": more})
 
 
@@ -87,11 +88,11 @@ def _clusters(request: Request) -> tuple[CorpusFacts, list[Cluster], str]:
     explorer.reads(principal, corpus.name)
     if "centroids" not in corpus.tables:
         raise CommandError(f"corpus {corpus.name} has no clusters; declare `clusters: {{}}` and run it again")
-    found = clusters_of(explorer.catalogue, corpus.name)
+    every = clusters_of(explorer.catalogue, corpus.name)
     hidden = next((why for dataset in corpus.datasets if (why := explorer.hides_text(dataset))), "")
     if hidden:  # words are of the texts
-        found = [Cluster(**{**vars(one), "words": ()}) for one in found]
-    return corpus, found, hidden
+        every = [Cluster(**{**vars(cluster), "words": ()}) for cluster in every]
+    return corpus, every, hidden
 
 
 PATHS = {"/corpora/{corpus}/clusters": clusters, "/corpora/{corpus}/clusters/{cluster:int}": cluster}

@@ -275,7 +275,7 @@ def _rewrite(
     declared = excised_table(facts.dataset, facts.window_tokens)
     within = (And(GreaterThanOrEqual("ordinal", run.start), LessThan("ordinal", run.end)) for run in holding.runs)
     replaced = functools.reduce(Or, within)  # the files to replace, each of one run of ordinals
-    target = Target(identifier, declared, Place("", predicate, predicate, replaced), laid_out=True)
+    target = Target(identifier, declared, Place("", predicate, replaced), laid_out=True)
     summary = {"headrace.step": "excise", "headrace.run-id": lake.run_id, EXCISES: str(base.snapshot_id)}
     if keeps_parent:
         summary[KEEPS_PARENT] = "true"

@@ -13,10 +13,13 @@ run-benchmarks = failed=; for file in $(patsubst %,benchmarks/bench_%.py,$(1)); 
 unexport PYTHONDONTWRITEBYTECODE
 
 .DEFAULT_GOAL := help
-.PHONY: help setup setup-spark demo experiment test test-all lint format docs bench bench-blender bench-dedup bench-explore bench-filters bench-ingest bench-pipeline lock protos ui serve clean
+.PHONY: help setup setup-user setup-spark demo experiment test test-all lint format docs bench bench-blender bench-dedup bench-explore bench-filters bench-ingest bench-pipeline lock protos ui serve clean
 
 help: ## this list
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | LC_ALL=C sort -t: -k1,1 | sed -E 's/^([a-z-]+):.*## (.*)/make \1\t\2/' | expand -t 18
+
+setup-user: ## install what users need into .venv, without the tools of tests and rare extras
+	@setup/install.sh user
 
 setup: ## install all packages into .venv
 	@setup/install.sh
@@ -24,7 +27,7 @@ setup: ## install all packages into .venv
 setup-spark: ## what runs on Spark need too: Java if there is none, jars
 	@setup/install.sh spark
 
-demo: setup ## build a lake from files on this machine, train on it over gRPC (ARGS= for headrace demo)
+demo: setup-user ## build a lake from files on this machine, train on it over gRPC (ARGS= for headrace demo)
 	@.venv/bin/headrace demo $(ARGS)
 
 experiment: setup ## filtered against raw: twenty small models on texts of this machine, ten minutes (docs/feed/experiments.md)
@@ -76,10 +79,10 @@ lock: setup ## solve requirements.lock again after a change in pyproject.toml (A
 protos: setup ## generate the Python of protos/ again
 	@$(PYTHON) protos/generate.py
 
-ui: setup ## Dagster on this lake, in the browser
+ui: setup-user ## Dagster on this lake, in the browser
 	@.venv/bin/headrace ui $(ARGS)
 
-serve: setup ## Blender on this lake
+serve: setup-user ## Blender on this lake
 	@.venv/bin/headrace serve $(ARGS)
 
 clean: ## remove the set-up and all caches; lakes stay

@@ -19,12 +19,12 @@ import pyarrow as pa
 from corpora import real, rfcs
 from cpu_time import megabytes
 
-from spark_jobs.clusters.cluster_losses import ClusterLossesConfig
-from spark_jobs.clusters.proxy_config import ProxyModelConfig
-from spark_jobs.clusters.proxy_model import trained
-from spark_jobs.clusters.proxy_training import learnt
-from spark_jobs.models.causal_model import one_thread, read_causal_model
-from spark_jobs.models.model_file import pack_folder
+from headrace_features.models.causal_model import one_thread, read_causal_model
+from headrace_features.models.clusters.cluster_losses import ClusterLossesConfig
+from headrace_features.models.clusters.proxy_config import ProxyModelConfig
+from headrace_features.models.clusters.proxy_model import trained
+from headrace_features.models.clusters.proxy_training import learnt
+from headrace_features.models.model_file import pack_folder
 
 WORDS = (
     "lorem ipsum dolor sit amet consectetur adipiscing elit sed do eiusmod tempor incididunt ut labore et dolore magna"

@@ -28,10 +28,17 @@ from sklearn.cluster import KMeans
 from sklearn.feature_extraction.text import TfidfVectorizer
 from threadpoolctl import threadpool_limits
 
-from spark_jobs.clusters import k_means
-from spark_jobs.clusters.centroids import CellPlan
-from spark_jobs.clusters.clusters import Centroids
-from spark_jobs.clusters.embedding import BITS, SCALE, EmbeddingConfig, bucket_weights, document_counts, embed
+from headrace_features.models.clusters import k_means
+from headrace_features.models.clusters.centroids import CellPlan
+from headrace_features.models.clusters.clusters import Centroids
+from headrace_features.models.clusters.embedding import (
+    BITS,
+    SCALE,
+    EmbeddingConfig,
+    bucket_weights,
+    document_counts,
+    embed,
+)
 
 LANGUAGES = ("de", "fr", "ru", "es", "ar", "hi", "fi", "zh", "ja", "th")
 CHARACTERS = 4000

@@ -35,9 +35,9 @@ def measure(folder: Path, texts: int) -> dict[str, tuple[float, float]]:
     from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
     from dagster_project.definitions import build
     from dagster_project.executor import run_here
+    from headrace_features.models.registered import add_model
     from spark_jobs.lake.ledger.ledger_table import LEDGER
     from spark_jobs.lake.session.catalogue import open_catalogue
-    from spark_jobs.models.registered import add_model
 
     catalogue = open_catalogue(use_lake(folder / "lake"))
     model = add_model(catalogue, "prose", trained_model(texts)).label
@@ -71,7 +71,7 @@ def trained_model(count: int) -> bytes:
     """A classifier that tells pieces of RFCs from pieces of code, about so many of each."""
     import pyarrow as pa
 
-    from spark_jobs.models.classifier_training import train
+    from headrace_features.models.classifier_training import train
 
     prose = [text[4_000:8_000] for text in rfcs(count)]
     code = [text[:4_000] for text in some_python_files(count)]

@@ -23,6 +23,7 @@ from corpora import articles, manual, rfcs, some_python_files, tweets
 from corpora import sentences as all_sentences
 from cpu_time import megabytes, seconds
 
+from headrace_features.models.classifier_training import train
 from spark_jobs.filters.languages.languages import (
     LanguagesConfig,
     installed_model_path,
@@ -30,7 +31,6 @@ from spark_jobs.filters.languages.languages import (
     score,
     score_programming,
 )
-from spark_jobs.models.classifier_training import train
 from spark_jobs.sources.languages import language_of
 
 

@@ -25,9 +25,9 @@ from corpora import articles, sentences
 from corpora import rfcs as all_rfcs
 from cpu_time import megabytes, seconds
 
-from spark_jobs.models.ngram_kernel import hash_ngram
-from spark_jobs.models.ngram_model import NgramConfig, NgramModel, read_arpa, read_ngram_model
-from spark_jobs.models.ngram_training import count_ngrams, estimate, merge_counts
+from headrace_features.models.ngram_kernel import hash_ngram
+from headrace_features.models.ngram_model import NgramConfig, NgramModel, read_arpa, read_ngram_model
+from headrace_features.models.ngram_training import count_ngrams, estimate, merge_counts
 
 
 def plain_words(text: str) -> list[list[str]]:

@@ -26,9 +26,9 @@ from bench_text import column
 from corpora import distinct, paragraphs, real, rfcs, source_paths, up_to
 from cpu_time import megabytes, seconds
 
-from spark_jobs.filters.personal_data.find import score
-from spark_jobs.filters.personal_data.names import NamesConfig, located, named_spans, read
-from tests.spark_jobs.filters.personal_data.planted import decoy, planted
+from headrace_features.privacy.personal_data.find import score
+from headrace_features.privacy.personal_data.names import NamesConfig, located, named_spans, read
+from tests.headrace_features.privacy.personal_data.planted import decoy, planted
 
 PEER_BYTES = 200_000
 STRUCTURED = {

@@ -17,8 +17,8 @@ from corpora import TWEET_LABELS, rfcs, sentences, tweets
 from cpu_time import megabytes, seconds
 from glin_profanity import Filter
 
-from spark_jobs.filters.profanity.profanity import LISTS, ProfanityConfig, phrases_to_count
-from spark_jobs.filters.profanity.profanity_kernel import score
+from headrace_features.privacy.profanity.profanity import LISTS, ProfanityConfig, phrases_to_count
+from headrace_features.privacy.profanity.profanity_kernel import score
 
 
 def main() -> None:

@@ -19,8 +19,8 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from corpora import rfcs
 
-from spark_jobs.filters.scans.malware import SHIPPED
-from spark_jobs.filters.scans.scans import findings
+from headrace_features.privacy.scans.malware import SHIPPED
+from headrace_features.privacy.scans.scans import findings
 
 EICAR = "X5O!P%@AP[4\\PZX54(P^)7CC)7}$" + "EICAR-STANDARD-ANTIVIRUS-TEST-FILE!$H+H*"
 KINDS = ("malware", "secret", "personal_data", "fixture")

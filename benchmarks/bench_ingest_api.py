@@ -28,11 +28,11 @@ import numpy as np
 from lakes import lake_at
 from pyiceberg.expressions import EqualTo
 
+from headrace_features.apis.fetch import fetch_source
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.sources.api.fetch import fetch_source
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import documents
 

@@ -22,14 +22,14 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from headrace.tables.settings import settings_at
+from headrace_features.synthetic.executed.fetch import rounds
+from headrace_features.synthetic.executed_config import ExecutedSource
+from headrace_features.synthetic.generated_config import Parents
+from headrace_features.synthetic.parents import parent_texts
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
-from spark_jobs.sources.config.executed_config import ExecutedSource
-from spark_jobs.sources.config.generated_config import Parents
 from spark_jobs.sources.documents import DOCUMENTS
-from spark_jobs.sources.executed.fetch import rounds
-from spark_jobs.sources.synthetic.parents import parent_texts
 from spark_jobs.text.texts import TEXTS
 
 _AT_ONCE = 10_000

@@ -14,11 +14,6 @@ attributes:
   tokenizer: {train: {vocabulary_size: 32768}}
   window_tokens: [2048, 8192]
 
-type: headrace.Model
-attributes:
-  name: quality
-  train: {reference: [wiki], raw: [crawl], min_auc: 0.9}
-
 type: headrace.Blend
 attributes:
   name: mix
@@ -32,7 +27,8 @@ attributes:
 from __future__ import annotations
 
 from dataclasses import fields
-from typing import Any, Literal, TypeVar
+from pathlib import Path
+from typing import Any, ClassVar, Literal, TypeVar
 
 import dagster as dg
 from pydantic import Field
@@ -42,9 +38,9 @@ from dagster_project.assets.blends import blend_asset, declare_blend
 from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
 from dagster_project.assets.deduplication import Deduplication
-from dagster_project.assets.models import ModelDeclaration, model_assets
+from dagster_project.assets.parts import Intake, part
 from dagster_project.assets.prewarming import prewarmed_asset
-from dagster_project.assets.quarantine import quarantine_of_yaml
+from dagster_project.assets.selections import FORMER, instead
 from dagster_project.keeping import keeping_of
 from dagster_project.metadata import Samples
 from dagster_project.restrictions import parse_visibility
@@ -132,15 +128,24 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
             variants={name: located(policy, context.path) for name, policy in self.variants.items()},
             samples=Samples(self.samples),
             visibility=parse_visibility(f"dataset {self.name}", self.visibility, self.environment),
-            quarantine=quarantine_of_yaml(self.name, self.trust, self.release, self.scans, context.path),
+            quarantine=self._quarantine(context.path),
             keeping=keeping_of(self.name, self.model_dump(include=_KEEPING)),
         )
         return dg.Definitions(assets=dataset_assets(declared))
+
+    def _quarantine(self, folder: Path) -> Intake | None:
+        """How it waits until it is released; None where it is trusted."""
+        if self.trust == "trusted" and not self.release and not self.scans:
+            return None
+        where = f"dataset {self.name}"
+        made: Intake | None = part("quarantine", where)(self.name, self.trust, self.release, self.scans, folder)
+        return made
 
 
 class Corpus(dg.Component, dg.Model, dg.Resolvable):
     """A corpus: datasets that are deduplicated, tokenized and packed together."""
 
+    former: ClassVar[tuple[Any, ...]] = (FORMER, instead)
     name: str = Field(pattern=NAME, description="its namespace in the lake")
     datasets: list[str] = Field(
         description="its datasets; of duplicates in two of them, the one in the first listed is kept"
@@ -162,11 +167,6 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
         default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}"
     )
     window_tokens: list[int] = Field(default_factory=lambda: [2048], description="lengths of windows, in tokens")
-    decontaminate: bool | str | dict[str, Any] = Field(
-        "required",
-        description="required: benchmarks of the registry are searched for, and nothing that holds an item is packed; "
-        "{min_share: 0.2, ..} for settings of the search; off: not searched for",
-    )
     deduplication: dict[str, Any] = Field(
         default_factory=dict, description="{levels: [exact, near], thresholds: [0.7, 0.8, 0.9], apply: 0.8, ..}"
     )
@@ -177,13 +177,10 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
         None,
         description="{} trains a small model on the corpus and measures its loss on each cluster; none: not measured",
     )
-    shape: dict[str, Any] | None = Field(
-        None, description="which survivors go on: {drop: [..], downsample: {..}, losses: .., topics: .., lengths: ..}"
-    )
-    passages: dict[str, Any] | None = Field(
-        None,
-        description="{} finds spans of 50 words that documents share; {cut: true, min_words: 50, min_left: 200} cuts "
-        "the later ones; none: not looked for",
+    select: list[str | dict[str, Any]] = Field(
+        default_factory=list,
+        description="selections in their order, each a name or {name: settings}: semantic, shape, passages, one that a "
+        "package brings, or package.module:NAME; decontaminate is the last, named or not, unless it is off",
     )
     steps: dict[str, dict[str, Any]] = Field(default_factory=dict, description="settings of other steps, by step")
     samples: Literal["none", "ids", "text"] = Field("ids", description="which sample rows the UI shows")
@@ -199,29 +196,10 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
             CorpusDeclaration,
             self,
             deduplication=bind_config(Deduplication, f"corpus {self.name}: deduplication", self.deduplication),
-            decontaminate=_switch(self.decontaminate),
             samples=Samples(self.samples),
             visibility=parse_visibility(f"corpus {self.name}", self.visibility, self.environment),
         )
         return dg.Definitions(assets=corpus_assets(declared))
-
-
-class Model(dg.Component, dg.Model, dg.Resolvable):
-    """A classifier of texts, trained on datasets; a run enters it into the registry, where scorers find it."""
-
-    name: str = Field(pattern=NAME, description="its namespace in the lake, and its name in the registry")
-    train: dict[str, Any] = Field(
-        description="{reference: [DATASET, ..], raw: [DATASET, ..]} or {table: .., label_column: ..}; min_auc, .."
-    )
-    owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
-    visibility: Any = Field(
-        "public", description="who may see its rows: public, on_device, or {restricted: [TEAM, ..]}"
-    )
-
-    def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The model's assets."""
-        visibility = parse_visibility(f"model {self.name}", self.visibility)
-        return dg.Definitions(assets=model_assets(_declared(ModelDeclaration, self, visibility=visibility)))
 
 
 def _declared(kind: type[_Declaration], component: dg.Model, **others: Any) -> _Declaration:
@@ -229,11 +207,6 @@ def _declared(kind: type[_Declaration], component: dg.Model, **others: Any) -> _
     named = {declared_field.name for declared_field in fields(kind)} & type(component).model_fields.keys()  # type: ignore[arg-type]
     values = {name: getattr(component, name) for name in named} | others
     return kind(**{name: tuple(value) if isinstance(value, list) else value for name, value in values.items()})
-
-
-def _switch(declared: bool | str | dict[str, Any]) -> str | dict[str, Any]:
-    """`decontaminate` as text or settings: False, as YAML reads `off`, becomes `off`."""
-    return ("required" if declared else "off") if isinstance(declared, bool) else declared
 
 
 class Blend(dg.Component, dg.Model, dg.Resolvable):

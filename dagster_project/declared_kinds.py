@@ -1,4 +1,4 @@
-"""Kinds of declarations that a feature brings beside datasets, corpora, models and blends.
+"""Kinds of declarations that a feature brings beside datasets, corpora and blends.
 
 The entry point NAME of the group `declarations` is a `DeclaredKind`: `headrace plan` and `headrace run` print what it
 says of what is declared with `type: headrace.NAME`.
@@ -20,11 +20,13 @@ class DeclaredKind(NamedTuple):
         among: those among some names that have something to print.
         plan: lines on what a run of one would do.
         outcome: text on what came of it, after a run.
+        is_namespace: whether its name is a namespace, so that no dataset or corpus has it too.
     """
 
     among: Callable[[Collection[str]], list[str]]
     plan: Callable[[str], Iterable[str]]
     outcome: Callable[[str], str]
+    is_namespace: bool = False
 
 
 def declared_among(names: Collection[str]) -> Iterator[tuple[DeclaredKind, str]]:

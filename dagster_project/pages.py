@@ -6,7 +6,8 @@
 MILL is a `Pages`, whose addresses all begin with `/mill`; the page of the lake has a link to `/mill`. An address that
 ends with `.json` has the values of its page. Templates are Jinja's. They may begin with `{% extends "base.html" %}` and
 use what the explorer's own use: the filters `visible` (for texts of strangers), `count`, `number`, `moment`, `quoted`
-and the functions `share_bar(shares, title)` and `colour(number)`, the class of the colour of a share.
+and the functions `share_bar(shares, title)`, `scatter(points, title)`, `colour(number)`, the class of the colour of a
+share, and `address(path, query, NAME=value)`.
 """
 
 from __future__ import annotations
@@ -41,6 +42,9 @@ class PageRequest(Protocol):
 
     def may_read(self, namespace: str) -> bool:
         """Whether the reader may read a dataset or corpus."""
+
+    def hides_text(self, dataset: str) -> str:
+        """Why texts of a dataset, and words of them, are not shown; empty where they are."""
 
     def require(self, *tables: str) -> None:
         """Refuse tables that the reader may not read; rows that are not public leave a row of the audit.

@@ -16,6 +16,7 @@ from dagster_project.exceptions import DefinitionError
 from spark_jobs.credentials import without_literals
 from spark_jobs.exceptions import did_you_mean
 
+_UNKNOWN = "extra_forbidden"
 _KIND = "kind"  # tells the models of a union apart
 _UNION_BRANCH = re.compile(r"\.\w+\[[\w, |'\[\]]+\]")  # Dagster makes every field a union with a template
 Model = TypeVar("Model", bound=BaseModel)
@@ -60,7 +61,7 @@ def refusal(error: ValidationError, model: type[BaseModel] | None) -> str:
         error: what the model raised; of an unknown field and a missing one, the unknown one is named.
         model: the model, where it is known.
     """
-    errors: list[Any] = sorted(error.errors(include_url=False), key=lambda detail: detail["type"] != "extra_forbidden")
+    errors: list[Any] = sorted(error.errors(include_url=False), key=lambda detail: detail["type"] != _UNKNOWN)
     first, kind, context = errors[0], errors[0]["type"], errors[0].get("ctx", {})
     refused = without_literals(errors[0].get("input"), str(first["loc"][-1]) if first["loc"] else "", True)
     # Dagster's own errors name the line of the file, `attributes.name at FILE:LINE`, and branches of its unions.
@@ -68,7 +69,9 @@ def refusal(error: ValidationError, model: type[BaseModel] | None) -> str:
     parts = located.removeprefix("attributes.").split(".")
     within, above = _models_at(model, parts[:-1])
     path = ".".join((*above, parts[-1]))
-    if kind == "extra_forbidden":
+    if kind == _UNKNOWN:
+        if (instead := _instead(errors, within)) is not None:
+            return instead
         fields = [name for inner in within for name in inner.model_fields]
         return f"{path}: there is no such field{did_you_mean(parts[-1], fields)}"
     if kind == "missing":
@@ -82,6 +85,20 @@ def refusal(error: ValidationError, model: type[BaseModel] | None) -> str:
     if kind == "value_error":
         return f"{path}: {context['error']}".removeprefix(": ")
     return f"{path}: {first['msg']} (got {refused!r})"
+
+
+def _instead(errors: Sequence[Any], within: Sequence[type[BaseModel]]) -> str | None:
+    """What a model says to write for fields that it had once (its `former`: their names, and a function of them)."""
+    unknown = {
+        str(one["loc"][-1]).partition(" at ")[0].rpartition(".")[2]: one["input"]
+        for one in errors
+        if one["type"] == _UNKNOWN
+    }
+    for model in within:
+        names, say = getattr(model, "former", ((), None))
+        if say is not None and (had := {name: given for name, given in unknown.items() if name in names}):
+            return str(say(had))
+    return None
 
 
 def _models_at(model: type[BaseModel] | None, parts: Sequence[str]) -> tuple[list[type[BaseModel]], list[str]]:

@@ -58,8 +58,10 @@ def _tables() -> dict[str, list[str]]:
     for name in step_names():
         given = {"dataset": "notes", "window_tokens": 2048} if name == "packed" else {}
         step = find_step(name, config_model(name).model_construct(None, **given))
-        names = found[step.function.__module__.split(".")[1]]
-        names += [table.name for table in step.tables if table.name not in names]
+        shown = {name for names in found.values() for name in names}
+        found[step.function.__module__.split(".")[1]] += [
+            table.name for table in step.tables if table.name not in shown
+        ]
     found["lake"] += sorted(filter(_SYSTEM.fullmatch, {*_strings("spark_jobs/lake"), *_named()}))
     return {stage: names for stage, names in found.items() if names}
 
@@ -82,11 +84,13 @@ def _layers(container: str | None) -> list[str]:
 
 
 def _stages() -> Iterator[str]:
-    """Folders of `spark_jobs` in the order of data, behind them the lake, which is below them all."""
+    """Folders of `spark_jobs` in the order of data, the features, and the lake, which is below them all."""
+    from spark_jobs.features import features
+
     layers = _layers("spark_jobs")
     stages = [stage for layer in reversed(layers) for stage in layer.split(" | ")]
     yield from (stage for stage in stages if stage != "lake")
-    yield "lake"
+    yield from (*features(), "lake")
 
 
 def _is_read(name: str) -> bool:

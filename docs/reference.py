@@ -103,7 +103,10 @@ def _walk(command: click.Command, words: tuple[str, ...]) -> Iterator[tuple[str,
 def _declarations() -> str:
     """What `defs.yaml` may say."""
     from dagster_project.assets.deduplication import Deduplication
-    from dagster_project.components import Blend, Corpus, Dataset, Model
+    from dagster_project.components import Blend, Corpus, Dataset
+    from headrace_features.apis.stream_config import StreamSource
+    from headrace_features.models.component import Model
+    from spark_jobs.registry import find_selection, selection_names
     from spark_jobs.sources.config.iceberg_source import IcebergSource
     from spark_jobs.sources.config.source_config import (
         ApiSource,
@@ -113,7 +116,6 @@ def _declarations() -> str:
         PythonCodeSource,
         PythonDocsSource,
     )
-    from spark_jobs.sources.config.stream_config import StreamSource
     from spark_jobs.tokens.tokenizer import TokenizerConfig
 
     parts = [
@@ -133,6 +135,8 @@ def _declarations() -> str:
                 describe(source, "###", f"`source`, kind `{source.model_fields['kind'].default}`: ")
         if component is Corpus:
             describe(Deduplication, "###", "`deduplication`: ")
+            for name in selection_names():
+                describe(find_selection(name).config, "###", f"`select`, `{name}`: ")
             describe(TokenizerConfig, "###", "`tokenizer`; all but `file` stand below `train`: ")
     return "\n".join(parts)
 

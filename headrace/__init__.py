@@ -1,4 +1,4 @@
-"""What users' code imports: declarations of tables, steps and scorers, a lake opened for reading, batches to train on.
+"""What users' code imports: declarations of tables, steps, scorers, selections; a lake for reading; batches to train.
 
     from headrace import Check, Column, Table, table_asset        a table of one's own
     from headrace import BlendDataset                              batches of a blend in torch
@@ -20,13 +20,21 @@ if TYPE_CHECKING:
     from blender_service.client import connect as connect_blender
     from blender_service.exceptions import BlenderError
     from blender_service.torch import DENSE, Batch, BlendDataset, attention_mask, block_mask
-    from dagster_project.components import Blend, Corpus, Dataset, Model
+    from dagster_project.components import Blend, Corpus, Dataset
     from dagster_project.definitions import load_project
     from dagster_project.inspect.opened_lake import OpenedLake, connect
     from dagster_project.pages import PageAnswer, PageRequest, Pages
     from dagster_project.table_asset import table_asset
+    from headrace_features.apis.paging import Page
     from headrace_features.experiments.component import Experiment
+    from headrace_features.models.classifier import read_classifier
+    from headrace_features.models.classifier_training import TrainingConfig as ClassifierConfig
+    from headrace_features.models.classifier_training import train as train_classifier
+    from headrace_features.models.component import Model
+    from headrace_features.models.ngram_model import NgramConfig, read_arpa, read_ngram_model
+    from headrace_features.models.ngram_training import train as train_ngram_model
     from headrace_features.rollouts.writer import Rollout, RolloutWriter
+    from spark_jobs.fasttext.model import read_fasttext
     from spark_jobs.filters.contamination.eval_set import read_eval_set
     from spark_jobs.filters.contamination.findings import score as find_evals
     from spark_jobs.filters.contamination.index import index_of as index_evals
@@ -38,13 +46,8 @@ if TYPE_CHECKING:
     from spark_jobs.in_hand.windows import pack
     from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
     from spark_jobs.lake.declare.tables import Check, Column, Notice, Proof, Table
-    from spark_jobs.models.classifier import read_classifier
-    from spark_jobs.models.classifier_training import TrainingConfig as ClassifierConfig
-    from spark_jobs.models.classifier_training import train as train_classifier
-    from spark_jobs.models.fasttext_model import read_fasttext
-    from spark_jobs.models.ngram_model import NgramConfig, read_arpa, read_ngram_model
-    from spark_jobs.models.ngram_training import train as train_ngram_model
-    from spark_jobs.sources.api import Page
+    from spark_jobs.selection.columns import selection
+    from spark_jobs.selection.verdicts import Cut, Failed
     from spark_jobs.sources.config.file_source import FileSource as Source
     from spark_jobs.sources.config.reader import Document, reader
     from spark_jobs.sources.opening.file_trees import FoundFile
@@ -54,7 +57,7 @@ _NAMES = {
     "blender_service.client": "Identity connect_blender",
     "blender_service.exceptions": "BlenderError",
     "blender_service.torch": "DENSE Batch BlendDataset attention_mask block_mask",
-    "dagster_project.components": "Blend Corpus Dataset Model",
+    "dagster_project.components": "Blend Corpus Dataset",
     "dagster_project.definitions": "load_project",
     "dagster_project.inspect.opened_lake": "OpenedLake connect",
     "dagster_project.pages": "PageAnswer PageRequest Pages",
@@ -62,11 +65,7 @@ _NAMES = {
     "spark_jobs.filters.contamination.eval_set": "read_eval_set",
     "spark_jobs.filters.contamination.findings": "find_evals",
     "spark_jobs.filters.contamination.index": "index_evals",
-    "spark_jobs.models.classifier": "read_classifier",
-    "spark_jobs.models.classifier_training": "ClassifierConfig train_classifier",
-    "spark_jobs.models.fasttext_model": "read_fasttext",
-    "spark_jobs.models.ngram_model": "NgramConfig read_arpa read_ngram_model",
-    "spark_jobs.models.ngram_training": "train_ngram_model",
+    "spark_jobs.fasttext.model": "read_fasttext",
     "spark_jobs.filters.scorer": "check_scorer scorer",
     "spark_jobs.in_hand.duplicates": "deduplicate",
     "spark_jobs.in_hand.order": "order",
@@ -75,7 +74,8 @@ _NAMES = {
     "spark_jobs.in_hand.windows": "pack",
     "spark_jobs.lake.declare.step": "ConfigModel Output Plot Scope step",
     "spark_jobs.lake.declare.tables": "Check Column Notice Proof Table",
-    "spark_jobs.sources.api": "Page",
+    "spark_jobs.selection.columns": "selection",
+    "spark_jobs.selection.verdicts": "Cut Failed",
     "spark_jobs.sources.config.file_source": "Source",
     "spark_jobs.sources.opening.file_trees": "FoundFile",
     "spark_jobs.sources.config.reader": "Document reader",
@@ -86,9 +86,6 @@ _RENAMED = {  # what it is called here: there
     "filter": "filter_texts",
     "find_evals": "score",
     "index_evals": "index_of",
-    "ClassifierConfig": "TrainingConfig",
-    "train_classifier": "train",
-    "train_ngram_model": "train",
     "Source": "FileSource",
 }
 _MODULES = {name: module for module, names in _NAMES.items() for name in names.split()}
@@ -104,9 +101,11 @@ __all__ = [
     "Column",
     "ConfigModel",
     "Corpus",
+    "Cut",
     "Dataset",
     "Document",
     "Experiment",
+    "Failed",
     "FoundFile",
     "Identity",
     "Model",
@@ -147,6 +146,7 @@ __all__ = [
     "read_ngram_model",
     "reader",
     "scorer",
+    "selection",
     "step",
     "table_asset",
     "tokenize",

@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
 # Makes .venv hold exactly what requirements.lock says; `setup/install.sh spark` finds Java and fetches Spark's jars too.
+# `setup/install.sh user` installs of it what commands, UI and servers need, without the tools of tests and rare extras.
 #
 # Small runs on one machine need no Spark (docs/operate/engines.md), and the first session of Spark fetches jars that are missing;
 # set up beforehand, Spark starts some seconds sooner, with an archive of its classes.
@@ -11,10 +12,11 @@
 set -euo pipefail
 cd "$(dirname "${BASH_SOURCE[0]}")/.."
 
-readonly OLDEST_UV=0.8.0 HEARTBEAT_SECONDS=20 NEEDED_GIB=8
+readonly OLDEST_UV=0.8.0 HEARTBEAT_SECONDS=20 NEEDED_GIB=9
+readonly USER_EXTRAS=(explore html platform torch)
 readonly CERTIFICATES=/etc/ssl/certs/ca-certificates.crt
 readonly VENV=.venv TOOLS=.uv LOG=.uv/set-up.log
-readonly STAMP=.venv/headrace-set-up SPARK_STAMP=.venv/headrace-spark UNFINISHED=.venv/headrace-unfinished
+readonly STAMP=.venv/headrace-set-up USER_STAMP=.venv/headrace-user-set-up SPARK_STAMP=.venv/headrace-spark UNFINISHED=.venv/headrace-unfinished
 
 say() { echo "set-up: $*"; }
 fail() { echo "set-up: $*" >&2; exit 2; }
@@ -24,6 +26,8 @@ fingerprint() { { cat pyproject.toml requirements.lock setup/install.sh setup/uv
 spark_fingerprint() { { fingerprint && cat spark_jobs/lake/session/jars.lock; } | sha256sum; }
 
 up_to_date() { [ -x "$VENV/bin/python" ] && [ "$(cat "$STAMP" 2>/dev/null)" = "$(fingerprint)" ]; }
+
+user_up_to_date() { up_to_date || { [ -x "$VENV/bin/python" ] && [ "$(cat "$USER_STAMP" 2>/dev/null)" = "$(fingerprint)" ]; }; }
 
 spark_up_to_date() { [ "$(cat "$SPARK_STAMP" 2>/dev/null)" = "$(spark_fingerprint)" ]; }
 
@@ -141,8 +145,15 @@ install_packages() {
     quietly "making $VENV" "$uv" venv --no-python-downloads --python "$python" "$VENV"
   fi
   touch "$UNFINISHED"
-  say "installing the packages of requirements.lock, about 6 GB of which most is torch"
-  quietly "installing packages" "${pip[@]}" --compile-bytecode --require-hashes -r requirements.lock
+  if [ "$1" = user ]; then
+    say "installing what users need: 1.8 GB beside torch, which has 4.6 GB with CUDA"
+    # Versions and hashes are those of the lock; an extra brings what it needs alone.
+    quietly "installing packages" "${pip[@]}" --compile-bytecode --require-hashes -r pyproject.toml \
+      "${USER_EXTRAS[@]/#/--extra=}" --constraint requirements.lock
+  else
+    say "installing the packages of requirements.lock, 8.6 GB of which half is torch with CUDA"
+    quietly "installing packages" "${pip[@]}" --compile-bytecode --require-hashes -r requirements.lock
+  fi
   quietly "installing headrace" "${pip[@]}" --no-deps --editable .
   rm "$UNFINISHED"
 }
@@ -169,11 +180,11 @@ set_up() {
   find_uv
   say "$("$python" --version), $("$uv" --version | cut -d' ' -f1,2)"
   mend_scripts
-  install_packages
+  install_packages "$1"
   say "compiling kernels, one or two minutes"
   quietly "compiling kernels" "$VENV/bin/python" -m spark_jobs.rehearsal
   quietly "compiling kernels" "$VENV/bin/python" -c 'from blender_service.server.server import compile_kernels; compile_kernels()'
-  stamp fingerprint "$STAMP"
+  if [ "$1" = user ]; then stamp fingerprint "$USER_STAMP"; else stamp fingerprint "$STAMP"; fi
 }
 
 set_up_spark() {
@@ -187,5 +198,9 @@ set_up_spark() {
 # Without the archive all works, only later, so a Java that cannot make one ends no set-up.
 archive_classes() { "$VENV/bin/python" -m spark_jobs.lake.session.class_archive || true; }
 
-up_to_date || { alone; up_to_date || set_up; }
+if [ "${1:-}" = user ]; then
+  user_up_to_date || { alone; user_up_to_date || set_up user; }
+  exit
+fi
+up_to_date || { alone; up_to_date || set_up all; }
 [ "${1:-}" != spark ] || spark_up_to_date || { alone; spark_up_to_date || set_up_spark; }

@@ -1,4 +1,4 @@
-"""What other packages bring: sources, readers, scorers, commands, pages, services, by the entry points of these groups.
+"""What other packages bring (sources, readers, scorers, selections, commands, ..), by the entry points of these groups.
 
     [project.entry-points."headrace.sources"]
     sql = "mill.sources:SqlSource"
@@ -23,7 +23,7 @@ from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.features import PACKAGE, brought, missing
 
 GROUPS: Final = (
-    *("sources", "readers", "scorers", "commands", "pages", "services"),
+    *("sources", "readers", "scorers", "selections", "commands", "pages", "services"),
     *("kinds", "steps", "names", "parts", "reader_parts", "derivations", "declarations"),
 )
 T = TypeVar("T")

@@ -1,46 +1,36 @@
-"""All steps by name, in the order data flows; a step's module is imported when the step is asked for."""
+"""All steps by name: the core's in the order data flows, then features'; a module is imported when it is asked for."""
 
 from __future__ import annotations
 
 import importlib
 from collections.abc import Mapping
-from typing import Any
 
 from pydantic import BaseModel
 
-from spark_jobs.exceptions import ConfigError
+from spark_jobs.features import brought, missing
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.plugins import load
+from spark_jobs.plugins import attribute, load
+from spark_jobs.selection.declared import Selection
 
 _SCORERS: Mapping[str, str] = {  # the scorers that headrace brings (`spark_jobs.filters.scorer`), by name
     "heuristics": "spark_jobs.filters.heuristics.heuristics",
     "templates": "spark_jobs.filters.heuristics.templates",
     "languages": "spark_jobs.filters.languages.languages",
-    "personal_data": "spark_jobs.filters.personal_data.personal_data",
     "contamination": "spark_jobs.filters.contamination.decontaminated",
-    "model_scores": "spark_jobs.filters.model_scores",
-    "profanity": "spark_jobs.filters.profanity.profanity",
-    "vectors": "spark_jobs.filters.vectors",
+}
+_SELECTIONS: Mapping[str, str] = {  # the selections that headrace brings (`spark_jobs.selection`), by name
+    "shape": "spark_jobs.shape.selection:SHAPE",
+    "passages": "spark_jobs.dedup.passages.selection:PASSAGES",
+    "decontaminate": "spark_jobs.filters.contamination.selection:DECONTAMINATE",
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
     "ocr_report": "spark_jobs.sources.ocr_report",
-    "schema_changes": "spark_jobs.sources.api.schema_changes",
-    "scans": "spark_jobs.filters.scans.scans",
-    "released": "spark_jobs.sources.released",
     "texts": "spark_jobs.text.texts",
-    "personal_data_audit": "spark_jobs.filters.personal_data.personal_data",
-    "redacted_texts": "spark_jobs.filters.personal_data.redacted_texts",
     "signals": "spark_jobs.text.signals",
     "template_lines": "spark_jobs.filters.heuristics.templates",
     **_SCORERS,
-    "quality": "spark_jobs.filters.quality",
-    "sampled": "spark_jobs.filters.labels.sampled",
-    "judged": "spark_jobs.filters.labels.judged",
-    "agreement": "spark_jobs.filters.labels.agreement",
-    "classifier": "spark_jobs.models.classifier_step",
-    "ngrams": "spark_jobs.models.ngram_step",
     "verdicts": "spark_jobs.filters.verdicts",
     "dependencies": "spark_jobs.code.dependencies",
     "increments": "spark_jobs.lake.plan.increments",
@@ -61,16 +51,8 @@ _STEPS: Mapping[str, str] = {
     "repository_removals": "spark_jobs.dedup.repository.removals",
     "removals": "spark_jobs.dedup.removal.removals",
     "thresholds": "spark_jobs.dedup.removal.thresholds",
+    "distinct": "spark_jobs.dedup.removal.survivors",
     "survivors": "spark_jobs.dedup.removal.survivors",
-    "centroids": "spark_jobs.clusters.centroids",
-    "clusters": "spark_jobs.clusters.clusters",
-    "proxy_model": "spark_jobs.clusters.proxy_model",
-    "cluster_losses": "spark_jobs.clusters.cluster_losses",
-    "semantic_centroids": "spark_jobs.semantic.cells",
-    "semantic_cells": "spark_jobs.semantic.cells",
-    "semantic_pairs": "spark_jobs.semantic.pairs",
-    "semantic_removals": "spark_jobs.semantic.removals",
-    "semantic_recall": "spark_jobs.semantic.recall",
     "shape_histogram": "spark_jobs.shape.shape",
     "shape": "spark_jobs.shape.shape",
     "anchors": "spark_jobs.dedup.passages.anchors",
@@ -86,8 +68,8 @@ _STEPS: Mapping[str, str] = {
 
 
 def step_names() -> tuple[str, ...]:
-    """Names of all steps."""
-    return tuple(_STEPS)
+    """Names of all steps, those of features behind those of the core."""
+    return (*_STEPS, *brought("scorers"), *brought("steps"))
 
 
 def config_model(name: str) -> type[BaseModel]:
@@ -97,10 +79,9 @@ def config_model(name: str) -> type[BaseModel]:
         ConfigError: no step of this name.
     """
     if name == "packed":
-        model: type[BaseModel] = _module(name).PackedConfig
+        model: type[BaseModel] = importlib.import_module(_STEPS[name]).PackedConfig
         return model
-    declared: Step = getattr(_module(name), name)
-    return declared.config
+    return declared_step(name).config
 
 
 def find_step(name: str, config: BaseModel) -> Step:
@@ -109,18 +90,30 @@ def find_step(name: str, config: BaseModel) -> Step:
     Raises:
         ConfigError: no step of this name.
     """
-    module = _module(name)
     if name == "packed":
         values = config.model_dump()
-        packed: Step = module.packed_step(values["dataset"], values["window_tokens"])
+        packed: Step = importlib.import_module(_STEPS[name]).packed_step(values["dataset"], values["window_tokens"])
         return packed
-    declared: Step = getattr(module, name)
+    declared = declared_step(name)
     return declared.configured(config) if isinstance(declared, Scorer) else declared
+
+
+def declared_step(name: str) -> Step:
+    """A step of the core or of a feature by name, as it is declared.
+
+    Raises:
+        ConfigError: there is none; the message names its feature, or the nearest.
+    """
+    if name in _STEPS:
+        step: Step = attribute(f"{_STEPS[name]}:{name}")
+        return step
+    is_scorer = name in {**brought("scorers"), **missing("scorers")}
+    return load("scorers" if is_scorer else "steps", name, Step, step_names())
 
 
 def scorer_names() -> tuple[str, ...]:
     """Names of the scorers that headrace brings."""
-    return tuple(_SCORERS)
+    return (*_SCORERS, *brought("scorers"))
 
 
 def find_scorer(reference: str) -> Scorer:
@@ -133,7 +126,15 @@ def find_scorer(reference: str) -> Scorer:
     return load("scorers", reference if own is None else f"{own}:{reference}", Scorer, _SCORERS)
 
 
-def _module(name: str) -> Any:
-    if name not in _STEPS:
-        raise ConfigError(f"step {name!r} is not known; the steps are {', '.join(_STEPS)}")
-    return importlib.import_module(_STEPS[name])
+def selection_names() -> tuple[str, ...]:
+    """Names of the selections that headrace brings, those of features behind those of the core."""
+    return (*_SELECTIONS, *brought("selections"))
+
+
+def find_selection(reference: str) -> Selection:
+    """A selection that headrace or an installed package brings, by its name, or one as `package.module:NAME`.
+
+    Raises:
+        ConfigError: there is none; the message suggests the nearest.
+    """
+    return load("selections", _SELECTIONS.get(reference, reference), Selection, _SELECTIONS)

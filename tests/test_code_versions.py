@@ -24,6 +24,7 @@ from pathlib import Path
 
 import pytest
 
+from spark_jobs.features import features
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.registry import config_model, find_step, step_names
 
@@ -33,14 +34,14 @@ STEPS = step_names()
 
 # Below every step, with tests of their own; a change there is not a change of one step.
 _FOUNDATION = ("spark_jobs.lake", "spark_jobs.lake.declare.step", "spark_jobs.exceptions", "headrace.kernels.compiling")
-_OWN = ("spark_jobs", "headrace.kernels")
-_FIRST_PARTY = ("spark_jobs", "headrace.")
-_REFERENCE = re.compile(r"spark_jobs(\.\w+)+:\w+")  # what is imported when it is asked for
+_OWN = ("spark_jobs", "headrace.kernels", "headrace_features.")
+_FIRST_PARTY = ("spark_jobs", "headrace.", "headrace_features.")
+_REFERENCE = re.compile(r"(spark_jobs|headrace_features)(\.\w+)+:\w+")  # what is imported when it is asked for
 _DECIDES_NO_ROW = {  # they draw the plots
     "spark_jobs.packing.utilisation",
     "spark_jobs.dedup.pictures",
     "spark_jobs.tokens.pictures",
-    "spark_jobs.clusters.pictures",
+    "headrace_features.models.clusters.pictures",
 }
 
 Recorded = dict[str, dict[str, str]]
@@ -131,9 +132,17 @@ def _imports(node: ast.AST) -> Iterator[str]:
             yield from (name.name for name in child.names if name.name.startswith(_OWN))
         elif isinstance(child, ast.Constant) and _REFERENCE.fullmatch(str(child.value)):
             yield str(child.value).partition(":")[0]
+        elif isinstance(child, ast.Call) and ast.unparse(child.func) == "brought":
+            yield from _brought(ast.unparse(child.args[0]).strip("'"))
         elif isinstance(child, ast.ImportFrom) and (child.module or "").startswith(_OWN):
             yield from (_module_of(child.module or "", name.name) for name in child.names)
         yield from _imports(child)
+
+
+def _brought(group: str) -> Iterator[str]:
+    """Modules of what features bring to a group, whether or not their folders are there."""
+    entries = (feature.entries.get(group, {}) for feature in features().values())
+    yield from (place.partition(":")[0] for names in entries for place in names.values())
 
 
 def _module_of(package: str, name: str) -> str:

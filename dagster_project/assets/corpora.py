@@ -3,47 +3,42 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
 import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
-from dagster_project.assets.decontamination import OFF, REQUIRED, searched_evals, upkeep_of_packed
+from dagster_project.assets.decontamination import searched_evals, upkeep_of_packed
 from dagster_project.assets.deduplication import Deduplication, deduplication_chain
+from dagster_project.assets.parts import part
+from dagster_project.assets.selections import LAST, OFF, base_of, chain_of, choose, listed
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
 from dagster_project.table_asset import Link, Presentation, Upkeep, step_asset
 from headrace.tables.quarantine import is_quarantine
-from spark_jobs.clusters.centroids import centroids
-from spark_jobs.clusters.cluster_losses import cluster_losses
-from spark_jobs.clusters.clusters import clusters
-from spark_jobs.clusters.proxy_model import proxy_model
 from spark_jobs.code.ordered import ordered
 from spark_jobs.dedup.membership.members import members
 from spark_jobs.dedup.membership.revisions import revisions
-from spark_jobs.dedup.passages.anchors import anchors
-from spark_jobs.dedup.passages.passages import passages
-from spark_jobs.dedup.passages.trimmed import TrimmedConfig, trimmed
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.filters.contamination.decontaminated import PresentEvals, decontaminated
+from spark_jobs.filters.contamination.decontaminated import PresentEvals
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.lake.plan.binding import Source, tables_of
+from spark_jobs.lake.plan.binding import tables_of
 from spark_jobs.lake.plan.increments import increments
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import excise_superseded, is_pending, reinstate
-from spark_jobs.shape.rates import ShapeConfig
-from spark_jobs.shape.shape import shape, shape_histogram
+from spark_jobs.selection.declared import Bound
 from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens
 
+_LOSSES = "cluster_losses"  # table of the losses of clusters
 DRIVING_TABLE = "increments"  # table whose increments every step of the corpus follows
 _MEMBERS = (increments, members, revisions)
-_STAGES = {"dedup": "2_duplicates", "clusters": "3_selection", "filters": "3_selection", "code": "4_tokens"}
+_STAGES = {"dedup": "2_duplicates", "clusters": "3_selection", "selection": "3_selection", "code": "4_tokens"}
 
 
 @dataclass(frozen=True)
@@ -58,14 +53,11 @@ class CorpusDeclaration:
         superseded: `excise` (the default) or `keep` packed documents after a newer revision of them arrived.
         on_delete: the same for documents whose file is gone.
         deduplication: levels and thresholds; by default exact and near-duplicates are removed.
-        decontaminate: `required` (the default): items of the registry's benchmarks are searched for, and nothing that
-            holds one is packed; settings of the search (`DecontaminatedConfig`) in its place; or `off`.
+        select: selections in their order, each a name or {name: settings}; decontamination comes last, named or not,
+            unless {decontaminate: off} is one of them.
         clusters: `{coarse: .., fine: ..}` (`CentroidsConfig`), by which each survivor is in a cluster; None for none.
         cluster_losses: `{model: NAME@VERSION, ..}` (`ClusterLossesConfig`), or `{proxy: {..}, ..}` with the settings of
             a small model of the corpus's own (`ProxyModelConfig`), by which clusters are measured; None for none.
-        passages: `{}` finds spans of 50 words that documents share, `{cut: true, ..}` (`TrimmedConfig`) cuts the later
-            ones; None for neither.
-        shape: rules (`ShapeConfig`) by which survivors go on, `{losses: {table: ..}}` among them; None for all.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
         steps: config of other steps, by step.
@@ -81,11 +73,9 @@ class CorpusDeclaration:
     superseded: str = "excise"
     on_delete: str = "excise"
     deduplication: Deduplication = field(default_factory=Deduplication)
-    decontaminate: str | Mapping[str, Any] = REQUIRED
+    select: tuple[str | Mapping[str, Any], ...] = ()
     clusters: Mapping[str, Any] | None = None
     cluster_losses: Mapping[str, Any] | None = None
-    shape: Mapping[str, Any] | None = None
-    passages: Mapping[str, Any] | None = None
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     window_tokens: tuple[int, ...] = (2048,)
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -117,14 +107,14 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         return tuple(f"{dataset}.{table}" for dataset in declared.datasets)
 
     order = {"datasets": list(declared.datasets)}
-    shaped = own("survivors" if declared.shape is None else "shaped")
-    repeats = list(_repeated(declared, own, shaped, each("texts")))
-    going_on, cut = (own("trimmed"), {"cut_texts": own("cut_texts")}) if _is_cut(declared) else (shaped, {})
     latest = [name for name in declared.datasets if declared.revisions.get(name, "latest") == "latest"]
-    evals, search = searched_evals(name, declared.decontaminate)
-    kept = own("decontaminated") if evals.labels else going_on
-    searched: dict[str, Source] = {"survivors": going_on, "documents": each("documents")}
-    searching: list[Link] = [(decontaminated, searched, search, "filters")] if evals.labels else []
+    settings = listed(name, declared.select)
+    evals = searched_evals(settings[LAST])
+    if evals.labels:
+        settings[LAST] = {"evals": evals.labels, **settings[LAST]}
+    else:
+        del settings[LAST]
+    chosen = choose(name, settings)
     chain: list[Link] = [
         (increments, {"arrivals": each("arrivals")}, {}, "lake"),
         (
@@ -147,22 +137,33 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             {"latest": latest, "superseded": declared.superseded, "on_delete": declared.on_delete},
             "dedup",
         ),
-        *deduplication_chain(declared.deduplication, own, each, latest, declared.steps.get("pairs", {})),
-        *_clustered(declared, own, each("texts")),
-        *_shaped(declared, own),
-        *repeats,
-        *searching,
+        *deduplication_chain(
+            declared.deduplication, base_of(chosen), own, each, latest, declared.steps.get("pairs", {})
+        ),
+    ]
+    measuring = list(_clustered(declared, own, each("texts")))
+    selections = chain_of(name, declared.datasets, chosen, _tables(chain), _tables(measuring))
+    chain += _links(selections.steps(of_duplicates=True), "dedup")
+    chain += measuring
+    chain += _links(selections.steps(of_duplicates=False), "selection")
+    cut = {"cut_texts": selections.cut_texts} if selections.cut_texts is not None else {}
+    chain += [
         (
             ordered,
-            {"survivors": kept, "members": own("members"), "dependencies": each("dependencies")},
+            {"survivors": selections.kept, "members": own("members"), "dependencies": each("dependencies")},
             {},
             "code",
         ),
-        (tokenizer, {"survivors": going_on, "texts": each("texts"), **cut}, _tokenizer_config(declared), "packing"),
+        (
+            tokenizer,
+            {"survivors": selections.before_last, "texts": each("texts"), **cut},
+            _tokenizer_config(declared),
+            "packing",
+        ),
         (
             tokens,
             {
-                "survivors": kept,
+                "survivors": selections.kept,
                 "texts": each("texts"),
                 **cut,
                 **{name: own(name) for name in ("tokenizer", "tokenizer_certificate")},
@@ -204,6 +205,15 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
     ]
 
 
+def _links(bound: Iterable[Bound], domain: str) -> list[Link]:
+    return [(*one, domain) for one in bound]
+
+
+def _tables(chain: Iterable[Link]) -> set[str]:
+    """Names of the tables that some steps make."""
+    return {table.name for made, *_ in chain for table in made.tables}
+
+
 def _stage(made: Step, domain: str, is_read: bool) -> str:
     """The asset group of a step in the UI; `measures` for tables that no other step reads."""
     if made in _MEMBERS:
@@ -213,87 +223,13 @@ def _stage(made: Step, domain: str, is_read: bool) -> str:
     return _STAGES.get(domain, "4_tokens") if is_read else "measures"
 
 
-def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterator[Link]:
+def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterable[Link]:
     """The steps that assign survivors to clusters and measure those, where the corpus has any."""
-    if declared.clusters is None:
-        if declared.cluster_losses is not None:
-            raise DefinitionError(
-                f"corpus {declared.name}: cluster_losses without clusters; declare clusters: {{}} too"
-            )
-        return
-    read: dict[str, Source] = {"survivors": own("survivors"), "texts": texts}
-    yield centroids, read, declared.clusters, "clusters"
-    yield clusters, {**read, **{name: own(name) for name in ("centroids", "centroid_weights")}}, {}, "clusters"
-    if declared.cluster_losses is None:
-        return
-    config = dict(declared.cluster_losses)
-    trained = config.pop("proxy", None) or {}
-    if not isinstance(trained, Mapping):
-        raise DefinitionError(f"corpus {declared.name}: cluster_losses: proxy is {trained!r}; write {{width: 64, ..}}")
-    measured: dict[str, Source] = {"clusters": own("clusters"), "texts": texts}
-    if config.get("model") is None:
-        measured["proxy_model"] = own("proxy_model")
-        yield proxy_model, read, trained, "clusters"
-    elif trained:
-        raise DefinitionError(f"corpus {declared.name}: cluster_losses has both model and proxy; give one of them")
-    yield cluster_losses, measured, config, "clusters"
-
-
-def _shaped(declared: CorpusDeclaration, own: Callable[[str], str]) -> Iterator[Link]:
-    """The steps that decide which survivors go on, where the corpus has a shape."""
-    if declared.shape is None:
-        return
-    rules = dict(declared.shape)
-    read: dict[str, Source] = {name: own(name) for name in ("survivors", "members")}
-    if declared.clusters is not None:
-        read["clusters"] = own("clusters")
-    measured: dict[str, Source] = {}
-    if isinstance(rules.get("losses"), Mapping):
-        rules["losses"] = losses = dict(rules["losses"])
-        table = losses.pop("table", None if declared.cluster_losses is None else cluster_losses.name)
-        if table == cluster_losses.name and declared.cluster_losses is None:
-            raise DefinitionError(
-                f"corpus {declared.name}: shape reads cluster_losses; declare cluster_losses: {{}} too"
-            )
-        measured = {} if table is None else {"losses": own(table) if table == cluster_losses.name else table}
-    config = bind_config(ShapeConfig, f"corpus {declared.name}: shape", rules)
-    if config.needs_clusters and declared.clusters is None:
-        raise DefinitionError(f"corpus {declared.name}: shape has rules on clusters; declare clusters: {{}} beside it")
-    if config.losses is not None and not measured:
-        raise DefinitionError(
-            f"corpus {declared.name}: shape: losses names no table; declare cluster_losses: {{}}, "
-            "or add table: NAMESPACE.TABLE"
-        )
-    yield shape_histogram, read, {}, "clusters"
-    yield shape, {**read, **measured, "shape_histogram": own("shape_histogram")}, rules, "clusters"
-
-
-def _repeated(
-    declared: CorpusDeclaration, own: Callable[[str], str], survivors: str, texts: tuple[str, ...]
-) -> Iterator[Link]:
-    """The steps that find passages of several documents, and cut them, where the corpus says so."""
-    if declared.passages is None:
-        return
-    rules = {name: value for name, value in declared.passages.items() if name != "cut"}
-    if rules and not _is_cut(declared):
-        raise DefinitionError(f"corpus {declared.name}: passages: {min(rules)} is of cutting; write cut: true too")
-    read: dict[str, Source] = {"survivors": survivors, "texts": texts}
-    yield anchors, {**read, "members": own("members")}, {}, "dedup"
-    found: dict[str, Source] = {"anchors": own("anchors"), "texts": texts, "revisions": own("revisions")}
-    if not _is_cut(declared):
-        yield passages, found, {}, "dedup"
-    else:
-        config = bind_config(TrimmedConfig, f"corpus {declared.name}: passages", rules)
-        yield passages, found, {"cut_from": config.min_words}, "dedup"
-        yield trimmed, {**read, "passages": own("passages")}, rules, "dedup"
-
-
-def _is_cut(declared: CorpusDeclaration) -> bool:
-    """Whether passages are cut, not only found."""
-    cut = (declared.passages or {}).get("cut", False)
-    if not isinstance(cut, bool):
-        raise DefinitionError(f"corpus {declared.name}: passages: cut is {cut!r}; write true or false")
-    return cut
+    if declared.clusters is None and declared.cluster_losses is None:
+        return ()
+    make = part("clusters", f"corpus {declared.name}")
+    links: Iterable[Link] = make(declared.name, declared.clusters, declared.cluster_losses, own, texts)
+    return links
 
 
 def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:
@@ -313,7 +249,7 @@ def _upkeep(declared: CorpusDeclaration, identifier: str, evals: PresentEvals) -
     excises = "excise" in (declared.superseded, declared.on_delete)
     pending = functools.partial(is_pending, identifier=identifier)
     around = Upkeep(before, excise, pending=pending) if excises else Upkeep(before)
-    off = declared.decontaminate == OFF
+    off = listed(declared.name, declared.select)[LAST] == OFF
     return upkeep_of_packed(declared.name, identifier, evals, off=off, around=around)
 
 

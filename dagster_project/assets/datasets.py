@@ -12,8 +12,7 @@ import dagster as dg
 
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.asset_options import PACE_SECONDS
-from dagster_project.assets.labels import label_assets, label_tables
-from dagster_project.assets.quarantine import Quarantine, quarantine_assets
+from dagster_project.assets.parts import AddedAssets, Intake, RewrittenTexts, part
 from dagster_project.exceptions import DefinitionError
 from dagster_project.keeping import Keeping
 from dagster_project.metadata import Samples
@@ -23,14 +22,9 @@ from headrace.tables.quarantine import is_quarantine
 from headrace.tables.settings import load_settings
 from spark_jobs.code.dependencies import dependencies
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
-from spark_jobs.filters.personal_data.names import NamesConfig
-from spark_jobs.filters.personal_data.names import located as located_names
-from spark_jobs.filters.personal_data.personal_data import checked_actions, personal_data_audit
-from spark_jobs.filters.personal_data.redacted_texts import redacted_texts
 from spark_jobs.filters.policy import LANGUAGES, Columns, Policy, check_signals, signal_columns
 from spark_jobs.filters.policy_registry import policy_finder, record_policy, refuse_other_policy
 from spark_jobs.filters.policy_resolution import DEFAULT, resolve
-from spark_jobs.filters.quality import QualityConfig, check_components, quality_step
 from spark_jobs.filters.scorer import Scorer
 from spark_jobs.filters.verdicts import verdicts_step
 from spark_jobs.lake.declare.step import Step, renamed
@@ -77,7 +71,7 @@ class DatasetDeclaration:
         provenance: licence, licence_evidence and collected_by, for the table of that name.
         scorers: measures of texts beside `signals`: config by name, or by `package.module:function`.
         quality: `{weights: .., ranges: ..}` of the weighted sum `quality.score`; none where empty.
-        judged: by name, the rubric, endpoint and sample of a judge (`spark_jobs.filters.labels`), as plain values.
+        judged: by name, the rubric, endpoint and sample of a judge, as plain values.
         policy: what documents are judged by: a name, `name@version`, a hash, a path, or the policy itself.
         variants: further policies by name, each with verdicts of its own, `verdicts_NAME`.
         redact: keep, replace or drop (the document), by kind of personal data; what is not named is kept.
@@ -107,7 +101,7 @@ class DatasetDeclaration:
     samples: Samples = Samples.IDS
     owners: tuple[str, ...] = ()
     visibility: Visibility = PUBLIC
-    quarantine: Quarantine | None = None
+    quarantine: Intake | None = None
     keeping: Keeping = field(default_factory=Keeping)
     seconds_between_runs: int = PACE_SECONDS
 
@@ -132,15 +126,11 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         "source": dict(declared.source),
     }
     try:
-        names = _names(declared)
-        actions = checked_actions(declared.redact, names)
-        scored = [
-            _scorer(declared, reference, config)
-            for reference, config in declared.scorers.items()
-            if not actions or reference != PERSONAL_DATA
-        ]
-        audit = [renamed(personal_data_audit, PERSONAL_DATA)] if actions else []
-        measured = [*audit, *(scorer for scorer, _ in scored)]
+        scored = [_scorer(declared, reference, config) for reference, config in declared.scorers.items()]
+        rewritten = _rewritten(declared)
+        audited = {one.table.name for one in rewritten.measures}
+        scored = [(scorer, config) for scorer, config in scored if scorer.name not in audited]
+        measured = [*rewritten.measures, *(scorer for scorer, _ in scored)]
         weighed = list(_weighing(declared, measured))
         scorers: list[Step] = [*measured, *(link for link, *_ in weighed)]
         _check_names(declared, scorers)
@@ -154,16 +144,16 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         shown = Presentation(
             owners=declared.owners, visibility=declared.visibility, pace_seconds=declared.seconds_between_runs
         )
-        landing = quarantine_assets(name, declared.quarantine, intake, shown, declared.keeping)
+        landing = declared.quarantine.assets(name, intake, shown, declared.keeping)
     chain: list[Link] = [
         *([] if landing else [(documents, {}, intake, "sources")]),
         *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
         *((attribute(path), {"arrivals": f"{name}.{DRIVING_TABLE}"}, intake, "sources") for path in kind.steps),
-        *_texts(declared, audit, actions, names),
+        *_texts(declared, rewritten),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
         *(link for scorer, config in scored for link in _scoring(name, scorer, config)),
         *weighed,
-        *(_judging(declared, variant, policy, scorers, actions) for variant, policy in policies.items()),
+        *(_judging(declared, variant, policy, scorers, rewritten.judged) for variant, policy in policies.items()),
         (dependencies, {"documents": f"{name}.documents", "texts": f"{name}.texts"}, {}, "code"),
     ]
     unknown = set(declared.steps) - {link.table.name for link, *_ in chain if link.table.name != RAW_TEXTS}
@@ -180,8 +170,10 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     }
     upkeep |= {} if landing else {documents.name: Upkeep(keeping=declared.keeping)}
     shown = Presentation(owners=declared.owners, samples=declared.samples, visibility=declared.visibility)
-    labels = label_assets(name, declared.judged, {scorer.table.name for scorer in scorers}, shown)
-    return [*landing, *labels] + [
+    labels = _labels(declared)
+    scored_tables = {scorer.table.name for scorer in scorers}
+    label_assets = () if labels is None else labels.assets(name, declared.judged, scored_tables, shown)
+    return [*landing, *label_assets] + [
         step_asset(
             link,
             name,
@@ -193,7 +185,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
             presentation=Presentation(
                 owners=declared.owners,
                 domain=domain,
-                samples=_shown(declared, link, bool(actions)),
+                samples=_shown(declared, link, bool(rewritten.links)),
                 visibility=declared.visibility,
                 pace_seconds=declared.seconds_between_runs,
                 facts=partial(kind.facts, declared.source, name) if link is documents else None,
@@ -204,14 +196,20 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     ]
 
 
+def _labels(declared: DatasetDeclaration) -> AddedAssets | None:
+    """What makes the assets of judges; None where none is declared."""
+    return part("judged", f"dataset {declared.name}") if declared.judged else None
+
+
 def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
     """Refuse two tables of one name, and variants that no table can be named for.
 
     Raises:
         DefinitionError: names the first.
     """
-    labels = (table for name in declared.judged for table in label_tables(name))
-    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES, *labels), "headrace's own")
+    labels = _labels(declared)
+    label_tables = (table for name in declared.judged for table in labels.tables(name)) if labels is not None else ()
+    taken = dict.fromkeys((*_OWN_TABLES, *POLICY_SOURCES, *label_tables), "headrace's own")
     for table in (scorer.table.name for scorer in scorers):
         if table in taken or table.partition("_")[0] == "verdicts":
             other = taken.get(table, "headrace's own")
@@ -227,34 +225,21 @@ def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
             )
 
 
-def _texts(
-    declared: DatasetDeclaration, audit: Iterable[Step], actions: Mapping[str, str], names: NamesConfig | None
-) -> list[Link]:
-    """The step that makes `texts`, with those before it where personal data is replaced."""
-    name = declared.name
-    if not actions:
-        return [(texts, {"documents": f"{name}.documents"}, {}, "text")]
-    raw = f"{name}.{RAW_TEXTS}"
-    config = {**declared.scorers.get(PERSONAL_DATA, {}), "actions": actions}
-    if names is not None:
-        config["names"] = names.model_dump()
-    return [
-        (renamed(texts, RAW_TEXTS), {"documents": f"{name}.documents"}, declared.steps.get("texts", {}), "text"),
-        *((step, {"texts": raw}, config, "filters") for step in audit),
-        (
-            renamed(redacted_texts, texts.name),
-            {"raw_texts": raw, "personal_data": f"{name}.{PERSONAL_DATA}"},
-            {},
-            "filters",
-        ),
-    ]
+def _rewritten(declared: DatasetDeclaration) -> RewrittenTexts:
+    """How the texts of a dataset are rewritten, where it asks for that."""
+    searched = declared.scorers.get(PERSONAL_DATA)
+    if not declared.redact and searched is None:
+        return RewrittenTexts()
+    made: RewrittenTexts = part("redact", f"dataset {declared.name}")(declared.name, declared.redact, searched or {})
+    return made
 
 
-def _names(declared: DatasetDeclaration) -> NamesConfig | None:
-    """The model of names of a dataset, with its identity; None where it declares none."""
-    values = declared.scorers.get(PERSONAL_DATA, {}).get("names")
-    where = f"dataset {declared.name}: scorers: personal_data: names"
-    return None if values is None else located_names(bind_config(NamesConfig, where, values))
+def _texts(declared: DatasetDeclaration, rewritten: RewrittenTexts) -> list[Link]:
+    """The step that makes `texts`, or `raw_texts` and those that rewrite them."""
+    read: dict[str, Source] = {"documents": f"{declared.name}.documents"}
+    if not rewritten.links:
+        return [(texts, read, {}, "text")]
+    return [(renamed(texts, RAW_TEXTS), read, declared.steps.get("texts", {}), "text"), *rewritten.links]
 
 
 def _shown(declared: DatasetDeclaration, step: Step, redacts: bool) -> Samples:
@@ -282,10 +267,8 @@ def _weighing(declared: DatasetDeclaration, scorers: Iterable[Step]) -> Iterable
     """
     settings = {**declared.quality, **declared.steps.get("quality", {})}
     if settings:
-        config = bind_config(QualityConfig, f"{declared.name}/quality", settings)
-        check_components(config, _measured(scorers))
-        inputs: dict[str, Source] = {table: f"{declared.name}.{table}" for table in ("signals", *config.tables)}
-        yield quality_step(config.tables), inputs, settings, "filters"
+        make = part("quality", f"dataset {declared.name}")
+        yield make(declared.name, settings, _measured(scorers))
 
 
 def _measured(scorers: Iterable[Step]) -> Columns:
@@ -328,11 +311,10 @@ def _judging(
     variant: str,
     policy: Policy,
     scorers: Iterable[Step],
-    actions: Mapping[str, str],
+    audited: Iterable[str],
 ) -> Link:
     """The step of a policy, with its inputs and config."""
-    wanted = {*policy.tables, *([LANGUAGES] if policy.asks_language else [])}
-    wanted |= {PERSONAL_DATA} if "drop" in actions.values() else set()
+    wanted = {*policy.tables, *([LANGUAGES] if policy.asks_language else []), *audited}
     read = [scorer.table.name for scorer in scorers if scorer.table.name in wanted]
     inputs: dict[str, Source] = {table: f"{declared.name}.{table}" for table in ("signals", "documents", *read)}
     common = declared.steps.get("verdicts", {}) if variant else {}

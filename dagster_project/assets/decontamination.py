@@ -1,7 +1,7 @@
 """Decontamination of corpora: benchmarks are searched for before anything is packed, and packed tables say which.
 
-    required      the default: nothing is packed that the newest version of every eval set was not searched for in
-    off           written down, so that somebody decided it; the packed tables say `off`
+    select: [..]                        nothing is packed that the newest of every eval set was not searched for in
+    select: [.., decontaminate: off]    written down, so that somebody decided it; the packed tables say `off`
 
 Without an eval set in the registry a corpus has no such step, so its tables are as if there were no registry.
 """
@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from dagster_project.exceptions import DefinitionError
+from dagster_project.assets.selections import OFF
 from dagster_project.table_asset import Upkeep
 from headrace.tables.catalogue import load_table
 from headrace.tables.exceptions import CatalogueError
@@ -30,29 +30,11 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 _log = logging.getLogger(__name__)
-REQUIRED, OFF = "required", "off"
 
 
-def searched_evals(corpus: str, decontaminate: str | Mapping[str, Any]) -> tuple[PresentEvals, dict[str, Any]]:
-    """The eval sets that a corpus is searched for, and the settings of the search.
-
-    Args:
-        corpus: its name, for messages.
-        decontaminate: `required`, `off`, or settings of the search, which make it required.
-
-    Raises:
-        DefinitionError: it is something else.
-    """
-    if isinstance(decontaminate, str) and decontaminate not in (REQUIRED, OFF):
-        raise DefinitionError(
-            f"corpus {corpus}: decontaminate is {decontaminate!r}; write required, off, or settings such as "
-            "{min_share: 0.2}"
-        )
-    if decontaminate == OFF:
-        return PresentEvals(), {}
-    found = _evals_of_the_lake()
-    settings = {} if isinstance(decontaminate, str) else dict(decontaminate)
-    return found, {"evals": found.labels, **settings}
+def searched_evals(settings: str | Mapping[str, Any]) -> PresentEvals:
+    """The eval sets that a corpus is searched for; none where its settings of the search are `off`."""
+    return PresentEvals() if settings == OFF else _evals_of_the_lake()
 
 
 def _evals_of_the_lake() -> PresentEvals:

@@ -3,7 +3,6 @@
 levels: [exact]                     the same bytes or the same letters
 levels: [exact, near]               and documents whose weighted tokens are as similar as a threshold
 levels: [exact, near, repository]   and whole repositories made of the same files
-levels: [.., semantic]              and, in chosen datasets, survivors of those levels whose vectors are nearly the same
 """
 
 from __future__ import annotations
@@ -13,7 +12,7 @@ from typing import Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
-from dagster_project.exceptions import DefinitionError
+from dagster_project.assets.selections import instead
 from dagster_project.table_asset import Link
 from spark_jobs.dedup.bags.bags import bags
 from spark_jobs.dedup.bags.features import Features
@@ -25,7 +24,6 @@ from spark_jobs.dedup.membership.members import Criterion
 from spark_jobs.dedup.near.buckets import buckets
 from spark_jobs.dedup.near.pairs import pairs
 from spark_jobs.dedup.removal.removals import removals
-from spark_jobs.dedup.removal.survivors import survivors
 from spark_jobs.dedup.removal.thresholds import thresholds
 from spark_jobs.dedup.repository.bags import repository_bags
 from spark_jobs.dedup.repository.components import repository_components
@@ -34,29 +32,12 @@ from spark_jobs.dedup.repository.pairs import repository_pairs
 from spark_jobs.dedup.repository.removals import repository_removals
 from spark_jobs.dedup.sketches.background import background
 from spark_jobs.dedup.sketches.signatures import signatures
-from spark_jobs.exceptions import did_you_mean
+from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.plan.binding import Source
-from spark_jobs.semantic.cells import semantic_cells, semantic_centroids
-from spark_jobs.semantic.pairs import semantic_pairs
-from spark_jobs.semantic.recall import semantic_recall
-from spark_jobs.semantic.removals import semantic_removals
 
-Level = Literal["exact", "near", "repository", "semantic"]
+Level = Literal["exact", "near", "repository"]
 _LEVELS: tuple[Level, ...] = ("exact", "near", "repository")
 _DOMAIN = "dedup"
-
-
-class Semantic(BaseModel):
-    """The level `semantic`: which datasets, by which encoder, from which cosine on."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    vectors: str = Field(pattern="^[a-z][a-z0-9_]*$", description="NAME of the encoder: DATASET.vectors_NAME are read")
-    datasets: tuple[str, ...] = Field(min_length=1, description="datasets of the corpus that are compared")
-    threshold: float = Field(gt=0, le=1, description="least cosine at which one of two documents is removed")
-    families: bool = Field(
-        False, description="whether documents that a model wrote are compared with their parents and siblings"
-    )
 
 
 class Deduplication(BaseModel):
@@ -65,10 +46,7 @@ class Deduplication(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     levels: tuple[Level, ...] = Field(
-        ("exact", "near"), description="exact; exact and near; exact, near and repository; semantic after any of these"
-    )
-    semantic: Semantic | None = Field(
-        None, description="of the level semantic: {vectors: ENCODER, datasets: [..], threshold: .., families: false}"
+        ("exact", "near"), description="exact; exact and near; exact, near and repository"
     )
     thresholds: KindThresholds = Field(
         KindThresholds(), description="similarities that are compared, ascending: one list for all, or by kind"
@@ -101,21 +79,21 @@ class Deduplication(BaseModel):
         0.7, gt=0, le=1, description="least share of a repository inside a larger one that is reported"
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _semantic_is_a_selection(cls, given: Any) -> Any:
+        """Refuse the level semantic, with what to write in its place."""
+        if isinstance(given, dict) and ("semantic" in given or "semantic" in (given.get("levels") or ())):
+            rest = [level for level in given.get("levels") or () if level != "semantic"]
+            settings = given.get("semantic") or {"vectors": "ENCODER", "datasets": [], "threshold": 0.9}
+            raise ValueError(f"{instead({'semantic': settings})}, and levels: [{', '.join(rest)}]")
+        return given
+
     @model_validator(mode="after")
     def _levels_and_thresholds_agree(self) -> Deduplication:
         """Refuse levels out of order, and an applied threshold that is not compared."""
-        of_texts = self.levels[:-1] if self.levels[-1:] == ("semantic",) else self.levels
-        if of_texts != _LEVELS[: len(of_texts)] or not of_texts:
-            raise ValueError(
-                f"levels {list(self.levels)} are not a beginning of {list(_LEVELS)}, with semantic behind it or not; "
-                "write them in order"
-            )
-        if ("semantic" in self.levels) != (self.semantic is not None):
-            raise ValueError(
-                "the level semantic needs both semantic in levels and semantic: {vectors: ENCODER, datasets: [..], "
-                "threshold: ..}; without a sentence encoder there is none, since tf-idf finds what near finds. Write "
-                "headrace model add NAME --from FOLDER --encoder, and scorers: {vectors: {model: ..}} in the datasets"
-            )
+        if self.levels != _LEVELS[: len(self.levels)] or not self.levels:
+            raise ValueError(f"levels {list(self.levels)} are not a beginning of {list(_LEVELS)}; write them in order")
         for kind, applied in self.apply.values.items():
             listed = list(self.thresholds.values[kind])
             if applied not in listed:
@@ -133,15 +111,17 @@ class Deduplication(BaseModel):
 
 def deduplication_chain(
     declared: Deduplication,
+    base: Step,
     own: Callable[[str], str],
     each: Callable[[str], tuple[str, ...]],
     latest: Sequence[str],
     pairs_config: Mapping[str, Any],
 ) -> list[Link]:
-    """Steps from `exact_duplicates` to `survivors`, each with its inputs and config.
+    """Steps from `exact_duplicates` to what no level removed, each with its inputs and config.
 
     Args:
         declared: levels and thresholds.
+        base: the step that gives what no level removed.
         own: identifier of a table of the corpus.
         each: identifiers of a table of all its datasets.
         latest: datasets of which only the latest revision of a document counts.
@@ -159,10 +139,7 @@ def deduplication_chain(
             leaving["leaving"] = own("repository_removal_files")
         chain += _removed(declared, own, leaving)
         gone["removals"] = own("removals")
-    if declared.semantic is not None:
-        chain += _semantic(declared, declared.semantic, own, each, dict(gone))
-        gone["semantic_removals"] = own("semantic_removals")
-    chain.append((survivors, gone, {"threshold": declared.apply.model_dump()}, _DOMAIN))
+    chain.append((base, gone, {"threshold": declared.apply.model_dump()}, _DOMAIN))
     return chain
 
 
@@ -219,44 +196,6 @@ def _repository(
             {**least, **removing},
             _DOMAIN,
         ),
-    ]
-
-
-def _semantic(
-    declared: Deduplication,
-    chosen: Semantic,
-    own: Callable[[str], str],
-    each: Callable[[str], tuple[str, ...]],
-    gone: Mapping[str, Source],
-) -> list[Link]:
-    """Steps of the level `semantic`, over what the other levels leave of the chosen datasets.
-
-    Raises:
-        DefinitionError: a dataset is none of the corpus.
-    """
-    documents = each("documents")
-    known = [table.split(".")[0] for table in documents]
-    for dataset in chosen.datasets:
-        if dataset not in known:
-            near = did_you_mean(dataset, known)
-            raise DefinitionError(f"corpus {own('')[:-1]}: semantic: {dataset!r} is none of its datasets{near}")
-    compared: dict[str, Source] = {
-        **gone,
-        "vectors": tuple(f"{one}.vectors_{chosen.vectors}" for one in chosen.datasets),
-    }
-    kin: dict[str, Source] = {} if chosen.families else {"documents": documents}
-    least, applied = {"threshold": chosen.threshold}, {"applied": declared.apply.model_dump()}
-
-    def table(*names: str) -> dict[str, Source]:
-        return {name: own(name) for name in names}
-
-    judged = table("semantic_cells", "semantic_removals", "revisions")
-    return [
-        (semantic_centroids, compared, applied, _DOMAIN),
-        (semantic_cells, {**compared, **table("semantic_centroids")}, applied, _DOMAIN),
-        (semantic_pairs, {**table("semantic_cells"), **kin}, least, _DOMAIN),
-        (semantic_removals, table("semantic_pairs", "revisions"), least, _DOMAIN),
-        (semantic_recall, {**judged, **kin}, least, _DOMAIN),
     ]
 
 

@@ -38,7 +38,6 @@ _GROUPS = {
         "run": (".run.run", "Bring tables up to date; unchanged ones are skipped."),
         "runs": (".run.runs", "What ran: when, by whom, what it computed and what failed."),
         "status": (".run.status", "How datasets and corpora are: backlog, what has moved, what it cost."),
-        "worker": (".run.worker", "Answer requests of generated datasets beside a run; check the sandbox."),
         "maintain": (".run.maintain", "Merge small files, expire snapshots, remove orphan files."),
         "relocate": (".run.relocate", "Have a lake that was copied, moved or restored name its files."),
     },
@@ -54,9 +53,7 @@ _GROUPS = {
     },
     "Quality": {
         "policy": (".quality.policy", "Add, show and preview the rules that documents are judged by."),
-        "quarantine": (".quality.quarantine", "Show what of untrusted data waits; release or refuse it."),
         "evals": (".quality.evals", "Add, show and delete benchmarks; show which documents hold their items."),
-        "model": (".quality.model", "Add and show models that score texts or find names."),
     },
     "Train": {
         "blend": (".train.blend", "Create, update, show and delete blends; prewarm servers for them."),

@@ -33,7 +33,6 @@ from dagster_project.inspect.lake.dependent_blends import dependent_blends
 from headrace.tables.catalogue import remove_ref, tables_in
 from headrace.tables.quarantine import quarantine_of
 from headrace.tables.window_facts import GENERATION_PROPERTY
-from spark_jobs.filters.labels.answers import forget_labels
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.files.maintenance import expire
@@ -47,6 +46,7 @@ from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
 from spark_jobs.sources.kinds import forget
 from spark_jobs.sources.landing.deleted import SEEN, Gone, tombstones
+from spark_jobs.sources.landing.derivations import forget_derived
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -174,7 +174,7 @@ def delete_increment(lake: Lake, plan: IncrementDeletion, why: str, with_duplica
         doc_ids = plan.documents | more.keys()
         packed = packed_tables(catalogue) if more else plan.packed
         yield from excised_for_good(lake, plan.dataset, packed, doc_ids)
-        yield from forget_labels(catalogue, doc_ids, lake.wait_seconds)
+        yield from forget_derived(catalogue, doc_ids, lake.wait_seconds)
     tables = [f"{plan.dataset}.fetched", *(table for space in plan.spaces for table in tables_in(catalogue, space))]
     with table_leases(catalogue, tables, lake.wait_seconds) as leases:  # not beside a run that reads or writes them
         lake = replace(lake, leases=leases)

@@ -13,7 +13,6 @@ from spark_jobs.exceptions import nearest
 if TYPE_CHECKING:
     from dagster_project.keeping import Keeping
     from spark_jobs.filters.policy import Columns
-    from spark_jobs.sources.config.generated_config import Budget
 
 DATASET, CORPUS = COMPONENTS[:2]
 _NEEDED: dict[str, dict[str, type]] = {
@@ -78,13 +77,9 @@ def declared_keeping() -> dict[str, Keeping]:
     return {attributes["name"]: keeping_of(attributes["name"], attributes) for _, attributes in declarations(DATASET)}
 
 
-def declared_budgets() -> dict[str, Budget]:
-    """Budget and prices of each declared dataset that a model writes."""
-    from spark_jobs.sources.config.generated_config import Budget
-
-    sources = {str(attributes["name"]): attributes["source"] for _, attributes in declarations(DATASET)}
-    generated = {name: source for name, source in sources.items() if source.get("kind") == "generated"}
-    return {name: Budget.model_validate(source.get("budget", {})) for name, source in generated.items()}
+def declared_sources() -> dict[str, dict[str, Any]]:
+    """The source of each declared dataset."""
+    return {str(attributes["name"]): attributes["source"] for _, attributes in declarations(DATASET)}
 
 
 def refuse_in_corpora(name: str) -> None:

@@ -22,7 +22,7 @@ from spark_jobs.features import brought, missing
 if TYPE_CHECKING:
     from pydantic import BaseModel
 
-COMPONENTS = tuple(f"headrace.{name}" for name in ("Dataset", "Corpus", "Model", "Blend"))
+COMPONENTS = tuple(f"headrace.{name}" for name in ("Dataset", "Corpus", "Blend"))
 _FIELDS = ("type", "attributes", "template_vars_module", "requirements", "post_processing")  # of a defs.yaml
 _COMPONENT = re.compile(r"(?:component|definitions for) (?P<folder>[^\s\[]+)\[\d+\]")
 
@@ -50,6 +50,9 @@ def repeated(defs: Path) -> str | None:
     """
     from ruamel.yaml.constructor import DuplicateKeyError
 
+    from dagster_project.declared_kinds import DeclaredKind
+    from spark_jobs.plugins import load
+
     for file in sorted(defs.glob("**/*.yaml")):
         try:
             read_yaml(file)
@@ -57,7 +60,9 @@ def repeated(defs: Path) -> str | None:
             if isinstance(error.__cause__, DuplicateKeyError):
                 return str(error)
     first: dict[str, Path] = {}
-    for file, name in _named(sorted(defs.glob("**/defs.yaml")), COMPONENTS[:3]):
+    kinds = {name: load("declarations", name, DeclaredKind) for name in brought("declarations")}
+    spaces = (*COMPONENTS[:2], *(f"headrace.{name}" for name, kind in kinds.items() if kind.is_namespace))
+    for file, name in _named(sorted(defs.glob("**/defs.yaml")), spaces):
         if (before := first.setdefault(name, file)) != file:
             return f"{short_path(file)}: name: {name} is the name of {short_path(before)} already; choose another"
     return None

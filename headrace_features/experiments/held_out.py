@@ -25,7 +25,7 @@ from spark_jobs.filters.contamination.findings import score
 from spark_jobs.filters.contamination.index import index_of
 from spark_jobs.lake.files.lookups import read_batches
 from spark_jobs.progress import tell
-from spark_jobs.sources.synthetic.families import descendants, roots
+from spark_jobs.sources.landing.derivations import descendants, roots
 
 ITSELF, NEAR, FAMILY = "held_out", "near", "family"
 

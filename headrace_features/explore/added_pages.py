@@ -31,6 +31,9 @@ class _Request:
     def may_read(self, namespace: str) -> bool:
         return self._explorer.may_read(self.principal, namespace)
 
+    def hides_text(self, dataset: str) -> str:
+        return self._explorer.hides_text(dataset)
+
     def require(self, *tables: str) -> None:
         self._explorer.reads(self.principal, *tables)
 

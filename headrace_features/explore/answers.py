@@ -46,7 +46,7 @@ def _environment() -> jinja2.Environment:
         "moment": moment,
         "quoted": quoted,
     }
-    environment.globals |= {"address": address, "colour": _colour, "share_bar": _share_bar}
+    environment.globals |= {"address": address, "colour": _colour, "scatter": _scatter, "share_bar": _share_bar}
     return environment
 
 
@@ -60,6 +60,13 @@ def _share_bar(shares: Sequence[float], title: str) -> Markup:
     from headrace_features.explore.charts import share_bar  # NumPy, for which the first page does not wait
 
     return share_bar([(_colour(number), share) for number, share in enumerate(shares)], title)
+
+
+def _scatter(points: Sequence[tuple[float, float, float, int, str, str]], title: str) -> Markup:
+    """Points that are links, each with the colour of a number; see `offset_charts.scatter`."""
+    from headrace_features.explore.offset_charts import scatter
+
+    return scatter([(x, y, before, _colour(number), link, what) for x, y, before, number, link, what in points], title)
 
 
 def _colour(number: int) -> str:

@@ -40,15 +40,16 @@ def removed_index(catalogue: Catalog, name: str, at: object, folder: Path) -> Pa
 
 
 def _removed(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[pa.Table]:
-    """What a corpus removed: exact duplicates that did not survive, semantic ones, near ones at their threshold."""
+    """What a corpus removed: exact duplicates, those that selections name, near ones at their threshold."""
     exact = read_columns(catalogue, corpus.own("exact_duplicates"), ("doc_id", "witness_doc_id"))
-    survivors = read_columns(catalogue, corpus.own("survivors"), ("doc_id",))
+    survivors = read_columns(catalogue, corpus.own(corpus.base), ("doc_id",))
     if exact is not None and survivors is not None:
         gone = exact.filter(pc.invert(pc.is_in(exact["doc_id"], value_set=survivors["doc_id"].combine_chunks())))
         yield _with(gone, "exact", pa.repeat(1.0, len(gone)))
-    meant = read_columns(catalogue, corpus.own("semantic_removals"), ("doc_id", "witness_doc_id", "similarity"))
-    if meant is not None and corpus.semantic is not None:
-        yield _with(meant, "semantic", meant["similarity"])
+    for stage in corpus.repeating:
+        alike = read_columns(catalogue, corpus.own(stage.reasons), ("doc_id", "witness_doc_id", "similarity"))
+        if alike is not None:
+            yield _with(alike, stage.name, alike["similarity"])
     if corpus.applied is None:
         return
     columns = ("threshold", "doc_id", "witness_doc_id", "similarity", "repository")

@@ -29,6 +29,7 @@ from typing import Any, Final
 from pydantic import BaseModel, ConfigDict, Field, field_validator, model_serializer, model_validator
 
 from spark_jobs.exceptions import ConfigError, nearest
+from spark_jobs.features import missing
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.sources.config.file_reading import KINDS, Kind
@@ -211,6 +212,11 @@ def check_signals(policy: Policy, columns: Columns) -> None:
                 raise ConfigError(f"{where}: metadata holds texts; write is: '{str(rule.equals).lower()}'")
             continue
         if table not in columns:
+            if feature := missing("scorers").get(table):
+                raise ConfigError(
+                    f"{where} reads {rule.signal}: the scorer {table!r} is of the feature {feature}, which is not "
+                    f"installed here; install headrace whole, or take the rule out (set: {{{rule.rule}: off}})"
+                )
             raise ConfigError(
                 f"{where} reads {rule.signal}: there is no scorer {table!r}{nearest(table, columns)}; declare it "
                 f"(scorers: {{{table}: {{}}}}), or take the rule out (set: {{{rule.rule}: off}})"

@@ -22,6 +22,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo, In, Or
 
 from headrace.tables.catalogue import load_table
+from spark_jobs.corpus_stages import stages_of
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.membership.revisions import paths_of, standings
 from spark_jobs.dedup.removal.survivors import applied_removals
@@ -127,16 +128,15 @@ def _undecided(
 
 def _read(catalogue: Catalog, corpus: str) -> str:
     """Ids of the snapshots that a decision depends on, joined by spaces; `-` for a missing table."""
-    levels = ("exact_duplicates", "removals", *(("semantic_removals",) if _has_semantic(catalogue, corpus) else ()))
+    levels = ("exact_duplicates", "removals", *_selections_of_duplicates(catalogue, corpus))
     names = (EXCISIONS, *(f"{corpus}.{name}" for name in ("revisions", "members", *levels)))
     tables = (load_table(catalogue, name) for name in names)
     return " ".join("-" if table is None else str(table.metadata.current_snapshot_id) for table in tables)
 
 
-def _has_semantic(catalogue: Catalog, corpus: str) -> bool:
-    """Whether the corpus's survivors were made with its semantic removals."""
-    survivors = Ledger.fresh(catalogue).increments_there(f"{corpus}.survivors")
-    return bool(survivors) and f"{corpus}.semantic_removals" in survivors[max(survivors)].inputs
+def _selections_of_duplicates(catalogue: Catalog, corpus: str) -> list[str]:
+    """Names of the tables in which selections of the corpus name the kept document for each that stays behind."""
+    return [stage.reasons for stage in stages_of(Ledger.fresh(catalogue), corpus) if stage.repeats]
 
 
 def reinstate(lake: Lake, identifier: str) -> None:
@@ -179,8 +179,8 @@ def _decided(
     if threshold is not None:
         near = applied_removals(own("removals"), own("members"), threshold)
         links = links.unionByName(near.select("doc_id", "witness_doc_id"))
-    if _has_semantic(lake.catalogue, corpus):
-        links = links.unionByName(own("semantic_removals").select("doc_id", "witness_doc_id"))
+    for table in _selections_of_duplicates(lake.catalogue, corpus):
+        links = links.unionByName(own(table).select("doc_id", "witness_doc_id"))
     revisions = own("revisions")
     last = persist(standings(revisions))
     leaving = last.where(F.col("leaves") | F.col("standing").isin(*standing)).join(

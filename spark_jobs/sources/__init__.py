@@ -13,7 +13,7 @@ reading/           by its reader, a listed file becomes rows; built_in.py says w
 listing/           which of the files that a kind lists are new, changed or gone
 files.py           the kind of all sources of files
 repositories/      those of packages and of Python's distributions
-git/  api/         those of git; of paged APIs, addresses and streams, whose pages are read like files
+git/  paged/       those of git; what kinds have in common whose records are kept page by page, as features bring them
 generated/  executed/   those of what models write and code gives
 landing/           where from, which revision is the latest, and back from a document to its bytes
 documents.py       the step: tables documents, repositories, arrivals, provenance

@@ -31,7 +31,7 @@ from spark_jobs.lake.declare.tables import GROUP_BYTES, Check, Column, Notice, T
 from spark_jobs.lake.engine.arrangement import dealt, persist, release
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.cluster import is_local
-from spark_jobs.sources.config.api_config import PAGE_MARK
+from spark_jobs.sources.config.paged_source import PAGE_MARK
 from spark_jobs.sources.config.source_config import DocumentsConfig, Source
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.landing.news import news

@@ -1,4 +1,4 @@
-"""What the steps ask of a kind of source, and where the code of each kind is; nothing else in the core names one.
+"""What the steps ask of a kind of source, and where the code of each kind of the core is; features bring others.
 
     fetch      ask a server, a model or a sandbox for what is new, and keep it where `changes` lists it
     changes    which files or pages are new, changed or gone: rows of the listing, which say how each is read
@@ -6,6 +6,7 @@
     member     which files in an archive are read, and how
     again      how a file that arrived before is read again, without asking the source
     steps      further steps of its datasets; `facts` for the page of their documents
+    follow     bring what comes until interrupted, where the source is a stream
     forget     delete the pages, answers and checkpoints of a dataset, which lie outside of its tables
 
 Sources of files, those of packages too, have two methods instead (`config.file_source`), behind one kind.
@@ -19,7 +20,9 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import AbstractContextManager
 from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, TypeVar
 
-from spark_jobs.plugins import attribute
+from spark_jobs.exceptions import InputError
+from spark_jobs.features import brought, missing
+from spark_jobs.plugins import attribute, reference
 from spark_jobs.sources.opening.file_trees import open_file
 from spark_jobs.sources.refusals import Refusal
 
@@ -27,6 +30,7 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
 
+    from headrace.tables.settings import LakeSettings
     from spark_jobs.lake.files.objects import ObjectFolder
     from spark_jobs.sources.config.source_config import DocumentsConfig
 
@@ -37,15 +41,11 @@ Opens: TypeAlias = "Callable[[Mapping[str, Any], int], AbstractContextManager[An
 """Opens the file of a row of the listing or of `arrivals`; the number is the most bytes to read of a blob of git."""
 KINDS: Final[Mapping[str, str]] = {
     "files": "spark_jobs.sources.files:FileKind",
-    "addresses": "spark_jobs.sources.api.fetch:AddressKind",
     "python_code": "spark_jobs.sources.repositories.repositories:CodeKind",
     "python_docs": "spark_jobs.sources.repositories.repositories:DocsKind",
     "packages": "spark_jobs.sources.repositories.packages:PackagesKind",
     "git": "spark_jobs.sources.git.kind:GitKind",
-    "api": "spark_jobs.sources.api.fetch:ApiKind",
-    "stream": "spark_jobs.sources.api.streams:StreamKind",
-    "generated": "spark_jobs.sources.synthetic.fetch:GeneratedKind",
-    "executed": "spark_jobs.sources.executed.fetch:ExecutedKind",
+    "paged": "spark_jobs.sources.paged.pages:PagedKind",  # of no declaration: what features' kinds have in common
 }
 
 
@@ -73,6 +73,22 @@ class Kind(Generic[S]):
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
         """Bring what is new to where `changes` can list it; most kinds have nothing to fetch."""
+
+    def follow(
+        self,
+        dataset: str,
+        catalogue: Catalog,
+        objects: ObjectFolder,
+        settings: LakeSettings,
+        seal: Callable[[], None],
+        once: bool,
+    ) -> int:
+        """Keep what comes and have it sealed, until interrupted or, with `once`, all is read; returns how many came.
+
+        Raises:
+            InputError: the source is no stream.
+        """
+        raise InputError(f"dataset {dataset}: its source is no stream; bring it up to date by `headrace run {dataset}`")
 
     @classmethod
     def facts(cls, source: Mapping[str, Any], dataset: str, catalogue: Catalog) -> Mapping[str, Any]:
@@ -121,8 +137,15 @@ class Kind(Generic[S]):
 
 @functools.cache
 def kind_named(name: str) -> type[Kind[Any]]:
-    """The code of a kind by its name in a declaration, imported when it is asked for; kinds of packages are files."""
-    kind: type[Kind[Any]] = attribute(KINDS.get(name, KINDS["files"]))
+    """The code of a kind by its name in a declaration, imported when it is asked for; kinds of packages are files.
+
+    Raises:
+        ConfigError: it is of a feature that is not there.
+    """
+    of_feature = name in brought("kinds") or name in missing("kinds")
+    kind: type[Kind[Any]] = attribute(
+        reference("kinds", name, KINDS) if of_feature else KINDS.get(name, KINDS["files"])
+    )
     return kind
 
 
@@ -133,5 +156,5 @@ def kind_of(source: Any) -> Kind[Any]:
 
 def forget(dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:
     """Delete the state of a dataset, of whichever kind it is or was; see `Kind.forget`."""
-    for name in KINDS:
+    for name in (*KINDS, *brought("kinds")):
         kind_named(name).forget(dataset, catalogue, objects)

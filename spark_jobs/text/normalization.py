@@ -5,7 +5,7 @@ There are two rules, which never touch the same bytes:
     line_ends   CRLF and lone CR become LF
     nfc         Unicode Normalization Form C (UAX #15)
 
-Other modules make edits of two more rules: `redacted` (`spark_jobs.filters.personal_data`) and `mojibake`
+Other modules make edits of two more rules: `redacted` (of the feature privacy) and `mojibake`
 (`mojibake.py`). `compose` merges the edits of two modules that ran one after the other.
 
 An edit is a span of the source, in bytes of its UTF-8, and the byte length of its replacement. Source and text are

@@ -202,7 +202,7 @@ def _require_known(file_text: str) -> dict[str, Any]:
         _RefusedError: the tokenizer is of another kind, or no fast encoder is installed.
     """
     if encoder_version() == NO_ENCODER:
-        raise _RefusedError("no fast encoder is installed; pip install headrace[fast]")
+        raise _RefusedError("no fast encoder is installed; pip install fastokens==0.3.5")
     declared = json.loads(file_text)
     model = declared["model"]
     other = sorted(name for name, plain in _PLAIN_MODEL.items() if model.get(name) not in plain)

@@ -10,12 +10,12 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.kernels.control_names import ControlName, control_names, held
-from spark_jobs.dedup.passages.cut_texts import with_cuts
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import grouped
 from spark_jobs.lake.files.side_reads import map_joined, map_rows
+from spark_jobs.selection.cuts import with_cuts
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.tokens.hf_tokenizer import load_reference
 from spark_jobs.tokens.pictures import draw_token_statistics

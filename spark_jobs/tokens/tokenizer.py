@@ -21,11 +21,11 @@ from typing import Any, Literal
 import pyarrow as pa
 from pydantic import Field, model_validator
 
-from spark_jobs.dedup.passages.cut_texts import with_cuts
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import grouped, persist
+from spark_jobs.selection.cuts import with_cuts
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.hash_sample import with_smallest_hashes
 from spark_jobs.tokens.certificate import certify

@@ -27,10 +27,10 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
-from spark_jobs.dedup.passages.cut_texts import with_cuts
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ArrowRows, ConfigModel, Output, Scope, Standing, step
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
+from spark_jobs.selection.cuts import with_cuts
 from spark_jobs.spark_sql import DataFrame
 from spark_jobs.threads import made_once
 from spark_jobs.tokens.certificate import Certificate, certify

@@ -19,6 +19,7 @@ from dagster_project.project.loading import load_definitions
 from dagster_project.resources import LakeResource
 from dagster_project.run_config import bind_config
 from headrace.tables.settings import settings_at
+from spark_jobs.dedup.removal.survivors import survivors
 from spark_jobs.exceptions import StepRunError
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -151,7 +152,9 @@ def test_thresholds_by_kind_reach_the_steps_that_compare_and_remove() -> None:
 def _config_of(given: dict[str, Any]) -> dict[str, str]:
     """The configs of the steps of a corpus with such a deduplication, as step keys have them."""
     declared = bind_config(Deduplication, "corpus main", given)
-    chain = deduplication_chain(declared, lambda name: f"main.{name}", lambda name: (f"notes.{name}",), (), {})
+    chain = deduplication_chain(
+        declared, survivors, lambda name: f"main.{name}", lambda name: (f"notes.{name}",), (), {}
+    )
     return {made.name: config_json(made.config.model_validate(config)) for made, _, config, _ in chain}
 
 
@@ -188,19 +191,15 @@ def test_scorers_policies_and_variants_become_assets(declare: WriteDefs, tmp_pat
     assert key("notes.verdicts_calm") in read and key("notes.verdicts") not in read
 
 
-@pytest.mark.parametrize(
-    ("said", "meant"), [("off", "off"), ("'off'", "off"), ("{min_share: 0.5}", {"min_share": 0.5})]
-)
-def test_decontamination_is_switched_off_as_one_writes_it(
-    declare: WriteDefs, monkeypatch: pytest.MonkeyPatch, said: str, meant: Any
-) -> None:
-    """YAML takes `off` for a boolean."""
+def test_selections_reach_the_corpus_as_they_are_listed(declare: WriteDefs, monkeypatch: pytest.MonkeyPatch) -> None:
+    """YAML takes `off` for a boolean, and an entry may be a name alone."""
     seen: list[Any] = []
-    monkeypatch.setattr(components, "corpus_assets", lambda declared: seen.append(declared.decontaminate) or [])
+    monkeypatch.setattr(components, "corpus_assets", lambda declared: seen.append(declared.select) or [])
     declare("notes", dataset("shards: 1"))
-    declare("small", corpus(f"decontaminate: {said}"))
+    declare("small", corpus("select: [passages, shape: {drop: [1], losses: {rate: 0.5}}, decontaminate: off]"))
     load_definitions()
-    assert seen == [meant]
+    shape = {"shape": {"drop": [1], "losses": {"rate": 0.5}}}
+    assert seen == [("passages", shape, {"decontaminate": False})]
 
 
 def test_a_corpus_of_exact_duplicates_alone_has_no_further_steps(declare: WriteDefs, tmp_path: Path) -> None:
@@ -335,6 +334,17 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
         pytest.param(
             corpus("steps: {tokns: {a: 1}}"), "no step 'tokns'; did you mean 'tokens'?", id="unknown corpus step"
         ),
+        pytest.param(
+            corpus("shape: {downsample: {0: 0.4}}\n  passages: {cut: true}\n  decontaminate: off"),
+            "write instead: select: [shape: {downsample: {0: 0.4}}, passages: {cut: true}, decontaminate: off]",
+            id="fields that are selections",
+        ),
+        pytest.param(
+            corpus("deduplication: {levels: [exact, semantic], semantic: {vectors: mini, datasets: [notes]}}"),
+            "write instead: select: [semantic: {vectors: mini, datasets: [notes]}], and levels: [exact]",
+            id="a level that is a selection",
+        ),
+        pytest.param(corpus("select: [shap]"), "selection 'shap' is not known; did you mean 'shape'?", id="selection"),
         pytest.param(corpus("").replace("[notes]", "[]"), "datasets is empty; name at least one", id="no dataset"),
         pytest.param("attributes:\n  name: notes\n", "type is missing; write type: headrace", id="no type"),
         pytest.param("", "type is missing; write type: headrace", id="empty file"),

@@ -40,9 +40,9 @@ def tables_of(**declared: Any) -> dict[str, set[str]]:
 def test_tables_are_there_where_they_are_declared() -> None:
     """Found alone, passages change no other table; cut, all that follows reads what is left."""
     plain = tables_of()
-    found = tables_of(passages={})
+    found = tables_of(select=({"passages": {}},))
     assert set(found) - set(plain) == FOUND and {name: found[name] for name in plain} == plain
-    cut = tables_of(passages={"cut": True}, shape={"lengths": {"keep": 0.5}})
+    cut = tables_of(select=({"shape": {"lengths": {"keep": 0.5}}}, {"passages": {"cut": True}}))
     assert set(cut) - set(plain) == FOUND | CUT | {"shape_histogram", "shape", "shaped"}
     assert "shaped" in cut["anchors"] and "shaped" in cut["trimmed"]
     assert {name for name in plain if "cut_texts" in cut[name]} == {
@@ -58,7 +58,7 @@ def test_tables_are_there_where_they_are_declared() -> None:
     ("passages", "said"),
     [
         ({"min_words": 60}, "write cut: true too"),
-        ({"cut": "yes"}, "write true or false"),
+        ({"cut": "yes"}, "cut: Input should be a valid boolean"),
         ({"cut": True, "min_word": 60}, "min_word"),
         ({"cut": True, "min_words": 40}, "min_words"),
     ],
@@ -66,7 +66,7 @@ def test_tables_are_there_where_they_are_declared() -> None:
 def test_a_declaration_that_cannot_work_is_refused(passages: dict[str, Any], said: str) -> None:
     """When the project loads, in one line."""
     with pytest.raises(DefinitionError, match=said):
-        tables_of(passages=passages)
+        tables_of(select=({"passages": passages},))
 
 
 def made(seed: int, words: int) -> str:
@@ -94,7 +94,7 @@ def test_passages_are_cut_told_and_traced(tmp_path: Path, monkeypatch: pytest.Mo
         source={"kind": "files", "path": str(source), "text_column": "body", "id_column": "id"},
         policy={"rules": [{"rule": "empty", "signal": "word_count", "below": 1}]},
     )
-    corpus = dataclasses.replace(CORPUS, passages={"cut": True})
+    corpus = dataclasses.replace(CORPUS, select=({"passages": {"cut": True}},))
     packed, columns = list[dict[int, list[int]]](), ("ordinal", "input_ids")
     with dg.DagsterInstance.ephemeral() as instance:
         for number, texts in enumerate(increments):

@@ -15,8 +15,8 @@ from blender_service.exceptions import InvalidBlendError
 from blender_service.server.blender import Blender
 from dagster_project.assets.corpora import CorpusDeclaration, corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration, dataset_assets
-from dagster_project.assets.decontamination import searched_evals
 from dagster_project.assets.deduplication import Deduplication
+from dagster_project.assets.selections import listed
 from dagster_project.cli.quality.evals import evals
 from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.corpora.contamination import contamination_report
@@ -34,14 +34,14 @@ QUESTIONS = [" ".join(random.Random(f"question {n}").choices(WORDS, k=40)) for n
 HELD = {"first", "shouted"}
 
 
-def assets(root: Path, decontaminate: Any = "required") -> list[Any]:
+def assets(root: Path, *select: Any) -> list[Any]:
     """A dataset and a corpus without near-duplicates, as they are declared now."""
     source = {"kind": "files", "path": str(root / "source"), "text_column": "body", "id_column": "name"}
     corpus = CorpusDeclaration(
         "main",
         ("notes",),
         deduplication=Deduplication(levels=("exact",)),
-        decontaminate=decontaminate,
+        select=select,
         tokenizer={"train": {"vocabulary_size": 300}},
         window_tokens=(64,),
     )
@@ -101,7 +101,7 @@ def test_a_benchmark_that_comes_late(tmp_path: Path) -> None:
     )
 
     _blends_demand(blender, digest, str(before.sources[0].snapshot_id))
-    assert project.changed(*assets(tmp_path, "off")).run().success
+    assert project.changed(*assets(tmp_path, {"decontaminate": "off"})).run().success
     assert catalogue.load_table(PACKED).properties[EVALS_PROPERTY] == "off"
     packed = {part["doc_id"] for _, segments in project.rows(PACKED, "ordinal", "segments") for part in segments}
     assert packed == everything
@@ -126,5 +126,5 @@ def _blends_demand(blender: Blender, digest: str, old: str) -> None:
 
 def test_a_word_that_is_none_is_refused() -> None:
     """The settings are those of the search."""
-    with pytest.raises(DefinitionError, match="corpus main: decontaminate is 'of'; write required, off, or settings"):
-        searched_evals("main", "of")
+    with pytest.raises(DefinitionError, match="decontaminate is 'of'; write its settings, such as"):
+        listed("main", [{"decontaminate": "of"}])

@@ -17,10 +17,10 @@ from dagster_project.deletion import datasets as deletion
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import load_definitions
 from dagster_project.restrictions import record_visibility
+from headrace_features.apis.streams import follower_state
 from spark_jobs.lake.plan.decisions import RELEASE, decide
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.sources.api.checkpoints import Checkpoints, Reading
-from spark_jobs.sources.api.streams import follower_state
+from spark_jobs.sources.paged.checkpoints import Checkpoints, Reading
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_quarantine import acts, dataset, lake, ledger_of, states
 from tests.dagster_project.waiting_lake import SEEN, carry, land, publish

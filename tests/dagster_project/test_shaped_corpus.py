@@ -61,16 +61,16 @@ def test_tables_are_there_where_they_are_declared() -> None:
     assert measured == {"proxy_model", "cluster_losses"}
     named = keys_of(clusters=CLUSTERS, cluster_losses={"model": "small@1"}) - keys_of(clusters=CLUSTERS)
     assert named == {"cluster_losses"}
-    assert keys_of(shape={"lengths": {"keep": 0.5}}) - plain == {"shape_histogram", "shape", "shaped"}
+    assert keys_of(select=({"shape": {"lengths": {"keep": 0.5}}},)) - plain == {"shape_histogram", "shape", "shaped"}
 
 
 @pytest.mark.parametrize(
     ("declared", "said"),
     [
-        ({"shape": {"drop": [1]}}, "declare clusters"),
-        ({"shape": {"losses": {"drop_above": 3}}, "clusters": {}}, "losses names no table"),
-        ({"shape": {"losses": {"table": "main.cluster_losses"}}, "clusters": {}}, "neither drop_above"),
-        ({"shape": {"lenghts": {"keep": 0.5}}}, "lenghts"),
+        ({"select": ({"shape": {"drop": [1]}},)}, "declare clusters"),
+        ({"select": ({"shape": {"losses": {"drop_above": 3}}},), "clusters": {}}, "losses names no table"),
+        ({"select": ({"shape": {"losses": {"table": "main.cluster_losses"}}},), "clusters": {}}, "neither drop_above"),
+        ({"select": ({"shape": {"lenghts": {"keep": 0.5}}},)}, "lenghts"),
         ({"clusters": {"corse": 16}}, "corse"),
         ({"cluster_losses": {}}, "cluster_losses without clusters"),
         ({"clusters": {}, "cluster_losses": {"stebs": 3}}, "stebs"),
@@ -78,7 +78,10 @@ def test_tables_are_there_where_they_are_declared() -> None:
         ({"clusters": {}, "cluster_losses": {"proxy": 64}}, "proxy is 64"),
         ({"clusters": {}, "cluster_losses": {"proxy": {"width": 64}, "model": "small@1"}}, "both model and proxy"),
         ({"clusters": {}, "cluster_losses": {"model": "small"}}, "model"),
-        ({"clusters": {}, "shape": {"losses": {"table": "cluster_losses", "drop_above": 3}}}, "declare cluster_losses"),
+        (
+            {"clusters": {}, "select": ({"shape": {"losses": {"table": "cluster_losses", "drop_above": 3}}},)},
+            "declare cluster_losses",
+        ),
     ],
 )
 def test_a_declaration_that_cannot_work_is_refused(declared: dict[str, Any], said: str) -> None:
@@ -105,7 +108,7 @@ def test_what_stays_is_packed_once_and_only_rates_decide(tmp_path: Path, monkeyp
             if run == 2:
                 losses = {"table": "lab.losses", "downsample_below": 2.0, "rate": 1.0, "drop_above": 99}
                 shape = {"downsample": {0: 0.8}, "lengths": {"keep": 0.9}, "losses": losses}
-            corpus = dataclasses.replace(CORPUS, clusters=CLUSTERS, shape=shape)
+            corpus = dataclasses.replace(CORPUS, clusters=CLUSTERS, select=({"shape": shape},))
             groups = ["notes", "main", *(["lab"] if run == 2 else [])]
             run_declared([notes], [corpus], instance, groups, further=[cluster_losses])
             catalogue = open_catalogue(settings_at(tmp_path / "lake"))
@@ -136,7 +139,7 @@ def test_a_cluster_goes_by_the_loss_that_was_measured_of_it(tmp_path: Path, monk
         CORPUS,
         clusters=CLUSTERS,
         cluster_losses={"steps": 4, "proxy": {"width": 16, "layers": 1, "heads": 2, "piece_tokens": 64, "steps": 20}},
-        shape={"losses": {"downsample_below": 99, "rate": 0.5}},
+        select=({"shape": {"losses": {"downsample_below": 99, "rate": 0.5}}},),
     )
     with dg.DagsterInstance.ephemeral() as instance:
         run_declared([DatasetDeclaration(name="notes", source=source)], [corpus], instance, ["notes", "main"])
@@ -171,8 +174,8 @@ def check(catalogue: Catalog, count: int) -> None:
     segments = pc.struct_field(pc.list_flatten(windows["segments"]), "doc_id").to_pylist()
     assert set(segments) == stays
     found = {stage.step: stage for stage in funnel(catalogue, find_corpus(catalogue, "main"))}
-    assert list(found) == ["documents", "verdicts", "members", "exact_duplicates", "survivors", "shaped", "tokens"]
-    assert (found["documents"].documents, found["survivors"].documents) == (count, len(survivors))
+    assert list(found) == ["landed", "verdicts", "members", "exact_duplicates", "survivors", "shaped", "tokens"]
+    assert (found["landed"].documents, found["survivors"].documents) == (count, len(survivors))
     assert found["shaped"] == dataclasses.replace(found["tokens"], step="shaped")
     assert found["tokens"].estimated_tokens == 0 < found["survivors"].estimated_tokens
     tokens = read_columns(catalogue, "main.tokens", ("token_count",))

@@ -13,12 +13,12 @@ from dagster_project.definitions import load_project
 from dagster_project.lake_asset import assets_of
 from dagster_project.run_plan import stages
 from headrace.tables.settings import load_settings
+from headrace_features.synthetic.stand_in import StandIn
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.plan.binding import tables_of
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.sources.synthetic.stand_in import StandIn
 from tests.dagster_project.conftest import WriteDefs
-from tests.spark_jobs.sources.test_generated import served
+from tests.headrace_features.synthetic.test_generated import served
 
 pytestmark = pytest.mark.usefixtures("spark")
 WORDS = (

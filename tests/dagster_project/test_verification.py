@@ -21,7 +21,7 @@ from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_copied_lake import _PACKED, _SMALL, _WEB, land, windowed
-from tests.spark_jobs.sources.api.api_server import Api, records, serving
+from tests.headrace_features.apis.api_server import Api, records, serving
 from tests.spark_jobs.sources.git_repositories import Repository
 
 Said = pytest.CaptureFixture[str]

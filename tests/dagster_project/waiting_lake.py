@@ -11,7 +11,7 @@ from typing import Any
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
-from spark_jobs.filters.scans.scans import SCANS
+from headrace_features.privacy.scans.scans import SCANS
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.ledger import Ledger

@@ -4,22 +4,55 @@ from __future__ import annotations
 
 import ast
 import re
+import shutil
+import subprocess
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from spark_jobs.features import features
 from tests.headrace_features.deleted import Deleted
 
 _ROOT = Path(__file__).parents[2]
 # What a user asks of each feature: a command or its option, and a name of Python.
 ASKED = {
+    "apis": (["dataset", "add", "items", "--kind", "api", "--from", "http://127.0.0.1:1/items"], "Page"),
     "experiments": (["experiment", "show"], "Experiment"),
     "explore": (["explore"], ""),
+    "models": (["model", "show"], "read_classifier"),
+    "privacy": (["quarantine", "show"], ""),
+    "synthetic": (["worker"], ""),
     "rollouts": (["serve", "--rollouts", "file.toml"], "RolloutWriter"),
 }
 FEATURES = [*ASKED]
+IN_CORE = ("dataset", "serve")  # commands that a feature only adds to
+# What a declaration asks of each feature, as lines of a dataset.
+DECLARED = {
+    "apis": {
+        "source: {kind: stream, path: inbox, text_column: text, id_column: id}": "'stream'",
+        "source: {kind: files, urls: addresses.txt}": "",
+    },
+    "synthetic": {
+        "source: {kind: generated, parents: {dataset: notes}, templates: [simple], endpoint: {url: 'http://a.b'}}": "",
+        "source: {kind: executed, parents: {dataset: code}}": "'executed'",
+        "judged: {good: {}}": "part 'judged'",
+    },
+    "models": {
+        "scorers: {model_scores: {models: {own@1: [good]}}}": "scorer 'model_scores'",
+        "scorers: {vectors: {model: own@1}}": "scorer 'vectors'",
+        "quality: {weights: {word_count: 1}}": "part 'quality'",
+        "policy: {rules: [{rule: bad, signal: model_scores.own_good, below: 1}]}": "the scorer 'model_scores'",
+    },
+    "privacy": {
+        "redact: {mail: replace}": "part 'redact'",
+        "scorers: {profanity: {}}": "scorer 'profanity'",
+        "scorers: {personal_data: {}}": "scorer 'personal_data'",
+        "trust: quarantine": "part 'quarantine'",
+        "policy: {rules: [{rule: rude, signal: profanity.profanity_count, above: 0}]}": "the scorer 'profanity'",
+    },
+}
 
 
 def test_core_names_no_feature() -> None:
@@ -44,8 +77,9 @@ def test_a_feature_that_is_not_there_is_told_by_name(feature: str, tmp_path: Pat
     shown = copy.headrace("--help")
     listed = re.findall(r"^  (\w+) ", shown.stdout, re.MULTILINE)
     assert shown.returncode == 0 and "run" in listed
-    assert (words[0] in listed) == (feature == "rollouts")  # whose option it is, not the command
-    asked = copy.headrace(*words)
+    assert (words[0] in listed) == (words[0] in IN_CORE)
+    copy.headrace("init", "pond")
+    asked = copy.headrace(*words, folder=tmp_path / "pond")
     assert asked.returncode == 2
     assert f"is of the feature {feature}, which is not installed here" in asked.stderr.splitlines()[-1]
     if name:
@@ -53,36 +87,93 @@ def test_a_feature_that_is_not_there_is_told_by_name(feature: str, tmp_path: Pat
         assert f"AttributeError: headrace.{name} is of the feature {feature}" in asked.stderr.splitlines()[-1]
 
 
-def test_a_declaration_of_a_feature_that_is_not_there_is_told_with_its_file(tmp_path: Path) -> None:
-    """An experiment."""
-    copy = Deleted(tmp_path, "experiments")
+@pytest.mark.parametrize(("feature", "kind"), [("experiments", "Experiment"), ("models", "Model")])
+def test_a_declaration_of_a_feature_that_is_not_there_is_told_with_its_file(
+    feature: str, kind: str, tmp_path: Path
+) -> None:
+    """An experiment, a model."""
+    copy = Deleted(tmp_path, feature)
     assert copy.headrace("init", "pond").returncode == 0
     file = tmp_path / "pond" / "pond" / "defs" / "trial" / "defs.yaml"
     file.parent.mkdir()
-    file.write_text("type: headrace.Experiment\nattributes: {name: trial}\n")
+    file.write_text(f"type: headrace.{kind}\nattributes: {{name: trial}}\n")
     planned = copy.headrace("plan", folder=tmp_path / "pond")
     assert planned.returncode == 2
-    assert "defs.yaml: type headrace.Experiment is of the feature experiments" in planned.stderr.splitlines()[-1]
+    assert f"defs.yaml: type headrace.{kind} is of the feature {feature}" in planned.stderr.splitlines()[-1]
+
+
+def test_what_a_corpus_asks_of_models_and_privacy_of_them_is_told_by_name(tmp_path: Path) -> None:
+    """Clusters, duplicates by vectors; words of lists are counted by what counts n-grams."""
+    copy = Deleted(tmp_path, "models")
+    copy.headrace("init", "pond")
+    folder = tmp_path / "pond" / "pond" / "defs"
+    corpus = folder / "first" / "defs.yaml"
+    plain = "type: headrace.Corpus\nattributes:\n  name: first\n  datasets: [notes]\n"
+    for line in ("clusters: {}", "cluster_losses: {}"):
+        corpus.write_text(f"{plain}  {line}\n")
+        planned = copy.headrace("plan", folder=tmp_path / "pond")
+        assert planned.returncode == 2
+        assert "corpus first: part 'clusters' is of the feature models, which" in planned.stderr.splitlines()[-1]
+    chosen = "{vectors: own, datasets: [notes], threshold: 0.9}"
+    corpus.write_text(f"{plain}  deduplication: {{levels: [exact, semantic], semantic: {chosen}}}\n")
+    planned = copy.headrace("plan", folder=tmp_path / "pond")
+    assert planned.returncode == 2
+    assert "'semantic_centroids' is of the feature models, which" in planned.stderr.splitlines()[-1]
+    corpus.write_text(plain)
+    dataset = folder / "notes" / "defs.yaml"
+    dataset.write_text(f"{dataset.read_text()}\n  scorers: {{profanity: {{}}}}\n")
+    planned = copy.headrace("plan", folder=tmp_path / "pond")
+    assert planned.returncode == 2
+    assert "the scorer 'profanity' needs the feature models, which" in planned.stderr.splitlines()[-1]
+
+
+@pytest.mark.parametrize("feature", DECLARED)
+def test_what_a_dataset_asks_of_a_feature_that_is_not_there_is_told_by_name(feature: str, tmp_path: Path) -> None:
+    """In one line, by the plan; a step by `python -m spark_jobs`."""
+    copy = Deleted(tmp_path, feature)
+    copy.headrace("init", "pond")
+    file = tmp_path / "pond" / "pond" / "defs" / "asked" / "defs.yaml"
+    file.parent.mkdir()
+    for line, name in DECLARED[feature].items():
+        source = "" if line.startswith("source:") else f"source: {{kind: files, path: {tmp_path}}}"
+        file.write_text(f"type: headrace.Dataset\nattributes:\n  name: asked\n  {source}\n  {line}\n")
+        planned = copy.headrace("plan", folder=tmp_path / "pond")
+        assert planned.returncode == 2, planned.stdout
+        answer = planned.stderr.splitlines()[-1]
+        assert "asked" in answer
+        assert re.search(rf"{re.escape(name)} is of the feature {feature}, which", answer)
+    step = next(iter(features()[feature].entries["steps"]))
+    asked = copy.python("-m", "spark_jobs", step, "--output", "out")
+    assert asked.returncode == 2
+    assert f"step {step!r} is of the feature {feature}" in asked.stderr.splitlines()[-1]
 
 
 @pytest.mark.nightly
 @pytest.mark.parametrize("feature", FEATURES)
 def test_the_main_road_goes_on(feature: str, tmp_path: Path) -> None:
-    """From files and Parquet to a blend, by the commands of the tour."""
+    """From files, git and Parquet to a blend, by the commands of the tour."""
     copy = Deleted(tmp_path, feature)
     copy.headrace("init", "pond")
     pond = tmp_path / "pond"
     texts = [file.read_text("utf-8") for file in (_ROOT / "docs").rglob("*.md")]
     pq.write_table(pa.table({"body": texts}), pond / "rows.parquet")
+    shutil.copytree(_ROOT / "docs", pond / "pages", ignore=shutil.ignore_patterns("*.png", "*.py"))
+    shutil.copytree(_ROOT / "examples", pond / "examples", ignore=shutil.ignore_patterns("__pycache__"))
+    who = ("-c", "user.name=pond", "-c", "user.email=pond@localhost")
+    for words in (["init", "-q"], ["add", "."], [*who, "commit", "-q", "-m", "examples"]):
+        subprocess.run(["git", *words], cwd=pond / "examples", check=True)
     done = [
         copy.headrace(*words, folder=pond)
         for words in (
             ["dataset", "add", "rows", "--from", "rows.parquet", "--text-column", "body", "--corpus", "first"],
+            ["dataset", "add", "pages", "--from", "pages", "--corpus", "first"],
+            ["dataset", "add", "code", "--kind", "git", "--from", "examples", "--corpus", "first"],
             ["plan"],
             ["run"],
             ["blend", "create", "half", "--source", "first.packed_rows_64=1"],
             ["blend", "show", "half", "0", "--rows", "1"],
         )
     ]
-    assert [one.returncode for one in done] == [0] * 5, [one.stderr[-2000:] for one in done]
-    assert "first.packed_rows_64" in done[2].stdout and "row 0" in done[4].stdout
+    assert [one.returncode for one in done] == [0] * 7, [one.stderr[-2000:] for one in done]
+    made = {name for name in ("rows", "pages", "code") if f"first.packed_{name}_64" in done[4].stdout}
+    assert made == {"rows", "pages", "code"} and "row 0" in done[6].stdout

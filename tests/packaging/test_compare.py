@@ -9,9 +9,9 @@ from pathlib import Path
 import pytest
 
 from blender_service.tables.token_columns import _DTYPE_OF
+from headrace_features.apis.api_config import ApiSource
 from spark_jobs.lake.declare.step import Scope, Step
 from spark_jobs.registry import config_model, find_step
-from spark_jobs.sources.config.api_config import ApiSource
 from spark_jobs.tokens.fast.pre_tokenization import UnknownSplittingError, atoms
 
 _ROOT = Path(__file__).parents[2]

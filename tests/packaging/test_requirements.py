@@ -16,7 +16,7 @@ OWN = {"blender_service", "dagster_project", "headrace", "headrace_features", "s
 CLIENT = ("blender_service.client", "blender_service.torch", "headrace_features.rollouts.writer")
 # Extras that product code may import from; the others are for tests and benchmarks.
 OPTIONAL = (
-    *("dagster-pyspark", "fast", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),
+    *("dagster-pyspark", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),
     "explore",
     "generate",
     "harness",

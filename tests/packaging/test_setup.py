@@ -143,6 +143,21 @@ def test_set_up_runs_once_and_again_when_a_lock_changes(with_python: Machine) ->
         assert "ready after" in again.stdout, name
 
 
+def test_users_get_no_tools_of_tests(with_python: Machine) -> None:
+    """Extras of users alone, at the versions and hashes of the lock; whoever has all packages needs no more."""
+    with_python.add("uv", FAKE_UV)
+    done = with_python.set_up("user")
+    assert done.returncode == 0, done.stderr
+    installed = (with_python.checkout / "uv-calls").read_text("utf-8").splitlines()[1]
+    assert "--require-hashes -r pyproject.toml" in installed and "--constraint requirements.lock" in installed
+    extras = {word.removeprefix("--extra=") for word in installed.split() if word.startswith("--extra=")}
+    assert "platform" in extras
+    assert not extras & {"bench", "dev", "docs", "frameworks", "java", "readers"}
+    assert with_python.set_up("user").stdout == ""
+    assert "ready after" in with_python.set_up().stdout  # a developer's is more
+    assert with_python.set_up("user").stdout == ""
+
+
 @pytest.mark.parametrize("folder", ["clone & [2]", "clone.2"])
 def test_a_moved_clone_is_mended(with_python: Machine, folder: str) -> None:
     """Its scripts call the Python beside them; where their first line could not name it, all is made anew."""

@@ -16,6 +16,9 @@ from urllib.parse import quote, quote_plus
 import pytest
 from pydantic import BaseModel, ValidationError
 
+from headrace_features.apis.api_config import ApiSource
+from headrace_features.synthetic.generated_config import ModelEndpoint
+from headrace_features.synthetic.labels.rubric import JudgeConfig
 from spark_jobs import credentials
 from spark_jobs.credentials import (
     HIDDEN,
@@ -29,10 +32,7 @@ from spark_jobs.credentials import (
     without_literals,
     without_secrets,
 )
-from spark_jobs.filters.labels.rubric import JudgeConfig
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.sources.config.api_config import ApiSource
-from spark_jobs.sources.config.generated_config import ModelEndpoint
 from spark_jobs.sources.config.iceberg_source import IcebergSource
 from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource, PackagesSource
 from spark_jobs.sources.refusals import Reason, Refusal

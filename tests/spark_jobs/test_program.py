@@ -160,7 +160,7 @@ def test_a_config_comes_from_a_file_and_from_the_line(here: Path, capsys: pytest
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (("nothing",), "step 'nothing' is not known; the steps are documents, "),
+        (("nothing",), "step 'nothing' is not known (there are documents, "),
         (("texts", "--output", "texts.parquet"), "input documents is missing; give --input documents="),
         (("texts", "--output", "notes.texts"), "inputs ['documents'] are not bound"),
         (("texts", "--input", "documents", "--output", "x.parquet"), "'documents' is no name=value"),

@@ -13,9 +13,9 @@ from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, 
 from dagster_project.inspect.measured import share_of, share_text
 from dagster_project.project.declared import CORPUS, declaration, declarations
 from dagster_project.project.loading import lake_catalogue, open_lake
-from dagster_project.stages import SURVIVORS
 from headrace.tables.catalogue import tables_in
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.selection.stages import SURVIVORS
 
 
 @click.group()

@@ -153,19 +153,15 @@ def reopen(name: str, reasons: tuple[str, ...]) -> None:
 
     Answers that were accepted stay, and what the refused ones cost stays counted.
     """
-    from spark_jobs.filters.labels.answers import reopen_labels
-    from spark_jobs.sources.synthetic.attempts import datasets_with_answers
-    from spark_jobs.sources.synthetic.fetch import reopen_requests
+    from spark_jobs.sources.landing.derivations import derivation_of, derivations
 
-    space, _, judge = name.partition(".")
     catalogue = lake_catalogue()
-    if name not in (there := datasets_with_answers(catalogue)):
+    if (derivation := derivation_of(name, catalogue)) is None:
+        there = {dataset for each in derivations() for dataset in each.datasets(catalogue)}
         raise CommandError(f"dataset reopen {name}: no model was asked for it{nearest(name, there)}")
-    if judge:
-        counts = reopen_labels(space, judge, reasons, catalogue, _LEASE_SECONDS)
-    else:
-        counts = reopen_requests(space, reasons, catalogue, _LEASE_SECONDS)
+    counts = derivation.reopen(name, reasons, catalogue, _LEASE_SECONDS)
     by_reason = ", ".join(f"{reason} {count:,}" for reason, count in counts.items())
+    space = name.partition(".")[0]
     say(f"{name}: {sum(counts.values()):,} requests are open again ({by_reason}); next: headrace run {space}")
 
 

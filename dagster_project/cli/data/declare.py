@@ -206,8 +206,8 @@ def _require_usable(name: str, attributes: dict[str, Any], corpora: tuple[str, .
     """Check a declaration like the project does when it loads, and that its source has files, before writing it."""
     from dagster_project.run_config import bind_config
     from spark_jobs.lake.declare.tables import check_identifier
-    from spark_jobs.sources.config.api_config import PagedSource
     from spark_jobs.sources.config.file_reading import KINDS
+    from spark_jobs.sources.config.paged_source import PagedSource
     from spark_jobs.sources.config.source_config import DocumentsConfig
     from spark_jobs.sources.documents import ARRIVALS
     from spark_jobs.sources.listing.changes import discover

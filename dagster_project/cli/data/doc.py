@@ -262,8 +262,9 @@ def _print_witness(catalogue: Catalog, document: FoundDocument, group: Sequence[
 
     witness = _find(catalogue, group[0].doc_id)
     first = group[0]
-    measure = {"near": "J", "semantic": "cosine"}.get(first.why)
-    how = f"{measure} = {first.shared_weight / first.united_weight:.4f}" if measure else f"the same {first.why}"
+    measure = "J" if first.why == "near" else f"{first.why} similarity"
+    similarity = first.shared_weight / first.united_weight if first.united_weight else None
+    how = f"the same {first.why}" if similarity is None else f"{measure} = {similarity:.4f}"
     names = ", ".join(loss.corpus for loss in group)
     say(f"\nwitness in {names}: {witness.doc_id}  {witness.dataset} {witness.path}, {how}")
     mine, theirs = read_text(catalogue, document), read_text(catalogue, witness)
@@ -290,9 +291,8 @@ def _state(removed: str | None) -> str:
         "exact": "exact duplicate",
         "near": "near-duplicate",
         "repository": "part of a repository like another",
-        "semantic": "semantic duplicate",
     }
-    return "kept" if removed is None else f"removed as {words[removed]}"
+    return "kept" if removed is None else f"removed as {words.get(removed, f'{removed} duplicate')}"
 
 
 def _neighbour_row(neighbour: Neighbour) -> dict[str, Any]:

@@ -56,6 +56,8 @@ def _print(delta: Diff, kind: str) -> None:
         return
     line(f"duplicates since {delta.newly_removed:>12,}", "newly_removed")
     line(f"kept since       {delta.newly_kept:>12,}", "newly_kept")
+    for name, (before, after) in delta.stages.items():
+        line(f"after {name}: {before:,} -> {after:,}")
     for name, (before, after) in delta.totals.items():
         line(f"{name}: {before:,} -> {after:,}")
 

@@ -108,10 +108,9 @@ def _excise_documents(
         excision_lines,
         known_duplicates,
     )
-    from spark_jobs.filters.labels.answers import forget_labels
     from spark_jobs.lake.ledger.acts import EXCISE, note_act
     from spark_jobs.lake.plan.excisions import record_excisions
-    from spark_jobs.sources.synthetic.families import descendants
+    from spark_jobs.sources.landing.derivations import descendants, forget_derived
 
     run_id = run_id_of("doc excise")
     lake = open_lake(run_id)
@@ -138,7 +137,7 @@ def _excise_documents(
     note_act(catalogue, EXCISE, ",".join(sorted(tables)) or "all packed tables", why=why)
     if not tables:
         record_excisions(catalogue, None, wanted, run_id)
-        for line in forget_labels(catalogue, wanted, lake.wait_seconds):
+        for line in forget_derived(catalogue, wanted, lake.wait_seconds):
             say(line, err=as_json)
     done = excise_documents(lake, tables, wanted)
     missing = wanted - {doc_id for excision in done for doc_id in excision.excised.doc_ids}

@@ -1,1 +1,1 @@
-"""Commands about quality: policies, reviews, quarantine, benchmarks, models."""
+"""Commands about quality: policies and benchmarks."""

@@ -23,22 +23,19 @@ def follow_dataset(name: str, once: bool) -> None:
     """
     from dagster_project.lake_asset import declared_source
     from spark_jobs.lake.plan.decisions import refuse_around_quarantine
-    from spark_jobs.lake.session.session import start_session
-    from spark_jobs.sources.api.streams import follow, follower_state, session_settings
     from spark_jobs.sources.config.source_config import DocumentsConfig
-    from spark_jobs.sources.config.stream_config import StreamSource
+    from spark_jobs.sources.kinds import kind_of
 
     dataset_file(name)
     graph = load_definitions().resolve_asset_graph()
     sources = (declared_source(graph, f"{space}.documents") for space in (quarantine_of(name), name))
     binding = next(filter(None, sources), None)
-    config = binding.config if binding is not None else None
-    if binding is None or not isinstance(config, DocumentsConfig) or not isinstance(config.source, StreamSource):
-        raise CommandError(f"dataset {name}: its source is no stream; bring it up to date by `headrace run {name}`")
+    if binding is None or not isinstance(binding.config, DocumentsConfig):
+        raise CommandError(f"dataset {name}: it has no source to follow; bring it up to date by `headrace run {name}`")
+    kind = kind_of(binding.config.source)
     settings = load_settings()
     catalogue = open_catalogue(settings)
     refuse_around_quarantine(Ledger.fresh(catalogue), binding)
-    spark = start_session(settings, extra=session_settings(config.source, settings))
 
     def seal() -> None:
         lines = execute((name,), None, print_line)
@@ -46,5 +43,5 @@ def follow_dataset(name: str, once: bool) -> None:
         require_done(lines, f"headrace run {name} --follow")
 
     objects = ObjectFolder.of(catalogue, binding.namespace)
-    count = follow(name, config.source, catalogue, objects, spark, seal, follower_state(name), once)
+    count = kind.follow(name, catalogue, objects, settings, seal, once)
     say(f"{count} records kept and sealed. Look: headrace dataset show")

@@ -17,9 +17,10 @@ import click
 from dagster_project.cli.output import JSON, print_json, print_raw, print_rows, print_styled, say
 from dagster_project.exceptions import CheckFailedError, CommandError
 from dagster_project.inspect.measured import NOT_MEASURED, share_text
-from dagster_project.project.declared import declared_budgets, declared_keeping
+from dagster_project.project.declared import declared_keeping, declared_sources
 from dagster_project.project.loading import dagster_home, lake_catalogue, load_definitions, project_folder
 from spark_jobs.exceptions import nearest
+from spark_jobs.sources.landing.derivations import Gauge, derivations
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -98,9 +99,8 @@ def _read(namespaces: tuple[str, ...]) -> list[NamespaceStatus]:
     from dagster_project.inspect.lake.lake_status import lake_status
 
     catalogue = lake_catalogue()
-    from spark_jobs.sources.synthetic.attempts import datasets_with_answers
-
-    there = {space[0] for space in catalogue.list_namespaces()} | set(datasets_with_answers(catalogue))
+    there = {space[0] for space in catalogue.list_namespaces()}
+    there |= {name for each in derivations() for name in each.datasets(catalogue)}
     for name in namespaces:
         if name not in there:
             raise CommandError(f"namespace {name} is not in the lake{nearest(name, there)}")
@@ -150,7 +150,7 @@ def _finite(value: Any) -> Any:
 def _print(statuses: list[NamespaceStatus], alerts: list[Alert], runs: RunHealth) -> None:
     if not statuses:
         say("The lake has no dataset yet. Fill it: headrace run")
-    now, budgets = datetime.now(UTC), declared_budgets()
+    now, sources = datetime.now(UTC), declared_sources()
 
     def age(moment: datetime | None) -> str:
         if moment is None:
@@ -175,7 +175,7 @@ def _print(statuses: list[NamespaceStatus], alerts: list[Alert], runs: RunHealth
             parts.append(f"in quarantine {space.waiting[0]:,} wait ({size}), {space.waiting[1]:,} refused")
         say(f"{space.name:<20} {'; '.join(parts)}")
         if space.asked is not None:
-            say(f"{'':<20} {space.asked.line(budgets.get(space.name))}")
+            say(f"{'':<20} {space.asked.line(sources.get(space.name))}")
     for alert in alerts:
         print_styled(f"{alert.namespace}: {alert.text} (threshold {alert.name} {alert.limit:g})", "yellow")
     if statuses or alerts:
@@ -208,9 +208,11 @@ def _age(moment: datetime | None, now: datetime) -> float | None:
     return None if moment is None else (now - moment).total_seconds()
 
 
-def _asked(fact: str) -> Callable[[NamespaceStatus, datetime], float | None]:
-    """A number about the requests of a dataset that a model writes; None of other datasets."""
-    return lambda s, _: None if s.asked is None else getattr(s.asked, fact)
+def _asked(gauge: Gauge) -> _Gauge:
+    """A metric that a feature brings of datasets that it makes from others; none of other datasets."""
+    if gauge.label:
+        return _each(gauge.label, gauge.name, gauge.text, lambda s: gauge.value(s.asked) if s.asked else {})
+    return _one(gauge.name, gauge.text, lambda s, _: gauge.value(s.asked) if s.asked else None)
 
 
 GAUGES = (
@@ -235,14 +237,7 @@ GAUGES = (
         lambda s, _: None if s.retention_days is None else len(s.overdue),
     ),
     _each("step", "step_seconds_p99", "99th percentile of the seconds of a step", lambda s: s.slow_steps),
-    _one("answers_accepted", "answers of a model that are documents", _asked("accepted")),
-    _each(
-        "reason", "answers_refused", "answers of a model that are none", lambda s: s.asked.refused if s.asked else {}
-    ),
-    _one("requests_waiting", "requests that wait or are in flight", _asked("waiting")),
-    _one("workers", "processes that have requests", _asked("workers")),
-    _one("prompt_tokens", "tokens of prompts in all runs", _asked("tokens_in")),
-    _one("answer_tokens", "tokens of answers in all runs", _asked("tokens_out")),
+    *(_asked(gauge) for derivation in derivations() for gauge in derivation.gauges),
     _one("alerts", "thresholds exceeded", lambda s, _: len(s.alerts)),
 )
 

@@ -11,9 +11,9 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Protocol
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -27,15 +27,31 @@ from dagster_project.inspect.documents.counted import documents_that_count, memb
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus, namespaces_with
 from headrace.tables.catalogue import load_table
 from spark_jobs.exceptions import nearest
-from spark_jobs.filters.personal_data.noisy_counts import Draw, Noise, laplace
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.reasons import changed_since, some
+from spark_jobs.plugins import load
 from spark_jobs.sources.licences.expressions import ids_in
 
 _SHOWN = 30
 _COLUMNS = ("kind", "language", "licence")
 _STEPS = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  # of hubs' size categories
+
+
+class Noise(Protocol):
+    """Counts that may leave the lake, as a feature makes them."""
+
+    scale: float
+
+    def count(self, exact: int) -> int:
+        """A noisy count."""
+
+    def groups(self, exact: Mapping[str, int]) -> Any:
+        """Noisy `counts` of groups, the largest first; `other`, what smaller ones have together."""
+
+    @property
+    def named_by_chance(self) -> float:
+        """Probability that a group of one document is named."""
 
 
 @dataclass(frozen=True)
@@ -45,12 +61,12 @@ class Privacy:
     Attributes:
         epsilon: of the whole card.
         min_group: lowest noisy count of a group that is named.
-        draw: makes the noise.
+        draw: makes the noise; None for the feature's.
     """
 
     epsilon: float
     min_group: int
-    draw: Draw = laplace
+    draw: Callable[[list[int], float], list[int]] | None = None
 
 
 def card(catalogue: Catalog, name: str, privacy: Privacy | None = None) -> str:
@@ -71,11 +87,14 @@ def card(catalogue: Catalog, name: str, privacy: Privacy | None = None) -> str:
     state = find_state(catalogue, name)
     is_corpus = name not in datasets
     sources = list(find_corpus(catalogue, name).datasets) if is_corpus else [name]
-    noise, stated = None, []
+    noise: Noise | None = None
+    stated: list[str] = []
     if privacy:
         # A document is in one group of each of three columns, here and in its dataset, passes, and fails any rule.
         touched = 3 * (1 + is_corpus) + 1 + max(len(_rule_names(ledger, one)) for one in sources)
-        noise = Noise(touched / privacy.epsilon, privacy.min_group, privacy.draw)
+        make: Any = load("parts", "noise", type)
+        drawn = {} if privacy.draw is None else {"draw": privacy.draw}
+        noise = make(touched / privacy.epsilon, privacy.min_group, **drawn)
         stated = [_privacy(privacy, noise, touched)]
     rows = pa.concat_tables([_documents(catalogue, one) for one in sources])
     groups = {column: _groups(rows, column, noise) for column in _COLUMNS}
@@ -243,7 +262,7 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None) 
 def _deduplication(catalogue: Catalog, facts: CorpusFacts) -> Iterator[str]:
     """What deduplication removed of the members that count, and what is left after each step of all that came."""
     members, exact, survivors = (
-        members_that_count(catalogue, facts.name, table) for table in ("members", "exact_duplicates", "survivors")
+        members_that_count(catalogue, facts.name, table) for table in ("members", "exact_duplicates", facts.base)
     )
     exact_count = without(exact, survivors["doc_id"]).num_rows
     lines = [("members", members.num_rows), ("exact duplicates removed", exact_count)]
@@ -256,6 +275,9 @@ def _deduplication(catalogue: Catalog, facts: CorpusFacts) -> Iterator[str]:
         "## Funnel\n\nWhat is left after each step of what landed; tokens are estimated before they are counted.\n\n"
         + _table(("step", "documents", "bytes", "tokens"), stages)
     )
+    selections = [(one.name, one.words, one.table, one.reasons) for one in facts.stages]
+    if selections:
+        yield "## Selections\n\n" + _table(("selection", "goes on", "in", "why others do not"), selections)
 
 
 def _provenance(ledger: Ledger, state: LakeState, noise: Noise | None) -> str:

@@ -18,7 +18,6 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.rule_inputs import BYTES_PER_TOKEN
 from dagster_project.inspect.documents.counted import excised_members
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
-from dagster_project.stages import SURVIVORS
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns
 
 
@@ -92,11 +91,11 @@ def _steps(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[tuple[str, pa.Ch
     ]
     yield "verdicts", pa.chunked_array([chunk for ids in kept for chunk in ids.chunks], pa.string()), True
     yield "members", _ids(catalogue, corpus.own("members")), True
-    survivors = _ids(catalogue, corpus.own("survivors"))
+    left = _ids(catalogue, corpus.own(corpus.base))
     repeats = _ids(catalogue, corpus.own("exact_duplicates"))
     # One that survives stands in for the document that it repeats (`dedup.removal.stand_ins`).
-    yield "exact_duplicates", repeats.filter(pc.invert(pc.is_in(repeats, value_set=survivors))), False
-    for step in (SURVIVORS, *(stage.table for stage in corpus.stages), "tokens"):
+    yield "exact_duplicates", repeats.filter(pc.invert(pc.is_in(repeats, value_set=left))), False
+    for step in dict.fromkeys((corpus.base, *(stage.table for stage in corpus.stages), "tokens")):
         if step in corpus.tables:
             yield step, _ids(catalogue, corpus.own(step)), True
     excised = excised_members(catalogue, corpus.name, corpus.tables).cast(pa.string())

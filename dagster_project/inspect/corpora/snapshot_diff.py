@@ -25,6 +25,7 @@ from pyiceberg.table.snapshots import Snapshot
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.counted import At, documents_that_count, members_that_count, without
 from headrace.tables.catalogue import load_table
+from spark_jobs.corpus_stages import stages_of
 from spark_jobs.exceptions import InputError, nearest
 from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.ledger.ledger import Ledger
@@ -69,6 +70,7 @@ class Diff:
         newly_passed: by rule, documents of both that failed it in the first alone.
         newly_removed: members of both that survive in the first alone: duplicates since.
         newly_kept: members of both that survive in the second alone.
+        stages: documents that went on after each selection of the corpus in both states, by its table.
         totals: rows of other tables in both states, by table: tokens, windows.
         examples: up to five ids, by the name of a count.
     """
@@ -82,6 +84,7 @@ class Diff:
     newly_passed: Mapping[str, int] = field(default_factory=dict)
     newly_removed: int = 0
     newly_kept: int = 0
+    stages: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     totals: Mapping[str, tuple[int, int]] = field(default_factory=dict)
     examples: Mapping[str, list[str]] = field(default_factory=dict)
 
@@ -251,6 +254,7 @@ def corpus_diff(catalogue: Catalog, first: LakeState, second: LakeState) -> Diff
         removed=removed.num_rows,
         newly_removed=lost.num_rows,
         newly_kept=won.num_rows,
+        stages=_after_stages(catalogue, first, second),
         totals=_totals(catalogue, (first, second), [rows["doc_id"].combine_chunks() for rows in members]),
         examples={
             "added": _some(added),
@@ -314,6 +318,17 @@ def _failed_rules(catalogue: Catalog, state: LakeState) -> pa.Table:
         rules = pc.binary_join(pa.ListArray.from_arrays(pa.array(ends, pa.int32()), names), ",")
         parts.append(pa.table({"doc_id": batch.column("doc_id").cast(text), "rules": rules.cast(text)}))
     return pa.concat_tables(parts) if parts else pa.table({"doc_id": pa.array([], text), "rules": pa.array([], text)})
+
+
+def _after_stages(catalogue: Catalog, first: LakeState, second: LakeState) -> dict[str, tuple[int, int]]:
+    """Documents that count after each stage of the corpora in both states; 0 where a state has no such table."""
+    ledger = Ledger.fresh(catalogue)
+    tables = dict.fromkeys(stage.table for state in (second, first) for stage in stages_of(ledger, state.name))
+
+    def count(state: LakeState, table: str) -> int:
+        return int(members_that_count(catalogue, state.name, table, state.at).num_rows)
+
+    return {table: (count(first, table), count(second, table)) for table in tables}
 
 
 def _totals(

@@ -16,7 +16,7 @@ from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_wi
 from headrace.tables.quarantine import SUFFIX, is_quarantine
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows, read_wide_value
 from spark_jobs.progress import tell
-from spark_jobs.sources.config.api_config import PAGE_MARK
+from spark_jobs.sources.config.paged_source import PAGE_MARK
 from spark_jobs.sources.languages import EXTRACTED_BY, PAGE
 
 _DIGITS = re.compile(r"[0-9a-f]{6,32}")

@@ -2,7 +2,7 @@
 
     dataset    arrivals, documents, texts, verdicts, dependency_methods
     corpus     members, exact_duplicates, bags, components, repository_containments, repository_removals, removals,
-               survivors, shape, cut_texts, contaminated, ordered, tokens, packed_*
+               survivors, what its selections say, ordered, tokens, packed_*
     system     excisions
 
 A step that has not seen the document (it was removed earlier, or the table does not exist yet) has no finding, except
@@ -27,22 +27,22 @@ from dagster_project.inspect.documents.document_lookup import (
     landing_of,
     other_revisions,
 )
-from dagster_project.inspect.documents.duplicate_findings import duplicate_findings
+from dagster_project.inspect.documents.duplicate_findings import duplicate_findings, witness_of
 from dagster_project.inspect.documents.findings import Finding, Witness, missing, named
 from dagster_project.inspect.documents.selection_findings import (
     cluster_findings,
     failed_rule,
+    stage_finding,
 )
 from dagster_project.inspect.lake.control_names import names_in
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, find_corpus
 from dagster_project.inspect.lake.run_notices import new_generation, returned
 from dagster_project.inspect.lake.unread_code import METHODS, counted, no_order, reasons_of, repositories, why_by_path
-from dagster_project.stages import LEFT_OUT
 from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.lookups import read_rows, read_wide_value
 from spark_jobs.lake.plan.excisions import EXCISIONS, excisions_of
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
-from spark_jobs.plugins import attribute
+from spark_jobs.selection.stages import LEFT_OUT
 
 
 @dataclass(frozen=True)
@@ -168,18 +168,19 @@ def corpus_findings(
     findings += _standing(catalogue, corpus, document)
     duplicates, witness = duplicate_findings(catalogue, corpus, document, increment)
     findings += duplicates
-    survivors = read_rows(catalogue, corpus.own("survivors"), ("doc_id",), of_increment)
-    if not survivors and all(finding.outcome != "removed" for finding in findings):
-        return [*findings, missing(corpus.own("survivors"))], witness
-    if not survivors:
-        return [*findings, Finding(corpus.own("survivors"), "gone", "it does not go on")], witness
-    findings.append(Finding(corpus.own("survivors"), "survivor", "it goes on"))
+    base = corpus.own(corpus.base)
+    if read_rows(catalogue, base, ("doc_id",), of_increment):
+        findings.append(Finding(base, "survivor", "it goes on"))
+    elif any(finding.outcome == "removed" for finding in findings):
+        return [*findings, Finding(base, "gone", "it does not go on")], witness
+    elif all(stage.table != corpus.base for stage in corpus.stages):  # else its first stage says why it is not there
+        return [*findings, missing(base)], witness
     findings += cluster_findings(catalogue, corpus, of_increment)
     for stage in corpus.stages:
-        finding = attribute(stage.finding)(catalogue, corpus, of_increment)
+        finding = stage_finding(catalogue, corpus, document, of_increment, stage)
         findings += [finding] if finding is not None else []
         if finding is not None and finding.outcome in LEFT_OUT:
-            return findings, witness
+            return findings, witness_of(catalogue, corpus, of_increment, stage)
     return [*findings, *_after(catalogue, corpus, document, increment)], witness
 
 

@@ -1,6 +1,6 @@
 """What the levels of deduplication found about one document of a corpus, and for whom it was removed.
 
-exact_duplicates, bags, components, repository_containments, repository_removals, removals, semantic_removals
+exact_duplicates, bags, components, repository_containments, repository_removals, removals
 """
 
 from __future__ import annotations
@@ -15,6 +15,7 @@ from dagster_project.inspect.documents.findings import Finding, Witness, named
 from dagster_project.inspect.documents.neighbours import removed_of, stand_ins
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from spark_jobs.lake.files.lookups import read_rows
+from spark_jobs.selection.stages import Stage
 
 
 def duplicate_findings(
@@ -46,10 +47,7 @@ def duplicate_findings(
     if "removals" in corpus.tables:
         removals, near = _removals(catalogue, corpus, row, document.kind)
         findings += removals
-    if near is not None or corpus.semantic is None:
-        return findings, near
-    meant, like = _semantic(catalogue, corpus, document, row)
-    return findings + meant, like
+    return findings, near
 
 
 def _witness_named(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:
@@ -148,25 +146,13 @@ def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And, kind: str) -> t
     return findings, witness
 
 
-def _semantic(
-    catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, row: And
-) -> tuple[list[Finding], Witness | None]:
-    """For which document of the same meaning it was removed; without a vector, why it was not compared."""
-    table = corpus.own("semantic_removals")
-    if document.dataset not in corpus.vectors:
-        return [], None
-    columns = ("witness_doc_id", "shared_weight", "united_weight", "similarity")
-    rows = read_rows(catalogue, table, columns, row)
-    if rows:
-        cosine = f"cosine = {rows[0]['similarity']:.4f}, at least {corpus.semantic:g}"
-        sentence = f"removed: {cosine}, to {named(catalogue, corpus, rows[0]['witness_doc_id'])}"
-        weights = (int(rows[0]["shared_weight"]), int(rows[0]["united_weight"]))
-        found = Witness(corpus.name, rows[0]["witness_doc_id"], "semantic", *weights)
-        return [Finding(table, "removed", sentence, dict(rows[0]))], found
-    vectors = corpus.vectors[document.dataset]
-    reasons = read_rows(catalogue, vectors, ("reason",), document.row)
-    if reasons and reasons[0]["reason"] is not None:
-        sentence = f"no vector ({reasons[0]['reason']}), so it is compared with nothing by what it means"
-        return [Finding(vectors, "not_compared", sentence, reasons[0])], None
-    sentence = f"kept, no better document that is kept was found at a cosine of {corpus.semantic:g}"
-    return [Finding(table, "kept", sentence, {"threshold": corpus.semantic})], None
+def witness_of(catalogue: Catalog, corpus: CorpusFacts, row: And, stage: Stage) -> Witness | None:
+    """The kept document that a selection of duplicates left one out for; None of other selections."""
+    if not stage.repeats:
+        return None
+    columns = ("witness_doc_id", "shared_weight", "united_weight")
+    rows = read_rows(catalogue, corpus.own(stage.reasons), columns, row)
+    if not rows:
+        return None
+    weights = (int(rows[0]["shared_weight"]), int(rows[0]["united_weight"]))
+    return Witness(corpus.name, rows[0]["witness_doc_id"], stage.name, *weights)

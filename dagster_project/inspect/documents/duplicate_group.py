@@ -24,7 +24,6 @@ from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from spark_jobs.dedup.membership.keep_priority import HASH_BITS
 from spark_jobs.lake.files.lookups import read_rows
 
-_SEMANTIC = "semantic_removals"
 _COLUMNS = ("doc_id", "dataset", "repository", "path", "kind", "byte_count", "increment", "place")
 
 
@@ -33,7 +32,7 @@ class GroupMember:
     """A document of a group; fields as in the table `members`.
 
     Attributes:
-        removed: exact, near, repository or semantic; None where it was kept.
+        removed: exact, near, repository or the selection that did; None where it was kept.
     """
 
     doc_id: str
@@ -59,7 +58,7 @@ class Link:
     Attributes:
         first: one of them, the better.
         second: the other.
-        match: bytes, letters, near or semantic.
+        match: bytes, letters, near or the selection of duplicates that linked them.
         shared_weight: numerator of J, or of the cosine; 1 for exact duplicates.
         united_weight: its denominator.
     """
@@ -134,9 +133,9 @@ def duplicate_group(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, most: 
 
 
 def _witnesses(catalogue: Catalog, corpus: CorpusFacts, doc_ids: set[str]) -> dict[str, str]:
-    """By document, for which other one the level near, else the level semantic, removed it at the applied threshold."""
-    those = In("doc_id", doc_ids)
-    rows = read_rows(catalogue, corpus.own(_SEMANTIC), ("doc_id", "witness_doc_id"), those)
+    """By document, for which other one the level near, else a selection, removed it at the applied threshold."""
+    those, columns = In("doc_id", doc_ids), ("doc_id", "witness_doc_id")
+    rows = [row for one in corpus.repeating for row in read_rows(catalogue, corpus.own(one.reasons), columns, those)]
     rows += applied_removals(catalogue, corpus, those)
     return {row["doc_id"]: row["witness_doc_id"] for row in rows}
 
@@ -169,13 +168,15 @@ def _component(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, threshold: 
 
 
 def _meant(catalogue: Catalog, corpus: CorpusFacts, chosen: set[str], most: int) -> list[Link]:
-    """Semantic links from or to some documents; none without the level semantic."""
+    """Links of selections of duplicates, from or to some documents."""
     columns = ("witness_doc_id", "doc_id", "shared_weight", "united_weight")
     either = Or(In("doc_id", chosen), In("witness_doc_id", chosen))
-    rows = read_rows(catalogue, corpus.own(_SEMANTIC), columns, either)
     return [
-        Link(row["witness_doc_id"], row["doc_id"], "semantic", row["shared_weight"], row["united_weight"])
-        for row in sorted(rows, key=lambda row: row["doc_id"])[:most]
+        Link(row["witness_doc_id"], row["doc_id"], stage.name, row["shared_weight"], row["united_weight"])
+        for stage in corpus.repeating
+        for row in sorted(
+            read_rows(catalogue, corpus.own(stage.reasons), columns, either), key=lambda row: str(row["doc_id"])
+        )[:most]
     ]
 
 

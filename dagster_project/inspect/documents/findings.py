@@ -36,7 +36,7 @@ class Witness:
     Attributes:
         corpus: of the removal.
         doc_id: the witness.
-        why: bytes, letters, near, or semantic.
+        why: bytes, letters, near, or the selection that did.
         shared_weight: numerator of J or of the cosine; 1 for exact duplicates.
         united_weight: its denominator; 1 for exact duplicates.
     """

@@ -138,8 +138,8 @@ def removed_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) 
     gone: dict[str, str] = {}
     for row in applied_removals(catalogue, corpus, those):
         gone[row["doc_id"]] = "near" if row.get("repository") is None else "repository"
-    if corpus.semantic is not None:
-        gone |= {row["doc_id"]: "semantic" for row in read_rows(catalogue, corpus.own("semantic_removals"), _ID, those)}
+    for stage in corpus.repeating:
+        gone |= {row["doc_id"]: stage.name for row in read_rows(catalogue, corpus.own(stage.reasons), _ID, those)}
     exact_ones = {row["doc_id"] for row in read_rows(catalogue, corpus.own("exact_duplicates"), _ID, those)}
     return gone | dict.fromkeys(exact_ones - stand_ins(catalogue, corpus, exact_ones), "exact")
 

@@ -2,16 +2,21 @@
 
 from __future__ import annotations
 
+import json
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo
 
+from dagster_project.inspect.documents.document_lookup import FoundDocument
 from dagster_project.inspect.documents.findings import Finding, missing, named
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from spark_jobs.lake.files.lookups import read_rows
+from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.plugins import attribute
+from spark_jobs.selection.stages import Stage
 
 
 def cluster_findings(catalogue: Catalog, corpus: CorpusFacts, row: And) -> list[Finding]:
@@ -29,40 +34,82 @@ def cluster_findings(catalogue: Catalog, corpus: CorpusFacts, row: And) -> list[
     return [Finding(table, "clustered", f"in {where}, at a distance of {rows[0]['distance']:.3f}", rows[0])]
 
 
-def shape_finding(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding:
-    """Whether the rules of the shape let it go on, and by which ones it is left out."""
-    table = corpus.own("shape")
-    lost = read_rows(catalogue, table, ("failed",), row)
-    if lost:
-        said = ", ".join(failed_rule(one) for one in lost[0]["failed"])
-        return Finding(table, "left_out", f"left out by {said}", {"failed": lost[0]["failed"]})
-    stays = read_rows(catalogue, corpus.own("shaped"), ("doc_id",), row)
-    return Finding(corpus.own("shaped"), "stays", "it goes on") if stays else missing(table)
+def stage_finding(
+    catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, row: And, stage: Stage
+) -> Finding | None:
+    """What became of a document at a stage: by the stage's finding, else by the rules it failed and what was cut."""
+    if stage.finding:
+        found: Finding | None = attribute(stage.finding)(catalogue, corpus, document, row, stage)
+        return found
+    table, columns = corpus.own(stage.reasons), ("failed", "edits") if stage.cuts else ("failed",)
+    rows = read_rows(catalogue, table, columns, row)
+    if not rows:
+        stays = read_rows(catalogue, corpus.own(stage.table), ("doc_id",), row)
+        return Finding(corpus.own(stage.table), "stays", "it goes on") if stays else missing(table)
+    return _judged(table, cut_sentence(rows[0]["edits"]) if stage.cuts and rows[0]["edits"] else "", rows[0])
 
 
-def cut_finding(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding:
+def _judged(table: str, cut: str, facts: dict[str, Any]) -> Finding:
+    """What a row says of failed rules, behind what was cut."""
+    if not facts["failed"]:
+        return Finding(table, "cut", cut, facts)
+    failed = ", ".join(failed_rule(one) for one in facts["failed"])
+    return Finding(table, "left_out", f"{cut}{'; ' if cut else ''}left out by {failed}", facts)
+
+
+def cut_sentence(edits: Sequence[Mapping[str, Any]]) -> str:
+    """How much was cut."""
+    size = sum(edit["end"] - edit["start"] for edit in edits)
+    return f"{size:,} bytes cut in {len(edits):,} places"
+
+
+def passage_finding(
+    catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, row: And, stage: Stage
+) -> Finding:
     """What was cut of it because an earlier document has it, and whether enough is left."""
-    table = corpus.own("cut_texts")
+    table = corpus.own(stage.reasons)
     cut = read_rows(catalogue, table, ("edits", "failed"), row)
     if not cut:
-        stays = read_rows(catalogue, corpus.own("trimmed"), ("doc_id",), row)
-        return Finding(corpus.own("trimmed"), "whole", "nothing is cut of it") if stays else missing(table)
+        stays = read_rows(catalogue, corpus.own(stage.table), ("doc_id",), row)
+        return Finding(corpus.own(stage.table), "whole", "nothing is cut of it") if stays else missing(table)
     spans = read_rows(catalogue, corpus.own("passages"), ("start", "end", "words", "first_doc_id"), row)
-    size = sum(edit["end"] - edit["start"] for edit in cut[0]["edits"])
     firsts = sorted({span["first_doc_id"] for span in spans})
     others = f" and {len(firsts) - 3:,} more" if len(firsts) > 3 else ""
     where = ", ".join(named(catalogue, corpus, doc_id) for doc_id in firsts[:3]) + others
-    sentence = f"{size:,} bytes cut in {len(cut[0]['edits']):,} places, which stay in {where}"
-    facts = {**cut[0], "passages": spans}
-    if cut[0]["failed"]:
-        too_short = ", ".join(failed_rule(one) for one in cut[0]["failed"])
-        return Finding(table, "left_out", f"{sentence}; left out by {too_short}", facts)
-    return Finding(table, "cut", sentence, facts)
+    return _judged(table, f"{cut_sentence(cut[0]['edits'])}, which stay in {where}", {**cut[0], "passages": spans})
 
 
-def benchmark_finding(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding | None:
+def semantic_finding(
+    catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, row: And, stage: Stage
+) -> Finding | None:
+    """For which document of the same meaning it was removed; without a vector, why it was not compared."""
+    table = corpus.own(stage.reasons)
+    rows = read_rows(
+        catalogue, table, ("witness_doc_id", "shared_weight", "united_weight", "similarity", "threshold"), row
+    )
+    if rows:
+        cosine = f"cosine = {rows[0]['similarity']:.4f}, at least {rows[0].pop('threshold'):g}"
+        sentence = f"removed: {cosine}, to {named(catalogue, corpus, rows[0]['witness_doc_id'])}"
+        return Finding(table, "removed", sentence, dict(rows[0]))
+    ledger = Ledger.fresh(catalogue)
+    compared = [*ledger.increments_there(corpus.own("semantic_cells")).values()][-1]
+    vectors = next((one for one in compared.inputs if one.startswith(f"{document.dataset}.vectors_")), None)
+    if vectors is None:
+        return None
+    reasons = read_rows(catalogue, vectors, ("reason",), document.row)
+    if reasons and reasons[0]["reason"] is not None:
+        sentence = f"no vector ({reasons[0]['reason']}), so it is compared with nothing by what it means"
+        return Finding(vectors, "not_compared", sentence, reasons[0])
+    threshold = json.loads([*ledger.increments_there(table).values()][-1].config)["threshold"]
+    sentence = f"kept, no better document that is kept was found at a cosine of {threshold:g}"
+    return Finding(table, "kept", sentence, {"threshold": threshold})
+
+
+def benchmark_finding(
+    catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, row: And, stage: Stage
+) -> Finding | None:
     """The items of benchmarks that it holds, and whether it is left out for them."""
-    table = corpus.own("contaminated")
+    table = corpus.own(stage.reasons)
     rows = read_rows(catalogue, table, ("findings", "max_share", "removed"), row)
     if not rows:
         return None

@@ -23,11 +23,10 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import FOUND_COLUMNS, FoundDocument, extraction_place, landing_of
-from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.inspect.lake.found_table import require_table
-from headrace.tables.catalogue import load_table
 from headrace.tables.ordinals import OrdinalRun
 from spark_jobs.arrays import Int64Array
+from spark_jobs.corpus_stages import cut_texts_of
 from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts, read_window
 from spark_jobs.text.normalization import NO_EDITS, Edits, source_spans
@@ -237,13 +236,12 @@ class Tracer:
 
     def _cuts(self, doc_id: str, own: BooleanExpression) -> Edits:
         """What the corpus cut of the text before it was encoded."""
-        return self._edits(f"{self._facts.corpus}.cut_texts", doc_id, own) if self._is_cut else NO_EDITS
+        return self._edits(self._cut_texts, doc_id, own) if self._cut_texts is not None else NO_EDITS
 
     @cached_property
-    def _is_cut(self) -> bool:
-        """Whether texts of the corpus were cut."""
-        there = load_table(self._catalogue, f"{self._facts.corpus}.cut_texts") is not None
-        return there and any(stage.cuts for stage in find_corpus(self._catalogue, self._facts.corpus).stages)
+    def _cut_texts(self) -> str | None:
+        """The texts that a selection of the corpus cut; None where none did."""
+        return cut_texts_of(self._catalogue, self._facts.corpus)
 
     def _token_bytes(
         self,
@@ -260,7 +258,7 @@ class Tracer:
             ends = np.cumsum(lengths[input_ids])
             if text_bytes is None or ends[-1] == text_bytes:
                 return int(ends[token] - lengths[input_ids[token]]), int(ends[token])
-        table = f"{self._facts.corpus}.cut_texts" if is_cut else f"{self._facts.dataset}.texts"
+        table = self._cut_texts if is_cut and self._cut_texts is not None else f"{self._facts.dataset}.texts"
         text = read_wide_value(self._catalogue, table, "content", doc_id, partition)
         starts, stops = encoded_bounds(file, str(text), input_ids)
         return int(starts[token]), int(stops[token])

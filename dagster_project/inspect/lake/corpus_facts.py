@@ -14,11 +14,13 @@ from typing import Any
 from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
-from dagster_project.stages import SURVIVORS, Stage, stages_between
 from headrace.tables.quarantine import is_quarantine
+from spark_jobs.corpus_stages import stages_of
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
+from spark_jobs.dedup.removal.survivors import distinct
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.selection.stages import SURVIVORS, Stage
 
 
 @dataclass(frozen=True)
@@ -32,10 +34,9 @@ class CorpusFacts:
         compared: similarities at which near-duplicates were compared, by kind; None without the level near.
         applied: the threshold at which documents are removed, by kind; None without the level near.
         verdicts: by dataset, the table of the verdicts that its members were chosen by.
-        semantic: least cosine at which documents go that mean the same; None without the level semantic.
-        vectors: by dataset, the table of the vectors that it compares by.
         keep_first: by what it is decided which of two duplicates is kept, the most important first.
-        stages: which of its survivors go on, in order.
+        base: table of what the levels of deduplication leave.
+        stages: which of these go on, in order.
     """
 
     name: str
@@ -44,9 +45,8 @@ class CorpusFacts:
     compared: KindThresholds | None
     applied: KindThreshold | None
     verdicts: Mapping[str, str] = field(default_factory=dict)
-    semantic: float | None = None
-    vectors: Mapping[str, str] = field(default_factory=dict)
     keep_first: tuple[str, ...] = ()
+    base: str = SURVIVORS
     stages: tuple[Stage, ...] = ()
 
     @property
@@ -57,7 +57,12 @@ class CorpusFacts:
     @property
     def going_on(self) -> str:
         """Table of the documents that go on to be tokenized."""
-        return self.stages[-1].table if self.stages else SURVIVORS
+        return self.stages[-1].table if self.stages else self.base
+
+    @property
+    def repeating(self) -> tuple[Stage, ...]:
+        """The stages whose documents stay behind because a kept one says the same."""
+        return tuple(stage for stage in self.stages if stage.repeats)
 
     @property
     def goes_from(self) -> str:
@@ -107,7 +112,8 @@ def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
         rows = list(ledger.increments_there(f"{name}.{table}").values()) if table in tables else []
         return (json.loads(rows[-1].config), set(rows[-1].inputs)) if rows else ({}, set())
 
-    survivors, read = newest("survivors")
+    base = distinct.name if newest(SURVIVORS)[1] & {f"{name}.{distinct.name}"} else SURVIVORS
+    survivors, read = newest(base)
     chosen, members_read = newest("members")
     compared = newest("pairs")[0].get("thresholds")
     return CorpusFacts(
@@ -117,8 +123,7 @@ def facts_of(ledger: Ledger, name: str) -> CorpusFacts:
         compared=KindThresholds.model_validate(compared) if compared is not None else None,
         applied=KindThreshold.model_validate(survivors["threshold"]) if f"{name}.removals" in read else None,
         verdicts={t.split(".")[0]: t for t in members_read if t.split(".")[1].startswith("verdicts")},
-        semantic=newest("semantic_removals")[0]["threshold"] if f"{name}.semantic_removals" in read else None,
-        vectors={t.split(".")[0]: t for t in newest("semantic_cells")[1] if t.split(".")[1].startswith("vectors_")},
         keep_first=tuple(chosen.get("keep_first", ())),
-        stages=stages_between(name, tables, lambda table: newest(table)[1]),
+        base=base,
+        stages=stages_of(ledger, name),
     )

@@ -34,7 +34,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.plan.decisions import REFUSE, increments_of
 from spark_jobs.lake.plan.reads import taken_increments
-from spark_jobs.sources.synthetic.progress import Progress, progress
+from spark_jobs.sources.landing.derivations import derivations
 
 
 @dataclass(frozen=True)
@@ -91,7 +91,7 @@ class NamespaceStatus:
         overdue: increments that the dataset declares to keep no longer.
         overdue_since: when the oldest of them landed.
         retention_days: how long it keeps them; None where it does not say.
-        asked: answers of a model that a generated dataset is made of; None for others.
+        asked: how far a feature is that makes the dataset from others (`Derivation.progress`); None for others.
         alerts: values beyond their thresholds.
     """
 
@@ -122,8 +122,13 @@ class NamespaceStatus:
     overdue: tuple[int, ...] = ()
     overdue_since: datetime | None = None
     retention_days: float | None = None
-    asked: Progress | None = None
+    asked: Any = None
     alerts: tuple[Alert, ...] = ()
+
+
+def _progress(catalogue: Catalog) -> dict[str, Any]:
+    """How far datasets are that a feature makes from others, by name."""
+    return {name: asked for each in derivations() for name, asked in each.progress(catalogue).items()}
 
 
 def lake_status(
@@ -145,7 +150,7 @@ def lake_status(
     ledger, now = Ledger.fresh(catalogue), now or datetime.now(UTC)
     history = _rows_by_namespace(catalogue)
     corpora = namespaces_with(catalogue, "members")
-    backlogs, requests = _backlogs(ledger, history, corpora), progress(catalogue)
+    backlogs, requests = _backlogs(ledger, history, corpora), _progress(catalogue)
     datasets = dict.fromkeys([*namespaces_with(catalogue, "documents"), *requests])  # the first answers have not landed
     statuses = []
     for kind, names in (("dataset", datasets), ("corpus", corpora)):

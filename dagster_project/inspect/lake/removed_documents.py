@@ -81,14 +81,14 @@ def look_at_removed(ledger: Ledger, name: str) -> RemovedDocuments | None:
         name: the corpus.
     """
     newest = max(ledger.increments(f"{name}.removals"), default=None)
-    if newest is None or newest not in ledger.increments(f"{name}.survivors"):
+    if newest is None:
         return None
     corpus = facts_of(ledger, name)
-    if corpus.applied is None:
+    if corpus.applied is None or newest not in ledger.increments(corpus.own(corpus.base)):
         return None
     members, repeats, survivors = (
         rows_by_dataset(ledger.catalogue, corpus.own(table), newest)
-        for table in ("members", "exact_duplicates", "survivors")
+        for table in ("members", "exact_duplicates", corpus.base)
     )
     removed = members - repeats - survivors
     shared = _compared(ledger.catalogue, _sampled(ledger.catalogue, corpus, newest)) if removed else {}

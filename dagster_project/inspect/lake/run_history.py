@@ -21,10 +21,12 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In, LessThan
 
 from dagster_project.inspect.documents.counted import At, documents_that_went, members_that_went
-from dagster_project.stages import STAGES, SURVIVORS
+from spark_jobs.corpus_stages import stages_of
 from spark_jobs.lake.files.lookups import EVERYTHING, read_columns, read_rows
+from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.plan.excisions import EXCISIONS, SUPERSEDE_PREFIX
+from spark_jobs.selection.stages import SURVIVORS
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -35,11 +37,6 @@ _COMMAND_RUN = re.compile(r"headrace (.+) by (.+), [0-9a-f]{32}")
 _PACKED = re.compile(r"packed_.+_([0-9]+)")
 _COLUMNS = ("table", "place", "step_key", "row_count", "seconds", "run_id", "recorded_at")
 _WENT = {"superseded": "replaced", "gone": "gone"}
-_COUNTED = {
-    "documents": "documents",
-    SURVIVORS: "documents kept",
-    **{stage.table: f"of them {stage.words}" for stage in STAGES},
-}
 _SIGNS = {"new": "+", "changed": "~", "gone": "-"}
 
 
@@ -167,6 +164,15 @@ def _counting(
     return before.counts.get(table, 0) - went[0], after.counts[table] - went[1]
 
 
+def _counted(catalogue: Catalog, space: str) -> dict[str, str]:
+    """The tables of a dataset or corpus whose rows are counted, each with what its documents are."""
+    kept = {
+        stage.table: "documents kept" if stage.table == SURVIVORS else f"of them {stage.words}"
+        for stage in stages_of(Ledger.fresh(catalogue), space)
+    }
+    return {"documents": "documents", SURVIVORS: "documents kept", **kept}
+
+
 def _changed(
     catalogue: Catalog,
     space: str,
@@ -181,7 +187,7 @@ def _changed(
     if landed:
         files = _files(catalogue, space, landed)
         said.append(" ".join(f"{sign}{files[what]:,}" for what, sign in _SIGNS.items()) + " files")
-    for name, noun in _COUNTED.items():
+    for name, noun in _counted(catalogue, space).items():
         if f"{space}.{name}" in after.counts:
             old, new = _counting(catalogue, space, name, before, after, own)
             said.append(f"{old:,} -> {new:,} {noun}")

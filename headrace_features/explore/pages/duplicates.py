@@ -24,6 +24,7 @@ from dagster_project.inspect.documents.duplicate_group import (
 )
 from dagster_project.inspect.documents.side_by_side import GAP, Row, changed_spans, compare
 from dagster_project.inspect.lake.corpus_facts import find_corpus
+from headrace_features.explore.added_pages import address_of
 from headrace_features.explore.answers import answer, explorer_of, principal_of
 from headrace_features.explore.explorer import Explorer, Snapshots
 from headrace_features.explore.texts import Mark, inline
@@ -45,7 +46,8 @@ def corpus(request: Request) -> Response:
     counted = explorer.computed(_counted, facts.name, snapshot, *whole)
     values = {
         "corpus": facts.name, "datasets": facts.datasets, "goes_from": facts.goes_from, "keep_first": facts.keep_first,
-        "has_clusters": "centroids" in facts.tables, "counted": counted is not None, **(counted or {}),
+        "_clusters": "centroids" in facts.tables and address_of("clusters", facts.name),
+        "counted": counted is not None, **(counted or {}),
     }  # fmt: skip
     return answer(request, "corpus.html", values)
 

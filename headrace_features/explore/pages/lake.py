@@ -9,11 +9,11 @@ from typing import TYPE_CHECKING
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
-from dagster_project.stages import STAGES, SURVIVORS
 from headrace_features.explore.added_pages import added_names
 from headrace_features.explore.answers import answer, explorer_of, principal_of
 
 if TYPE_CHECKING:
+    from dagster_project.inspect.lake.corpus_facts import CorpusFacts
     from headrace_features.explore.explorer import Explorer
 
 
@@ -49,7 +49,7 @@ def lake(request: Request) -> Response:
         return answer(request, "lake.html", {"datasets": None, "corpora": None, "_others": added_names()})
     explorer, principal = explorer_of(request), principal_of(request)
     datasets = [_dataset(explorer, name) for name in explorer.datasets(principal)]
-    corpora = [_corpus(explorer, name, tables) for name, tables in explorer.corpus_tables(principal).items()]
+    corpora = [_corpus(explorer, corpus) for corpus in explorer.corpora(principal)]
     return answer(request, "lake.html", {"datasets": datasets, "corpora": corpora, "_others": added_names()})
 
 
@@ -66,10 +66,11 @@ def _dataset(explorer: Explorer, name: str) -> Card:
     return Card(name, "dataset", documents, size, tuple(stages), _newest(changed, later, latest), waiting)
 
 
-def _corpus(explorer: Explorer, name: str, tables: list[str]) -> Card:
+def _corpus(explorer: Explorer, facts: CorpusFacts) -> Card:
+    name, tables = facts.name, sorted(facts.tables)
     _, changed = _records(explorer, f"{name}.members")
-    steps = [("members", "taken in"), (SURVIVORS, "after deduplication")]
-    steps += [*((stage.table, stage.words) for stage in STAGES), ("tokens", "tokenized")]
+    steps = [("members", "taken in"), (facts.base, "after deduplication")]
+    steps += [*((stage.table, stage.words) for stage in facts.stages), ("tokens", "tokenized")]
     found = [(said, _records(explorer, f"{name}.{step}")) for step, said in steps if step in tables]
     windows = sum(_records(explorer, f"{name}.{one}")[0] for one in tables if one.startswith("packed_"))
     stages = tuple((said, records) for said, (records, _) in found)

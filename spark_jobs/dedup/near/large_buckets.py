@@ -59,12 +59,13 @@ from spark_jobs.dedup.near.verification import (
     PAIRS_DDL,
     SIGNATURE,
     Index,
-    passing,
+    inside,
+    split_by_pool,
     verified_buckets,
     verified_pairs,
 )
 from spark_jobs.lake.declare.tables import Check, Column, Table
-from spark_jobs.lake.engine.arrangement import Shared, dealt_in_turn, persist, release
+from spark_jobs.lake.engine.arrangement import dealt_in_turn, persist, release
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.engine.united import united
 from spark_jobs.lake.session.cluster import checkpointed
@@ -306,15 +307,27 @@ def compare_large(
     from spark_jobs.dedup.near.key_filter import filter_of
 
     small, large = map(persist, sized)
-    inside = filter_of(
+    in_pool = filter_of(
         large.mapInArrow(all_members, "place bigint"), _places, counts.large_members // _BUCKETS_OF_A_MEMBER
     )
     history, revisions = before
-    pool = _pool(index.bags, inside, increment)
+    lowest, persisted = limits.thresholds.lowest, [small, large]
+    if is_embedded(small):
+        verified, of_pool = split_by_pool(small, index, lowest, increment, in_pool)
+        of_small = functools.partial(tuple[DataFrame, tuple[DataFrame, ...]], (verified, (verified,)))
+        persisted.extend((of_pool.signatures, of_pool.bags))
+    else:
+        of_small = functools.partial(verified_buckets, small, counts.small_pairs, index, lowest, increment, in_pool)
+        signatures = persist(inside(index.signatures.select(*ENDS, *SIGNATURE), in_pool))
+        of_pool = Index(signatures, inside(index.bags, in_pool), index.driver_candidates)
+        persisted.append(signatures)
+    earlier = (F.col("increment") < increment).alias("earlier")
+    pool = of_pool.bags.select(*ENDS, earlier, "total_weight", *BAG)
     if revisions is not None:
         pool = pool.join(left_members(revisions), "doc_id", "left_anti")
-    pool = persist(pool)
-    signatures = persist(_inside(index.signatures.select(*ENDS, *SIGNATURE), inside))
+    if revisions is not None or not is_embedded(pool):  # else its rows are in files already
+        pool = persist(pool)
+        persisted.append(pool)
     counters, token_count, document_count = pool_counters(pool)
     state = Comparisons(
         pool=pool,
@@ -323,13 +336,11 @@ def compare_large(
         document_count=document_count,
         increment=increment,
         revisions=revisions,
-        index=Index(signatures, pool.select("doc_id", "place", *BAG), index.driver_candidates),
+        index=Index(of_pool.signatures, pool.select("doc_id", "place", *BAG), index.driver_candidates),
         limits=limits,
-        persisted=[small, large, pool, signatures],
+        persisted=persisted,
     )
     state.add_edges(history)
-    lowest = limits.thresholds.lowest
-    of_small = functools.partial(verified_buckets, small, counts.small_pairs, index, lowest, increment, inside)
     rounds, kept_counts = _rounds(state, of_small)
     facts = [
         {
@@ -379,15 +390,3 @@ def _places(batch: pa.RecordBatch) -> UInt64Array:
     """The places of a batch as keys of a filter."""
     places: UInt64Array = batch.column("place").to_numpy().view(np.uint64)
     return places
-
-
-def _pool(bags: DataFrame, inside: bytes, increment: int) -> DataFrame:
-    """The bags of the documents whose place is in the filter."""
-    earlier = (F.col("increment") < increment).alias("earlier")
-    return _inside(bags.select(*ENDS, earlier, "total_weight", *BAG), inside)
-
-
-def _inside(rows: DataFrame, inside: bytes) -> DataFrame:
-    """The rows whose place is in the filter."""
-    filled = Shared(rows, np.frombuffer(inside, np.uint8))
-    return rows.mapInArrow(functools.partial(passing, inside=filled), rows.schema)

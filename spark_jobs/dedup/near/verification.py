@@ -29,7 +29,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.process.memory_limit import core_count
-from spark_jobs.arrays import Int64Array, UInt8Array
+from spark_jobs.arrays import BoolArray, Int64Array, UInt8Array
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_pairs, list_offsets
 from spark_jobs.dedup.near.pair_columns import BAG, ENDS, PAIRS_SCHEMA, SIDES, Pairs
@@ -51,6 +51,7 @@ _PART_BAGS = 50_000
 # Up to this number of candidates, the keys of their documents (40 to 120 bytes each) are broadcast to every task that
 # reads the index, so that it is scanned and not shuffled, which would dominate the time of an increment of 1%.
 _BROADCAST_CANDIDATES = 250_000
+_KEPT_ROWS = 8_192  # of the pool that are written together: some 20 MB of bags
 _ENDS_DDL = ", ".join(
     f"{side}_{name} {kind}"
     for side in SIDES
@@ -134,13 +135,13 @@ def verified_buckets(
         index: signatures and bags.
         lowest: lowest weighted Jaccard similarity, by kind of document.
         increment: the new one.
-        not_among: a filter of places (`key_filter`); pairs of two places in it are left out.
+        not_among: a filter of places (`key_filter`), on Spark; pairs of two places in it are left out.
 
     Returns:
         As `verified_pairs`.
     """
     if is_embedded(buckets):
-        similar = _verified_buckets_here(buckets, index, lowest, increment, not_among)
+        similar = _verified_buckets_here(buckets, index, lowest, increment)
         verified = keep_batches(buckets.sparkSession, similar, PAIRS_DDL)
         return verified, (verified,)
     candidates = buckets.mapInArrow(partial(all_pairs, not_among=not_among), CANDIDATES_DDL).distinct()
@@ -234,21 +235,66 @@ def verified_here(candidates: pa.Table, index: Index, lowest: KindThreshold) -> 
         yield from _verified(signatures, [agreeing_rows(candidates, signatures, lowest, core_count())], index, lowest)
 
 
-def _verified_buckets_here(
-    buckets: DataFrame, index: Index, lowest: KindThreshold, increment: int, not_among: bytes | None
-) -> Pairs:
+def _verified_buckets_here(buckets: DataFrame, index: Index, lowest: KindThreshold, increment: int) -> Pairs:
     """As `verified_here`, of all pairs in buckets; held are 60 bytes for each document and 8 for an agreeing pair."""
+    with mapped_rows(buckets) as lists, _known(index, _members(lists)) as signatures:
+        yield from _verified(signatures, _agreeing_in(lists, signatures, lowest, increment, None), index, lowest)
+
+
+def split_by_pool(
+    buckets: DataFrame, index: Index, lowest: KindThreshold, increment: int, pool: bytes
+) -> tuple[DataFrame, Index]:
+    """Verify the pairs of buckets on Sail, and cut the index down to a pool of other documents, by one scan of each.
+
+    An increment of 1% is verified in seconds; what takes the time is reading signatures and bags of all earlier ones.
+
+    Args:
+        buckets: rows (members, earlier), of small buckets.
+        index: signatures and bags.
+        lowest: lowest weighted Jaccard similarity, by kind of document.
+        increment: the new one.
+        pool: a filter of places (`key_filter`); pairs of two places in it are left out.
+
+    Returns:
+        Pairs as of `verified_pairs`, and the index of the pool, whose bags have also `ENDS` and `total_weight`; both in
+        files, to be released.
+    """
+    session, in_pool = buckets.sparkSession, np.frombuffer(pool, np.uint8)
+    signed_columns, stored_columns = (*ENDS, *SIGNATURE), (*ENDS, "total_weight", *BAG)
+    with mapped_rows(buckets) as lists:
+        wanted = [_filter_of(_members(lists), index.signatures), in_pool]
+        with mapped_rows(_passing_any(index.signatures.select(*signed_columns), wanted)) as signatures:
+            pool_signatures = keep_batches(
+                session, _kept(signatures, in_pool), index.signatures.select(*signed_columns).schema
+            )
+            agreeing = _agreeing_in(lists, signatures, lowest, increment, pool)
+            used, places = _used(signatures, agreeing)
+            wanted = [_filter_of([places], index.bags), in_pool]
+            bags = index.bags.select(*stored_columns)
+            with mapped_rows(_passing_any(bags, wanted)) as stored:
+                pool_bags = keep_batches(session, _kept(stored, in_pool), bags.schema)
+                similar = Documents.of(signatures, used, stored, lowest).similar(agreeing)
+                verified = keep_batches(session, similar, PAIRS_DDL)
+    return verified, Index(pool_signatures, pool_bags, index.driver_candidates)
+
+
+def _members(lists: pa.Table) -> list[Int64Array]:
+    """Places of the members of buckets, with repeats."""
+    return [list_offsets(column)[1] for name in ("members", "earlier") for column in lists.column(name).chunks]
+
+
+def _agreeing_in(
+    lists: pa.Table, signatures: pa.Table, lowest: KindThreshold, increment: int, not_among: bytes | None
+) -> list[tuple[Int64Array, Int64Array]]:
+    """Rows of `signatures` of pairs in buckets that agree (`bucket_pairs`)."""
     from spark_jobs.dedup.near.bucket_pairs import agreeing_in_buckets
     from spark_jobs.dedup.near.comparison import Known
 
-    with mapped_rows(buckets) as lists, tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
-        columns = [column for name in ("members", "earlier") for column in lists.column(name).chunks]
-        with _known(index, [list_offsets(column)[1] for column in columns]) as signatures:
-            documents = Known.of(signatures, lowest)
-            earlier = pc.sum(pc.less(signatures.column("increment"), increment)).as_py() or 0
-            file = Path(folder, "buckets")
-            agreeing = agreeing_in_buckets(lists, documents, earlier, not_among, file, core_count())
-            yield from _verified(signatures, list(agreeing), index, lowest)
+    documents = Known.of(signatures, lowest)
+    earlier = pc.sum(pc.less(signatures.column("increment"), increment)).as_py() or 0
+    with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
+        file = Path(folder, "buckets")
+        return list(agreeing_in_buckets(lists, documents, earlier, not_among, file, core_count()))
 
 
 def _known(index: Index, places: Sequence[Int64Array]) -> AbstractContextManager[pa.Table]:
@@ -260,15 +306,20 @@ def _verified(
     signatures: pa.Table, agreeing: Sequence[tuple[Int64Array, Int64Array]], index: Index, lowest: KindThreshold
 ) -> Pairs:
     """The pairs of rows of `signatures` that are similar by their bags."""
+    used, places = _used(signatures, agreeing)
+    with mapped_rows(_of_places(index.bags, [places]).select("doc_id", *BAG)) as stored:
+        yield from Documents.of(signatures, used, stored, lowest).similar(agreeing)
+
+
+def _used(signatures: pa.Table, agreeing: Sequence[tuple[Int64Array, Int64Array]]) -> tuple[Int64Array, Int64Array]:
+    """Rows of `signatures` of the documents of pairs, and their places."""
     from spark_jobs.dedup.near.comparison import taken
 
     is_used = np.zeros(len(signatures), np.bool_)
     for side in (side for pair in agreeing for side in pair):
         is_used[side] = True
     used = np.flatnonzero(is_used)
-    wanted = _of_places(index.bags, [taken(signatures.select(["place"]), used).column("place").to_numpy()])
-    with mapped_rows(wanted.select("doc_id", *BAG)) as stored:
-        yield from Documents.of(signatures, used, stored, lowest).similar(agreeing)
+    return used, taken(signatures.select(["place"]), used).column("place").to_numpy()
 
 
 @contextmanager
@@ -327,23 +378,49 @@ class Documents:
 
 def _of_places(table: DataFrame, places: Sequence[Int64Array]) -> DataFrame:
     """The rows of a table at some places; on Sail by a filter, which lets few others pass, and without a join."""
-    from spark_jobs.dedup.near.key_filter import filter_bytes, put_keys
-
-    count = sum(map(len, places))
-    if not count:
+    if not sum(map(len, places)):
         return table.where("false")
     if is_embedded(table):
-        filled = np.zeros(filter_bytes(min(count, table.count())), np.uint8)  # places repeat: no more than documents
-        for part in places:
-            put_keys(part.view(np.uint64), filled)
-        return table.mapInArrow(partial(passing, inside=Shared(table, filled)), table.schema)
+        return _passing_any(table, [_filter_of(places, table)])
     keys = table.sparkSession.createDataFrame(pa.table({"place": np.unique(np.concatenate(places))}))
     return table.join(F.broadcast(keys), "place", "left_semi").select(*table.columns)
 
 
-def passing(batches: Iterable[pa.RecordBatch], inside: Shared[UInt8Array]) -> Iterator[pa.RecordBatch]:
-    """The rows whose place is in a filter."""
+def _filter_of(places: Sequence[Int64Array], table: DataFrame) -> UInt8Array:
+    """A filter of places, which may repeat, but are no more than the rows of a table."""
+    from spark_jobs.dedup.near.key_filter import filter_bytes, put_keys
+
+    filled = np.zeros(filter_bytes(min(sum(map(len, places)), table.count())), np.uint8)
+    for part in places:
+        put_keys(part.view(np.uint64), filled)
+    return filled
+
+
+def _passing_any(table: DataFrame, filters: Sequence[UInt8Array]) -> DataFrame:
+    """The rows of a table whose place is in any of some filters."""
+    return table.mapInArrow(partial(passing, filters=Shared(table, tuple(filters))), table.schema)
+
+
+def inside(table: DataFrame, pool: bytes) -> DataFrame:
+    """The rows of a table whose place is in a filter."""
+    return _passing_any(table, [np.frombuffer(pool, np.uint8)])
+
+
+def passing(batches: Iterable[pa.RecordBatch], filters: Shared[tuple[UInt8Array, ...]]) -> Iterator[pa.RecordBatch]:
+    """The rows whose place is in any of some filters."""
+    for batch in batches:
+        yield batch.filter(pa.array(_is_inside(batch, filters.value)))
+
+
+def _kept(rows: pa.Table, pool: UInt8Array) -> Iterator[pa.RecordBatch]:
+    """The rows of a table in files whose place is in a filter, some at a time."""
+    for batch in rows.to_batches(max_chunksize=_KEPT_ROWS):
+        yield batch.filter(pa.array(_is_inside(batch, (pool,))))
+
+
+def _is_inside(batch: pa.RecordBatch, filters: Sequence[UInt8Array]) -> BoolArray:
     from spark_jobs.dedup.near.key_filter import has_keys
 
-    for batch in batches:
-        yield batch.filter(pa.array(has_keys(batch.column("place").to_numpy().view(np.uint64), inside.value)))
+    places = batch.column("place").to_numpy().view(np.uint64)
+    passes: BoolArray = np.logical_or.reduce([has_keys(places, each) for each in filters])
+    return passes

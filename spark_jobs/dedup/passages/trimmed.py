@@ -16,8 +16,7 @@ import re
 from bisect import bisect_left, bisect_right
 from collections.abc import Iterable, Iterator, Sequence
 from functools import partial
-from itertools import accumulate, pairwise
-from typing import Any, Final
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -25,12 +24,12 @@ from pydantic import Field
 
 from spark_jobs.arrays import Int64Array
 from spark_jobs.dedup.passages.anchors import KEYS
-from spark_jobs.dedup.passages.cut_texts import TEXT_COLUMNS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.lake.files.side_reads import map_joined
+from spark_jobs.selection.cuts import TEXT_COLUMNS, without
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.texts import TEXTS
 
@@ -138,7 +137,7 @@ def _cut_batches(batches: Iterable[pa.RecordBatch], min_left: int) -> Iterator[p
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("content", "kind", "spans"))
         cut_texts = [
-            (row, *_without(text, cuts))
+            (row, *without(text, cuts, "passage"))
             for row, (text, kind, spans) in enumerate(zip(*columns, strict=True))
             if (cuts := cuts_in(text, kind, [(span["start"], span["end"]) for span in spans]))
         ]
@@ -155,18 +154,6 @@ def _cut_batches(batches: Iterable[pa.RecordBatch], min_left: int) -> Iterator[p
         joints = pa.array(_joints(uncut, edits), pa.list_(pa.int64()))
         further = [edits, pa.array(failed, _FAILED_TYPE), joints]
         yield pa.RecordBatch.from_arrays([*uncut.columns, *further], names=[*TEXT_COLUMNS, "edits", "failed", "joints"])
-
-
-def _without(text: str, cuts: Sequence[tuple[int, int]]) -> tuple[str, list[dict[str, Any]]]:
-    """A text without some spans, and the edits that say so."""
-    ends = [0, *(place for cut in cuts for place in cut), len(text)]
-    pieces = [text[start:end].encode() for start, end in pairwise(ends)]
-    places = list(accumulate(map(len, pieces)))
-    edits = [
-        {"rule": "passage", "start": start, "end": end, "replacement_length": 0}
-        for start, end in zip(places[:-1:2], places[1::2], strict=True)
-    ]
-    return b"".join(pieces[::2]).decode(), edits
 
 
 def _joints(uncut: pa.RecordBatch, edits: pa.ListArray) -> list[Int64Array]:

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import dataclasses
 import functools
 import operator
 
 from pydantic import Field
 
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
-from spark_jobs.lake.declare.step import ConfigModel, Scope, step
+from spark_jobs.lake.declare.step import ConfigModel, Scope, renamed, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -41,12 +42,11 @@ def survivors(
     exact_duplicates: DataFrame,
     config: SurvivorsConfig,
     removals: DataFrame | None = None,
-    semantic_removals: DataFrame | None = None,
 ) -> DataFrame:
     """Select the members that no level of deduplication removed; one row per document.
 
     `removals` is None where near-duplicates are kept. An exact duplicate that is the witness of a removal is kept
-    instead of the one that it repeats (`stand_ins`). `semantic_removals` is None where semantic duplicates are kept.
+    instead of the one that it repeats (`stand_ins`).
     """
     left = members.select("dataset", "shard", "doc_id")
     repeats = exact_duplicates.select("doc_id")
@@ -54,10 +54,11 @@ def survivors(
         applied = applied_removals(removals, members, config.threshold)
         left = left.join(applied.select("doc_id"), "doc_id", "left_anti")
         repeats = repeats.join(applied.select(F.col("witness_doc_id").alias("doc_id")), "doc_id", "left_anti")
-    left = left.join(repeats, "doc_id", "left_anti")
-    if semantic_removals is not None:
-        left = left.join(semantic_removals.select("doc_id"), "doc_id", "left_anti")
-    return left.select("dataset", "shard", "doc_id")
+    return left.join(repeats, "doc_id", "left_anti").select("dataset", "shard", "doc_id")
+
+
+distinct = dataclasses.replace(renamed(survivors, "distinct"), name="distinct")
+"""The same documents, where selections of further duplicates leave the table `survivors` after it."""
 
 
 def applied_removals(removals: DataFrame, members: DataFrame, threshold: KindThreshold) -> DataFrame:

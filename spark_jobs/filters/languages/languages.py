@@ -26,7 +26,7 @@ from spark_jobs.sources.reading.content_types import content_type
 from spark_jobs.threads import made_once
 
 if TYPE_CHECKING:
-    from spark_jobs.models.fasttext_model import FastTextModel
+    from spark_jobs.fasttext.model import FastTextModel
 
 _ISO: Final = {"als": "gsw"}  # Alemannic is `als` in Wikipedia and in lid.176; ISO 639-3 has Tosk Albanian there
 
@@ -109,7 +109,7 @@ def load_model(path: Path) -> FastTextModel:
     Raises:
         InputError: there is no such file, or it is no whole model.
     """
-    from spark_jobs.models.fasttext_model import read_fasttext
+    from spark_jobs.fasttext.model import read_fasttext
 
     try:
         data = path.read_bytes()

@@ -20,8 +20,8 @@ from numba import njit
 from headrace.kernels.compiling import compiled
 from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array, UInt8Array
+from spark_jobs.fasttext.kernel import Tables, best_label, embed, label_scores, new_scratch
 from spark_jobs.filters.languages.scripts import HAN, KANA, NO_LETTER
-from spark_jobs.models.fasttext_kernel import Tables, best_label, embed, label_scores, new_scratch
 
 _SCRIPT_COUNT: Final = 64
 _LF, _SPACE, _TILDE, _BACKTICK, _COLON, _SLASH, _DOT, _W = 10, 32, 126, 96, 58, 47, 46, 119

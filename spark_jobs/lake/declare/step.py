@@ -294,7 +294,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
         step_name = name or function.__name__
         if not tables:
             raise StepDeclarationError(f"step {step_name}: name at least one table")
-        model = config or _annotated_config(step_name, function)
+        model = config or annotated_config(step_name, function)
         declaration = (step_name, version, scope, tables, model, function)
         more = (any_engine, without_excised, listed_rows, guard, sample, news)
         return Step(*declaration, discover, fetch, numbered, plot, gate, refuse, *more, stays)
@@ -336,7 +336,7 @@ def with_inputs(function: Callable[..., DataFrame], names: Iterable[str]) -> Cal
     return named
 
 
-def _annotated_config(step_name: str, function: Callable[..., Any]) -> type[BaseModel]:
+def annotated_config(step_name: str, function: Callable[..., Any]) -> type[BaseModel]:
     """The model that the parameter `config` is annotated with; other annotations need not be importable."""
     if "config" not in inspect.signature(function).parameters:
         return NoConfig

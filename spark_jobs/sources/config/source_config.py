@@ -18,21 +18,19 @@ from __future__ import annotations
 
 import datetime
 from collections.abc import Iterator
-from typing import IO, Annotated, Any, Literal, get_args
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal, Union, get_args
 
 from pydantic import Field, SerializeAsAny, WrapValidator, field_validator, model_validator
 
 from spark_jobs.credentials import VARIABLE, refuse_secrets
 from spark_jobs.exceptions import ConfigError, did_you_mean
-from spark_jobs.plugins import load
-from spark_jobs.sources.config.api_config import ApiSource, Limits, PagedSource
+from spark_jobs.features import brought
+from spark_jobs.plugins import attribute, load, reference
 from spark_jobs.sources.config.declared import NO_ROWS, Declared, Judged
-from spark_jobs.sources.config.executed_config import ExecutedSource
 from spark_jobs.sources.config.file_reading import Described, Kind
 from spark_jobs.sources.config.file_source import FileSource
-from spark_jobs.sources.config.generated_config import GeneratedSource
 from spark_jobs.sources.config.iceberg_source import IcebergSource
-from spark_jobs.sources.config.stream_config import StreamSource
+from spark_jobs.sources.config.paged_source import Limits, PagedSource
 from spark_jobs.sources.licences.names import required_ids
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, glob_pattern, open_file
 from spark_jobs.sources.opening.limits import ArchiveLimits
@@ -147,6 +145,14 @@ class PackagesSource(_OfKinds, Judged):
     archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of a package is unpacked")
 
 
+def _require_kind(name: str) -> None:
+    """Refuse a kind whose feature is not there."""
+    try:
+        reference("kinds", name, ())
+    except ConfigError as error:
+        raise ValueError(str(error)) from error
+
+
 class FilesSource(FileSource):
     """Files of records, web archives, pages, PDF, scans, Word, mails, texts and archives of them under one path."""
 
@@ -181,9 +187,16 @@ class FilesSource(FileSource):
         """Refuse a source without files, or with two kinds of them."""
         if bool(self.path) == bool(self.urls):
             raise ValueError("path is missing; write it, or urls" if not self.path else "name path or urls, not both")
+        if self.urls:
+            _require_kind("addresses")
         if self.path.startswith(("http://", "https://")) and VARIABLE.search(self.path):
             raise ValueError("path: no credentials are sent to a web server; take ${..} out, or fetch it as an api")
         return self
+
+    @property
+    def is_fetched(self) -> bool:
+        """Whether a run asks for addresses before it can list them."""
+        return self.urls is not None
 
     @property
     def listed_as(self) -> str:
@@ -203,7 +216,10 @@ class FilesSource(FileSource):
 
 
 _OfFiles = PythonCodeSource | PythonDocsSource | FilesSource | IcebergSource | PackagesSource | GitSource
-_Own = _OfFiles | ApiSource | StreamSource | GeneratedSource | ExecutedSource
+if TYPE_CHECKING:
+    _Own = _OfFiles | PagedSource
+else:  # the models that features bring for their kinds are headrace's own
+    _Own = Union[_OfFiles, *map(attribute, brought("sources").values())]
 _OWN_KINDS = tuple(str(model.model_fields["kind"].default) for model in get_args(_Own))
 
 
@@ -259,9 +275,7 @@ class DocumentsConfig(Declared):
     @property
     def is_fetched(self) -> bool:
         """Whether a run asks the source for what is new before it can list it."""
-        return isinstance(self.source, ApiSource | GeneratedSource | ExecutedSource) or bool(
-            isinstance(self.source, FilesSource) and self.source.urls
-        )
+        return bool(getattr(self.source, "is_fetched", False))
 
     @model_validator(mode="after")
     def _evidence_holds_no_secret(self) -> DocumentsConfig:

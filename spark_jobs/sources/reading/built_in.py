@@ -102,7 +102,7 @@ READERS: Final[Mapping[str, BuiltIn]] = {
         unit="offset",
         nothing="no record of the archive is a response, a conversion, or a resource of the web",
     ),
-    "page": BuiltIn("records", "spark_jobs.sources.api.page_records:read_page", unit="item"),
+    "page": BuiltIn("records", "spark_jobs.sources.paged.page_records:read_page", unit="item"),
     "archive": BuiltIn("files"),
     "package": BuiltIn("files"),
     "repositories": BuiltIn("facts"),

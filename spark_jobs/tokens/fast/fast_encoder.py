@@ -1,6 +1,6 @@
 """The fast encoder: `fastokens`, tens of times as fast as the reference in all scripts.
 
-It is an optional dependency (`pip install headrace[fast]`) and decides no row: it encodes only the texts for which a
+It decides no row, and all goes on without it: it encodes only the texts for which a
 certificate says that it gives the reference's ids (`certificate`). It was the fastest of those that were measured under
 a certificate, on words without spaces too (benchmarks/bench_tokens.py).
 """

@@ -27,6 +27,9 @@ from dagster_project.inspect.lake.lake_status import NamespaceStatus, _alerts, l
 from dagster_project.inspect.lake.run_health import RUNS_METRIC
 from dagster_project.keeping import Retention
 from headrace.tables.settings import load_settings
+from headrace_features.synthetic.answers import Answer
+from headrace_features.synthetic.attempts import AnswerStore, Attempt, Landed
+from headrace_features.synthetic.requests import Parent, Request
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.filters.verdicts import VERDICTS
@@ -37,9 +40,6 @@ from spark_jobs.lake.ledger.materialization import Materialization
 from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
-from spark_jobs.sources.synthetic.answers import Answer
-from spark_jobs.sources.synthetic.attempts import AnswerStore, Attempt, Landed
-from spark_jobs.sources.synthetic.requests import Parent, Request
 from spark_jobs.text.signals import SIGNALS
 
 Said = pytest.CaptureFixture[str]

@@ -19,7 +19,7 @@ _SHORT = {
     "spark_jobs/lake/session/jars.py",
     "spark_jobs/lake/session/java.py",
     "spark_jobs/sources/licences/texts/templates.py",
-    "spark_jobs/sources/executed/inside/main.py",
+    "headrace_features/synthetic/executed/inside/main.py",
 }
 
 

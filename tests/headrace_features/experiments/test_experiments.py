@@ -20,12 +20,12 @@ from headrace_features.experiments.experiment import Experiment
 from headrace_features.experiments.held_out import excluded_documents, read_sets
 from headrace_features.experiments.reading import Contents, Rows, rows_of
 from headrace_features.experiments.report import report_of
+from headrace_features.synthetic.answers import Answer
+from headrace_features.synthetic.attempts import AnswerStore, Landed
+from headrace_features.synthetic.requests import Parent, Request
 from spark_jobs.lake.run.evaluations import known_rows
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.documents import DOCUMENTS
-from spark_jobs.sources.synthetic.answers import Answer
-from spark_jobs.sources.synthetic.attempts import AnswerStore, Landed
-from spark_jobs.sources.synthetic.requests import Parent, Request
 from spark_jobs.text.texts import TEXTS
 from tests.blender_service.packed_tables import PackedFixture, create_packed, open_lake
 from tests.dagster_project.conftest import WriteDefs

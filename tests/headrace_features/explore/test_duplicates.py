@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import dataclasses
 import random
 import re
 from collections.abc import Iterator
@@ -25,6 +26,7 @@ from spark_jobs.dedup.removal.removals import REMOVALS
 from spark_jobs.dedup.removal.survivors import SURVIVORS
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.registry import find_selection
 from tests.dagster_project.waiting_lake import publish
 from tests.headrace_features.explore.judged_lake import HOSTILE, Rows, judged_rows, make, pages
 
@@ -274,7 +276,7 @@ def test_marks_hold_all_that_differs(left: str, right: str) -> None:
 
 
 def test_one_that_means_the_same_has_its_witness(catalogue: Catalog) -> None:
-    """By the table of the level semantic, whose rows link two groups."""
+    """By the table of the selection `semantic`, whose rows link two groups."""
     one, other = [doc_id for doc_id, witness in WITNESS.items() if witness is None][-2:]
     weights = {"shared_weight": 97, "united_weight": 100, "similarity": 0.97}
     columns = (Column("doc_id!", "string", "it"), Column("witness_doc_id!", "string", "for which it went"))
@@ -283,7 +285,8 @@ def test_one_that_means_the_same_has_its_witness(catalogue: Catalog) -> None:
         name="semantic_removals", comment="as of the level", columns=columns, partition=("increment",), key=()
     )
     publish(catalogue, "main", declared, 0, [{"doc_id": other, "witness_doc_id": one, **weights}])
-    corpus = find_corpus(catalogue, "main")
+    stages = (find_selection("semantic").stage,)
+    corpus = dataclasses.replace(find_corpus(catalogue, "main"), stages=stages)
     assert duplicate_group(catalogue, corpus, other).witness == one
     for doc_id in (one, other):
         group = duplicate_group(catalogue, corpus, doc_id)

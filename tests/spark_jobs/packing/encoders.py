@@ -17,7 +17,7 @@ from spark_jobs.tokens.hf_tokenizer import train_byte_pairs
 SOURCES = [path.read_text() for path in sorted(Path(__file__).parents[3].joinpath("spark_jobs").rglob("*.py"))]
 SPLITTINGS = ("gpt2", *SPLIT_PATTERNS, "deepseek")
 
-needs_fast_encoder = pytest.mark.skipif(encoder_version() == NO_ENCODER, reason="no fast encoder: headrace[fast]")
+needs_fast_encoder = pytest.mark.skipif(encoder_version() == NO_ENCODER, reason="no fast encoder: headrace[platform]")
 
 HARD_TEXT = st.text(
     st.one_of(

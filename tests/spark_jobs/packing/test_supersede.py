@@ -11,6 +11,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from headrace.tables.settings import settings_at
+from headrace_features.models.semantic.removals import SEMANTIC_REMOVALS
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.membership.exact_duplicates import EXACT_DUPLICATES
 from spark_jobs.dedup.membership.members import MEMBERS
@@ -24,7 +25,6 @@ from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.supersede import Superseded, _decided, excise_superseded, reinstate
-from spark_jobs.semantic.removals import SEMANTIC_REMOVALS
 
 if TYPE_CHECKING:
     from tests.conftest import LakeAt
@@ -99,7 +99,7 @@ def test_a_witness_of_what_means_the_same_stays_through_all_levels(
     fill(lake.catalogue, SEMANTIC_REMOVALS, [{"threshold": 0.9, "doc_id": "similar", "witness_doc_id": "meant"}])
     fill(lake.catalogue, MEMBERS, [{"doc_id": "first", "kind": "prose"}])
     assert _decided(lake, "main", names, [], KindThreshold(), ("superseded",)) == (["meant"], ("similar",))
-    monkeypatch.setattr("spark_jobs.packing.supersede._has_semantic", lambda *_: True)
+    monkeypatch.setattr("spark_jobs.packing.supersede._selections_of_duplicates", lambda *_: [SEMANTIC_REMOVALS.name])
     assert _decided(lake, "main", names, [], KindThreshold(), ("superseded",)) == ([], ("meant", "similar"))
 
 

@@ -14,7 +14,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from spark_jobs.sources.config.api_config import ApiSource
+from headrace_features.apis.api_config import ApiSource
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats.parquet_records import parquet_records
 from spark_jobs.sources.identity import sha256_hex

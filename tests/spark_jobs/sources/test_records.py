@@ -21,9 +21,8 @@ import zstandard
 from hypothesis import given
 from hypothesis import strategies as st
 
-from spark_jobs.sources.api.page_records import page_records
-from spark_jobs.sources.api.streams import pages_of
-from spark_jobs.sources.config.api_config import ApiSource
+from headrace_features.apis.api_config import ApiSource
+from headrace_features.apis.streams import pages_of
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.encodings.decoding import Decoded, decode
 from spark_jobs.sources.formats.csv_records import csv_records
@@ -31,6 +30,7 @@ from spark_jobs.sources.formats.jsonl_records import jsonl_records
 from spark_jobs.sources.formats.parquet_records import parquet_records
 from spark_jobs.sources.opening.compression import decompressed
 from spark_jobs.sources.opening.gzip_members import GzipMembers
+from spark_jobs.sources.paged.page_records import page_records
 from spark_jobs.sources.records.plain_values import exact_number
 from spark_jobs.sources.records.records import Line, Record, Refused, numbered_lines
 from spark_jobs.sources.refusals import Reason

@@ -13,7 +13,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_jobs.sources.config.api_config import ApiSource
+from headrace_features.apis.api_config import ApiSource
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.reading.files import read_file
 from spark_jobs.sources.reading.rows import ReadingRules

@@ -10,7 +10,7 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from spark_jobs.filters.scans.scans import ScansConfig, _judge
+from headrace_features.privacy.scans.scans import ScansConfig, _judge
 from spark_jobs.sources.config.source_config import DocumentsConfig
 
 from .git_repositories import Repository

@@ -5,10 +5,10 @@ from __future__ import annotations
 import pytest
 from pydantic import ValidationError
 
+from headrace_features.privacy.profanity.profanity import LISTS, listed
 from spark_jobs.code.ordered import OrderedConfig
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.filters.languages.languages import installed_model_path, load_model
-from spark_jobs.filters.profanity.profanity import LISTS, listed
 from spark_jobs.sources.languages import code_language_names
 from spark_jobs.text.language_codes import code_of, require_codes
 

@@ -14,11 +14,11 @@ import pyarrow as pa
 import pytest
 
 from spark_jobs.dedup.passages.anchors import anchors
-from spark_jobs.dedup.passages.cut_texts import with_cuts
 from spark_jobs.dedup.passages.passages import PassagesConfig, passages
 from spark_jobs.dedup.passages.trimmed import TrimmedConfig, cuts_in, trimmed
 from spark_jobs.dedup.passages.windows import words_in
 from spark_jobs.lake.engine.arrangement import release
+from spark_jobs.selection.cuts import with_cuts
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession

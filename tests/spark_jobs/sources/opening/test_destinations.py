@@ -18,17 +18,17 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from headrace.tables.settings import settings_at
+from headrace_features.apis.addresses import fetch_addresses
+from headrace_features.apis.client import Answer, ApiClient, Fault
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.sources.api.addresses import fetch_addresses
-from spark_jobs.sources.api.checkpoints import Checkpoints
-from spark_jobs.sources.api.client import Answer, ApiClient, Fault
-from spark_jobs.sources.config.api_config import Limits
+from spark_jobs.sources.config.paged_source import Limits
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.opening import destinations
 from spark_jobs.sources.opening.destinations import Destinations, ForbiddenAddressError, is_public
 from spark_jobs.sources.opening.file_trees import find_files
+from spark_jobs.sources.paged.checkpoints import Checkpoints
 from spark_jobs.sources.refusals import Reason
 from tests.tiers import tries
 

@@ -1,0 +1,77 @@
+"""What features bring to declarations of datasets and corpora, by the field that asks for it.
+
+The entry point NAME of the group `parts` makes of the values of a field what stands in the chain of a dataset or
+corpus; a field whose feature is not there is refused.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, NamedTuple, Protocol
+
+import dagster as dg
+
+from dagster_project.exceptions import DefinitionError
+from dagster_project.keeping import Keeping
+from dagster_project.table_asset import Link, Presentation
+from spark_jobs.exceptions import ConfigError
+from spark_jobs.lake.declare.step import Step
+from spark_jobs.plugins import load
+
+
+def part(name: str, where: str) -> Any:
+    """What a feature brings for a field; `where` begins the message.
+
+    Raises:
+        DefinitionError: its feature is not there.
+    """
+    try:
+        return load("parts", name, object)
+    except ConfigError as error:
+        raise DefinitionError(f"{where}: {error}") from error
+
+
+@dataclass(frozen=True)
+class RewrittenTexts:
+    """What stands between the texts of documents, then `raw_texts`, and the table `texts`.
+
+    Attributes:
+        measures: steps on raw texts, whose tables rules may read, in place of scorers of those names.
+        links: the steps from `raw_texts` to `texts`; none where texts are not rewritten.
+        judged: tables of `measures` that every policy reads.
+    """
+
+    measures: tuple[Step, ...] = ()
+    links: tuple[Link, ...] = ()
+    judged: frozenset[str] = frozenset()
+
+
+class Intake(Protocol):
+    """How documents land, where it is not by the step `documents` alone."""
+
+    def assets(
+        self, name: str, intake: Mapping[str, Any], presentation: Presentation, keeping: Keeping
+    ) -> list[dg.AssetsDefinition]:
+        """The assets up to `NAME.documents`.
+
+        Args:
+            name: of the dataset.
+            intake: config of the step `documents`.
+            presentation: owners, pace, and who may see the dataset.
+            keeping: how long what landed is kept.
+        """
+
+
+class AddedAssets(NamedTuple):
+    """Assets that a field, a mapping by name, adds beside the chain of a dataset.
+
+    Attributes:
+        tables: names of the tables that an entry of the mapping adds.
+        assets: makes them of the dataset, the mapping, tables of its scorers, and what it shows; refuses a mistake.
+    """
+
+    tables: Callable[[str], tuple[str, ...]]
+    assets: Callable[
+        [str, Mapping[str, Mapping[str, Any]], Collection[str], Presentation], Iterator[dg.AssetsDefinition]
+    ]

@@ -1,1 +1,0 @@
-"""Models as assets: classifiers that are trained here, and models of fastText; both score Arrow columns."""

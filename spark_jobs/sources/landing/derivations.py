@@ -1,0 +1,96 @@
+"""What features know of documents that were made from other documents: answers of models, outside of a lake's tables.
+
+The entry point NAME of the group `derivations` is a class of them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Set
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+
+from spark_jobs.exceptions import ConfigError
+from spark_jobs.features import brought, missing
+from spark_jobs.plugins import load
+
+if TYPE_CHECKING:
+    from pyiceberg.catalog import Catalog
+
+
+class Gauge(NamedTuple):
+    """A metric of how making documents goes on.
+
+    Attributes:
+        name: of the metric.
+        text: what it counts.
+        label: what the keys of its values are; empty where it has one value for a dataset.
+        value: from what `Derivation.progress` says of a dataset to the value, or to values by key.
+    """
+
+    name: str
+    text: str
+    label: str
+    value: Callable[[Any], Any]
+
+
+class Derivation:
+    """A way in which documents of a lake are made from others; a base whose lake has none."""
+
+    gauges: ClassVar[tuple[Gauge, ...]] = ()
+
+    def datasets(self, catalogue: Catalog) -> Collection[str]:
+        """Datasets, and judges (DATASET.JUDGE), for which something was made."""
+        return ()
+
+    def descendants(self, catalogue: Catalog, doc_ids: Collection[str]) -> Set[str]:
+        """Documents that were made from some documents, or from what was made from them."""
+        return frozenset()
+
+    def roots(self, catalogue: Catalog, doc_ids: Collection[str]) -> Mapping[str, str]:
+        """The root of each of these documents that was made from another one, by its doc_id."""
+        return {}
+
+    def forget(self, catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) -> Iterator[str]:
+        """Delete what was said about documents for good; gives lines on what went."""
+        yield from ()
+
+    def reopen(self, name: str, reasons: Collection[str], catalogue: Catalog, wait_seconds: float) -> Mapping[str, int]:
+        """Have the next run ask again what was refused for some reasons; gives how many requests, by reason."""
+        raise NotImplementedError
+
+    def progress(self, catalogue: Catalog) -> Mapping[str, Any]:
+        """How far making came, by dataset: dataclasses with a method `line(source)` for people."""
+        return {}
+
+
+def derivations() -> list[Derivation]:
+    """Those of the features that are there."""
+    classes: list[Any] = [load("derivations", name, Derivation) for name in brought("derivations")]
+    return [each() for each in classes]
+
+
+def derivation_of(name: str, catalogue: Catalog) -> Derivation | None:
+    """The one that made something for a dataset or judge.
+
+    Raises:
+        ConfigError: there is none, and features that would know are not there.
+    """
+    derivation = next((each for each in derivations() if name in each.datasets(catalogue)), None)
+    if derivation is None and (absent := missing("derivations")):
+        raise ConfigError(f"{name}: what is known of it is of the feature {min(absent.values())}, which is not there")
+    return derivation
+
+
+def descendants(catalogue: Catalog, doc_ids: Collection[str]) -> set[str]:
+    """Documents of the lake that were made from some documents, or from what was made from them."""
+    return {doc_id for each in derivations() for doc_id in each.descendants(catalogue, doc_ids)}
+
+
+def roots(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, str]:
+    """The root of each of these documents that was made from another one, by its doc_id."""
+    return {doc_id: root for each in derivations() for doc_id, root in each.roots(catalogue, doc_ids).items()}
+
+
+def forget_derived(catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) -> Iterator[str]:
+    """Delete what was said about documents for good; gives lines on what went."""
+    for each in derivations():
+        yield from each.forget(catalogue, doc_ids, wait_seconds)

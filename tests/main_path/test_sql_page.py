@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 _PAGE = Path(__file__).parents[2] / "docs" / "extend" / "sql.md"
+_ALIKE = Path(__file__).with_name("sql_alike.txt")
 _ERROR = "an error"
 _AT_ONCE = 40  # expressions of one query: each query has its fixed costs
 
@@ -30,31 +31,44 @@ class Line(NamedTuple):
     sail: str
 
 
-def lines() -> Iterator[Line]:
-    """The lines of the page's blocks of SQL."""
-    for before, block in re.findall(r"(.*?)```sql\n(.*?)```", _PAGE.read_text(), re.DOTALL):
-        if values := re.search(r"Of the rows `(.*?)`:", before):
-            named = f" FROM {values[1]}"
-        rows = named if "Of the rows" in before else ""
-        for text in block.splitlines():
-            expression, _, answer = text.partition("  -- ")
-            apart = re.fullmatch(r"Spark: (.*)  Sail: (.*)", answer)
-            yield Line(expression, rows, *(apart.groups() if apart else (answer, answer)))
+def _line(text: str, rows: str) -> Line:
+    expression, _, answer = text.partition("  -- ")
+    apart = re.fullmatch(r"Spark: (.*)  Sail: (.*)", answer)
+    return Line(expression, rows, *(apart.groups() if apart else (answer, answer)))
 
 
-def test_the_page_lists_each_expression_once_and_differences_as_such() -> None:
-    """Some hundreds of lines; a line with two answers is under "Different", and the answers differ."""
-    found = list(lines())
-    assert len({line.expression for line in found}) == len(found) > 250
-    different = _PAGE.read_text().partition("## Different")[2]
-    for line in found:
-        assert (line.spark != line.sail) == (f"\n{line.expression}  -- " in different), line
+def alike() -> Iterator[Line]:
+    """Expressions with one answer; a line `# FROM ..` names the rows that those below it are asked of."""
+    rows = ""
+    for text in _ALIKE.read_text().splitlines():
+        if text.startswith("#"):
+            rows = text.removeprefix("#")
+        else:
+            yield _line(text, rows)
+
+
+def different() -> Iterator[Line]:
+    """Expressions with two answers, as the page has them."""
+    below = _PAGE.read_text().partition("## Different")[2]
+    for before, block in re.findall(r"(.*?)```sql\n(.*?)```", below, re.DOTALL):
+        values = re.search(r"Of the rows `(.*?)`:", before)
+        yield from (_line(text, f" FROM {values[1]}" if values else "") for text in block.splitlines())
+
+
+def test_each_expression_is_asked_once_and_the_page_names_its_functions() -> None:
+    """Some hundreds of expressions; those of two answers stand on the page."""
+    expressions = [line.expression for line in (*alike(), *different())]
+    assert len(set(expressions)) == len(expressions) > 250
+    assert all(line.spark == line.sail for line in alike()) and all(line.spark != line.sail for line in different())
+    listed = re.search(r"these functions:\n\n```text\n(.*?)```", _PAGE.read_text(), re.DOTALL)
+    asked = {name for line in alike() for name in re.findall(r"\b([a-z_][a-z_0-9]*)\(", line.expression)}
+    assert listed is not None and listed[1].split() == sorted(asked - {"as", "decimal", "in"})
 
 
 @on_spark
 def test_an_engine_answers_as_the_page_says(spark: SparkSession) -> None:
     """Every expression, also those that end in an error."""
-    answers = {line: line.sail if is_embedded(spark) else line.spark for line in lines()}
+    answers = {line: line.sail if is_embedded(spark) else line.spark for line in (*alike(), *different())}
     for rows in {line.rows for line in answers}:
         asked = [line for line, answer in answers.items() if line.rows == rows and answer != _ERROR]
         for first in range(0, len(asked), _AT_ONCE):

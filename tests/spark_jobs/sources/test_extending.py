@@ -22,7 +22,7 @@ from dagster_project.run_config import bind_config
 from spark_jobs import plugins
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.ledger.step_key import config_json
-from spark_jobs.registry import find_scorer
+from spark_jobs.registry import find_scorer, find_selection
 from spark_jobs.sources.config import reader as readers
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from tests.spark_jobs.sources.conftest import Landing
@@ -192,6 +192,7 @@ def test_a_scorer_and_a_command_are_found_by_name(site: Path) -> None:
     """Beside headrace's own, and listed in the help."""
     scorer = find_scorer("questions")
     assert scorer.score(pa.array(["?", "a?b?", ""]))["question_count"].to_pylist() == [1, 2, 0]
+    assert find_selection("mill.picked") is find_selection("mill.selections:picked")
     helped = CliRunner().invoke(commands, ["--help"]).output
     assert re.search(r"Of installed packages:\n  grind +Of mill\.commands:grind\.", helped)
     assert "Count the documents" in CliRunner().invoke(commands, ["grind", "--help"]).output

@@ -104,12 +104,12 @@ def _declarations() -> str:
     """What `defs.yaml` may say."""
     from dagster_project.assets.deduplication import Deduplication
     from dagster_project.components import Blend, Corpus, Dataset
+    from headrace_features.apis.api_config import ApiSource
     from headrace_features.apis.stream_config import StreamSource
     from headrace_features.models.component import Model
     from spark_jobs.registry import find_selection, selection_names
     from spark_jobs.sources.config.iceberg_source import IcebergSource
     from spark_jobs.sources.config.source_config import (
-        ApiSource,
         FilesSource,
         GitSource,
         PackagesSource,

@@ -36,8 +36,8 @@ from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.reading.built_in import extract
 from spark_jobs.sources.refusals import Refusal
+from tests.headrace_features.formats.gold_pages import GoldPage, gold_pages, mean_scores
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
-from tests.spark_jobs.sources.formats.gold_pages import GoldPage, gold_pages, mean_scores
 
 FORMATS = {"parquet": "rfc.parquet", "jsonl": "rfc.jsonl", "jsonl_gz": "rfc.jsonl.gz"}
 EXTRACTORS = ("both", "resiliparse", "trafilatura")

@@ -28,9 +28,9 @@ from bench_ingest import timed
 from corpora import real, sentences
 from PIL import Image
 
+from headrace_features.formats.pages.layer_score import layer_score
 from spark_jobs.child_processes import idle_children
 from spark_jobs.sources.config.source_config import FilesSource
-from spark_jobs.sources.formats.pages.layer_score import layer_score
 from spark_jobs.sources.opening import parser_process
 from spark_jobs.sources.reading.built_in import extract
 from spark_jobs.sources.refusals import Refusal

@@ -35,13 +35,13 @@ from corpora import REAL_DATA
 from resiliparse.extract.html2text import extract_plain_text
 from resiliparse.parse.html import HTMLTree
 
+from headrace_features.formats.web import article_network, main_text
+from headrace_features.formats.web.block_features import block_features
+from headrace_features.formats.web.html import extract_page
+from headrace_features.formats.web.page_blocks import Block, page_blocks
 from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
-from spark_jobs.sources.formats.web import article_network, main_text
-from spark_jobs.sources.formats.web.block_features import block_features
-from spark_jobs.sources.formats.web.html import extract_page
-from spark_jobs.sources.formats.web.page_blocks import Block, page_blocks
 from spark_jobs.sources.records.extracted import Extracted
-from tests.spark_jobs.sources.formats.gold_pages import token_scores
+from tests.headrace_features.formats.gold_pages import token_scores
 
 WIDTH, EPOCHS, BATCH, FOLDS, MADE = 32, 10, 8, 4, 400
 EXTRACTORS = ("both", "resiliparse", "trafilatura")

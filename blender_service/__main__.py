@@ -80,14 +80,14 @@ def serve_with(
     end_process()
 
 
-def _operation(given: dict[str, Any]) -> OperationConfig:
+def _operation(options: dict[str, Any]) -> OperationConfig:
     """Check the options of operation.
 
     Raises:
         ServerStartError: one of them is out of its bounds.
     """
     try:
-        return OperationConfig(**given)
+        return OperationConfig(**options)
     except ValidationError as error:
         first = error.errors()[0]
         flag = f"--{str(first['loc'][0]).replace('_', '-')} is {first['input']}: " if first["loc"] else ""

@@ -80,7 +80,7 @@ class RecentlyUsed(Generic[Key, Value]):
                 self._order_uses()
                 self._values.move_to_end(key)
             while self._weight > self._most and len(self._values) > 1:
-                oldest = next((one for one in self._values if not self._stays(one)), next(iter(self._values)))
+                oldest = next((used for used in self._values if not self._stays(used)), next(iter(self._values)))
                 self._weight -= self._weigh(self._values.pop(oldest))
                 self._forgotten(oldest)
 

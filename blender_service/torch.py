@@ -349,16 +349,16 @@ class BlendDataset(IterableDataset[Batch]):
         )  # fmt: skip
         if self._workers:
             stream = None
-            made: Iterator[Batch] = iter(
+            tensors: Iterator[Batch] = iter(
                 DataLoader(steps, batch_size=None, num_workers=self._workers, prefetch_factor=self._prefetch_batches)
             )
-            source = nullcontext(made if ring is None else map(ring.fill, made))
+            source = nullcontext(tensors if ring is None else map(ring.fill, tensors))
         else:
             client = self._connect()
             stream = steps.open(client, self._offset, self._part)
-            made = steps.tensors_of(stream.ahead(), self._part.rows)
-            made = made if ring is None else map(ring.fill, made)
-            source = Prefetcher(made, self._prefetch_batches, client.close)
+            tensors = steps.tensors_of(stream.ahead(), self._part.rows)
+            tensors = tensors if ring is None else map(ring.fill, tensors)
+            source = Prefetcher(tensors, self._prefetch_batches, client.close)
         with source as batches:
             while True:
                 with self._clock.waiting():

@@ -144,7 +144,7 @@ class Steps(IterableDataset[Batch]):
             if piece.end_of_blend:
                 return
             pieces.append(piece)
-            if sum(held.rows for held in pieces) == rows:
+            if sum(part.rows for part in pieces) == rows:
                 yield _tensors(pieces, self.tensors, buffers.take)
                 pieces.clear()
 
@@ -161,17 +161,17 @@ class Ring:
         self._left_to_make = buffers
         self._free: queue.SimpleQueue[tuple[Batch, torch.cuda.Event | None]] = queue.SimpleQueue()
 
-    def fill(self, made: Batch) -> Batch:
+    def fill(self, batch: Batch) -> Batch:
         """Put tensors into a free buffer."""
         if self._left_to_make:
             self._left_to_make -= 1
-            return self._pinned(made)
+            return self._pinned(batch)
         buffer, copied = self._free.get()
         if copied is not None:
             copied.synchronize()
-        filled = Batch(**made)
-        for name in _dense(made):
-            filled[name] = buffer[name].copy_(made[name])  # type: ignore[literal-required]
+        filled = Batch(**batch)
+        for name in _dense(batch):
+            filled[name] = buffer[name].copy_(batch[name])  # type: ignore[literal-required]
         return filled
 
     def to_device(self, buffer: Batch) -> Batch:

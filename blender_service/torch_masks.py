@@ -43,10 +43,10 @@ def attention_mask(document_ids: torch.Tensor, dtype: torch.dtype, window: int =
     """
     places = torch.arange(document_ids.shape[1], device=document_ids.device)
     distance = places[:, None] - places
-    seen = (document_ids[:, :, None] == document_ids[:, None, :]) & (distance >= 0)
+    visible = (document_ids[:, :, None] == document_ids[:, None, :]) & (distance >= 0)
     if window:
-        seen &= distance < window
+        visible &= distance < window
     if not dtype.is_floating_point:
-        return seen[:, None].to(dtype)
+        return visible[:, None].to(dtype)
     lowest = torch.full((), torch.finfo(dtype).min, dtype=dtype, device=document_ids.device)
-    return torch.where(seen, torch.zeros_like(lowest), lowest)[:, None]
+    return torch.where(visible, torch.zeros_like(lowest), lowest)[:, None]

@@ -22,8 +22,7 @@ _WINDOWED = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "times
 
 def place_of(table: Table, partitions: dg.PartitionsDefinition[str], key: str) -> Place:
     """The rows of a partition as the place of a materialization."""
-    predicate = _predicate(*_column(table), partitions, key)
-    return Place(key, predicate, predicate, rows_of(table, partitions, key))
+    return Place(key, _predicate(*_column(table), partitions, key), rows_of(table, partitions, key))
 
 
 def predicate_of(table: IcebergTable, partitions: dg.PartitionsDefinition[str], key: str) -> str:

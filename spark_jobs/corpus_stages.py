@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 
 from pyiceberg.catalog import Catalog
 
-from spark_jobs.features import brought
+from headrace.tables.catalogue import tables_in
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.registry import find_selection, selection_names
 from spark_jobs.selection.stages import Stage, stages_between, stated_stage
@@ -16,7 +16,7 @@ from spark_jobs.selection.stages import Stage, stages_between, stated_stage
 @functools.cache
 def headrace_stages() -> Mapping[str, Stage]:
     """The stages of headrace's selections and those of its features, by the names of their tables."""
-    stages = [find_selection(name).stage for name in (*selection_names(), *brought("selections"))]
+    stages = [find_selection(name).stage for name in selection_names()]
     return {table: stage for stage in stages for table in (stage.table, stage.reasons)}
 
 
@@ -42,7 +42,7 @@ def cut_texts_of(catalogue: Catalog, corpus: str) -> str | None:
 
 
 def _tables(catalogue: Catalog, corpus: str) -> frozenset[str]:
-    return frozenset(table for _, table in catalogue.list_tables(corpus))
+    return frozenset(identifier.partition(".")[2] for identifier in tables_in(catalogue, corpus))
 
 
 def _stated(catalogue: Catalog, corpus: str) -> Callable[[str], Stage | None]:

@@ -26,7 +26,6 @@ _SELECTIONS: Mapping[str, str] = {  # the selections that headrace brings (`spar
 }
 _STEPS: Mapping[str, str] = {
     "documents": "spark_jobs.sources.documents",
-    "ocr_report": "spark_jobs.sources.ocr_report",
     "texts": "spark_jobs.text.texts",
     "signals": "spark_jobs.text.signals",
     "template_lines": "spark_jobs.filters.heuristics.templates",

@@ -18,7 +18,7 @@ _ROOT = Path(__file__).parents[1]
 _FOLDERS = (
     "spark_jobs",
     "headrace/kernels",
-    *(f"headrace_features/{name}" for name in ("apis", "models", "privacy", "synthetic")),
+    *(f"headrace_features/{name}" for name in ("apis", "formats", "models", "privacy", "synthetic")),
 )
 _CACHES = {"cache", "lru_cache", "cached_property"}
 _HOLDERS = ("threading.", "weakref.", "itertools.count")
@@ -106,12 +106,12 @@ _REVIEWED = {
     "headrace_features.synthetic.executed.sandbox._layout": _DRIVER,
     "headrace_features.synthetic.executed.sandbox.interpreter_of": _DRIVER,
     "spark_jobs.sources.formats.csv_records.csv.field_size_limit()": "set to one value, which refuses nothing",
-    "spark_jobs.sources.formats.web.html._version": _CHILD,
-    "spark_jobs.sources.formats.web.article_network.network_weights": _CHILD,
-    "spark_jobs.sources.formats.web.block_features._letter_kinds": _CHILD,
-    "spark_jobs.sources.formats.pages.layer_score._is_formed": _PURE,
-    "spark_jobs.sources.formats.pages.line_hyphens._stop_lists": _CHILD,
-    "spark_jobs.sources.formats.pages.ocr.load_engine": _CHILD,
+    "headrace_features.formats.web.html._version": _CHILD,
+    "headrace_features.formats.web.article_network.network_weights": _CHILD,
+    "headrace_features.formats.web.block_features._letter_kinds": _CHILD,
+    "headrace_features.formats.pages.layer_score._is_formed": _PURE,
+    "headrace_features.formats.pages.line_hyphens._stop_lists": _CHILD,
+    "headrace_features.formats.pages.ocr.load_engine": _CHILD,
     "spark_jobs.sources.licences.texts.words.Words._names": _OF_A_TASK,
     "spark_jobs.sources.licences.texts.words.Words._spans": _OF_A_TASK,
     "spark_jobs.sources.licences.texts.words.Words.index": _OF_A_TASK,

@@ -60,8 +60,8 @@ class Access:
         Raises:
             AccessConfigError: a file or the variable is wrong.
         """
-        given = (os.environ if environment is None else environment).get(TOKENS_VARIABLE)
-        self._fixed: Principals | None = None if given is None else parse_tokens(TOKENS_VARIABLE, given)
+        text = (os.environ if environment is None else environment).get(TOKENS_VARIABLE)
+        self._fixed: Principals | None = None if text is None else parse_tokens(TOKENS_VARIABLE, text)
         self._tokens = ReloadingFile(tokens, parse_tokens) if tokens is not None else None
         self._rules = ReloadingFile(rules, parse_rules) if rules is not None else None
         self._datasets = CorpusDatasets(catalogue)
@@ -170,9 +170,9 @@ class Access:
             datasets = self._datasets.of(namespace)
             if datasets is None or not all(allowed(dataset) for dataset in datasets):
                 return False
-            known = visibility or {}
-            is_test = known.get(namespace, PUBLIC).test  # a corpus of production holds no test data
-            return is_test or not any(known.get(dataset, PUBLIC).test for dataset in datasets)
+            recorded = visibility or {}
+            is_test = recorded.get(namespace, PUBLIC).test  # a corpus of production holds no test data
+            return is_test or not any(recorded.get(dataset, PUBLIC).test for dataset in datasets)
 
         return may_read
 
@@ -188,17 +188,17 @@ class CorpusDatasets:
 
     def of(self, namespace: str) -> frozenset[str] | None:
         """Give the datasets of a corpus, an empty set for another namespace; None if the lake never answered."""
-        asked, datasets = self._known.get(namespace) or (float("-inf"), None)
-        if self._clock() - asked < KEPT_SECONDS:
+        looked_at, datasets = self._known.get(namespace) or (float("-inf"), None)
+        if self._clock() - looked_at < KEPT_SECONDS:
             return datasets
         try:
-            found = self._look(namespace)
+            newest = self._look(namespace)
         except (SQLAlchemyError, RESTError) as error:
             if datasets is None:
                 raise
             logger.error("namespace %s: its datasets cannot be read: %s", namespace, error)
-            found = None
-        datasets = datasets if found is None else found
+            newest = None
+        datasets = datasets if newest is None else newest
         self._known.put(namespace, (self._clock(), datasets))
         return datasets
 

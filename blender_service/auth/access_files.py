@@ -156,7 +156,7 @@ def parse_tokens(where: str, text: str) -> Principals:
         AccessConfigError: a line is not a principal and a token, or two principals have the same token. No message
             holds a token.
     """
-    found: dict[str, str] = {}
+    principals: dict[str, str] = {}
     for number, line in enumerate(re.split(r"[\n;]", text), start=1):
         words = line.split("#", maxsplit=1)[0].split()
         if not words:
@@ -171,9 +171,9 @@ def parse_tokens(where: str, text: str) -> Principals:
                 "for example from `openssl rand -base64 24`"
             )
         digest = token.removeprefix("sha256:") if _DIGEST.fullmatch(token) else digest_of(token)
-        if found.setdefault(digest, principal) != principal:
-            raise AccessConfigError(f"{at}: {principal} has the token of {found[digest]}; give each its own")
-    return found
+        if principals.setdefault(digest, principal) != principal:
+            raise AccessConfigError(f"{at}: {principal} has the token of {principals[digest]}; give each its own")
+    return principals
 
 
 def digest_of(token: str) -> str:
@@ -243,10 +243,10 @@ class ReloadingFile(Generic[Value]):
 
     def _stat(self) -> tuple[int, int, int]:
         try:
-            found = self._path.stat()
+            status = self._path.stat()
         except OSError as error:
             raise AccessConfigError(f"{self._path}: {error.strerror}; restore the file") from error
-        return found.st_mtime_ns, found.st_size, found.st_ino
+        return status.st_mtime_ns, status.st_size, status.st_ino
 
     def _load(self) -> Value:
         try:

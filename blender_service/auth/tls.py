@@ -106,4 +106,4 @@ class _Renewal:
         return configuration
 
     def _stat(self) -> list[tuple[int, int]]:
-        return [(found.st_mtime_ns, found.st_ino) for found in (path.stat() for path in self._files if path)]
+        return [(status.st_mtime_ns, status.st_ino) for status in (path.stat() for path in self._files if path)]

@@ -65,10 +65,10 @@ class Visibility:
 
     def narrowed(self, other: Visibility) -> Visibility:
         """The visibility that admits only those whom both admit."""
-        one, two = (replace(each, test=self.test or other.test) for each in (self, other))
-        if one.may_hold(two):
-            return one
-        return two if two.may_hold(one) else Visibility("restricted", one.teams & two.teams, one.test)
+        first, second = (replace(each, test=self.test or other.test) for each in (self, other))
+        if first.may_hold(second):
+            return first
+        return second if second.may_hold(first) else Visibility("restricted", first.teams & second.teams, first.test)
 
     def __str__(self) -> str:
         kind = f"restricted to {', '.join(sorted(self.teams))}" if self.kind == "restricted" else self.kind
@@ -83,11 +83,11 @@ def recorded_visibility(catalogue: Catalog) -> dict[str, Visibility]:
     """The namespaces of a lake that are not public, or hold test data."""
     table = load_table(catalogue, VISIBILITY_TABLE)
     rows: list[dict[str, Any]] = [] if table is None else table.scan().to_arrow().to_pylist()
-    found: dict[str, Visibility] = {}
+    spaces: dict[str, Visibility] = {}
     for row in rows:  # runs that began at once may each have added one for a namespace: then the narrowest holds
-        one = Visibility(row["visibility"], _teams(row["teams"]), row.get("environment") == "test")
-        found[row["namespace"]] = one.narrowed(found.get(row["namespace"], PUBLIC))
-    return found
+        named = Visibility(row["visibility"], _teams(row["teams"]), row.get("environment") == "test")
+        spaces[row["namespace"]] = named.narrowed(spaces.get(row["namespace"], PUBLIC))
+    return spaces
 
 
 def _teams(text: str) -> frozenset[str]:
@@ -133,14 +133,14 @@ class KnownVisibility:
 
     def _read(self) -> None:
         try:
-            found = recorded_visibility(self._catalogue)
+            recorded = recorded_visibility(self._catalogue)
         except (RESTError, SQLAlchemyError, OSError, ValueError, pa.ArrowException) as error:
             logger.error("%s cannot be read, %s: %s", VISIBILITY_TABLE, self._consequence(), error)
             return
         self._asked = self._clock()
-        if self._known is not None and found != self._known:
+        if self._known is not None and recorded != self._known:
             self.generation += 1
-        self._known = found
+        self._known = recorded
 
     def _consequence(self) -> str:
         return "so nobody may read for now" if self._known is None else "what was read before stays in force"

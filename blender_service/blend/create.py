@@ -85,11 +85,11 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None
     if texts and (block_rows, group_blocks) == (DEFAULT_BLOCK_ROWS, DEFAULT_GROUP_BLOCKS):
         block_rows, group_blocks = TEXT_BLOCK_ROWS, TEXT_GROUP_BLOCKS
     wanted = wanted_of(spec)
-    found = _find_all(lake, wanted, findings)
-    _check_windows(wanted, found, None, findings)
-    _check_evals(wanted, found, spec.evals, findings)
+    present = _find_all(lake, wanted, findings)
+    _check_windows(wanted, present, None, findings)
+    _check_evals(wanted, present, spec.evals, findings)
     if not spec.allow_repeat:
-        _check_repeats(wanted, found, {}, findings)
+        _check_repeats(wanted, present, {}, findings)
     weights = _settle_weights(wanted, findings)
     findings.raise_any()
     config = BlendConfig(
@@ -97,12 +97,12 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None
         seed=str(spec.seed),
         block_rows=block_rows,
         group_blocks=group_blocks,
-        window=found[wanted[0].name].window,
-        sources=_sources(wanted, found, weights),
+        window=present[wanted[0].name].window,
+        sources=_sources(wanted, present, weights),
         texts=texts.rule if texts else None,
         evals=spec.evals or None,
     )
-    first = Draft(config, config.resolve(), tuple(found[source.name] for source in config.sources))
+    first = Draft(config, config.resolve(), tuple(present[source.name] for source in config.sources))
     return _draft_stages(lake, first, spec.schedule, schedule_fields(len(spec.schedule)), spec.allow_repeat, findings)
 
 
@@ -165,7 +165,7 @@ def delete_blend(catalogue: Catalog, store: BlendStore, blend_id: str) -> list[s
     pins = store.head(store.get(blend_id)).pins().values()
     with lake_errors():
         require_own(catalogue)
-    children = [one[:12] for one in store.list_ids() if one != blend_id and store.get(one).parent == blend_id]
+    children = [other[:12] for other in store.list_ids() if other != blend_id and store.get(other).parent == blend_id]
     if children:
         raise BlendInUseError(
             f"blend {blend_id[:12]}: {', '.join(children)} go on from it; delete those first, or keep it"
@@ -188,14 +188,14 @@ def _draft_stages(
     """Draft one update after the other; the first stage with a mistake raises."""
     drafts = [first]
     for index, (stage, where) in enumerate(zip(stages, fields, strict=False)):
-        made = _draft_stage(lake, drafts[-1], stage, where, allow_repeat, findings)
-        if index and int(made.config.from_offset or 0) <= int(drafts[-1].config.from_offset or 0):
+        draft = _draft_stage(lake, drafts[-1], stage, where, allow_repeat, findings)
+        if index and int(draft.config.from_offset or 0) <= int(drafts[-1].config.from_offset or 0):
             before = drafts[-1].config.from_offset
             findings.mistake(
                 f"{where}from_offset", f"is {stage.from_offset}, the stage before it was aligned to {before}; give more"
             )
             findings.raise_any()
-        drafts.append(made)
+        drafts.append(draft)
     return drafts
 
 
@@ -213,19 +213,19 @@ def _draft_stage(
     taking_part = consumed(kept)
     before = {name: progress for name, progress in taking_part.items() if progress.rows}
     wanted = apply_changes(parent.config, before, stage.changes, where, findings)
-    found = _find_all(lake, wanted, findings)
-    _check_windows(wanted, found, parent.config.window, findings)
-    _check_continues(wanted, found, before, findings)
-    _check_evals(wanted, found, parent.config.evals or "", findings)
+    there = _find_all(lake, wanted, findings)
+    _check_windows(wanted, there, parent.config.window, findings)
+    _check_continues(wanted, there, before, findings)
+    _check_evals(wanted, there, parent.config.evals or "", findings)
     if not allow_repeat:
-        _check_repeats(wanted, found, before, findings)
+        _check_repeats(wanted, there, before, findings)
     if len(taking_part.keys() | {source.name for source in wanted}) > MAX_SOURCES:
         findings.mistake(f"{where}changes", f"more than {MAX_SOURCES} names in the whole chain; create a new blend")
     weights = _settle_weights(wanted, findings)
     findings.raise_any()
     config = parent.config.model_copy(
         update={
-            "sources": _sources(wanted, found, weights),
+            "sources": _sources(wanted, there, weights),
             "parent": parent.head.blend_id,
             "from_offset": str(from_offset),
         }
@@ -236,7 +236,7 @@ def _draft_stage(
         findings.conflict(f"{where}from_offset", str(error))
         findings.raise_any()
         raise  # not reached: there is a conflict to raise
-    return Draft(config, head, tuple(found[source.name] for source in config.sources))
+    return Draft(config, head, tuple(there[source.name] for source in config.sources))
 
 
 def aligned(head: Head, offset: int) -> int:
@@ -254,40 +254,40 @@ def aligned(head: Head, offset: int) -> int:
 
 def _find_all(lake: LakeSources, wanted: Sequence[WantedSource], findings: Findings) -> dict[str, LakeSource]:
     """Look up every source in the lake; those with a mistake are left out."""
-    found: dict[str, LakeSource] = {}
+    sources: dict[str, LakeSource] = {}
     for source in wanted:
-        one = lake.find(source, findings)
-        if one is not None:
-            found[source.name] = one
-    return found
+        in_lake = lake.find(source, findings)
+        if in_lake is not None:
+            sources[source.name] = in_lake
+    return sources
 
 
 def _check_windows(
-    wanted: Sequence[WantedSource], found: dict[str, LakeSource], window: WindowFacts | None, findings: Findings
+    wanted: Sequence[WantedSource], there: dict[str, LakeSource], window: WindowFacts | None, findings: Findings
 ) -> None:
     """Check that the sources agree on what a row is, with each other and with the parent."""
-    present = [source for source in wanted if source.name in found]
+    present = [source for source in wanted if source.name in there]
     for source in present:
-        own = found[source.name].window
-        other = window or found[present[0].name].window
+        mine = there[source.name].window
+        other = window or there[present[0].name].window
         by = "the blend" if window else present[0].table
         for fact, name in PROPERTY_OF_FACT.items():
-            if getattr(own, fact) != getattr(other, fact):
+            if getattr(mine, fact) != getattr(other, fact):
                 findings.mistake(
                     f"sources.{source.name}.table",
-                    f"{name} is {getattr(own, fact)}, {by} has {getattr(other, fact)}; blend tables packed alike",
+                    f"{name} is {getattr(mine, fact)}, {by} has {getattr(other, fact)}; blend tables packed alike",
                 )
 
 
-def _check_evals(wanted: Sequence[WantedSource], found: dict[str, LakeSource], evals: str, findings: Findings) -> None:
+def _check_evals(wanted: Sequence[WantedSource], there: dict[str, LakeSource], evals: str, findings: Findings) -> None:
     """Check that what the sources hold was searched for the benchmarks that are demanded."""
     if evals and not re.fullmatch(r"[0-9a-f]{64}", evals):
         findings.mistake("evals", f"is {evals!r}; give the 64 hex digits that `headrace evals show` prints")
         return
     for source in wanted if evals else ():
-        if source.name not in found:
+        if source.name not in there:
             continue
-        table, pin = found[source.name].table, found[source.name].pin
+        table, pin = there[source.name].table, there[source.name].pin
         says = table.properties.get(EVALS, "")
         if says != evals:
             named = {"": "no benchmark", "off": "none, its corpus says decontaminate: off"}.get(says, says)
@@ -302,13 +302,13 @@ def _check_evals(wanted: Sequence[WantedSource], found: dict[str, LakeSource], e
 
 
 def _check_continues(
-    wanted: Sequence[WantedSource], found: dict[str, LakeSource], before: dict[str, Progress], findings: Findings
+    wanted: Sequence[WantedSource], there: dict[str, LakeSource], before: dict[str, Progress], findings: Findings
 ) -> None:
     """Check that every source that was read is still the same table and packing, and has not shrunk."""
     for source in wanted:
-        if source.name not in found or source.name not in before:
+        if source.name not in there or source.name not in before:
             continue
-        pin, then = found[source.name].pin, before[source.name].pin
+        pin, then = there[source.name].pin, before[source.name].pin
         covered = covered_rows(before[source.name].read_runs, before[source.name].rows)
         way_out = f"remove {source.name} and add the table under a new name, where it starts at row 0"
         if pin.table_uuid != then.table_uuid:
@@ -332,14 +332,14 @@ def _check_continues(
 
 
 def _check_repeats(
-    wanted: Sequence[WantedSource], found: dict[str, LakeSource], before: dict[str, Progress], findings: Findings
+    wanted: Sequence[WantedSource], there: dict[str, LakeSource], before: dict[str, Progress], findings: Findings
 ) -> None:
     """Check that no table comes under two names, now or earlier in the chain."""
     name_of = {progress.pin.table_uuid: name for name, progress in before.items()}
     for source in wanted:
-        if source.name not in found:
+        if source.name not in there:
             continue
-        other = name_of.setdefault(found[source.name].pin.table_uuid, source.name)
+        other = name_of.setdefault(there[source.name].pin.table_uuid, source.name)
         if other != source.name:
             findings.mistake(
                 f"sources.{source.name}.table",
@@ -369,7 +369,7 @@ def _settle_weights(wanted: Sequence[WantedSource], findings: Findings) -> tuple
 
 
 def _sources(
-    wanted: Sequence[WantedSource], found: dict[str, LakeSource], weights: Sequence[int]
+    wanted: Sequence[WantedSource], there: dict[str, LakeSource], weights: Sequence[int]
 ) -> tuple[Source, ...]:
     """Give the sources of the config, in canonical order."""
     sources = [
@@ -379,9 +379,9 @@ def _sources(
             live=True if source.live else None,
             max_epochs=None if source.live else source.max_epochs,
             on_exhausted=None if source.live else source.on_exhausted,
-            dropped=found[source.name].dropped,
-            template=found[source.name].template,
-            **found[source.name].pin._asdict(),
+            dropped=there[source.name].dropped,
+            template=there[source.name].template,
+            **there[source.name].pin._asdict(),
         )
         for source, weight in zip(wanted, weights, strict=True)
     ]

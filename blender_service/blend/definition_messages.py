@@ -178,10 +178,10 @@ def _fields(spec: BlendSpec | UpdateSpec) -> dict[str, Any]:
     """Give the fields of a request by name, those of its sources and stages included."""
 
     def named(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
-        given = {name: value for name, value in pairs if value is not None}
-        if "on_exhausted" in given:
-            given["on_exhausted"] = on_exhausted_message(given["on_exhausted"])
-        return given
+        present = {name: value for name, value in pairs if value is not None}
+        if "on_exhausted" in present:
+            present["on_exhausted"] = on_exhausted_message(present["on_exhausted"])
+        return present
 
     return asdict(spec, dict_factory=named)
 
@@ -236,7 +236,7 @@ def values_of(message: Message) -> dict[str, Any]:
 
 def on_exhausted_message(text: str | None) -> blends_pb2.OnExhausted:
     """Write what happens at the end of a source as a message; None stays unspecified."""
-    return next((value for value, known in ON_EXHAUSTED.items() if known == text), blends_pb2.ON_EXHAUSTED_UNSPECIFIED)
+    return next((value for value, name in ON_EXHAUSTED.items() if name == text), blends_pb2.ON_EXHAUSTED_UNSPECIFIED)
 
 
 def _source_of(source: blends_pb2.BlendSource) -> BlendSource:

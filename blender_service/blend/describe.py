@@ -73,7 +73,7 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Desc
             )
         )
     segments = (
-        SegmentDescription(one.start, one.end, {part.name: part.weight for part in one.parts}) for one in head.segments
+        SegmentDescription(cut.start, cut.end, {part.name: part.weight for part in cut.parts}) for cut in head.segments
     )
     return Description(offset, offset * window_tokens, tuple(sources), tuple(segments))
 
@@ -85,12 +85,12 @@ def runs_out_at(config: BlendConfig, head: Head) -> dict[str, int]:
     """
     max_epochs = {source.name: source.max_epochs or 0 for source in config.sources}
     last = {part.name: (part, segment.end) for segment in head.segments for part in segment.parts}
-    found: dict[str, int] = {}
+    offsets: dict[str, int] = {}
     for name, (part, end) in last.items():
         limit = row_limit(part.read_runs, max_epochs.get(name, 0))
         if end is not None and limit is not None and (part.end_row or 0) >= limit:
-            found[name] = end
-    return found
+            offsets[name] = end
+    return offsets
 
 
 def _epochs(part: Part | None, rows: int) -> float | None:

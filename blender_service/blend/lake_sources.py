@@ -64,22 +64,22 @@ class LakeSources:
         if table is None:
             return None
         try:
-            found = table.current_snapshot() if live else snapshot_of(table, snapshot)
-            window = read_window_facts(table, identifier, found)
-            uuid, generation = str(table.metadata.table_uuid), properties_at(table, found)[GENERATION_PROPERTY]
+            snapshot_there = table.current_snapshot() if live else snapshot_of(table, snapshot)
+            window = read_window_facts(table, identifier, snapshot_there)
+            uuid, generation = str(table.metadata.table_uuid), properties_at(table, snapshot_there)[GENERATION_PROPERTY]
             if live:
                 return LakeSource(table, window, Pin(identifier, uuid, None, None, generation))
-            if found is None:
+            if snapshot_there is None:
                 lacking = f"snapshot, tag or branch {snapshot!r}" if snapshot else "snapshot yet: materialize it first"
                 findings.mistake(f"{where}.snapshot", f"{identifier} has no {lacking}")
                 return None
-            rows = self._named_rows(table, wanted, found)
+            rows = self._named_rows(table, wanted, snapshot_there)
             if rows is None:
                 findings.mistake(
                     f"{where}.snapshot",
                     f"snapshot {snapshot} of {identifier} expired after documents were excised, and how many rows it "
-                    f"had is not noted; name its successor {found.snapshot_id}, of "
-                    f"{self._rows_of(table, identifier, found)} rows",
+                    f"had is not noted; name its successor {snapshot_there.snapshot_id}, of "
+                    f"{self._rows_of(table, identifier, snapshot_there)} rows",
                 )
                 return None
         except (LakeError, PackedTableError) as error:
@@ -90,7 +90,7 @@ class LakeSources:
                 f"{where}.table", f"{identifier} has no rows; leave it out of the blend, or follow it live"
             )
             return None
-        return LakeSource(table, window, Pin(identifier, uuid, str(found.snapshot_id), rows, generation))
+        return LakeSource(table, window, Pin(identifier, uuid, str(snapshot_there.snapshot_id), rows, generation))
 
     def _load(self, identifier: str, where: str, findings: Findings) -> Table | None:
         if not re.fullmatch(r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+", identifier):
@@ -102,20 +102,20 @@ class LakeSources:
             findings.mistake(f"{where}.table", f"{identifier} does not exist; see `headrace table show`")
         return self._tables[identifier]
 
-    def _named_rows(self, table: Table, wanted: WantedSource, found: Snapshot) -> int | None:
+    def _named_rows(self, table: Table, wanted: WantedSource, snapshot: Snapshot) -> int | None:
         """Count the rows of the snapshot that a source names; None where that snapshot expired.
 
-        After an excision `found` is a successor of that snapshot, which may hold rows appended since.
+        After an excision `snapshot` is a successor of that snapshot, which may hold rows appended since.
         """
-        own = table.snapshot_by_id(int(wanted.snapshot)) if _is_id(wanted.snapshot) else None
+        exact = table.snapshot_by_id(int(wanted.snapshot)) if _is_id(wanted.snapshot) else None
         if wanted.kept_rows is not None:
             return wanted.kept_rows
-        noted = rows_noted(table, wanted.snapshot, found.snapshot_id)
+        noted = rows_noted(table, wanted.snapshot, snapshot.snapshot_id)
         if noted is not None:
             return noted
-        if own is None and _is_id(wanted.snapshot) and int(wanted.snapshot) != found.snapshot_id:
+        if exact is None and _is_id(wanted.snapshot) and int(wanted.snapshot) != snapshot.snapshot_id:
             return None
-        return self._rows_of(table, wanted.table, own or found)
+        return self._rows_of(table, wanted.table, exact or snapshot)
 
     def _rows_of(self, table: Table, identifier: str, snapshot: Snapshot) -> int:
         key = (identifier, snapshot.snapshot_id)
@@ -278,42 +278,42 @@ def apply_changes(
         )
     for index, change in enumerate(changes):
         field = f"{where}changes[{index}]"
-        known = wanted.pop(change.name, None)
+        former = wanted.pop(change.name, None)
         if change.remove:
-            if known is None:
+            if former is None:
                 have = ", ".join(source.name for source in parent.sources)
                 findings.mistake(f"{field}.name", f"the blend has no source {change.name}; it has {have}")
             continue
-        if known is None and not change.table and change.name not in before:
+        if former is None and not change.table and change.name not in before:
             findings.mistake(f"{field}.table", f"{change.name} is new; name its table")
             continue
-        wanted[change.name] = _changed(known, change, before.get(change.name), field)
+        wanted[change.name] = _changed(former, change, before.get(change.name), field)
     if not wanted:
         findings.mistake(f"{where}changes", "no source is left; keep or add one")
     return [wanted[name] for name in sorted(wanted)]
 
 
-def _changed(known: WantedSource | None, change: SourceChange, before: Progress | None, field: str) -> WantedSource:
+def _changed(former: WantedSource | None, change: SourceChange, before: Progress | None, field: str) -> WantedSource:
     """Give a source with its changes; one that is new or comes back starts from the defaults."""
     pin = before.pin if before is not None else None
     pinned = {pin.snapshot_id: (pin.rows, pin.generation)} if pin is not None else {}
-    if known is not None:
-        pinned[known.snapshot or None] = (known.kept_rows, known.kept_generation)
-    was_live = known.live if known is not None else False
+    if former is not None:
+        pinned[former.snapshot or None] = (former.kept_rows, former.kept_generation)
+    was_live = former.live if former is not None else False
     live = was_live if change.live is None else change.live
-    snapshot = known.snapshot if known is not None else ((pin.snapshot_id or "") if pin is not None else "")
-    max_epochs = known.max_epochs if known is not None and not was_live else 1
+    snapshot = former.snapshot if former is not None else ((pin.snapshot_id or "") if pin is not None else "")
+    max_epochs = former.max_epochs if former is not None and not was_live else 1
     wanted = "" if live else change.snapshot or snapshot
     rows, generation = (pinned.get(wanted) if wanted and not change.table else None) or (None, "")
     return WantedSource(
         name=change.name,
-        table=change.table or (known.table if known is not None else pin.table if pin is not None else ""),
+        table=change.table or (former.table if former is not None else pin.table if pin is not None else ""),
         snapshot=wanted,
         live=live,
         max_epochs=max_epochs if change.max_epochs is None else change.max_epochs,
-        on_exhausted=change.on_exhausted or (known.on_exhausted if known is not None else "END"),
+        on_exhausted=change.on_exhausted or (former.on_exhausted if former is not None else "END"),
         weight=change.weight,
-        kept_weight=known.kept_weight if known is not None else None,
+        kept_weight=former.kept_weight if former is not None else None,
         field=field,
         kept_rows=rows,
         kept_generation=generation,

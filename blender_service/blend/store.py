@@ -350,8 +350,8 @@ class BlendStore:
 
     def names(self) -> dict[str, list[str]]:
         """List the names of each id that has any."""
-        found = {blend_id: self.names_of(blend_id) for blend_id in self.list_ids()}
-        return {blend_id: names for blend_id, names in found.items() if names}
+        by_id = {blend_id: self.names_of(blend_id) for blend_id in self.list_ids()}
+        return {blend_id: names for blend_id, names in by_id.items() if names}
 
     def delete(self, blend_id: str) -> None:
         """Delete a config, its head and its names; the config last, so a deletion that is cut off leaves it listed."""

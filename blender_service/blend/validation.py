@@ -109,16 +109,16 @@ def _check_source_name(name: str, earlier: Sequence[str], where: str, findings: 
         findings.mistake(f"{where}.name", f"{name} is given twice; name each source once")
 
 
-def _check_settings(given: SourceSpec | SourceChange, live: bool, where: str, findings: Findings) -> None:
+def _check_settings(source: SourceSpec | SourceChange, live: bool, where: str, findings: Findings) -> None:
     """Check max_epochs and on_exhausted, which a live source cannot have."""
-    if given.max_epochs is not None and not 0 <= given.max_epochs < 1 << 31:
-        findings.mistake(f"{where}.max_epochs", f"is {given.max_epochs}; give 0 (no end) or more")
-    if given.on_exhausted not in (None, "END", "CONTINUE"):
-        findings.mistake(f"{where}.on_exhausted", f"is {given.on_exhausted!r}; give END or CONTINUE")
+    if source.max_epochs is not None and not 0 <= source.max_epochs < 1 << 31:
+        findings.mistake(f"{where}.max_epochs", f"is {source.max_epochs}; give 0 (no end) or more")
+    if source.on_exhausted not in (None, "END", "CONTINUE"):
+        findings.mistake(f"{where}.on_exhausted", f"is {source.on_exhausted!r}; give END or CONTINUE")
     for field in ("max_epochs", "on_exhausted") if live else ():
-        if getattr(given, field) is not None:
+        if getattr(source, field) is not None:
             findings.mistake(
-                f"{where}.{field}", f"is {getattr(given, field)}; a live source never runs out, leave it out or pin it"
+                f"{where}.{field}", f"is {getattr(source, field)}; a live source never runs out, leave it out or pin it"
             )
 
 

@@ -213,13 +213,13 @@ class BlenderClient:
 
     def list_blends(self) -> list[Blend]:
         """List all blends, ascending by id, page by page."""
-        found: list[Blend] = []
+        blends: list[Blend] = []
         request = blends_pb2.ListBlendsRequest()
         while True:
             page = self._call("ListBlends", request)
-            found += map(blend_of, page.blends)
+            blends += map(blend_of, page.blends)
             if not page.next_page_token:
-                return found
+                return blends
             request.page_token = page.next_page_token
 
     def prove_continuation(self, from_blend: str, to_blend: str, offset: int) -> Continuation:

@@ -74,8 +74,8 @@ def epoch_of(read_runs: ReadRuns, row: int) -> int:
 
 def epoch_span(read_runs: ReadRuns, epoch: int) -> tuple[int, int]:
     """Give the first row of an epoch and the row after its last one."""
-    held = _read_runs_of_epoch(read_runs, epoch)
-    return held[0].first, held[-1].first + (held[-1].rows or 0)
+    runs = _read_runs_of_epoch(read_runs, epoch)
+    return runs[0].first, runs[-1].first + (runs[-1].rows or 0)
 
 
 def covered_rows(read_runs: ReadRuns, consumed: int) -> int:
@@ -126,10 +126,10 @@ def row_limit(read_runs: ReadRuns, max_epochs: int) -> int | None:
     """
     if max_epochs == 0 or read_runs[-1].size == 0:
         return None
-    held = _read_runs_of_epoch(read_runs, max_epochs - 1)
-    if not held:
+    runs = _read_runs_of_epoch(read_runs, max_epochs - 1)
+    if not runs:
         return read_runs[0].first
-    return held[-1].first + (held[-1].rows or 0)
+    return runs[-1].first + (runs[-1].rows or 0)
 
 
 def _to_end_of_epoch(read_runs: ReadRuns, consumed: int) -> ReadRuns:
@@ -144,13 +144,11 @@ def _to_end_of_epoch(read_runs: ReadRuns, consumed: int) -> ReadRuns:
 
 def _read_runs_of_epoch(read_runs: Sequence[ReadRun], epoch: int) -> ReadRuns:
     """Cut the runs of reads down to one epoch."""
-    found = []
+    cut = []
     for read_run in read_runs:
         turn = epoch - read_run.epoch
         if read_run.size == 0 and turn == 0:
-            found.append(read_run)
+            cut.append(read_run)
         elif read_run.size and turn >= 0 and (read_run.rows is None or turn < read_run.rows // read_run.size):
-            found.append(
-                read_run._replace(first=read_run.first + turn * read_run.size, rows=read_run.size, epoch=epoch)
-            )
-    return tuple(found)
+            cut.append(read_run._replace(first=read_run.first + turn * read_run.size, rows=read_run.size, epoch=epoch))
+    return tuple(cut)

@@ -100,8 +100,8 @@ class BlendOrder:
             return self._resolve_in(parts[0][0], offsets)
         resolved = ResolvedRows(*(np.empty(offsets.size, dtype=np.int64) for _ in range(3)))
         for index, members in parts:
-            own = self._resolve_in(index, offsets[members])
-            for whole, part in zip(resolved, own, strict=True):
+            rows = self._resolve_in(index, offsets[members])
+            for whole, part in zip(resolved, rows, strict=True):
                 whole[members] = part
         return resolved
 

@@ -143,7 +143,7 @@ class _Numbering(Generic[Value]):
 
     def number(self, value: Value) -> int:
         """Give the number of a value, a new one if it is new."""
-        found = self._numbers.setdefault(value, len(self.values))
-        if found == len(self.values):
+        number = self._numbers.setdefault(value, len(self.values))
+        if number == len(self.values):
             self.values.append(value)
-        return found
+        return number

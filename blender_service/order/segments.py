@@ -181,11 +181,11 @@ def cut_segments(segments: Sequence[Segment], offset: int) -> list[Segment]:
 
 def consumed(segments: Sequence[Segment]) -> dict[str, Progress]:
     """Give how far each source was read at the end of the last segment; that segment must have an end."""
-    found: dict[str, Progress] = {}
+    progress: dict[str, Progress] = {}
     for segment in segments:
         for part in segment.parts:
-            found[part.name] = Progress(part.end_row or 0, part.read_runs, part.pin)
-    return found
+            progress[part.name] = Progress(part.end_row or 0, part.read_runs, part.pin)
+    return progress
 
 
 def _continue_source(source: SourceOrder, before: Progress | None) -> Progress:
@@ -211,9 +211,9 @@ def _segment_at(
     origin = before.origin if goes_on and before is not None else start
     parts = []
     for index, (source, weight) in enumerate(zip(active, weights, strict=True)):
-        own = taken[source.name]
-        first_row = before.parts[index].first_row if goes_on and before is not None else own.rows
-        parts.append(Part(source.name, weight, first_row, None, own.read_runs, own.pin))
+        read = taken[source.name]
+        first_row = before.parts[index].first_row if goes_on and before is not None else read.rows
+        parts.append(Part(source.name, weight, first_row, None, read.read_runs, read.pin))
     segment = Segment(origin, start, None, tuple(parts))
     cycle_rows, cycle = segment.cycle_rows, segment.cycle
     ends: list[int] = []

@@ -108,18 +108,18 @@ class Chunk:
         by_slot = np.argsort(slots, kind="stable")
         wanted, begins = np.unique(slots[by_slot], return_index=True)
         members = dict(zip(self._blocks[wanted].tolist(), np.split(by_slot, begins[1:]), strict=True))
-        found: list[Int64Array] = []
+        places: list[Int64Array] = []
         parts: list[Segments] = []
         for index, numbers in self.blocks_by_source(wanted).items():
             for number, block in self._readers[index].blocks(numbers):
-                own = members[number + (index << SOURCE_SHIFT)]
-                rows = rows_in_block[own].astype(np.int64)
-                copy_rows(block.input_ids, rows, input_ids, own)
+                mine = members[number + (index << SOURCE_SHIFT)]
+                rows = rows_in_block[mine].astype(np.int64)
+                copy_rows(block.input_ids, rows, input_ids, mine)
                 for values, of_block in zip(columns.values(), block.columns, strict=True):
-                    copy_rows(of_block, rows, values, own)
+                    copy_rows(of_block, rows, values, mine)
                 parts.append(take_rows(block.segments, rows))
-                found.append(own)
-        segments = take_rows(join_rows(parts), np.argsort(np.concatenate(found)))
+                places.append(mine)
+        segments = take_rows(join_rows(parts), np.argsort(np.concatenate(places)))
         return RowBatch(
             offset=0,
             input_ids=input_ids,

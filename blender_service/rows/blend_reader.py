@@ -103,8 +103,8 @@ class BlendReader:
             OffsetOutOfRangeError: the read starts beyond the end of the blend.
             RowNotThereYetError: a live row did not come in time.
         """
-        make, held = operator.attrgetter("batch"), HeldRows()
-        return self._begin(make, held, Bounds, offset, rows, part, max_batch_rows, wait_seconds, stopped)
+        make, kept = operator.attrgetter("batch"), HeldRows()
+        return self._begin(make, kept, Bounds, offset, rows, part, max_batch_rows, wait_seconds, stopped)
 
     def read_messages(
         self,
@@ -115,19 +115,19 @@ class BlendReader:
         wait_seconds: float = 0.0,
         stopped: Callable[[], bool] = lambda: False,
         bounds: Callable[[], Bounds] = Bounds,
-        held: HeldRows | None = None,
+        kept: HeldRows | None = None,
     ) -> Iterator[BatchMessage]:
         """Give the same batches as `read`, as the messages that a server sends; `bounds` is asked before each.
 
-        `held` has what the read holds beside the message that was taken last; any thread may let that go.
+        `kept` has what the read holds beside the message that was taken last; any thread may let that go.
         """
-        make, held = operator.attrgetter("message"), held or HeldRows()
-        return self._begin(make, held, bounds, offset, rows, part, max_batch_rows, wait_seconds, stopped)
+        make, kept = operator.attrgetter("message"), kept or HeldRows()
+        return self._begin(make, kept, bounds, offset, rows, part, max_batch_rows, wait_seconds, stopped)
 
     def _begin(
         self,
         make: Callable[[Piece], Item],
-        held: HeldRows,
+        kept: HeldRows,
         bounds: Callable[[], Bounds],
         offset: int,
         rows: int,
@@ -145,10 +145,10 @@ class BlendReader:
         wanted = ReadRows(offset, step, max(0, last - offset) // step.step_rows)
         limits = RowLimits(bounds, row_bytes_of(self.config.window, self._columns), max_batch_rows)
         if self._live:
-            given = self._read_live(make, wanted, limits, Wait(wait_seconds, stopped))
+            items = self._read_live(make, wanted, limits, Wait(wait_seconds, stopped))
         else:
-            given = self._read_ahead(make, wanted, limits, held)
-        return itertools.chain(given, self._end_of_blend(make, offset, rows, part))
+            items = self._read_ahead(make, wanted, limits, kept)
+        return itertools.chain(items, self._end_of_blend(make, offset, rows, part))
 
     def gather(self, offset: int, rows: int) -> RowBatch:
         """Give the rows [offset, offset + rows) in one batch: at least one, and all inside the blend."""
@@ -180,8 +180,8 @@ class BlendReader:
             for index, blocks in listed.items():
                 readers[index].build(blocks)
                 built.update((index, block) for block in blocks)
-            held = sum(readers[index].block_bytes for index, _ in built)
-            is_last = count < wanted or held >= most_bytes
+            byte_count = sum(readers[index].block_bytes for index, _ in built)
+            is_last = count < wanted or byte_count >= most_bytes
             yield first + count, is_last and first + count < last
             if is_last:
                 return
@@ -209,26 +209,26 @@ class BlendReader:
     ) -> Iterator[Item]:
         """Give what closes the blend where a read comes to its end."""
         step_rows = part.step_rows if part else 1
-        asked = offset + rows if rows else self._end
-        offset += max(0, min(self._end, asked) - offset) // step_rows * step_rows
+        end = offset + rows if rows else self._end
+        offset += max(0, min(self._end, end) - offset) // step_rows * step_rows
         if offset + step_rows > self._end:
             yield make(Piece(Copied(self._empty_batch(offset, end_of_blend=True)), 0, 0, offset))
 
     def _read_ahead(
-        self, make: Callable[[Piece], Item], wanted: ReadRows, limits: RowLimits, held: HeldRows
+        self, make: Callable[[Piece], Item], wanted: ReadRows, limits: RowLimits, kept: HeldRows
     ) -> Iterator[Item]:
         """Give messages while the blocks of later ones are built."""
         chunks = self._chunks(wanted, limits)
-        held.take()
-        held.planned = deque(itertools.islice(chunks, 1))
+        kept.take()
+        kept.planned = deque(itertools.islice(chunks, 1))
         copied_rows = 0
-        while held.planned:
-            planned = held.planned[0]
+        while kept.planned:
+            planned = kept.planned[0]
             number = planned.first
             while number < planned.last:
                 rows = min(limits.message_rows(), wanted.left_of_part(number), planned.last - number)
                 self._refresh()
-                copied, first = held.take(), number - planned.first
+                copied, first = kept.take(), number - planned.first
                 if copied is None or copied.version != self._version or first + rows > copied.last:
                     copied = None  # it is let go before others are copied
                     # At first the rows of one message, so that a reader has it soon, then of more and more.
@@ -238,17 +238,17 @@ class BlendReader:
                 first -= copied.first
                 item = make(Piece(copied, first, first + rows, wanted.offset_of(number)))
                 if first + rows < copied.batch.rows:
-                    held.put(copied)
+                    kept.put(copied)
                 del copied  # else it stays in memory while the client reads
                 yield item
                 del item
                 if (
                     number == planned.first
                 ):  # after the first rows were sent; two chunks for each, until enough are ahead
-                    self._look_ahead(chunks, held, limits)
-                    self._look_ahead(chunks, held, limits)
+                    self._look_ahead(chunks, kept, limits)
+                    self._look_ahead(chunks, kept, limits)
                 number += rows
-            held.planned.popleft()
+            kept.planned.popleft()
 
     def _read_live(
         self, make: Callable[[Piece], Item], wanted: ReadRows, limits: RowLimits, wait: Wait
@@ -296,9 +296,9 @@ class BlendReader:
         """Offset after the last row; the limit of all offsets for a blend without end."""
         return self.order.end if self.order.end is not None else OFFSET_LIMIT
 
-    def _look_ahead(self, chunks: Iterator[Planned], held: HeldRows, limits: RowLimits) -> None:
+    def _look_ahead(self, chunks: Iterator[Planned], kept: HeldRows, limits: RowLimits) -> None:
         """Locate a later chunk and request its blocks, unless enough chunks are waiting."""
-        _, *waiting = held.planned
+        _, *waiting = kept.planned
         there = [located.chunk for planned in waiting if (located := planned.located) is not None]
         is_ahead = limits.is_ahead(sum(chunk.rows for chunk in there), sum(chunk.byte_count for chunk in there))
         blocks = sum(chunk.block_bytes for chunk in there)
@@ -306,7 +306,7 @@ class BlendReader:
             return
         for planned in itertools.islice(chunks, 1):
             located = planned.located
-            held.planned.append(planned)
+            kept.planned.append(planned)
             if located is not None:
                 self._request(located)
 

@@ -86,11 +86,11 @@ class Blender:
         """
         store = self._store if may_read is None else VisibleBlends(self._store, may_read, self._shared.tables_of)
         catalogue = self._catalogue if may_read is None else visible_catalogue(self._catalogue, may_read)
-        seen = Blender(catalogue, store=store, shared=self._shared)
-        seen._may_create, seen._team = may_create, team
+        view = Blender(catalogue, store=store, shared=self._shared)
+        view._may_create, view._team = may_create, team
         if may_read is not None:
-            seen._load = lambda table: self._load(table) if may_read(table) else None
-        return seen
+            view._load = lambda table: self._load(table) if may_read(table) else None
+        return view
 
     def create(self, spec: BlendSpec) -> BlendConfig:
         """Create a blend, or find the one that is already the same; see `draft_blend`, `store_drafts`."""
@@ -188,8 +188,8 @@ class Blender:
 
     def excised_documents(self, blend_id: str) -> dict[str, int]:
         """Count the documents taken out of each source's table; sources whose table does not say are left out."""
-        found = self._stated(blend_id, EXCISED_PROPERTY)
-        return {name: int(count) for name, count in found.items() if count.isdecimal()}
+        stated = self._stated(blend_id, EXCISED_PROPERTY)
+        return {name: int(count) for name, count in stated.items() if count.isdecimal()}
 
     def searched_evals(self, blend_id: str) -> dict[str, str]:
         """The digest of the benchmarks that each source's table was searched for; empty where the table states none."""

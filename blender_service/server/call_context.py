@@ -108,8 +108,8 @@ class Call:
         self.waiting = bool(batch.waiting_for)
         self.rows += batch.end - batch.offset
         self.next_offset = batch.end
-        asked = int(self.request.rows) if self.request is not None else 0
-        self.is_whole = batch.end_of_blend or 0 < asked <= self.end_of_step(batch.end) - (self.offset or 0)
+        requested = int(self.request.rows) if self.request is not None else 0
+        self.is_whole = batch.end_of_blend or 0 < requested <= self.end_of_step(batch.end) - (self.offset or 0)
         for name, count in zip(self.source_names, np.bincount(batch.sources).tolist(), strict=False):
             if count:
                 self.source_rows[name] = self.source_rows.get(name, 0) + count

@@ -187,7 +187,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         with _Guard(context, self._end):
             request = self._admit(requests, context)
             generation = self._access.generation
-            asked = time.monotonic()
+            turned_to = time.monotonic()
             began = False
             for message in behaviour(request, context):
                 answer = serialize(message)
@@ -195,12 +195,12 @@ class CallInterceptor(grpc.ServerInterceptor):
                     began = True
                     self._notify("began", call)
                 call.message_bytes += len(answer)
-                self._notify("answered", call, len(answer), time.monotonic() - asked)
+                self._notify("answered", call, len(answer), time.monotonic() - turned_to)
                 if generation != self._access.generation:
                     generation = self._access.generation
                     self._admit_again(context)
                 yield answer
-                asked = time.monotonic()
+                turned_to = time.monotonic()
             call.status = "OK" if context.is_active() else call.status_at_end
 
     def _open(self, method: str, context: grpc.ServicerContext) -> grpc.ServicerContext:
@@ -322,8 +322,8 @@ def _request_of(requests: Iterator[Any], context: grpc.ServicerContext, arriving
 
 def _blend_of(response: Any) -> str:
     """Give the id of the blend that an answer is about, empty if it is about none or many."""
-    own = getattr(response, "id", "") or getattr(response, "to_id", "")
-    return own or getattr(getattr(response, "blend", None), "id", "")
+    blend_id = getattr(response, "id", "") or getattr(response, "to_id", "")
+    return blend_id or getattr(getattr(response, "blend", None), "id", "")
 
 
 def _parse(deserialize: Callable[[bytes], Any], method: str, content: bytes) -> Any:

@@ -57,10 +57,10 @@ class LakeChannel:
             CatalogueError: there is none.
             InvalidReadError: the identity has what only a server asks for.
         """
-        given = [name for name, value in identity._asdict().items() if value and not name.startswith(("run", "code"))]
-        if given:
+        unfit = [name for name, value in identity._asdict().items() if value and not name.startswith(("run", "code"))]
+        if unfit:
             raise InvalidReadError(
-                f"lake: {given[0]} is for a server; leave it out: who may open the lake's files may read them"
+                f"lake: {unfit[0]} is for a server; leave it out: who may open the lake's files may read them"
             )
         self._metadata = dict(metadata_of(identity, {}))
         if RUN in self._metadata:

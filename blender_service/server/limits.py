@@ -72,19 +72,19 @@ class StreamLimits:
     @contextmanager
     def holding(self) -> Iterator[HeldRows]:
         """Give what a stream may fill within its share; where streams come and it waits, it is let go."""
-        held = HeldRows()
-        self._held.add(held)
+        kept = HeldRows()
+        self._held.add(kept)
         try:
-            yield held
+            yield kept
         finally:
-            self._held.discard(held)
+            self._held.discard(kept)
 
     def _compare_shares(self) -> None:
         """Take back what streams hold above their present share, from before there were so many."""
         share = self.bounds().held_bytes
-        for held in self._held.copy():
-            if held.byte_count > share:
-                held.let_go()
+        for kept in self._held.copy():
+            if kept.byte_count > share:
+                kept.let_go()
 
     def take(self, principal: str, team: str = "") -> None:
         """Begin a stream, of a caller and the team whose shares he uses.
@@ -94,10 +94,10 @@ class StreamLimits:
         """
         shares = self._shares()
         with self._lock:
-            own, total = self._running[principal], self._running.total()
-            if own >= self._max_per_principal:
+            mine, total = self._running[principal], self._running.total()
+            if mine >= self._max_per_principal:
                 raise TooManyStreamsError(
-                    f"read: {principal} has {own} streams here, {self._max_per_principal} are allowed; end some, or "
+                    f"read: {principal} has {mine} streams here, {self._max_per_principal} are allowed; end some, or "
                     "read from another replica"
                 )
             if total >= self._max_streams:
@@ -185,11 +185,11 @@ class CallWatch:
         """End the oldest call of the connection that holds most places; a flood is logged once a second."""
         staying = list(self._since.copy())
         peers = [context.peer() for context in staying]
-        (most, held), *_ = Counter(peers).most_common(1)
+        (most, most_calls), *_ = Counter(peers).most_common(1)
         oldest = staying[peers.index(most)]
         if self._since.pop(oldest, None) is None:
             return  # it has left by itself
-        call_of(oldest).detail = f"it was the oldest of {held} calls of {most}, more than {places} at once"
+        call_of(oldest).detail = f"it was the oldest of {most_calls} calls of {most}, more than {places} at once"
         oldest.cancel()
         self._cut += 1
         if (now := time.monotonic()) - self._told >= 1:

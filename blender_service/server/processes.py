@@ -62,10 +62,10 @@ def serve_processes(
         raise ServerStartError(f"serve: {host} is one process's; leave --processes out, or give a host and a port")
     stop = threading.Event()
     previous = on_stop(lambda number: stop.set())
-    held = _hold_port(host, port)
+    bound = _hold_port(host, port)
     running: list[_Child] = []
     try:
-        taken = int(held.getsockname()[1])
+        taken = int(bound.getsockname()[1])
         settings: list[Setting] = [
             (host, taken, cache_bytes // processes, _settings_of(operation, number), add_services)
             for number in range(processes)
@@ -82,26 +82,26 @@ def serve_processes(
                 running[number] = _begin(*settings[number])
     finally:
         _end([child.process for child in running], operation.drain_seconds + STOP_GRACE_SECONDS)
-        held.close()
+        bound.close()
         for number, handler in previous.items():
             signal.signal(number, handler)
 
 
 def _hold_port(host: str, port: int) -> socket.socket:
     """Bind a port without listening, so that no other program takes it while a process is started again."""
-    held = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
+    bound = socket.socket(socket.AF_INET6 if ":" in host else socket.AF_INET)
     try:
-        with socket.socket(held.family) as alone:
+        with socket.socket(bound.family) as alone:
             alone.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             alone.bind((host, port))  # fails if another server listens there; with SO_REUSEPORT it would not
-        held.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
-        held.bind((host, port))
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEPORT, 1)
+        bound.bind((host, port))
     except OSError as error:
-        held.close()
+        bound.close()
         raise ServerStartError(
             f"serve: cannot listen on {host}:{port}: {error.strerror}; stop what listens there or choose another --port"
         ) from error
-    return held
+    return bound
 
 
 def _settings_of(operation: OperationConfig, number: int) -> OperationConfig:

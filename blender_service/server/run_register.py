@@ -131,11 +131,11 @@ class RunRegister:
 
     def losses(self, run: str) -> dict[int, float]:
         """The losses of a run by the row that their step began at, ascending; of several of one row the last."""
-        found: dict[int, float] = {}
+        losses: dict[int, float] = {}
         for key in self._objects.list(f"runs/{run}"):
             if key.endswith(LOSSES):
-                found.update(self._facts(run, key)["losses"])
-        return dict(sorted(found.items()))
+                losses.update(self._facts(run, key)["losses"])
+        return dict(sorted(losses.items()))
 
     def add_losses(self, run: str, losses: Mapping[int, float], now: datetime.datetime) -> int:
         """Keep losses of a run by row; returns how many differ from those kept before."""

@@ -257,15 +257,15 @@ def serve(
 
     The process ends even if a thread hangs, as in a store that does not answer. Port 0 is any free one.
     """
-    asked: SimpleQueue[int] = SimpleQueue()  # not an Event: its lock may be held by the very thread that a signal stops
+    stops: SimpleQueue[int] = SimpleQueue()  # not an Event: its lock may be held by the very thread that a signal stops
     use_one_heap()
     allow_open_files()
     running = start(None, host, port, cache_bytes, operation, reuse_port, add_services)
-    previous = on_stop(asked.put)
+    previous = on_stop(stops.put)
     try:
         logger.info("serving at %s", running.address)
         started()
-        asked.get()
+        stops.get()
         longest = operation.drain_seconds + STOP_GRACE_SECONDS + END_SECONDS
         threading.Thread(target=_end_after, args=(longest,), name="blender-end", daemon=True).start()
         running.stop(drain_seconds=operation.drain_seconds)

@@ -156,8 +156,8 @@ class RowServicer:
         def stopped() -> bool:
             return self._stopping.is_set() or not context.is_active()
 
-        with self._limits.holding() as held:
-            messages = reader.read_messages(*arguments, stopped, self._limits.bounds, held)
+        with self._limits.holding() as kept:
+            messages = reader.read_messages(*arguments, stopped, self._limits.bounds, kept)
             while True:
                 with turn():
                     message = next(messages, None)

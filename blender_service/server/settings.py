@@ -55,13 +55,13 @@ class OperationConfig(BaseModel):
 
     @field_validator("grpc_options")
     @classmethod
-    def _options_have_values(cls, given: str) -> str:
-        for option in filter(None, given.split(",")):
+    def _options_have_values(cls, text: str) -> str:
+        for option in filter(None, text.split(",")):
             if not re.fullmatch(r"grpc\.[a-z0-9_.]+=[^=]+", option):
                 raise ValueError(f"{option!r} is no option; give grpc.NAME=VALUE, as gRPC's documentation names them")
             if option.startswith(f"{COMPRESSION}="):
                 raise ValueError(f"{COMPRESSION} is set: what a compressed request becomes is not bounded; leave it")
-        return given
+        return text
 
     @property
     def grpc_arguments(self) -> list[tuple[str, int | str]]:

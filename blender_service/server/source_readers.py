@@ -94,19 +94,19 @@ class SourceReaders:
                 return again()
 
         def again() -> Readers | None:
-            found = {}
-            seen = {name: watch.table(name) for name in tables}
-            excised = EXCISIONS in tables and seen[EXCISIONS] is not tables[EXCISIONS]
+            changed = {}
+            newest = {name: watch.table(name) for name in tables}
+            excised = EXCISIONS in tables and newest[EXCISIONS] is not tables[EXCISIONS]
             for index, (name, pin) in sources.items():
-                if excised or seen[pin.table] is not tables[pin.table]:
-                    reader = self._reader(name, pin, config, seen, columns.get(name, ()))
+                if excised or newest[pin.table] is not tables[pin.table]:
+                    reader = self._reader(name, pin, config, newest, columns.get(name, ()))
                     before, after = _runs_of(readers[index]), _runs_of(reader)
                     if before != after:
-                        found[index] = reader
+                        changed[index] = reader
                         self._shared.cache.forget(_paths_that_went(before, after))
-            tables.update(seen)
-            readers.update(found)
-            return dict(readers) if found else None
+            tables.update(newest)
+            readers.update(changed)
+            return dict(readers) if changed else None
 
         return Followed(dict(readers), changed, next(iter(columns.values()), ()))
 
@@ -120,20 +120,20 @@ class SourceReaders:
     ) -> BlockReader | LiveRows:
         """Open one source, whose table is given; streams that read the same of it share one reader."""
         table, excisions = tables[pin.table], tables.get(EXCISIONS)
-        places = [(one.metadata_location, id(one.io)) for one in (table, excisions) if one is not None]
+        places = [(place.metadata_location, id(place.io)) for place in (table, excisions) if place is not None]
         key = (config.blend_id, name, columns, self._team, *places)
         with self._shared.opening[hash(key) % len(self._shared.opening)]:
-            found = self._shared.readers.get(key)
-            if found is None:
-                found = self._packed_rows(name, pin, config, table, columns, excisions)
-                if found is not None:
-                    self._shared.readers.put(key, found)
+            reader = self._shared.readers.get(key)
+            if reader is None:
+                reader = self._packed_rows(name, pin, config, table, columns, excisions)
+                if reader is not None:
+                    self._shared.readers.put(key, reader)
         if pin.rows is None:
-            return LiveRows(name, found)
-        if found is None or found.table.rows != pin.rows:
-            there = f"snapshot {pin.snapshot_id} of {pin.table} has {found.table.rows if found else 0} rows"
+            return LiveRows(name, reader)
+        if reader is None or reader.table.rows != pin.rows:
+            there = f"snapshot {pin.snapshot_id} of {pin.table} has {reader.table.rows if reader else 0} rows"
             raise SourceChangedError(f"source {name}: {there}, the blend pinned {pin.rows}; create a new blend")
-        return found
+        return reader
 
     def _packed_rows(
         self,

@@ -74,7 +74,7 @@ class BlockCache:
             Those that the caller must now decode (`decoded`), and those that are there or that others decode. Such a
             future raises what the other met, and is cancelled where the other gave up; the block may be claimed again.
         """
-        own: list[BlockKey] = []
+        claimed: list[BlockKey] = []
         others: dict[BlockKey, Future[Block]] = {}
         with self._lock:
             for key in keys:
@@ -85,11 +85,11 @@ class BlockCache:
                         future.set_result(block)
                     else:
                         self._claimed[key] = future
-                        own.append(key)
+                        claimed.append(key)
                         continue
                 self.hits += 1
                 others[key] = future
-        return own, others
+        return claimed, others
 
     def decoded(
         self, claimed: Collection[BlockKey], blocks: Iterator[Block], team: str = ""

@@ -108,12 +108,12 @@ class BlockReader:
         """Decode blocks of one file, and wait for those that another thread decodes already."""
         wanted = {self._key(number): number for number in numbers}
         while wanted:
-            own, others = self._cache.claim(wanted)
-            ranges = [(key.start, key.end) for key in own]
+            claimed, others = self._cache.claim(wanted)
+            ranges = [(key.start, key.end) for key in claimed]
             decode = self.table.decode or functools.partial(decode_blocks, self.table, self.table.runs[run])
-            decoded = decode(ranges) if own else iter(())
-            made = self._cache.decoded(own, decoded, self._team)
-            while (pair := _next_of(made)) is not None:
+            decoded = decode(ranges) if claimed else iter(())
+            pairs = self._cache.decoded(claimed, decoded, self._team)
+            while (pair := _next_of(pairs)) is not None:
                 yield wanted.pop(pair[0]), pair[1]
             for key, future in others.items():
                 with suppress(CancelledError):  # the other thread gave up, so it is claimed anew
@@ -142,10 +142,10 @@ class BlockReader:
         return BlockKey(run.path, start, end, *of_window, self.table.columns)
 
 
-def _next_of(made: Iterator[tuple[BlockKey, Block]]) -> tuple[BlockKey, Block] | None:
+def _next_of(pairs: Iterator[tuple[BlockKey, Block]]) -> tuple[BlockKey, Block] | None:
     """Give the next block that is decoded, None after the last."""
     with turn_lent():
-        return next(made, None)
+        return next(pairs, None)
 
 
 _Wanted = tuple[BlockReader, int, Callable[[], bool]]

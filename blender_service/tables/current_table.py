@@ -27,16 +27,16 @@ GZIPPED: Final = ".gz.metadata.json"
 LOGS: Final = ("snapshot-log", "metadata-log", "statistics", "partition-statistics")  # a line a commit, read by nobody
 
 
-def load_current(catalogue: Catalog, identifier: str, known: Table | None = None) -> Table | None:
-    """Give a table as it is now, None if there is none; `known` itself where it is still the same.
+def load_current(catalogue: Catalog, identifier: str, before: Table | None = None) -> Table | None:
+    """Give a table as it is now, None if there is none; `before` itself where it is still the same.
 
     A table with credentials of its own, which expire, is always a new one. It is for reading: its `metadata` lacks
     snapshots that only `snapshot_by_id` gives.
     """
     if isinstance(catalogue, SqlLake):
         location = catalogue.metadata_location(identifier)
-        if location is None or (known is not None and known.metadata_location == location):
-            return known if location is not None else None
+        if location is None or (before is not None and before.metadata_location == location):
+            return before if location is not None else None
         return if_shown(identifier, _read(catalogue, identifier, location))
     table = load_table(_without_history(catalogue), identifier)
     if table is not None and isinstance(catalogue, RestCatalog):
@@ -44,8 +44,8 @@ def load_current(catalogue: Catalog, identifier: str, known: Table | None = None
             identifier=table.name(), metadata=table.metadata, metadata_location=table.metadata_location, io=table.io,
             catalog=catalogue, config=table.config,
         )  # fmt: skip
-    is_same = table is not None and known is not None and table.metadata_location == known.metadata_location
-    return known if is_same and table is not None and not table.config else table
+    is_same = table is not None and before is not None and table.metadata_location == before.metadata_location
+    return before if is_same and table is not None and not table.config else table
 
 
 def _without_history(catalogue: Catalog) -> Catalog:
@@ -71,7 +71,7 @@ class _ReadTable(Table):
             return named
         if snapshot_id not in self._others:  # threads that meet here read the same twice, which does no harm
             listed = _read_json(self.io, self.metadata_location).get("snapshots") or []
-            raw = next((one for one in listed if one["snapshot-id"] == snapshot_id), None)
+            raw = next((snapshot for snapshot in listed if snapshot["snapshot-id"] == snapshot_id), None)
             self._others[snapshot_id] = Snapshot.model_validate(raw) if raw is not None else None
         return self._others[snapshot_id]
 
@@ -80,7 +80,7 @@ def _read(catalogue: SqlLake, identifier: str, location: str) -> Table:
     """Read metadata, and parse the snapshots that branches and tags name."""
     raw = _read_json(load_file_io(catalogue.properties, location), location)
     named = {raw.get("current-snapshot-id"), *(ref["snapshot-id"] for ref in (raw.get("refs") or {}).values())}
-    raw["snapshots"] = [one for one in raw.get("snapshots") or [] if one["snapshot-id"] in named]
+    raw["snapshots"] = [snapshot for snapshot in raw.get("snapshots") or [] if snapshot["snapshot-id"] in named]
     metadata = TableMetadataUtil.parse_obj({name: value for name, value in raw.items() if name not in LOGS})
     io = load_file_io({**catalogue.properties, **metadata.properties}, location)
     name = Catalog.identifier_to_tuple(identifier)

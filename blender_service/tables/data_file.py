@@ -128,8 +128,8 @@ def told(where: str, error: Exception) -> BlenderError:
         return ServerUnavailableError(f"{where}: its store does not answer: {error}; see that it runs, and read again")
     if isinstance(error, MemoryError):
         return ServerExhaustedError(f"{where}: no memory to read it: {error}; lower --cache-memory")
-    said = " ".join(str(error).split())  # Thrift's has several lines
-    return PackedTableError(f"{where} cannot be read: {said}; restore the file")
+    text = " ".join(str(error).split())  # Thrift's has several lines
+    return PackedTableError(f"{where} cannot be read: {text}; restore the file")
 
 
 def warn_without_checksums(where: str, file_io: FileIO, paths: Sequence[str], consequence: str) -> None:

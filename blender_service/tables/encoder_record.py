@@ -27,8 +27,8 @@ def reference_version() -> str:
 
 def id_digests(ids: Int32Array, starts: Int64Array) -> NDArray[np.uint32]:
     """(D,) CRC-32 of the ids of each of D documents, which lie one after the other; (D + 1,) starts."""
-    found = [zlib.crc32(ids[start:end].tobytes()) for start, end in itertools.pairwise(starts.tolist())]
-    return np.array(found, dtype=np.uint32)
+    digests = [zlib.crc32(ids[start:end].tobytes()) for start, end in itertools.pairwise(starts.tolist())]
+    return np.array(digests, dtype=np.uint32)
 
 
 @dataclass(frozen=True)

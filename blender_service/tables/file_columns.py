@@ -46,11 +46,11 @@ def find_column(schema: Schema, wanted: str | int) -> Column | None:
     """Find a column by its name (`struct.field` for one in structs) or its field id; None if there is none."""
 
     def search(fields: Iterable[NestedField], prefix: str, path: tuple[NestedField, ...]) -> Column | None:
-        for one in fields:
-            if wanted in (prefix + one.name, one.field_id):
-                return Column((*path, one))
-            if isinstance(one.field_type, StructType):
-                inner = search(one.field_type.fields, f"{prefix}{one.name}.", (*path, one))
+        for field in fields:
+            if wanted in (prefix + field.name, field.field_id):
+                return Column((*path, field))
+            if isinstance(field.field_type, StructType):
+                inner = search(field.field_type.fields, f"{prefix}{field.name}.", (*path, field))
                 if inner is not None:
                     return inner
         return None
@@ -108,12 +108,12 @@ class FileColumns:
     def _of(self, rows: pa.Table | pa.RecordBatch, there: _Fields, column: Column) -> pa.Array:
         mapped: Sequence[MappedField] | None = self._mapped
         array: pa.Array | None = None
-        for one in column.path:
-            if one.field_id not in there:
-                return self._lacking(column, one, array, rows.num_rows)
-            index, mapped = there[one.field_id]
+        for field in column.path:
+            if field.field_id not in there:
+                return self._lacking(column, field, array, rows.num_rows)
+            index, mapped = there[field.field_id]
             array = _whole(rows.column(index)) if array is None else array.flatten()[index]  # null where the struct is
-            if one is not column.field:
+            if field is not column.field:
                 _require(pa.types.is_struct(array.type), "struct", array)
                 there = _by_id(list(array.type), mapped)
         return self._typed(array, column.field.field_type, mapped)
@@ -131,13 +131,13 @@ class FileColumns:
             _require(pa.types.is_struct(array.type), "struct", array)
             inner = _by_id(list(array.type), mapped)
             parts = []
-            for one in kind.fields:
-                index, below = inner.get(one.field_id, (-1, None))
+            for field in kind.fields:
+                index, below = inner.get(field.field_id, (-1, None))
                 is_there = index >= 0
                 parts.append(
-                    self._typed(array.field(index), one.field_type, below)
+                    self._typed(array.field(index), field.field_type, below)
                     if is_there
-                    else self._filled(one, len(array))
+                    else self._filled(field, len(array))
                 )
             fields = [pa.field(one.name, part.type) for one, part in zip(kind.fields, parts, strict=True)]
             return pa.StructArray.from_arrays(parts, fields=fields, mask=array.is_null())
@@ -176,11 +176,11 @@ def _by_id(fields: Iterable[pa.Field], mapped: Sequence[MappedField] | None) -> 
             for index, field in enumerate(fields)
             if _FIELD_ID in (field.metadata or {})
         }
-    named = {name: one for one in mapped for name in one.names}
+    named = {name: mapping for mapping in mapped for name in mapping.names}
     return {
-        int(one.field_id): (index, one.fields)
+        int(mapping.field_id): (index, mapping.fields)
         for index, field in enumerate(fields)
-        if (one := named.get(field.name)) is not None and one.field_id is not None
+        if (mapping := named.get(field.name)) is not None and mapping.field_id is not None
     }
 
 

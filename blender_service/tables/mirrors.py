@@ -73,12 +73,12 @@ class Mirrors:
             return [("", path)]
         roots = [home, *self._places[home]]
         with self._lock:
-            known = {root: self._known.setdefault(root, _Place()) for root in roots}
+            stores = {root: self._known.setdefault(root, _Place()) for root in roots}
             now, probes = self._clock(), next(self._reads) % PROBE_EVERY == 0
             if probes:
-                roots.sort(key=lambda root: (known[root].passed_over_until > now, known[root].read))
+                roots.sort(key=lambda root: (stores[root].passed_over_until > now, stores[root].read))
             else:
-                roots.sort(key=lambda root: (known[root].passed_over_until > now, known[root].cost))
+                roots.sort(key=lambda root: (stores[root].passed_over_until > now, stores[root].cost))
         return [(root, root + path.removeprefix(home)) for root in roots]
 
     def took(self, root: str, seconds: float, byte_count: int) -> None:
@@ -86,9 +86,9 @@ class Mirrors:
         if not root:
             return
         with self._lock:
-            known, cost = self._known[root], seconds / (byte_count + _CALL_BYTES)
-            known.cost = cost if not known.read else (1 - _NEWEST) * known.cost + _NEWEST * cost
-            known.read, known.passed_over_until = self._clock(), 0.0
+            store, cost = self._known[root], seconds / (byte_count + _CALL_BYTES)
+            store.cost = cost if not store.read else (1 - _NEWEST) * store.cost + _NEWEST * cost
+            store.read, store.passed_over_until = self._clock(), 0.0
 
     def failed(self, root: str, path: str, why: BaseException) -> None:
         """Note that a read failed; the place is passed over for a minute, as long as there is another one."""

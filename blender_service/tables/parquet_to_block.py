@@ -199,8 +199,8 @@ def _row_values(column: pa.ChunkedArray, window_tokens: int) -> NDArray[Any] | N
     is_whole = not lists.null_count and pc.all(pc.equal(pc.list_value_length(lists), window_tokens)).as_py()
     if values.null_count or not is_whole or len(values) != len(lists) * window_tokens:
         return None
-    found: NDArray[Any] = values.to_numpy(zero_copy_only=False).reshape(len(lists), window_tokens)
-    return found
+    matrix: NDArray[Any] = values.to_numpy(zero_copy_only=False).reshape(len(lists), window_tokens)
+    return matrix
 
 
 def _combined(column: pa.ChunkedArray) -> pa.ListArray:

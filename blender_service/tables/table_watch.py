@@ -81,8 +81,8 @@ class TableWatch:
                     logger.warning("tables are not looked at: %s", error)
         for identifier, table in tables.items():
             with self._lock:
-                seen = self._seen.setdefault(identifier, table)
-                differs = _place_of(seen) != _place_of(table)
+                earlier = self._seen.setdefault(identifier, table)
+                differs = _place_of(earlier) != _place_of(table)
                 self.generation += differs
             if differs:  # which of the two is newer only the catalogue knows
                 self.look([identifier])
@@ -93,14 +93,14 @@ class TableWatch:
 
         However many ask at once, one asks the catalogue, and the others take the answer to a question put after theirs.
         """
-        asked = time.monotonic()
+        asked_at = time.monotonic()
         with self._loading[hash(identifier) % len(self._loading)]:
             load = self._loads.get(identifier)
-            if load is None or load.began <= asked:
-                known = load.known if load is not None else None
-                load = _Load(time.monotonic(), known, Future())
+            if load is None or load.began <= asked_at:
+                before = load.known if load is not None else None
+                load = _Load(time.monotonic(), before, Future())
                 try:
-                    load.answer.set_result(load_current(self._catalogue, identifier, known))
+                    load.answer.set_result(load_current(self._catalogue, identifier, before))
                 except Exception as error:  # noqa: BLE001 (whatever it is, those who asked are given it)
                     load.answer.set_exception(error)
                 else:

@@ -95,11 +95,11 @@ def find_columns(
     then = table.schema() if snapshot is None else schema_at(table, snapshot)
     columns: dict[str, Column] = {}
     for name, wanted in names.items():
-        found = find_column(table.schema() if is_present else then, wanted)
-        if found is None:
+        column = find_column(table.schema() if is_present else then, wanted)
+        if column is None:
             return wanted
         # A wider type of today may write the same value in another way.
-        columns[name] = find_column(then, found.field.field_id) or found
+        columns[name] = find_column(then, column.field.field_id) or column
     ids = [column.field.field_id for column in columns.values()]
     by_name = [find_column(then, wanted) for wanted in names.values()]
     is_same = ids == [column and column.field.field_id for column in by_name]
@@ -132,7 +132,7 @@ def are_spans(column: Column) -> bool:
     """Whether a column is a list of structs with the whole numbers `start` and `end`."""
     kind = column.field.field_type
     of = kind.element_type if isinstance(kind, ListType) else None
-    types = {one.name: str(one.field_type) for one in of.fields} if isinstance(of, StructType) else {}
+    types = {field.name: str(field.field_type) for field in of.fields} if isinstance(of, StructType) else {}
     return all(types.get(name) in ("int", "long") for name in ("start", "end"))
 
 
@@ -303,15 +303,15 @@ def utf8_of(texts: pa.LargeStringArray) -> tuple[np.ndarray[Any, np.dtype[np.uin
 
 def digest(column: pa.ChunkedArray) -> int:
     """64 bits over the values of a column of `Documents`, whatever buffers they lie in."""
-    found = hashlib.blake2b(digest_size=8)
+    summed = hashlib.blake2b(digest_size=8)
     array = column.combine_chunks()
     if pa.types.is_list(array.type):
         within = array.flatten()
-        found.update(np.asarray(pc.list_value_length(array).fill_null(-1)).astype("<i8").data)
+        summed.update(np.asarray(pc.list_value_length(array).fill_null(-1)).astype("<i8").data)
         for name in ("start", "end"):
-            found.update(np.asarray(within.field(name)).astype("<i8").data)
+            summed.update(np.asarray(within.field(name)).astype("<i8").data)
     else:
         data, ends = utf8_of(array)
-        found.update(np.diff(ends).astype("<i8").data)
-        found.update(data[ends[0] : ends[-1]].data)
-    return int.from_bytes(found.digest(), "little")
+        summed.update(np.diff(ends).astype("<i8").data)
+        summed.update(data[ends[0] : ends[-1]].data)
+    return int.from_bytes(summed.digest(), "little")

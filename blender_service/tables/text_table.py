@@ -111,17 +111,17 @@ class TextEncoder:
         masks: list[NDArray[np.bool_]] = []
 
         def noted() -> Iterator[Any]:
-            for text, own, encoding in zip(
+            for text, text_spans, encoding in zip(
                 texts, spans, self._encodings(texts, self._tokenizer.encode_batch), strict=True
             ):
-                masks.append(trainable(text, own, encoding.offsets, self._normalize))
+                masks.append(trainable(text, text_spans, encoding.offsets, self._normalize))
                 yield encoding
 
         return self._joined(noted()), np.concatenate([*masks, np.empty(0, dtype=bool)])
 
     def fixed_ids(self, file: str) -> str:
         """The ids that tell encoders of a tokenizer.json apart (`fixed_texts`)."""
-        return fixed_ids(file, lambda texts: [one.ids for one in self._encodings(texts, self._tokenizer.encode_batch)])
+        return fixed_ids(file, lambda texts: [row.ids for row in self._encodings(texts, self._tokenizer.encode_batch)])
 
     def _encodings(self, texts: Sequence[str], encode: Callable[..., list[Any]]) -> Iterator[Any]:
         """Let the library encode documents, about a million characters at a time."""
@@ -163,7 +163,7 @@ def trainable(
     """
     if spans is None:
         return np.ones(len(offsets) + 1, dtype=bool)
-    bounds = np.array(sorted((one["start"], one["end"]) for one in spans), dtype=np.int64).reshape(-1, 2)
+    bounds = np.array(sorted((span["start"], span["end"]) for span in spans), dtype=np.int64).reshape(-1, 2)
     starts, ends = character_bounds(text, offsets, normalize)
     furthest = np.concatenate([[-1], np.maximum.accumulate(bounds[:, 1])])  # end of the first n spans
     begun = np.searchsorted(bounds[:, 0], starts, side="right")  # spans that begin at or before a token
@@ -215,7 +215,7 @@ def log_warnings(where: str, rows: TextRows, file_io: FileIO) -> None:
 def warning_of(names: bytes) -> str:
     """Say which names of control tokens a table holds, as was counted; empty where it holds none."""
     counted = json.loads(names)
-    return told([HeldName(*one) for one in counted["held"]], counted["texts"])
+    return told([HeldName(*name) for name in counted["held"]], counted["texts"])
 
 
 def _digests_of(kept: Mapping[str, bytes]) -> dict[str, Digests]:
@@ -297,22 +297,22 @@ class TextRows:
         values = {name: list[int]() for name in documents.columns}
         for first, part in documents.parts(0, documents.count):
             starts.append(first)
-            for name, found in values.items():
-                found.append(digest(part[name]))
+            for name, numbers in values.items():
+                numbers.append(digest(part[name]))
             if encodes:
                 texts = part["text"].combine_chunks()
                 encoded = self._encoder.encode(texts.to_pylist())
                 lengths[first : first + part.num_rows] = np.diff(encoded.starts)
                 ids_digests[first : first + part.num_rows] = id_digests(*encoded)
                 counts += np.bincount(names.find(*utf8_of(texts))[1], minlength=counts.size)
-        made = {name: Digests(np.array(starts, np.int64), np.array(of, np.uint64)) for name, of in values.items()}
+        digests_of = {name: Digests(np.array(starts, np.int64), np.array(of, np.uint64)) for name, of in values.items()}
         written = io.BytesIO()
         if encodes:
             record: dict[str, Any] = EncoderRecord.arrays(fixed_ids(), ids_digests)
             np.savez_compressed(written, lengths=lengths, **record)
         of_names = {"texts": documents.count, "held": held(names.names, counts.tolist())}
         measured = {NAMES: json.dumps(of_names).encode(), LENGTHS: written.getvalue()}
-        measured |= {name: digests.to_bytes() for name, digests in made.items()}
+        measured |= {name: digests.to_bytes() for name, digests in digests_of.items()}
         return {name: content for name, content in measured.items() if name in lacking}
 
     def _pack(self, first: int, last: int) -> tuple[Pieces, Int64Array]:

@@ -49,28 +49,28 @@ def columns_of(
     Raises:
         InvalidReadError: a table has no such column, or two have it of different types.
     """
-    found = {source: _columns(table, source, wanted, is_text) for source, table in tables.items() if table is not None}
-    for of_sources in zip(*found.values(), strict=True):
-        by_type = {column.dtype: source for source, column in zip(found, of_sources, strict=True)}
+    there = {source: _columns(table, source, wanted, is_text) for source, table in tables.items() if table is not None}
+    for of_sources in zip(*there.values(), strict=True):
+        by_type = {column.dtype: source for source, column in zip(there, of_sources, strict=True)}
         if len(by_type) > 1:
             raise InvalidReadError(
                 f"read: column {of_sources[0].name} is bool in source {by_type['?']} and float in {by_type['<f4']}; "
                 "read it of one of them"
             )
-    return found
+    return there
 
 
 def _columns(table: Table, source: str, wanted: Sequence[str], is_text: bool) -> tuple[TokenColumn, ...]:
-    known = {} if is_text else _of_tokens(table)
+    present = {} if is_text else _of_tokens(table)
     if is_text or TRAINABLE not in table.schema().column_names:
-        known.setdefault(TRAINABLE, TokenColumn(TRAINABLE, "?"))
-    missing = [name for name in wanted if name not in known]
+        present.setdefault(TRAINABLE, TokenColumn(TRAINABLE, "?"))
+    missing = [name for name in wanted if name not in present]
     if missing:
         raise InvalidReadError(
             f"read: source {source} has no column {missing[0]} with a bool or float for each token; it has "
-            f"{', '.join(known) or 'none'}"
+            f"{', '.join(present) or 'none'}"
         )
-    return tuple(known[name] for name in wanted)
+    return tuple(present[name] for name in wanted)
 
 
 def _of_tokens(table: Table) -> dict[str, TokenColumn]:

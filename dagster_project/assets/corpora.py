@@ -13,7 +13,7 @@ from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.assets.decontamination import searched_evals, upkeep_of_packed
 from dagster_project.assets.deduplication import Deduplication, deduplication_chain
 from dagster_project.assets.parts import part
-from dagster_project.assets.selections import LAST, OFF, base_of, chain_of, choose, listed
+from dagster_project.assets.selections import LAST, OFF, Chosen, base_of, chain_of, choose, listed
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
@@ -37,6 +37,7 @@ from spark_jobs.tokens.tokens import tokens
 
 _LOSSES = "cluster_losses"  # table of the losses of clusters
 DRIVING_TABLE = "increments"  # table whose increments every step of the corpus follows
+_ANY_EVALS = ("any@1",)  # in place of those of a registry that has none
 _MEMBERS = (increments, members, revisions)
 _STAGES = {"dedup": "2_duplicates", "clusters": "3_selection", "selection": "3_selection", "code": "4_tokens"}
 
@@ -108,13 +109,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
 
     order = {"datasets": list(declared.datasets)}
     latest = [name for name in declared.datasets if declared.revisions.get(name, "latest") == "latest"]
-    settings = listed(name, declared.select)
-    evals = searched_evals(settings[LAST])
-    if evals.labels:
-        settings[LAST] = {"evals": evals.labels, **settings[LAST]}
-    else:
-        del settings[LAST]
-    chosen = choose(name, settings)
+    chosen, evals = _chosen(declared)
     chain: list[Link] = [
         (increments, {"arrivals": each("arrivals")}, {}, "lake"),
         (
@@ -203,6 +198,20 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         )
         for made, inputs, config, domain in chain
     ]
+
+
+def _chosen(declared: CorpusDeclaration) -> tuple[tuple[Chosen, ...], PresentEvals]:
+    """The selections of a corpus, and the eval sets that the last one searches for; it is left out where there is none.
+
+    Its settings are checked all the same, so that a mistake does not wait for the first benchmark.
+    """
+    settings = listed(declared.name, declared.select)
+    evals = searched_evals(settings[LAST])
+    if settings[LAST] == OFF:
+        return choose(declared.name, {name: given for name, given in settings.items() if name != LAST}), evals
+    settings[LAST] = {"evals": evals.labels or _ANY_EVALS, **settings[LAST]}
+    chosen = choose(declared.name, settings)
+    return chosen if evals.labels else chosen[:-1], evals
 
 
 def _links(bound: Iterable[Bound], domain: str) -> list[Link]:

@@ -35,7 +35,6 @@ from spark_jobs.plugins import attribute
 from spark_jobs.registry import find_scorer
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.kinds import kind_named
-from spark_jobs.sources.ocr_report import ocr_report
 from spark_jobs.text.signals import signals
 from spark_jobs.text.texts import texts
 
@@ -147,7 +146,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         landing = declared.quarantine.assets(name, intake, shown, declared.keeping)
     chain: list[Link] = [
         *([] if landing else [(documents, {}, intake, "sources")]),
-        *([(ocr_report, {"documents": f"{name}.documents"}, {}, "sources")] if "ocr" in declared.source else []),
+        *_recognised(declared),
         *((attribute(path), {"arrivals": f"{name}.{DRIVING_TABLE}"}, intake, "sources") for path in kind.steps),
         *_texts(declared, rewritten),
         (signals, {"texts": f"{name}.texts"}, {}, "text"),
@@ -194,6 +193,13 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
         )
         for link, inputs, config, domain in chain
     ]
+
+
+def _recognised(declared: DatasetDeclaration) -> list[Link]:
+    """The step about pages whose text is recognised, where the source configures that."""
+    if "ocr" not in declared.source:
+        return []
+    return [(part("ocr", f"dataset {declared.name}"), {"documents": f"{declared.name}.documents"}, {}, "sources")]
 
 
 def _labels(declared: DatasetDeclaration) -> AddedAssets | None:

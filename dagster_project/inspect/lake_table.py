@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import sys
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
@@ -27,8 +28,48 @@ if TYPE_CHECKING:
     import polars
 
 
+class ArrowRows(ABC):
+    """Rows that are read as they are asked for, in the forms that people use."""
+
+    @property
+    @abstractmethod
+    def schema(self) -> pa.Schema:
+        """Of the columns, as Arrow has it."""
+
+    @abstractmethod
+    def batches(self) -> Iterator[pa.RecordBatch]:
+        """The rows, some thousand at a time; no more are held."""
+
+    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
+        """A stream of the rows, for whatever reads Arrow."""
+        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
+
+    def to_arrow(self) -> pa.Table:
+        """The rows, in memory."""
+        return pa.Table.from_batches(self.batches(), self.schema)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The rows as pandas has them."""
+        frame: pandas.DataFrame = self.to_arrow().to_pandas()
+        return frame
+
+    def to_polars(self) -> polars.DataFrame:
+        """The rows as Polars has them."""
+        import polars
+
+        frame = polars.from_arrow(self.to_arrow())
+        assert isinstance(frame, polars.DataFrame)
+        return frame
+
+    def to_hf(self) -> datasets.Dataset:
+        """The rows as a dataset of Hugging Face."""
+        import datasets
+
+        return datasets.Dataset(self.to_arrow())
+
+
 @dataclass(frozen=True, repr=False)
-class LakeTable:
+class LakeTable(ArrowRows):
     """Some columns of some rows of a table.
 
     Attributes:
@@ -97,32 +138,9 @@ class LakeTable:
         for part in self._parts():
             yield from part.cast(schema).to_batches()
 
-    def __arrow_c_stream__(self, requested_schema: object = None) -> object:
-        """A stream of the rows, for whatever reads Arrow."""
-        return pa.RecordBatchReader.from_batches(self.schema, self.batches()).__arrow_c_stream__(requested_schema)
-
     def to_arrow(self) -> pa.Table:
         """The rows, in memory."""
         return first_rows(self.iceberg, self._names, self._most, *self._condition())
-
-    def to_pandas(self) -> pandas.DataFrame:
-        """The rows as pandas has them."""
-        frame: pandas.DataFrame = self.to_arrow().to_pandas()
-        return frame
-
-    def to_polars(self) -> polars.DataFrame:
-        """The rows as Polars has them."""
-        import polars
-
-        frame = polars.from_arrow(self.to_arrow())
-        assert isinstance(frame, polars.DataFrame)
-        return frame
-
-    def to_hf(self) -> datasets.Dataset:
-        """The rows as a dataset of Hugging Face."""
-        import datasets
-
-        return datasets.Dataset(self.to_arrow())
 
     @property
     def _names(self) -> tuple[str, ...]:

@@ -3,6 +3,7 @@
 lake = headrace.connect()                                      the lake of this project, as for commands
 lake["notes.texts"].where("kind = 'prose'").to_polars()         rows of a table, chosen before they are read
 lake.table("notes.verdicts", where="not kept", rows=10)        a pyarrow.Table
+lake.documents("mine").to_pandas()                             documents of a corpus that go on, with their texts
 lake.why("notes/0.jsonl#17").findings                          as `headrace doc why`
 lake.trace("main.packed_notes_2048", ordinal=3, position=17)   as `headrace doc trace`
 """
@@ -17,15 +18,18 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table as IcebergTable
 
+from dagster_project.inspect.corpus_documents import CorpusDocuments
 from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import Story, corpora_of, tell_story
 from dagster_project.inspect.documents.trace import Traced, Tracer
+from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.inspect.lake_table import LakeTable
 from dagster_project.restrictions import note_read
 from headrace.tables.catalogue import metadata_locations
 from headrace.tables.exceptions import CatalogueError
 from headrace.tables.settings import DATABASE, WAREHOUSE, LakeSettings, load_settings, settings_at
+from spark_jobs.corpus_stages import cut_texts_of
 from spark_jobs.lake.session.catalogue import open_catalogue
 
 
@@ -81,6 +85,16 @@ class OpenedLake:
         chosen = self[name].select(*columns or ())
         chosen = chosen.where(where) if where else chosen
         return (chosen if rows is None else chosen.head(rows)).to_arrow()
+
+    def documents(self, corpus: str) -> CorpusDocuments:
+        """The documents of a corpus that go on, with the texts that are tokenized, read as they are asked for.
+
+        Raises:
+            CommandError: it was never run, or one of its datasets is in quarantine.
+        """
+        facts = find_corpus(self._catalogue, corpus)
+        note_read(self._catalogue, [*facts.datasets, corpus])
+        return CorpusDocuments(self._catalogue, facts, cut_texts_of(self._catalogue, corpus))
 
     def why(self, document: str, corpus: str | None = None, increment: int | None = None) -> Story:
         """What every step found about a document.

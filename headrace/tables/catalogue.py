@@ -73,7 +73,7 @@ class LakeCatalogue(Catalog):
 
     def _write(self, name: str, tables: list[Name | IcebergTable], *arguments: Any, **named: Any) -> Any:
         if self.is_guarded:
-            require_own(self, [".".join(one) if isinstance(one, tuple) else one for one in tables])
+            require_own(self, [".".join(table) if isinstance(table, tuple) else table for table in tables])
         return getattr(super(), name)(*arguments, **named)
 
     def commit_table(self, table: IcebergTable, *arguments: Any) -> CommitTableResponse:

@@ -98,7 +98,7 @@ class _Folder:
         with contextlib.suppress(FileNotFoundError):
             names = [name for name in os.listdir(self.path) if name.partition("-")[0].isdigit()]
             if names:  # several after a copy over an older one
-                name = max(names, key=lambda one: int(one.partition("-")[0]))
+                name = max(names, key=lambda file: int(file.partition("-")[0]))
                 number, _, writer = name.partition("-")
                 return Token(int(number), writer), name
         return None
@@ -109,17 +109,17 @@ class _Folder:
             if tag:
                 os.rename(f"{self.path}/{tag}", f"{self.path}/{name}")
             else:
-                made = f"{self.path}.{token.writer}"
-                os.makedirs(made)
-                open(f"{made}/{name}", "wb").close()
-                os.rename(made, self.path)  # fails where a folder with a file is
+                folder = f"{self.path}.{token.writer}"
+                os.makedirs(folder)
+                open(f"{folder}/{name}", "wb").close()
+                os.rename(folder, self.path)  # fails where a folder with a file is
         except FileNotFoundError:
             return None
         except OSError:
             if tag or self.look() is None:
                 raise
-            os.remove(f"{made}/{name}")
-            os.rmdir(made)
+            os.remove(f"{folder}/{name}")
+            os.rmdir(folder)
             return None
         return name
 
@@ -232,7 +232,7 @@ class _Known:
 
     def confirm(self, writer: str, note: _Note) -> None:
         """Note the tag of a name; names that the warehouse had long ago go."""
-        old = [name for name, one in self.notes.items() if one.number <= note.number - KEPT_NAMES]
+        old = [name for name, noted in self.notes.items() if noted.number <= note.number - KEPT_NAMES]
         self.change({PREFIX + writer: note.to_json()}, [PREFIX + name for name in old])
 
     def change(self, values: Mapping[str, str], removed: list[str] | None = None, is_new: bool = False) -> None:
@@ -265,13 +265,13 @@ def is_fresh(catalogue: Catalog, warehouse: str) -> bool:
     writer, since = _fresh.get(_key(catalogue, warehouse), ("", 0.0))
     if not writer or time.monotonic() - since > FRESH_SECONDS:
         return False
-    known = _Known.of(catalogue)
-    if writer not in known.notes:
+    notes = _Known.of(catalogue)
+    if writer not in notes.notes:
         return False
     if not is_local(warehouse):
         return True
-    found = _place(catalogue, warehouse).look()
-    return found is not None and found[0].writer in known.notes
+    there = _place(catalogue, warehouse).look()
+    return there is not None and there[0].writer in notes.notes
 
 
 def forget() -> None:
@@ -300,58 +300,58 @@ def raise_fence(catalogue: Catalog, warehouse: str, over: bool = False) -> None:
             _fresh[_key(catalogue, warehouse)] = _raised(_Known.of(catalogue), warehouse, over), time.monotonic()
 
 
-def _raised(known: _Known, warehouse: str, over: bool) -> str:
+def _raised(notes: _Known, warehouse: str, over: bool) -> str:
     """Raise it; gives the name that the warehouse has then, of this writer or of one that came in between."""
-    begun, place = set(known.notes), _place(known.catalogue, warehouse, known.compares)
-    if isinstance(place, _Uncompared) and known.compares:
+    begun, place = set(notes.notes), _place(notes.catalogue, warehouse, notes.compares)
+    if isinstance(place, _Uncompared) and notes.compares:
         _log.warning("%s: %s", warehouse, _UNCOMPARED.format(mend="; for S3: pip install 'headrace[s3]'"))
-    last = max((one for one in known.notes.values() if one.tag), key=lambda one: one.number, default=_Note(0))
+    last = max((noted for noted in notes.notes.values() if noted.tag), key=lambda noted: noted.number, default=_Note(0))
     if over or not last.tag or is_local(warehouse):
-        last = _looked(place, known, warehouse, over)[1]
+        last = _looked(place, notes, warehouse, over)[1]
     for _ in range(_TRIES):
         writer = uuid.uuid4().hex
-        token = Token(max(last.number, known.number if over or not last.tag else 0) + 1, writer)
-        known.add(writer, _Note(token.number))
+        token = Token(max(last.number, notes.number if over or not last.tag else 0) + 1, writer)
+        notes.add(writer, _Note(token.number))
         try:
             tag = place.put(token, last.tag)
         except NotImplementedError:
-            tag, place = None, _without_comparison(known, warehouse)
+            tag, place = None, _without_comparison(notes, warehouse)
         if tag is None:
-            there, last = _looked(place, known, warehouse, over)
+            there, last = _looked(place, notes, warehouse, over)
             if there != writer:
                 if there and there not in begun and not over:
                     return there
                 continue
             tag = last.tag  # the store had written it, and its answer was lost
         if token.number == 1 and isinstance(place, _Object) and not place.compares(token):
-            place = _without_comparison(known, warehouse)
+            place = _without_comparison(notes, warehouse)
             tag = writer
-        known.confirm(writer, _Note(token.number, tag))
+        notes.confirm(writer, _Note(token.number, tag))
         return writer
     raise OSError(f"{warehouse}: its fencing token is raised by others all the time; run again")
 
 
-def _looked(place: _Place, known: _Known, warehouse: str, over: bool) -> tuple[str, _Note]:
+def _looked(place: _Place, notes: _Known, warehouse: str, over: bool) -> tuple[str, _Note]:
     """The name that a warehouse has, empty where it has none, with number and tag to go on from."""
-    found = place.look()
-    if found is None:
+    there = place.look()
+    if there is None:
         return "", _Note(0)
-    token, tag = found
-    if token.writer not in known.notes and not over:
-        known.notes = _Known.of(known.catalogue).notes
-        if token.writer not in known.notes:
-            raise BehindError(_behind(warehouse, token, known))
+    token, tag = there
+    if token.writer not in notes.notes and not over:
+        notes.notes = _Known.of(notes.catalogue).notes
+        if token.writer not in notes.notes:
+            raise BehindError(_behind(warehouse, token, notes))
     return token.writer, _Note(token.number, tag)
 
 
-def _without_comparison(known: _Known, warehouse: str) -> _Place:
+def _without_comparison(notes: _Known, warehouse: str) -> _Place:
     """Go on with a store that compares nothing, and say so once."""
     _log.warning("%s: %s", warehouse, _UNCOMPARED.format(mend=""))
-    if known.compares:
-        known.compares = False
+    if notes.compares:
+        notes.compares = False
         with contextlib.suppress(Exception):  # another writer notes it at this moment
-            known.change({UNCONDITIONAL: "true"}, is_new=True)
-    return _place(known.catalogue, warehouse, compares=False)
+            notes.change({UNCONDITIONAL: "true"}, is_new=True)
+    return _place(notes.catalogue, warehouse, compares=False)
 
 
 def require_newest_token(catalogue: Catalog, warehouse: str) -> None:
@@ -360,14 +360,14 @@ def require_newest_token(catalogue: Catalog, warehouse: str) -> None:
     Raises:
         BehindError: the warehouse was last written by another catalogue.
     """
-    known = _Known.of(catalogue)
-    _looked(_place(catalogue, warehouse, known.compares), known, warehouse, over=False)
+    notes = _Known.of(catalogue)
+    _looked(_place(catalogue, warehouse, notes.compares), notes, warehouse, over=False)
 
 
-def _behind(warehouse: str, token: Token, known: _Known) -> str:
+def _behind(warehouse: str, token: Token, notes: _Known) -> str:
     return (
         f"lake: {warehouse} was last written through another catalogue (fencing token {token.number}, writer "
         f"{token.writer[:8]}), of which the one that is open is a clone or an older copy (it knows up to token "
-        f"{known.number}); nothing was written or deleted. Go on with the other, or, if that one is gone for good, "
+        f"{notes.number}); nothing was written or deleted. Go on with the other, or, if that one is gone for good, "
         f"take its place: headrace relocate --from {warehouse} --to {warehouse}"
     )

@@ -51,8 +51,8 @@ def _noted_successors(table: IcebergTable) -> dict[int, int]:
 
 def _have_same_rows(table: IcebergTable, old: int, new: int) -> bool:
     """Whether ordinals mean the same rows in two snapshots; so they do where one or what describes it has expired."""
-    known = [snapshot for snapshot in map(table.snapshot_by_id, (old, new)) if snapshot is not None]
-    return len({generation_of(table, snapshot) for snapshot in known} - {None}) <= 1
+    there = [snapshot for snapshot in map(table.snapshot_by_id, (old, new)) if snapshot is not None]
+    return len({generation_of(table, snapshot) for snapshot in there} - {None}) <= 1
 
 
 def rows_noted(table: IcebergTable, reference: str, snapshot_id: int) -> int | None:

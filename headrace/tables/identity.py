@@ -93,10 +93,10 @@ class Identity:
 
 def warehouse_of(catalogue: Catalog) -> str | None:
     """Root of the files of a catalogue; None where its settings give a name that only a REST server understands."""
-    given = plain(str(catalogue.properties.get("warehouse", "")))
-    if given.startswith("/") or "://" in given:
-        return given
-    return os.path.abspath(given) if given and isinstance(catalogue, SqlCatalog) else None
+    root = plain(str(catalogue.properties.get("warehouse", "")))
+    if root.startswith("/") or "://" in root:
+        return root
+    return os.path.abspath(root) if root and isinstance(catalogue, SqlCatalog) else None
 
 
 def catalogue_mark(catalogue: Catalog) -> str:
@@ -180,35 +180,35 @@ def _is_noted(catalogue: Catalog, warehouse: str) -> bool:
     return _is_of(catalogue, warehouse, noted_in_warehouse(catalogue, warehouse), noted_in_catalogue(catalogue))
 
 
-def _is_of(catalogue: Catalog, warehouse: str, found: Identity | None, known: Identity | None) -> bool:
-    if known is None:
-        if found is not None:
+def _is_of(catalogue: Catalog, warehouse: str, stored: Identity | None, noted: Identity | None) -> bool:
+    if noted is None:
+        if stored is not None:
             raise WrongLakeError(
-                f"lake: {warehouse} holds the files of lake {found.lake}, and the catalogue that is open is not that "
+                f"lake: {warehouse} holds the files of lake {stored.lake}, and the catalogue that is open is not that "
                 "lake's; open its own catalogue or restore that, or name an empty PYICEBERG_CATALOG__LAKE__WAREHOUSE"
             )
         return False
-    if real(known.warehouse) != real(warehouse):
-        raise WrongLakeError(_elsewhere(known.warehouse, warehouse))
+    if real(noted.warehouse) != real(warehouse):
+        raise WrongLakeError(_elsewhere(noted.warehouse, warehouse))
     mark = catalogue_mark(catalogue)
-    if known.catalogue != mark or (found is not None and found.catalogue != mark and found.lake == known.lake):
+    if noted.catalogue != mark or (stored is not None and stored.catalogue != mark and stored.lake == noted.lake):
         raise WrongLakeError(
             f"lake: {warehouse} belongs to another catalogue, of which the one that is open is a copy, and two must "
             "not write one warehouse; copy the files, too, and relocate the lake to them, or, if that one is gone for "
             f"good, take its place: {relocation(warehouse, warehouse)}"
         )
-    if found is not None and found != known:
-        if found.before == known.lake:
+    if stored is not None and stored != noted:
+        if stored.before == noted.lake:
             raise WrongLakeError(
-                f"lake: another copy of the catalogue that is open took its place in {warehouse} (lake {known.lake} is "
-                f"{found.lake} now); go on with that one, or, if it is gone for good, take its place: "
+                f"lake: another copy of the catalogue that is open took its place in {warehouse} (lake {noted.lake} is "
+                f"{stored.lake} now); go on with that one, or, if it is gone for good, take its place: "
                 f"{relocation(warehouse, warehouse)}"
             )
         raise WrongLakeError(
-            f"lake: the catalogue is that of lake {known.lake}, {warehouse} holds the files of lake {found.lake}; "
+            f"lake: the catalogue is that of lake {noted.lake}, {warehouse} holds the files of lake {stored.lake}; "
             "correct PYICEBERG_CATALOG__LAKE__URI or PYICEBERG_CATALOG__LAKE__WAREHOUSE"
         )
-    return found is not None
+    return stored is not None
 
 
 def relocation(former: str, now: str) -> str:
@@ -244,9 +244,9 @@ def require_own(catalogue: Catalog, tables: Iterable[str | IcebergTable] = ()) -
     if warehouse is None:
         return
     _raise(catalogue, warehouse)
-    for one in tables:
+    for named in tables:
         with suppress(NoSuchTableError, NoSuchNamespaceError, FileNotFoundError):  # then there is nothing to write to
-            table = catalogue.load_table(one) if isinstance(one, str) else one
+            table = catalogue.load_table(named) if isinstance(named, str) else named
             for location in (table.location(), *(table.properties.get(name, "") for name in _PATH_PROPERTIES)):
                 if location:
                     require_inside(".".join(table.name()), location, warehouse)
@@ -254,12 +254,12 @@ def require_own(catalogue: Catalog, tables: Iterable[str | IcebergTable] = ()) -
 
 def _raise(catalogue: Catalog, warehouse: str) -> None:
     """Compare the identity and raise the fencing token; asks a store nothing where this process has just done so."""
-    known = None if is_local(warehouse) else noted_in_catalogue(catalogue)
-    if known is None:
+    noted = None if is_local(warehouse) else noted_in_catalogue(catalogue)
+    if noted is None:
         if not _is_noted(catalogue, warehouse):
             _note(catalogue, warehouse)
     else:
-        _is_of(catalogue, warehouse, known, known)
+        _is_of(catalogue, warehouse, noted, noted)
     if is_fresh(catalogue, warehouse):
         return
     try:

@@ -41,21 +41,21 @@ class KnownRuns(Protocol):
 
 
 def index_snapshot(
-    table: Table, identifier: str, snapshot: Snapshot, known: KnownRuns | None = None
+    table: Table, identifier: str, snapshot: Snapshot, kept: KnownRuns | None = None
 ) -> tuple[OrdinalRun, ...]:
-    """List the files of a snapshot by their ordinals; of its manifests only those that are not `known` are read.
+    """List the files of a snapshot by their ordinals; of its manifests only those that are not `kept` are read.
 
     Raises:
         PackedTableError: the ordinals are not dense from 0, or a file cannot say which it holds.
     """
 
     def runs_of(manifest: ManifestFile) -> tuple[OrdinalRun, ...]:
-        runs = known.get(manifest.manifest_path) if known is not None else None
+        runs = kept.get(manifest.manifest_path) if kept is not None else None
         if runs is None:
             files = (entry.data_file for entry in manifest.fetch_manifest_entry(table.io))
             runs = tuple(file_runs(table, identifier, files))
-            if known is not None:
-                known.put(manifest.manifest_path, runs)
+            if kept is not None:
+                kept.put(manifest.manifest_path, runs)
         return runs
 
     manifests = snapshot.manifests(table.io)

@@ -66,9 +66,9 @@ def load_settings() -> LakeSettings:
     """
     from pyiceberg.utils.config import Config  # it takes a fifth of a second to load
 
-    found = Config().get_catalog_config(CATALOGUE) or {}
+    values = Config().get_catalog_config(CATALOGUE) or {}
     configured = {
-        str(key): str(value) for key, value in found.items() if value != ""
+        str(key): str(value) for key, value in values.items() if value != ""
     }  # CI sets a missing secret to the empty text
     if not configured:
         return LakeSettings(_embedded(default_root()), embedded=True)

@@ -60,20 +60,13 @@ class StreamKind(PagedKind[StreamSource]):
 
     steps = ("headrace_features.apis.schema_changes:schema_changes",)
 
-    def follow(
-        self,
-        dataset: str,
-        catalogue: Catalog,
-        objects: ObjectFolder,
-        settings: LakeSettings,
-        seal: Callable[[], None],
-        once: bool,
-    ) -> int:
+    def follow(self, dataset: str, lake: Catalog, objects: ObjectFolder, seal: Callable[[], None], once: bool) -> int:
         """Follow the stream; see `follow`."""
         from spark_jobs.lake.session.session import start_session
 
+        settings = load_settings()
         spark = start_session(settings, extra=session_settings(self.source, settings))
-        return follow(dataset, self.source, catalogue, objects, spark, seal, follower_state(dataset), once)
+        return follow(dataset, self.source, lake, objects, spark, seal, follower_state(dataset), once)
 
     @classmethod
     def forget(cls, dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:

@@ -57,8 +57,8 @@ def _asset(
                 fitted = fit_mix(experiment)
                 shown, version, detail, count = fitted.metadata(), fitted.blend, str(fitted), fitted.trained
             elif name == _COMPARED:
-                found = report_of(experiment)
-                shown, version, detail, count = found.metadata(), found.digest, found.line(), len(found.rows)
+                report = report_of(experiment)
+                shown, version, detail, count = report.metadata(), report.digest, report.line(), len(report.rows)
             else:
                 experiment.check()
                 count = experiment.train() if name == _TRAINED else sum(1 for _ in experiment.do(experiment.missing()))

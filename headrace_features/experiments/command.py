@@ -44,7 +44,7 @@ def _list_runs() -> None:
                 "rate": f"{row['learning_rate']:g}",
                 "tokens": row["tokens"],
                 "blend": row["blend"][:12],
-                "scores": ", ".join(f"{one['set']} {one['value']:.4f}" for one in row["scores"]),
+                "scores": ", ".join(f"{score['set']} {score['value']:.4f}" for score in row["scores"]),
                 "when": f"{row['recorded_at']:%Y-%m-%d %H:%M}",
             }
             for row in rows

@@ -64,5 +64,5 @@ class Experiment(dg.Component, dg.Model, dg.Resolvable):
 
     def declaration(self, folder: Path) -> ExperimentDeclaration:
         """What it declares; paths are relative to a folder."""
-        given = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
-        return declare_experiment(given, folder)
+        values = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
+        return declare_experiment(values, folder)

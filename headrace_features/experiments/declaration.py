@@ -142,17 +142,17 @@ class ExperimentDeclaration(_Declared):
         return sorted(named | set(self.mixes.sources.values() if self.mixes is not None else ()))
 
 
-def declare_experiment(given: dict[str, Any], folder: Path) -> ExperimentDeclaration:
+def declare_experiment(values: dict[str, Any], folder: Path) -> ExperimentDeclaration:
     """Check a declaration; its files are relative to the folder of its YAML.
 
     Raises:
         DefinitionError: a value cannot be used, or a file is not there; the message names it.
         ConfigError: the feature whose network is trained is not there.
     """
-    require("models", f"experiment {given.get('name')}")
-    declared = bind_config(ExperimentDeclaration, f"experiment {given.get('name')}", given)
-    held_out = {name: _located(declared.name, one, folder) for name, one in declared.held_out.items()}
-    questions = {name: _located(declared.name, one, folder) for name, one in declared.questions.items()}
+    require("models", f"experiment {values.get('name')}")
+    declared = bind_config(ExperimentDeclaration, f"experiment {values.get('name')}", values)
+    held_out = {name: _located(declared.name, texts, folder) for name, texts in declared.held_out.items()}
+    questions = {name: _located(declared.name, items, folder) for name, items in declared.questions.items()}
     harness = declared.harness
     if harness is not None and harness.folder is not None:
         tasks = (folder / harness.folder).resolve()
@@ -162,11 +162,11 @@ def declare_experiment(given: dict[str, Any], folder: Path) -> ExperimentDeclara
     return declared.model_copy(update={"held_out": held_out, "questions": questions, "harness": harness})
 
 
-def _located(experiment: str, one: Any, folder: Path) -> Any:
+def _located(experiment: str, declared: Any, folder: Path) -> Any:
     """A set whose file has an absolute path."""
-    if one.file is None:
-        return one
-    file = (folder / one.file).resolve()
+    if declared.file is None:
+        return declared
+    file = (folder / declared.file).resolve()
     if not file.is_file():
         raise DefinitionError(f"experiment {experiment}: {file} is not there; correct the path of the set")
-    return one.model_copy(update={"file": file})
+    return declared.model_copy(update={"file": file})

@@ -142,21 +142,21 @@ class Experiment:
 
         table = next(iter(self._blender.head(self.blend(name, 0)).pins().values())).table
         tokenizer = tokenizer_of(self.catalogue, table, self.window(name).tokenizer_sha256)
-        texts = [text for one in self.sets for _, text in one.documents]
+        texts = [text for texts_of_set in self.sets for _, text in texts_of_set.documents]
         if tokenizer is None or not texts:
             raise CommandError(f"experiment {self.declared.name}: budget_bytes needs a held-out set and the tokenizer")
-        tokens = sum(len(one.ids) for one in tokenizer.encode_batch(texts, add_special_tokens=False))
+        tokens = sum(len(encoding.ids) for encoding in tokenizer.encode_batch(texts, add_special_tokens=False))
         return round(self.declared.budget_bytes * tokens / sum(len(text.encode()) for text in texts))
 
     def contents(self, name: str, seed: int) -> Contents:
         """What a variant consists of under a seed; its rows are read once."""
         if (name, seed) not in self._contents:
             tell(f"reading variant {name}, seed {seed}")
-            made = Contents()
+            contents = Contents()
             blend, start = self.blend(name, seed), self.start(name, seed)
-            for _ in rows_of(self.catalogue, blend, self.excluded, self.budget(name), seed, made, start):
+            for _ in rows_of(self.catalogue, blend, self.excluded, self.budget(name), seed, contents, start):
                 pass
-            self._contents[name, seed] = made
+            self._contents[name, seed] = contents
         return self._contents[name, seed]
 
     @cached_property
@@ -165,7 +165,9 @@ class Experiment:
         if self.declared.command:
             return False
         first = [self.contents(name, 0) for name in self.variants]
-        epochs = [max(found.epochs.values(), default=1.0) * found.offsets / max(found.rows, 1) for found in first]
+        epochs = [
+            max(contents.epochs.values(), default=1.0) * contents.offsets / max(contents.rows, 1) for contents in first
+        ]
         return max(epochs) * self.declared.seeds <= _ROOM
 
     def start(self, name: str, seed: int) -> int:
@@ -178,11 +180,11 @@ class Experiment:
 
     def line(self, name: str) -> str:
         """What a variant consists of, in one line."""
-        found = self.contents(name, 0)
-        epochs = ", ".join(f"{source} {count:.2f}" for source, count in sorted(found.epochs.items()))
-        left_out = ", ".join(f"{reason} {count:,}" for reason, count in sorted(found.left_out.items())) or "none"
+        contents = self.contents(name, 0)
+        epochs = ", ".join(f"{source} {count:.2f}" for source, count in sorted(contents.epochs.items()))
+        left_out = ", ".join(f"{reason} {count:,}" for reason, count in sorted(contents.left_out.items())) or "none"
         return (
-            f"{found.tokens:,} tokens of {len(found.documents):,} documents; epochs {epochs}; "
+            f"{contents.tokens:,} tokens of {len(contents.documents):,} documents; epochs {epochs}; "
             f"left out for held-out sets: {left_out}"
         )
 
@@ -194,12 +196,12 @@ class Experiment:
         """
         if self.disjoint:
             return 0.0
-        one, other = self.contents(first, 0), self.contents(second, 0)
-        both = len(np.intersect1d(one.documents, other.documents, assume_unique=True))
+        left, other = self.contents(first, 0), self.contents(second, 0)
+        both = len(np.intersect1d(left.documents, other.documents, assume_unique=True))
         shares = []
-        for found in (one, other):
-            read = sum(min(1.0, found.epochs.get(name, 1.0)) * count for name, count in found.sources.items())
-            shares.append(read / max(found.tokens, 1) * (1 - both / max(len(found.documents), 1)))
+        for contents in (left, other):
+            read = sum(min(1.0, contents.epochs.get(name, 1.0)) * count for name, count in contents.sources.items())
+            shares.append(read / max(contents.tokens, 1) * (1 - both / max(len(contents.documents), 1)))
         return max(shares)
 
     def digest(self, measured: bool) -> str:
@@ -215,9 +217,9 @@ class Experiment:
                     if self.declared.command:
                         yield Run(name, seed, rate, self.blend(name, seed), 0, "", self.budget(name))
                     else:
-                        found = self.contents(name, seed)
+                        contents = self.contents(name, seed)
                         blend, start = self.blend(name, seed), self.start(name, seed)
-                        yield Run(name, seed, rate, blend, start, found.digest, found.tokens)
+                        yield Run(name, seed, rate, blend, start, contents.digest, contents.tokens)
 
     def run_key(self, run: Run) -> str:
         """SHA-256 of all that decides the weights of a run."""
@@ -237,14 +239,14 @@ class Experiment:
         tasks = {"harness": {"tasks": harness_digest(self.declared.harness)}} if self.declared.harness else {}
         return {
             **tasks,
-            "sets": {one.name: one.digest for one in self.sets},
-            "questions": {name: hashlib.sha256(one.file.read_bytes()).hexdigest() for name, one in files},
+            "sets": {held_out.name: held_out.digest for held_out in self.sets},
+            "questions": {name: hashlib.sha256(questions.file.read_bytes()).hexdigest() for name, questions in files},
         }
 
     def missing(self) -> list[Run]:
         """The runs that have no row yet."""
-        known = {(row["key"], row["variant"], row["seed"]) for row in known_rows(self.catalogue, self.declared.name)}
-        return [run for run in self.runs() if (self.key(run), run.variant, run.seed) not in known]
+        done = {(row["key"], row["variant"], row["seed"]) for row in known_rows(self.catalogue, self.declared.name)}
+        return [run for run in self.runs() if (self.key(run), run.variant, run.seed) not in done]
 
     def do(self, runs: Sequence[Run]) -> Iterator[dict[str, Any]]:
         """Do runs, and record each as it ends; equal ones are done once.
@@ -259,17 +261,17 @@ class Experiment:
                 yield self._record(run, scored[key])
             else:
                 waiting.setdefault(key, []).append(run)
-        for key, found in self._trained({key: equal[0] for key, equal in waiting.items()}):
+        for key, result in self._trained({key: equal[0] for key, equal in waiting.items()}):
             for run in waiting[key]:
-                yield self._record(run, found)
+                yield self._record(run, result)
 
-    def _record(self, run: Run, found: Mapping[str, Any]) -> dict[str, Any]:
+    def _record(self, run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
         contents = self._contents.get((run.variant, run.seed), Contents())
         pins = self._blender.head(run.blend).pins().values()
         sources = {
             name: {"tokens": contents.sources[name], "epochs": contents.epochs.get(name)} for name in contents.sources
         }
-        measured = {name: found[name] for name in ("losses", "scores", "seconds", "device", "tokens")}
+        measured = {name: result[name] for name in ("losses", "scores", "seconds", "device", "tokens")}
         row = {
             "key": self.key(run),
             "run": self.run_key(run),
@@ -316,13 +318,13 @@ class Experiment:
         if not waiting:
             return
         self._folder.mkdir(parents=True, exist_ok=True)
-        given = {
+        task = {
             "model": self.declared.model_size,
             "folder": str(self._folder),
             "measured": measured,
             "left_out": self.excluded,
-            "sets": {one.name: [text for _, text in one.documents] for one in self.sets},
-            "questions": {name: str(one.file) for name, one in self.declared.questions.items()},
+            "sets": {held_out.name: [text for _, text in held_out.documents] for held_out in self.sets},
+            "questions": {name: str(questions.file) for name, questions in self.declared.questions.items()},
             "harness": self.declared.harness.model_dump(mode="json") if self.declared.harness is not None else None,
             "runs": [
                 {**asdict(run), "key": key, "run": run_key, "budget": self.budget(run.variant)}
@@ -330,14 +332,14 @@ class Experiment:
             ],
         }
         with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
-            json.dump(given, file)
+            json.dump(task, file)
             file.flush()
             command = [sys.executable, "-m", _PROCESS, file.name]
             with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as process:
                 assert process.stdout is not None
                 for line in process.stdout:
-                    found = json.loads(line)
-                    yield found["key"], found
+                    result = json.loads(line)
+                    yield result["key"], result
         if process.returncode:
             raise CommandError(
                 f"experiment {self.declared.name}: training ended with status {process.returncode}, see above; what "
@@ -348,7 +350,7 @@ class Experiment:
         """The scores of a run by the command of the declaration."""
         filled = {"{blend}": run.blend, "{run}": self.run_key(run)[:12], "{seed}": str(run.seed)}
         filled |= {"{rate}": str(run.learning_rate), "{tokens}": str(run.tokens)}
-        command = [functools.reduce(lambda w, p: w.replace(*p), filled.items(), one) for one in self.declared.command]
+        command = [functools.reduce(lambda w, p: w.replace(*p), filled.items(), word) for word in self.declared.command]
         done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=False)
         last = (done.stdout.strip().splitlines() or [""])[-1]
         try:

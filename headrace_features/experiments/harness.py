@@ -32,21 +32,21 @@ def harness_digest(declared: Harness) -> str:
         version = metadata.version("lm_eval")
     except metadata.PackageNotFoundError as error:
         raise CommandError("harness: lm_eval is not installed; run: pip install 'headrace[harness]'") from error
-    found = hashlib.sha256(f"{declared.tasks} {declared.limit} {version}".encode())
+    digest = hashlib.sha256(f"{declared.tasks} {declared.limit} {version}".encode())
     folder = declared.folder
     for file in sorted(folder.rglob("*")) if folder is not None else ():
         if folder is not None and file.is_file():
-            found.update(f"{file.relative_to(folder)}\0".encode() + file.read_bytes())
-    return found.hexdigest()
+            digest.update(f"{file.relative_to(folder)}\0".encode() + file.read_bytes())
+    return digest.hexdigest()
 
 
 def harness_scores(
-    given: Mapping[str, Any], network: Network, encode: Callable[[str], Sequence[int]]
+    settings: Mapping[str, Any], network: Network, encode: Callable[[str], Sequence[int]]
 ) -> Iterator[dict[str, Any]]:
     """Scores of tasks: where there are choices the right one's log-probability per byte, and every metric of the task.
 
     Args:
-        given: the fields of a `Harness`.
+        settings: the fields of a `Harness`.
         network: trained.
         encode: from a text to its token ids.
 
@@ -56,24 +56,24 @@ def harness_scores(
     import lm_eval
     from lm_eval.tasks import TaskManager
 
-    names, folder = list(given["tasks"]), given["folder"]
-    own = {file.stem for file in Path(folder).rglob("*.yaml")} if folder else set()
+    names, folder = list(settings["tasks"]), settings["folder"]
+    in_folder = {file.stem for file in Path(folder).rglob("*.yaml")} if folder else set()
     try:
         # Its own tasks are thousands of files, which take a quarter of a minute to list.
-        manager = TaskManager(include_path=folder, include_defaults=not set(names) <= own)
+        manager = TaskManager(include_path=folder, include_defaults=not set(names) <= in_folder)
         model = _answering(network, encode)
-        found = lm_eval.simple_evaluate(
-            model, tasks=names, limit=given["limit"], bootstrap_iters=0, task_manager=manager, log_samples=True
+        evaluated = lm_eval.simple_evaluate(
+            model, tasks=names, limit=settings["limit"], bootstrap_iters=0, task_manager=manager, log_samples=True
         )
     except CommandError:
         raise
     except Exception as error:  # whatever a task's own code raises
-        said = " ".join(str(error).split())[:300]
-        raise CommandError(f"harness, tasks {', '.join(names)}: {type(error).__name__}: {said}") from error
-    for name, metrics in found["results"].items():
-        samples = found["samples"].get(name, [])
-        answered = [one for one in samples if len(one["arguments"]) > 1 and isinstance(one["target"], int)]
-        chance = float(np.mean([1 / len(one["arguments"]) for one in answered])) if answered else None
+        reason = " ".join(str(error).split())[:300]
+        raise CommandError(f"harness, tasks {', '.join(names)}: {type(error).__name__}: {reason}") from error
+    for name, metrics in evaluated["results"].items():
+        samples = evaluated["samples"].get(name, [])
+        answered = [sample for sample in samples if len(sample["arguments"]) > 1 and isinstance(sample["target"], int)]
+        chance = float(np.mean([1 / len(sample["arguments"]) for sample in answered])) if answered else None
         if answered:
             yield {"set": name, "measure": "nats_per_byte", "value": _nats_per_byte(answered), "chance": None}
         for metric, value in metrics.items():
@@ -86,7 +86,9 @@ def harness_scores(
 
 def _nats_per_byte(answered: Sequence[Mapping[str, Any]]) -> float:
     """The mean log-probability of right choices per byte of each."""
-    right = [(one["filtered_resps"][one["target"]][0], one["arguments"][one["target"]][1]) for one in answered]
+    right = [
+        (sample["filtered_resps"][sample["target"]][0], sample["arguments"][sample["target"]][1]) for sample in answered
+    ]
     return float(np.mean([nats / len(text.encode()) for nats, text in right]))
 
 
@@ -102,20 +104,23 @@ def _answering(network: Network, encode: Callable[[str], Tokens]) -> Any:
         def loglikelihood(self, requests: list[Any]) -> list[tuple[float, bool]]:
             """Log-probability in nats of each continuation, and whether all its tokens are the likeliest."""
             # Without a context there is nothing to predict the first token from but the start of a line.
-            items = [Item(context or "\n", (continuation,)) for context, continuation in (one.args for one in requests)]
-            found = score_items(network, items, encode)
-            if found.left_out:
-                number, why = next(iter(found.left_out.items()))
+            items = [
+                Item(context or "\n", (continuation,))
+                for context, continuation in (request.args for request in requests)
+            ]
+            scored = score_items(network, items, encode)
+            if scored.left_out:
+                number, why = next(iter(scored.left_out.items()))
                 raise CommandError(
                     f"harness, task {requests[number].task_name}: {why}: {items[number].context[-80:]!r}"
                 )
-            return list(zip(found.log_probabilities.tolist(), found.correct.tolist(), strict=True))
+            return list(zip(scored.log_probabilities.tolist(), scored.correct.tolist(), strict=True))
 
         def loglikelihood_rolling(self, requests: list[Any]) -> list[float]:
             """Log-probabilities of whole texts, in nats."""
-            texts = [one.args[0] for one in requests]
-            found = score_documents(network, [encode(text) for text in texts], [len(text.encode()) for text in texts])
-            return [float(-bits * np.log(2)) for bits in found.bits]
+            texts = [request.args[0] for request in requests]
+            scored = score_documents(network, [encode(text) for text in texts], [len(text.encode()) for text in texts])
+            return [float(-bits * np.log(2)) for bits in scored.bits]
 
         def generate_until(self, requests: list[Any]) -> list[str]:
             """Refused: models of these sizes write nothing that a task could judge."""

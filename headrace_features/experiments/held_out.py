@@ -56,14 +56,14 @@ def read_sets(catalogue: Catalog, declared: Mapping[str, HeldOut]) -> list[HeldO
     Raises:
         CommandError: a set has no text.
     """
-    found = []
-    for name, one in declared.items():
-        made = _of_dataset(catalogue, name, one) if one.dataset is not None else _of_file(name, one)
-        if not made.documents:
-            where = one.file or f"{one.dataset}.texts"
+    sets = []
+    for name, source in declared.items():
+        held_out = _of_dataset(catalogue, name, source) if source.dataset is not None else _of_file(name, source)
+        if not held_out.documents:
+            where = source.file or f"{source.dataset}.texts"
             raise CommandError(f"held-out set {name}: {where} gives no text; run the dataset, or raise share")
-        found.append(made)
-    return found
+        sets.append(held_out)
+    return sets
 
 
 def excluded_documents(
@@ -71,9 +71,9 @@ def excluded_documents(
 ) -> dict[str, str]:
     """The documents of some datasets that no variant is trained on: held_out, near or family, by doc_id."""
     sets = list(sets)
-    reasons = {doc_id: FAMILY for one in sets for doc_id in one.families}
-    reasons |= {doc_id: ITSELF for one in sets for doc_id, _ in one.documents if not doc_id.isdecimal()}
-    items = [EvalSet(one.name, tuple(_items(one.documents))) for one in sets]
+    reasons = {doc_id: FAMILY for texts in sets for doc_id in texts.families}
+    reasons |= {doc_id: ITSELF for texts in sets for doc_id, _ in texts.documents if not doc_id.isdecimal()}
+    items = [EvalSet(texts.name, tuple(_items(texts.documents))) for texts in sets]
     contents = index_of(items)
     near = set()
     for namespace in sorted(namespaces):
@@ -81,8 +81,8 @@ def excluded_documents(
         for batch in read_batches(catalogue, f"{namespace}.texts", ("doc_id", "content")):
             rows = batch.filter(batch["content"].is_valid())
             findings = score(rows["content"].cast(pa.string()), contents)["findings"]
-            for doc_id, found in zip(rows["doc_id"].to_pylist(), findings.to_pylist(), strict=True):
-                if any(one["share"] >= near_share for one in found):
+            for doc_id, hits in zip(rows["doc_id"].to_pylist(), findings.to_pylist(), strict=True):
+                if any(hit["share"] >= near_share for hit in hits):
                     near.add(doc_id)
     near -= set(reasons)
     reasons |= dict.fromkeys(near, NEAR)
@@ -118,7 +118,9 @@ def _of_dataset(catalogue: Catalog, name: str, declared: HeldOut) -> HeldOutSet:
     chosen = {doc_id for doc_id in documents if _is_held_out(root_of.get(doc_id, doc_id), declared.share)}
     families = {root_of.get(doc_id, doc_id) for doc_id in chosen}
     families |= descendants(catalogue, families)
-    return HeldOutSet(name, tuple((one, documents[one]) for one in sorted(chosen)), frozenset(families - chosen))
+    return HeldOutSet(
+        name, tuple((doc_id, documents[doc_id]) for doc_id in sorted(chosen)), frozenset(families - chosen)
+    )
 
 
 def _is_held_out(root: str, share: float) -> bool:

@@ -44,13 +44,17 @@ class FittedMix:
         """The shares and the predicted loss in one line."""
         shares = zip(self.sources, self.proposal.mix, strict=True)
         mix = ", ".join(f"{name} {share:.3f}" for name, share in shares)
-        found, held, agreement = self.proposal, self.law.held_out, RANK_AGREEMENT[self.model]
-        off = f"error {held.error:.4f} (by their mean {held.baseline:.4f}), ranks {held.rank_correlation:.2f}"
-        bounded = f"; as often as allowed: {', '.join(self.sources[n] for n in found.bounded)}" if found.bounded else ""
+        proposal, held_out, agreement = self.proposal, self.law.held_out, RANK_AGREEMENT[self.model]
+        off = (
+            f"error {held_out.error:.4f} (by their mean {held_out.baseline:.4f}), ranks {held_out.rank_correlation:.2f}"
+        )
+        bounded = (
+            f"; as often as allowed: {', '.join(self.sources[n] for n in proposal.bounded)}" if proposal.bounded else ""
+        )
         return (
-            f"{mix}: predicted {found.loss:.4f} ({found.low:.4f} to {found.high:.4f}), the natural mix "
-            f"{found.natural_loss:.4f}; held-out runs: {off}; {self.model} ranks mixes as 1B does with a correlation "
-            f"of {agreement:.2f}{bounded}; blend {self.blend[:12]}"
+            f"{mix}: predicted {proposal.loss:.4f} ({proposal.low:.4f} to {proposal.high:.4f}), the natural mix "
+            f"{proposal.natural_loss:.4f}; held-out runs: {off}; {self.model} ranks mixes as 1B does with a "
+            f"correlation of {agreement:.2f}{bounded}; blend {self.blend[:12]}"
         )
 
     def metadata(self) -> dict[str, Any]:
@@ -58,14 +62,14 @@ class FittedMix:
         shares = {
             f"share_{name}": round(float(share), 4) for name, share in zip(self.sources, self.proposal.mix, strict=True)
         }
-        held = self.law.held_out
+        held_out = self.law.held_out
         return {
             **shares,
             "predicted_loss": self.proposal.loss,
             "natural_loss": self.proposal.natural_loss,
-            "held_out_error": held.error,
-            "held_out_error_of_mean": held.baseline,
-            "held_out_rank_correlation": held.rank_correlation,
+            "held_out_error": held_out.error,
+            "held_out_error_of_mean": held_out.baseline,
+            "held_out_rank_correlation": held_out.rank_correlation,
             "ranks_agree_with_1B": RANK_AGREEMENT[self.model],
             "blend": self.blend,
         }
@@ -95,7 +99,7 @@ def fit_mix(experiment: Experiment) -> FittedMix:
     trained = sum(1 for _ in experiment.do(missing))
     keys = {(experiment.key(run), run.variant) for run in experiment.runs()}
     rows = [row for row in known_rows(experiment.catalogue, declared.name) if (row["key"], row["variant"]) in keys]
-    sets = sorted({one["set"] for row in rows for one in row["scores"] if one["measure"] == "bits_per_byte"})
+    sets = sorted({score["set"] for row in rows for score in row["scores"] if score["measure"] == "bits_per_byte"})
     if not sets:
         raise CommandError(f"experiment {declared.name}: a mix is fitted to bits a byte; give a held-out set")
     losses = np.array([[_mean(rows, variant, name) for name in sets] for variant in experiment.variants])
@@ -113,8 +117,10 @@ def fit_mix(experiment: Experiment) -> FittedMix:
 
 def _mean(rows: list[dict[str, Any]], variant: str, name: str) -> float:
     """The mean of a set over the seeds and rates of a mix."""
-    scores = [one for row in rows if row["variant"] == variant for one in row["scores"]]
-    return float(np.mean([one["value"] for one in scores if (one["set"], one["measure"]) == (name, "bits_per_byte")]))
+    scores = [score for row in rows if row["variant"] == variant for score in row["scores"]]
+    return float(
+        np.mean([score["value"] for score in scores if (score["set"], score["measure"]) == (name, "bits_per_byte")])
+    )
 
 
 def _tokens(experiment: Experiment, table: str) -> int:

@@ -68,12 +68,13 @@ def report(request: PageRequest) -> PageAnswer:
     name = so_far.experiment
     try:
         with _REPORTING:
-            found = _REPORTS.find((name, so_far.digest), lambda: declared_report(name))
+            results = _REPORTS.find((name, so_far.digest), lambda: declared_report(name))
     except CommandError as error:
         return PageAnswer("experiment_report.html", {"experiment": name, "said": str(error), "verdicts": []})
     shown = {
-        "experiment": name, "said": f"{len(found.rows)} of {found.planned} runs are done",
-        "verdicts": list(found.verdict_rows()), "differences": found.differences, "tells_nothing": found.tell_nothing(),
+        "experiment": name, "said": f"{len(results.rows)} of {results.planned} runs are done",
+        "verdicts": list(results.verdict_rows()), "differences": results.differences,
+        "tells_nothing": results.tell_nothing(),
     }  # fmt: skip
     return PageAnswer("experiment_report.html", shown)
 

@@ -40,23 +40,23 @@ _CHECKPOINT: Final = ".checkpoint"
 
 def main(path: str) -> int:
     """Do all runs of a file."""
-    given = json.loads(Path(path).read_text())
+    task = json.loads(Path(path).read_text())
     catalogue = open_catalogue(load_settings())
-    for number, run in enumerate(given["runs"], 1):
+    for number, run in enumerate(task["runs"], 1):
         tell(
-            f"run {number} of {len(given['runs'])}: {run['variant']}, seed {run['seed']}, rate {run['learning_rate']:g}"
+            f"run {number} of {len(task['runs'])}: {run['variant']}, seed {run['seed']}, rate {run['learning_rate']:g}"
         )
-        sys.stdout.write(json.dumps({"key": run["key"], **_done(given, run, catalogue)}) + "\n")
+        sys.stdout.write(json.dumps({"key": run["key"], **_done(task, run, catalogue)}) + "\n")
         sys.stdout.flush()
     return 0
 
 
-def _done(given: Mapping[str, Any], run: Mapping[str, Any], catalogue: Catalog) -> dict[str, Any]:
+def _done(task: Mapping[str, Any], run: Mapping[str, Any], catalogue: Catalog) -> dict[str, Any]:
     """Train and measure one run."""
     blender = Blender(catalogue)
     window = blender.config(run["blend"]).window
     declared = TrainingRun(
-        shape_of(given["model"]),
+        shape_of(task["model"]),
         window.vocabulary_size,
         window.window_tokens,
         run["budget"],
@@ -65,12 +65,12 @@ def _done(given: Mapping[str, Any], run: Mapping[str, Any], catalogue: Catalog) 
         device="cuda" if torch.cuda.is_available() else "cpu",
         threads=torch.get_num_threads(),
     )
-    stem = Path(given["folder"]) / run["run"]
+    stem = Path(task["folder"]) / run["run"]
     weights, facts = stem.with_suffix(".weights"), stem.with_suffix(".json")
     checkpoint = stem.with_suffix(_CHECKPOINT)
     if not facts.exists():
-        rows = max(1, _STEP_TOKENS[given["model"]] // window.window_tokens)
-        batches = _batches(catalogue, given, run, rows, next_offset(checkpoint))
+        rows = max(1, _STEP_TOKENS[task["model"]] // window.window_tokens)
+        batches = _batches(catalogue, task, run, rows, next_offset(checkpoint))
         trained = train(batches, declared, checkpoint=checkpoint)
         weights.write_bytes(trained.weights)
         points = np.unique(np.linspace(0, len(trained.losses) - 1, _CURVE_POINTS).astype(int))
@@ -81,19 +81,19 @@ def _done(given: Mapping[str, Any], run: Mapping[str, Any], catalogue: Catalog) 
         unfinished.write_text(json.dumps(about))
         unfinished.replace(facts)  # from here on the run is known
         checkpoint.unlink(missing_ok=True)
-    if not given["measured"]:
+    if not task["measured"]:
         return {}
     network = network_of(declared, weights.read_bytes())
     table = next(iter(blender.head(run["blend"]).pins().values())).table
     encode = _encoder(catalogue, table, window)
-    return {**json.loads(facts.read_text()), "scores": list(_scores(given, network, encode))}
+    return {**json.loads(facts.read_text()), "scores": list(_scores(task, network, encode))}
 
 
 def _batches(
-    catalogue: Catalog, given: Mapping[str, Any], run: Mapping[str, Any], rows: int, start: int
+    catalogue: Catalog, task: Mapping[str, Any], run: Mapping[str, Any], rows: int, start: int
 ) -> Iterator[Rows]:
     """The rows of a run in steps, from the one on that its checkpoint wants."""
-    left_out, budget = given["left_out"], run["budget"]
+    left_out, budget = task["left_out"], run["budget"]
     groups = rows_of(catalogue, run["blend"], left_out, budget, run["seed"], Contents(), run["start"])
     left: Rows | None = None
     for group in groups:
@@ -107,12 +107,12 @@ def _batches(
         yield left
 
 
-def _scores(given: Mapping[str, Any], network: Any, encode: Callable[[str], list[int]]) -> Iterator[dict[str, Any]]:
+def _scores(task: Mapping[str, Any], network: Any, encode: Callable[[str], list[int]]) -> Iterator[dict[str, Any]]:
     """Bits a byte of each set of texts; the right answers' log-probability and accuracy of questions and tasks."""
-    for name, texts in given["sets"].items():
-        found = score_documents(network, [encode(text) for text in texts], [len(text.encode()) for text in texts])
-        yield {"set": name, "measure": "bits_per_byte", "value": found.bits_per_byte, "chance": None}
-    for name, file in given["questions"].items():
+    for name, texts in task["sets"].items():
+        scored = score_documents(network, [encode(text) for text in texts], [len(text.encode()) for text in texts])
+        yield {"set": name, "measure": "bits_per_byte", "value": scored.bits_per_byte, "chance": None}
+    for name, file in task["questions"].items():
         answered = score_items(network, _items(file), encode)
         if not len(answered.items):
             raise CommandError(f"questions {name}: none of {file} could be scored; first: {answered.left_out.get(0)}")
@@ -128,8 +128,8 @@ def _scores(given: Mapping[str, Any], network: Any, encode: Callable[[str], list
             "value": float(answered.correct.mean()),
             "chance": float(answered.chance.mean()),
         }
-    if given["harness"] is not None:
-        yield from harness_scores(given["harness"], network, encode)
+    if task["harness"] is not None:
+        yield from harness_scores(task["harness"], network, encode)
 
 
 @cache
@@ -139,7 +139,7 @@ def _items(file: str) -> list[Item]:
     Raises:
         CommandError: a line is no question.
     """
-    found = []
+    items = []
     for number, line in enumerate(Path(file).read_text(encoding="utf-8").splitlines(), 1):
         if not line.strip():
             continue
@@ -154,8 +154,8 @@ def _items(file: str) -> list[Item]:
                 f"{file}:{number}: no question ({type(error).__name__}: {error}); write {{context, choices: [..], "
                 "answer: NUMBER} or {context, answer: TEXT}"
             ) from error
-        found.append(item)
-    return found
+        items.append(item)
+    return items
 
 
 def _encoder(catalogue: Catalog, table: str, window: WindowFacts) -> Callable[[str], list[int]]:

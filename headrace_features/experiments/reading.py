@@ -112,7 +112,7 @@ def rows_of(
     blender = Blender(catalogue)
     reader, window = blender.open(blend_id), blender.config(blend_id).window
     end, digest, at, empty = reader.order.end, hashlib.sha256(), start, 0
-    seen: list[NDArray[np.uint64]] = []
+    read: list[NDArray[np.uint64]] = []
     skipped: dict[str, str] = {}
     source_rows: Counter[str] = Counter()
     while contents.tokens < budget:
@@ -133,18 +133,18 @@ def rows_of(
         for name in batch.source_names:
             contents.sources[name] += int(tokens[kept][names == name].sum())
             source_rows[name] += int((names == name).sum())
-        given = Rows(contents.rows, ids[kept], numbers[kept], int(tokens[kept].sum()))
-        digest.update(given.input_ids.astype("<u4").tobytes())
-        digest.update(given.document_ids.astype("<i4").tobytes())
-        seen.append(documents[np.isin(row_of, kept)])
-        contents.tokens += given.tokens
+        rows = Rows(contents.rows, ids[kept], numbers[kept], int(tokens[kept].sum()))
+        digest.update(rows.input_ids.astype("<u4").tobytes())
+        digest.update(rows.document_ids.astype("<i4").tobytes())
+        read.append(documents[np.isin(row_of, kept)])
+        contents.tokens += rows.tokens
         contents.rows += len(kept)
         at += count
         contents.offsets += count
         if len(kept):
-            yield given
+            yield rows
     contents.digest = digest.hexdigest()
-    contents.documents = np.unique(np.concatenate(seen))
+    contents.documents = np.unique(np.concatenate(read))
     contents.left_out = Counter(skipped.values())
     sizes = {name: pin.rows for name, pin in blender.head(blend_id).pins().items()}
     contents.epochs = {name: count / size for name, count in source_rows.items() if (size := sizes.get(name))}

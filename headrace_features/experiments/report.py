@@ -75,16 +75,18 @@ class Report:
 
     def plot(self) -> bytes:
         """Scores of each variant on each set, every seed a point; a PNG."""
-        sets = sorted({(one["set"], one["measure"]) for row in self.rows for one in row["scores"] if _decides(one)})
+        sets = sorted(
+            {(score["set"], score["measure"]) for row in self.rows for score in row["scores"] if _decides(score)}
+        )
         variants = list(dict.fromkeys(row["variant"] for row in self.rows))
         axes = new_axes(7, 1.2 + 0.4 * len(sets) * len(variants))
         for number, (name, measure) in enumerate(sets):
             for place, variant in enumerate(variants):
                 values = [
-                    one["value"]
+                    score["value"]
                     for row in self.rows
-                    for one in row["scores"]
-                    if (row["variant"], one["set"], one["measure"]) == (variant, name, measure)
+                    for score in row["scores"]
+                    if (row["variant"], score["set"], score["measure"]) == (variant, name, measure)
                 ]
                 height = -(number * (len(variants) + 1) + place)
                 label = variant if not number else None
@@ -109,7 +111,7 @@ class Report:
 
     def tell_nothing(self) -> list[str]:
         """Names of the sets on which seeds of a variant differ more than variants do."""
-        return [one.evaluation_set for one in self.compared.sets if one.tells_nothing] if self.compared else []
+        return [result.evaluation_set for result in self.compared.sets if result.tells_nothing] if self.compared else []
 
     def verdict_rows(self) -> Iterator[dict[str, str]]:
         """The verdicts as rows of a table."""
@@ -136,15 +138,15 @@ class Report:
         worse = pair.first if pair.difference > 0 else pair.second
         runs = [row for row in self.rows if row["variant"] == worse and row["seed"] in pair.seeds]
         runs = [row for row in runs if row["learning_rate"] == max(pair.by_rate)]
-        found = [one["value"] for row in runs for one in row["scores"] if _is_bits_of(one, pair.evaluation_set)]
-        if not found or not all(len(row["losses"]) >= _CURVE_STEPS for row in runs):
+        bits = [score["value"] for row in runs for score in row["scores"] if _is_bits_of(score, pair.evaluation_set)]
+        if not bits or not all(len(row["losses"]) >= _CURVE_STEPS for row in runs):
             return None
         curves = []
         for row in runs:
-            offsets, losses = (np.array([one[name] for one in row["losses"]], float) for name in ("offset", "loss"))
+            offsets, losses = (np.array([point[name] for point in row["losses"]], float) for name in ("offset", "loss"))
             curves.append(((offsets + 1).astype(np.int64), losses))
         last = np.mean([losses[-max(1, len(losses) // 20) :].mean() for _, losses in curves])
-        return tokens_worth(curves, abs(pair.difference) / float(np.mean(found)) * float(last))
+        return tokens_worth(curves, abs(pair.difference) / float(np.mean(bits)) * float(last))
 
 
 def report_of(experiment: Experiment) -> Report:
@@ -156,8 +158,8 @@ def report_of(experiment: Experiment) -> Report:
     declared = experiment.declared
     planned = list(experiment.runs())
     current = {(experiment.key(run), run.variant, run.seed) for run in planned}
-    known = known_rows(experiment.catalogue, declared.name)
-    rows = list({(row["key"], row["variant"], row["seed"]): row for row in known}.values())
+    recorded = known_rows(experiment.catalogue, declared.name)
+    rows = list({(row["key"], row["variant"], row["seed"]): row for row in recorded}.values())
     rows = [row for row in rows if (row["key"], row["variant"], row["seed"]) in current]
     if not rows:
         raise CommandError(f"experiment {declared.name}: not run as it is now; run: headrace run {declared.name}")
@@ -176,15 +178,15 @@ def _decides(score: Mapping[str, Any]) -> bool:
 
 def _scores(rows: list[dict[str, Any]]) -> tuple[dict[str, Scores], list[str]]:
     """Scores by variant, set, seed and rate, and the sets of which less is better."""
-    found: dict[str, dict[str, dict[int, dict[float, float]]]] = {}
+    scores: dict[str, dict[str, dict[int, dict[float, float]]]] = {}
     lower = set()
     for row in rows:
-        for one in filter(_decides, row["scores"]):
-            of_set = found.setdefault(row["variant"], defaultdict(lambda: defaultdict(dict)))
-            of_set[one["set"]][row["seed"]][row["learning_rate"]] = one["value"]
-            if one["measure"] in _LOWER_IS_BETTER:
-                lower.add(one["set"])
-    return dict(found), sorted(lower)
+        for score in filter(_decides, row["scores"]):
+            of_set = scores.setdefault(row["variant"], defaultdict(lambda: defaultdict(dict)))
+            of_set[score["set"]][row["seed"]][row["learning_rate"]] = score["value"]
+            if score["measure"] in _LOWER_IS_BETTER:
+                lower.add(score["set"])
+    return dict(scores), sorted(lower)
 
 
 def _is_bits_of(score: Mapping[str, Any], name: str) -> bool:
@@ -203,12 +205,12 @@ def mean_rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
     values: dict[tuple[str, str, float], list[float]] = defaultdict(list)
     chances: dict[tuple[str, str], float | None] = {}
     for row in rows:
-        for one in row["scores"]:
-            name = f"{one['set']} {one['measure'].replace('_', ' ')}"
-            values[name, row["variant"], row["learning_rate"]].append(one["value"])
-            chances[name, row["variant"]] = one["chance"]
+        for score in row["scores"]:
+            name = f"{score['set']} {score['measure'].replace('_', ' ')}"
+            values[name, row["variant"], row["learning_rate"]].append(score["value"])
+            chances[name, row["variant"]] = score["chance"]
     for name, rate in dict.fromkeys((name, rate) for name, _, rate in values):
-        chance = next((value for (one, _), value in chances.items() if one == name and value is not None), None)
+        chance = next((value for (scored, _), value in chances.items() if scored == name and value is not None), None)
         cells = {_SET: f"{name}, rate {rate:g}"}
         for variant in dict.fromkeys(row["variant"] for row in rows):
             some = values.get((name, variant, rate))
@@ -218,11 +220,11 @@ def mean_rows(rows: list[dict[str, Any]]) -> Iterator[dict[str, str]]:
 
 def _means(rows: list[dict[str, Any]]) -> Iterator[str]:
     """The rows of `mean_rows` as lines for a terminal."""
-    found = list(mean_rows(rows))
-    width = max(len(row[_SET]) for row in found)
-    variants = [name for name in found[0] if name not in (_SET, _CHANCE)]
+    means = list(mean_rows(rows))
+    width = max(len(row[_SET]) for row in means)
+    variants = [name for name in means[0] if name not in (_SET, _CHANCE)]
     yield f"{'mean over seeds':<{width}}  " + "  ".join(f"{variant:>12}" for variant in variants)
-    for row in found:
+    for row in means:
         beside = f"  (by chance {row[_CHANCE]})" if row[_CHANCE] else ""
         yield f"{row[_SET]:<{width}}  " + "  ".join(f"{row[variant]:>12}" for variant in variants) + beside
 
@@ -236,12 +238,12 @@ def _long(pair: PairComparison, worth: Worth | None) -> str:
     if not pair.seeds:
         return f"{_short(pair)}: no seed was done by both"
     interval = f"difference {pair.difference:+.4f}, {pair.level:.1%} interval {pair.low:+.4f} to {pair.high:+.4f}"
-    said = f"{_short(pair)} ({interval}, {len(pair.seeds)} seeds)"
+    text = f"{_short(pair)} ({interval}, {len(pair.seeds)} seeds)"
     if pair.verdict is Verdict.NO_DIFFERENCE_SEEN and pair.seeds_needed is not None:
-        said += f"; to see one of this size takes {pair.seeds_needed:,} seeds"
+        text += f"; to see one of this size takes {pair.seeds_needed:,} seeds"
     if pair.verdict is Verdict.DEPENDS_ON_THE_RATE:
-        said += ": " + ", ".join(f"{value:+.4f} at {rate:g}" for rate, value in sorted(pair.by_rate.items()))
-    return said + (f"; as much as {worth} the tokens would gain" if worth else "")
+        text += ": " + ", ".join(f"{value:+.4f} at {rate:g}" for rate, value in sorted(pair.by_rate.items()))
+    return text + (f"; as much as {worth} the tokens would gain" if worth else "")
 
 
 def _differences(experiment: Experiment) -> Iterator[str]:
@@ -251,10 +253,10 @@ def _differences(experiment: Experiment) -> Iterator[str]:
     first = next(iter(experiment.variants))
     base = experiment.contents(first, 0)
     for name in experiment.variants:
-        found, line = experiment.contents(name, 0), f"{name}: {experiment.line(name)}"
+        contents, line = experiment.contents(name, 0), f"{name}: {experiment.line(name)}"
         if name != first:
-            both = len(np.intersect1d(found.documents, base.documents, assume_unique=True))
-            same = "the same rows" if found.digest == base.digest else f"{both:,} documents in common"
+            both = len(np.intersect1d(contents.documents, base.documents, assume_unique=True))
+            same = "the same rows" if contents.digest == base.digest else f"{both:,} documents in common"
             line += f"; {same} with {first}"
         yield line
     count = len(experiment.excluded)

@@ -30,14 +30,14 @@ _ADDED: Final = jinja2.PrefixLoader({})  # templates of packages, by the name of
 
 def _environment() -> jinja2.Environment:
     """Jinja templates: values are escaped, and an unknown name is an error."""
-    made = jinja2.Environment(
+    environment = jinja2.Environment(
         loader=jinja2.ChoiceLoader([jinja2.FileSystemLoader(FOLDER / "templates"), _ADDED]),
         autoescape=True,
         undefined=jinja2.StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
     )
-    made.filters |= {
+    environment.filters |= {
         "visible": visible,
         "inline": inline,
         "size": size,
@@ -46,8 +46,8 @@ def _environment() -> jinja2.Environment:
         "moment": moment,
         "quoted": quoted,
     }
-    made.globals |= {"address": address, "colour": _colour, "scatter": _scatter, "share_bar": _share_bar}
-    return made
+    environment.globals |= {"address": address, "colour": _colour, "scatter": _scatter, "share_bar": _share_bar}
+    return environment
 
 
 def add_templates(name: str, folder: Path) -> None:
@@ -78,8 +78,8 @@ def _colour(number: int) -> str:
 
 def explorer_of(request: Request) -> Explorer:
     """The explorer of this server, once its lake is open; the page sees one state of the lake, that of now."""
-    found: Explorer = request.app.state.opened.result()
-    return found.of_now()
+    explorer: Explorer = request.app.state.opened.result()
+    return explorer.of_now()
 
 
 def principal_of(request: Request) -> str:
@@ -126,8 +126,8 @@ def as_json(values: Any) -> str:
 def address(path: str, query: Mapping[str, Any] | None = None, **changed: Any) -> str:
     """A path with a query; fields whose value is None are left out."""
     pairs = {**(query or {}), **changed}
-    given = [(name, str(value)) for name, value in pairs.items() if value is not None and value != ""]
-    return path + (f"?{urlencode(given)}" if given else "")
+    fields = [(name, str(value)) for name, value in pairs.items() if value is not None and value != ""]
+    return path + (f"?{urlencode(fields)}" if fields else "")
 
 
 def quoted(part: Any) -> str:

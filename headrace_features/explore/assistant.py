@@ -74,7 +74,7 @@ class Assistant:
 
     def lake(self) -> str:
         """List the datasets and corpora that can be read."""
-        corpora = [one.name for one in self._explorer.corpora(self._principal)]
+        corpora = [corpus.name for corpus in self._explorer.corpora(self._principal)]
         return _said({"datasets": self._explorer.datasets(self._principal), "corpora": corpora})
 
     def search(
@@ -92,41 +92,47 @@ class Assistant:
             raise CommandError("search: say which words")
         index = self._explorer.index(dataset)
         index.wait(1)
-        found = search_texts(self._explorer.catalogue, index, Wanted(), Words(words, exact_case, start=start))
-        hits = [{"doc_id": row["doc_id"], "path": row["path"], "kept": row["kept"]} for row in found.rows]
+        result = search_texts(self._explorer.catalogue, index, Wanted(), Words(words, exact_case, start=start))
+        hits = [{"doc_id": row["doc_id"], "path": row["path"], "kept": row["kept"]} for row in result.rows]
         for hit in hits:
-            hit["excerpt"] = str(found.excerpts[hit["doc_id"]].striptags())
-        told = {"read": found.read, "of": found.total, "at_most": found.at_most, "whole_words": found.whole_words}
-        return fenced(_said({**told, "documents": hits}))
+            hit["excerpt"] = str(result.excerpts[hit["doc_id"]].striptags())
+        facts = {
+            "read": result.read,
+            "of": result.total,
+            "at_most": result.at_most,
+            "whole_words": result.whole_words,
+        }
+        return fenced(_said({**facts, "documents": hits}))
 
     def document(self, document: Document, start: Start = 0) -> str:
         """Read a document by its id or path: facts, and 20,000 characters of its text from `start` on.
 
         Characters that nobody would see are named, such as [U+200B].
         """
-        found = self._explorer.document(self._principal, document)
-        hidden = self._explorer.hides_text(found.dataset)
-        text = "" if hidden else read_text(self._explorer.catalogue, found) or ""
+        subject = self._explorer.document(self._principal, document)
+        hidden = self._explorer.hides_text(subject.dataset)
+        text = "" if hidden else read_text(self._explorer.catalogue, subject) or ""
         shown = text[max(start, 0) :][:_CHARACTERS]
         return fenced(
-            _said({**found.facts(), "characters": len(text), "start": start, "hidden": hidden}), unseen_marked(shown)
+            _said({**subject.facts(), "characters": len(text), "start": start, "hidden": hidden}),
+            unseen_marked(shown),
         )
 
     def why(self, document: Document) -> str:
         """Say what every step found about a document: verdict, value, threshold, duplicates, where it went."""
-        found = self._explorer.document(self._principal, document)
-        story = tell_story(self._explorer.catalogue, found, self._explorer.corpora_of(self._principal, found))
-        findings = [asdict(one) for one in story.findings]
-        return fenced(_said({"findings": findings, "witnesses": [asdict(one) for one in story.witnesses]}))
+        subject = self._explorer.document(self._principal, document)
+        story = tell_story(self._explorer.catalogue, subject, self._explorer.corpora_of(self._principal, subject))
+        findings = [asdict(finding) for finding in story.findings]
+        return fenced(_said({"findings": findings, "witnesses": [asdict(witness) for witness in story.witnesses]}))
 
     def duplicates(self, document: Document) -> str:
         """List the documents that share bytes, letters or most words with one, by corpus, and which were removed."""
-        found = self._explorer.document(self._principal, document)
+        subject = self._explorer.document(self._principal, document)
         shown = {}
-        for corpus in self._explorer.corpora_of(self._principal, found):
-            near = find_neighbours(self._explorer.catalogue, corpus, found.doc_id, None)
-            readable = [one for one in near if self._explorer.may_read(self._principal, one.dataset)]
-            shown[corpus.name] = [asdict(one) for one in readable[:_MOST]]
+        for corpus in self._explorer.corpora_of(self._principal, subject):
+            near = find_neighbours(self._explorer.catalogue, corpus, subject.doc_id, None)
+            readable = [neighbour for neighbour in near if self._explorer.may_read(self._principal, neighbour.dataset)]
+            shown[corpus.name] = [asdict(neighbour) for neighbour in readable[:_MOST]]
         return fenced(_said(shown))
 
     def policy_preview(
@@ -154,9 +160,9 @@ class Assistant:
 
     def windows(self, document: Document) -> str:
         """List the packed tables and windows that hold a document."""
-        found = self._explorer.document(self._principal, document)
-        held = self._explorer.windows_of(self._principal, found)
-        return _said([asdict(one) for one in held[:_MOST]])
+        subject = self._explorer.document(self._principal, document)
+        windows = self._explorer.windows_of(self._principal, subject)
+        return _said([asdict(window) for window in windows[:_MOST]])
 
     def rejected(
         self,
@@ -170,11 +176,11 @@ class Assistant:
 
     def diff(self, first: State, second: State) -> str:
         """Compare two states: documents that came, went and changed, verdicts and duplicates that moved, examples."""
-        self._explorer.reads(self._principal, *(one.partition("@")[0] for one in (first, second)))
-        found = states_compared(self._explorer, self._principal, first, second)
-        if not found.get("counted", True):
+        self._explorer.reads(self._principal, *(state.partition("@")[0] for state in (first, second)))
+        difference = states_compared(self._explorer, self._principal, first, second)
+        if not difference.get("counted", True):
             raise CommandError("diff: they are being compared; ask again in a moment")
-        return fenced(_said({name: value for name, value in found.items() if not name.startswith("_")}))
+        return fenced(_said({name: value for name, value in difference.items() if not name.startswith("_")}))
 
     def status(
         self, name: Annotated[str, Field(description="one dataset or corpus; empty for all that can be read")] = ""
@@ -186,15 +192,15 @@ class Assistant:
         if name:
             self._explorer.reads(self._principal, name, sums_alone=True)
         wanted = {name} if name else self._visible()
-        found = lake_status(self._explorer.catalogue, _thresholds(), wanted) if wanted else []
-        return _said([self._readable(status_values(one)) for one in found])
+        statuses = lake_status(self._explorer.catalogue, _thresholds(), wanted) if wanted else []
+        return _said([self._readable(status_values(space)) for space in statuses])
 
     def _readable(self, status: dict[str, Any]) -> dict[str, Any]:
         """A status without what is about namespaces that may not be read."""
         if self._explorer.reads_all(self._principal):
             return status
         backlog = {name: count for name, count in status["backlog"].items() if name in self._visible()}
-        alerts = [one for one in status["alerts"] if one["name"] not in ("removed", "backlog")]
+        alerts = [alert for alert in status["alerts"] if alert["name"] not in ("removed", "backlog")]
         return {**status, "backlog": backlog, "alerts": alerts, "removed": None}
 
     def _visible(self) -> set[str]:
@@ -207,11 +213,11 @@ class Assistant:
         step: Annotated[int, Field(description="step of the run, from 0", ge=0)],
     ) -> str:
         """Read the batch of a step of a training run: its rows, their sources and documents, with the text of each."""
-        found = find_run(seen_runs(self._explorer, self._principal), run)
-        blend_id, offset, count = batch_of(found, step)
+        training = find_run(seen_runs(self._explorer, self._principal), run)
+        blend_id, offset, count = batch_of(training, step)
         rows = rows_shown(self._explorer, self._principal, blend_id, offset, min(count, MOST_ROWS))
-        told = {"run": run, "step": step, "blend": blend_id, "offset": offset, "rows": count, "shown": len(rows)}
-        return fenced(_said({**told, "batch": rows}))
+        facts = {"run": run, "step": step, "blend": blend_id, "offset": offset, "rows": count, "shown": len(rows)}
+        return fenced(_said({**facts, "batch": rows}))
 
     def window(
         self,
@@ -221,7 +227,7 @@ class Assistant:
         """Read a window of a packed table: its documents in order, each with its part of the text."""
         if hidden := self._explorer.reads_packed(self._principal, table)[table]:
             raise CommandError(hidden)
-        return fenced(_said([asdict(one) for one in decoded_window(self._explorer.catalogue, table, ordinal)]))
+        return fenced(_said([asdict(part) for part in decoded_window(self._explorer.catalogue, table, ordinal)]))
 
     def runs(self, limit: Annotated[int, Field(description="how many at most", ge=1, le=_MOST)] = 20) -> str:
         """List the newest runs: when, what, by whom, and the tables that each computed."""
@@ -268,9 +274,9 @@ def make_server(explorer: Explorer, principal: str) -> MCPServer:
     """A server with the tools of one principal; their docstrings are what an assistant reads of them."""
     tools = Assistant(explorer, principal)
     functions = [_told(getattr(tools, name)) for name in TOOLS]
-    offered = [_Strict.from_function(one, structured_output=False) for one in functions]
-    for one in offered:
-        one.parameters["additionalProperties"] = False
+    offered = [_Strict.from_function(function, structured_output=False) for function in functions]
+    for tool in offered:
+        tool.parameters["additionalProperties"] = False
     return MCPServer("headrace", instructions=INSTRUCTIONS, log_level="CRITICAL", tools=[*offered])
 
 
@@ -279,9 +285,9 @@ class _Strict(Tool):
 
     async def run(self, arguments: dict[str, Any], context: Any, convert_result: bool = False) -> Any:
         """Run it; a mistake of the caller is one line."""
-        known = self.parameters["properties"]
-        if unknown := [name for name in arguments if name not in known]:
-            near = did_you_mean(unknown[0], [*known]) if known else ", it takes none"
+        parameters = self.parameters["properties"]
+        if unknown := [name for name in arguments if name not in parameters]:
+            near = did_you_mean(unknown[0], [*parameters]) if parameters else ", it takes none"
             raise ToolError(f"{self.name} has no argument {unknown[0]}{near}")
         try:
             return await super().run(arguments, context, convert_result)

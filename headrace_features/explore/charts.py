@@ -39,11 +39,11 @@ def histogram(
     for at, (low, high) in enumerate(itertools.pairwise(edges)):
         tall = 0.0 if not counts[at] else max(1.0, height * counts[at] / most)
         lower = tall * rejected[at] / counts[at] if counts[at] else 0.0
-        said = f"{low:,.4g} to {high:,.4g}: {counts[at]:,} documents, {rejected[at]:,} rejected"
+        text = f"{low:,.4g} to {high:,.4g}: {counts[at]:,} documents, {rejected[at]:,} rejected"
         rects = (("hit", 0.0, height), ("all", height - tall, tall - lower), ("rejected", height - lower, lower))
         bar = Markup("").join(RECT.format(kind, at * step, y, max(step - 1, 1), part) for kind, y, part in rects)
         there = link(low if at else None, high if at < len(counts) - 1 else None)
-        bars.append(Markup('<a href="{}" aria-label="{}"><title>{}</title>{}</a>').format(there, said, said, bar))
+        bars.append(Markup('<a href="{}" aria-label="{}"><title>{}</title>{}</a>').format(there, text, text, bar))
     drawn = Markup("")
     if line is not None and edges[-1] > edges[0]:
         x = float(np.interp(line, edges, np.linspace(0, width, len(edges))))

@@ -34,19 +34,19 @@ class Version(NamedTuple):
         return cls(*(head.snapshot_id if head is not None else 0 for head in heads))
 
     @classmethod
-    def parse(cls, given: str) -> Version:
+    def parse(cls, text: str) -> Version:
         """Read what `str` of a version wrote into an address: four numbers in base 36, such as `1a-2b-0-3c`.
 
         Raises:
             CommandError: it is of another form.
         """
         try:
-            return cls(*(int(part, 36) for part in given.split("-")))
+            return cls(*(int(part, 36) for part in text.split("-")))
         except (TypeError, ValueError) as error:
-            raise CommandError(f"at={given[:80]} is no version of a dataset; leave it out for the newest") from error
+            raise CommandError(f"at={text[:80]} is no version of a dataset; leave it out for the newest") from error
 
     def __str__(self) -> str:
-        return "-".join(_base36(one) for one in self)
+        return "-".join(_base36(number) for number in self)
 
 
 class DatasetAt:
@@ -68,28 +68,28 @@ class DatasetAt:
         for table, snapshot in zip(TABLES, version, strict=True):
             if not snapshot:
                 continue
-            found = load_table(catalogue, f"{name}.{table}")
-            if found is None or found.snapshot_by_id(snapshot) is None:
+            loaded = load_table(catalogue, f"{name}.{table}")
+            if loaded is None or loaded.snapshot_by_id(snapshot) is None:
                 raise CommandError(f"{name}: that state is not in the lake any more; leave `at` out for the newest")
-            self._tables[table] = found
+            self._tables[table] = loaded
 
     def table(self, name: str) -> tuple[IcebergTable, int] | None:
         """A table and the snapshot of it; None where it was not there."""
-        found = self._tables.get(name)
-        return None if found is None else (found, getattr(self.version, name))
+        loaded = self._tables.get(name)
+        return None if loaded is None else (loaded, getattr(self.version, name))
 
     def columns(self, name: str) -> dict[str, str]:
         """Columns that a table had, with their types; none where it was not there."""
-        found = self.table(name)
-        if found is None:
+        there = self.table(name)
+        if there is None:
             return {}
-        schema = found[0].scan(snapshot_id=found[1]).projection()
-        return {one.name: str(one.field_type) for one in schema.fields}
+        schema = there[0].scan(snapshot_id=there[1]).projection()
+        return {column.name: str(column.field_type) for column in schema.fields}
 
     def summed(self, name: str, field: str = "total-records") -> int:
         """Rows of a table by its snapshot's summary, or another number of it, such as `total-files-size`."""
-        found = self.table(name)
-        snapshot = found[0].snapshot_by_id(found[1]) if found is not None else None
+        there = self.table(name)
+        snapshot = there[0].snapshot_by_id(there[1]) if there is not None else None
         return int(snapshot.summary[field] or 0) if snapshot is not None and snapshot.summary is not None else 0
 
     def parts(self) -> Iterator[BooleanExpression]:
@@ -98,10 +98,10 @@ class DatasetAt:
 
     def read(self, name: str, columns: Collection[str], condition: BooleanExpression) -> pa.Table | None:
         """Some columns of the rows that meet a condition; None where the table was not there."""
-        found = self.table(name)
-        if found is None:
+        there = self.table(name)
+        if there is None:
             return None
-        return scan_of(found[0], condition, columns, found[1]).to_arrow()
+        return scan_of(there[0], condition, columns, there[1]).to_arrow()
 
 
 def _base36(value: int) -> str:

@@ -91,10 +91,10 @@ class Explorer:
 
     def of_now(self) -> Explorer:
         """The same, whose catalogue answers as it is now, but for what is written through it."""
-        own = copy.copy(self)
+        now = copy.copy(self)
         if isinstance(self._lake, SqlLake):  # others have no answer to all questions at once
-            own.catalogue = self._lake.at_one_look()
-        return own
+            now.catalogue = self._lake.at_one_look()
+        return now
 
     def may_read(self, principal: str, namespace: str) -> bool:
         """Whether somebody may read a dataset or corpus; what is in quarantine nobody may here."""
@@ -111,7 +111,7 @@ class Explorer:
 
     def corpora(self, principal: str) -> list[CorpusFacts]:
         """The corpora that somebody may read, by name."""
-        return [one for one in corpora(self.catalogue, self._ledger) if self.may_read(principal, one.name)]
+        return [corpus for corpus in corpora(self.catalogue, self._ledger) if self.may_read(principal, corpus.name)]
 
     def corpus_tables(self, principal: str) -> dict[str, list[str]]:
         """The tables of each corpus that somebody may read."""
@@ -124,7 +124,7 @@ class Explorer:
         Raises:
             CommandError: there is none of that name for this reader.
         """
-        there = {one.name: one for one in self.corpora(principal)}
+        there = {corpus.name: corpus for corpus in self.corpora(principal)}
         if name not in there:
             raise CommandError(f"corpus {name} is not here{nearest(name, there)}")
         return there[name]
@@ -137,10 +137,10 @@ class Explorer:
         Raises:
             CommandError: there is no such dataset or corpus for this reader.
         """
-        known = [one for table in ("documents", "members") for one in namespaces_with(self.catalogue, table)]
+        spaces = [space for table in ("documents", "members") for space in namespaces_with(self.catalogue, table)]
         for space in {name.partition(".")[0] for name in names}:
-            if space not in known or not self.may_read(principal, space):
-                there = [one for one in known if self.may_read(principal, one)]
+            if space not in spaces or not self.may_read(principal, space):
+                there = [space for space in spaces if self.may_read(principal, space)]
                 raise CommandError(f"{space} is not here{nearest(space, there)}")
         if not sums_alone:
             note_read(self.catalogue, names, who=principal)
@@ -156,23 +156,23 @@ class Explorer:
         self.reads(principal, *tables, *(there & set(datasets.values())))
         return {table: self.hides_text(dataset) for table, dataset in datasets.items()}
 
-    def named(self, principal: str, given: str) -> list[FoundDocument]:
+    def named(self, principal: str, name: str) -> list[FoundDocument]:
         """Documents that a principal may read and that have a doc_id, its first digits, or a path."""
-        found: list[FoundDocument] = []
+        documents: list[FoundDocument] = []
         for dataset in self.datasets(principal):
             version = Version.newest(self.catalogue, dataset)
             where: BooleanExpression = EVERYTHING
-            known = self._indexes.get((dataset, version, not self.hides_text(dataset)))
-            places = known.shown(given) if known is not None else []
+            index = self._indexes.get((dataset, version, not self.hides_text(dataset)))
+            places = index.shown(name) if index is not None else []
             if not places and file_of(self._folder, dataset, version, "rows").exists():
-                places = self.index(dataset).named(given)
+                places = self.index(dataset).named(name)
                 if not places:
                     continue
             if places:  # else all of the table is looked through
                 increments, shards = ({place[at] for place in places} for at in (0, 1))
                 where = And(In("increment", increments), In("shard", shards))
-            found += documents_named(self.catalogue, given, [dataset], where)
-        return found
+            documents += documents_named(self.catalogue, name, [dataset], where)
+        return documents
 
     def found(self, principal: str, doc_id: str) -> FoundDocument:
         """The document of a doc_id, or the latest at a path; call `reads` for its dataset before it is shown.
@@ -180,10 +180,10 @@ class Explorer:
         Raises:
             CommandError: there is none for this reader.
         """
-        found = self.named(principal, doc_id)
-        latest = latest_of(self.catalogue, found)
+        documents = self.named(principal, doc_id)
+        latest = latest_of(self.catalogue, documents)
         if latest is None:
-            raise CommandError(f"document {doc_id} is not here" if not found else f"{doc_id} is several documents")
+            raise CommandError(f"document {doc_id} is not here" if not documents else f"{doc_id} is several documents")
         return latest
 
     def document(self, principal: str, doc_id: str) -> FoundDocument:
@@ -192,30 +192,30 @@ class Explorer:
         Raises:
             CommandError: there is none for this reader.
         """
-        found = self.found(principal, doc_id)
-        self.reads(principal, found.dataset)
-        return found
+        document = self.found(principal, doc_id)
+        self.reads(principal, document.dataset)
+        return document
 
     def corpora_of(self, principal: str, document: FoundDocument) -> list[CorpusFacts]:
         """The corpora of a document that somebody may read."""
-        return [one for one in self.corpora(principal) if document.dataset in one.datasets]
+        return [corpus for corpus in self.corpora(principal) if document.dataset in corpus.datasets]
 
     def windows_of(self, principal: str, document: FoundDocument) -> list[HeldIn]:
         """The windows that hold a document, of packed tables that somebody may read."""
-        held = windows_of(self.catalogue, document)
-        return [one for one in held if self.may_read(principal, one.table.partition(".")[0])]
+        windows = windows_of(self.catalogue, document)
+        return [window for window in windows if self.may_read(principal, window.table.partition(".")[0])]
 
     def hides_text(self, dataset: str) -> str:
         """Why texts of a dataset are hidden, by its declaration seconds ago at most; empty where they are not."""
-        said, until = self._hidden.get(dataset, ("", 0.0))
+        reason, until = self._hidden.get(dataset, ("", 0.0))
         if time.monotonic() > until:
             try:
                 shown = self._texts_are_shown(dataset)
-                said = "" if shown else f"texts are not shown: the declaration of {dataset} says no `samples: text`"
+                reason = "" if shown else f"texts are not shown: the declaration of {dataset} says no `samples: text`"
             except CommandError as error:
-                said = str(error)
-            self._hidden[dataset] = said, time.monotonic() + _DECLARED_SECONDS
-        return said
+                reason = str(error)
+            self._hidden[dataset] = reason, time.monotonic() + _DECLARED_SECONDS
+        return reason
 
     def computed(self, compute: Callable[..., Answer], *key: Hashable, wait_seconds: float = 0.7) -> Answer | None:
         """An answer that is too slow for a page: computed once in a thread and kept; None while it is computed.
@@ -235,7 +235,7 @@ class Explorer:
         except TimeoutError:
             return None
         except Exception:
-            self._answers.forget(lambda one: one == whole)
+            self._answers.forget(lambda question: question == whole)
             raise
 
     def reviews(self, dataset: str) -> Reviews:
@@ -255,10 +255,10 @@ class Explorer:
         if not corpus:
             return None
         self.reads(principal, corpus)
-        found = self.computed(removed_index, corpus, self.snapshots(corpus), self._folder, wait_seconds=_LONG_SECONDS)
-        if found is None:
+        file = self.computed(removed_index, corpus, self.snapshots(corpus), self._folder, wait_seconds=_LONG_SECONDS)
+        if file is None:
             raise CommandError(f"what went from {corpus} is still being read; open this page again in a moment")
-        return found
+        return file
 
     def kept(self, dataset: str) -> int | None:
         """How many documents the policy of a dataset keeps; None while they are being counted, as of a large one."""
@@ -306,12 +306,12 @@ class Explorer:
         version = Version.parse(at) if at else Version.newest(self.catalogue, dataset)
         key = (dataset, version, not self.hides_text(dataset))
         with self._lock:
-            known = self._indexes.get(key)
-            if known is not None and known.is_usable:
-                return known
-            made = RowIndex(DatasetAt(self.catalogue, dataset, version), self._folder, with_text=key[2])
-            self._indexes.put(key, made)
-            return made
+            index = self._indexes.get(key)
+            if index is not None and index.is_usable:
+                return index
+            index = RowIndex(DatasetAt(self.catalogue, dataset, version), self._folder, with_text=key[2])
+            self._indexes.put(key, index)
+            return index
 
 
 def _count_documents(catalogue: Catalog, dataset: str, at: Snapshots) -> Counts:

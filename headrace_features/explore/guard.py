@@ -34,4 +34,4 @@ class ExplorerGuard(Guard):
 def one_token(principal: str) -> tuple[str, Callable[[str], str]]:
     """A new token for a principal, and a function that gives the principal of a token, empty for any other token."""
     token = secrets.token_urlsafe(24)
-    return token, lambda given: principal if hmac.compare_digest(given.encode(errors="replace"), token.encode()) else ""
+    return token, lambda text: principal if hmac.compare_digest(text.encode(errors="replace"), token.encode()) else ""

@@ -63,91 +63,91 @@ def is_close(character: str) -> bool:
 def scores_of(dataset: DatasetAt) -> list[str]:
     """Numeric signals; one whose name is another's or a column's but for the case of letters is left out."""
     taken = {*_OWN}
-    found = []
+    scores = []
     for name, kind in dataset.columns("signals").items():
         if kind in _NUMBERS and name.lower() not in taken:
             taken.add(name.lower())
-            found.append(name)
-    return found
+            scores.append(name)
+    return scores
 
 
 def build_rows(dataset: DatasetAt, file: Path, progress: Progress) -> None:
     """Write the rows of a dataset; `progress` is called with the share that was read."""
     scores, total, done = scores_of(dataset), dataset.summed("documents"), 0
     names = ", ".join(map(quoted, _OWN[1:] + tuple(scores)))
-    with written(file) as (made, unsorted):
-        made.execute("ATTACH ? AS unsorted", [str(unsorted)])
-        made.executescript("PRAGMA unsorted.journal_mode = OFF; PRAGMA unsorted.synchronous = OFF")
+    with written(file) as (database, unsorted):
+        database.execute("ATTACH ? AS unsorted", [str(unsorted)])
+        database.executescript("PRAGMA unsorted.journal_mode = OFF; PRAGMA unsorted.synchronous = OFF")
         kinds = ", ".join(f"{quoted(name)} {_affinity(name)}" for name in (*_OWN[1:], *scores))
-        made.execute(f"CREATE TABLE rows (n INTEGER PRIMARY KEY, {kinds})")
-        made.execute(f"CREATE TABLE unsorted.rows ({names})")
+        database.execute(f"CREATE TABLE rows (n INTEGER PRIMARY KEY, {kinds})")
+        database.execute(f"CREATE TABLE unsorted.rows ({names})")
         failed = "(id, rule TEXT, value REAL, threshold REAL, distance REAL)"
-        made.execute(f"CREATE TABLE unsorted.failed {failed}")
-        made.execute(f"CREATE TABLE failed {failed.replace('id', 'n INT')}")
+        database.execute(f"CREATE TABLE unsorted.failed {failed}")
+        database.execute(f"CREATE TABLE failed {failed.replace('id', 'n INT')}")
         for condition in dataset.parts():
             for chunk in _chunks(_part(dataset, scores, condition)):
-                ids = [bytes.fromhex(one) for one in chunk.column("doc_id").to_pylist()]
+                ids = [bytes.fromhex(doc_id) for doc_id in chunk.column("doc_id").to_pylist()]
                 columns = [chunk.column(name).to_pylist() for name in (*_OWN[2:], *scores)]
                 marks = ", ".join("?" * (1 + len(columns)))
-                made.executemany(f"INSERT INTO unsorted.rows VALUES ({marks})", zip(ids, *columns, strict=True))
-                made.executemany("INSERT INTO unsorted.failed VALUES (?, ?, ?, ?, ?)", _failed(chunk, ids))
+                database.executemany(f"INSERT INTO unsorted.rows VALUES ({marks})", zip(ids, *columns, strict=True))
+                database.executemany("INSERT INTO unsorted.failed VALUES (?, ?, ?, ?, ?)", _failed(chunk, ids))
                 done += len(chunk)
                 progress(done / max(total, done, 1))
-        made.execute(f"INSERT INTO rows ({names}) SELECT {names} FROM unsorted.rows ORDER BY doc_id")
-        made.execute("CREATE UNIQUE INDEX by_doc_id ON rows (doc_id)")
-        made.execute(
+        database.execute(f"INSERT INTO rows ({names}) SELECT {names} FROM unsorted.rows ORDER BY doc_id")
+        database.execute("CREATE UNIQUE INDEX by_doc_id ON rows (doc_id)")
+        database.execute(
             "INSERT INTO failed SELECT r.n, f.rule, f.value, f.threshold, f.distance "
             "FROM unsorted.failed f JOIN rows r ON r.doc_id = f.id"
         )
         for name in (*INDEXED, "byte_count", *scores):  # SQLite adds the row's n to each
-            made.execute(f"CREATE INDEX {quoted(f'by_{name}')} ON rows ({quoted(name)})")
-        made.execute("CREATE INDEX by_rule ON failed (rule, distance, n)")
-        made.execute("CREATE INDEX failed_of ON failed (n)")
-        made.execute("CREATE TABLE bounds (name TEXT, low REAL, high REAL, there INT)")
+            database.execute(f"CREATE INDEX {quoted(f'by_{name}')} ON rows ({quoted(name)})")
+        database.execute("CREATE INDEX by_rule ON failed (rule, distance, n)")
+        database.execute("CREATE INDEX failed_of ON failed (n)")
+        database.execute("CREATE TABLE bounds (name TEXT, low REAL, high REAL, there INT)")
         for name in ("byte_count", *scores):
             of = f"FROM rows WHERE {quoted(name)} {_FINITE}"
-            (there,) = made.execute(f"SELECT count(*) {of}").fetchone()
+            (there,) = database.execute(f"SELECT count(*) {of}").fetchone()
             query = f"SELECT {quoted(name)} {of} ORDER BY 1 LIMIT 1 OFFSET ?"
             at = [int(share * (there - 1)) for share in (0.005, 0.995)] if there else []
-            ends = [made.execute(query, [offset]).fetchone()[0] for offset in at]
-            (known,) = made.execute(f"SELECT count({quoted(name)}) FROM rows").fetchone()
-            made.executemany("INSERT INTO bounds VALUES (?, ?, ?, ?)", [(name, *ends, known)] if ends else [])
-        made.commit()
-        made.execute("DETACH unsorted")
+            ends = [database.execute(query, [offset]).fetchone()[0] for offset in at]
+            (filled,) = database.execute(f"SELECT count({quoted(name)}) FROM rows").fetchone()
+            database.executemany("INSERT INTO bounds VALUES (?, ?, ?, ?)", [(name, *ends, filled)] if ends else [])
+        database.commit()
+        database.execute("DETACH unsorted")
 
 
 def build_texts(dataset: DatasetAt, rows: Path, file: Path, progress: Progress) -> None:
     """Write where the texts of rows are, their first words, and from 1 GB of text on an index of all words."""
     total, at, numbers = dataset.summed("texts"), 0, dict[str, int]()
-    with written(file) as (made, _):
-        made.execute("ATTACH ? AS of", [f"file:{rows}?mode=ro&immutable=1"])
-        made.execute("CREATE TABLE files (file INTEGER PRIMARY KEY, path TEXT)")
-        made.execute("CREATE TABLE texts (t INTEGER PRIMARY KEY, n INT, file INT, row INT, preview TEXT)")
-        (size,) = made.execute("SELECT sum(byte_count) FROM of.rows").fetchone()
+    with written(file) as (database, _):
+        database.execute("ATTACH ? AS of", [f"file:{rows}?mode=ro&immutable=1"])
+        database.execute("CREATE TABLE files (file INTEGER PRIMARY KEY, path TEXT)")
+        database.execute("CREATE TABLE texts (t INTEGER PRIMARY KEY, n INT, file INT, row INT, preview TEXT)")
+        (size,) = database.execute("SELECT sum(byte_count) FROM of.rows").fetchone()
         with_words = (size or 0) >= WORDS_FROM_BYTES
         if with_words:
             options = f"content='', detail=none, columnsize=0, tokenize='{TOKENIZER}'"
-            made.execute(f"CREATE VIRTUAL TABLE words USING fts5(content, {options})")
-        found = dataset.table("texts")
-        for path, row, batch in placed_batches(*found, ("doc_id", "content"), _TEXTS) if found is not None else ():
+            database.execute(f"CREATE VIRTUAL TABLE words USING fts5(content, {options})")
+        texts = dataset.table("texts")
+        for path, row, batch in placed_batches(*texts, ("doc_id", "content"), _TEXTS) if texts is not None else ():
             ids, contents = batch.column("doc_id").to_pylist(), batch.column("content")
             previews = pc.utf8_slice_codeunits(contents, 0, PREVIEW).to_pylist()
             number = numbers.setdefault(path, len(numbers))
-            made.executemany(
+            database.executemany(
                 "INSERT INTO texts SELECT ?, n, ?, ?, ? FROM of.rows WHERE doc_id = ?",
                 (
-                    (at + place, number, row + place, preview, bytes.fromhex(one))
-                    for place, (one, preview) in enumerate(zip(ids, previews, strict=True))
+                    (at + place, number, row + place, preview, bytes.fromhex(doc_id))
+                    for place, (doc_id, preview) in enumerate(zip(ids, previews, strict=True))
                 ),
             )
             if with_words:
-                made.executemany("INSERT INTO words (rowid, content) VALUES (?, ?)", _words(contents, at))
+                database.executemany("INSERT INTO words (rowid, content) VALUES (?, ?)", _words(contents, at))
             at += len(batch)
             progress(at / max(total, at))
-        made.executemany("INSERT INTO files VALUES (?, ?)", ((number, path) for path, number in numbers.items()))
-        made.execute("CREATE INDEX by_n ON texts (n)")
-        made.commit()
-        made.execute("DETACH of")
+        database.executemany("INSERT INTO files VALUES (?, ?)", ((number, path) for path, number in numbers.items()))
+        database.execute("CREATE INDEX by_n ON texts (n)")
+        database.commit()
+        database.execute("DETACH of")
 
 
 def _words(contents: pa.Array, first: int) -> Iterator[tuple[int, str]]:
@@ -161,12 +161,12 @@ def written(file: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
     for left in file.parent.glob("*.tmp"):
         if not Path(f"/proc/{left.name.split('.')[-3]}").exists():
             left.unlink(missing_ok=True)
-    own = f"{file.name}.{os.getpid()}.{threading.get_ident()}"
-    unfinished, unsorted = file.with_name(f"{own}.tmp"), file.with_name(f"{own}-unsorted.tmp")
+    stem = f"{file.name}.{os.getpid()}.{threading.get_ident()}"
+    unfinished, unsorted = file.with_name(f"{stem}.tmp"), file.with_name(f"{stem}-unsorted.tmp")
     try:
-        with contextlib.closing(sqlite3.connect(f"file:{unfinished}", uri=True)) as made:
-            made.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -200000")
-            yield made, unsorted
+        with contextlib.closing(sqlite3.connect(f"file:{unfinished}", uri=True)) as database:
+            database.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -200000")
+            yield database, unsorted
         unfinished.replace(file)
     finally:
         unfinished.unlink(missing_ok=True)
@@ -198,8 +198,8 @@ def _beside(table: pa.Table, other: pa.Table | None, columns: Mapping[str, pa.Da
     """Columns of another table beside the rows of one, by doc_id; nulls where it has no such row, or is not there."""
     place = pc.index_in(table.column("doc_id"), value_set=other.column("doc_id").combine_chunks()) if other else None
     for name, kind in columns.items():
-        found = other.column(name).combine_chunks().take(place) if other else pa.nulls(len(table), kind)
-        table = table.append_column(name, found)
+        values = other.column(name).combine_chunks().take(place) if other else pa.nulls(len(table), kind)
+        table = table.append_column(name, values)
     return table
 
 
@@ -211,7 +211,7 @@ def _failed(table: pa.Table, ids: Sequence[bytes]) -> Iterator[tuple[Any, ...]]:
         return iter(())
     rules = pc.list_flatten(lists)
     rule, value, threshold = (pc.struct_field(rules, name) for name in ("rule", "value", "threshold"))
-    seen, wanted = (np.asarray(one.to_numpy(zero_copy_only=False), np.float64) for one in (value, threshold))
-    missed = np.nan_to_num(np.abs(seen - wanted) / np.where(wanted == 0, 1, np.abs(wanted)))
-    own = (ids[parent] for parent in parents.to_pylist())
-    return zip(own, rule.to_pylist(), value.to_pylist(), threshold.to_pylist(), missed.tolist(), strict=True)
+    values, wanted = (np.asarray(array.to_numpy(zero_copy_only=False), np.float64) for array in (value, threshold))
+    missed = np.nan_to_num(np.abs(values - wanted) / np.where(wanted == 0, 1, np.abs(wanted)))
+    rule_ids = (ids[parent] for parent in parents.to_pylist())
+    return zip(rule_ids, rule.to_pylist(), value.to_pylist(), threshold.to_pylist(), missed.tolist(), strict=True)

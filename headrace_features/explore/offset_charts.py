@@ -55,9 +55,9 @@ def plot(
         lines_at: offsets to mark, with what they are.
         low: the lowest value of the axis; None for that of the series.
     """
-    values = np.concatenate([np.asarray(one.y, float) for one in series] or [np.zeros(0)])
+    values = np.concatenate([np.asarray(curve.y, float) for curve in series] or [np.zeros(0)])
     values = values[np.isfinite(values)]
-    offsets = np.concatenate([np.asarray(one.x, float) for one in series] or [np.zeros(0)])
+    offsets = np.concatenate([np.asarray(curve.x, float) for curve in series] or [np.zeros(0)])
     first, last = (offsets.min(), offsets.max()) if len(offsets) else (0.0, 1.0)
     bottom, top = (values.min() if low is None else low, values.max()) if len(values) else (0.0, 1.0)
 
@@ -71,12 +71,12 @@ def plot(
         there = first + (last - first) * at / _STRIPS
         strip = RECT.format("hit", at * WIDE / _STRIPS, 0, WIDE / _STRIPS, TALL)
         parts.append(_LINK.format(link(there), f"at {there:,.0f}", strip))
-    for one in series:
-        placed = " ".join(f"{x:.1f},{y:.1f}" for x, y in place(one.x, one.y) if np.isfinite(y))
-        parts.append(_CURVE.format(one.kind, placed, one.name))
-    parts += [_AT.format(place([at], [bottom])[0][0], TALL, said) for at, said in lines_at]
-    for offset, value, said in points:
-        parts.append(_POINT.format(link(offset), said, said, *place([offset], [value])[0]))
+    for curve in series:
+        placed = " ".join(f"{x:.1f},{y:.1f}" for x, y in place(curve.x, curve.y) if np.isfinite(y))
+        parts.append(_CURVE.format(curve.kind, placed, curve.name))
+    parts += [_AT.format(place([at], [bottom])[0][0], TALL, text) for at, text in lines_at]
+    for offset, value, text in points:
+        parts.append(_POINT.format(link(offset), text, text, *place([offset], [value])[0]))
     return _wide(name, parts)
 
 
@@ -100,14 +100,14 @@ def columns(
     steps: list[list[str]] = [[] for _ in names]
     for at, (low, high) in enumerate(itertools.pairwise(edges)):
         left, right = (WIDE * (edge - edges[0]) / span for edge in (low, high))
-        said, rects, tops = [f"{low:,} to {high:,}"], [], [0.0, *np.cumsum(shares[at]).tolist()]
-        for source, (own, due) in enumerate(zip(names, np.cumsum(expected[at]).tolist(), strict=True)):
-            said.append(f"{own} {shares[at][source]:.1%}, by its weight {expected[at][source]:.1%}")
+        texts, rects, tops = [f"{low:,} to {high:,}"], [], [0.0, *np.cumsum(shares[at]).tolist()]
+        for source, (label, due) in enumerate(zip(names, np.cumsum(expected[at]).tolist(), strict=True)):
+            texts.append(f"{label} {shares[at][source]:.1%}, by its weight {expected[at][source]:.1%}")
             height = TALL * shares[at][source]
             rects.append(RECT.format(f"c{source % COLOURS}", left, TALL * tops[source], right - left, height))
             steps[source] += [f"{left:.1f},{TALL * due:.1f}", f"{right:.1f},{TALL * due:.1f}"]
-        parts.append(_LINK.format(link(low), "\n".join(said), Markup("").join(rects)))
-    parts += [Markup('<polyline class="threshold" points="{}"/>').format(" ".join(one)) for one in steps[:-1]]
+        parts.append(_LINK.format(link(low), "\n".join(texts), Markup("").join(rects)))
+    parts += [Markup('<polyline class="threshold" points="{}"/>').format(" ".join(corners)) for corners in steps[:-1]]
     return _wide("mix over offsets", parts)
 
 
@@ -118,18 +118,18 @@ def scatter(points: Sequence[tuple[float, float, float, str, str, str]], name: s
         points: (x > 0, y, y before, class, address, what it is) of each; a line leads from the y before to the y.
         name: of the chart.
     """
-    across = np.log([max(one[0], 1) for one in points] or [1.0])
-    heights = np.array([one[1:3] for one in points] or [(0.0, 1.0)])
+    across = np.log([max(point[0], 1) for point in points] or [1.0])
+    heights = np.array([point[1:3] for point in points] or [(0.0, 1.0)])
     low, span = heights.min(), (heights.max() - heights.min()) or 1
     right = WIDE * (0.02 + 0.96 * (across - across.min()) / ((across.max() - across.min()) or 1))
     up = TALL - _MARGIN - (TALL - 2 * _MARGIN) * (heights - low) / span
     parts = []
-    for x, (y, before), (*_, kind, link, said) in zip(right.tolist(), up.tolist(), points, strict=False):
+    for x, (y, before), (*_, kind, link, text) in zip(right.tolist(), up.tolist(), points, strict=False):
         parts.append(
             Markup(
                 '<a href="{0}" aria-label="{1}"><title>{1}</title><line class="before {2}" x1="{3:.1f}" x2="{3:.1f}" '
                 'y1="{4:.1f}" y2="{5:.1f}"/><path class="dot {2}" d="M{3:.1f} {4:.1f}h0"/></a>'
-            ).format(link, said, kind, x, y, before)
+            ).format(link, text, kind, x, y, before)
         )
     return _wide(name, parts)
 

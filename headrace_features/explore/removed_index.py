@@ -28,14 +28,14 @@ def removed_index(catalogue: Catalog, name: str, at: object, folder: Path) -> Pa
     file = folder / f"{name}.{hashlib.sha256(repr(at).encode()).hexdigest()[:16]}.removed.sqlite"
     if file.exists():
         return file
-    with written(file) as (made, _):
-        made.execute("CREATE TABLE removed (doc_id BLOB PRIMARY KEY, level TEXT, witness TEXT, similarity REAL)")
+    with written(file) as (database, _):
+        database.execute("CREATE TABLE removed (doc_id BLOB PRIMARY KEY, level TEXT, witness TEXT, similarity REAL)")
         for rows in _removed(catalogue, find_corpus(catalogue, name)):
-            ids = (bytes.fromhex(one) for one in rows["doc_id"].to_pylist())
+            ids = (bytes.fromhex(doc_id) for doc_id in rows["doc_id"].to_pylist())
             others = (rows[column].to_pylist() for column in ("level", "witness_doc_id", "similarity"))
-            made.executemany("INSERT OR IGNORE INTO removed VALUES (?, ?, ?, ?)", zip(ids, *others, strict=True))
-        made.execute("CREATE INDEX by_similarity ON removed (similarity, doc_id)")
-        made.commit()
+            database.executemany("INSERT OR IGNORE INTO removed VALUES (?, ?, ?, ?)", zip(ids, *others, strict=True))
+        database.execute("CREATE INDEX by_similarity ON removed (similarity, doc_id)")
+        database.commit()
     return file
 
 
@@ -67,6 +67,6 @@ def _removed(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[pa.Table]:
 
 
 def _with(rows: pa.Table, level: str | pa.ChunkedArray, similarity: pa.Array | pa.ChunkedArray) -> pa.Table:
-    said = pa.array([level] * len(rows), pa.string()) if isinstance(level, str) else level
+    levels = pa.array([level] * len(rows), pa.string()) if isinstance(level, str) else level
     columns = {name: rows[name] for name in ("doc_id", "witness_doc_id")}
-    return pa.table({**columns, "level": said, "similarity": similarity})
+    return pa.table({**columns, "level": levels, "similarity": similarity})

@@ -117,8 +117,8 @@ class RowIndex:
     @property
     def earlier(self) -> Version | None:
         """The newest other version whose rows are at hand."""
-        others = [one for one in self._files(self._rows.suffix) if one != self._rows]
-        newest = max(others, key=lambda one: one.stat().st_mtime, default=None)
+        others = [file for file in self._files(self._rows.suffix) if file != self._rows]
+        newest = max(others, key=lambda file: file.stat().st_mtime, default=None)
         return Version.parse(newest.name.removeprefix(f"{self.dataset}.").split(".")[0]) if newest is not None else None
 
     def rows(self, wanted: Wanted, count: int = PAGE) -> list[dict[str, Any]]:
@@ -131,28 +131,28 @@ class RowIndex:
         key = self._columns.key(wanted)
         if wanted.sort and not wanted.rule:  # what many rows meet is looked at in the sorted order; few are sorted
             valued = zip(wheres, values, strict=False)  # the conditions of one value come first
-            common = {one for one, value in valued if one.endswith(" = ?") and self._is_common(one, value)}
-            wheres = [f"+{one}" if one in common else one for one in wheres]
+            common = {term for term, value in valued if term.endswith(" = ?") and self._is_common(term, value)}
+            wheres = [f"+{term}" if term in common else term for term in wheres]
         shown = "r.*, f.rule, f.value, f.threshold, f.distance" if wanted.rule else "r.*"
         shown += ", g.level, g.witness, g.similarity" if wanted.removed else ""
-        found: list[dict[str, Any]] = []
-        for more, given, order in stretches(wanted, key, self._place):
-            if len(found) < count:
+        rows: list[dict[str, Any]] = []
+        for more, bounds, order in stretches(wanted, key, self._place):
+            if len(rows) < count:
                 query = (
                     f"SELECT {shown}, {key} AS sort_key FROM {joins}{where([*wheres, *more])} ORDER BY {order} LIMIT ?"
                 )
-                found += self._ask(query, [*values, *given, count - len(found)], gone=wanted.removed)
-        return found
+                rows += self._ask(query, [*values, *bounds, count - len(rows)], gone=wanted.removed)
+        return rows
 
-    def named(self, given: str) -> list[tuple[int, int]]:
+    def named(self, name: str) -> list[tuple[int, int]]:
         """(increment, shard) of the documents that have a doc_id, its first digits, or a path."""
         query = "SELECT DISTINCT increment, shard FROM rows WHERE"
-        found: list[dict[str, Any]] = []
-        if is_prefix(given):
-            ends = [bytes.fromhex(given.lower().ljust(32, digit)) for digit in "0f"]
-            found = self._ask(f"{query} doc_id BETWEEN ? AND ?", ends)
-        found = found or self._ask(f"{query} path = ?", [given])
-        return [(row["increment"], row["shard"]) for row in found]
+        rows: list[dict[str, Any]] = []
+        if is_prefix(name):
+            ends = [bytes.fromhex(name.lower().ljust(32, digit)) for digit in "0f"]
+            rows = self._ask(f"{query} doc_id BETWEEN ? AND ?", ends)
+        rows = rows or self._ask(f"{query} path = ?", [name])
+        return [(row["increment"], row["shard"]) for row in rows]
 
     def previews(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
         """The first words of rows, by their `n`; of none where they are hidden or still being read."""
@@ -196,8 +196,8 @@ class RowIndex:
         wheres, values, joins = self._columns.conditions(wanted)
         of = ["words MATCH ?", "w.rowid >= ?", "x.t = w.rowid", "r.n = x.n", *wheres]
         query = f"SELECT x.t, x.file, x.row, r.doc_id FROM words w CROSS JOIN texts x CROSS JOIN {joins}{where(of)}"
-        given = [match_all(terms), start, *values, count]
-        return self._ask(f"{query} ORDER BY w.rowid LIMIT ?", given, self._texts, wanted.removed)
+        arguments = [match_all(terms), start, *values, count]
+        return self._ask(f"{query} ORDER BY w.rowid LIMIT ?", arguments, self._texts, wanted.removed)
 
     def count_with_words(self, terms: Sequence[str]) -> int:
         """How many texts have all terms."""
@@ -206,20 +206,20 @@ class RowIndex:
 
     def first_rows(self, wanted: Wanted, count: int = PAGE) -> list[dict[str, Any]]:
         """Rows of the table itself while the index is being built, in no order; none where the selection needs it."""
-        found = self._at.table("documents")
+        documents = self._at.table("documents")
         needs = wanted.sort or wanted.rule or wanted.path or wanted.ranges or wanted.seed or "verdict" in wanted.equal
-        if found is None or needs or wanted.after:
+        if documents is None or needs or wanted.after:
             return []
-        head = found[0].current_snapshot()
-        if wanted.ids == () or head is None or head.snapshot_id != found[1]:
+        head = documents[0].current_snapshot()
+        if wanted.ids == () or head is None or head.snapshot_id != documents[1]:
             return []
         equal = [EqualTo(name, value) for name, value in wanted.equal.items()]
         named = [In("doc_id", wanted.ids)] if wanted.ids is not None else []
         condition = functools.reduce(And, [*equal, *named], EVERYTHING)
         if wanted.ids is None:
-            rows = first_rows(found[0], ("doc_id", *NARROW), count, condition).to_pylist()
+            rows = first_rows(documents[0], ("doc_id", *NARROW), count, condition).to_pylist()
         else:
-            rows = scan_of(found[0], condition, ("doc_id", *NARROW)).to_arrow().to_pylist()[:count]
+            rows = scan_of(documents[0], condition, ("doc_id", *NARROW)).to_arrow().to_pylist()[:count]
         for row in rows:
             self._shown.put(row["doc_id"], (row["increment"], row["shard"]))
         return [{"n": 0, "kept": None, "sort_key": None, **row} for row in rows]
@@ -234,12 +234,12 @@ class RowIndex:
         table = self._at.table("texts")
         assert table is not None
         paths = {row["file"]: row["path"] for row in self._ask("SELECT file, path FROM files", [], self._texts)}
-        found: dict[int, str] = {}
+        texts: dict[int, str] = {}
         for file in {file for _, file, _ in places}:
-            own = {row: number for number, at, row in places if at == file}
-            for row, text in read_placed_values(table[0], paths[file], "content", own).items():
-                found[own[row]] = text
-        return found
+            numbers = {row: number for number, at, row in places if at == file}
+            for row, text in read_placed_values(table[0], paths[file], "content", numbers).items():
+                texts[numbers[row]] = text
+        return texts
 
     def count(self, wanted: Wanted) -> int:
         """How many documents there are."""
@@ -270,8 +270,10 @@ class RowIndex:
         )
         if len(counted) == _MOST_DISTINCT:
             raise CommandError(f"{name} has more than {_MOST_DISTINCT - 1:,} values; they are not counted")
-        said = {1: "kept", 0: "rejected"}.get if name == "verdict" else str
-        first = [(str(said(row["value"])), int(row["n"])) for row in counted[:_MOST_VALUES] if row["value"] is not None]
+        shown = {1: "kept", 0: "rejected"}.get if name == "verdict" else str
+        first = [
+            (str(shown(row["value"])), int(row["n"])) for row in counted[:_MOST_VALUES] if row["value"] is not None
+        ]
         return first, sum(int(row["n"]) for row in counted[_MOST_VALUES:])
 
     def histogram(self, name: str, wanted: Wanted, bins: int = 40) -> tuple[list[float], list[int], list[int]]:
@@ -303,23 +305,23 @@ class RowIndex:
     def quantile(self, name: str, share: float) -> float | None:
         """The value below which so much of a numeric column lies."""
         column = quoted(self._columns.known(name, self.numeric))
-        known = self._ask("SELECT there FROM bounds WHERE name = ?", [name])
-        last = known[0]["there"] - 1 if known else 0
+        counted = self._ask("SELECT there FROM bounds WHERE name = ?", [name])
+        last = counted[0]["there"] - 1 if counted else 0
         at = min(max(int(share * (last + 1)), 0), last)
         way, offset = ("", at) if 2 * at < last else (" DESC", last - at)  # from the nearer end
         query = f"SELECT {column} AS v FROM rows WHERE {column} IS NOT NULL ORDER BY {column}{way} LIMIT 1 OFFSET ?"
-        found = self._ask(query, [offset])
-        return found[0]["v"] if found else None
+        values = self._ask(query, [offset])
+        return values[0]["v"] if values else None
 
     def _bounds(self, name: str) -> tuple[float, float]:
-        found = self._ask("SELECT low, high FROM bounds WHERE name = ?", [name])
-        return (found[0]["low"], found[0]["high"]) if found else (0.0, 1.0)
+        bounds = self._ask("SELECT low, high FROM bounds WHERE name = ?", [name])
+        return (bounds[0]["low"], bounds[0]["high"]) if bounds else (0.0, 1.0)
 
     def _place(self, doc_id: bytes, descending: bool) -> int:
         """The row of a doc_id; if that is gone, of the one before it, or after it in descending order."""
         sign, way, end = (">=", "", _LAST) if descending else ("<=", " DESC", 0)
-        found = self._ask(f"SELECT n FROM rows WHERE doc_id {sign} ? ORDER BY doc_id{way} LIMIT 1", [doc_id])
-        return int(found[0]["n"]) if found else end
+        numbers = self._ask(f"SELECT n FROM rows WHERE doc_id {sign} ? ORDER BY doc_id{way} LIMIT 1", [doc_id])
+        return int(numbers[0]["n"]) if numbers else end
 
     def _is_common(self, condition: str, value: Any) -> bool:
         query = f"SELECT count(*) AS n FROM (SELECT 1 FROM rows r WHERE {condition} LIMIT {_COMMON})"
@@ -349,17 +351,17 @@ class RowIndex:
             has_left = HAS_LEFT.get()
             opened.set_progress_handler(lambda: time.monotonic() > deadline or has_left(), _STEPS)
             try:
-                found = [dict(row) for row in opened.execute(query, values)]
+                rows = [dict(row) for row in opened.execute(query, values)]
             except sqlite3.OperationalError as error:
                 if "interrupted" in str(error):
                     raise CommandError(
                         f"{self.dataset}: this takes longer than {BUDGET_SECONDS:g} s; narrow the list by a filter"
                     ) from error
                 raise
-        for row in found:
+        for row in rows:
             if isinstance(row.get("doc_id"), bytes):
                 row["doc_id"] = row["doc_id"].hex()
-        return found
+        return rows
 
     def _files(self, suffix: str) -> list[Path]:
         """Files of all versions of the dataset."""
@@ -372,7 +374,7 @@ class RowIndex:
             self._listed.set()
             if self._with_text and not self._texts.exists():
                 build_texts(self._at, self._rows, self._texts, self._read_so_far(1))
-            kept = sorted(self._files(f".{_FORMAT}"), key=lambda one: one.stat().st_mtime)[-_KEPT_FILES:]
+            kept = sorted(self._files(f".{_FORMAT}"), key=lambda file: file.stat().st_mtime)[-_KEPT_FILES:]
             for file in self._files(".[0-9]*"):
                 if file not in kept and file.suffix != ".tmp":
                     file.unlink(missing_ok=True)

@@ -100,7 +100,7 @@ class Columns:
             values.append(wanted.path.translate(_LOWER))
         if wanted.ids is not None:
             wheres.append(f"r.doc_id IN ({', '.join('?' * len(wanted.ids))})")
-            values += [bytes.fromhex(one) for one in wanted.ids]
+            values += [bytes.fromhex(doc_id) for doc_id in wanted.ids]
         return wheres, values, joins
 
     def key(self, wanted: Wanted) -> str:

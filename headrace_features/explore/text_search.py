@@ -68,20 +68,20 @@ class Found:
     whole_words: bool
 
 
-def search_texts(catalogue: Catalog, index: RowIndex, wanted: Wanted, given: Words) -> Found:
+def search_texts(catalogue: Catalog, index: RowIndex, wanted: Wanted, search: Words) -> Found:
     """A page of documents of a selection whose texts have the words.
 
     Raises:
         CommandError: a condition of the selection is not known.
     """
-    terms = [] if given.inside else terms_of(given.words)
+    terms = [] if search.inside else terms_of(search.words)
     deadline = time.monotonic() + SECONDS
     if terms and index.has_words:
-        return _by_words(index, wanted, given, terms, deadline)
+        return _by_words(index, wanted, search, terms, deadline)
     scan, rows, ids = Scan(catalogue, index.dataset, index.version.texts), list[dict[str, Any]](), dict[str, Markup]()
-    plain, read = pattern_of(given.words), given.start
-    pattern = re.compile(plain, 0 if given.exact_case else re.IGNORECASE)
-    for read, increment, matches in scan.matches(plain, not given.exact_case, given.start):
+    plain, read = pattern_of(search.words), search.start
+    pattern = re.compile(plain, 0 if search.exact_case else re.IGNORECASE)
+    for read, increment, matches in scan.matches(plain, not search.exact_case, search.start):
         if wanted.equal.get("increment", str(increment)) == str(increment):  # few of the documents are looked up then
             within = replace(wanted, equal={**wanted.equal, "increment": str(increment)})
             here = _rows(index, within, [doc_id for _, doc_id, _ in matches])[: PAGE - len(rows)]
@@ -100,11 +100,11 @@ def search_texts(catalogue: Catalog, index: RowIndex, wanted: Wanted, given: Wor
 
 def terms_of(words: str) -> list[str]:
     """The terms of words, as SQLite cuts a text into them; none of signs alone."""
-    with contextlib.closing(sqlite3.connect(":memory:")) as made:
-        made.execute(f"CREATE VIRTUAL TABLE w USING fts5(words, tokenize='{TOKENIZER}')")
-        made.execute("CREATE VIRTUAL TABLE v USING fts5vocab(w, row)")
-        made.execute("INSERT INTO w VALUES (?)", [apart(unicodedata.normalize("NFC", words))])
-        return [term for (term,) in made.execute("SELECT term FROM v")]
+    with contextlib.closing(sqlite3.connect(":memory:")) as database:
+        database.execute(f"CREATE VIRTUAL TABLE w USING fts5(words, tokenize='{TOKENIZER}')")
+        database.execute("CREATE VIRTUAL TABLE v USING fts5vocab(w, row)")
+        database.execute("INSERT INTO w VALUES (?)", [apart(unicodedata.normalize("NFC", words))])
+        return [term for (term,) in database.execute("SELECT term FROM v")]
 
 
 def whole_words(words: str) -> str:
@@ -118,20 +118,20 @@ def _is_open(character: str) -> bool:
     return is_close(character) or re.match(_WORD, character) is None
 
 
-def _by_words(index: RowIndex, wanted: Wanted, given: Words, terms: list[str], deadline: float) -> Found:
-    pattern = re.compile(whole_words(given.words), 0 if given.exact_case else re.IGNORECASE)
+def _by_words(index: RowIndex, wanted: Wanted, search: Words, terms: list[str], deadline: float) -> Found:
+    pattern = re.compile(whole_words(search.words), 0 if search.exact_case else re.IGNORECASE)
     total = index.texts_total
     ids: list[str] = []
     excerpts: dict[str, Markup] = {}
-    at = given.start
+    at = search.start
     while len(ids) < PAGE and time.monotonic() < deadline:
         candidates = index.with_words(terms, wanted, at, _CANDIDATES)
-        texts = index.texts_of([(one["t"], one["file"], one["row"]) for one in candidates])
-        for one in candidates:
-            at, text = one["t"] + 1, texts[one["t"]]
+        texts = index.texts_of([(row["t"], row["file"], row["row"]) for row in candidates])
+        for row in candidates:
+            at, text = row["t"] + 1, texts[row["t"]]
             if pattern.search(text) is not None:
-                ids.append(one["doc_id"])
-                excerpts[one["doc_id"]] = _excerpt(*around(text, pattern))
+                ids.append(row["doc_id"])
+                excerpts[row["doc_id"]] = _excerpt(*around(text, pattern))
                 if len(ids) == PAGE:
                     break
         if len(candidates) < _CANDIDATES and len(ids) < PAGE:
@@ -148,10 +148,10 @@ def _rows(index: RowIndex, wanted: Wanted, ids: list[str]) -> list[dict[str, Any
     """Rows of documents in the order of the ids; those of the selection."""
     if not ids:
         return []
-    own = replace(wanted, ids=tuple(ids), sort="", after=None, seed="")
-    found = index.rows(own, len(ids)) if index.wait(0) else index.first_rows(own, len(ids))
-    rows = {row["doc_id"]: row for row in found}
-    return [rows[one] for one in ids if one in rows]
+    chosen = replace(wanted, ids=tuple(ids), sort="", after=None, seed="")
+    listed = index.rows(chosen, len(ids)) if index.wait(0) else index.first_rows(chosen, len(ids))
+    rows = {row["doc_id"]: row for row in listed}
+    return [rows[doc_id] for doc_id in ids if doc_id in rows]
 
 
 def _excerpt(before: str, words: str, behind: str) -> Markup:

@@ -71,7 +71,7 @@ def lines(text: str, marks: Sequence[Mark] = (), start: int = 0, end: int | None
     placed = flat(marks, start, end)
     starts, ends = [mark.start for mark in placed], [mark.end for mark in placed]
     number = text.count("\n", 0, start) + 1
-    found, at = [], start
+    parts, at = [], start
     while at < end or at == start:
         newline = text.find("\n", at, end)
         stop = newline if newline >= 0 else end
@@ -79,21 +79,21 @@ def lines(text: str, marks: Sequence[Mark] = (), start: int = 0, end: int | None
         while True:
             last = min(stop, first + _LONGEST_LINE)
             inside = placed[bisect.bisect_right(ends, first) : bisect.bisect_left(starts, last)]
-            found.append(Line(number if first == at else 0, first, _joined(text, inside, first, last), bool(inside)))
+            parts.append(Line(number if first == at else 0, first, _joined(text, inside, first, last), bool(inside)))
             first = last
             if first >= stop:
                 break
         number, at = number + 1, stop + 1
         if newline < 0:
             break
-    return found
+    return parts
 
 
 def flat(marks: Iterable[Mark], start: int, end: int) -> list[Mark]:
     """Marks that do not overlap, inside a part of the text, in order; hits before others, of which pieces are left."""
     hits: list[Mark] = []
     others: list[Mark] = []
-    for mark in sorted(marks, key=lambda one: (one.start, -one.end)):
+    for mark in sorted(marks, key=lambda mark: (mark.start, -mark.end)):
         placed = hits if mark.kind == "hit" else others
         first = max(mark.start, start, placed[-1].end if placed else start)
         last = min(mark.end, end)
@@ -105,7 +105,7 @@ def flat(marks: Iterable[Mark], start: int, end: int) -> list[Mark]:
         inside = slice(bisect.bisect_right(ends, mark.start), bisect.bisect_left(starts, mark.end))
         gaps = zip([mark.start, *ends[inside]], [*starts[inside], mark.end], strict=True)
         pieces += [Mark(first, last, mark.kind, mark.note) for first, last in gaps if first < last]
-    return sorted([*hits, *pieces], key=lambda one: one.start)
+    return sorted([*hits, *pieces], key=lambda mark: mark.start)
 
 
 def inline(text: str, marks: Sequence[Mark] = ()) -> Markup:
@@ -128,7 +128,7 @@ def _joined(text: str, marks: Sequence[Mark], start: int, end: int) -> Markup:
 
 def unseen_marked(text: str) -> str:
     """A text without markup in which characters that nobody would see are named, such as [U+200B]."""
-    return _UNSEEN.sub(lambda found: f"[U+{ord(found[0]):04X}]", text)
+    return _UNSEEN.sub(lambda hit: f"[U+{ord(hit[0]):04X}]", text)
 
 
 def visible(piece: str) -> Markup:
@@ -136,13 +136,13 @@ def visible(piece: str) -> Markup:
     if _UNSEEN.search(piece) is None:
         return escape(piece)
     out, at = [], 0
-    for found in _UNSEEN.finditer(piece):
-        code = ord(found[0])
+    for hit in _UNSEEN.finditer(piece):
+        code = ord(hit[0])
         shown = chr(0x2400 + code) if code < 0x20 else "␡" if code == 0x7F else f"{code:04X}"
         if 0xDC80 <= code < 0xDD00:  # a byte of a character that a token cuts
             shown = f"{code - 0xDC00:02X}"
-        out.append(escape(piece[at : found.start()]))
+        out.append(escape(piece[at : hit.start()]))
         out.append(Markup('<i class="unseen" title="U+{}">{}</i>').format(f"{code:04X}", shown))
-        at = found.end()
+        at = hit.end()
     out.append(escape(piece[at:]))
     return Markup("").join(out)

@@ -5,7 +5,7 @@
 
 A text without a vector has a reason. The name and version mean the same encoder for good, so vectors stay valid: a
 text is encoded once, and again only where another encoder is named. Encoders are large and every text goes through
-them, so these rows are kept as any table is; the level `semantic` of deduplication reads them.
+them, so these rows are kept as any table is; the selection `semantic` reads them.
 """
 
 from __future__ import annotations

@@ -106,7 +106,7 @@ class Admission:
 
     def close_overdue(self, now: int) -> None:
         """Publish the groups whose time is up with what there is."""
-        for group in [group for group, found in self.groups.items() if found.deadline <= now]:
+        for group in [group for group, waiting in self.groups.items() if waiting.deadline <= now]:
             self._publish(group, "timed_out", now)
 
     @property
@@ -205,23 +205,23 @@ class Admission:
             "groups": [
                 [
                     name,
-                    one.size,
-                    one.deadline,
-                    [facts_of(event) for event in one.admitted.values()],
-                    [*one.settled.items()],
+                    group.size,
+                    group.deadline,
+                    [facts_of(event) for event in group.admitted.values()],
+                    [*group.settled.items()],
                 ]
-                for name, one in self.groups.items()
+                for name, group in self.groups.items()
             ],
             "published": [
-                [one.ordinal, [facts_of(event) for event in one.members], one.version, one.reason]
-                for one in self.published
+                [group.ordinal, [facts_of(event) for event in group.members], group.version, group.reason]
+                for group in self.published
             ],
         }
         answers, kept = list[Answer](), list[tuple[str, int]]()
         for writer in self._unsaved:
-            known = list(self._known(writer).values())
-            kept.append((writer, known[0].sequence if known else self.next_sequence))
-            answers += [answer for answer in known if answer.sequence >= self._saved_at]
+            answers_of = list(self._known(writer).values())
+            kept.append((writer, answers_of[0].sequence if answers_of else self.next_sequence))
+            answers += [answer for answer in answers_of if answer.sequence >= self._saved_at]
         return Saved(state, answers, kept)
 
     def saved(self) -> None:
@@ -247,7 +247,8 @@ class Admission:
         for group in self.groups.values():
             group.admitted = {member: filled(event, payloads) for member, event in group.admitted.items()}
         self.published = [
-            one._replace(members=tuple(filled(event, payloads) for event in one.members)) for one in self.published
+            group._replace(members=tuple(filled(event, payloads) for event in group.members))
+            for group in self.published
         ]
 
     def _known(self, writer: str) -> OrderedDict[int, Answer]:
@@ -266,13 +267,13 @@ class Admission:
 
     def _check_number(self, writer: str, number: int, rollout: rollouts_pb2.Rollout) -> None:
         numbers = self._known(writer)
-        known = numbers.get(number)
-        if known is not None and (known.group, known.member) != (rollout.group, rollout.member):
+        earlier = numbers.get(number)
+        if earlier is not None and (earlier.group, earlier.member) != (rollout.group, rollout.member):
             raise MalformedRolloutError(
-                f"writer {writer}: number {number} was member {known.member} of group {known.group}, now it is member "
-                f"{rollout.member} of {rollout.group}; give each writer an id of its own"
+                f"writer {writer}: number {number} was member {earlier.member} of group {earlier.group}, now it is "
+                f"member {rollout.member} of {rollout.group}; give each writer an id of its own"
             )
-        if known is None and len(numbers) == KNOWN_NUMBERS and number < next(iter(numbers)):
+        if earlier is None and len(numbers) == KNOWN_NUMBERS and number < next(iter(numbers)):
             raise MalformedRolloutError(
                 f"writer {writer}: whether number {number} came before is not known any more; count on from "
                 f"{next(reversed(numbers)) + 1}"

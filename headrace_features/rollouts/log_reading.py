@@ -55,8 +55,8 @@ def _read_payloads(admission: Admission, log: IcebergTable) -> None:
     last, events = admission.next_sequence - 1, dict[int, Event]()
     needed = np.unique([*admission.needed, last])
     for rows in log_rows(log, int(needed[0]), last + 1, needed):
-        found = events_of(rows.filter(pc.is_in(rows["sequence"], pa.array(needed))))
-        events |= {event.sequence: event for event in found}
+        read = events_of(rows.filter(pc.is_in(rows["sequence"], pa.array(needed))))
+        events |= {event.sequence: event for event in read}
     if last not in events or anchor(events[last]) != admission.last:
         raise SnapshotError("the log was set back, it has not the event that this was saved at")
     admission.with_payloads({sequence: event.payload for sequence, event in events.items()})
@@ -78,7 +78,7 @@ def log_rows(
     condition = And(GreaterThanOrEqual("sequence", sequence), LessThan("sequence", end))
     field = log.schema().find_field("sequence").field_id
     tasks = [(from_bytes(LongType(), task.file.lower_bounds[field]), task) for task in log.scan(condition).plan_files()]
-    for first, task in sorted(tasks, key=lambda one: one[0]):
+    for first, task in sorted(tasks, key=lambda part: part[0]):
         with log.io.new_input(task.file.file_path).open() as stream:
             file = pq.ParquetFile(stream)
             counts = [file.metadata.row_group(at).num_rows for at in range(file.num_row_groups)]
@@ -122,12 +122,12 @@ def apply_many(admission: Admission, groups: GroupsOnDisk, rows: pa.Table, writt
             admission.apply(event)
         return
     over, published = _over(admission, rows, written)
-    told = rows.filter(pa.array(_last_of_writers(rows) & over)).select(Answer._fields)
-    answers = map(Answer._make, zip(*(_texts(column) for column in told.columns), strict=True))
+    remembered = rows.filter(pa.array(_last_of_writers(rows) & over)).select(Answer._fields)
+    answers = map(Answer._make, zip(*(_texts(column) for column in remembered.columns), strict=True))
     events = events_of(rows.filter(pa.array(~over)))
-    both: Iterator[Event | Answer] = heapq.merge(events, answers, key=lambda one: one.sequence)
-    for one in both:
-        admission.apply(one) if isinstance(one, Event) else admission.remember(one)
+    both: Iterator[Event | Answer] = heapq.merge(events, answers, key=lambda item: item.sequence)
+    for item in both:
+        admission.apply(item) if isinstance(item, Event) else admission.remember(item)
     groups.add_many(published)
     ends = rows.filter(pc.equal(rows["kind"], "published"))
     (last,) = events_of(rows.slice(rows.num_rows - 1))

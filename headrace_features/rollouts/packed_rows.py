@@ -18,28 +18,28 @@ def packed_rows(groups: Sequence[Published], window: WindowFacts, schema: pa.Sch
     """Make the rows of published groups, whose ordinals follow one another."""
     events = [event for group in groups for event in group.members]
     rollouts = [rollouts_pb2.Rollout.FromString(event.payload or b"") for event in events]
-    counts = np.array([len(one.input_ids) // 4 for one in rollouts], dtype=np.int64)
+    counts = np.array([len(rollout.input_ids) // 4 for rollout in rollouts], dtype=np.int64)
     spans = [
-        [{"token_count": span.token_count, "policy_version": span.policy_version} for span in one.spans]
-        for one in rollouts
+        [{"token_count": span.token_count, "policy_version": span.policy_version} for span in rollout.spans]
+        for rollout in rollouts
     ]
     segments = [
         [
             {
-                "doc_id": f"{one.group}/{one.member}",
+                "doc_id": f"{rollout.group}/{rollout.member}",
                 "document_start": 0,
                 "token_count": count,
                 "window_start": 0,
             }
         ]
-        for one, count in zip(rollouts, counts.tolist(), strict=True)
+        for rollout, count in zip(rollouts, counts.tolist(), strict=True)
     ]
     of_rows = [group for group in groups for _ in group.members]
     padded = {
-        "input_ids": _padded([one.input_ids for one in rollouts], counts, window, "<i4", window.padding_id),
-        "trainable": _padded([one.trainable for one in rollouts], counts, window, "?", False, missing=True),
-        "log_probability": _padded([one.log_probabilities for one in rollouts], counts, window, "<f4", 0.0),
-        "advantage": _padded([one.advantages for one in rollouts], counts, window, "<f4", 0.0),
+        "input_ids": _padded([rollout.input_ids for rollout in rollouts], counts, window, "<i4", window.padding_id),
+        "trainable": _padded([rollout.trainable for rollout in rollouts], counts, window, "?", False, missing=True),
+        "log_probability": _padded([rollout.log_probabilities for rollout in rollouts], counts, window, "<f4", 0.0),
+        "advantage": _padded([rollout.advantages for rollout in rollouts], counts, window, "<f4", 0.0),
     }
     first = groups[0].ordinal
     columns = {

@@ -135,12 +135,12 @@ class TableWriter:
             with store.lease() as leases:
                 store.catch_up()
                 now = time.time_ns() // 1000
-                answers = [_decided(one, store.admission, now) for one in open_calls]
+                answers = [_decided(call, store.admission, now) for call in open_calls]
                 store.admission.close_overdue(now)
                 committed = bool(store.admission.new)
                 store.commit_log(leases)
-                for one, (answer, error) in zip(open_calls, answers, strict=True):
-                    one.answer.set_exception(error) if error is not None else one.answer.set_result(answer)
+                for call, (answer, error) in zip(open_calls, answers, strict=True):
+                    call.answer.set_exception(error) if error is not None else call.answer.set_result(answer)
                 open_calls = []
             store.save_now_and_then()
             if store.has_rows:
@@ -149,8 +149,8 @@ class TableWriter:
         except Exception as error:  # of any class: the calls are told, and the thread goes on
             logger.warning("rollouts: not committed: %s", error, exc_info=error)
             store.forget()
-            for one in open_calls:
-                one.answer.set_exception(_told(error))
+            for call in open_calls:
+                call.answer.set_exception(_told(error))
             return False
         return True
 
@@ -188,10 +188,10 @@ class TableWriter:
             logger.warning("rollouts: files were not merged: %s", error)
 
 
-def _decided(one: _Waiting, admission: Admission, now: int) -> tuple[Any, MalformedRolloutError | None]:
+def _decided(call: _Waiting, admission: Admission, now: int) -> tuple[Any, MalformedRolloutError | None]:
     """Decide about one call, give its answer or its error."""
     try:
-        return one.decide(admission, now), None
+        return call.decide(admission, now), None
     except MalformedRolloutError as error:
         return None, error
 
@@ -218,7 +218,7 @@ class RolloutServicer(rollouts_pb2_grpc.RolloutServiceServicer):
         check_append(request, writer.window)
         call = Append(call_of(context).principal, request.writer, request.first_number, request.rollouts)
         outcomes = writer.ask(lambda admission, now: admission.append(call, now))
-        if all(one.status == rollouts_pb2.Outcome.SLOW_DOWN for one in outcomes):
+        if all(outcome.status == rollouts_pb2.Outcome.SLOW_DOWN for outcome in outcomes):
             raise SlowDownError(f"table {request.table}: {outcomes[0].reason}")
         return rollouts_pb2.AppendRolloutsResponse(outcomes=outcomes)
 
@@ -310,8 +310,8 @@ def add_rollouts(path: Path, catalogue: Catalog, server: grpc.Server) -> AddedSe
         CommandError: the file is wrong, or a table.
     """
     settings = read_settings(path)
-    stores = [RolloutStore(catalogue, one) for one in settings]
-    writers = {one.table: TableWriter(store, one) for one, store in zip(settings, stores, strict=True)}
+    stores = [RolloutStore(catalogue, table) for table in settings]
+    writers = {table.table: TableWriter(store, table) for table, store in zip(settings, stores, strict=True)}
     rollouts_pb2_grpc.add_RolloutServiceServicer_to_server(RolloutServicer(writers), server)
 
     def close() -> None:

@@ -36,12 +36,12 @@ class RolloutTable(BaseModel):
 
     @field_validator("table")
     @classmethod
-    def _is_a_table(cls, given: str) -> str:
+    def _is_a_table(cls, text: str) -> str:
         try:
-            check_identifier(f"{given}_log")
+            check_identifier(f"{text}_log")
         except TableDeclarationError as error:
             raise ValueError(str(error)) from error
-        return given
+        return text
 
     @model_validator(mode="after")
     def _has_facts(self) -> RolloutTable:
@@ -72,6 +72,6 @@ def read_settings(path: Path) -> list[RolloutTable]:
         raise CommandError(f"{path}: {where}: {first['msg']}; docs/feed/rollouts.md has an example") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise CommandError(f"{path}: is not TOML: {error}; docs/feed/rollouts.md has an example") from error
-    if len({one.table for one in tables}) < len(tables):
+    if len({table.table for table in tables}) < len(tables):
         raise CommandError(f"{path}: names a table twice; give each one [[table]]")
     return tables

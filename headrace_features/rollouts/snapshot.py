@@ -70,8 +70,8 @@ class GroupsOnDisk:
         key = _hash(str(group))
         if key in self._recent:
             return True
-        asked = "SELECT 1 FROM closed_0 WHERE id = ?1 UNION ALL SELECT 1 FROM closed_1 WHERE id = ?1"
-        return self._connection.execute(asked, (key,)).fetchone() is not None
+        query = "SELECT 1 FROM closed_0 WHERE id = ?1 UNION ALL SELECT 1 FROM closed_1 WHERE id = ?1"
+        return self._connection.execute(query, (key,)).fetchone() is not None
 
     def unsaved(self) -> list[int]:
         """Hashes of those that are not in the file, ascending, as it is quickest to add them."""
@@ -200,11 +200,11 @@ class Snapshot:
             keys = [key for key in keys if not self._has(name, key)]  # another process may have added some
             added = np.array(keys, np.int64)
             new = len(keys), int((added >> 32).sum()), int((added & 0xFFFFFFFF).sum())
-            sums[name] = [one + more for one, more in zip(sums[name], new, strict=True)]
+            sums[name] = [count + more for count, more in zip(sums[name], new, strict=True)]
         run(f"INSERT OR IGNORE INTO {name} VALUES (?)", ((key,) for key in keys))
         if not is_small:
             sums[name] = self._sums_of(_SUMS.format(name))
-        rows = [(*one[:3], content := json.dumps(one), _hash(content)) for one in answers]
+        rows = [(*answer[:3], content := json.dumps(answer), _hash(content)) for answer in answers]
         run("INSERT OR REPLACE INTO answers VALUES (?, ?, ?, ?, ?)", rows)
         run("DELETE FROM answers WHERE writer = ? AND sequence < ?", kept)
         sums["answers"] = self._sums_of(_ANSWER_SUMS)

@@ -128,15 +128,17 @@ class RolloutStore:
         rows = Table(name, "one row per rollout", _ROW_COLUMNS, ("ordinal",), ("ordinal",))
         log = Table(f"{name}_log", "one row per decision about a rollout", _LOG_COLUMNS, ("sequence",), ("sequence",))
         self._names = (settings.table, f"{settings.table}_log")
-        self._locks = {one: threading.Lock() for one in self._names}  # of this process: waiting for a lease takes long
+        self._locks = {
+            table_name: threading.Lock() for table_name in self._names
+        }  # of this process: waiting for a lease takes long
         self._committed = threading.Event()
         self._logged: Sequence[Published] = ()  # groups of the log whose rows may not be in the table
         self._row_count = 0
         self._snapshot: Snapshot | None = None
         properties = {**_FILES, **self.window.properties, GENERATION_PROPERTY: uuid.uuid4().hex}
-        found = ensure_table(catalogue, self._names[0], rows, properties)
+        table = ensure_table(catalogue, self._names[0], rows, properties)
         ensure_table(catalogue, self._names[1], log, _FILES)
-        if (there := read_window_facts(found, settings.table)) != self.window:
+        if (there := read_window_facts(table, settings.table)) != self.window:
             raise CommandError(
                 f"{settings.table}: its rows are {there!r}, configured are {self.window!r}; name another"
             )
@@ -258,8 +260,8 @@ class RolloutStore:
             until: `Admission.oldest_needed`, of some moment when the log had all events.
         """
         log = self._catalogue.load_table(self._names[1])
-        held = log.scan(row_filter=And(NotNull("payload"), LessThan("sequence", until))).plan_files()
-        files = [task.file for task in held]
+        tasks = log.scan(row_filter=And(NotNull("payload"), LessThan("sequence", until))).plan_files()
+        files = [task.file for task in tasks]
         for at in range(0, len(files), MOST_FILES):
             some = files[at : at + MOST_FILES]
             emptied = merged_files(log, some, functools.partial(_emptied, until=until))
@@ -327,5 +329,5 @@ def _log_rows(events: Sequence[Event], schema: pa.Schema) -> pa.RecordBatch:
     """Write events as rows of the log."""
     columns = {attribute.name: [getattr(event, attribute.name) for event in events] for attribute in schema}
     return pa.RecordBatch.from_arrays(
-        [pa.array(columns[one.name], one.type) for one in schema], schema=schema
+        [pa.array(columns[attribute.name], attribute.type) for attribute in schema], schema=schema
     )  # moments are whole microseconds, which Arrow takes as they are

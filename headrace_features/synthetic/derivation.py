@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Set
-from typing import Any
+from collections.abc import Collection, Mapping
 
 from pyiceberg.catalog import Catalog
 
@@ -15,41 +14,22 @@ from headrace_features.synthetic.progress import progress
 from spark_jobs.sources.landing.derivations import Derivation, Gauge
 
 
-class Answers(Derivation):
-    """Answers of models about documents."""
+def _reopen(name: str, reasons: Collection[str], catalogue: Catalog, wait_seconds: float) -> Mapping[str, int]:
+    """Of a judge its labels, of a dataset its requests."""
+    dataset, _, judge = name.partition(".")
+    if judge:
+        return reopen_labels(dataset, judge, reasons, catalogue, wait_seconds)
+    return reopen_requests(dataset, reasons, catalogue, wait_seconds)
 
-    gauges = (
+
+ANSWERS = Derivation(
+    *(datasets_with_answers, descendants, roots, forget_labels, _reopen, progress),
+    (
         Gauge("answers_accepted", "answers of a model that are documents", "", lambda asked: asked.accepted),
         Gauge("answers_refused", "answers of a model that are none", "reason", lambda asked: asked.refused),
         Gauge("requests_waiting", "requests that wait or are in flight", "", lambda asked: asked.waiting),
         Gauge("workers", "processes that have requests", "", lambda asked: asked.workers),
         Gauge("prompt_tokens", "tokens of prompts in all runs", "", lambda asked: asked.tokens_in),
         Gauge("answer_tokens", "tokens of answers in all runs", "", lambda asked: asked.tokens_out),
-    )
-
-    def datasets(self, catalogue: Catalog) -> Collection[str]:
-        """Datasets and judges about which a model was asked."""
-        return datasets_with_answers(catalogue)
-
-    def descendants(self, catalogue: Catalog, doc_ids: Collection[str]) -> Set[str]:
-        """See `families.descendants`."""
-        return descendants(catalogue, doc_ids)
-
-    def roots(self, catalogue: Catalog, doc_ids: Collection[str]) -> Mapping[str, str]:
-        """See `families.roots`."""
-        return roots(catalogue, doc_ids)
-
-    def forget(self, catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) -> Iterator[str]:
-        """See `forget_labels`."""
-        return forget_labels(catalogue, doc_ids, wait_seconds)
-
-    def reopen(self, name: str, reasons: Collection[str], catalogue: Catalog, wait_seconds: float) -> Mapping[str, int]:
-        """Of a judge its labels, of a dataset its requests."""
-        dataset, _, judge = name.partition(".")
-        if judge:
-            return reopen_labels(dataset, judge, reasons, catalogue, wait_seconds)
-        return reopen_requests(dataset, reasons, catalogue, wait_seconds)
-
-    def progress(self, catalogue: Catalog) -> Mapping[str, Any]:
-        """See `progress.progress`."""
-        return progress(catalogue)
+    ),
+)

@@ -162,37 +162,37 @@ def excise(
         holdings = [_holding(identifier, table, head, wanted) for head in reversed(heads)]
         holdings = [holding for holding in holdings if holding.runs]
         tags = tags_of(table)
-        found = Excised(identifier, tuple(sorted(frozenset().union(*(holding.doc_ids for holding in holdings)))))
+        excised = Excised(identifier, tuple(sorted(frozenset().union(*(holding.doc_ids for holding in holdings)))))
         for number, holding in enumerate(holdings):
             later = frozenset().union(*(other.doc_ids for other in holdings[number + 1 :]))
             done = _succeed(lake, identifier, holding, len(holding.doc_ids - later), head_only)
             if holding.head.is_main:
-                own = {name: value for name, value in vars(done).items() if name != "generation"}
-                found = replace(found, **own)
+                facts = {name: value for name, value in vars(done).items() if name != "generation"}
+                excised = replace(excised, **facts)
             else:
-                found = replace(found, earlier=(done, *found.earlier))
+                excised = replace(excised, earlier=(done, *excised.earlier))
         if head_only:  # last: `supersede` skips listed documents, so a crash before the rewrite must not list them
             record_excisions(lake.catalogue, identifier, wanted, lake.run_id)
-            return found
+            return excised
         move_tags(lake.catalogue, identifier)
         after = lake.catalogue.load_table(identifier)
         moved = tuple(
             name for name, snapshot_id in tags_of(after).items() if tags.get(name, snapshot_id) != snapshot_id
         )
-        return replace(found, tags_moved=moved, left=tuple(_left(identifier, after, wanted)))
+        return replace(excised, tags_moved=moved, left=tuple(_left(identifier, after, wanted)))
 
 
 def _holding(identifier: str, table: IcebergTable, head: ServedHead, wanted: frozenset[str]) -> _Holding:
     """Find the windows and files of one snapshot that hold wanted documents."""
     runs: dict[OrdinalRun, None] = {}
-    ordinals, seen, tokens = [], set(), 0
+    ordinals, holders, tokens = [], set(), 0
     for run, ordinal, segments in find_windows(identifier, table, wanted, snapshot_id=head.snapshot.snapshot_id):
         excised = [segment for segment in segments if segment["doc_id"] in wanted]
         runs[run] = None
         ordinals.append(ordinal)
-        seen |= {segment["doc_id"] for segment in excised}
+        holders |= {segment["doc_id"] for segment in excised}
         tokens += sum(segment["token_count"] for segment in excised)
-    return _Holding(head, tuple(runs), frozenset(seen), tuple(ordinals), tokens)
+    return _Holding(head, tuple(runs), frozenset(holders), tuple(ordinals), tokens)
 
 
 def _left(identifier: str, table: IcebergTable, wanted: frozenset[str]) -> Iterator[str]:
@@ -275,10 +275,10 @@ def _rewrite(
     declared = excised_table(facts.dataset, facts.window_tokens)
     within = (And(GreaterThanOrEqual("ordinal", run.start), LessThan("ordinal", run.end)) for run in holding.runs)
     replaced = functools.reduce(Or, within)  # the files to replace, each of one run of ordinals
-    target = Target(identifier, declared, Place("", predicate, predicate, replaced), laid_out=True)
-    own = {"headrace.step": "excise", "headrace.run-id": lake.run_id, EXCISES: str(base.snapshot_id)}
+    target = Target(identifier, declared, Place("", predicate, replaced), laid_out=True)
+    summary = {"headrace.step": "excise", "headrace.run-id": lake.run_id, EXCISES: str(base.snapshot_id)}
     if keeps_parent:
-        own[KEEPS_PARENT] = "true"
+        summary[KEEPS_PARENT] = "true"
     change = functools.partial(
         excise_windows,
         doc_ids=sorted(holding.doc_ids),
@@ -289,7 +289,7 @@ def _rewrite(
     try:
         pinned = table_rows(spark, identifier, base.snapshot_id)
         rows = _rewritten(pinned.where(predicate), holding.runs, change)
-        facts_of_it = {**own, **stamp(table, base)}
+        facts_of_it = {**summary, **stamp(table, base)}
         written = write_to_branch(spark, lake.catalogue, table, target, rows.to_frame(), facts_of_it, rows, base=base)
         with branch_of_a_writer(lake.catalogue, identifier, written.branch):
             require_passed(written)

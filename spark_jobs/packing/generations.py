@@ -56,15 +56,17 @@ def served_heads(table: IcebergTable, pinned: Collection[int] = ()) -> list[Serv
     tagged = set(tags_of(table).values())
     served = {later.get(snapshot_id, snapshot_id) for snapshot_id in tagged | set(pinned)} & by_id.keys()
     main = table.current_snapshot()
-    newest_first = sorted((by_id[one] for one in served), key=lambda one: one.sequence_number or 0, reverse=True)
-    found: list[ServedHead] = []
-    known: set[int] = set()
+    newest_first = sorted(
+        (by_id[snapshot] for snapshot in served), key=lambda snapshot: snapshot.sequence_number or 0, reverse=True
+    )
+    heads: list[ServedHead] = []
+    covered_so_far: set[int] = set()
     for snapshot in ([main] if main is not None else []) + newest_first:
-        if snapshot.snapshot_id not in known:
-            covered = frozenset(_same_rows(table, snapshot)) - known
-            known |= covered
-            found.append(ServedHead(snapshot, covered, snapshot is main))
-    return found
+        if snapshot.snapshot_id not in covered_so_far:
+            covered = frozenset(_same_rows(table, snapshot)) - covered_so_far
+            covered_so_far |= covered
+            heads.append(ServedHead(snapshot, covered, snapshot is main))
+    return heads
 
 
 def with_successor(table: IcebergTable, head: ServedHead, successor: int) -> dict[int, int]:
@@ -78,7 +80,7 @@ def with_named_rows(table: IcebergTable, head: ServedHead, successor: int) -> di
     """`headrace.named-rows` after the head got a successor: snapshot id or tag -> (served id, its own row count)."""
     noted = {name: (served, int(rows)) for name, (served, rows) in named_rows(table).items()}
     covered = {str(snapshot_id) for snapshot_id in head.covered}
-    found = {name: (str(successor), rows) for name, (served, rows) in noted.items() if served in covered}
+    by_name = {name: (str(successor), rows) for name, (served, rows) in noted.items() if served in covered}
     for snapshot_id in head.covered:
         snapshot = table.snapshot_by_id(snapshot_id)
         rows = snapshot.summary.additional_properties.get("total-records") if snapshot and snapshot.summary else None
@@ -86,8 +88,8 @@ def with_named_rows(table: IcebergTable, head: ServedHead, successor: int) -> di
             continue
         tags = (name for name, named in tags_of(table).items() if named == snapshot_id)
         for name in (str(snapshot_id), *tags):
-            found.setdefault(name, (str(successor), int(rows)))
-    return {**noted, **found}
+            by_name.setdefault(name, (str(successor), int(rows)))
+    return {**noted, **by_name}
 
 
 def _same_rows(table: IcebergTable, head: Snapshot) -> list[int]:
@@ -96,16 +98,16 @@ def _same_rows(table: IcebergTable, head: Snapshot) -> list[int]:
     Stops below a rewrite for newer revisions, since the snapshot before that has other rows.
     """
     generation = generation_of(table, head)
-    found = [head.snapshot_id]
+    ids = [head.snapshot_id]
     while generation is not None and head.parent_snapshot_id is not None:
         if head.summary is not None and KEEPS_PARENT in head.summary.additional_properties:
             break
         parent = table.snapshot_by_id(head.parent_snapshot_id)
         if parent is None or generation_of(table, parent) != generation:
             break
-        found.append(parent.snapshot_id)
+        ids.append(parent.snapshot_id)
         head = parent
-    return found
+    return ids
 
 
 def tags_of(table: IcebergTable) -> dict[str, int]:

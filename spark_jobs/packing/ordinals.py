@@ -111,8 +111,8 @@ def find_windows(
                 segments = batch.column("segments")
                 hits = pc.is_in(pc.struct_field(segments.flatten(), "doc_id"), value_set=wanted)
                 rows = pc.unique(pc.filter(pc.list_parent_indices(segments), hits))
-                found = batch.take(rows)
+                hit_rows = batch.take(rows)
                 for ordinal, parts in zip(
-                    found.column("ordinal").to_pylist(), found.column("segments").to_pylist(), strict=True
+                    hit_rows.column("ordinal").to_pylist(), hit_rows.column("segments").to_pylist(), strict=True
                 ):
                     yield run, ordinal, parts

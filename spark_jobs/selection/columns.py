@@ -65,7 +65,7 @@ class _Declared:
     reads: tuple[str, ...]
     tables: tuple[Table, ...] = field(default=())
 
-    @functools.cached_property
+    @property
     def parameters(self) -> tuple[str, ...]:
         """Names of the columns and whole tables that the function takes."""
         return tuple(name for name in inspect.signature(self.select).parameters if name != "config")
@@ -75,7 +75,7 @@ class _Declared:
         """Whether it has settings."""
         return "config" in inspect.signature(self.select).parameters
 
-    @functools.cached_property
+    @property
     def whole(self) -> dict[str, str]:
         """The step's input of each whole table, by parameter; it is annotated as `pa.Table`."""
         annotated = inspect.signature(self.select).parameters

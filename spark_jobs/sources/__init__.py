@@ -7,18 +7,16 @@ opening/           bytes at a location: trees of files, the web, archives and co
 config/            what users declare: a model for each kind of source, and the interfaces of sources and readers
 encodings/         bytes become text
 records/           what readers and kinds give: texts, records, facts
-formats/           what has to be extracted or taken apart, a leaf for each format
+formats/           files of records with columns, texts in any encoding; a leaf for each format
 kinds.py           what the steps ask of a kind of source, and where the code of each is
 reading/           by its reader, a listed file becomes rows; built_in.py says where the code of each reader is
 listing/           which of the files that a kind lists are new, changed or gone
 files.py           the kind of all sources of files
 repositories/      those of packages and of Python's distributions
 git/  paged/       those of git; what kinds have in common whose records are kept page by page, as features bring them
-generated/  executed/   those of what models write and code gives
 landing/           where from, which revision is the latest, and back from a document to its bytes
 documents.py       the step: tables documents, repositories, arrivals, provenance
 released.py        the step that carries over what was in quarantine
-ocr_report.py      the step about pages of scans
 
 Kinds and formats are found by their names; documents, landing, listing and reading import none of them.
 """

@@ -19,7 +19,7 @@ from spark_jobs.sources.opening.file_trees import FoundFile, absolute, is_file, 
 from spark_jobs.sources.opening.remote_trees import is_web
 from spark_jobs.sources.opening.table_folders import partitions
 from spark_jobs.sources.reading.archive_files import member_columns
-from spark_jobs.sources.reading.built_in import COLUMN_READERS, COLUMNLESS_READERS, READERS, missing_package
+from spark_jobs.sources.reading.built_in import COLUMN_READERS, COLUMNLESS_READERS, READERS, missing_package, not_there
 from spark_jobs.sources.reading.readers import is_picture, reader_by_name
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
@@ -46,10 +46,10 @@ class FileKind(ListedKind[F]):
             InputError: there is no file, `line_pattern` is no pattern, or files of records have no text column.
         """
         files, source = located(config, listed), self.source
-        if source.line_pattern is not None and missing_package("log", source) is None:
+        if source.line_pattern is not None and "log" in READERS and missing_package("log", source) is None:
             try:
                 folders = {name for file in files if file.reader == "log" for name in partitions(file.file.location)}
-                attribute("spark_jobs.sources.formats.log_lines:compiled_pattern")(source, folders)
+                attribute(READERS["log"].check)(source, folders)
             except InputError as error:
                 raise InputError(f"dataset {config.dataset}: {error}") from error
         records = [file.path for file in files if file.reader in COLUMN_READERS]
@@ -99,6 +99,8 @@ class FileKind(ListedKind[F]):
         if reader is None:
             mend = "`ocr: rapidocr` reads text in pictures" if is_picture(file.path) else "state `format`"
             refusal = Refusal(Reason.UNKNOWN_FORMAT, f"no reader for this extension; {mend}, or narrow `glob`")
+        elif absent := not_there(reader):
+            refusal = absent
         elif package := missing_package(reader, self.source):
             mend = f"pip install 'headrace[{READERS[reader].extra}]' and run again"
             refusal = Refusal(Reason.NOT_INSTALLED, f"its reader needs {package}, which is not installed; {mend}")

@@ -30,7 +30,6 @@ if TYPE_CHECKING:
     import pyarrow as pa
     from pyiceberg.catalog import Catalog
 
-    from headrace.tables.settings import LakeSettings
     from spark_jobs.lake.files.objects import ObjectFolder
     from spark_jobs.sources.config.source_config import DocumentsConfig
 
@@ -74,15 +73,7 @@ class Kind(Generic[S]):
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
         """Bring what is new to where `changes` can list it; most kinds have nothing to fetch."""
 
-    def follow(
-        self,
-        dataset: str,
-        catalogue: Catalog,
-        objects: ObjectFolder,
-        settings: LakeSettings,
-        seal: Callable[[], None],
-        once: bool,
-    ) -> int:
+    def follow(self, dataset: str, lake: Catalog, objects: ObjectFolder, seal: Callable[[], None], once: bool) -> int:
         """Keep what comes and have it sealed, until interrupted or, with `once`, all is read; returns how many came.
 
         Raises:

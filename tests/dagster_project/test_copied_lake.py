@@ -23,7 +23,7 @@ from spark_jobs.lake.run.maintenance import tables_of
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.conftest import WriteDefs
-from tests.dagster_project.test_quarantine import dataset, lake
+from tests.headrace_features.privacy.test_quarantine import dataset, lake
 from tests.kept_folder import KeptFolder
 
 __all__ = ["lake"]

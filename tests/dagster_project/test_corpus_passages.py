@@ -21,9 +21,11 @@ from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import corpus_findings
 from dagster_project.inspect.documents.trace import Tracer
 from dagster_project.inspect.lake.corpus_facts import find_corpus
+from dagster_project.inspect.opened_lake import OpenedLake
 from headrace.tables.settings import settings_at
 from spark_jobs.lake.files.lookups import read_columns
 from spark_jobs.lake.session.catalogue import open_catalogue
+from tests.dagster_project.inspect.test_corpus_documents import spelled
 from tests.dagster_project.planted_lake import run_declared
 from tests.dagster_project.test_shaped_corpus import CORPUS
 
@@ -106,6 +108,8 @@ def test_passages_are_cut_told_and_traced(tmp_path: Path, monkeypatch: pytest.Mo
             packed.append({row["ordinal"]: row["input_ids"] for row in rows.to_pylist()})
     assert all(packed[1][ordinal] == ids for ordinal, ids in packed[0].items())
     catalogue = open_catalogue(settings_at(tmp_path / "lake"))
+    documents = OpenedLake(catalogue).documents("main").to_arrow().to_pylist()
+    assert {(row["dataset"], row["doc_id"]): row["content"] for row in documents} == spelled(catalogue, "main")
     facts = find_corpus(catalogue, "main")
     stages = {stage.step: stage.documents for stage in funnel(catalogue, facts)}
     assert (stages["survivors"], stages["trimmed"], stages["tokens"]) == (4, 3, 3)

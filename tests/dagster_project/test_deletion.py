@@ -22,8 +22,8 @@ from spark_jobs.lake.plan.decisions import RELEASE, decide
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.sources.paged.checkpoints import Checkpoints, Reading
 from tests.dagster_project.conftest import WriteDefs
-from tests.dagster_project.test_quarantine import acts, dataset, lake, ledger_of, states
 from tests.dagster_project.waiting_lake import SEEN, carry, land, publish
+from tests.headrace_features.privacy.test_quarantine import acts, dataset, lake, ledger_of, states
 from tests.main_path.services import PASSWORD, object_store
 
 __all__ = ["lake"]

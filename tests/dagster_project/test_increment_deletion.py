@@ -34,7 +34,7 @@ from spark_jobs.sources.documents import ARRIVALS, documents
 from spark_jobs.text.texts import texts
 from tests.conftest import LakeAt
 from tests.dagster_project.waiting_lake import publish
-from tests.spark_jobs.sources.test_released import carrying, landing, scanning
+from tests.headrace_features.privacy.test_released import carrying, landing, scanning
 from tests.tiers import is_nightly
 
 TEXTS = Table(

@@ -23,9 +23,9 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.run import maintenance
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_increment_deletion import rows, small_lake
-from tests.dagster_project.test_quarantine import acts, dataset, states
-from tests.dagster_project.test_quarantine import lake as lake_that_waits
 from tests.dagster_project.waiting_lake import SEEN, TEXTS, publish
+from tests.headrace_features.privacy.test_quarantine import acts, dataset, states
+from tests.headrace_features.privacy.test_quarantine import lake as lake_that_waits
 
 __all__ = ["lake_that_waits"]
 Said = pytest.CaptureFixture[str]

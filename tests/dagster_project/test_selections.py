@@ -142,6 +142,7 @@ def test_settings_are_listed_in_order_and_decontamination_is_the_last() -> None:
         ([{"shape": {}}, "shape"], "shape comes twice"),
         ([{"shape": 3}], "shape is 3; write its settings"),
         ([{"decontaminate": {}}, "shape"], "decontaminate comes last; write it behind shape"),
+        ([{"decontaminate": {"min_shar": 0.2}}], "min_shar: there is no such field"),
         (["shap"], "selection 'shap' is not known.*shape"),
         ([f"{HERE}:CHAINS"], "is a dict; it has to be a Selection"),
         ([{f"{HERE}:ALPHA": {"mots": 3}}], "mots: there is no such field; did you mean .most"),

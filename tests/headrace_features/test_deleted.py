@@ -6,6 +6,7 @@ import ast
 import re
 import shutil
 import subprocess
+import zipfile
 from pathlib import Path
 
 import pyarrow as pa
@@ -21,6 +22,7 @@ ASKED = {
     "apis": (["dataset", "add", "items", "--kind", "api", "--from", "http://127.0.0.1:1/items"], "Page"),
     "experiments": (["experiment", "show"], "Experiment"),
     "explore": (["explore"], ""),
+    "formats": ([], ""),  # whose formats are asked for by files
     "models": (["model", "show"], "read_classifier"),
     "privacy": (["quarantine", "show"], ""),
     "synthetic": (["worker"], ""),
@@ -34,6 +36,7 @@ DECLARED = {
         "source: {kind: stream, path: inbox, text_column: text, id_column: id}": "'stream'",
         "source: {kind: files, urls: addresses.txt}": "",
     },
+    "formats": {f"source: {{kind: files, path: {_ROOT}, ocr: rapidocr}}": "part 'ocr'"},
     "synthetic": {
         "source: {kind: generated, parents: {dataset: notes}, templates: [simple], endpoint: {url: 'http://a.b'}}": "",
         "source: {kind: executed, parents: {dataset: code}}": "'executed'",
@@ -69,7 +72,7 @@ def test_core_names_no_feature() -> None:
     assert found == set()
 
 
-@pytest.mark.parametrize("feature", FEATURES)
+@pytest.mark.parametrize("feature", [feature for feature in FEATURES if ASKED[feature][0]])
 def test_a_feature_that_is_not_there_is_told_by_name(feature: str, tmp_path: Path) -> None:
     """Its commands are not in the help; one line says which feature brings the command, the option or the name."""
     copy = Deleted(tmp_path, feature)
@@ -118,7 +121,7 @@ def test_what_corpora_and_other_features_ask_of_models_is_told_by_name(tmp_path:
     corpus.write_text(f"{plain}  select: [semantic: {chosen}]\n")
     planned = copy.headrace("plan", folder=tmp_path / "pond")
     assert planned.returncode == 2
-    assert "selection 'semantic' is of the feature models, which" in planned.stderr.splitlines()[-1]
+    assert "select: selection 'semantic' is of the feature models, which" in planned.stderr.splitlines()[-1]
     corpus.write_text(plain)
     dataset = folder / "notes" / "defs.yaml"
     dataset.write_text(f"{dataset.read_text()}\n  scorers: {{profanity: {{}}}}\n")
@@ -150,6 +153,34 @@ def test_what_a_dataset_asks_of_a_feature_that_is_not_there_is_told_by_name(feat
     asked = copy.python("-m", "spark_jobs", step, "--output", "out")
     assert asked.returncode == 2
     assert f"step {step!r} is of the feature {feature}" in asked.stderr.splitlines()[-1]
+
+
+@pytest.mark.nightly
+def test_files_of_a_format_that_is_not_there_say_so_and_are_read_once_it_is(tmp_path: Path) -> None:
+    """A row of arrivals names the feature, and the rest lands; in an archive it is one line of an error."""
+    copy = Deleted(tmp_path, "formats")
+    copy.headrace("init", "pond")
+    pond, paragraph = tmp_path / "pond", "The mill grinds the corn of the village every day. " * 9
+    files = {"a.md": "# A mill", "b.html": f"<html><body><p>{paragraph}</p></body></html>"}
+    (pond / "saved").mkdir()
+    for name, text in files.items():
+        (pond / "saved" / name).write_text(text)
+    copy.headrace("dataset", "add", "pages", "--from", "saved", folder=pond)
+    rows = "import headrace; print(headrace.connect().table('pages.{}').to_pylist())"
+    assert copy.headrace("run", "pages", folder=pond).returncode == 0
+    arrivals = copy.python("-c", rows.format("arrivals"), folder=pond).stdout
+    assert "its reader html is of the feature formats" in arrivals and "not_installed" in arrivals
+    copied = shutil.ignore_patterns("__pycache__")
+    shutil.copytree(_ROOT / "headrace_features" / "formats", tmp_path / "headrace_features" / "formats", ignore=copied)
+    assert copy.headrace("run", "pages", folder=pond).returncode == 0
+    documents = copy.python("-c", rows.format("documents"), folder=pond).stdout
+    assert "A mill" in documents and "The mill grinds" in documents
+    shutil.rmtree(tmp_path / "headrace_features" / "formats")
+    with zipfile.ZipFile(pond / "saved" / "c.zip", "w") as archive:
+        archive.writestr("d.html", files["b.html"])
+    stopped = copy.headrace("run", "pages", folder=pond)
+    assert stopped.returncode != 0
+    assert "c.zip#d.html: its reader html is of the feature formats" in stopped.stdout
 
 
 @pytest.mark.nightly

@@ -43,7 +43,7 @@ ALLOWED = {
     "headrace_features/synthetic/generated_config.py:_is_a_schema": "checked before asking, and refused without it",
     "spark_jobs/sources/reading/built_in.py:missing_package": REFUSED,
     "spark_jobs/sources/opening/parser_process.py:serve": REFUSED,
-    "spark_jobs/sources/formats/pages/line_hyphens.py:_stop_lists": REFUSED,
+    "headrace_features/formats/pages/line_hyphens.py:_stop_lists": REFUSED,
 }
 """Functions that may ask whether a package is there, or go on without it, each with why no row depends on it.
 
@@ -167,7 +167,7 @@ def test_texts_are_the_same_without_packages_that_libraries_only_use_if_present(
 def test_the_stop_lists_are_those_that_justext_gives() -> None:
     """They are read without importing it, which needs more than a list of words does."""
     justext = pytest.importorskip("justext")
-    from spark_jobs.sources.formats.pages.line_hyphens import _stop_lists
+    from headrace_features.formats.pages.line_hyphens import _stop_lists
 
     assert _stop_lists() == tuple(justext.get_stoplist(name) for name in sorted(justext.get_stoplists()))
 

@@ -43,5 +43,5 @@ def follow_dataset(name: str, once: bool) -> None:
         require_done(lines, f"headrace run {name} --follow")
 
     objects = ObjectFolder.of(catalogue, binding.namespace)
-    count = kind.follow(name, catalogue, objects, settings, seal, once)
+    count = kind.follow(name, catalogue, objects, seal, once)
     say(f"{count} records kept and sealed. Look: headrace dataset show")

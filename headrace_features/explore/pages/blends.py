@@ -38,8 +38,8 @@ def blends(request: Request) -> Response:
             config = blender.config(blend_id)
             row |= {"end": blender.head(blend_id).end, "window_tokens": config.window.window_tokens}
             row |= {"parent": config.parent, "from_offset": config.from_offset}
-            row["sources"] = [{"name": one.name, "share": share} for one, share in _shares(config)]
-            bars = [(f"c{at % COLOURS}", one["share"]) for at, one in enumerate(row["sources"])]
+            row["sources"] = [{"name": source.name, "share": share} for source, share in _shares(config)]
+            bars = [(f"c{at % COLOURS}", source["share"]) for at, source in enumerate(row["sources"])]
             row["_bar"] = share_bar(bars, "shares of the sources by weight")
         except BlenderError as error:  # one that is damaged hides no other
             row["error"] = str(error)
@@ -59,8 +59,8 @@ def blend(request: Request) -> Response:
     steps = [blender.describe(blend_id, edge) for edge in edges]
     at = _offset(query.get("at"), "at") if query.get("at") else horizon
     described = blender.describe(blend_id, at)
-    names = [one.name for one in described.sources]
-    read, expected = (np.array([[getattr(one, field) for one in step.sources] for step in steps], float)
+    names = [source.name for source in described.sources]
+    read, expected = (np.array([[getattr(source, field) for source in step.sources] for step in steps], float)
                       for field in ("rows", "expected_rows"))  # fmt: skip
     widths = np.maximum(np.diff(edges), 1)[:, None]
     shares, wanted = np.diff(read, axis=0) / widths, np.diff(expected, axis=0) / widths
@@ -69,22 +69,26 @@ def blend(request: Request) -> Response:
         return f"/blends/{blend_id}/rows/{min(int(offset), max((head.end or 1 << 62) - 1, 0))}"
 
     turns = [
-        Series(one, f"c{at % COLOURS}", edges, [float(step.sources[at].epochs or 0) for step in steps])
-        for at, one in enumerate(names)
+        Series(name, f"c{at % COLOURS}", edges, [float(step.sources[at].epochs or 0) for step in steps])
+        for at, name in enumerate(names)
     ]
-    out = [(one.runs_out_at, f"{one.name} runs out") for one in described.sources if one.runs_out_at is not None]
+    out = [
+        (source.runs_out_at, f"{source.name} runs out")
+        for source in described.sources
+        if source.runs_out_at is not None
+    ]
     weights = {source.name: share for source, share in _shares(config)}
     shown: dict[str, Any] = {
         "blend_id": blend_id, "names": blender.names_of(blend_id), "end": head.end, "seed": config.seed,
         "window_tokens": config.window.window_tokens, "parent": config.parent, "from_offset": config.from_offset,
         "at": at, "tokens": described.tokens, "to": horizon,
-        "sources": [{**vars(one), "weight_share": weights.get(one.name)} for one in described.sources],
+        "sources": [{**vars(source), "weight_share": weights.get(source.name)} for source in described.sources],
         "segments": described.segments,
         "mix": [{"offset": edge, "rows": row.astype(int).tolist(), "expected_rows": due.tolist()}
                 for edge, row, due in zip(edges, read, expected, strict=True)],
         "_mix": columns(edges, shares.tolist(), wanted.tolist(), names, link),
-        "_epochs": plot(turns, "epochs over offsets", link, lines_at=[one for one in out if one[0] <= horizon], low=0),
-        "_colours": COLOURS, "_most_epochs": max((max(one.y) for one in turns), default=0.0),
+        "_epochs": plot(turns, "epochs over offsets", link, lines_at=[end for end in out if end[0] <= horizon], low=0),
+        "_colours": COLOURS, "_most_epochs": max((max(turn.y) for turn in turns), default=0.0),
     }  # fmt: skip
     return answer(request, "blend.html", shown)
 
@@ -98,17 +102,17 @@ def batch(request: Request) -> Response:
     if not 1 <= count <= MOST_ROWS:
         raise CommandError(f"rows={count} cannot be shown; give 1 to {MOST_ROWS}")
     head = blender.head(blend_id)
-    found = rows_shown(explorer, principal, blend_id, offset, count)
+    rows = rows_shown(explorer, principal, blend_id, offset, count)
     names = sorted(head.pins())
-    for row in found:
+    for row in rows:
         row["_colour"] = names.index(row["source"]) % COLOURS
-        for one in row["segments"]:
-            one["first"] = inline(" ".join((one["text"] or "").split())[:_FIRST_CHARACTERS])
+        for segment in row["segments"]:
+            segment["first"] = inline(" ".join((segment["text"] or "").split())[:_FIRST_CHARACTERS])
     here = f"/blends/{blend_id}/rows"
-    later = offset + len(found)
-    runs = [one.run for one in named_reads(explorer.catalogue) if has_read(one, blend_id, offset)]
+    later = offset + len(rows)
+    runs = [read.run for read in named_reads(explorer.catalogue) if has_read(read, blend_id, offset)]
     shown = {
-        "blend_id": blend_id, "names": blender.names_of(blend_id), "offset": offset, "end": head.end, "rows": found,
+        "blend_id": blend_id, "names": blender.names_of(blend_id), "offset": offset, "end": head.end, "rows": rows,
         "runs": list(dict.fromkeys(runs)),
         "next": address(f"{here}/{later}", query) if head.end is None or later < head.end else None,
         "previous": address(f"{here}/{max(0, offset - count)}", query) if offset else None,
@@ -120,12 +124,12 @@ def rows_shown(explorer: Explorer, principal: str, blend_id: str, offset: int, c
     """Rows of a blend with their documents, as a principal may see them: texts are None where `hidden` says why."""
     blender = explorer.blender(principal)
     hidden = explorer.reads_packed(principal, *{pin.table for pin in blender.head(blend_id).pins().values()})
-    found = [row.facts() for row in inspect_rows(explorer.catalogue, blender, blend_id, offset, count)]
-    for row in found:
+    rows = [row.facts() for row in inspect_rows(explorer.catalogue, blender, blend_id, offset, count)]
+    for row in rows:
         row["hidden"] = hidden[row["table"]]
-        for one in row["segments"]:
-            one["text"] = None if row["hidden"] else one["text"]
-    return found
+        for segment in row["segments"]:
+            segment["text"] = None if row["hidden"] else segment["text"]
+    return rows
 
 
 def jump(request: Request) -> Response:
@@ -149,8 +153,8 @@ def _horizon(head: Head) -> int:
     return last.start + last.cycle_rows * max(1, *rounds)
 
 
-def _offset(given: str | None, name: str) -> int:
-    text = (given or "").replace(",", "").strip()
+def _offset(value: str | None, name: str) -> int:
+    text = (value or "").replace(",", "").strip()
     if not text.isdecimal() or len(text) > 18:
         raise CommandError(f"{name}={text[:40] or 'nothing'} is no whole number; give 0 or more")
     return int(text)

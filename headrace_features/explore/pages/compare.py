@@ -56,14 +56,14 @@ def compare(request: Request) -> Response:
 
 def _policies_compared(explorer: Explorer, dataset: str, first: str, second: str) -> dict[str, Any]:
     policies = [_policy(explorer.catalogue, dataset, reference) for reference in (first, second)]
-    found = explorer.computed(_comparison, dataset, *policies, explorer.snapshots(dataset))
-    if found is None:
+    compared = explorer.computed(_comparison, dataset, *policies, explorer.snapshots(dataset))
+    if compared is None:
         return {"kind": "policies", "counted": False}
-    about = explorer.index(dataset).by_id([one for some in found.examples.values() for one in some])
+    about = explorer.index(dataset).by_id([doc_id for some in compared.examples.values() for doc_id in some])
     return {
-        "kind": "policies", "kept_by": found.kept_by,
-        "lost": found.lost, "gained": found.gained, "labels": (found.first.policy, found.second.policy),
-        "examples": {name: _rows(some, about) for name, some in found.examples.items()},
+        "kind": "policies", "kept_by": compared.kept_by,
+        "lost": compared.lost, "gained": compared.gained, "labels": (compared.first.policy, compared.second.policy),
+        "examples": {name: _rows(some, about) for name, some in compared.examples.items()},
     }  # fmt: skip
 
 
@@ -87,26 +87,28 @@ def _comparison(catalogue: Catalog, dataset: str, first: Policy, second: Policy,
 def states_compared(explorer: Explorer, principal: str, first: str, second: str) -> dict[str, Any]:
     """What came, went and changed between two states that may be read; not `counted` while that is computed."""
     states = [find_state(explorer.catalogue, text) for text in (first, second)]
-    keys = [(one.name, one.text, tuple(sorted(one.snapshots.items())), one.moment) for one in states]
+    keys = [(state.name, state.text, tuple(sorted(state.snapshots.items())), state.moment) for state in states]
     answered = explorer.computed(_difference, *keys)
     if answered is None:
         return {"kind": "states", "counted": False}
-    kind, found = answered
-    names = {one.name for one in states}
+    kind, difference = answered
+    names = {state.name for state in states}
     if kind == "corpus":
-        known = {one.name: one.datasets for one in explorer.corpora(principal)}
-        names = {dataset for name in names for dataset in known[name] if explorer.may_read(principal, dataset)}
+        datasets_of = {corpus.name: corpus.datasets for corpus in explorer.corpora(principal)}
+        names = {dataset for name in names for dataset in datasets_of[name] if explorer.may_read(principal, dataset)}
         explorer.reads(principal, *names)
-    ids = list(dict.fromkeys(one for some in found.examples.values() for one in some))
+    ids = list(dict.fromkeys(doc_id for some in difference.examples.values() for doc_id in some))
     about: dict[str, Any] = {}
     for name in sorted(names):
         about |= explorer.index(name).by_id(ids)
-    changed = [_changed(explorer, principal, doc_id) for doc_id in found.examples.get("changed", ()) if doc_id in about]
+    changed = [
+        _changed(explorer, principal, doc_id) for doc_id in difference.examples.get("changed", ()) if doc_id in about
+    ]
     return {
-        "kind": kind, **{k: v for k, v in asdict(found).items() if k != "examples"},
-        "examples": {name: _rows(some, about) for name, some in found.examples.items()},
-        "changes": [{k: v for k, v in one.items() if k != "marked"} for one in changed if one],
-        "_changes": [one for one in changed if one],
+        "kind": kind, **{k: v for k, v in asdict(difference).items() if k != "examples"},
+        "examples": {name: _rows(some, about) for name, some in difference.examples.items()},
+        "changes": [{k: v for k, v in change.items() if k != "marked"} for change in changed if change],
+        "_changes": [change for change in changed if change],
     }  # fmt: skip
 
 
@@ -118,39 +120,41 @@ def _difference(catalogue: Catalog, *states: tuple[str, str, Snapshots, datetime
 def _changed(explorer: Explorer, principal: str, doc_id: str) -> dict[str, Any] | None:
     """How a document differs from the one that was at its path before; None where that is not known."""
     new = explorer.found(principal, doc_id)
-    before = [one for one in other_revisions(explorer.catalogue, new) if one.increment <= new.increment]
+    before = [other for other in other_revisions(explorer.catalogue, new) if other.increment <= new.increment]
     if not before or explorer.hides_text(new.dataset):
         return None
-    texts = [read_text(explorer.catalogue, one) or "" for one in (before[0], new)]
-    found = side_by_side(texts[0], texts[1], _COLUMN, most_rows=_ROWS)
+    texts = [read_text(explorer.catalogue, revision) or "" for revision in (before[0], new)]
+    sides = side_by_side(texts[0], texts[1], _COLUMN, most_rows=_ROWS)
     return {
-        "doc_id": doc_id, "before": before[0].doc_id, "path": new.path, "rows_left_out": found.rows_left_out,
-        "rows": found.rows, "marked": [marked(row) for row in found.rows],
+        "doc_id": doc_id, "before": before[0].doc_id, "path": new.path, "rows_left_out": sides.rows_left_out,
+        "rows": sides.rows, "marked": [marked(row) for row in sides.rows],
     }  # fmt: skip
 
 
 def _rows(doc_ids: Iterable[str], about: Mapping[str, Mapping[str, Any]]) -> list[dict[str, Any]]:
     """Documents with path, first words and verdict; of a document that is gone, the id alone."""
     gone = {"path": None, "preview": None, "kept": None}
-    return [{"doc_id": one, **about.get(one, gone)} for one in doc_ids]
+    return [{"doc_id": doc_id, **about.get(doc_id, gone)} for doc_id in doc_ids]
 
 
 def _policies(explorer: Explorer) -> list[str]:
     """References of policies, for the form."""
-    return [*shipped(), *dict.fromkeys(one.label for one in entries(explorer.catalogue, "policy"))]
+    return [*shipped(), *dict.fromkeys(entry.label for entry in entries(explorer.catalogue, "policy"))]
 
 
 def _states(explorer: Explorer, principal: str) -> list[str]:
     """Names of states, for the form: what there is now, some earlier snapshots, releases."""
-    names = [(one, "documents") for one in explorer.datasets(principal)]
-    names += [(one.name, "members") for one in explorer.corpora(principal)]
+    names = [(dataset, "documents") for dataset in explorer.datasets(principal)]
+    names += [(corpus.name, "members") for corpus in explorer.corpora(principal)]
     kept = releases(explorer.catalogue)
     offered = []
     for name, main in names:
         table = load_table(explorer.catalogue, f"{name}.{main}")
         history = table.history()[-_OFFERED - 1 : -1] if table is not None else ()
-        offered += [name, *(f"{name}@{one.snapshot_id}" for one in reversed(history))]
-        offered += [f"{name}@{one.name}" for one in kept if any(t.startswith(f"{name}.") for t in one.snapshots)]
+        offered += [name, *(f"{name}@{past.snapshot_id}" for past in reversed(history))]
+        offered += [
+            f"{name}@{release.name}" for release in kept if any(t.startswith(f"{name}.") for t in release.snapshots)
+        ]
     return offered
 
 

@@ -25,23 +25,23 @@ _MOST_WINDOWS = 200
 def document(request: Request) -> Response:
     """The page of a document; `from` is the first character shown, `q` words to mark."""
     explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
-    found = explorer.document(principal, request.path_params["doc_id"])
-    story = tell_story(explorer.catalogue, found, explorer.corpora_of(principal, found))
-    hidden = explorer.hides_text(found.dataset)
-    text = None if hidden else read_text(explorer.catalogue, found)
-    marks = [] if text is None else list(_edits(explorer.catalogue, found, text))
+    subject = explorer.document(principal, request.path_params["doc_id"])
+    story = tell_story(explorer.catalogue, subject, explorer.corpora_of(principal, subject))
+    hidden = explorer.hides_text(subject.dataset)
+    text = None if hidden else read_text(explorer.catalogue, subject)
+    marks = [] if text is None else list(_edits(explorer.catalogue, subject, text))
     hits = spans_of(text or "", query.get("q", ""), _MOST_HITS)
-    windows = explorer.windows_of(principal, found)[:_MOST_WINDOWS]
+    windows = explorer.windows_of(principal, subject)[:_MOST_WINDOWS]
     off = set(query.get("off", "").split(",")) - {""}
     kinds = sorted({*(mark.kind for mark in marks), *(["hit"] if hits else [])})
     size, start = len(text or ""), _start(query.get("from", ""))
     start = min(start, max(0, size - 1)) // WINDOW * WINDOW
     starts, ends = [first for first, _ in hits], [last for _, last in hits]
-    seen = slice(bisect.bisect_right(ends, start), bisect.bisect_left(starts, start + WINDOW))
-    marks += [Mark(first, last, "hit") for first, last in hits[seen]]
-    on = [one for one in marks if one.kind not in off]
+    shown_hits = slice(bisect.bisect_right(ends, start), bisect.bisect_left(starts, start + WINDOW))
+    marks += [Mark(first, last, "hit") for first, last in hits[shown_hits]]
+    on = [mark for mark in marks if mark.kind not in off]
     shown = {
-        "document": found.facts(),
+        "document": subject.facts(),
         "findings": story.findings,
         "witnesses": story.witnesses,
         "windows": windows,
@@ -63,17 +63,17 @@ def document(request: Request) -> Response:
 def raw(request: Request) -> Response:
     """The text as plain text, to be kept as a file."""
     explorer, principal = explorer_of(request), principal_of(request)
-    found = explorer.document(principal, request.path_params["doc_id"])
-    if hidden := explorer.hides_text(found.dataset):
+    subject = explorer.document(principal, request.path_params["doc_id"])
+    if hidden := explorer.hides_text(subject.dataset):
         return Response(hidden + "\n", 403, media_type="text/plain")
-    text = read_text(explorer.catalogue, found) or ""
-    headers = {"Content-Disposition": f'attachment; filename="{found.doc_id}.txt"'}
+    text = read_text(explorer.catalogue, subject) or ""
+    headers = {"Content-Disposition": f'attachment; filename="{subject.doc_id}.txt"'}
     return Response(text.encode("utf-8", "replace"), headers=headers, media_type="text/plain; charset=utf-8")
 
 
-def _edits(catalogue: Any, found: Any, text: str) -> Iterator[Mark]:
+def _edits(catalogue: Any, subject: Any, text: str) -> Iterator[Mark]:
     """What was replaced, where it stands in the text."""
-    rows = read_rows(catalogue, f"{found.dataset}.texts", ("edits",), found.row)
+    rows = read_rows(catalogue, f"{subject.dataset}.texts", ("edits",), subject.row)
     edits: Sequence[Mapping[str, Any]] = rows[0]["edits"] if rows else ()
     encoded, at_byte, at = text.encode(errors="surrogatepass"), 0, 0
     for edit, start in placed_edits(edits[:_MOST_MARKS]):
@@ -93,8 +93,8 @@ def _switch(path: str, query: Mapping[str, str], kind: str, off: set[str]) -> tu
     return kind, kind not in off, address(path, query, off=",".join(without) or None)
 
 
-def _start(given: str) -> int:
-    return int(given) if given.isdecimal() and len(given) < 12 else 0
+def _start(text: str) -> int:
+    return int(text) if text.isdecimal() and len(text) < 12 else 0
 
 
 def _places(path: str, query: Mapping[str, str], places: Sequence[int], start: int) -> dict[str, str | None]:

@@ -96,43 +96,45 @@ def facets(request: Request) -> Response:
     removed = query.get("removed", "")
     wanted = wanted_of(query, index, explorer.removed(principal, removed))
     base = f"/datasets/{dataset}/documents"
-    found: dict[str, Any] = {"dataset": dataset, "total": index.total, "late": []}
+    answered: dict[str, Any] = {"dataset": dataset, "total": index.total, "late": []}
     try:
-        found["selected"] = index.count(wanted)
+        answered["selected"] = index.count(wanted)
     except CommandError as error:
-        found |= {"selected": None, "late": [str(error)]}
+        answered |= {"selected": None, "late": [str(error)]}
     values, charts = {}, {}
     for name in FACETS:
         try:
             values[name], others = index.facet(name, wanted)
         except CommandError as error:
-            found["late"].append(str(error))
+            answered["late"].append(str(error))
             continue
         if others:
             values[name].append(("", others))
     values["removed"] = []
-    for one in explorer.corpora(principal):
-        if dataset in one.datasets and "survivors" in one.tables and removed in ("", one.name):
+    for corpus in explorer.corpora(principal):
+        if dataset in corpus.datasets and "survivors" in corpus.tables and removed in ("", corpus.name):
             try:
-                gone = replace(wanted, removed=explorer.removed(principal, one.name))
-                values["removed"].append((one.name, index.count(gone)))
+                gone = replace(wanted, removed=explorer.removed(principal, corpus.name))
+                values["removed"].append((corpus.name, index.count(gone)))
             except CommandError as error:
-                found["late"].append(str(error))
-    for name in dict.fromkeys([*(one for one in (query.get("sort"),) if one in index.numeric), *index.numeric[:6]]):
+                answered["late"].append(str(error))
+    for name in dict.fromkeys(
+        [*(column for column in (query.get("sort"),) if column in index.numeric), *index.numeric[:6]]
+    ):
 
         def link(low: float | None, high: float | None, name: str = name) -> str:
             bounds = {f"{name}.min": low, f"{name}.max": high}
-            given = {key: None if value is None else f"{value:.6g}" for key, value in bounds.items()}
-            return address(base, query, after=None, **given)
+            fields = {key: None if value is None else f"{value:.6g}" for key, value in bounds.items()}
+            return address(base, query, after=None, **fields)
 
         try:
             edges, counts, rejected = index.histogram(name, wanted)
         except CommandError as error:
-            found["late"].append(str(error))
+            answered["late"].append(str(error))
             continue
         chart = histogram(edges, counts, rejected, link, name)
         charts[name] = {"edges": edges, "counts": counts, "rejected": rejected, "_svg": chart}
-    return answer(request, "facets.html", {**found, "facets": values, "histograms": charts, "_base": base})
+    return answer(request, "facets.html", {**answered, "facets": values, "histograms": charts, "_base": base})
 
 
 def jump(request: Request) -> Response:
@@ -159,9 +161,9 @@ def wanted_of(query: Mapping[str, str], index: RowIndex, removed: Path | None = 
         low, high = (_number(query.get(f"{name}.{end}"), f"{name}.{end}") for end in ("min", "max"))
         if (low, high) != (None, None):
             ranges[name] = (low, high)
-    known = {*FACETS, *_STATE, "quantile", *(f"{name}.{end}" for name in index.numeric for end in ("min", "max"))}
-    if unknown := sorted(set(query) - known):
-        raise CommandError(f"{unknown[0]} is no field of this list; it has {', '.join(sorted(known))}")
+    fields = {*FACETS, *_STATE, "quantile", *(f"{name}.{end}" for name in index.numeric for end in ("min", "max"))}
+    if unknown := sorted(set(query) - fields):
+        raise CommandError(f"{unknown[0]} is no field of this list; it has {', '.join(sorted(fields))}")
     after = None
     if query.get("after"):
         try:
@@ -183,13 +185,13 @@ def wanted_of(query: Mapping[str, str], index: RowIndex, removed: Path | None = 
     )
 
 
-def _number(given: str | None, name: str) -> float | None:
-    if given is None or given == "":
+def _number(text: str | None, name: str) -> float | None:
+    if text is None or text == "":
         return None
     try:
-        return float(given)
+        return float(text)
     except ValueError as error:
-        raise CommandError(f"{name}={given[:40]} is no number") from error
+        raise CommandError(f"{name}={text[:40]} is no number") from error
 
 
 PATHS = {

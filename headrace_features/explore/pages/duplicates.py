@@ -42,8 +42,8 @@ def corpus(request: Request) -> Response:
     explorer, principal = explorer_of(request), principal_of(request)
     facts = explorer.corpus(principal, request.path_params["corpus"])
     explorer.reads(principal, facts.name, *facts.datasets)
-    own, whole = explorer.snapshots(facts.name), [explorer.snapshots(name) for name in facts.datasets]
-    counted = explorer.computed(_counted, facts.name, own, *whole)
+    snapshot, whole = explorer.snapshots(facts.name), [explorer.snapshots(name) for name in facts.datasets]
+    counted = explorer.computed(_counted, facts.name, snapshot, *whole)
     values = {
         "corpus": facts.name, "datasets": facts.datasets, "goes_from": facts.goes_from, "keep_first": facts.keep_first,
         "_clusters": "centroids" in facts.tables and address_of("clusters", facts.name),
@@ -56,31 +56,31 @@ def pair(request: Request) -> Response:
     """A document beside the one for which it was removed, or beside another of its group (`beside`)."""
     explorer, principal = explorer_of(request), principal_of(request)
     facts = explorer.corpus(principal, request.path_params["corpus"])
-    found = explorer.found(principal, request.path_params["doc_id"])
-    doc_id = found.doc_id
+    subject = explorer.found(principal, request.path_params["doc_id"])
+    doc_id = subject.doc_id
     group = duplicate_group(explorer.catalogue, facts, doc_id)
-    explorer.reads(principal, facts.name, *{one.dataset for one in group.members})
-    members = {one.doc_id: one for one in group.members}
-    linked = sorted(_links_of(group, doc_id), key=lambda one: (-one.similarity, one.first, one.second))
-    beside = request.query_params.get("beside") or group.witness or next((_other(one, doc_id) for one in linked), "")
+    explorer.reads(principal, facts.name, *{member.dataset for member in group.members})
+    members = {member.doc_id: member for member in group.members}
+    linked = sorted(_links_of(group, doc_id), key=lambda link: (-link.similarity, link.first, link.second))
+    beside = request.query_params.get("beside") or group.witness or next((_other(link, doc_id) for link in linked), "")
     if beside and beside not in members:
         raise CommandError(f"document {beside} is not in the group of {doc_id}; choose one of its list")
-    link = next((one for one in linked if _other(one, doc_id) == beside), None)
+    link = next((edge for edge in linked if _other(edge, doc_id) == beside), None)
     left, right = members[doc_id], members.get(beside)
     values: dict[str, Any] = {
         "corpus": facts.name, "document": left, "beside": right, "witness": group.witness,
         "link": link and {**vars(link), "similarity": link.similarity}, "total": group.total,
         "threshold": group.threshold, "members": group.members,
-        "links": [{**vars(one), "similarity": one.similarity} for one in group.links],
+        "links": [{**vars(edge), "similarity": edge.similarity} for edge in group.links],
         "why": "", "rows": [], "equal": False, "rows_left_out": 0, "hidden": "",
         "_graph": _graph(group, doc_id, beside, f"/corpora/{facts.name}/duplicates"), "_rows": [],
-        "_numbers": {one.doc_id: number for number, one in enumerate(group.members, 1)},
-        "_j": {_other(one, doc_id): one.similarity for one in linked},
+        "_numbers": {member.doc_id: number for number, member in enumerate(group.members, 1)},
+        "_j": {_other(edge, doc_id): edge.similarity for edge in linked},
     }  # fmt: skip
     if right is not None:
-        better, other = sorted((left, right), key=lambda one: one.rank)
+        better, other = sorted((left, right), key=lambda member: member.rank)
         values["why"] = f"{better.path}: {why_first(better, other, facts)}"
-        values |= _side_by_side(explorer, found, explorer.found(principal, right.doc_id))
+        values |= _side_by_side(explorer, subject, explorer.found(principal, right.doc_id))
     return answer(request, "duplicates.html", values)
 
 
@@ -97,11 +97,11 @@ def _side_by_side(explorer: Explorer, left: FoundDocument, right: FoundDocument)
     """The rows in which two texts differ, where both may be shown."""
     if hidden := explorer.hides_text(left.dataset) or explorer.hides_text(right.dataset):
         return {"hidden": hidden}
-    texts = [(read_text(explorer.catalogue, one) or "")[:_MOST_CHARACTERS] for one in (left, right)]
-    found = compare(texts[0], texts[1], _COLUMN, most_rows=_MOST_ROWS)
+    texts = [(read_text(explorer.catalogue, document) or "")[:_MOST_CHARACTERS] for document in (left, right)]
+    sides = compare(texts[0], texts[1], _COLUMN, most_rows=_MOST_ROWS)
     return {
-        "rows": found.rows, "equal": texts[0] == texts[1],
-        "rows_left_out": found.rows_left_out, "_rows": [marked(row) for row in found.rows],
+        "rows": sides.rows, "equal": texts[0] == texts[1],
+        "rows_left_out": sides.rows_left_out, "_rows": [marked(row) for row in sides.rows],
     }  # fmt: skip
 
 
@@ -130,9 +130,9 @@ def _links_of(group: DuplicateGroup, doc_id: str) -> list[Link]:
 def _graph(group: DuplicateGroup, doc_id: str, beside: str, base: str) -> Markup:
     """The group as SVG: kept documents in the middle, removed ones around them, J on the links."""
     near = {doc_id, beside, *(_other(link, doc_id) for link in _links_of(group, doc_id))}
-    numbers = {one.doc_id: number for number, one in enumerate(group.members, 1)}
-    shown = sorted(group.members, key=lambda one: (one.doc_id not in near, one.rank))[:_DRAWN]
-    inner, outer = ([one for one in shown if (one.removed is None) == kept] for kept in (True, False))
+    numbers = {member.doc_id: number for number, member in enumerate(group.members, 1)}
+    shown = sorted(group.members, key=lambda member: (member.doc_id not in near, member.rank))[:_DRAWN]
+    inner, outer = ([member for member in shown if (member.removed is None) == kept] for kept in (True, False))
     places = {**_ring(inner, 0 if len(inner) == 1 else 70), **_ring(outer, 170)}
     links = [link for link in group.links if link.first in places and link.second in places]
     lines, labels, nodes = [], [], []
@@ -141,14 +141,14 @@ def _graph(group: DuplicateGroup, doc_id: str, beside: str, base: str) -> Markup
         kind = "chosen" if {link.first, link.second} == {doc_id, beside} else "link"
         lines.append(f'<line class="{kind}" x1="{x1:.1f}" y1="{y1:.1f}" x2="{x2:.1f}" y2="{y2:.1f}"/>')
         if len(links) <= _LABELLED or kind == "chosen":
-            said = link.match if link.match in ("bytes", "letters") else f"{link.similarity:.3f}"
-            labels.append(f'<text x="{(x1 + 2 * x2) / 3:.1f}" y="{(y1 + 2 * y2) / 3 - 3:.1f}">{said}</text>')
-    for one in shown:
-        kinds = ["kept"] * (one.removed is None) + ["asked"] * (one.doc_id in (doc_id, beside))
-        (x, y), path = places[one.doc_id], escape(one.path)
+            label = link.match if link.match in ("bytes", "letters") else f"{link.similarity:.3f}"
+            labels.append(f'<text x="{(x1 + 2 * x2) / 3:.1f}" y="{(y1 + 2 * y2) / 3 - 3:.1f}">{label}</text>')
+    for member in shown:
+        kinds = ["kept"] * (member.removed is None) + ["asked"] * (member.doc_id in (doc_id, beside))
+        (x, y), path, number = places[member.doc_id], escape(member.path), numbers[member.doc_id]
         nodes.append(
-            f'<a href="{base}/{one.doc_id}" class="{" ".join(kinds)}" aria-label="{path}"><title>{path}</title>'
-            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="11"/><text x="{x:.1f}" y="{y:.1f}">{numbers[one.doc_id]}</text></a>'
+            f'<a href="{base}/{member.doc_id}" class="{" ".join(kinds)}" aria-label="{path}"><title>{path}</title>'
+            f'<circle cx="{x:.1f}" cy="{y:.1f}" r="11"/><text x="{x:.1f}" y="{y:.1f}">{number}</text></a>'
         )
     drawn = "".join([*lines, *labels, *nodes])
     return Markup(f'<svg class="graph" viewBox="-200 -195 400 390" role="group" aria-label="the group">{drawn}</svg>')
@@ -158,8 +158,8 @@ def _ring(members: Sequence[GroupMember], radius: float) -> dict[str, tuple[floa
     """Places on a circle, by doc_id."""
     angles = [2 * math.pi * at / max(len(members), 1) - math.pi / 2 for at in range(len(members))]
     return {
-        one.doc_id: (radius * math.cos(angle), radius * math.sin(angle))
-        for one, angle in zip(members, angles, strict=True)
+        member.doc_id: (radius * math.cos(angle), radius * math.sin(angle))
+        for member, angle in zip(members, angles, strict=True)
     }
 
 

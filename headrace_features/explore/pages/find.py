@@ -13,20 +13,20 @@ _MOST = 200
 
 def find(request: Request) -> Response:
     """The document that is named, or a list where there are several."""
-    explorer, principal, given = explorer_of(request), principal_of(request), request.query_params.get("q", "").strip()
-    if not given:
+    explorer, principal, name = explorer_of(request), principal_of(request), request.query_params.get("q", "").strip()
+    if not name:
         raise CommandError("say what to find: a doc_id, its first 6 or more digits, or a path")
-    found = explorer.named(principal, given)
-    if not found:
+    documents = explorer.named(principal, name)
+    if not documents:
         raise CommandError(
-            f"no document here has the doc_id or path {given[:200]}; give all of the path, or 6 digits or more of the "
+            f"no document here has the doc_id or path {name[:200]}; give all of the path, or 6 digits or more of the "
             "doc_id; words are searched in the list of a dataset"
         )
-    explorer.reads(principal, *{one.dataset for one in found})
-    if len(found) == 1 and not request.url.path.endswith(".json"):
-        return RedirectResponse(f"/documents/{found[0].doc_id}", 303)
-    shown = [one.facts() for one in found[:_MOST]]
-    return answer(request, "find.html", {"given": given, "count": len(found), "documents": shown})
+    explorer.reads(principal, *{document.dataset for document in documents})
+    if len(documents) == 1 and not request.url.path.endswith(".json"):
+        return RedirectResponse(f"/documents/{documents[0].doc_id}", 303)
+    shown = [document.facts() for document in documents[:_MOST]]
+    return answer(request, "find.html", {"given": name, "count": len(documents), "documents": shown})
 
 
 PATHS = {"/find": find}

@@ -38,31 +38,33 @@ def repository(request: Request) -> Response:
     explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
     dataset, name = request.path_params["dataset"], request.path_params["repository"]
     explorer.reads(principal, dataset)
-    corpora = [one.name for one in explorer.corpora(principal) if dataset in one.datasets and "ordered" in one.tables]
+    corpora = [
+        facts.name for facts in explorer.corpora(principal) if dataset in facts.datasets and "ordered" in facts.tables
+    ]
     corpus = query.get("corpus") or next(iter(corpora), None)
     if corpus is not None and corpus not in corpora:
         raise CommandError(f"corpus {corpus} orders no files of {dataset}; choose among {', '.join(corpora) or 'none'}")
-    found = repository_files(explorer.catalogue, dataset, name, corpus)
-    if not found.files:
+    contents = repository_files(explorer.catalogue, dataset, name, corpus)
+    if not contents.files:
         raise CommandError(f"repository {name} has no document in {dataset}")
-    given = query.get("after", "")
-    start = int(given) if given.isdecimal() and len(given) < 12 else 0
-    shown = found.files[start : start + _PAGE]
-    needs: dict[str, list[dict[str, Any]]] = {one.doc_id: [] for one in shown}
-    ranks = {one.doc_id: one.rank for one in found.files}
-    for need in found.needs:
+    after = query.get("after", "")
+    start = int(after) if after.isdecimal() and len(after) < 12 else 0
+    shown = contents.files[start : start + _PAGE]
+    needs: dict[str, list[dict[str, Any]]] = {file.doc_id: [] for file in shown}
+    ranks = {file.doc_id: file.rank for file in contents.files}
+    for need in contents.needs:
         if need.doc_id in needs:
             needs[need.doc_id].append({**vars(need), "is_later": _later(ranks, need.doc_id, need.needed_doc_id)})
     cycles: dict[int, list[dict[str, str]]] = {}
-    for one in found.files:
-        if one.cycle is not None:
-            cycles.setdefault(one.cycle, []).append({"doc_id": one.doc_id, "path": one.path})
+    for file in contents.files:
+        if file.cycle is not None:
+            cycles.setdefault(file.cycle, []).append({"doc_id": file.doc_id, "path": file.path})
     end = start + len(shown)
     values = {
         "dataset": dataset, "repository": name, "corpus": corpus, "corpora": corpora, "start": start,
-        "total": len(found.files), "files": [{**vars(one), "needs": needs[one.doc_id]} for one in shown],
-        "cycles": dict(sorted(cycles.items())), "edges": len(found.needs),
-        "next": address(request.url.path, query, after=end) if end < len(found.files) else None,
+        "total": len(contents.files), "files": [{**vars(file), "needs": needs[file.doc_id]} for file in shown],
+        "cycles": dict(sorted(cycles.items())), "edges": len(contents.needs),
+        "next": address(request.url.path, query, after=end) if end < len(contents.files) else None,
         "previous": address(request.url.path, query, after=max(0, start - _PAGE) or None) if start else None,
         "_most": _NEEDS_SHOWN,
         "_has_dependencies": load_table(explorer.catalogue, f"{dataset}.dependencies") is not None,
@@ -72,8 +74,8 @@ def repository(request: Request) -> Response:
 
 def _later(ranks: dict[str, int | None], doc_id: str, needed: str) -> bool:
     """Whether a file comes before one that it needs, as some files of a cycle must."""
-    own, other = ranks.get(doc_id), ranks.get(needed)
-    return own is not None and other is not None and other > own
+    rank, other = ranks.get(doc_id), ranks.get(needed)
+    return rank is not None and other is not None and other > rank
 
 
 PATHS = {

@@ -46,7 +46,7 @@ class _Queue:
         if self.wanted.seed:
             inside = {row["doc_id"] for row in self.index.rows(self.wanted, PAGE)}
         else:
-            ids = replace(self.wanted, ids=tuple(one for one in every if _is_id(one)), sort="")
+            ids = replace(self.wanted, ids=tuple(doc_id for doc_id in every if _is_id(doc_id)), sort="")
             inside = {row["doc_id"] for row in self.index.rows(ids, len(every))}
         return {doc_id: by for doc_id, by in every.items() if doc_id in inside}
 
@@ -58,18 +58,18 @@ class _Queue:
     def beside(self, row: Mapping[str, Any], behind: bool) -> str | None:
         """The document after a row of the queue, or the one before it."""
         if self.wanted.seed:
-            ids = [one["doc_id"] for one in self.index.rows(self.wanted, PAGE)]
+            ids = [row["doc_id"] for row in self.index.rows(self.wanted, PAGE)]
             at = ids.index(row["doc_id"]) + (1 if behind else -1)
             return ids[at] if 0 <= at < len(ids) else None
         descending = self.wanted.descending if behind else not self.wanted.descending
         after = (row["sort_key"], row["doc_id"])
-        found = self.index.rows(replace(self.wanted, descending=descending, after=after), 1)
+        rows = self.index.rows(replace(self.wanted, descending=descending, after=after), 1)
         if self.wanted.sort and not behind:  # documents without a value are last in both directions
-            if row["sort_key"] is None and not found:
-                found = self.index.rows(replace(self.wanted, descending=descending), 1)
-            elif row["sort_key"] is not None and found and found[0]["sort_key"] is None:
+            if row["sort_key"] is None and not rows:
+                rows = self.index.rows(replace(self.wanted, descending=descending), 1)
+            elif row["sort_key"] is not None and rows and rows[0]["sort_key"] is None:
                 return None
-        return found[0]["doc_id"] if found else None
+        return rows[0]["doc_id"] if rows else None
 
     def row(self, doc_id: str) -> dict[str, Any]:
         """A document of the queue.
@@ -77,17 +77,17 @@ class _Queue:
         Raises:
             CommandError: it is not in the list.
         """
-        found = self.index.rows(replace(self.wanted, ids=(doc_id,), seed=""), 1) if _is_id(doc_id) else []
-        if not found:
+        rows = self.index.rows(replace(self.wanted, ids=(doc_id,), seed=""), 1) if _is_id(doc_id) else []
+        if not rows:
             raise CommandError(f"document {doc_id[:40]} is not in this list of {self.dataset}; leave doc out")
-        return found[0]
+        return rows[0]
 
     def first_open(self, decided: Mapping[str, Any]) -> dict[str, Any] | None:
         """The first document that has no decision yet."""
         wanted = self.wanted
         while rows := self.index.rows(wanted, PAGE):
-            if (found := next((row for row in rows if row["doc_id"] not in decided), None)) or wanted.seed:
-                return found
+            if (open_row := next((row for row in rows if row["doc_id"] not in decided), None)) or wanted.seed:
+                return open_row
             wanted = replace(wanted, after=(rows[-1]["sort_key"], rows[-1]["doc_id"]))
         return None
 
@@ -98,30 +98,31 @@ def review(request: Request) -> Response:
     queue = _queue(request, query)
     if not queue.rule:
         return _choose(request, queue)
-    hidden, said, total = queue.explorer.hides_text(queue.dataset), queue.said(), queue.total()
-    mine = {doc_id: by[queue.person] for doc_id, by in said.items() if queue.person in by}
+    hidden, decided, total = queue.explorer.hides_text(queue.dataset), queue.said(), queue.total()
+    mine = {doc_id: by[queue.person] for doc_id, by in decided.items() if queue.person in by}
     row = queue.row(query["doc"]) if query.get("doc") else queue.first_open(mine)
     done = len(mine) >= total
     values: dict[str, Any] = {
         "dataset": queue.dataset, "rule": queue.rule, "at": str(queue.index.version), "total": total, "hidden": hidden,
-        "decided": len(mine), "precision": precision(queue.rule, (one.decision for one in mine.values())),
+        "decided": len(mine), "precision": precision(queue.rule, (mark.decision for mark in mine.values())),
         "row": row and {k: v for k, v in row.items() if k not in ("n", "preview")}, "all_done": done, "said": None,
         "text": None, "failed": [], "mine": None, "last": query.get("last") if query.get("last") in mine else None,
-        "everybody": _everybody(queue.rule, said) if done else None, "list": address(_list(queue.dataset), queue.query),
+        "everybody": _everybody(queue.rule, decided) if done else None,
+        "list": address(_list(queue.dataset), queue.query),
         "_queue": queue.query, "_state": urlencode(queue.query), "_lines": [], "_decisions": DECISIONS,
     }  # fmt: skip
     if row is not None:
         doc_id = row["doc_id"]
         explorer = queue.explorer
         text = None if hidden else read_text(explorer.catalogue, explorer.found(queue.person, doc_id))
-        own = mine.get(doc_id)
+        ours = mine.get(doc_id)
         values |= {
             "text": text and text[:WINDOW], "characters": len(text or ""), "failed": queue.index.failed(doc_id),
-            "mine": own and own._asdict(), "next": queue.beside(row, True), "previous": queue.beside(row, False),
+            "mine": ours and ours._asdict(), "next": queue.beside(row, True), "previous": queue.beside(row, False),
             "_lines": [] if text is None else lines(text, (), 0, WINDOW),
         }  # fmt: skip
         if done:
-            values["said"] = {person: one._asdict() for person, one in said[doc_id].items()}
+            values["said"] = {person: mark._asdict() for person, mark in decided[doc_id].items()}
     return answer(request, "review.html", values)
 
 
@@ -135,8 +136,8 @@ def decide(request: Request, fields: Mapping[str, str]) -> Response:
     if hidden := queue.explorer.hides_text(queue.dataset):
         raise CommandError(hidden)
     failure = {"doc_id": row["doc_id"], **{name: row[name] for name in ("rule", "value", "threshold")}}
-    said = Said(decision, note if decision != UNDONE else None)
-    queue.explorer.reviews(queue.dataset).decide(queue.verdicts, failure, queue.person, said)
+    verdict = Said(decision, note if decision != UNDONE else None)
+    queue.explorer.reviews(queue.dataset).decide(queue.verdicts, failure, queue.person, verdict)
     back = decision == UNDONE
     goal = {"doc": row["doc_id"]} if back else {"doc": queue.beside(row, True), "last": row["doc_id"]}
     return RedirectResponse(address(f"/datasets/{queue.dataset}/review", queue.query, **goal), 303)
@@ -151,10 +152,10 @@ def _queue(request: Request, query: Mapping[str, str]) -> _Queue:
         raise CommandError(f"{dataset}: its rows are still being read ({index.progress:.0%}); open this again soon")
     if query.get("q"):
         raise CommandError("a search has no queue: it stops at its first hits; take the words out")
-    own = {name: value for name, value in query.items() if name not in (*_OWN, "after")}
-    own["at"] = str(index.version)
-    wanted = wanted_of(own, index, explorer.removed(person, query.get("removed", "")))
-    return _Queue(explorer, person, dataset, query.get("rule", ""), own, index, wanted)
+    fields = {name: value for name, value in query.items() if name not in (*_OWN, "after")}
+    fields["at"] = str(index.version)
+    wanted = wanted_of(fields, index, explorer.removed(person, query.get("removed", "")))
+    return _Queue(explorer, person, dataset, query.get("rule", ""), fields, index, wanted)
 
 
 def _choose(request: Request, queue: _Queue) -> Response:
@@ -164,21 +165,21 @@ def _choose(request: Request, queue: _Queue) -> Response:
     return answer(request, "review_rules.html", values)
 
 
-def _everybody(rule: str, said: Mapping[str, Mapping[str, Said]]) -> dict[str, Any]:
+def _everybody(rule: str, decided: Mapping[str, Mapping[str, Said]]) -> dict[str, Any]:
     """What all persons found, for those who are done: figures of each, of all together, where they disagree."""
-    persons = sorted({person for by in said.values() for person in by})
+    persons = sorted({person for by in decided.values() for person in by})
     each = {
-        person: precision(rule, (by[person].decision for by in said.values() if person in by)) for person in persons
+        person: precision(rule, (by[person].decision for by in decided.values() if person in by)) for person in persons
     }
-    agreed = {doc_id: {one.decision for one in by.values()} for doc_id, by in said.items()}
+    agreed = {doc_id: {mark.decision for mark in by.values()} for doc_id, by in decided.items()}
     return {
         "persons": each, "together": precision(rule, map(together, agreed.values())),
         "disagree": sorted(doc_id for doc_id, every in agreed.items() if len(every) > 1),
     }  # fmt: skip
 
 
-def _is_id(given: str) -> bool:
-    return len(given) == 32 and all(letter in "0123456789abcdef" for letter in given)
+def _is_id(text: str) -> bool:
+    return len(text) == 32 and all(letter in "0123456789abcdef" for letter in text)
 
 
 def _list(dataset: str) -> str:

@@ -39,15 +39,15 @@ _VERSION = re.compile("[A-Za-z0-9]{1,20}")
 
 def rules(request: Request) -> Response:
     """Every rule of the policy, with what it drops."""
-    explorer, dataset, policy, given = _opened(request)
-    found = explorer.computed(_previewed, *given)
-    shown = [{**_facts(policy, one), "why": one.why} for one in policy.rules]
-    if found is not None:
-        beyond = [_counted_facts(one) for one in found.rules[len(shown) :]]
-        shown = [{**one, **_counts(count)} for one, count in zip([*shown, *beyond], found.rules, strict=True)]
+    explorer, dataset, policy, inputs = _opened(request)
+    preview = explorer.computed(_previewed, *inputs)
+    shown = [{**_facts(policy, rule), "why": rule.why} for rule in policy.rules]
+    if preview is not None:
+        beyond = [_counted_facts(count) for count in preview.rules[len(shown) :]]
+        shown = [{**facts, **_counts(count)} for facts, count in zip([*shown, *beyond], preview.rules, strict=True)]
     values = {
         "dataset": dataset, "policy": policy.label, "content_hash": policy.content_hash, "rules": shown,
-        "counted": found is not None, "before": found and found.before, "kept": found and found.kept,
+        "counted": preview is not None, "before": preview and preview.before, "kept": preview and preview.kept,
         **_state(request, explorer, dataset),
     }  # fmt: skip
     return answer(request, "rules.html", values)
@@ -59,7 +59,7 @@ def rule(request: Request) -> Response:
     While the slider moves, `x-live: moving` asks for sums alone; texts, and the row of the audit, come when it rests.
     """
     is_moving = request.headers.get("x-live") == "moving"
-    explorer, dataset, policy, given = _opened(request, sums_alone=is_moving)
+    explorer, dataset, policy, inputs = _opened(request, sums_alone=is_moving)
     query, chosen = dict(request.query_params), find_rule(policy, request.path_params["rule"])
     values: dict[str, Any] = {
         "dataset": dataset, "policy": policy.label, "rule": _facts(policy, chosen), "why": chosen.why,
@@ -71,14 +71,14 @@ def rule(request: Request) -> Response:
     failing: Sequence[tuple[str, float | None]] = ()
     passing: Sequence[tuple[str, float | None]] = ()
     if chosen.below is None and chosen.above is None:
-        found = explorer.computed(_previewed, *given)
-        values |= {"counted": found is not None, "threshold": None}
-        if found is not None:
-            count = found.rules[policy.rules.index(chosen)]
+        preview = explorer.computed(_previewed, *inputs)
+        values |= {"counted": preview is not None, "threshold": None}
+        if preview is not None:
+            count = preview.rules[policy.rules.index(chosen)]
             failing, passing = count.failing, count.passing
             values |= _counts(count)
     else:
-        curve = explorer.computed(_curve, *given, values["rule"]["reference"])
+        curve = explorer.computed(_curve, *inputs, values["rule"]["reference"])
         threshold = _threshold(query.get("threshold", ""), chosen)
         values |= {"counted": curve is not None, "threshold": threshold}
         if curve is not None:
@@ -89,28 +89,28 @@ def rule(request: Request) -> Response:
     about = explorer.index(dataset, values["at"]).by_id([doc_id for doc_id, _ in (*failing, *passing)])
     nothing = {"path": "", "preview": None, "kept": None}
     for side, documents in (("failing", failing), ("passing", passing)):
-        values[side] = [{**about.get(one, nothing), "doc_id": one, "value": value} for one, value in documents]
+        values[side] = [{**about.get(doc_id, nothing), "doc_id": doc_id, "value": value} for doc_id, value in documents]
     return answer(request, "rule.html", {**values, "_moving": is_moving})
 
 
 def document_rules(request: Request) -> Response:
     """What each rule says of a document, the nearest to its threshold first: a piece of its page that may come late."""
     explorer, principal = explorer_of(request), principal_of(request)
-    found = explorer.document(principal, request.path_params["doc_id"])
-    values: dict[str, Any] = {"doc_id": found.doc_id, "path": found.path, "dataset": found.dataset, "unknown": ""}
+    subject = explorer.document(principal, request.path_params["doc_id"])
+    values: dict[str, Any] = {"doc_id": subject.doc_id, "path": subject.path, "dataset": subject.dataset, "unknown": ""}
     shown: list[dict[str, Any]] = []
     try:
-        policy = judged_policy(explorer.catalogue, found.dataset)
+        policy = judged_policy(explorer.catalogue, subject.dataset)
         values["policy"] = policy.label
-        for documents in read_documents(explorer.catalogue, found.dataset, [policy], where=found.row):
-            for one in judged(documents.rows, policy.rules):
-                if one.applies.any():
-                    (value,), fails = one.values.to_pylist(), bool(one.fails[0])
-                    near = _near(value, one.rule.threshold)
-                    shown.append({**_facts(policy, one.rule), "has": value, "fails": fails, "near": near})
+        for documents in read_documents(explorer.catalogue, subject.dataset, [policy], where=subject.row):
+            for outcome in judged(documents.rows, policy.rules):
+                if outcome.applies.any():
+                    (value,), fails = outcome.values.to_pylist(), bool(outcome.fails[0])
+                    near = _near(value, outcome.rule.threshold)
+                    shown.append({**_facts(policy, outcome.rule), "has": value, "fails": fails, "near": near})
     except (CommandError, SparkJobsError) as error:  # such as a dataset that nothing has judged yet
         values["unknown"] = str(error)
-    values["rules"] = sorted(shown, key=lambda one: (not one["fails"], -one["near"]))
+    values["rules"] = sorted(shown, key=lambda facts: (not facts["fails"], -facts["near"]))
     return answer(request, "document_rules.html", values)
 
 
@@ -129,15 +129,15 @@ def save(request: Request, fields: Mapping[str, str]) -> Response:
         raise CommandError(f"version {written['version']!r} names a file; write letters and digits")
     if written["name"] in shipped():
         raise CommandError(f"headrace brings a policy named {written['name']}; choose another name")
-    made = resolve(written, policy_finder(lambda: explorer.catalogue))
-    refuse_other_policy(explorer.catalogue, made)
-    file = dataset_file(dataset).parent / f"{made.name}_{made.version}.yaml"
+    changed = resolve(written, policy_finder(lambda: explorer.catalogue))
+    refuse_other_policy(explorer.catalogue, changed)
+    file = dataset_file(dataset).parent / f"{changed.name}_{changed.version}.yaml"
     changes = ", ".join(f"{name}: {threshold:.10g}" for name in named)
-    said = f"# {datetime.now(UTC):%Y-%m-%d}, from the explorer: {reference} was {chosen.threshold:.10g}\n"
-    content = f'name: {made.name}\nversion: "{made.version}"\nextends: ["{policy.label}"]\nset: {{{changes}}}\n'
+    heading = f"# {datetime.now(UTC):%Y-%m-%d}, from the explorer: {reference} was {chosen.threshold:.10g}\n"
+    content = f'name: {changed.name}\nversion: "{changed.version}"\nextends: ["{policy.label}"]\nset: {{{changes}}}\n'
     try:
         with file.open("x", encoding="utf-8") as opened:
-            opened.write(said + content)
+            opened.write(heading + content)
     except FileExistsError as error:
         if file.read_text(encoding="utf-8").partition("\n")[2] != content:
             raise CommandError(f"{file.name} is there already, with other rules; write another version") from error
@@ -186,10 +186,10 @@ def _facts(policy: Policy, rule: Rule) -> dict[str, Any]:
     return {**facts, "condition": condition, "value": rule.value}
 
 
-def _counted_facts(one: RuleCount) -> dict[str, Any]:
+def _counted_facts(count: RuleCount) -> dict[str, Any]:
     """`_facts` of a rule that every policy has and that has no page."""
-    facts = {"rule": one.rule, "reference": "", "signal": one.signal, "holds_for": ", ".join(one.kinds) or "all"}
-    return {**facts, "condition": one.condition, "value": one.threshold, "why": ""}
+    facts = {"rule": count.rule, "reference": "", "signal": count.signal, "holds_for": ", ".join(count.kinds) or "all"}
+    return {**facts, "condition": count.condition, "value": count.threshold, "why": ""}
 
 
 def _near(value: float | None, threshold: float | None) -> float:
@@ -199,15 +199,15 @@ def _near(value: float | None, threshold: float | None) -> float:
     return min(value / threshold, threshold / value)
 
 
-def _counts(one: RuleCount) -> dict[str, Any]:
+def _counts(count: RuleCount) -> dict[str, Any]:
     """What a rule does to the documents."""
-    return {"judged": one.judged, "drops": one.drops, "alone": one.alone, "found_right": str(one.precision)}
+    return {"judged": count.judged, "drops": count.drops, "alone": count.alone, "found_right": str(count.precision)}
 
 
 def _moved(curve: RuleCurve, threshold: float, path: str, query: Mapping[str, str]) -> dict[str, Any]:
     """What a threshold keeps, beside what the rule's own keeps; the histogram, and the places of the slider."""
-    own = curve.rule.threshold
-    assert own is not None
+    now = curve.rule.threshold
+    assert now is not None
     gone, edges = curve.failing(threshold), curve.edges(_BINS)
     counts, failed = curve.histogram(edges, threshold)
     steps = [float(f"{edge:.4g}") for edge in curve.edges(_STEPS)]
@@ -218,21 +218,21 @@ def _moved(curve: RuleCurve, threshold: float, path: str, query: Mapping[str, st
     chart = histogram(edges.tolist(), counts, failed, link, curve.rule.signal, threshold, 720, 120)
     return {
         "judged": len(curve.values), "drops": gone.stop - gone.start, "kept": curve.kept(threshold),
-        "kept_now": curve.kept(own), "edges": edges.tolist(), "counts": counts, "failed": failed,
+        "kept_now": curve.kept(now), "edges": edges.tolist(), "counts": counts, "failed": failed,
         "_svg": chart, "_steps": steps, "_step": min(bisect.bisect_left(steps, threshold), len(steps) - 1),
     }  # fmt: skip
 
 
-def _threshold(given: str, rule: Rule) -> float:
-    if not given and rule.threshold is not None:
+def _threshold(text: str, rule: Rule) -> float:
+    if not text and rule.threshold is not None:
         return rule.threshold
     try:
-        found = float(given)
+        threshold = float(text)
     except ValueError as error:
-        raise CommandError(f"threshold={given[:40]} is no number") from error
-    if (rule.below is None and rule.above is None) or found - found != 0:
-        raise CommandError(f"threshold={given[:40]}: rule {rule.rule} compares with no such number")
-    return found
+        raise CommandError(f"threshold={text[:40]} is no number") from error
+    if (rule.below is None and rule.above is None) or threshold - threshold != 0:
+        raise CommandError(f"threshold={text[:40]}: rule {rule.rule} compares with no such number")
+    return threshold
 
 
 def _saved(dataset: str, name: str) -> dict[str, str] | None:
@@ -247,7 +247,7 @@ def _saved(dataset: str, name: str) -> dict[str, str] | None:
 def _suggested(catalogue: Catalog, dataset: str, policy: Policy) -> tuple[str, str]:
     """A name for a changed policy, and its first free version; both empty where nothing declares the dataset."""
     name = dataset if policy.name in shipped() else policy.name
-    taken = {one.version for one in entries(catalogue, "policy", name)} | {policy.version}
+    taken = {entry.version for entry in entries(catalogue, "policy", name)} | {policy.version}
     try:
         folder = dataset_file(dataset).parent
     except CommandError:

@@ -34,15 +34,17 @@ def run(request: Request) -> Response:
     """One run: its reads, its losses beside the offset where it reported them, and the largest rises."""
     explorer, principal = explorer_of(request), principal_of(request)
     name = request.path_params["run"]
-    found = find_run(seen_runs(explorer, principal), name)
-    row = found.evaluation or {}
-    reported = {one["offset"]: one["loss"] for one in row.get("losses", ())}
-    if found.evaluation is None:
+    training = find_run(seen_runs(explorer, principal), name)
+    row = training.evaluation or {}
+    reported = {point["offset"]: point["loss"] for point in row.get("losses", ())}
+    if training.evaluation is None:
         reported = open_register(explorer.catalogue).losses(name)
     offsets, losses = [*reported], [*reported.values()]
-    blend = found.reads[-1].blend_id if found.reads else row.get("blend", "")  # an update keeps the rows before it
+    blend = (
+        training.reads[-1].blend_id if training.reads else row.get("blend", "")
+    )  # an update keeps the rows before it
     rises = spikes(offsets, losses)
-    step = found.reads[-1].step_rows if found.reads else 0
+    step = training.reads[-1].step_rows if training.reads else 0
 
     def link(offset: float) -> str:
         at = max(0, bisect.bisect_right(offsets, offset) - 1)  # the step that read it
@@ -53,14 +55,16 @@ def run(request: Request) -> Response:
         Series("median of the losses before", "quiet", offsets, running_medians(losses).tolist()),
         Series("loss", "c0", offsets, losses),
     ]
-    points = [(one.offset, one.loss, f"{one.loss:.4f} at {one.offset:,}, {one.rise:.4f} above") for one in rises]
+    points = [
+        (spike.offset, spike.loss, f"{spike.loss:.4f} at {spike.offset:,}, {spike.rise:.4f} above") for spike in rises
+    ]
     about = ("experiment", "variant", "seed", "learning_rate", "model", "tokens", "document_count", "device", "commit")
     there = address_of("experiments", quoted(row.get("experiment", "")))
     shown: dict[str, Any] = {
-        **_line(found), "_experiment_page": there, "reads": [one._asdict() for one in found.reads],
+        **_line(training), "_experiment_page": there, "reads": [read._asdict() for read in training.reads],
         "losses": list(zip(offsets, losses, strict=True)),
-        "spikes": [{**vars(one), "batch": link(one.offset)} for one in rises],
-        "about": {one: row[one] for one in about if row.get(one) not in (None, "")},
+        "spikes": [{**vars(spike), "batch": link(spike.offset)} for spike in rises],
+        "about": {fact: row[fact] for fact in about if row.get(fact) not in (None, "")},
         "scores": row.get("scores", []), "snapshots": row.get("snapshots", []),
         "_plot": plot(curves, "loss over offsets", link, points) if losses else None,
     }  # fmt: skip
@@ -74,25 +78,25 @@ def seen_runs(explorer: Explorer, principal: str) -> list[TrainingRun]:
         return runs
     blends = set(explorer.blender(principal).list_ids())
 
-    def sees(one: TrainingRun) -> bool:
-        tables = one.evaluation["snapshots"] if one.evaluation is not None else []
+    def sees(run: TrainingRun) -> bool:
+        tables = run.evaluation["snapshots"] if run.evaluation is not None else []
         there = (explorer.may_read(principal, table.split(".")[0]) for table in tables)
-        return all(read.blend_id in blends for read in one.reads) and all(there)
+        return all(read.blend_id in blends for read in run.reads) and all(there)
 
-    return [one for one in runs if sees(one)]
+    return [run for run in runs if sees(run)]
 
 
-def _line(one: TrainingRun) -> dict[str, Any]:
+def _line(run: TrainingRun) -> dict[str, Any]:
     """A run as a line of the list."""
-    row = one.evaluation
+    row = run.evaluation
     if row is None:
-        blends = list(dict.fromkeys(read.blend_id for read in one.reads))
-        last = one.reads[-1]
-        rows = max(read.end if read.consumed is None else read.consumed for read in one.reads)
-        return {"run": one.name, "said": one.name, "began": one.reads[0].began, "blends": blends, "rows": rows,
+        blends = list(dict.fromkeys(read.blend_id for read in run.reads))
+        last = run.reads[-1]
+        rows = max(read.end if read.consumed is None else read.consumed for read in run.reads)
+        return {"run": run.name, "said": run.name, "began": run.reads[0].began, "blends": blends, "rows": rows,
                 "by": last.principal, "ended": last.status, "experiment": None}  # fmt: skip
-    said = f"{row['experiment']}, {row['variant']}, seed {row['seed']}, rate {row['learning_rate']:g}"
-    return {"run": one.name, "said": said, "began": row["recorded_at"].isoformat(timespec="seconds"),
+    title = f"{row['experiment']}, {row['variant']}, seed {row['seed']}, rate {row['learning_rate']:g}"
+    return {"run": run.name, "said": title, "began": row["recorded_at"].isoformat(timespec="seconds"),
             "blends": [row["blend"]], "rows": None, "by": row["device"], "ended": "OK",
             "experiment": row["experiment"]}  # fmt: skip
 

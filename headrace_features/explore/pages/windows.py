@@ -26,36 +26,36 @@ _WHITE: Final = {ord("\n"): '<i class="space">↵</i>\n', ord("\t"): '<i class="
 def window(request: Request) -> Response:
     """The tokens of a window, coloured by document; `at` is the snapshot, the newest where it is left out."""
     explorer, query = explorer_of(request), dict(request.query_params)
-    found = _window(request)
-    hidden = explorer.hides_text(found.dataset)
-    there = f"/windows/{found.table}"
-    here = f"{there}/{found.ordinal}"
+    opened = _window(request)
+    hidden = explorer.hides_text(opened.dataset)
+    there = f"/windows/{opened.table}"
+    here = f"{there}/{opened.ordinal}"
     shown: dict[str, Any] = {
-        "table": found.table, "dataset": found.dataset, "snapshot": found.snapshot_id, "ordinal": found.ordinal,
-        "window_count": found.window_count, "window_tokens": found.window_tokens, "token_count": found.token_count,
-        "segments": found.segments, "hidden": hidden, "specials": found.specials,
-        "input_ids": None if hidden else found.input_ids, "texts": None if hidden else found.texts,
-        "previous": address(f"{there}/{found.ordinal - 1}", query) if found.ordinal else None,
-        "next": address(f"{there}/{found.ordinal + 1}", query) if found.ordinal + 1 < found.window_count else None,
-        "_parts": [] if hidden else _parts(found), "_about": address(f"{here}/about", query), "_colours": COLOURS,
+        "table": opened.table, "dataset": opened.dataset, "snapshot": opened.snapshot_id, "ordinal": opened.ordinal,
+        "window_count": opened.window_count, "window_tokens": opened.window_tokens, "token_count": opened.token_count,
+        "segments": opened.segments, "hidden": hidden, "specials": opened.specials,
+        "input_ids": None if hidden else opened.input_ids, "texts": None if hidden else opened.texts,
+        "previous": address(f"{there}/{opened.ordinal - 1}", query) if opened.ordinal else None,
+        "next": address(f"{there}/{opened.ordinal + 1}", query) if opened.ordinal + 1 < opened.window_count else None,
+        "_parts": [] if hidden else _parts(opened), "_about": address(f"{here}/about", query), "_colours": COLOURS,
     }  # fmt: skip
     return answer(request, "window.html", shown)
 
 
 def about(request: Request) -> Response:
     """Documents of a window, and the blends that read it: a part of its page that is loaded afterwards."""
-    explorer, found = explorer_of(request), _window(request)
+    explorer, opened = explorer_of(request), _window(request)
     at = request.query_params.get("at")
-    windows = [(found.table, int(at) if at else None, found.ordinal)]
+    windows = [(opened.table, int(at) if at else None, opened.ordinal)]
     reads = reads_of(explorer.catalogue, explorer.blender(principal_of(request)), windows)
-    shown = {"table": found.table, "ordinal": found.ordinal, "segments": segment_facts(explorer.catalogue, found)}
+    shown = {"table": opened.table, "ordinal": opened.ordinal, "segments": segment_facts(explorer.catalogue, opened)}
     return answer(request, "window_about.html", {**shown, "reads": reads, "_colours": COLOURS})
 
 
 def token(request: Request) -> Response:
     """Where one token comes from: document, byte of its text, byte of its source, the text around it."""
-    explorer, given = explorer_of(request), request.path_params
-    table, ordinal, position = given["table"], given["ordinal"], given["position"]
+    explorer, place = explorer_of(request), request.path_params
+    table, ordinal, position = place["table"], place["ordinal"], place["position"]
     principal = principal_of(request)
     hidden = explorer.reads_packed(principal, table)[table]
     traced = Tracer(explorer.catalogue, table).trace(ordinal, position)
@@ -63,8 +63,8 @@ def token(request: Request) -> Response:
     if traced.doc_id is not None:
         document = f"/documents/{traced.doc_id}"
         if traced.text_start is not None and not hidden:
-            found = explorer.found(principal, traced.doc_id)
-            text = read_text(explorer.catalogue, found) or ""
+            subject = explorer.found(principal, traced.doc_id)
+            text = read_text(explorer.catalogue, subject) or ""
             encoded = text.encode(errors="surrogatepass")
             start, end = (len(encoded[:at].decode(errors="ignore")) for at in (traced.text_start, traced.text_end))
             mark = Mark(start, max(end, start + 1), "hit", f"token {traced.token_id}")
@@ -79,8 +79,8 @@ def document_reads(request: Request) -> Response:
     explorer, principal = explorer_of(request), principal_of(request)
     document = explorer.document(principal, request.path_params["doc_id"])
     windows = {
-        (one.table, None if one.snapshot == "head" else int(one.snapshot), one.ordinal)
-        for one in explorer.windows_of(principal, document)[:_MOST_WINDOWS]
+        (part.table, None if part.snapshot == "head" else int(part.snapshot), part.ordinal)
+        for part in explorer.windows_of(principal, document)[:_MOST_WINDOWS]
     }
     reads = reads_of(explorer.catalogue, explorer.blender(principal), windows)
     shown = {"doc_id": document.doc_id, "path": document.path, "windows": len(windows)}
@@ -89,22 +89,22 @@ def document_reads(request: Request) -> Response:
 
 def _window(request: Request) -> TokenWindow:
     """The window of an address, for somebody who may read it."""
-    explorer, principal, given = explorer_of(request), principal_of(request), request.path_params
+    explorer, principal, place = explorer_of(request), principal_of(request), request.path_params
     at = request.query_params.get("at", "")
     if at and not (at.isdecimal() and len(at) < 20):
         raise CommandError(f"at={at[:40]} is no snapshot; leave it out for the newest")
-    explorer.reads_packed(principal, given["table"])
-    return token_window(explorer.catalogue, given["table"], given["ordinal"], int(at) if at else None)
+    explorer.reads_packed(principal, place["table"])
+    return token_window(explorer.catalogue, place["table"], place["ordinal"], int(at) if at else None)
 
 
-def _parts(found: TokenWindow) -> list[Markup]:
+def _parts(shown: TokenWindow) -> list[Markup]:
     """The tokens of each segment, then the padding as one mark; each token is a link to its source."""
-    texts: Sequence[str] = found.texts if found.texts is not None else [f" {one}" for one in found.input_ids]
-    specials = set(found.specials)
+    texts: Sequence[str] = shown.texts if shown.texts is not None else [f" {number}" for number in shown.input_ids]
+    specials = set(shown.specials)
     kinds = {True: ' class="special"', False: ""}
     drawn: dict[str, str] = {}
     parts = []
-    for segment in found.segments:
+    for segment in shown.segments:
         tokens = []
         for within in range(segment.token_count):
             at = segment.window_start + within
@@ -112,7 +112,7 @@ def _parts(found: TokenWindow) -> list[Markup]:
             if text not in drawn:
                 drawn[text] = str(visible(text)).translate(_WHITE)  # escaped; what is put in are constants
             tokens.append(
-                f'<a href="{found.ordinal}/{at}" title="position {at}, position_id {within}, id {found.input_ids[at]}"'
+                f'<a href="{shown.ordinal}/{at}" title="position {at}, position_id {within}, id {shown.input_ids[at]}"'
                 f"{kinds[at in specials]}>{drawn[text]}</a>"
             )
         parts.append(Markup("".join(tokens)))

@@ -33,19 +33,20 @@ def corpora(request: PageRequest) -> PageAnswer:
 def clusters(request: PageRequest) -> PageAnswer:
     """All clusters, by `sort`; `coarse` chooses those of one coarse cluster."""
     query = request.query
-    corpus, found, hidden = _clusters(request)
+    corpus, every, hidden = _clusters(request)
     sort = query.get("sort", "size")
     if sort not in _ORDERS:
         raise CommandError(f"sort={sort[:40]} is no order of clusters; give {', '.join(_ORDERS)}")
-    chosen = [one for one in found if query.get("coarse") in (None, "", str(one.coarse))]
-    chosen.sort(key=lambda one: (_ORDERS[sort](one), one.cluster))
+    chosen = [cluster for cluster in every if query.get("coarse") in (None, "", str(cluster.coarse))]
+    chosen.sort(key=lambda cluster: (_ORDERS[sort](cluster), cluster.cluster))
     points = [
-        (one.size, one.loss, one.loss_before, one.coarse, f"/clusters/{corpus.name}/{one.cluster}",
-         f"cluster {one.cluster}: {' '.join(one.words)}, {one.size:,} documents, loss {one.loss:.3f}")
-        for one in chosen if one.loss is not None and one.loss_before is not None
+        (cluster.size, cluster.loss, cluster.loss_before, cluster.coarse, f"/clusters/{corpus.name}/{cluster.cluster}",
+         f"cluster {cluster.cluster}: {' '.join(cluster.words)}, {cluster.size:,} documents, loss {cluster.loss:.3f}")
+        for cluster in chosen if cluster.loss is not None and cluster.loss_before is not None
     ]  # fmt: skip
     shown = {
-        "corpus": corpus.name, "hidden": hidden, "clusters": [{**vars(one), "size": one.size} for one in chosen],
+        "corpus": corpus.name, "hidden": hidden,
+        "clusters": [{**vars(cluster), "size": cluster.size} for cluster in chosen],
         "_points": points, "_orders": list(_ORDERS),
     }  # fmt: skip
     return PageAnswer("clusters.html", shown)
@@ -54,10 +55,10 @@ def clusters(request: PageRequest) -> PageAnswer:
 def cluster(request: PageRequest) -> PageAnswer:
     """One cluster: its words, its losses, its documents from the nearest to its centroid on."""
     query, number = request.query, int(request.parts["cluster"])
-    corpus, found, hidden = _clusters(request)
-    one = next((one for one in found if one.cluster == number), None)
-    if one is None:
-        raise CommandError(f"corpus {corpus.name} has no cluster {number}; it has 0..{len(found) - 1}")
+    corpus, every, hidden = _clusters(request)
+    chosen = next((chosen for chosen in every if chosen.cluster == number), None)
+    if chosen is None:
+        raise CommandError(f"corpus {corpus.name} has no cluster {number}; it has 0..{len(every) - 1}")
     after = None
     if query.get("after"):
         try:
@@ -75,7 +76,7 @@ def cluster(request: PageRequest) -> PageAnswer:
     ]
     onward = urlencode({**query, "after": json.dumps(page[-1])}) if len(keys) > _PAGE else ""
     more = f"/clusters/{corpus.name}/{number}?{onward}" if onward else None
-    shown = {"corpus": corpus.name, "hidden": hidden, "cluster": {**vars(one), "size": one.size}}
+    shown = {"corpus": corpus.name, "hidden": hidden, "cluster": {**vars(chosen), "size": chosen.size}}
     return PageAnswer("cluster.html", {**shown, "documents": documents, "next": more})
 
 
@@ -90,11 +91,11 @@ def _clusters(request: PageRequest) -> tuple[CorpusFacts, list[Cluster], str]:
     corpus = find_corpus(request.catalogue, name)
     if "centroids" not in corpus.tables:
         raise CommandError(f"corpus {corpus.name} has no clusters; declare `clusters: {{}}` and run it again")
-    found = clusters_of(request.catalogue, corpus.name)
+    every = clusters_of(request.catalogue, corpus.name)
     hidden = next((why for dataset in corpus.datasets if (why := request.hides_text(dataset))), "")
     if hidden:  # words are of the texts
-        found = [Cluster(**{**vars(one), "words": ()}) for one in found]
-    return corpus, found, hidden
+        every = [Cluster(**{**vars(cluster), "words": ()}) for cluster in every]
+    return corpus, every, hidden
 
 
 PAGES: Final = Pages(

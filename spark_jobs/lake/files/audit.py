@@ -111,8 +111,8 @@ def _with_rows(check: CheckResult, rows: DataFrame, declared: Table) -> CheckRes
     named = [name for name in declared.key or declared.sort or simple[:3] if name in shown]
     if not named:
         return check
-    found = rows.select(*shown).orderBy(*named).limit(_SHOWN_ROWS).collect()
-    texts = tuple({name: str(row[name])[:_SHOWN_CHARACTERS] for name in shown} for row in found)
+    bad = rows.select(*shown).orderBy(*named).limit(_SHOWN_ROWS).collect()
+    texts = tuple({name: str(row[name])[:_SHOWN_CHARACTERS] for name in shown} for row in bad)
     keys = tuple(", ".join(f"{name} {row[name]}" for name in named) for row in texts)
     return replace(check, bad_keys=keys, bad_rows=texts)
 
@@ -121,8 +121,8 @@ def count_bad(rows: DataFrame, checks: Mapping[str, Column]) -> dict[str, int]:
     """Bad rows by check, in a Spark job of its own."""
     if not checks:
         return {}
-    found = rows.agg(*(column.alias(f"c{number}") for number, column in enumerate(checks.values()))).first()
-    values = found.asDict() if found is not None else {}
+    counted = rows.agg(*(column.alias(f"c{number}") for number, column in enumerate(checks.values()))).first()
+    values = counted.asDict() if counted is not None else {}
     return {name: int(values.get(f"c{number}") or 0) for number, name in enumerate(checks)}
 
 

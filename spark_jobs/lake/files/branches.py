@@ -87,13 +87,13 @@ def start_branch(
         _empty_branch(catalogue, table, branch)
     elif base is None and spark is not None:  # a branch of an empty table needs an empty snapshot
         spark.sql(f"ALTER TABLE {spark_identifier(identifier)} CREATE BRANCH {branch}")
-    own = () if base is None else (_ref(branch, base.snapshot_id),)
-    if stale or own:
+    at_base = () if base is None else (_ref(branch, base.snapshot_id),)
+    if stale or at_base:
         commit(
             catalogue,
             identifier,
             lambda now: (AssertTableUUID(uuid=now.metadata.table_uuid),),
-            lambda now: (*(RemoveSnapshotRefUpdate(ref_name=name) for name in stale if name in now.refs()), *own),
+            lambda now: (*(RemoveSnapshotRefUpdate(ref_name=name) for name in stale if name in now.refs()), *at_base),
         )
 
 

@@ -82,12 +82,12 @@ def merge(catalogue: Catalog, identifier: str, leases: TakeLeases) -> tuple[int,
         merged += merged_files(table, group)
         replaced += group
         if sum(file.file_size_in_bytes for file in replaced) >= _COMMIT_BYTES:
-            with leases() as held:
-                replace_files(catalogue, identifier, replaced, merged, held)
+            with leases() as taken:
+                replace_files(catalogue, identifier, replaced, merged, taken)
             after, merged, replaced = after + len(merged) - len(replaced), [], []
     if replaced:
-        with leases() as held:
-            replace_files(catalogue, identifier, replaced, merged, held)
+        with leases() as taken:
+            replace_files(catalogue, identifier, replaced, merged, taken)
     return len(tasks), after + len(merged) - len(replaced)
 
 
@@ -161,12 +161,12 @@ def merged_files(
     (result,) = next(
         write_measured(((change(rows), *none) for rows in merged_rows(sources, order)), 0, rules)
     ).to_pylist()
-    made = list(data_files(table, result["files"], first.partition))
-    counts = sum(file.record_count for file in files), sum(file.record_count for file in made)
+    written = list(data_files(table, result["files"], first.partition))
+    counts = sum(file.record_count for file in files), sum(file.record_count for file in written)
     if counts[0] != counts[1]:
-        remove_files(table, [file.file_path for file in made])
+        remove_files(table, [file.file_path for file in written])
         raise OSError(f"{'.'.join(table.name())}: {counts[1]} of {counts[0]} rows are in the files of {folder}")
-    return made
+    return written
 
 
 @dataclass(frozen=True)
@@ -200,14 +200,14 @@ def _rows(path: str, rules: FileRules, batch_bytes: int, names: Sequence[str]) -
     with open_input(path, rules.properties) as stream, pq.ParquetFile(stream, page_checksum_verification=True) as file:
         there = {int((field.metadata or {}).get(_FIELD_ID, -1)): field.name for field in file.schema_arrow}
         fields = [rules.stored.field(name) for name in names]
-        own = [there.get(int(field.metadata[_FIELD_ID])) for field in fields]
+        in_file = [there.get(int(field.metadata[_FIELD_ID])) for field in fields]
         if set(there) == {-1}:  # the writer of the file gave no field ids
-            own = [field.name if field.name in file.schema_arrow.names else None for field in fields]
+            in_file = [field.name if field.name in file.schema_arrow.names else None for field in fields]
         metadata = file.metadata
         sizes = sum(metadata.row_group(group).total_byte_size for group in range(metadata.num_row_groups))
         count = min(max(batch_bytes * metadata.num_rows // max(sizes, 1), 1), _BATCH_ROWS)
-        for batch in file.iter_batches(count, columns=[name for name in own if name is not None]):
-            columns = [pa.nulls(batch.num_rows) if name is None else batch.column(name) for name in own]
+        for batch in file.iter_batches(count, columns=[name for name in in_file if name is not None]):
+            columns = [pa.nulls(batch.num_rows) if name is None else batch.column(name) for name in in_file]
             yield pa.RecordBatch.from_arrays(columns, names=list(names)).cast(pa.schema(fields))
 
 
@@ -234,8 +234,8 @@ def merged_rows(sources: Sequence[_Source], order: tuple[str, ...]) -> Iterator[
             cut = bisect.bisect_right(range(rows.num_rows), bound, key=functools.partial(_key, rows, order))
             parts.append(rows.slice(0, cut))
             rest += [(rows.slice(cut), more)] if cut < rows.num_rows else _next(more)
-        heads, found = rest, pa.Table.from_batches(parts)
-        yield from (found if len(parts) == 1 else found.take(_sorted_indices(found, order))).to_batches()
+        heads, due = rest, pa.Table.from_batches(parts)
+        yield from (due if len(parts) == 1 else due.take(_sorted_indices(due, order))).to_batches()
 
 
 def _next(batches: Iterator[pa.RecordBatch]) -> list[tuple[pa.RecordBatch, Iterator[pa.RecordBatch]]]:

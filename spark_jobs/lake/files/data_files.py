@@ -104,9 +104,9 @@ def _small(field: pa.Field) -> pa.Field:
     return field.with_type(kind)
 
 
-def with_constant(made: ArrowRows, name: str, value: int) -> ArrowRows:
+def with_constant(rows_of: ArrowRows, name: str, value: int) -> ArrowRows:
     """The rows with one more column in front, an int that is the same in all of them."""
-    make = made.function
+    make = rows_of.function
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
         for batch in make(batches):
@@ -114,13 +114,13 @@ def with_constant(made: ArrowRows, name: str, value: int) -> ArrowRows:
             rows = pa.RecordBatch.from_arrays([column, *batch.columns], names=[name, *batch.schema.names])
             yield rows.replace_schema_metadata(batch.schema.metadata)
 
-    return replace(made, function=function, ddl=f"{name} int, {made.ddl}")
+    return replace(rows_of, function=function, ddl=f"{name} int, {rows_of.ddl}")
 
 
 def write_data_files(
     table: IcebergTable,
     rules: FileRules,
-    made: ArrowRows,
+    source: ArrowRows,
     branch: str,
     replaced: BooleanExpression,
     properties: Mapping[str, str],
@@ -130,8 +130,8 @@ def write_data_files(
     Returns:
         Data version of the rows, bad rows by check, and their balance.
     """
-    make = made.function
-    rows = made.map(lambda batches: write_task(make(batches), rules), RESULT_DDL).collect()
+    make = source.function
+    rows = source.map(lambda batches: write_task(make(batches), rules), RESULT_DDL).collect()
     names = (REQUIRED, *rules.checks)
     version, (*bad, balance) = _commit(table, rows, len(names) + 1, branch, replaced, properties)
     return version, dict(zip(names, bad, strict=True)), balance

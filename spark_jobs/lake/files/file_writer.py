@@ -151,8 +151,8 @@ def write_measured(measured: Iterable[_Measured], checks: int, rules: FileRules)
     version, bad = DataVersion(), np.zeros(checks, dtype=np.int64)
     files = _Files(rules)
     try:
-        for rows, broken, own in measured:
-            version += own
+        for rows, broken, part_version in measured:
+            version += part_version
             bad += np.array(broken, dtype=np.int64)
             files.add(rows)
         written = files.close()

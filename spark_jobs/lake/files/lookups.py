@@ -70,8 +70,8 @@ def read_rows(
     catalogue: Catalog, identifier: str, columns: Sequence[str], condition: BooleanExpression
 ) -> list[dict[str, Any]]:
     """As `read_columns`, each row a dictionary; empty where there is no such table."""
-    found = read_columns(catalogue, identifier, columns, condition)
-    return [] if found is None else found.to_pylist()
+    rows = read_columns(catalogue, identifier, columns, condition)
+    return [] if rows is None else rows.to_pylist()
 
 
 def parts(
@@ -105,13 +105,13 @@ def parts(
         yield condition
         return
     for increments in _together(sizes, rows):
-        own = And(condition, In("increment", increments)) if "increment" in places else condition
+        chosen = And(condition, In("increment", increments)) if "increment" in places else condition
         if len(increments) > 1 or sizes[increments[0]] <= rows:
-            yield own
+            yield chosen
             continue
         shards = dict(sorted(counts[increments[0]].items()))
         for some in _together(shards, rows):
-            within = And(own, In("shard", some)) if "shard" in places else own
+            within = And(chosen, In("shard", some)) if "shard" in places else chosen
             pieces = -(-sum(shards[shard] for shard in some) // rows)
             cuts = ["", *(f"{0x10000 * number // pieces:04x}" for number in range(1, pieces)), "g"]
             for start, end in itertools.pairwise(cuts):
@@ -120,14 +120,14 @@ def parts(
 
 def _together(sizes: Mapping[int, int], most: int) -> Iterator[list[int]]:
     """Group consecutive keys to at most `most` rows; a larger one is alone: {0: 3, 1: 4, 2: 9} -> [0, 1], [2] for 8."""
-    found: list[int] = []
-    held = 0
+    group: list[int] = []
+    group_rows = 0
     for number, size in sizes.items():
-        if found and held + size > most:
-            yield found
-            found, held = [], 0
-        found, held = [*found, number], held + size
-    yield found
+        if group and group_rows + size > most:
+            yield group
+            group, group_rows = [], 0
+        group, group_rows = [*group, number], group_rows + size
+    yield group
 
 
 @dataclass(frozen=True)
@@ -233,15 +233,15 @@ def first_parts(
     bound = bind(whole, condition, case_sensitive=True)
     holds = expression_to_pyarrow(bound)
     numbers = extract_field_ids(bound)
-    asked = {str(whole.find_column_name(number)).split(".")[0] for number in numbers} - elements.keys()
-    wanted = asked.union(columns, (one.column for one in elements.values()))
+    named = {str(whole.find_column_name(number)).split(".")[0] for number in numbers} - elements.keys()
+    wanted = named.union(columns, (element.column for element in elements.values()))
     missing = count
     for batch in scan_batches(table, wanted, EVERYTHING if elements else condition, count):
         rows = pa.Table.from_batches([batch])
         for name in wanted.difference(rows.column_names):  # added to the table after the file
             rows = rows.append_column(name, pa.nulls(rows.num_rows, schema.field(name).type))
-        for name, one in elements.items():
-            rows = rows.append_column(name, one.holds(rows))
+        for name, element in elements.items():
+            rows = rows.append_column(name, element.holds(rows))
         part = rows_that_meet(rows, holds).slice(0, missing).select(list(columns))
         yield part
         missing -= part.num_rows
@@ -296,10 +296,10 @@ def placed_batches(
             file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
             first = 0
             for group in range(file.num_row_groups):
-                held = file.metadata.row_group(group).num_rows
-                start, first = first, first + held
-                if held <= skip:
-                    skip -= held
+                group_rows = file.metadata.row_group(group).num_rows
+                start, first = first, first + group_rows
+                if group_rows <= skip:
+                    skip -= group_rows
                     continue
                 for batch in file.iter_batches(rows, row_groups=[group], columns=list(columns)):
                     if len(batch) > skip:
@@ -309,16 +309,16 @@ def placed_batches(
 
 def read_placed_values(table: IcebergTable, path: str, column: str, places: Collection[int]) -> dict[int, Any]:
     """Values of a wide column of one data file by their rows in it, decoding only row groups that hold one."""
-    wanted, found, first = np.asarray(sorted(places), np.int64), dict[int, Any](), 0
+    wanted, values, first = np.asarray(sorted(places), np.int64), dict[int, Any](), 0
     with table.io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
         for group in range(file.num_row_groups):
-            held = file.metadata.row_group(group).num_rows
-            inside = wanted[(wanted >= first) & (wanted < first + held)] - first
+            group_rows = file.metadata.row_group(group).num_rows
+            inside = wanted[(wanted >= first) & (wanted < first + group_rows)] - first
             for row, value, _ in _decoded(file, group, column, inside):
-                found[first + row] = value
-            first += held
-    return found
+                values[first + row] = value
+            first += group_rows
+    return values
 
 
 def _decoded(file: pq.ParquetFile, group: int, column: str, rows: Int64Array) -> Iterator[tuple[int, Any, int]]:
@@ -373,22 +373,22 @@ def read_wide_values(
     tasks = list(scan.plan_files())
     if any(task.delete_files for task in tasks):  # then rows of the files may not be rows of the table
         return {row[_KEY]: row[column] for row in scan.to_arrow().to_pylist()}
-    found: dict[str, Any] = {}
+    by_id: dict[str, Any] = {}
     left = most_bytes
     for path in sorted(task.file.file_path for task in tasks):
-        if len(found) == len(doc_ids) or (left is not None and left <= 0):
+        if len(by_id) == len(doc_ids) or (left is not None and left <= 0):
             break
         values, decoded = _values_in(table, path, column, doc_ids, left)
-        found |= values
+        by_id |= values
         left = left - decoded if left is not None else None
-    return found
+    return by_id
 
 
 def _values_in(
     table: IcebergTable, path: str, column: str, doc_ids: Collection[str], most_bytes: int | None
 ) -> tuple[dict[str, Any], int]:
     """The values in one data file, and about how many bytes of the column were decoded for them."""
-    found: dict[str, Any] = {}
+    by_id: dict[str, Any] = {}
     decoded = 0
     with table.io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
@@ -396,10 +396,10 @@ def _values_in(
             if most_bytes is not None and decoded >= most_bytes:
                 break
             ids = file.read_row_group(group, columns=[_KEY]).column(_KEY)
-            held = np.flatnonzero(pc.is_in(ids, pa.array(sorted(doc_ids), ids.type)).to_numpy())
-            if not len(held):
+            wanted = np.flatnonzero(pc.is_in(ids, pa.array(sorted(doc_ids), ids.type)).to_numpy())
+            if not len(wanted):
                 continue
             before = decoded
-            for row, value, so_far in _decoded(file, group, column, held):
-                found[ids[row].as_py()], decoded = value, before + so_far
-    return found, decoded
+            for row, value, so_far in _decoded(file, group, column, wanted):
+                by_id[ids[row].as_py()], decoded = value, before + so_far
+    return by_id, decoded

@@ -87,12 +87,12 @@ def old_snapshots(metadata: TableMetadata, older_than: datetime) -> set[int]:
             chain = list(ancestors_of(chain[0], metadata))
         age = ref.max_snapshot_age_ms
         since = moment if age is None else _now() - age
-        for number, one in enumerate(one for one in chain if one is not None):
-            named.add(one.snapshot_id)
-            if number < (ref.min_snapshots_to_keep or 1) or one.timestamp_ms >= since:
-                kept.add(one.snapshot_id)
-    loose = {one.snapshot_id for one in metadata.snapshots if one.timestamp_ms >= moment} - named
-    return {one.snapshot_id for one in metadata.snapshots} - kept - loose
+        for number, snapshot in enumerate(snapshot for snapshot in chain if snapshot is not None):
+            named.add(snapshot.snapshot_id)
+            if number < (ref.min_snapshots_to_keep or 1) or snapshot.timestamp_ms >= since:
+                kept.add(snapshot.snapshot_id)
+    loose = {snapshot.snapshot_id for snapshot in metadata.snapshots if snapshot.timestamp_ms >= moment} - named
+    return {snapshot.snapshot_id for snapshot in metadata.snapshots} - kept - loose
 
 
 def _outdated(metadata: TableMetadata) -> list[str]:
@@ -101,8 +101,8 @@ def _outdated(metadata: TableMetadata) -> list[str]:
 
     def is_outdated(name: str, ref: SnapshotRef) -> bool:
         age = ref.max_ref_age_ms or (int(most) if most else None)
-        made = metadata.snapshot_by_id(ref.snapshot_id)
-        return name != MAIN_BRANCH and age is not None and made is not None and _now() - made.timestamp_ms > age
+        snapshot = metadata.snapshot_by_id(ref.snapshot_id)
+        return name != MAIN_BRANCH and age is not None and snapshot is not None and _now() - snapshot.timestamp_ms > age
 
     return [name for name, ref in metadata.refs.items() if is_outdated(name, ref)]
 
@@ -156,9 +156,9 @@ def _named(table: IcebergTable) -> Iterator[str]:
     metadata = table.metadata
     yield table.metadata_location
     yield f"{table.location()}/metadata/version-hint.text"
-    yield from (one.metadata_file for one in metadata.metadata_log)
-    yield from (one.statistics_path for one in (*metadata.statistics, *metadata.partition_statistics))
-    yield from (one.manifest_list for one in metadata.snapshots if one.manifest_list)
+    yield from (entry.metadata_file for entry in metadata.metadata_log)
+    yield from (statistics.statistics_path for statistics in (*metadata.statistics, *metadata.partition_statistics))
+    yield from (snapshot.manifest_list for snapshot in metadata.snapshots if snapshot.manifest_list)
     manifests = manifests_of(table, metadata.snapshots)
     yield from manifests
     yield from files_of(table, manifests.values(), live=True)

@@ -225,8 +225,8 @@ class ObjectFolder:
             OSError: an object cannot be read or written, or has other bytes than its name says; the others move.
         """
         count, unequal, properties = 0, list[str](), dict(self.properties)
-        own = self.cold_folders()
-        for cold in (*own, *self.cold_folders(_OTHERS_COLD)):
+        ours = self.cold_folders()
+        for cold in (*ours, *self.cold_folders(_OTHERS_COLD)):
             for frozen in files_below(cold, properties):
                 name = frozen.rpartition("/")[2]
                 with open_input(frozen, properties) as stream:
@@ -239,7 +239,7 @@ class ObjectFolder:
                 if not equal:
                     unequal.append(frozen)
                     continue
-                if cold in own:
+                if cold in ours:
                     remove(frozen, properties)
                 count += 1
         if unequal:
@@ -253,10 +253,10 @@ class ObjectFolder:
         """Delete the object of a SHA-256 for good, here and in cold folders; returns whether there was one."""
         properties = dict(self.properties)
         places = (_below(self.root, name), *(_below(cold, name) for cold in self.cold_folders()))
-        found = [place for place in places if exists(place, properties)]
-        for one in found:
-            remove(one, properties)
-        return bool(found)
+        there = [place for place in places if exists(place, properties)]
+        for place in there:
+            remove(place, properties)
+        return bool(there)
 
     def cold_folders(self, names: str = _COLD) -> list[str]:
         """Where objects of this folder are frozen, a folder of the namespace's own each."""
@@ -273,7 +273,7 @@ class ObjectFolder:
             return
         kept = list(dict.fromkeys((*self.cold_folders(_OTHERS_COLD), *self.cold_folders())))
         with open(f"{root}/{_OTHERS_COLD}", "w", encoding="utf-8") as lines:
-            lines.writelines(f"{one}\n" for one in kept)
+            lines.writelines(f"{folder}\n" for folder in kept)
         os.remove(f"{root}/{_COLD}")
 
 

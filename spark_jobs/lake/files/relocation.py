@@ -139,17 +139,17 @@ def _next_identity(catalogue: Catalog, former: str, now: str, has_tables: bool) 
     Raises:
         WrongLakeError: the files are those of another lake.
     """
-    known, found, mark = noted_in_catalogue(catalogue), noted_in_warehouse(catalogue, now), catalogue_mark(catalogue)
-    lake = known.lake if known is not None else ""
-    if found is None or found.lake == lake or (known is None and has_tables):
+    noted, stored, mark = noted_in_catalogue(catalogue), noted_in_warehouse(catalogue, now), catalogue_mark(catalogue)
+    lake = noted.lake if noted is not None else ""
+    if stored is None or stored.lake == lake or (noted is None and has_tables):
         return Identity(uuid.uuid4().hex, now, mark, lake)
-    if lake and found.before == lake:  # what this lake became, by an earlier try of the same catalogue or by another's
-        if found.catalogue == mark:
-            return found
+    if lake and stored.before == lake:  # what this lake became, by an earlier try of the same catalogue or by another's
+        if stored.catalogue == mark:
+            return stored
         if former == now:
             return Identity(uuid.uuid4().hex, now, mark, lake)
     raise WrongLakeError(
-        f"--to {now}: holds the files of lake {found.lake}, the catalogue is that of lake {lake or 'none'}; copy the "
+        f"--to {now}: holds the files of lake {stored.lake}, the catalogue is that of lake {lake or 'none'}; copy the "
         "files that belong to the catalogue, or open the catalogue that belongs to the files"
     )
 
@@ -205,9 +205,9 @@ class _Relocation:
     def _moved(self, value: Any) -> Any:
         """A JSON value with all texts that name something in the former place."""
         if isinstance(value, dict):
-            return {key: self._moved(one) for key, one in value.items()}
+            return {key: self._moved(part) for key, part in value.items()}
         if isinstance(value, list):
-            return [self._moved(one) for one in value]
+            return [self._moved(part) for part in value]
         return self.here(value) if isinstance(value, str) and plain(value).startswith(f"{self.former}/") else value
 
     def again(self, location: str, name: str, change: Callable[[Record, Schema], None]) -> tuple[str, int]:
@@ -267,7 +267,7 @@ class _Relocation:
             with open_input(source, self.properties) as stream:
                 rows = pq.read_table(stream)
             at = rows.schema.get_field_index("file_path")
-            paths = [self.here(one) for one in rows["file_path"].to_pylist()]
+            paths = [self.here(path) for path in rows["file_path"].to_pylist()]
             rows = rows.set_column(at, rows.schema.field(at), pa.array(paths, rows.schema.field(at).type))
             with create(target, self.properties) as out:
                 pq.write_table(rows, out)
@@ -285,7 +285,7 @@ class _Relocation:
     def _require_there(self, folder: str) -> None:
         """Refuse a copy that lacks files; one listing finds those below the table's folder."""
         lacking = sorted(self.needed - set(files_below(folder, self.properties)))
-        lacking = [one for one in lacking if not exists(one, self.properties)]
+        lacking = [file for file in lacking if not exists(file, self.properties)]
         if lacking:
             raise self._missing(lacking[0], len(lacking))
 
@@ -297,7 +297,7 @@ class _Relocation:
 
 
 def _positions(fields: Iterable[NestedField]) -> dict[str, int]:
-    return {one.name: number for number, one in enumerate(fields)}
+    return {field.name: number for number, field in enumerate(fields)}
 
 
 def _lead(catalogue: Catalog, now: str, moved: Mapping[str, tuple[str, str]], identity: Identity) -> None:

@@ -69,14 +69,14 @@ def _replaced(
         version = version_of_rows(rows, rows.schema)
         table.append(rows, snapshot_properties=summary, branch=branch)
     table = catalogue.load_table(former.table)
-    made = table.snapshot_by_name(branch)
-    assert made is not None and made.summary is not None  # it was made above
-    files_bytes = int(made.summary.additional_properties.get("added-files-size", 0))
+    snapshot_there = table.snapshot_by_name(branch)
+    assert snapshot_there is not None and snapshot_there.summary is not None  # it was made above
+    files_bytes = int(snapshot_there.summary.additional_properties.get("added-files-size", 0))
     row = replace(
         former,
         data_version=version,
-        snapshot_id=made.snapshot_id,
-        sequence_number=made.sequence_number or 0,
+        snapshot_id=snapshot_there.snapshot_id,
+        sequence_number=snapshot_there.sequence_number or 0,
         row_count=version.count,
         byte_count=files_bytes,
         **facts,

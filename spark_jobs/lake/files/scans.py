@@ -57,9 +57,9 @@ class _Scan(DataScan):
         """As PyIceberg has it; PyIceberg reads what is not plain: deleted rows, other schemas, parts of structs."""
         tasks, schema, shown = list(self.plan_files()), self.table_metadata.schema(), self.projection()
         bound = bind(schema, self.row_filter, self.case_sensitive)
-        asked = [str(schema.find_column_name(number)) for number in sorted(extract_field_ids(bound))]
-        fields = {field.name: field for field in (*(schema.find_field(name) for name in asked), *shown.fields)}
-        if not asked or set(asked) - fields.keys() or any(task.delete_files for task in tasks):
+        named = [str(schema.find_column_name(number)) for number in sorted(extract_field_ids(bound))]
+        fields = {field.name: field for field in (*(schema.find_field(name) for name in named), *shown.fields)}
+        if not named or set(named) - fields.keys() or any(task.delete_files for task in tasks):
             return super().to_arrow(dictionary_columns)
         holds = expression_to_pyarrow(bound)
         # PyIceberg's types of the columns, of which a file has the small ones
@@ -74,21 +74,23 @@ class _Scan(DataScan):
                 fragment = _PARQUET.make_fragment(stream)
                 there = fragment.physical_schema
                 if not kinds <= {
-                    (one.name, int((one.metadata or {}).get(_FIELD_ID, -1)), _small(one.type)) for one in there
+                    (field.name, int((field.metadata or {}).get(_FIELD_ID, -1)), _small(field.type)) for field in there
                 }:
                     return None
                 file = pq.ParquetFile(stream, metadata=fragment.metadata, page_checksum_verification=True)
-                groups = [one.id for one in fragment.subset(holds).row_groups]
-                held = (one for one in groups if rows_that_meet(file.read_row_group(one, asked), holds).num_rows)
-                whole = (file.read_row_group(one, list(fields)) for one in held)
-                return [rows_that_meet(one, holds).select([field.name for field in shown.fields]) for one in whole]
+                groups = [group.id for group in fragment.subset(holds).row_groups]
+                meeting = (
+                    group for group in groups if rows_that_meet(file.read_row_group(group, named), holds).num_rows
+                )
+                whole = (file.read_row_group(group, list(fields)) for group in meeting)
+                return [rows_that_meet(rows, holds).select([field.name for field in shown.fields]) for rows in whole]
 
         parts = [*ExecutorFactory.get_or_create().map(read, tasks)]
         if any(part is None for part in parts):
             return super().to_arrow(dictionary_columns)
         empty = schema_to_pyarrow(shown, include_field_ids=False).empty_table()
-        found = [table for part in parts for table in part or ()]
-        return pa.concat_tables(found, promote_options="permissive") if found else empty
+        tables = [table for part in parts for table in part or ()]
+        return pa.concat_tables(tables, promote_options="permissive") if tables else empty
 
     def plan_files(self) -> Iterable[FileScanTask]:
         """As PyIceberg has it: partitions, then bounds of columns, then files of deleted rows."""
@@ -97,7 +99,9 @@ class _Scan(DataScan):
             return super().plan_files()
 
         def read() -> list[_Manifest]:
-            return [_Manifest(*(one[at] for at in range(len(one)))) for one in snapshot.manifests(self.io)]
+            return [
+                _Manifest(*(manifest[at] for at in range(len(manifest)))) for manifest in snapshot.manifests(self.io)
+            ]
 
         planner = ManifestGroupPlanner(self.table_metadata, self.io, self.row_filter, self.case_sensitive, self.options)
         return planner.plan_files(_kept(snapshot.manifest_list, read))
@@ -124,11 +128,11 @@ def _small(kind: pa.DataType) -> str:
 def _kept(path: str, read: Callable[[], list[Any]]) -> list[Any]:
     """What a file says; it is read where that is not kept."""
     with _LOCK:
-        found = _KEPT.pop(path, None)
-    if found is None:
-        found = read()
+        entries = _KEPT.pop(path, None)
+    if entries is None:
+        entries = read()
     with _LOCK:
-        _KEPT[path] = found
+        _KEPT[path] = entries
         while len(_KEPT) + sum(map(len, _KEPT.values())) > _MOST_ENTRIES and len(_KEPT) > 1:
             del _KEPT[next(iter(_KEPT))]
-    return found
+    return entries

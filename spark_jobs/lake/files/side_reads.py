@@ -123,8 +123,8 @@ def map_joined(
     rows = frame if FILE in frame.columns else located(frame)
     if rows is None:
         return ArrowRows(frame.join(others, list(keys)).select(*columns, *aside), function, ddl)
-    own = [*keys, *(name for name in columns if name not in {*keys, *others.columns})]
-    chosen = rows.select(*own, FILE, ROW).join(others, list(keys)).select(*columns, FILE, ROW)
+    mine = [*keys, *(name for name in columns if name not in {*keys, *others.columns})]
+    chosen = rows.select(*mine, FILE, ROW).join(others, list(keys)).select(*columns, FILE, ROW)
     return in_file_order(chosen).map(fetching(rows.sparkSession, aside, function), ddl)
 
 
@@ -156,8 +156,8 @@ def file_properties(spark: SparkSession) -> dict[str, str]:
     if is_embedded(spark):
         return {}
     prefix = f"spark.sql.catalog.{CATALOGUE}."
-    found = {name: spark.conf.get(prefix + key, None) for name, key in FILE_PROPERTIES.items()}
-    return {name: value for name, value in found.items() if value is not None}
+    configured = {name: spark.conf.get(prefix + key, None) for name, key in FILE_PROPERTIES.items()}
+    return {name: value for name, value in configured.items() if value is not None}
 
 
 @dataclass(frozen=True)
@@ -184,9 +184,9 @@ class SideReads:
         for rows, group, indices in self.groups(batches):
             kept = [name for name in rows.schema.names if name not in (FILE, ROW)]
             contiguous = len(indices) == indices[-1] - indices[0] + 1 and bool((np.diff(indices) == 1).all())
-            found = group.slice(indices[0], len(indices)) if contiguous else group.take(pa.array(indices))
+            values = group.slice(indices[0], len(indices)) if contiguous else group.take(pa.array(indices))
             yield pa.RecordBatch.from_arrays(
-                [*(rows.column(name) for name in kept), *found.columns], names=[*kept, *self.names]
+                [*(rows.column(name) for name in kept), *values.columns], names=[*kept, *self.names]
             )
 
     def groups(self, batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch, Int64Array]]:
@@ -204,10 +204,10 @@ class SideReads:
             if not batch.num_rows:
                 continue
             for part in _same_file(batch):
-                own = part.column(FILE)[0].as_py()
-                if file is None or own != path:
-                    opened = open_input(own, self.properties)
-                    file, path, number = pq.ParquetFile(opened, page_checksum_verification=True), own, -1
+                file_path = part.column(FILE)[0].as_py()
+                if file is None or file_path != path:
+                    opened = open_input(file_path, self.properties)
+                    file, path, number = pq.ParquetFile(opened, page_checksum_verification=True), file_path, -1
                     sizes = [file.metadata.row_group(n).num_rows for n in range(file.metadata.num_row_groups)]
                     firsts = np.cumsum([0, *sizes])[:-1]
                 numbers = part.column(ROW).to_numpy()

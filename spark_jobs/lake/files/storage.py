@@ -71,9 +71,9 @@ def files_below(folder: str, properties: Mapping[str, str], before: float = math
 
         scheme, _, path = folder.partition("://")
         system, prefix = PyArrowFileIO(dict(properties)).fs_by_scheme(scheme, path.partition("/")[0]), f"{scheme}://"
-    found = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
-    old = (one for one in found if one.type == fs.FileType.File and one.mtime_ns / 1e9 < before)
-    return sorted(f"{prefix}{one.path}" for one in old)
+    infos = system.get_file_info(fs.FileSelector(path, allow_not_found=True, recursive=True))
+    old = (info for info in infos if info.type == fs.FileType.File and info.mtime_ns / 1e9 < before)
+    return sorted(f"{prefix}{info.path}" for info in old)
 
 
 def _file_io(path: str, properties: Mapping[str, str]) -> FileIO:

@@ -71,9 +71,9 @@ def conform(frame: DataFrame, schema: StructType, identifier: str) -> DataFrame:
     Raises:
         TableMismatchError: a column is missing, unknown or of another type; the message names it.
     """
-    found = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
+    kinds = {field.name: field.dataType.simpleString() for field in frame.schema.fields}
     for field in schema.fields:
-        have = found.pop(field.name, None)
+        have = kinds.pop(field.name, None)
         want = field.dataType.simpleString()
         if have is None:
             raise TableMismatchError(
@@ -83,9 +83,9 @@ def conform(frame: DataFrame, schema: StructType, identifier: str) -> DataFrame:
             raise TableMismatchError(
                 f"{identifier}: column {field.name} is {have}, the table says {want}; cast it in the step"
             )
-    if found:
+    if kinds:
         raise TableMismatchError(
-            f"{identifier}: column {next(iter(found))} is not declared; declare it or drop it in the step"
+            f"{identifier}: column {next(iter(kinds))} is not declared; declare it or drop it in the step"
         )
     return frame.select(*(f"`{field.name}`" for field in schema.fields))
 
@@ -97,7 +97,7 @@ def write_to_branch(
     target: Target,
     frame: DataFrame,
     summary: Mapping[str, str],
-    made: ArrowRows | None = None,
+    source: ArrowRows | None = None,
     base: Snapshot | None = None,
 ) -> Written:
     """Write rows as one snapshot on a branch of their own and audit them there.
@@ -109,7 +109,7 @@ def write_to_branch(
         target: the part of it that is replaced.
         frame: the rows.
         summary: properties of the snapshot.
-        made: the Python function that makes the rows, if there is one; its workers then write the files if they can.
+        source: the Python function that makes the rows, if there is one; its workers then write the files if they can.
         base: the snapshot that the branch starts at; the head of main by default.
 
     Raises:
@@ -121,7 +121,7 @@ def write_to_branch(
     base = base or table.current_snapshot()
     with branch_of_a_writer(catalogue, identifier, branch):
         start_branch(spark, catalogue, table, identifier, branch, base)
-        return _fill_branch(spark, catalogue, target, rows, branch, summary, made, base)
+        return _fill_branch(spark, catalogue, target, rows, branch, summary, source, base)
 
 
 def _fill_branch(
@@ -131,13 +131,13 @@ def _fill_branch(
     rows: DataFrame,
     branch: str,
     summary: Mapping[str, str],
-    made: ArrowRows | None,
+    source: ArrowRows | None,
     base: Snapshot | None,
 ) -> Written:
     identifier, declared, place = target.identifier, target.declared, target.place
     properties = {**summary, _BRANCH_SUMMARY: branch}
     table = catalogue.load_table(identifier)
-    tallied = None if made is None else _write_made(table, made, target, branch, properties)
+    tallied = None if source is None else _write_made(table, source, target, branch, properties)
     version, counts, balance = tallied or (*_write_frame(table, rows, target, branch, properties), None)
 
     table = catalogue.load_table(identifier)
@@ -183,13 +183,13 @@ def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | N
 
 
 def _write_made(
-    table: IcebergTable, made: ArrowRows, target: Target, branch: str, properties: Mapping[str, str]
+    table: IcebergTable, source: ArrowRows, target: Target, branch: str, properties: Mapping[str, str]
 ) -> tuple[DataVersion, dict[str, int], int] | None:
     """Let workers write the rows of their function; gives what `write_data_files` does, None if they cannot."""
     rules = file_rules(table, target.declared, target.laid_out)
     if rules is None:
         return None
-    version, bad_rows, balance = write_data_files(table, rules, made, branch, target.place.replaced, properties)
+    version, bad_rows, balance = write_data_files(table, rules, source, branch, target.place.replaced, properties)
     # Every row carries the increment as a constant (`with_constant`), so none can be out of place.
     return version, {name: bad_rows.get(name, 0) for name in predicates(target.declared, target.place)}, balance
 

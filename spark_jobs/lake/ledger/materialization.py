@@ -20,31 +20,24 @@ class Place:
 
     Attributes:
         key: name in the ledger: an increment, a partition, or empty for the whole table.
-        predicate: SQL condition that every written row meets and that selects the rows replaced.
-        replaces: SQL condition for the rows replaced, where they are more than those written.
-        replaced: the same for PyIceberg; whole data files meet it.
+        predicate: SQL condition that every written row meets.
+        replaced: the rows replaced, which may be more than those written; whole data files meet it.
     """
 
     key: str
     predicate: str
-    replaces: str
     replaced: BooleanExpression
 
     @classmethod
     def increment(cls, number: int, and_later: bool = False) -> Place:
         """Increment `number`; with `and_later`, writing it also removes all later ones."""
-        comparison, replaced = (">=", GreaterThanOrEqual) if and_later else ("=", EqualTo)
-        return cls(
-            str(number),
-            f"increment = {number}",
-            f"increment {comparison} {number}",
-            replaced("increment", number),
-        )
+        replaced = GreaterThanOrEqual if and_later else EqualTo
+        return cls(str(number), f"increment = {number}", replaced("increment", number))
 
     @classmethod
     def whole(cls) -> Place:
         """The whole table."""
-        return cls("", "true", "true", AlwaysTrue())
+        return cls("", "true", AlwaysTrue())
 
 
 FORGOTTEN = "forgotten"

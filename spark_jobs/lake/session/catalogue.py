@@ -212,9 +212,9 @@ def ensure_table(
         namespace = identifier.split(".")[0]
         ensure_namespace(catalogue, namespace)
         schema = declared.schema()
-        held = {QUARANTINE_PROPERTY: namespace} if is_quarantine(namespace) else {}
+        quarantine = {QUARANTINE_PROPERTY: namespace} if is_quarantine(namespace) else {}
         described = {COMMENT_PROPERTY: declared.comment, **declared.properties}
-        all_properties = {**_BASE_PROPERTIES, **described, **properties, **held}
+        all_properties = {**_BASE_PROPERTIES, **described, **properties, **quarantine}
         try:
             return catalogue.create_table(
                 identifier,

@@ -35,8 +35,8 @@ def make(purposes: frozenset[str] = CORE) -> Path:
     path = archive_path(purposes)
     try:
         with tempfile.TemporaryDirectory(prefix=".archiving-", dir=jar_directory()) as scratch:
-            made = Path(scratch) / path.name
-            options = " ".join((LOCAL_JAVA_OPTIONS, f"-XX:ArchiveClassesAtExit={made}", *QUIET))
+            archive = Path(scratch) / path.name
+            options = " ".join((LOCAL_JAVA_OPTIONS, f"-XX:ArchiveClassesAtExit={archive}", *QUIET))
             extra = {
                 "spark.driver.extraJavaOptions": options,
                 "spark.driver.extraClassPath": ":".join(map(str, jar_paths(purposes))),
@@ -47,7 +47,7 @@ def make(purposes: frozenset[str] = CORE) -> Path:
             gateway = session.sparkContext._gateway
             session.stop()
             _end(gateway)
-            return made.replace(path)
+            return archive.replace(path)
     except OSError as error:
         raise SetupError(f"class archive: {path.parent}: {error.strerror or error}; set HEADRACE_JARS") from error
     except (PySparkException, subprocess.TimeoutExpired) as error:

@@ -87,16 +87,16 @@ def own_code() -> list[Path]:
     """
     import headrace.kernels  # noqa: F401 - a driver need not have loaded what kernels of its executors import
 
-    own: dict[Path, None] = {}
+    ours: dict[Path, None] = {}
     for name in sorted({name.partition(".")[0] for name in list(sys.modules)} - sys.stdlib_module_names - _SPARKS):
         module = sys.modules.get(name)
         folders = list(getattr(module, "__path__", ()))
         file = getattr(module, "__file__", None)
-        for found in folders or ([file] if file and not name.startswith("__") else []):
-            path = Path(found).absolute()
+        for place in folders or ([file] if file and not name.startswith("__") else []):
+            path = Path(place).absolute()
             if path.exists() and (name in _OWN or not _is_installed(path)):
-                own[path] = None
-    return list(own)
+                ours[path] = None
+    return list(ours)
 
 
 def _is_installed(path: Path) -> bool:
@@ -119,7 +119,7 @@ def _watch(context: SparkContext) -> None:
     from py4j.protocol import Py4JError
 
     tracker, master = context.statusTracker(), context.master
-    since, told = time.monotonic(), False
+    since, warned = time.monotonic(), False
     while True:
         time.sleep(_POLL_SECONDS)
         try:
@@ -128,10 +128,10 @@ def _watch(context: SparkContext) -> None:
             return
         due = [stage for stage in stages if stage is not None]
         if not due or any(stage.numActiveTasks for stage in due):
-            if told:
+            if warned:
                 _log.warning("%s: the run has cores again, after %.0f s", master, time.monotonic() - since)
-            since, told = time.monotonic(), False
-        elif not told and time.monotonic() - since >= _WAIT_SECONDS:
+            since, warned = time.monotonic(), False
+        elif not warned and time.monotonic() - since >= _WAIT_SECONDS:
             _log.warning(
                 "%s: the run waits for cores, %d tasks are due and none runs; other runs hold the cores, no worker is "
                 "up, or none has the memory that an executor asks for (HEADRACE_SPARK_CORES bounds what a run takes, "
@@ -139,4 +139,4 @@ def _watch(context: SparkContext) -> None:
                 master,
                 sum(stage.numTasks - stage.numCompletedTasks for stage in due),
             )
-            told = True
+            warned = True

@@ -60,8 +60,8 @@ def locked_jars(purposes: Iterable[str] | None = None) -> list[Jar]:
     wanted = {jar.purpose for jar in jars} if purposes is None else set(purposes)
     unknown = wanted - {jar.purpose for jar in jars}
     if unknown:
-        known = ", ".join(sorted({jar.purpose for jar in jars}))
-        raise SetupError(f"jars: nothing is for {', '.join(sorted(unknown))}; choose among {known}")
+        purposes_there = ", ".join(sorted({jar.purpose for jar in jars}))
+        raise SetupError(f"jars: nothing is for {', '.join(sorted(unknown))}; choose among {purposes_there}")
     return [jar for jar in jars if jar.purpose in wanted]
 
 
@@ -155,10 +155,10 @@ def _parse(coordinates: str, sha256: str, purpose: str) -> Jar:
 
 def _check(jar: Jar, path: Path) -> None:
     with path.open("rb") as stream:
-        found = hashlib.file_digest(stream, "sha256").hexdigest()
-    if found != jar.sha256:
+        digest = hashlib.file_digest(stream, "sha256").hexdigest()
+    if digest != jar.sha256:
         raise SetupError(
-            f"jars: {path} has SHA-256 {found[:12]}.., {_LOCK.name} wants {jar.sha256[:12]}..; "
+            f"jars: {path} has SHA-256 {digest[:12]}.., {_LOCK.name} wants {jar.sha256[:12]}..; "
             "remove the file and fetch again"
         )
 

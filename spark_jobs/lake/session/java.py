@@ -45,17 +45,17 @@ def java_home() -> Path:
     Raises:
         SetupError: there is none; the message names those of other versions and how to get a right one.
     """
-    seen: dict[Path, int] = {}
+    versions: dict[Path, int] = {}
     for home in _installed_homes():
-        version = seen.setdefault(home, java_version(home))
+        version = versions.setdefault(home, java_version(home))
         if version in SUPPORTED_JAVA:
             return home
     bundled = _bundled_home()
     if bundled is not None:
         return bundled
-    found = ", ".join(f"{version} in {home}" for home, version in seen.items() if version)
+    listed = ", ".join(f"{version} in {home}" for home, version in versions.items() if version)
     raise SetupError(
-        f"java: Spark needs Java 17 or 21, found {found or 'none'}; get one with: "
+        f"java: Spark needs Java 17 or 21, found {listed or 'none'}; get one with: "
         "apt-get install openjdk-17-jre-headless (or pip install 'headrace[java]', or set JAVA_HOME)"
     )
 

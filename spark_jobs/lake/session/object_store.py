@@ -43,9 +43,9 @@ def store_fault(error: OSError, store: str) -> CatalogueError | None:
     text = " ".join(str(error).split())
     if "AWS Error" not in text:
         return None
-    said = text[text.index("AWS Error") :]
-    name = said.split(" ")[2].upper().replace("_", "")
-    mend = _MENDS.get(name) or f"answers {said[:300]}; nothing was published, run again"
+    detail = text[text.index("AWS Error") :]
+    name = detail.split(" ")[2].upper().replace("_", "")
+    mend = _MENDS.get(name) or f"answers {detail[:300]}; nothing was published, run again"
     return CatalogueError(f"store {store}: {mend}")
 
 
@@ -68,11 +68,11 @@ def require_store(settings: LakeSettings) -> None:
     }
     files: Any = load_file_io(properties, settings.warehouse)
     try:
-        found = files.fs_by_scheme("s3", bucket).get_file_info(bucket)
+        info = files.fs_by_scheme("s3", bucket).get_file_info(bucket)
     except OSError as error:
         fault = store_fault(error, store)
         if fault is None:
             raise
         raise fault from error
-    if found.type is FileType.NotFound:
+    if info.type is FileType.NotFound:
         raise CatalogueError(f"store {store}: {_MENDS['NOSUCHBUCKET'].replace('such bucket', f'bucket {bucket}')}")

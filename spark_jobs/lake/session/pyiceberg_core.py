@@ -51,7 +51,9 @@ class Replacement(_OverwriteFiles):
         """
         updates, requirements = self._commit()
         if same_rows:
-            updates = tuple(_as_rewrite(one) if isinstance(one, AddSnapshotUpdate) else one for one in updates)
+            updates = tuple(
+                _as_rewrite(update) if isinstance(update, AddSnapshotUpdate) else update for update in updates
+            )
         return updates, requirements
 
     def discard(self) -> None:
@@ -60,14 +62,16 @@ class Replacement(_OverwriteFiles):
 
     def _process_manifests(self, manifests: list[ManifestFile]) -> list[ManifestFile]:
         kept = [
-            one
-            for one in manifests
-            if one.added_snapshot_id == self.snapshot_id or one.has_added_files() or one.has_existing_files()
+            manifest
+            for manifest in manifests
+            if manifest.added_snapshot_id == self.snapshot_id
+            or manifest.has_added_files()
+            or manifest.has_existing_files()
         ]
         size = TableProperties.MANIFEST_TARGET_SIZE_BYTES_DEFAULT
         least = TableProperties.MANIFEST_MIN_MERGE_COUNT_DEFAULT
-        data = [one for one in kept if one.content == ManifestContent.DATA]
-        others = [one for one in kept if one.content != ManifestContent.DATA]
+        data = [manifest for manifest in kept if manifest.content == ManifestContent.DATA]
+        others = [manifest for manifest in kept if manifest.content != ManifestContent.DATA]
         return _ManifestMergeManager(size, least, True, self).merge_manifests(data) + others
 
     def _build_manifest_evaluator(self, spec_id: int) -> Callable[[ManifestFile], bool]:

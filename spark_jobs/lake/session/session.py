@@ -190,13 +190,13 @@ def start_session(
     session.sparkContext.setLogLevel("ERROR")
     _send_query_errors_to(log)
     join_cluster(session.sparkContext)
-    return _with_partitions(session, given=False)
+    return _with_partitions(session, configured=False)
 
 
 def catalogue_of(session: SparkSession) -> Catalog:
     """The catalogue of the lake that an embedded session was started for."""
-    found: Catalog = getattr(session, _CATALOGUE)()
-    return found
+    catalogue: Catalog = getattr(session, _CATALOGUE)()
+    return catalogue
 
 
 def _is_secret(key: str) -> bool:
@@ -207,17 +207,17 @@ def _is_secret(key: str) -> bool:
     return key == _CLUSTER_SECRET or (key.startswith(_CATALOGUES) and _SECRET.search(key) is not None)
 
 
-def _with_partitions(session: SparkSession, given: bool) -> SparkSession:
+def _with_partitions(session: SparkSession, configured: bool) -> SparkSession:
     """The session, set up so that shuffle partitions follow the input, unless their number was configured.
 
     Args:
         session: a new one.
-        given: whether headrace's settings have the number; Spark's own are looked up here.
+        configured: whether headrace's settings have the number; Spark's own are looked up here.
     """
     context = session.sparkContext
-    given = given or context.getConf().contains(SHUFFLE_PARTITIONS)
-    session.conf.set(FOLLOW, str(not given).lower())
-    if not given:
+    configured = configured or context.getConf().contains(SHUFFLE_PARTITIONS)
+    session.conf.set(FOLLOW, str(not configured).lower())
+    if not configured:
         session.conf.set(SHUFFLE_PARTITIONS, default_count(context.defaultParallelism))
     return session
 
@@ -229,8 +229,8 @@ def stages(session: SparkSession) -> Iterator[Any]:
     context._jsc.sc().listenerBus().waitUntilEmpty()  # what is known is behind the tasks by a few events
     gateway: Any = context._gateway
     nothing = gateway.new_array(gateway.jvm.double, 0)
-    found = context._jsc.sc().statusStore().stageList(None, False, False, nothing, None)
-    return (found.apply(at) for at in range(found.size()))
+    listed = context._jsc.sc().statusStore().stageList(None, False, False, nothing, None)
+    return (listed.apply(at) for at in range(listed.size()))
 
 
 @contextlib.contextmanager
@@ -254,8 +254,8 @@ def metered(session: SparkSession, what: str) -> Iterator[Callable[[], float]]:
         jobs = filter(None, map(tracker.getJobInfo, tracker.getJobIdsForGroup(group)))
         ours = {stage for job in jobs for stage in job.stageIds}
         oldest = min(ours, default=0)
-        known = itertools.takewhile(lambda stage: stage.stageId() >= oldest, stages(session))
-        return float(sum(stage.executorRunTime() for stage in known if stage.stageId() in ours)) / 1000
+        recent = itertools.takewhile(lambda stage: stage.stageId() >= oldest, stages(session))
+        return float(sum(stage.executorRunTime() for stage in recent if stage.stageId() in ours)) / 1000
 
     yield core_seconds
 

@@ -61,7 +61,7 @@ def follow_input(spark: SparkSession, sizes: Iterable[Size]) -> None:
     if is_embedded(spark):  # it interprets no plan and starts no task for a partition
         return
     read = list(sizes)
-    size = Size(sum(one.byte_count for one in read), sum(one.row_count for one in read))
+    size = Size(sum(part.byte_count for part in read), sum(part.row_count for part in read))
     tiny = size.byte_count <= _TINY_BYTES and size.row_count <= _TINY_ROWS
     spark.conf.set("spark.sql.codegen.wholeStage", not tiny)
     spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if tiny else "FALLBACK")

@@ -71,9 +71,9 @@ def failure_line(error: Exception, trace: str = "the same command as `headrace -
         column = _after(lines, "NOT_NULL_ASSERT_VIOLATION")
         return f"column {column} is null in a row, the table says it is required; fill it or leave such rows out"
     lines = [_OF_SAIL.sub("", line) for line in lines]
-    for own in filter(None, map(_OWN_ERROR.match, reversed(lines))):
-        if own["module"] or hasattr(exceptions, own["name"]):
-            return own["message"]
+    for raised in filter(None, map(_OWN_ERROR.match, reversed(lines))):
+        if raised["module"] or hasattr(exceptions, raised["name"]):
+            return raised["message"]
     return f"{spark_cause(error)}; the table is as it was; the whole trace: {trace}"
 
 
@@ -83,7 +83,7 @@ def spark_cause(error: Exception) -> str:
     python = [line for line in lines if _PYTHON_ERROR.match(line)]
     causes = [line.removeprefix("Caused by: ") for line in lines if line.startswith("Caused by: ")]
     java = [line.removeprefix(": ") for line in lines if line.startswith(": ")]
-    grpc = [found[1] for found in map(_GRPC_DETAILS.match, lines) if found is not None]
+    grpc = [details[1] for details in map(_GRPC_DETAILS.match, lines) if details is not None]
     return (python[-1:] or causes[-1:] or java[:1] or grpc or lines[:1] or [type(error).__name__])[0][:500].rstrip("; ")
 
 

@@ -77,12 +77,12 @@ def expire_surplus(catalogue: Catalog, table: IcebergTable, keep: int, seconds: 
     """
     named = {ref.snapshot_id for ref in table.metadata.refs.values()}
     young = (time.time() - seconds) * 1000
-    newest = sorted(table.metadata.snapshots, key=lambda one: one.sequence_number or 0)
-    surplus = [one for one in newest[:-keep] if one.timestamp_ms < young and one.snapshot_id not in named]
+    newest = sorted(table.metadata.snapshots, key=lambda snapshot: snapshot.sequence_number or 0)
+    surplus = [each for each in newest[:-keep] if each.timestamp_ms < young and each.snapshot_id not in named]
     if not surplus or len(surplus) < keep / 4:
         return 0
     with contextlib.suppress(OSError):  # the store does not answer; `maintain` removes the files
-        return remove_snapshots(catalogue, table, {one.snapshot_id for one in surplus})
+        return remove_snapshots(catalogue, table, {snapshot.snapshot_id for snapshot in surplus})
     return len(surplus)
 
 
@@ -106,9 +106,9 @@ def remove_snapshots(catalogue: Catalog, table: IcebergTable, gone: set[int]) ->
 
     def updates(now: IcebergTable) -> tuple[RemoveSnapshotsUpdate | RemovePartitionStatisticsUpdate, ...]:
         named = {ref.snapshot_id for ref in now.metadata.refs.values()}
-        gone.intersection_update({one.snapshot_id for one in now.metadata.snapshots} - named)
-        counted = (one.snapshot_id for one in now.metadata.partition_statistics if one.snapshot_id in gone)
-        statistics = (RemovePartitionStatisticsUpdate(snapshot_id=one) for one in counted)
+        gone.intersection_update({snapshot.snapshot_id for snapshot in now.metadata.snapshots} - named)
+        counted = (file.snapshot_id for file in now.metadata.partition_statistics if file.snapshot_id in gone)
+        statistics = (RemovePartitionStatisticsUpdate(snapshot_id=snapshot_id) for snapshot_id in counted)
         return (*statistics, RemoveSnapshotsUpdate(snapshot_ids=sorted(gone))) if gone else ()
 
     identifier = ".".join(table.name())
@@ -121,14 +121,14 @@ def remove_snapshots(catalogue: Catalog, table: IcebergTable, gone: set[int]) ->
 def _only_of(catalogue: Catalog, table: IcebergTable, gone: set[int], now: IcebergTable) -> list[str]:
     """Files in the lake's warehouse that only the removed snapshots used. No present snapshot refers to them."""
     before = table.metadata
-    dead_snapshots = [one for one in before.snapshots if one.snapshot_id in gone]
+    dead_snapshots = [snapshot for snapshot in before.snapshots if snapshot.snapshot_id in gone]
     kept = manifests_of(table, now.metadata.snapshots)
-    dead = {path: one for path, one in manifests_of(table, dead_snapshots).items() if path not in kept}
+    dead = {path: manifest for path, manifest in manifests_of(table, dead_snapshots).items() if path not in kept}
     files = files_of(table, dead.values(), live=False)
     files -= files_of(table, kept.values(), live=True) if files else set()
-    statistics = (one for one in (*before.statistics, *before.partition_statistics) if one.snapshot_id in gone)
-    lists = (one.manifest_list for one in dead_snapshots if one.manifest_list)
-    every = [*sorted(files), *sorted(dead), *lists, *(one.statistics_path for one in statistics)]
+    statistics = (file for file in (*before.statistics, *before.partition_statistics) if file.snapshot_id in gone)
+    lists = (snapshot.manifest_list for snapshot in dead_snapshots if snapshot.manifest_list)
+    every = [*sorted(files), *sorted(dead), *lists, *(file.statistics_path for file in statistics)]
     warehouse = warehouse_of(catalogue)  # what lies outside is another lake's, from which this one was copied
     return every if warehouse is None else [path for path in every if is_inside(path, warehouse)]
 
@@ -162,8 +162,8 @@ def remove_files(table: IcebergTable, paths: Iterable[str]) -> None:
 
 def manifests_of(table: IcebergTable, snapshots: Iterable[Snapshot]) -> dict[str, ManifestFile]:
     """The manifests of some snapshots, by path."""
-    lists = ExecutorFactory.get_or_create().map(lambda one: one.manifests(table.io), snapshots)
-    return {one.manifest_path: one for manifests in lists for one in manifests}
+    lists = ExecutorFactory.get_or_create().map(lambda snapshot: snapshot.manifests(table.io), snapshots)
+    return {manifest.manifest_path: manifest for manifests in lists for manifest in manifests}
 
 
 def files_of(table: IcebergTable, manifests: Iterable[ManifestFile], live: bool) -> set[str]:

@@ -13,12 +13,15 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Final
+from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
 
 from spark_jobs.exceptions import StepDeclarationError
 from spark_jobs.plugins import declared, load
 from spark_jobs.sources.refusals import Refusal
 from spark_jobs.threads import made_once
+
+if TYPE_CHECKING:
+    from spark_jobs.sources.config.file_reading import FileReading
 
 OWN_FORMATS: Final = (
     *("parquet", "jsonl", "json", "csv", "tsv", "text", "markdown", "html", "xhtml", "mhtml", "epub", "warc", "pdf"),
@@ -26,6 +29,38 @@ OWN_FORMATS: Final = (
     *("docx", "mail", "archive", "mbox", "notebook", "xml", "log"),
 )
 """What `format` may name beside `auto` and readers of packages."""
+
+
+class BuiltIn(NamedTuple):
+    """A reader of headrace.
+
+    Attributes:
+        gives: one of the kinds in the docstring of `reading.built_in`.
+        function: module and name of the function that reads; it is imported when a file is read.
+        packages: foreign packages that it needs; a file is refused without one, so none decides rows by being there.
+        extra: the extra of headrace that installs them; `ingest` installs all but `ocr`.
+        apart: whether the function is called in another process.
+        recoded: whether it reads lines of text, which `encoding: detect` may find to be in any encoding.
+        has_columns: whether its records have named columns, which `names_in` of the same module gives.
+        unit: what the numbers of its records count.
+        nothing: why a file without records holds none.
+        options: what of the source the function is given in another process, behind the bytes.
+        needs: further packages that it needs, by what the source chose.
+        check: module and name of a function that refuses settings of a source of such files.
+    """
+
+    gives: Literal["text", "document", "records", "files", "facts", "content"]
+    function: str = ""
+    packages: tuple[str, ...] = ()
+    extra: str = "ingest"
+    apart: bool = True
+    recoded: bool = False
+    has_columns: bool = False
+    unit: str = "line"
+    nothing: str = "the file holds no record"
+    options: Callable[[FileReading], tuple[Any, ...]] | None = None
+    needs: Callable[[FileReading], tuple[str, ...]] | None = None
+    check: str = ""
 
 
 @dataclass(frozen=True)

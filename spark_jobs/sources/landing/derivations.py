@@ -1,12 +1,12 @@
 """What features know of documents that were made from other documents: answers of models, outside of a lake's tables.
 
-The entry point NAME of the group `derivations` is a class of them.
+The entry point NAME of the group `derivations` is a `Derivation`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Set
-from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.features import brought, missing
@@ -32,40 +32,31 @@ class Gauge(NamedTuple):
     value: Callable[[Any], Any]
 
 
-class Derivation:
-    """A way in which documents of a lake are made from others; a base whose lake has none."""
+class Derivation(NamedTuple):
+    """A way in which documents of a lake are made from others.
 
-    gauges: ClassVar[tuple[Gauge, ...]] = ()
+    Attributes:
+        datasets: names of datasets, and of judges (DATASET.JUDGE), for which something was made.
+        descendants: documents that were made from some documents, or from what was made from them.
+        roots: the root of each of some documents that was made from another one, by its doc_id.
+        forget: deletes what was said about documents for good, within seconds of waiting; gives lines on what went.
+        reopen: has the next run ask again what was refused for some reasons; gives how many requests, by reason.
+        progress: how far making came, by dataset: dataclasses with a method `line(source)` for people.
+        gauges: metrics of it.
+    """
 
-    def datasets(self, catalogue: Catalog) -> Collection[str]:
-        """Datasets, and judges (DATASET.JUDGE), for which something was made."""
-        return ()
-
-    def descendants(self, catalogue: Catalog, doc_ids: Collection[str]) -> Set[str]:
-        """Documents that were made from some documents, or from what was made from them."""
-        return frozenset()
-
-    def roots(self, catalogue: Catalog, doc_ids: Collection[str]) -> Mapping[str, str]:
-        """The root of each of these documents that was made from another one, by its doc_id."""
-        return {}
-
-    def forget(self, catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) -> Iterator[str]:
-        """Delete what was said about documents for good; gives lines on what went."""
-        yield from ()
-
-    def reopen(self, name: str, reasons: Collection[str], catalogue: Catalog, wait_seconds: float) -> Mapping[str, int]:
-        """Have the next run ask again what was refused for some reasons; gives how many requests, by reason."""
-        raise NotImplementedError
-
-    def progress(self, catalogue: Catalog) -> Mapping[str, Any]:
-        """How far making came, by dataset: dataclasses with a method `line(source)` for people."""
-        return {}
+    datasets: Callable[[Catalog], Collection[str]]
+    descendants: Callable[[Catalog, Collection[str]], Set[str]]
+    roots: Callable[[Catalog, Collection[str]], Mapping[str, str]]
+    forget: Callable[[Catalog, Set[str], float], Iterator[str]]
+    reopen: Callable[[str, Collection[str], Catalog, float], Mapping[str, int]]
+    progress: Callable[[Catalog], Mapping[str, Any]]
+    gauges: tuple[Gauge, ...] = ()
 
 
 def derivations() -> list[Derivation]:
     """Those of the features that are there."""
-    classes: list[Any] = [load("derivations", name, Derivation) for name in brought("derivations")]
-    return [each() for each in classes]
+    return [load("derivations", name, Derivation) for name in brought("derivations")]
 
 
 def derivation_of(name: str, catalogue: Catalog) -> Derivation | None:
@@ -94,3 +85,5 @@ def forget_derived(catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) -
     """Delete what was said about documents for good; gives lines on what went."""
     for each in derivations():
         yield from each.forget(catalogue, doc_ids, wait_seconds)
+    for feature in sorted(set(missing("derivations").values())):
+        yield f"what the feature {feature} keeps of them stays, for it is not installed here; delete it where it is"

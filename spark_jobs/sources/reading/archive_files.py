@@ -20,7 +20,7 @@ from spark_jobs.sources.opening.archives import Member, Unpacking, archive_membe
 from spark_jobs.sources.opening.file_trees import is_hidden, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
 from spark_jobs.sources.opening.table_folders import engine_refusal
-from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package
+from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package, not_there
 from spark_jobs.sources.reading.readers import reader_by_name
 from spark_jobs.sources.reading.record_rows import DocumentRows, each_row
 from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, closing_arrivals, opened
@@ -157,6 +157,8 @@ def member_columns(source: FileReading, name: str, location: str) -> Row | Refus
         return Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension")
     if reader in COLUMN_READERS and source.text_column is None:
         return Refusal(Reason.MISSING_COLUMN, "a file of records, and no text_column; name the column of the text")
+    if absent := not_there(reader):
+        raise InputError(f"{location}#{name}: {absent.detail}")
     if package := missing_package(reader, source):
         raise InputError(f"{location}#{name} needs {package}; pip install 'headrace[ingest]'")
     return language_columns(reader, language)

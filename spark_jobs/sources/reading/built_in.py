@@ -17,9 +17,11 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Mapping
-from typing import TYPE_CHECKING, Any, Final, Literal, NamedTuple
+from typing import TYPE_CHECKING, Any, Final
 
+from spark_jobs.features import brought, missing
 from spark_jobs.plugins import attribute
+from spark_jobs.sources.config.reader import BuiltIn
 from spark_jobs.sources.opening.parser_process import run_apart
 from spark_jobs.sources.records.extracted import Extracted, call_extractor
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -28,50 +30,10 @@ if TYPE_CHECKING:
     from spark_jobs.sources.config.file_reading import FileReading
 
 
-class BuiltIn(NamedTuple):
-    """A reader of headrace.
-
-    Attributes:
-        gives: one of the kinds in the docstring of the module.
-        function: module and name of the function that reads; it is imported when a file is read.
-        packages: foreign packages that it needs; a file is refused without one, so none decides rows by being there.
-        extra: the extra of headrace that installs them; `ingest` installs all but `ocr`.
-        apart: whether the function is called in another process.
-        recoded: whether it reads lines of text, which `encoding: detect` may find to be in any encoding.
-        has_columns: whether its records have named columns, which `names_in` of the same module gives.
-        unit: what the numbers of its records count.
-        nothing: why a file without records holds none.
-    """
-
-    gives: Literal["text", "document", "records", "files", "facts", "content"]
-    function: str = ""
-    packages: tuple[str, ...] = ()
-    extra: str = "ingest"
-    apart: bool = True
-    recoded: bool = False
-    has_columns: bool = False
-    unit: str = "line"
-    nothing: str = "the file holds no record"
-
-
-_PAGES: Final = "spark_jobs.sources.formats.pages.ocr:read_pages"
-_RAPIDOCR: Final = ("rapidocr", "onnxruntime", "cv2", "PIL")
-_TRAFILATURA: Final = ("trafilatura", "justext", "lxml_html_clean")  # it imports the others
 READERS: Final[Mapping[str, BuiltIn]] = {
     "text": BuiltIn("text", recoded=True),
     "docstring": BuiltIn("document", "spark_jobs.sources.repositories.modules:module_docstring", apart=False),
     "description": BuiltIn("document", "spark_jobs.sources.repositories.modules:long_description", apart=False),
-    "html": BuiltIn("document", "spark_jobs.sources.formats.web.html:extract_page", ("resiliparse",), "html"),
-    "xhtml": BuiltIn("document", "spark_jobs.sources.formats.web.xhtml:extract_xhtml", ("resiliparse",), "html"),
-    "mhtml": BuiltIn("document", "spark_jobs.sources.formats.web.mhtml:extract_mhtml", ("resiliparse",), "html"),
-    "epub": BuiltIn("document", "spark_jobs.sources.formats.web.epub:extract_epub", ("resiliparse",), "html"),
-    "docx": BuiltIn("document", "spark_jobs.sources.formats.word:extract_docx", ("resiliparse",), "office"),
-    "mail": BuiltIn("document", "spark_jobs.sources.formats.mail:extract_mail", ("resiliparse",), "mail"),
-    "notebook": BuiltIn("document", "spark_jobs.sources.formats.notebooks:extract_notebook"),
-    "pdf": BuiltIn(
-        "document", "spark_jobs.sources.formats.pages.ocr:read_pages", ("pypdfium2", "justext"), "pdf", apart=False
-    ),
-    "picture": BuiltIn("document", "spark_jobs.sources.formats.pages.ocr:read_pages", ("PIL",), "ocr", apart=False),
     "parquet": BuiltIn(
         "records", "spark_jobs.sources.formats.parquet_records:read_parquet", has_columns=True, unit="row"
     ),
@@ -86,38 +48,26 @@ READERS: Final[Mapping[str, BuiltIn]] = {
     ),
     "csv": BuiltIn("records", "spark_jobs.sources.formats.csv_records:read_csv", recoded=True, has_columns=True),
     "tsv": BuiltIn("records", "spark_jobs.sources.formats.csv_records:read_csv", recoded=True, has_columns=True),
-    "log": BuiltIn("records", "spark_jobs.sources.formats.log_lines:read_log", ("re2",), "logs", recoded=True),
-    "mbox": BuiltIn("records", "spark_jobs.sources.formats.mailboxes:read_mailbox", ("resiliparse",), "mail"),
-    "xml": BuiltIn(
-        "records",
-        "spark_jobs.sources.formats.xml_elements:read_xml",
-        unit="element",
-        nothing="no element of the file has the name that xml_element gives",
-    ),
-    "warc": BuiltIn(
-        "records",
-        "spark_jobs.sources.formats.web_archives:read_archive",
-        ("fastwarc", "resiliparse"),
-        "warc",
-        unit="offset",
-        nothing="no record of the archive is a response, a conversion, or a resource of the web",
-    ),
     "page": BuiltIn("records", "spark_jobs.sources.paged.page_records:read_page", unit="item"),
     "archive": BuiltIn("files"),
     "package": BuiltIn("files"),
     "repositories": BuiltIn("facts"),
     "git": BuiltIn("facts"),
     "detect": BuiltIn("content", packages=("magika",)),
+    **{name: attribute(place) for name, place in brought("readers").items()},
 }
-_TELLS: Final = ("resiliparse", "charset_normalizer")
 PARTS: Final[Mapping[str, BuiltIn]] = {
-    "web_text": BuiltIn("document", "spark_jobs.sources.formats.web.html:extract_text"),
-    "front_matter": BuiltIn("document", "spark_jobs.sources.formats.notebooks:extract_front_matter"),
-    "legacy": BuiltIn("document", "spark_jobs.sources.formats.legacy_encoding:tell_encoding", _TELLS, "encodings"),
+    "front_matter": BuiltIn("document", "spark_jobs.sources.formats.front_matter:extract_front_matter"),
+    "legacy": BuiltIn(
+        "document",
+        "spark_jobs.sources.formats.legacy_encoding:tell_encoding",
+        ("resiliparse", "charset_normalizer"),
+        "encodings",
+        options=lambda source: (source.encoding,),
+    ),
+    **{name: attribute(place) for name, place in brought("reader_parts").items()},
 }
 """What readers call for parts of a file: texts in web archives, what stands above Markdown, bytes in any encoding."""
-PAGE_READERS: Final = ("html", "xhtml", "mhtml")
-"""Readers of pages; the source names the extractor of their main text."""
 COLUMN_READERS: Final = tuple(name for name, of in READERS.items() if of.has_columns)
 """Readers of files of records with named columns, of which one holds the text."""
 _WHOLE: Final = tuple(name for name, of in READERS.items() if of.gives in ("text", "document"))
@@ -143,13 +93,8 @@ def extract(reader: str, data: bytes, *options: Any, source: FileReading) -> Ext
             if isinstance(extracted, Extracted):
                 extracted.text.encode()
             return extracted  # type: ignore[no-any-return]
-        if reader in PAGE_READERS:
-            extractor = "both" if source.extractor == "none" else source.extractor  # of pages in web archives
-            options = (extractor, source.ruby, *options)
-        elif reader == "epub":
-            options = (source.ruby, source.archives, *options)
-        elif reader == "legacy":
-            options = (source.encoding, *options)
+        if of.options is not None:
+            options = (*of.options(source), *options)
         extracted = run_apart(call_extractor, source.extract_seconds, of.function, data, *options)
         return extracted if isinstance(extracted, Refusal) else Extracted(extracted[0].decode(), *extracted[1:])
     except (UnicodeDecodeError, UnicodeEncodeError) as error:
@@ -159,13 +104,16 @@ def extract(reader: str, data: bytes, *options: Any, source: FileReading) -> Ext
 def missing_package(reader: str, source: FileReading) -> str | None:
     """A package that a reader needs and that is not installed, if there is one."""
     of = READERS.get(reader, BuiltIn("document"))
-    needed = of.packages
-    if reader in ("pdf", "picture"):
-        engine = source.ocr.engine.partition(":")[0]
-        needed += {"none": (), "rapidocr": _RAPIDOCR}.get(engine, (engine.partition(".")[0],))
-    if reader in (*PAGE_READERS, "warc"):
-        for extractor in source.extractors:
-            needed += _TRAFILATURA if extractor == "trafilatura" else (extractor,)
+    needed = of.packages if of.needs is None else (*of.packages, *of.needs(source))
     if of.recoded and source.encoding != "strict":
         needed += PARTS["legacy"].packages
     return next((name for name in needed if importlib.util.find_spec(name) is None), None)
+
+
+def not_there(reader: str | None) -> Refusal | None:
+    """The refusal of a file whose reader is of a feature that is not there."""
+    feature = missing("readers").get(reader or "")
+    if feature is None:
+        return None
+    detail = f"its reader {reader} is of the feature {feature}, which is not installed here; install headrace whole"
+    return Refusal(Reason.NOT_INSTALLED, f"{detail} and run again")

@@ -33,7 +33,7 @@ from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import unreadable
 from spark_jobs.sources.opening.streams import BATCH_BYTES, HashedFile, read_up_to
 from spark_jobs.sources.reading.archive_files import read_archive
-from spark_jobs.sources.reading.built_in import READERS, extract
+from spark_jobs.sources.reading.built_in import READERS, extract, not_there
 from spark_jobs.sources.reading.content_types import text_language
 from spark_jobs.sources.reading.foreign import read_foreign
 from spark_jobs.sources.reading.readers import columns_by_content, unpacked
@@ -199,7 +199,9 @@ def _detected(file: Row, rules: ReadingRules) -> Row | Refusal:
     else:
         language = language_taken(file["path"], head, rules.source.kinds, _model(rules.source))
         columns = language if isinstance(language, Refusal) else language_columns("text", language)
-    return columns if isinstance(columns, Refusal) else {**file, **columns}
+    if isinstance(columns, Refusal):
+        return columns
+    return not_there(columns["reader"]) or {**file, **columns}
 
 
 def _keep_and_read(file: Row, rules: ReadingRules, objects: ObjectFolder) -> Iterator[Row | DocumentRows]:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from spark_jobs.features import missing
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.config.reader import reader_by_extension
 from spark_jobs.sources.languages import PAGE_START, PLAIN_TEXT, Language, language_columns, language_of
@@ -50,7 +51,8 @@ def reader_by_name(path: str, source: FileReading, stated: str) -> tuple[str | N
     if reader is None and source.unknown == "detect":
         reader = "detect"
     language = Language(source.record_kind, None, "") if reader in COLUMN_READERS else language_of(unpacked(path))
-    if reader in READERS and reader != "text" and reader not in COLUMN_READERS:
+    is_reader = reader in READERS or reader in missing("readers")
+    if is_reader and reader != "text" and reader not in COLUMN_READERS:
         language = PLAIN_TEXT
     if stated == "markdown":
         language = Language("prose", None, "text/markdown")

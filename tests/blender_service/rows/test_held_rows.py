@@ -34,7 +34,7 @@ def test_streams_that_wait_hold_the_share_of_now(endless: BlendReader) -> None:
     limits = StreamLimits(5000, 5000)
     limits.take("the first")
     with limits.holding() as held:
-        messages = (decode(one.message) for one in endless.read_messages(0, bounds=limits.bounds, held=held))
+        messages = (decode(one.message) for one in endless.read_messages(0, bounds=limits.bounds, kept=held))
         batches = list(itertools.islice(messages, 20))
         before = held.byte_count
         for _ in range(2000):
@@ -90,7 +90,7 @@ def test_facts_of_short_windows_count(endless: BlendReader) -> None:
     """Windows of 16 tokens have more bytes of segments than of ids; messages and copies keep their bounds."""
     held, sizes = HeldRows(), []
     bounds = Bounds(message_bytes=16 * KIB, copied_bytes=64 * KIB, rows_ahead=512)
-    for message in itertools.islice(endless.read_messages(0, bounds=lambda: bounds, held=held), 200):
+    for message in itertools.islice(endless.read_messages(0, bounds=lambda: bounds, kept=held), 200):
         sizes.append((len(message.message), held.byte_count))
     most, most_held = (max(column) for column in zip(*sizes, strict=True))
     assert 10 * KIB < most < 1.6 * 16 * KIB, "rows differ, and those of the copy before are measured"

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import BaseModel, ConfigDict
 from pyiceberg.catalog import Catalog
+from pyiceberg.expressions import GreaterThanOrEqual
 from pyiceberg.table import Table as IcebergTable
 from pyiceberg.table.snapshots import Operation, Snapshot, Summary
 
@@ -235,7 +236,7 @@ class ModelLake(Ledger):
         wanted = {name: value for name, value in special.items() if name in binding.step.parameters}
         values = self.given.get(binding.tables[0], binding.step(**parts, **wanted))
         inputs = snapshots_of(task.reads)
-        and_later = task.place.replaces != task.place.predicate
+        and_later = isinstance(task.place.replaced, GreaterThanOrEqual)
         number = int(task.place.key)
         self._publish(binding.tables[0], number, values, task.key, inputs, config_json(binding.config), and_later)
 

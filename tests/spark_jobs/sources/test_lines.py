@@ -13,11 +13,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from headrace_features.formats.log_lines import log_records
 from spark_jobs.filters.contamination.eval_set import read_eval_set
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.formats.csv_records import csv_columns, csv_records
 from spark_jobs.sources.formats.jsonl_records import jsonl_records
-from spark_jobs.sources.formats.log_lines import log_records
 from spark_jobs.sources.records.records import Record, Refused
 from tests.tiers import tries
 

@@ -1,0 +1,146 @@
+"""Read the documents of a web archive: pages and texts of WARC files, the texts of WET files (ISO 28500).
+
+    response     what a server answered: HTML and plain text become documents, other kinds of content are refused
+    resource     the same without HTTP headers, where its address is one of the web
+    conversion   a text that somebody extracted already, as in WET files
+
+Requests, metadata, revisits and the like are about documents and are none. A record that cannot be used is refused, and
+the next is read; damage behind which no record can be found ends the file.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator
+
+from headrace_features.formats.warc_records import WarcRecord, warc_records
+from spark_jobs.sources.encodings.decoding import Decoded, decode
+from spark_jobs.sources.opening.compression import codec_of, decompressed
+from spark_jobs.sources.opening.gzip_members import GzipMembers
+from spark_jobs.sources.opening.http_bodies import content_type_of, decoded_body, parse_response
+from spark_jobs.sources.opening.streams import Stream
+from spark_jobs.sources.records.extracted import Extracted
+from spark_jobs.sources.records.records import Record, RecordFile, Refused
+from spark_jobs.sources.refusals import Reason, Refusal
+
+Extract = Callable[[str, bytes, str | None, bool], Extracted | Refusal]
+_KINDS = ("warcinfo", "response", "resource", "request", "metadata", "revisit", "conversion", "continuation")
+_DOCUMENTS = ("response", "resource", "conversion")
+_PAGES = {"text/html": "html", "application/xhtml+xml": "xhtml"}
+_TEXTS = ("text/plain",)
+_SNIFFED = 1024
+_TAG = re.compile(rb"<(?:!doctype|html|head|body|div|p|table|meta|title|script)\b", re.I)
+_HEADERS = {
+    "url": "warc-target-uri",
+    "fetched": "warc-date",
+    "digest": "warc-payload-digest",
+    "truncated": "warc-truncated",
+    "refers_to": "warc-refers-to",
+    "languages": "warc-identified-content-language",
+}
+
+
+def read_archive(file: RecordFile) -> Iterator[Record | Refused]:
+    """Documents of a file, which is decompressed by its first bytes: names of archives are often wrong."""
+    codec = codec_of(file.raw)
+    if codec == "gzip":
+        members = GzipMembers(file.raw)
+        return archive_records(members, file.extract, file.max_bytes, members.member_start)
+    if codec is None:
+        return archive_records(file.raw, file.extract, file.max_bytes, lambda position: position)
+    return archive_records(
+        decompressed(file.raw, codec, file.source.archives), file.extract, file.max_bytes, lambda _: None
+    )
+
+
+def archive_records(
+    archive: Stream, extract: Extract, max_bytes: int, locate: Callable[[int], int | None]
+) -> Iterator[Record | Refused]:
+    """The documents of an archive, each numbered by the position of its record in the decompressed archive.
+
+    Args:
+        archive: the file, decompressed.
+        extract: gives the text of a page (`html`, `xhtml`) or text (`web_text`) from its bytes, the declared charset,
+            and whether it was cut.
+        max_bytes: largest record, and largest body when its encodings are undone; larger ones are not held.
+        locate: gives the first byte in the file itself for a position, or None where that is not known.
+    """
+    for record in warc_records(archive, max_bytes):
+        if isinstance(record, Refused):
+            yield record
+            continue
+        kind, number = record.headers.get("warc-type", "").lower(), record.start
+        if kind not in _KINDS:
+            yield Refused(number, Refusal(Reason.BAD_RECORD, f"WARC-Type is {kind!r:.40}, which no record has"))
+        elif kind == "continuation" or (kind in _DOCUMENTS and "warc-segment-number" in record.headers):
+            yield Refused(number, Refusal(Reason.BAD_RECORD, "a segment of a record; segments are not joined"))
+        elif kind in ("response", "conversion") or (kind == "resource" and _url(record).lower().startswith("http")):
+            extracted = _document(record, kind, extract, max_bytes)
+            yield (
+                Refused(number, extracted)
+                if isinstance(extracted, Refusal)
+                else _record(record, extracted, locate(number))
+            )
+
+
+def _record(record: WarcRecord, extracted: Extracted, offset: int | None) -> Record:
+    """The record of a document, with what its archive says of it."""
+    place = {} if offset is None else {"offset": str(offset)}
+    metadata = {**extracted.metadata, **_archive_facts(record), **place}
+    name = record.headers.get("warc-record-id", "").strip("<>").removeprefix("urn:uuid:") or metadata.get("url")
+    return Record(record.start, extracted.text, name, None, None, None, "prose", metadata, {})
+
+
+def _url(record: WarcRecord) -> str:
+    """The address that was fetched; wget writes it in angle brackets."""
+    return record.headers.get("warc-target-uri", "").strip("<>")
+
+
+def _archive_facts(record: WarcRecord) -> dict[str, str]:
+    """Metadata from the headers of the record."""
+    values = {name: record.headers.get(header, "") for name, header in _HEADERS.items()}
+    values["url"] = _url(record)
+    return {name: value for name, value in values.items() if value}
+
+
+def _document(record: WarcRecord, kind: str, extract: Extract, max_bytes: int) -> Extracted | Refusal:
+    """The text in a record, or why there is none."""
+    if not record.block:
+        length = record.headers["content-length"]
+        return Refusal(Reason.TOO_LARGE, f"{length} bytes; max_document_bytes is {max_bytes}")
+    block = record.block.pop()  # nothing else holds it
+    content_type, facts = record.headers.get("content-type", ""), dict[str, str]()
+    if kind == "response" and "application/http" in (content_type.lower() or "application/http"):
+        response = parse_response(block)
+        del block
+        if response is None:
+            return Refusal(Reason.BAD_RECORD, "the response does not begin with a status line of HTTP")
+        if not 200 <= response.status < 300:
+            return Refusal(Reason.HTTP_ERROR, f"the server answered with status {response.status}")
+        body = decoded_body(response, max_bytes)
+        if isinstance(body, Refusal):
+            return body
+        content_type, facts, block = response.headers.get("content-type", ""), {"status": str(response.status)}, body
+    cut = "warc-truncated" in record.headers
+    extracted = _text_of(block, content_type, cut, extract)
+    if isinstance(extracted, Refusal):
+        return extracted
+    facts |= {"content_type": content_type} if content_type else {}
+    return Extracted(extracted.text, {**extracted.metadata, **facts})
+
+
+def _text_of(body: bytes, content_type: str, cut: bool, extract: Extract) -> Extracted | Refusal:
+    """The text of a page or of a plain text, by its content type; without one, a body with tags is a page."""
+    media_type, charset = content_type_of(content_type)
+    if media_type in _PAGES or (not media_type and _TAG.search(body[:_SNIFFED])):
+        return extract(_PAGES.get(media_type, "html"), body, charset, cut)
+    if media_type not in _TEXTS:
+        return Refusal(
+            Reason.UNKNOWN_FORMAT, f"its content type is {content_type or 'not declared'}, no page and no text"
+        )
+    if not body.strip():
+        return Refusal(Reason.EMPTY, "the text is empty")
+    decoded = decode(body)  # as nearly all texts of WET files can be, without the other process
+    if isinstance(decoded, Decoded) and b"\x1b" not in body:  # which is in ISO-2022-JP, and else ASCII
+        return Extracted(decoded.text, {})
+    return extract("web_text", body, charset, cut)

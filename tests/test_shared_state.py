@@ -85,6 +85,7 @@ _REVIEWED = {
     "headrace_features.models.causal_model.torch.set_num_threads()": "of each thread its own: OpenMP's number",
     "headrace_features.models.ngram_model.NgramModel._table": "never changed; each call holds the one it asked for",
     "spark_jobs.plugins.declared": _PURE,
+    "spark_jobs.corpus_stages.headrace_stages": _DRIVER,
     "spark_jobs.features.brought": _PURE,
     "spark_jobs.features.features": _PURE,
     "spark_jobs.sources.licences.headers._in_paragraph": _PURE,

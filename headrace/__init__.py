@@ -27,12 +27,14 @@ if TYPE_CHECKING:
     from dagster_project.table_asset import table_asset
     from headrace_features.apis.paging import Page
     from headrace_features.experiments.component import Experiment
+    from headrace_features.formats.in_hand import extract
     from headrace_features.models.classifier import read_classifier
     from headrace_features.models.classifier_training import TrainingConfig as ClassifierConfig
     from headrace_features.models.classifier_training import train as train_classifier
     from headrace_features.models.component import Model
     from headrace_features.models.ngram_model import NgramConfig, read_arpa, read_ngram_model
     from headrace_features.models.ngram_training import train as train_ngram_model
+    from headrace_features.privacy.personal_data.in_hand import find_personal_data
     from headrace_features.rollouts.writer import Rollout, RolloutWriter
     from spark_jobs.fasttext.model import read_fasttext
     from spark_jobs.filters.contamination.eval_set import read_eval_set
@@ -133,8 +135,10 @@ __all__ = [
     "connect_blender",
     "deduplicate",
     "detect_language",
+    "extract",
     "filter",
     "find_evals",
+    "find_personal_data",
     "index_evals",
     "load_project",
     "order",
@@ -181,5 +185,5 @@ def _of_feature(name: str) -> tuple[str, str]:
 
 
 def __dir__() -> list[str]:
-    """All names, imported or not."""
-    return sorted({*globals(), *__all__})
+    """All names, imported or not; no module that this one needs itself."""
+    return __all__

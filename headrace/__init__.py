@@ -4,6 +4,7 @@
     from headrace import BlendDataset                              batches of a blend in torch
     import headrace; headrace.connect().table("notes.texts")       a lake's tables as Arrow
     headrace.deduplicate(frame, "text").rows                       data in hand, without a lake
+    headrace.run("notes", "mine")                                  the command `headrace run`
 
 YAML names the components here too: `type: headrace.Dataset`. A name is imported when it is asked for, so a training job
 needs gRPC, protobuf, NumPy and torch alone; whatever else a name needs is in the extra `platform`.
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from blender_service.client import connect as connect_blender
     from blender_service.exceptions import BlenderError
     from blender_service.torch import DENSE, Batch, BlendDataset, attention_mask, block_mask
+    from dagster_project.cli.run.called import run
     from dagster_project.components import Blend, Corpus, Dataset
     from dagster_project.definitions import load_project
     from dagster_project.inspect.opened_lake import OpenedLake, connect
@@ -59,6 +61,7 @@ _NAMES = {
     "blender_service.client": "Identity connect_blender",
     "blender_service.exceptions": "BlenderError",
     "blender_service.torch": "DENSE Batch BlendDataset attention_mask block_mask",
+    "dagster_project.cli.run.called": "run",
     "dagster_project.components": "Blend Corpus Dataset",
     "dagster_project.definitions": "load_project",
     "dagster_project.inspect.opened_lake": "OpenedLake connect",
@@ -149,6 +152,7 @@ __all__ = [
     "read_fasttext",
     "read_ngram_model",
     "reader",
+    "run",
     "scorer",
     "selection",
     "step",

@@ -11,6 +11,7 @@ lake.trace("main.packed_notes_2048", ordinal=3, position=17)   as `headrace doc 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -52,7 +53,12 @@ class OpenedLake:
         return LakeTable(name, self.iceberg(name))
 
     def __repr__(self) -> str:
-        return f"a lake of {len(self.tables())} tables: {', '.join(self.tables()[:8])}, .."
+        tables = self.tables()
+        counts = Counter(name.partition(".")[0] for name in tables)
+        named = ", ".join(f"{namespace} {count}" for namespace, count in counts.items())
+        where = self._catalogue.properties.get("warehouse", self._catalogue.name)
+        example = f'; lake["{tables[0]}"] is one, lake.tables() names all' if tables else ""
+        return f"lake at {where} of {len(tables)} tables: {named or 'none yet'}{example}"
 
     def tables(self) -> list[str]:
         """Identifiers of all tables, sorted."""

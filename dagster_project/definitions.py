@@ -5,6 +5,7 @@ One process runs all steps of a run: they share one Spark session, and a JVM per
 
 from __future__ import annotations
 
+import graphlib
 import warnings
 from pathlib import Path
 
@@ -34,7 +35,8 @@ def build(
     """The project's definitions with some assets, checked; `lake` may have Spark settings of its own.
 
     Raises:
-        DefinitionError: an input that no asset defines, or one that the reading table's visibility does not allow.
+        DefinitionError: an input that no asset defines, tables that read each other, or an input that the reading
+            table's visibility does not allow.
     """
     around = dg.Definitions(resources={"lake": lake or LakeResource()}, executor=side_by_side)
     assets = dg.Definitions.merge(assets, around)  # a graph is resolved only with the resources that it needs
@@ -44,6 +46,7 @@ def build(
         # Dagster makes the sensor of a job with partitions anew, with a parameter of its own that is beta.
         warnings.simplefilter("ignore", dg.BetaWarning)
         _require_inputs(whole)
+        _refuse_cycles(whole)
         graph = whole.resolve_asset_graph()
         refuse_forbidden_reads(graph)
         for asset in declared_assets(graph, sorted(graph.get_all_asset_keys())):
@@ -107,3 +110,23 @@ def _require_inputs(definitions: dg.Definitions) -> None:
         raise DefinitionError(
             f"{'; '.join(wanted[:_SHOWN_INPUTS])}{more}: no asset defines it{near}; declare it, or correct the name"
         )
+
+
+def _refuse_cycles(definitions: dg.Definitions) -> None:
+    """Refuse tables that are computed from each other, of which Dagster would list the whole project.
+
+    Raises:
+        DefinitionError: names the tables of such a circle in the order in which they read each other.
+    """
+    reads = {
+        spec.key: {dep.asset_key for dep in spec.deps if dep.asset_key != spec.key}
+        for spec in definitions.resolve_all_asset_specs()
+    }
+    try:
+        graphlib.TopologicalSorter(reads).prepare()
+    except graphlib.CycleError as error:
+        circle = [".".join(key.path) for key in reversed(error.args[1])]
+        raise DefinitionError(
+            f"{circle[0]} reads {', which reads '.join(circle[1:])}: none can be computed first; take one of these "
+            "inputs out"
+        ) from error

@@ -17,6 +17,7 @@ from spark_jobs.credentials import without_literals
 from spark_jobs.exceptions import did_you_mean
 
 _UNKNOWN = "extra_forbidden"
+_OTHER_FORMS = {"list_type", "dict_type", "string_type", "model_type"}  # what to write then is not told by the type
 _KIND = "kind"  # tells the models of a union apart
 _UNION_BRANCH = re.compile(r"\.\w+\[[\w, |'\[\]]+\]")  # Dagster makes every field a union with a template
 Model = TypeVar("Model", bound=BaseModel)
@@ -84,7 +85,17 @@ def refusal(error: ValidationError, model: type[BaseModel] | None) -> str:
         return f"{path}.{_KIND} is missing; write one of {', '.join(_tagged(_models_at(model, parts)[0]))}"
     if kind == "value_error":
         return f"{path}: {context['error']}".removeprefix(": ")
-    return f"{path}: {first['msg']} (got {refused!r})"
+    return f"{path}: {first['msg']} (got {refused!r}){_wanted(model, parts) if kind in _OTHER_FORMS else ''}"
+
+
+def _wanted(model: type[BaseModel] | None, parts: Sequence[str]) -> str:
+    """The end of a message about a value of another form: what its field says of itself."""
+    for end in range(len(parts), 0, -1):
+        for within in _models_at(model, parts[: end - 1])[0]:
+            field = within.model_fields.get(parts[end - 1])
+            if field is not None:
+                return f"; it is: {field.description}" if field.description else ""
+    return ""
 
 
 def _instead(errors: Sequence[Any], within: Sequence[type[BaseModel]]) -> str | None:

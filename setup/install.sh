@@ -198,6 +198,7 @@ set_up_spark() {
 # Without the archive all works, only later, so a Java that cannot make one ends no set-up.
 archive_classes() { "$VENV/bin/python" -m spark_jobs.lake.session.class_archive || true; }
 
+case $* in '' | user | spark) ;; *) fail "setup/install.sh $*: write user, spark, or nothing for all packages" ;; esac
 if [ "${1:-}" = user ]; then
   user_up_to_date || { alone; user_up_to_date || set_up user; }
   exit

@@ -191,11 +191,24 @@ def _settings(corpus: str, name: str, given: Any) -> Any:
     if given is None or (name == LAST and given in (True, "required")):
         return {}
     if not isinstance(given, Mapping):
-        or_off = ", or off" if name == LAST else ""
+        _selection(corpus, name)  # of an unknown name the name is wrong, not what stands behind it
+        more = ", or off" if name == LAST else "; or take it out" if given is False else ""
         raise DefinitionError(
-            f"corpus {corpus}: select: {name} is {given!r}; write its settings, such as {{}} for none{or_off}"
+            f"corpus {corpus}: select: {name} is {given!r}; write its settings, such as {{}} for none{more}"
         )
     return dict(given)
+
+
+def _selection(corpus: str, name: str) -> Selection:
+    """The selection of a name.
+
+    Raises:
+        DefinitionError: there is none.
+    """
+    try:
+        return find_selection(name)
+    except ConfigError as error:
+        raise DefinitionError(f"corpus {corpus}: select: {error}") from error
 
 
 FORMER: Final = ("shape", "passages", LAST)
@@ -235,10 +248,6 @@ def choose(corpus: str, settings: Mapping[str, Any]) -> tuple[Chosen, ...]:
     """
     chosen = []
     for name, given in settings.items():
-        where = f"corpus {corpus}: select"
-        try:
-            selection = find_selection(name)
-        except ConfigError as error:
-            raise DefinitionError(f"{where}: {error}") from error
-        chosen.append(Chosen(name, selection, bind_config(selection.config, f"{where}: {name}", given)))
+        selection = _selection(corpus, name)
+        chosen.append(Chosen(name, selection, bind_config(selection.config, f"corpus {corpus}: select: {name}", given)))
     return tuple(chosen)

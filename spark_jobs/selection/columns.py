@@ -125,6 +125,10 @@ def selection(
         declared = _Declared(stage, select, (*dict.fromkeys((*reads, *further)),))
         if called in {*map(_name, declared.reads), SURVIVORS}:
             raise StepDeclarationError(f"selection {called}: it reads a table of its name; give it another: name=..")
+        if stage.reasons in map(_name, declared.reads):
+            raise StepDeclarationError(
+                f"selection {called}: it reads {stage.reasons}, which it makes; take that out of reads"
+            )
         if cuts and ("texts" not in declared.reads or _WIDE not in declared.parameters):
             raise StepDeclarationError(f"selection {called}: it cuts texts; read texts, and take content")
         if not declared.columns:
@@ -274,14 +278,16 @@ def _judged(
         arguments = {name: batch.column(name) for name in declared.columns} | dict(whole)
         try:
             given = list(declared.select(**arguments, **({} if config is None else {"config": config})))
+            _require_verdicts(given, declared.stage.cuts)
             failed = Verdicts.of([one for one in given if isinstance(one, Failed)], batch.num_rows)
             edits = edited(batch, [one for one in given if isinstance(one, Cut)]) if declared.stage.cuts else None
         except InputError:  # it says what to do
             raise
         except Exception as error:  # a user's code may raise anything
+            wanted = "a Failed for each rule" + (", a Cut for what is cut" if declared.stage.cuts else "")
             raise StepRunError(
-                f"selection {declared.stage.name}: {type(error).__name__}: {error}; give a Failed for each rule, with "
-                "as many values as there are documents"
+                f"selection {declared.stage.name}: {type(error).__name__}: {error}; give {wanted}, with as many values "
+                "as there are documents"
             ) from error
         chosen = failed.counts > 0
         columns = [batch.column(name) for name in KEYS]
@@ -294,3 +300,18 @@ def _judged(
             names += ["kind", "language", _WIDE, "edits"]
         rows = pa.RecordBatch.from_arrays([*columns, failed.column()], names=[*names, "failed"])
         yield rows.filter(pa.array(chosen))
+
+
+def _require_verdicts(given: Sequence[Any], cuts: bool) -> None:
+    """Refuse what would be left out without a word.
+
+    Raises:
+        TypeError: neither a `Failed` nor a `Cut`, a `Cut` of a selection that cuts nothing, or a rule without a name.
+    """
+    for one in given:
+        if not isinstance(one, Failed | Cut):
+            raise TypeError(f"{type(one).__name__} is no Failed")
+        if isinstance(one, Cut) and not cuts:
+            raise TypeError(f"{one.rule} is a Cut, and the selection is not declared with cuts=True")
+        if not isinstance(one.rule, str) or not one.rule:
+            raise TypeError(f"the rule {one.rule!r} is no name")

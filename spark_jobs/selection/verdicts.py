@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from operator import index
 from typing import TYPE_CHECKING, Any
 
 from spark_jobs.selection.cuts import without
@@ -64,7 +65,7 @@ class Verdicts:
         """What a function gave for so many documents."""
         import numpy as np
 
-        failed = np.array([_array(one.where, count, False).astype(bool) for one in given]).reshape(len(given), count)
+        failed = np.array([_flags(one, count) for one in given], bool).reshape(len(given), count)
         numbers = (
             np.array([_array(getattr(one, side), count, np.nan).astype(float) for one in given])
             for side in ("value", "threshold")
@@ -93,6 +94,18 @@ class Verdicts:
         return pa.ListArray.from_arrays(pa.array(offsets, pa.int32()), structs)
 
 
+def _flags(given: Failed, count: int) -> np.ndarray[Any, Any]:
+    """(N,) whether documents fail a rule.
+
+    Raises:
+        ValueError: it has another length, or other values than booleans: "no" and NaN are both true in Python.
+    """
+    flags = _array(given.where, count, False)
+    if count and (wrong := {type(one).__name__ for one in flags.tolist()} - {"bool"}):
+        raise ValueError(f"where of {given.rule} has values of type {min(wrong)}, not booleans")
+    return flags.astype(bool)
+
+
 def _array(given: Any, count: int, missing: Any) -> np.ndarray[Any, Any]:
     """(N,) values of what a function gave: an Arrow or NumPy array, one value for all, or None.
 
@@ -104,7 +117,9 @@ def _array(given: Any, count: int, missing: Any) -> np.ndarray[Any, Any]:
 
     given = given.as_py() if isinstance(given, pa.Scalar) else given
     if isinstance(given, pa.ChunkedArray | pa.Array):
-        given = np.asarray([missing if one is None else one for one in given.to_pylist()])
+        given = given.to_pylist()
+    if isinstance(given, list | tuple):
+        given = np.asarray([missing if one is None else one for one in given])
     values = np.asarray(missing if given is None else given)
     if values.ndim == 0:
         return np.full(count, values)
@@ -117,9 +132,12 @@ def edited(batch: pa.RecordBatch, cuts: Sequence[Cut]) -> tuple[list[str], list[
     """Texts after what is cut of them, and the edits that say so; of spans that overlap, the first."""
     texts, edits = list[str](), list[list[dict[str, Any]]]()
     spans = [(cut.rule, cut.spans.to_pylist() if hasattr(cut.spans, "to_pylist") else list(cut.spans)) for cut in cuts]
+    for rule, of in spans:
+        if len(of) != batch.num_rows:
+            raise ValueError(f"cut {rule}: lists of spans for {len(of)} of {batch.num_rows} documents")
     for number, text in enumerate(batch.column("content").to_pylist()):
         listed = sorted(
-            (int(start), int(end), rule) for rule, of in spans for start, end in map(_pair, of[number] or ())
+            (index(start), index(end), rule) for rule, of in spans for start, end in map(_pair, of[number] or ())
         )
         if any(start < 0 or end <= start or end > len(text) for start, end, _ in listed):
             raise ValueError(f"a span of {listed} is outside of a text of {len(text)} characters, or empty")

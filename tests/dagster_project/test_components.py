@@ -291,6 +291,11 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
         ),
         pytest.param(dataset("").replace("notes", "My-Notes"), "name: String should match pattern", id="bad name"),
         pytest.param(dataset("").replace("notes", "system"), "the namespace 'system' is reserved", id="reserved name"),
+        pytest.param(
+            corpus("select: {shape: {}}"),
+            "(got {'shape': {}}); it is: selections in their order, each a name or {name: settings}",
+            id="map of selections",
+        ),
         pytest.param(corpus("window_tokens: [many]"), "window_tokens.0: Input should be a valid integer", id="window"),
         pytest.param(
             corpus("window_tokens: [0]"), "window_tokens: Input should be greater than or equal", id="window 0"

@@ -295,6 +295,17 @@ def test_an_input_that_no_asset_defines_fails_at_load() -> None:
         build(dg.Definitions(assets=[doubles_asset()]))
 
 
+def test_tables_that_read_each_other_fail_at_load_with_their_names() -> None:
+    """As a selection does that reads the tokens of its corpus; Dagster alone lists every table of the project."""
+    reads = {"selected": "tokens", "tokens": "ordered", "ordered": "selected", "texts": "selected"}
+    assets = [dg.AssetSpec(["main", table], deps=[dg.AssetKey(["main", read])]) for table, read in reads.items()]
+    with pytest.raises(
+        DefinitionError, match=r"reads main\.\w+, which reads main\.\w+, which reads .*; take one"
+    ) as told:
+        build(dg.Definitions(assets=assets))
+    assert "texts" not in str(told.value)
+
+
 def test_an_input_that_has_not_run_is_named(spark: object, tmp_path: Path) -> None:
     """A table of its own, run before its input: the line says what to run."""
     (line,) = failures(Project(tmp_path, numbers_asset(), doubles_asset()).run("demo.doubles"))

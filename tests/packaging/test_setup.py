@@ -91,6 +91,14 @@ def test_missing_python_is_one_line(machine: Machine) -> None:
     assert "apt-get install python3.11" in line
 
 
+@pytest.mark.parametrize("words", [("usre",), ("user", "spark")])
+def test_a_word_that_is_none_installs_nothing(with_python: Machine, words: tuple[str, ...]) -> None:
+    """A misspelt `user` would install 8.6 GB."""
+    with_python.add("uv", FAKE_UV)
+    assert "write user, spark, or nothing" in _only_line(with_python.set_up(*words))
+    assert not (with_python.checkout / "uv-calls").exists()
+
+
 def test_old_python_is_one_line(machine: Machine) -> None:
     """A Python that is too old is named."""
     machine.add("python3", '#!/bin/sh\n[ "$1" != --version ] || echo "Python 3.9.2"\n[ "$1" != -c ]\n')

@@ -223,6 +223,9 @@ def test_what_was_removed_is_a_list(client: TestClient) -> None:
     assert narrow["selected"] == sum("p1" in BY_ID[one]["path"] for one in GONE)
     page = client.get("/datasets/notes/documents?removed=main").text
     assert f'href="/corpora/main/duplicates/{listed[0]["doc_id"]}"' in page
+    page = client.get("/datasets/notes/documents?removed=main&sort=distance").text
+    (without,) = re.findall(r'href="([^"]+)" aria-label="without removed"', page)
+    assert client.get(without).status_code == 200, "a list that is not of the removed has no distance to sort by"
     assert client.get("/datasets/notes/documents?removed=mian").status_code == 404
 
 

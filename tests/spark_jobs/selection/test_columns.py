@@ -99,6 +99,10 @@ def test_spans_are_cut_by_characters_and_edits_are_in_bytes() -> None:
     assert edits == [[{"rule": "tag", "start": 3, "end": 7, "replacement_length": 0}], []]
     with pytest.raises(ValueError, match="outside of a text of 7 characters"):
         edited(batch, [Cut("tag", [[(2, 9)], []])])
+    with pytest.raises(ValueError, match="cut tag: lists of spans for 1 of 2 documents"):
+        edited(batch, [Cut("tag", [[(2, 6)]])])
+    with pytest.raises(TypeError, match="float"):
+        edited(batch, [Cut("tag", [[(2.5, 6)], []])])
 
 
 def wrong_length(value: pa.Array) -> Iterator[Failed]:
@@ -121,9 +125,39 @@ def twice(value: pa.Array) -> Iterator[Failed]:
     yield Failed("no", value)
 
 
+def bare(value: pa.Array) -> Iterator[Any]:
+    """Give flags that belong to no rule."""
+    yield pc.greater(value, 1)
+
+
+def silent_cut(value: pa.Array) -> Iterator[Cut]:
+    """Cut, as a selection that cuts nothing."""
+    yield Cut("head", [[(0, 1)]] * len(value))
+
+
+def nameless(value: pa.Array) -> Iterator[Failed]:
+    """Give a rule without a name."""
+    yield Failed(None, pc.greater(value, 1))  # type: ignore[arg-type]
+
+
+def words(value: pa.Array) -> Iterator[Failed]:
+    """Say no by a word, which is true in Python."""
+    yield Failed("no", ["no"] * len(value))
+
+
+def quotient(value: pa.Array) -> Iterator[Failed]:
+    """Give numbers for flags; NaN is true in Python."""
+    yield Failed("no", pc.divide(pa.scalar(0.0), pc.cast(pc.subtract(value, 1), pa.float64())))
+
+
 @pytest.mark.parametrize(
     ("function", "said"),
     [
+        (bare, "BooleanArray is no Failed; give a Failed for each rule"),
+        (silent_cut, "head is a Cut, and the selection is not declared with cuts=True"),
+        (nameless, "the rule None is no name"),
+        (words, "where of no has values of type str, not booleans"),
+        (quotient, "where of no has values of type float, not booleans"),
         (wrong_length, "values for 2 documents; give a Failed for each rule"),
         (raises, "selection raises: KeyError: 'gone'"),
     ],
@@ -160,3 +194,5 @@ def test_a_selection_of_the_name_of_a_table_that_it_reads_is_refused() -> None:
     """Its own table would be taken for that."""
     with pytest.raises(StepDeclarationError, match="it reads a table of its name"):
         selection(reads=("twice",), version="1")(twice)
+    with pytest.raises(StepDeclarationError, match="it reads twice_rejected, which it makes"):
+        selection(reads=("main.twice_rejected",), version="1")(twice)

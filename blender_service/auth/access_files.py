@@ -47,7 +47,7 @@ MOST_SHARED: Final = 0.9  # largest sum of all teams' shares of a server; the re
 NamespacePattern = Annotated[str, Field(pattern=r"^[a-z0-9_*]{1,64}$")]
 
 
-class Rule(BaseModel):
+class AccessRule(BaseModel):
     """Some principals, the namespaces that they may read, and whether they may create blends of them."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
@@ -78,7 +78,7 @@ class NamespaceRules(BaseModel):
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    rule: list[Rule] = Field(default=[], description="rules of access; their order has no meaning")
+    rule: list[AccessRule] = Field(default=[], description="rules of access; their order has no meaning")
     team: list[Team] = Field(default=[], description="who belongs to which team")
 
     def teams_of(self, principal: str) -> frozenset[str]:

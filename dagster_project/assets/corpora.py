@@ -13,7 +13,7 @@ from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.assets.decontamination import searched_evals, upkeep_of_packed
 from dagster_project.assets.deduplication import Deduplication, deduplication_chain
 from dagster_project.assets.parts import part
-from dagster_project.assets.selections import LAST, OFF, Chosen, base_of, chain_of, choose, listed
+from dagster_project.assets.selections import LAST, OFF, DeclaredSelection, base_of, chain_of, choose, listed
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
@@ -200,7 +200,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
     ]
 
 
-def _chosen(declared: CorpusDeclaration) -> tuple[tuple[Chosen, ...], PresentEvals]:
+def _chosen(declared: CorpusDeclaration) -> tuple[tuple[DeclaredSelection, ...], PresentEvals]:
     """The selections of a corpus, and the eval sets that the last one searches for; it is left out where there is none.
 
     Its settings are checked all the same, so that a mistake does not wait for the first benchmark.

@@ -21,8 +21,8 @@ from spark_jobs.dedup.removal.survivors import distinct, survivors
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.registry import find_selection
-from spark_jobs.selection.declared import Bound, Place, Selection
-from spark_jobs.selection.stages import Stage
+from spark_jobs.selection.declared import Bound, Selection, SelectionPlace
+from spark_jobs.selection.stages import SelectionStage
 
 LAST: Final = "decontaminate"
 """The selection that comes last, and that a corpus has without naming it."""
@@ -30,7 +30,7 @@ OFF: Final = "off"
 
 
 @dataclass(frozen=True)
-class Chosen:
+class DeclaredSelection:
     """A selection as a corpus declares it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Chosen:
     settings: BaseModel
 
     @property
-    def stage(self) -> Stage | None:
+    def stage(self) -> SelectionStage | None:
         """What it leaves; None where it measures alone."""
         return self.selection.stage if self.selection.selects(self.settings) else None
 
@@ -66,7 +66,7 @@ class Placed:
     name: str
     reads: str
     keeps: str
-    stage: Stage | None
+    stage: SelectionStage | None
     steps: tuple[Bound, ...]
     cut_texts: str | None
     of_duplicates: bool
@@ -85,7 +85,7 @@ class Chain:
     placed: tuple[Placed, ...]
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[SelectionStage, ...]:
         """What they leave, in order."""
         return tuple(one.stage for one in self.placed if one.stage is not None)
 
@@ -109,19 +109,23 @@ class Chain:
         return (step for one in self.placed if one.of_duplicates == of_duplicates for step in one.steps)
 
 
-def of_duplicates(chosen: Sequence[Chosen]) -> Sequence[Chosen]:
+def of_duplicates(chosen: Sequence[DeclaredSelection]) -> Sequence[DeclaredSelection]:
     """The selections of duplicates that begin a list."""
     others = (at for at, one in enumerate(chosen) if one.stage is None or not one.stage.repeats)
     return chosen[: next(others, None)]
 
 
-def base_of(chosen: Sequence[Chosen]) -> Step:
+def base_of(chosen: Sequence[DeclaredSelection]) -> Step:
     """The step that gives what the levels of deduplication leave."""
     return distinct if of_duplicates(chosen) else survivors
 
 
 def chain_of(
-    corpus: str, datasets: tuple[str, ...], chosen: Sequence[Chosen], made: Iterable[str], measured: Iterable[str] = ()
+    corpus: str,
+    datasets: tuple[str, ...],
+    chosen: Sequence[DeclaredSelection],
+    made: Iterable[str],
+    measured: Iterable[str] = (),
 ) -> Chain:
     """Place selections in a corpus.
 
@@ -140,13 +144,15 @@ def chain_of(
     for at, one in enumerate(chosen):
         tables |= {*measured} if at == duplicates else set()
         before = (placed[-1].keeps, placed[-1].cut_texts) if placed else (base, None)
-        place = Place(corpus, datasets, before[0], frozenset(tables), before[1], leaves_survivors=at == duplicates - 1)
+        place = SelectionPlace(
+            corpus, datasets, before[0], frozenset(tables), before[1], leaves_survivors=at == duplicates - 1
+        )
         placed.append(_placed(one, place, at < duplicates))
         tables |= {table.name for bound in placed[-1].steps for table in bound.step.tables}
     return Chain(base, tuple(placed))
 
 
-def _placed(chosen: Chosen, place: Place, is_of_duplicates: bool) -> Placed:
+def _placed(chosen: DeclaredSelection, place: SelectionPlace, is_of_duplicates: bool) -> Placed:
     where, stage = f"corpus {place.corpus}: select: {chosen.name}", chosen.stage
     try:
         steps = tuple(chosen.selection.arrange(chosen.settings, place))
@@ -227,7 +233,7 @@ def _flow(value: Any) -> str:
     return value if plain else json.dumps(value)
 
 
-def choose(corpus: str, settings: Mapping[str, Any]) -> tuple[Chosen, ...]:
+def choose(corpus: str, settings: Mapping[str, Any]) -> tuple[DeclaredSelection, ...]:
     """The selections with some settings by name, checked.
 
     Raises:
@@ -240,5 +246,5 @@ def choose(corpus: str, settings: Mapping[str, Any]) -> tuple[Chosen, ...]:
             selection = find_selection(name)
         except ConfigError as error:
             raise DefinitionError(f"{where}: {error}") from error
-        chosen.append(Chosen(name, selection, bind_config(selection.config, f"{where}: {name}", given)))
+        chosen.append(DeclaredSelection(name, selection, bind_config(selection.config, f"{where}: {name}", given)))
     return tuple(chosen)

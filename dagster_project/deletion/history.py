@@ -40,7 +40,7 @@ from dagster_project.dagster_core import (
 from dagster_project.inspect.lake.alert_thresholds import project_settings
 from dagster_project.run_process import forget_sign
 from spark_jobs.lake.run import maintenance
-from spark_jobs.lake.run.maintenance import Done
+from spark_jobs.lake.run.maintenance import MaintenanceResult
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -76,7 +76,7 @@ def read_kept_history(package: Path) -> KeptHistory:
 
 def forget_history(
     lake: Lake, days: float, dry_run: bool, instance: dg.DagsterInstance | None, kept: KeptHistory
-) -> Iterator[Done]:
+) -> Iterator[MaintenanceResult]:
     """Removes old runs from Dagster's history; the last ones of each job and table stay, and the newest of each asset.
 
     How old is `[tool.headrace.history]` in the project's pyproject.toml, not the age that files go by.
@@ -84,7 +84,9 @@ def forget_history(
     if instance is None or instance.is_ephemeral:
         return
     if not isinstance(instance.event_log_storage, SqlEventLogStorage):
-        yield Done(_RUNS, 0, "its storage is no database of headrace's making and has rules of its own", is_left=True)
+        yield MaintenanceResult(
+            _RUNS, 0, "its storage is no database of headrace's making and has rules of its own", is_left=True
+        )
         return
     yield _forget_runs(lake, _RUNS, instance, kept, dry_run)
     yield _forget_ticks(lake, _TICKS, instance, kept, dry_run)
@@ -143,15 +145,17 @@ def _index(instance: dg.DagsterInstance) -> Any:
 
 
 @maintenance.alone
-def _forget_runs(lake: Lake, name: str, instance: dg.DagsterInstance, kept: KeptHistory, dry_run: bool) -> Done:
+def _forget_runs(
+    lake: Lake, name: str, instance: dg.DagsterInstance, kept: KeptHistory, dry_run: bool
+) -> MaintenanceResult:
     old = list(runs_to_forget(instance, kept, datetime.now(UTC)))
     if dry_run:
-        return Done(name, len(old), f"{len(old):,} runs older than {kept.days:g} days to remove")
+        return MaintenanceResult(name, len(old), f"{len(old):,} runs older than {kept.days:g} days to remove")
     for run_id in old:
         forget_run(instance, run_id)
     left = _forget_remains(instance, time.time() - kept.days * _DAY_SECONDS)
     _forget_snapshots(instance)
-    return Done(name, len(old) + left, f"{len(old):,} runs older than {kept.days:g} days removed")
+    return MaintenanceResult(name, len(old) + left, f"{len(old):,} runs older than {kept.days:g} days removed")
 
 
 def forget_run(instance: dg.DagsterInstance, run_id: str) -> None:
@@ -214,7 +218,9 @@ def _forget_snapshots(instance: dg.DagsterInstance) -> None:
 
 
 @maintenance.alone
-def _forget_ticks(lake: Lake, name: str, instance: dg.DagsterInstance, kept: KeptHistory, dry_run: bool) -> Done:
+def _forget_ticks(
+    lake: Lake, name: str, instance: dg.DagsterInstance, kept: KeptHistory, dry_run: bool
+) -> MaintenanceResult:
     before = time.time() - kept.days * _DAY_SECONDS
     count = 0
     for state in instance.all_instigator_state():
@@ -224,11 +230,13 @@ def _forget_ticks(lake: Lake, name: str, instance: dg.DagsterInstance, kept: Kep
         count += len(instance.get_ticks(*place, before=until))
         if not dry_run:
             instance.purge_ticks(*place, before=until)
-    return Done(name, count, f"{count:,} looks of schedules and sensors {'to remove' if dry_run else 'removed'}")
+    return MaintenanceResult(
+        name, count, f"{count:,} looks of schedules and sensors {'to remove' if dry_run else 'removed'}"
+    )
 
 
 @maintenance.alone
-def _shrink(lake: Lake, name: str, instance: dg.DagsterInstance) -> Done:
+def _shrink(lake: Lake, name: str, instance: dg.DagsterInstance) -> MaintenanceResult:
     gone = 0
     stores: list[Any] = [instance.run_storage, instance.schedule_storage]
     events: Any = instance.event_log_storage
@@ -237,7 +245,7 @@ def _shrink(lake: Lake, name: str, instance: dg.DagsterInstance) -> Done:
             url = conn.engine.url
         if url.get_backend_name() == "sqlite" and url.database:
             gone += _vacuum(url.database)
-    return Done(name, gone // 1000, f"{gone / 1e6:,.1f} MB of databases given back")
+    return MaintenanceResult(name, gone // 1000, f"{gone / 1e6:,.1f} MB of databases given back")
 
 
 def _vacuum(path: str) -> int:

@@ -78,7 +78,7 @@ class _Note:
         return json.dumps({"number": self.number, "tag": self.tag})
 
 
-class _Place(Protocol):
+class _TokenStore(Protocol):
     """Where a warehouse keeps its token."""
 
     def look(self) -> tuple[Token, str] | None:
@@ -193,7 +193,7 @@ def _json(token: Token) -> bytes:
     return json.dumps({"number": token.number, "writer": token.writer}).encode()
 
 
-def _place(catalogue: Catalog, warehouse: str, compares: bool = True) -> _Place:
+def _place(catalogue: Catalog, warehouse: str, compares: bool = True) -> _TokenStore:
     if is_local(warehouse):
         return _Folder(f"{plain(warehouse)}/{FOLDER}")
     if compares and warehouse.startswith("s3"):
@@ -204,7 +204,7 @@ def _place(catalogue: Catalog, warehouse: str, compares: bool = True) -> _Place:
 
 
 @dataclass
-class _Known:
+class _CatalogueNotes:
     """What a catalogue notes: names of its writers, and whether the store compares."""
 
     catalogue: Catalog
@@ -212,7 +212,7 @@ class _Known:
     compares: bool
 
     @classmethod
-    def of(cls, catalogue: Catalog) -> _Known:
+    def of(cls, catalogue: Catalog) -> _CatalogueNotes:
         properties: Mapping[str, str] = {}
         with contextlib.suppress(NoSuchNamespaceError):
             properties = catalogue.load_namespace_properties(SPACE)
@@ -265,7 +265,7 @@ def is_fresh(catalogue: Catalog, warehouse: str) -> bool:
     writer, since = _fresh.get(_key(catalogue, warehouse), ("", 0.0))
     if not writer or time.monotonic() - since > FRESH_SECONDS:
         return False
-    notes = _Known.of(catalogue)
+    notes = _CatalogueNotes.of(catalogue)
     if writer not in notes.notes:
         return False
     if not is_local(warehouse):
@@ -297,10 +297,13 @@ def raise_fence(catalogue: Catalog, warehouse: str, over: bool = False) -> None:
     """
     with _lock:
         if over or not is_fresh(catalogue, warehouse):
-            _fresh[_key(catalogue, warehouse)] = _raised(_Known.of(catalogue), warehouse, over), time.monotonic()
+            _fresh[_key(catalogue, warehouse)] = (
+                _raised(_CatalogueNotes.of(catalogue), warehouse, over),
+                time.monotonic(),
+            )
 
 
-def _raised(notes: _Known, warehouse: str, over: bool) -> str:
+def _raised(notes: _CatalogueNotes, warehouse: str, over: bool) -> str:
     """Raise it; gives the name that the warehouse has then, of this writer or of one that came in between."""
     begun, place = set(notes.notes), _place(notes.catalogue, warehouse, notes.compares)
     if isinstance(place, _Uncompared) and notes.compares:
@@ -331,20 +334,20 @@ def _raised(notes: _Known, warehouse: str, over: bool) -> str:
     raise OSError(f"{warehouse}: its fencing token is raised by others all the time; run again")
 
 
-def _looked(place: _Place, notes: _Known, warehouse: str, over: bool) -> tuple[str, _Note]:
+def _looked(place: _TokenStore, notes: _CatalogueNotes, warehouse: str, over: bool) -> tuple[str, _Note]:
     """The name that a warehouse has, empty where it has none, with number and tag to go on from."""
     there = place.look()
     if there is None:
         return "", _Note(0)
     token, tag = there
     if token.writer not in notes.notes and not over:
-        notes.notes = _Known.of(notes.catalogue).notes
+        notes.notes = _CatalogueNotes.of(notes.catalogue).notes
         if token.writer not in notes.notes:
             raise BehindError(_behind(warehouse, token, notes))
     return token.writer, _Note(token.number, tag)
 
 
-def _without_comparison(notes: _Known, warehouse: str) -> _Place:
+def _without_comparison(notes: _CatalogueNotes, warehouse: str) -> _TokenStore:
     """Go on with a store that compares nothing, and say so once."""
     _log.warning("%s: %s", warehouse, _UNCOMPARED.format(mend=""))
     if notes.compares:
@@ -360,11 +363,11 @@ def require_newest_token(catalogue: Catalog, warehouse: str) -> None:
     Raises:
         BehindError: the warehouse was last written by another catalogue.
     """
-    notes = _Known.of(catalogue)
+    notes = _CatalogueNotes.of(catalogue)
     _looked(_place(catalogue, warehouse, notes.compares), notes, warehouse, over=False)
 
 
-def _behind(warehouse: str, token: Token, notes: _Known) -> str:
+def _behind(warehouse: str, token: Token, notes: _CatalogueNotes) -> str:
     return (
         f"lake: {warehouse} was last written through another catalogue (fencing token {token.number}, writer "
         f"{token.writer[:8]}), of which the one that is open is a clone or an older copy (it knows up to token "

@@ -52,7 +52,7 @@ _POSTGRES = (
 
 
 @dataclass(frozen=True)
-class Identity:
+class LakeIdentity:
     """What is noted of a lake in both places.
 
     Attributes:
@@ -68,7 +68,7 @@ class Identity:
     before: str = ""
 
     @classmethod
-    def of_json(cls, content: str | bytes | None) -> Identity | None:
+    def of_json(cls, content: str | bytes | None) -> LakeIdentity | None:
         """Read a note; None where there is none.
 
         Raises:
@@ -115,24 +115,24 @@ def catalogue_mark(catalogue: Catalog) -> str:
     return f"postgresql:{cluster}:{database}"
 
 
-def noted_in_catalogue(catalogue: Catalog) -> Identity | None:
+def noted_in_catalogue(catalogue: Catalog) -> LakeIdentity | None:
     """The identity that a catalogue notes."""
     with suppress(NoSuchNamespaceError):
-        return Identity.of_json(catalogue.load_namespace_properties(SPACE).get(PROPERTY))
+        return LakeIdentity.of_json(catalogue.load_namespace_properties(SPACE).get(PROPERTY))
     return None
 
 
-def noted_in_warehouse(catalogue: Catalog, warehouse: str) -> Identity | None:
+def noted_in_warehouse(catalogue: Catalog, warehouse: str) -> LakeIdentity | None:
     """The identity that lies beside the files of a warehouse."""
     place = f"{warehouse}/{OBJECT}"
     try:
         with load_file_io(dict(catalogue.properties), place).new_input(place).open() as stream:
-            return Identity.of_json(stream.read())
+            return LakeIdentity.of_json(stream.read())
     except FileNotFoundError:
         return None
 
 
-def note_in_catalogue(catalogue: Catalog, identity: Identity) -> None:
+def note_in_catalogue(catalogue: Catalog, identity: LakeIdentity) -> None:
     """Note an identity in a catalogue; in one of SQL only where none is noted, so that the first writer wins."""
     ensure_namespace(catalogue, SPACE)
     if not isinstance(catalogue, SqlCatalog):
@@ -149,7 +149,7 @@ def ensure_namespace(catalogue: Catalog, name: str) -> None:
         catalogue.create_namespace(name)
 
 
-def note_in_warehouse(catalogue: Catalog, warehouse: str, identity: Identity) -> None:
+def note_in_warehouse(catalogue: Catalog, warehouse: str, identity: LakeIdentity) -> None:
     """Note an identity beside the files of a warehouse."""
     place = f"{warehouse}/{OBJECT}"
     if "://" not in warehouse:  # a store shows an object when it is whole; a file is there while it is still empty
@@ -180,7 +180,7 @@ def _is_noted(catalogue: Catalog, warehouse: str) -> bool:
     return _is_of(catalogue, warehouse, noted_in_warehouse(catalogue, warehouse), noted_in_catalogue(catalogue))
 
 
-def _is_of(catalogue: Catalog, warehouse: str, stored: Identity | None, noted: Identity | None) -> bool:
+def _is_of(catalogue: Catalog, warehouse: str, stored: LakeIdentity | None, noted: LakeIdentity | None) -> bool:
     if noted is None:
         if stored is not None:
             raise WrongLakeError(
@@ -301,7 +301,7 @@ def _note(catalogue: Catalog, warehouse: str) -> None:
     while True:
         identity = noted_in_catalogue(catalogue)
         if identity is None:
-            note_in_catalogue(catalogue, Identity(uuid.uuid4().hex, warehouse, catalogue_mark(catalogue)))
+            note_in_catalogue(catalogue, LakeIdentity(uuid.uuid4().hex, warehouse, catalogue_mark(catalogue)))
             continue
         note_in_warehouse(catalogue, warehouse, identity)
         if noted_in_catalogue(catalogue) == identity:  # else another process noted its own after this one

@@ -29,9 +29,9 @@ from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.lake.files.side_reads import map_joined
 from spark_jobs.lake.plan.binding import Source
 from spark_jobs.selection.cuts import TEXT_COLUMNS, with_cuts
-from spark_jobs.selection.declared import Bound, Place, Selection
+from spark_jobs.selection.declared import Bound, Selection, SelectionPlace
 from spark_jobs.selection.kept import IDENTITY, KEYS, kept_table
-from spark_jobs.selection.stages import SURVIVORS, Stage
+from spark_jobs.selection.stages import SURVIVORS, SelectionStage
 from spark_jobs.selection.verdicts import Cut, Failed, Verdicts, edited
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.texts import TEXTS
@@ -57,10 +57,10 @@ _EDITS_DDL: Final = "edits array<struct<rule: string, start: bigint, end: bigint
 
 
 @dataclass(frozen=True)
-class _Declared:
+class _SelectionNames:
     """What the decorator was given, and the names that follow from it."""
 
-    stage: Stage
+    stage: SelectionStage
     select: Callable[..., Iterable[Failed | Cut]]
     reads: tuple[str, ...]
     tables: tuple[Table, ...] = field(default=())
@@ -120,9 +120,9 @@ def selection(
     def declare(select: Callable[..., Iterable[Failed | Cut]]) -> Selection:
         called = name or select.__name__
         about = words or f"that {called.replace('_', ' ')} lets go on"
-        stage = Stage(called, called, f"{called}_{'texts' if cuts else 'rejected'}", about, cuts=cuts)
+        stage = SelectionStage(called, called, f"{called}_{'texts' if cuts else 'rejected'}", about, cuts=cuts)
         further = () if frozen is None else (frozen.table.name,)
-        declared = _Declared(stage, select, (*dict.fromkeys((*reads, *further)),))
+        declared = _SelectionNames(stage, select, (*dict.fromkeys((*reads, *further)),))
         if called in {*map(_name, declared.reads), SURVIVORS}:
             raise StepDeclarationError(f"selection {called}: it reads a table of its name; give it another: name=..")
         if cuts and ("texts" not in declared.reads or _WIDE not in declared.parameters):
@@ -135,14 +135,16 @@ def selection(
     return declare
 
 
-def _arrange(declared: _Declared, made: Step, frozen: Step | None, config: BaseModel, place: Place) -> Iterator[Bound]:
+def _arrange(
+    declared: _SelectionNames, made: Step, frozen: Step | None, config: BaseModel, place: SelectionPlace
+) -> Iterator[Bound]:
     """The frozen step, where there is one, then the selection itself."""
     settings = config.model_dump(exclude_unset=True)
     if frozen is not None:
         read = {name: place.source(name) for name in frozen.required_inputs}
         yield Bound(frozen, read, settings if frozen.config is made.config else {})
     tables = {*place.made} | ({table.name for table in frozen.tables} if frozen is not None else set())
-    here = Place(place.corpus, place.datasets, place.survivors, frozenset(tables), place.cut_texts)
+    here = SelectionPlace(place.corpus, place.datasets, place.survivors, frozenset(tables), place.cut_texts)
     inputs: dict[str, Source] = {_input(read): here.source(read) for read in (SURVIVORS, *declared.reads)}
     if "texts" in declared.reads and place.cut_texts is not None:
         inputs[_CUT_TEXTS] = place.cut_texts
@@ -164,7 +166,7 @@ def _input(read: str) -> str:
     return read.replace(".", "__")
 
 
-def _step(declared: _Declared, version: str) -> Step:
+def _step(declared: _SelectionNames, version: str) -> Step:
     """The step with both tables, whose inputs are the tables that are read."""
     stage = declared.stage
     texts = [column for column in TEXTS.columns if column.name in TEXT_COLUMNS[3:]] if stage.cuts else []
@@ -197,7 +199,7 @@ def _step(declared: _Declared, version: str) -> Step:
     return Step(stage.name, version, Scope.INCREMENT, tables, model, rows, any_engine=True)
 
 
-def _selected(declared: _Declared, survivors: DataFrame, config: Any, frames: Mapping[str, DataFrame]) -> Output:
+def _selected(declared: _SelectionNames, survivors: DataFrame, config: Any, frames: Mapping[str, DataFrame]) -> Output:
     """Both tables of a selection."""
     stage, wanted = declared.stage, declared.columns
     frames = dict(frames)
@@ -227,7 +229,7 @@ def _selected(declared: _Declared, survivors: DataFrame, config: Any, frames: Ma
     return Output({stage.table: stays, stage.reasons: found}, persisted=(found,))
 
 
-def _text_ddl(stage: Stage) -> tuple[str, ...]:
+def _text_ddl(stage: SelectionStage) -> tuple[str, ...]:
     return ("kind string, language string, content string", _EDITS_DDL) if stage.cuts else ()
 
 
@@ -258,7 +260,7 @@ def _place_of(called: str, name: str, frames: Mapping[str, DataFrame]) -> tuple[
 
 
 def _judged(
-    batches: Iterable[pa.RecordBatch], declared: _Declared, config: Any, whole: Mapping[str, pa.Table]
+    batches: Iterable[pa.RecordBatch], declared: _SelectionNames, config: Any, whole: Mapping[str, pa.Table]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the table of reasons, of batches of documents with their columns.
 

@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.plan.binding import Source
-from spark_jobs.selection.stages import SURVIVORS, Stage
+from spark_jobs.selection.stages import SURVIVORS, SelectionStage
 
 
 class Bound(NamedTuple):
@@ -29,7 +29,7 @@ class Bound(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class SelectionPlace:
     """Where a selection stands in a corpus.
 
     Attributes:
@@ -76,7 +76,7 @@ class Place:
             return read
         return f"{self.corpus}.{read}" if read in self.made else self.each(read)
 
-    def table(self, stage: Stage) -> str:
+    def table(self, stage: SelectionStage) -> str:
         """Name of the table in which a stage at this place leaves the documents that go on."""
         return SURVIVORS if self.leaves_survivors else stage.table
 
@@ -93,8 +93,8 @@ class Selection:
         reads: tables that it reads, for those who ask.
     """
 
-    stage: Stage
+    stage: SelectionStage
     config: type[BaseModel]
-    arrange: Callable[[Any, Place], Iterable[Bound]]
+    arrange: Callable[[Any, SelectionPlace], Iterable[Bound]]
     selects: Callable[[Any], bool] = lambda config: True
     reads: tuple[str, ...] = ()

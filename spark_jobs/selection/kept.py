@@ -6,7 +6,7 @@ from typing import Final
 
 from spark_jobs.lake.declare.step import Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.selection.stages import SURVIVORS, Stage
+from spark_jobs.selection.stages import SURVIVORS, SelectionStage
 from spark_jobs.spark_sql import DataFrame
 
 IDENTITY: Final = (
@@ -17,7 +17,7 @@ IDENTITY: Final = (
 KEYS: Final = [column.name for column in IDENTITY]
 
 
-def kept_table(stage: Stage, name: str) -> Table:
+def kept_table(stage: SelectionStage, name: str) -> Table:
     """The table of the documents that go on, by one name; `survivors` states nothing, since other steps make it too."""
     return Table(
         name=name,
@@ -29,7 +29,7 @@ def kept_table(stage: Stage, name: str) -> Table:
     )
 
 
-def kept_step(stage: Stage, name: str) -> Step:
+def kept_step(stage: SelectionStage, name: str) -> Step:
     """The step that gives the documents that passed so far and of which `rejected` has no row."""
 
     @step(version="1", scope=Scope.INCREMENT, tables=(kept_table(stage, name),), name=name)

@@ -22,14 +22,14 @@ from headrace.tables.catalogue import load_table
 SURVIVORS: Final = "survivors"
 """Table of what deduplication leaves, which the first stage reads."""
 STATED: Final = "headrace.selection"
-"""Property of a selection's tables: its `Stage` as JSON."""
+"""Property of a selection's tables: its `SelectionStage` as JSON."""
 LEFT_OUT: Final = frozenset({"left_out", "removed", "contaminated", "missing"})
 """Outcomes of a finding after which a document does not go on."""
 _READERS: Final = ("tokens", "ordered")  # what comes after the last stage, the surer first
 
 
 @dataclass(frozen=True)
-class Stage:
+class SelectionStage:
     """What a selection leaves in a corpus.
 
     Attributes:
@@ -61,8 +61,8 @@ def stages_between(
     corpus: str,
     tables: Collection[str],
     inputs_of: Callable[[str], Collection[str]],
-    stated: Callable[[str], Stage | None],
-) -> tuple[Stage, ...]:
+    stated: Callable[[str], SelectionStage | None],
+) -> tuple[SelectionStage, ...]:
     """The stages that the newest rows of a corpus went through, in order.
 
     Args:
@@ -72,18 +72,18 @@ def stages_between(
         stated: the stage that has a table for its own or for its reasons, by the table's name.
     """
     reader = next((table for table in _READERS if table in tables), None)
-    walked = _Walk(corpus, inputs_of, stated)
+    walked = _StageWalk(corpus, inputs_of, stated)
     return walked.before(reader) if reader is not None else ()
 
 
 @dataclass(frozen=True)
-class _Walk:
+class _StageWalk:
     corpus: str
     inputs_of: Callable[[str], Collection[str]]
-    stated: Callable[[str], Stage | None]
-    walked: dict[str, tuple[Stage, ...]] = dataclasses.field(default_factory=dict)
+    stated: Callable[[str], SelectionStage | None]
+    walked: dict[str, tuple[SelectionStage, ...]] = dataclasses.field(default_factory=dict)
 
-    def before(self, reader: str) -> tuple[Stage, ...]:
+    def before(self, reader: str) -> tuple[SelectionStage, ...]:
         """The stages before a table; the longest way, since a selection may read what earlier ones left as well."""
         if reader not in self.walked:
             self.walked[reader] = ()  # a table that was computed from itself ends the walk
@@ -91,7 +91,7 @@ class _Walk:
             self.walked[reader] = max(ways, key=len, default=())
         return self.walked[reader]
 
-    def _read(self, reader: str) -> Iterator[Stage]:
+    def _read(self, reader: str) -> Iterator[SelectionStage]:
         """The stages whose documents a table was computed from."""
         own = f"{self.corpus}."
         for name in sorted(table.removeprefix(own) for table in self.inputs_of(reader) if table.startswith(own)):
@@ -100,7 +100,7 @@ class _Walk:
             elif (stage := self.stated(name)) is not None and stage.table == name:
                 yield stage
 
-    def _leaving_survivors(self) -> Iterator[Stage]:
+    def _leaving_survivors(self) -> Iterator[SelectionStage]:
         """The selection of duplicates that leaves `survivors`, where one does."""
         own = f"{self.corpus}."
         for table in sorted(self.inputs_of(SURVIVORS)):
@@ -109,7 +109,9 @@ class _Walk:
                 yield dataclasses.replace(stage, table=SURVIVORS)
 
 
-def stated_stage(catalogue: Catalog, corpus: str, headrace: Mapping[str, Stage], table: str) -> Stage | None:
+def stated_stage(
+    catalogue: Catalog, corpus: str, headrace: Mapping[str, SelectionStage], table: str
+) -> SelectionStage | None:
     """The stage of a table of a corpus: one of headrace's by its name, else what its properties state.
 
     Args:
@@ -122,4 +124,4 @@ def stated_stage(catalogue: Catalog, corpus: str, headrace: Mapping[str, Stage],
         return headrace[table]
     there = load_table(catalogue, f"{corpus}.{table}")
     text = there.properties.get(STATED) if there is not None else None
-    return Stage(**json.loads(text)) if text is not None else None
+    return SelectionStage(**json.loads(text)) if text is not None else None

@@ -54,7 +54,7 @@ NOW = At()
 
 
 @dataclass(frozen=True)
-class Counts:
+class DatasetCounts:
     """A dataset in numbers.
 
     Attributes:
@@ -74,13 +74,13 @@ class Counts:
     increments: Mapping[int, tuple[int, int]]
 
 
-def count_documents(catalogue: Catalog, dataset: str, at: At = NOW) -> Counts:
+def count_documents(catalogue: Catalog, dataset: str, at: At = NOW) -> DatasetCounts:
     """Count the documents of a dataset."""
     documents = _read(catalogue, dataset, "documents", ("doc_id", "increment", "byte_count", *_PATH), at)
     rows, gone = _counting(catalogue, dataset, documents, at)
     sums = rows.group_by("increment").aggregate([([], "count_all"), ("byte_count", "sum")]).to_pylist()
     increments = {row["increment"]: (row["count_all"], row["byte_count_sum"] or 0) for row in sums}
-    return Counts(
+    return DatasetCounts(
         documents=rows.num_rows,
         byte_count=sum(size for _, size in increments.values()),
         landed=documents.num_rows,

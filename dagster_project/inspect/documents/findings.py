@@ -13,7 +13,7 @@ from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 
 
 @dataclass(frozen=True)
-class Finding:
+class TableFinding:
     """What one table says about the document.
 
     Attributes:
@@ -48,9 +48,9 @@ class Witness:
     united_weight: int = 1
 
 
-def missing(table: str) -> Finding:
+def missing(table: str) -> TableFinding:
     """The finding of a table that has not seen the document yet."""
-    return Finding(table, "missing", f"says nothing of it yet; bring it up to date: headrace run {table}")
+    return TableFinding(table, "missing", f"says nothing of it yet; bring it up to date: headrace run {table}")
 
 
 def named(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:

@@ -42,7 +42,7 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
+class TextComparison:
     """The rows that show how two texts differ.
 
     Attributes:
@@ -58,7 +58,7 @@ class Comparison:
     pieces_not_compared: int
 
 
-def compare(left: str, right: str, column_width: int, context: int = 2, most_rows: int | None = 40) -> Comparison:
+def compare(left: str, right: str, column_width: int, context: int = 2, most_rows: int | None = 40) -> TextComparison:
     """Compare two texts for showing them side by side.
 
     Args:
@@ -90,9 +90,9 @@ def compare(left: str, right: str, column_width: int, context: int = 2, most_row
             rows.append(Row(GAP, f"{tail - context:,} equal", f"{tail - context:,} equal"))
     count = sum(row.mark in "|<>" for row in changed)
     if count == 0:
-        return Comparison((), 0, 0, beyond)
+        return TextComparison((), 0, 0, beyond)
     shown = rows if most_rows is None else rows[:most_rows]
-    return Comparison(tuple(shown), count, len(rows) - len(shown), beyond)
+    return TextComparison(tuple(shown), count, len(rows) - len(shown), beyond)
 
 
 def cut_pieces(text: str, column_width: int) -> list[str]:

@@ -127,17 +127,17 @@ def _ledger(catalogue: Catalog) -> list[dict[str, Any]]:
 
 
 @dataclass
-class _Standing:
+class _LedgerMoment:
     """Tables by the ledger at one moment: rows of each, and the newest of its increments (-1 without any)."""
 
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     newest: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: -1))
 
 
-def _standing(rows: Iterable[dict[str, Any]]) -> _Standing:
+def _standing(rows: Iterable[dict[str, Any]]) -> _LedgerMoment:
     """Sum the newest ledger row of each place; `rows` are in order of time."""
     places: dict[tuple[str, str], int] = {}
-    found = _Standing()
+    found = _LedgerMoment()
     for row in rows:
         places[row["table"], row["place"]] = row["row_count"] if row["step_key"] else 0
         if row["place"].isdigit():
@@ -148,7 +148,7 @@ def _standing(rows: Iterable[dict[str, Any]]) -> _Standing:
 
 
 def _counting(
-    catalogue: Catalog, space: str, name: str, before: _Standing, after: _Standing, own: list[dict[str, Any]]
+    catalogue: Catalog, space: str, name: str, before: _LedgerMoment, after: _LedgerMoment, own: list[dict[str, Any]]
 ) -> tuple[int, int]:
     """Rows of `documents`, or of a table of members, that counted before and after a run."""
     table = f"{space}.{name}"
@@ -176,8 +176,8 @@ def _counted(catalogue: Catalog, space: str) -> dict[str, str]:
 def _changed(
     catalogue: Catalog,
     space: str,
-    before: _Standing,
-    after: _Standing,
+    before: _LedgerMoment,
+    after: _LedgerMoment,
     own: list[dict[str, Any]],
     out: dict[str, set[str]],
 ) -> str:

@@ -1,4 +1,4 @@
-"""A task of maintenance: old runs go from Dagster's history, which Dagster itself keeps for ever.
+"""A task of maintenance: remove old runs from Dagster's history; Dagster itself keeps them for ever.
 
 A run of 32 tables leaves 1.9 MB there: its events, a copy of those of tables and checks in the index of all runs, each
 check's newest state, and what its steps printed. What stays:
@@ -95,7 +95,7 @@ def forget_history(
 
 
 def runs_to_forget(instance: dg.DagsterInstance, kept: KeptHistory, now: datetime) -> Iterator[str]:
-    """Ids of the runs that go, the oldest first."""
+    """Ids of the runs to remove, the oldest first."""
     newest = _runs_of_newest_events(instance, kept.runs)
     of_jobs: dict[str, frozenset[str]] = {}
     backfills: dict[str, bool] = {}
@@ -159,7 +159,7 @@ def _forget_runs(
 
 
 def forget_run(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Remove a run that has ended with all that Dagster keeps of it; its own row goes last."""
+    """Remove a finished run with all of Dagster's records of it; its own row goes last."""
     storage: Any = instance.event_log_storage
     with storage.index_connection() as conn:
         storage.delete_events_for_run(conn, run_id)
@@ -177,7 +177,7 @@ def _unlink_database(path: Path) -> None:
 
 
 def _forget_remains(instance: dg.DagsterInstance, before: float) -> int:
-    """Remove old files of runs that are not known any more, as one leaves that was deleted on Dagster's pages."""
+    """Remove old files of forgotten runs, such as those deleted on Dagster's pages."""
     count, storage = 0, instance.event_log_storage
     if isinstance(storage, SqliteEventLogStorage):
         for path in Path(storage.path_for_shard("index")).parent.glob("*.db"):
@@ -201,7 +201,7 @@ def _is_remains(instance: dg.DagsterInstance, path: Path, run_id: str, before: f
 
 
 def _forget_snapshots(instance: dg.DagsterInstance) -> None:
-    """Remove plans of execution that no run has any more; those of jobs are few."""
+    """Remove plans of execution without a run; those of jobs are few."""
     storage: Any = instance.run_storage
     used: set[str] = set()
     with storage.connect() as conn:

@@ -1,4 +1,4 @@
-"""All tasks of maintenance, and those that datasets declare: old bytes move to cold folders, old increments go."""
+"""All tasks of maintenance, with those declared by datasets: old bytes move to cold folders, old increments go."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ _DAY_SECONDS = 86_400
 
 
 def freeze_old(lake: Lake, days: float, dry_run: bool, keeping: Mapping[str, Keeping]) -> Iterator[MaintenanceResult]:
-    """Moves the kept bytes of datasets that declare `freeze_after` to their cold folder, once they are that old."""
+    """Move the kept bytes of datasets with `freeze_after` to their cold folder, once they are old enough."""
     for name, kept in sorted(keeping.items()):
         if kept.freezing is not None:
             yield _frozen(lake, name, kept.freezing, dry_run)
@@ -50,7 +50,7 @@ def _frozen(lake: Lake, name: str, freezing: Freezing, dry_run: bool) -> Mainten
 def keep_retention(
     lake: Lake, days: float, dry_run: bool, keeping: Mapping[str, Keeping]
 ) -> Iterator[MaintenanceResult]:
-    """Deletes increments for good that datasets with `retention: {then: delete}` do not keep any longer."""
+    """Delete for good the increments past the retention of datasets with `retention: {then: delete}`."""
     for name, retention in sorted(retentions(keeping).items()):
         lake.ledger.refresh()
         for number, at in overdue(lake.ledger, name, retention.days, datetime.now(UTC)).items():

@@ -1,4 +1,4 @@
-"""Which catalogue of a lake wrote last: a fencing token that writers raise beside the files, by compare-and-set.
+"""The last writing catalogue of a lake: a fencing token beside the files, raised by writers through compare-and-set.
 
 A catalogue that was cloned with its address cannot be told from its original by any address. But the original goes on
 writing, and each of its writing runs leaves a random name in both places, so that a clone is behind:
@@ -61,7 +61,7 @@ class BehindError(Exception):
 
 @dataclass(frozen=True)
 class Token:
-    """The fencing token that a warehouse has: a number that grows, and the random name of the writer that raised it."""
+    """The fencing token of a warehouse: a growing number, and the random name of its last writer."""
 
     number: int
     writer: str
@@ -90,7 +90,7 @@ class _TokenStore(Protocol):
 
 @dataclass(frozen=True)
 class _Folder:
-    """A local folder with one file, whose name says it: of two who rename it one finds it."""
+    """A local folder with one file, the token in its name: of two renaming writers one finds it."""
 
     path: str
 
@@ -126,7 +126,7 @@ class _Folder:
 
 @dataclass(frozen=True)
 class _Object:
-    """An object of S3, which compares its ETag when it is written."""
+    """An object of S3; a write compares its ETag."""
 
     client: Any
     bucket: str
@@ -152,7 +152,7 @@ class _Object:
         return str(answer["ETag"])
 
     def compares(self, token: Token) -> bool:
-        """Whether the store refuses a wrong ETag; one that looks at none writes what is there already."""
+        """Whether the store refuses a wrong ETag; a store that ignores it writes the present content again."""
         return self.put(token, '"00000000000000000000000000000000"') is None
 
     def _translated(self, error: Exception) -> Exception:
@@ -167,7 +167,7 @@ class _Object:
 
 @dataclass(frozen=True)
 class _Uncompared:
-    """A store that compares nothing: two writers that come within the same second may both win."""
+    """A store without comparison: two writers within the same second may both win."""
 
     location: str
     properties: Mapping[str, str]
@@ -231,7 +231,7 @@ class _CatalogueNotes:
         self.notes[writer] = note
 
     def confirm(self, writer: str, note: _Note) -> None:
-        """Note the tag of a name; names that the warehouse had long ago go."""
+        """Note the tag of a name, and forget the warehouse's names of long ago."""
         old = [name for name, noted in self.notes.items() if noted.number <= note.number - KEPT_NAMES]
         self.change({PREFIX + writer: note.to_json()}, [PREFIX + name for name in old])
 
@@ -260,7 +260,7 @@ _lock = threading.Lock()
 def is_fresh(catalogue: Catalog, warehouse: str) -> bool:
     """Whether this process raised the token of a store minutes ago, and the catalogue knows of it.
 
-    A local folder is looked at each time, which costs nothing.
+    A local folder is looked at each time, since this costs nothing.
     """
     writer, since = _fresh.get(_key(catalogue, warehouse), ("", 0.0))
     if not writer or time.monotonic() - since > FRESH_SECONDS:
@@ -335,7 +335,7 @@ def _raised(notes: _CatalogueNotes, warehouse: str, over: bool) -> str:
 
 
 def _looked(place: _TokenStore, notes: _CatalogueNotes, warehouse: str, over: bool) -> tuple[str, _Note]:
-    """The name that a warehouse has, empty where it has none, with number and tag to go on from."""
+    """The name of a warehouse, empty without any, with number and tag to go on from."""
     there = place.look()
     if there is None:
         return "", _Note(0)
@@ -348,7 +348,7 @@ def _looked(place: _TokenStore, notes: _CatalogueNotes, warehouse: str, over: bo
 
 
 def _without_comparison(notes: _CatalogueNotes, warehouse: str) -> _TokenStore:
-    """Go on with a store that compares nothing, and say so once."""
+    """Go on with a store without comparison, and say so once."""
     _log.warning("%s: %s", warehouse, _UNCOMPARED.format(mend=""))
     if notes.compares:
         notes.compares = False
@@ -358,7 +358,7 @@ def _without_comparison(notes: _CatalogueNotes, warehouse: str) -> _TokenStore:
 
 
 def require_newest_token(catalogue: Catalog, warehouse: str) -> None:
-    """Refuse a catalogue that is behind, without raising anything: for whoever only looks.
+    """Refuse an outdated catalogue without raising the token: for readers.
 
     Raises:
         BehindError: the warehouse was last written by another catalogue.

@@ -59,7 +59,7 @@ class LakeIdentity:
         lake: a random id.
         warehouse: where its files are, as its settings wrote it.
         catalogue: what tells its catalogue from a copy (`catalogue_mark`).
-        before: id of the lake that it was relocated from.
+        before: id of the lake before its relocation.
     """
 
     lake: str
@@ -92,7 +92,7 @@ class LakeIdentity:
 
 
 def warehouse_of(catalogue: Catalog) -> str | None:
-    """Root of the files of a catalogue; None where its settings give a name that only a REST server understands."""
+    """Root of the files of a catalogue; None where its settings give a name for a REST server alone."""
     root = plain(str(catalogue.properties.get("warehouse", "")))
     if root.startswith("/") or "://" in root:
         return root
@@ -116,14 +116,14 @@ def catalogue_mark(catalogue: Catalog) -> str:
 
 
 def noted_in_catalogue(catalogue: Catalog) -> LakeIdentity | None:
-    """The identity that a catalogue notes."""
+    """The identity in a catalogue."""
     with suppress(NoSuchNamespaceError):
         return LakeIdentity.of_json(catalogue.load_namespace_properties(SPACE).get(PROPERTY))
     return None
 
 
 def noted_in_warehouse(catalogue: Catalog, warehouse: str) -> LakeIdentity | None:
-    """The identity that lies beside the files of a warehouse."""
+    """The identity beside the files of a warehouse."""
     place = f"{warehouse}/{OBJECT}"
     try:
         with load_file_io(dict(catalogue.properties), place).new_input(place).open() as stream:
@@ -164,7 +164,7 @@ def note_in_warehouse(catalogue: Catalog, warehouse: str, identity: LakeIdentity
 
 
 def require_lake(catalogue: Catalog) -> None:
-    """Refuse a catalogue and a warehouse that are not of one lake.
+    """Refuse a catalogue and a warehouse of two lakes.
 
     Raises:
         WrongLakeError: one line that says what is open, what is noted, and how to mend it.
@@ -212,7 +212,7 @@ def _is_of(catalogue: Catalog, warehouse: str, stored: LakeIdentity | None, note
 
 
 def relocation(former: str, now: str) -> str:
-    """The command that relocates a lake."""
+    """The command to relocate a lake."""
     return f"headrace relocate --from {former} --to {now}"
 
 
@@ -224,7 +224,7 @@ def _elsewhere(former: str, now: str) -> str:
 
 
 def require_own(catalogue: Catalog, tables: Iterable[str | IcebergTable] = ()) -> None:
-    """Refuse to write or delete in a lake that is not the one that is open, or tables outside of its warehouse.
+    """Refuse to write or delete in a lake other than the open one, or tables outside of its warehouse.
 
     Called before every write and delete; the first one gives a lake its identity, and each run's first one raises the
     lake's fencing token, so that a catalogue that is behind writes and deletes nothing. In a store that raise compares
@@ -270,7 +270,7 @@ def _raise(catalogue: Catalog, warehouse: str) -> None:
 
 
 def require_newest(catalogue: Catalog) -> None:
-    """Refuse a lake that `require_lake` refuses, and one that another catalogue wrote since this one did.
+    """Refuse as `require_lake` does, and also a lake written by another catalogue since this one.
 
     Raises:
         WrongLakeError: one line.
@@ -297,7 +297,7 @@ def require_inside(what: str, location: str, warehouse: str) -> None:
 
 
 def _note(catalogue: Catalog, warehouse: str) -> None:
-    """Note an identity in both places; of processes that do so at the same moment all end with the same one."""
+    """Note an identity in both places; processes at the same moment all end with the same one."""
     while True:
         identity = noted_in_catalogue(catalogue)
         if identity is None:

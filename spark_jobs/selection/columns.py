@@ -1,4 +1,4 @@
-"""Selections that are a function of columns: `@selection`.
+"""Selections written as a function of columns: `@selection`.
 
     class PickedConfig(ConfigModel):
         max_shouting: float = Field(0.3, ge=0, le=1, description="largest share of shouted lines")
@@ -58,7 +58,7 @@ _EDITS_DDL: Final = "edits array<struct<rule: string, start: bigint, end: bigint
 
 @dataclass(frozen=True)
 class _SelectionNames:
-    """What the decorator was given, and the names that follow from it."""
+    """The decorator's arguments, and the names derived from them."""
 
     stage: SelectionStage
     select: Callable[..., Iterable[Failed | Cut]]
@@ -67,7 +67,7 @@ class _SelectionNames:
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of the columns and whole tables that the function takes."""
+        """Names of the columns and whole tables among the function's parameters."""
         return tuple(name for name in inspect.signature(self.select).parameters if name != "config")
 
     @property
@@ -89,7 +89,7 @@ class _SelectionNames:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Parameters that are columns."""
+        """Parameters for columns."""
         return tuple(name for name in self.parameters if name not in self.whole)
 
 
@@ -111,7 +111,7 @@ def selection(
         name: of the selection and its table; by default the function's.
         words: what the documents that go on are, for lists: "of them ..".
         cuts: whether it cuts texts: `reads` has `texts`, the function takes `content`, and may give `Cut` too.
-        frozen: a step of scope FROZEN whose table it reads too; the inputs of that step are named as in `reads`.
+        frozen: a step of scope FROZEN, its table an input too; the inputs of that step are named as in `reads`.
 
     Raises:
         StepDeclarationError: it has no column, or cuts without reading texts.
@@ -157,7 +157,7 @@ def _is_table(annotation: Any) -> bool:
 
 
 def _name(read: str) -> str:
-    """Name of a table that is read, without its namespace."""
+    """Name of an input table without its namespace."""
     return read.rpartition(".")[2]
 
 
@@ -167,7 +167,7 @@ def _input(read: str) -> str:
 
 
 def _step(declared: _SelectionNames, version: str) -> Step:
-    """The step with both tables, whose inputs are the tables that are read."""
+    """The step with both tables; its inputs are the tables to read."""
     stage = declared.stage
     texts = [column for column in TEXTS.columns if column.name in TEXT_COLUMNS[3:]] if stage.cuts else []
     what = "or of which something was cut: its text after that" if stage.cuts else "with every rule that it failed"
@@ -234,7 +234,7 @@ def _text_ddl(stage: SelectionStage) -> tuple[str, ...]:
 
 
 def _place_of(called: str, name: str, frames: Mapping[str, DataFrame]) -> tuple[str, str]:
-    """The table and column that a parameter names; `TABLE__COLUMN` tells two of one name apart.
+    """The table and column named by a parameter; `TABLE__COLUMN` tells two of one name apart.
 
     Raises:
         InputError: no table has such a column, or two have.

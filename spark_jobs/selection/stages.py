@@ -34,13 +34,13 @@ class SelectionStage:
 
     Attributes:
         name: of the selection.
-        table: of the documents that go on.
-        reasons: table that says why others do not, or what was cut of a text.
+        table: of the kept documents.
+        reasons: table of the reasons against all others, or of the cuts in texts.
         words: what documents of `table` are: "of them ..".
         finding: `module:function` that says what became of a document, from a catalogue, a corpus, its row and the
             stage; empty for what the columns `failed` and `edits` of `reasons` say.
-        cuts: whether `reasons` has texts in place of those that came.
-        repeats: whether each row of `reasons` names the kept document that it repeats, in `witness_doc_id`.
+        cuts: whether `reasons` has texts in place of the incoming ones.
+        repeats: whether each row of `reasons` names its kept original, in `witness_doc_id`.
     """
 
     name: str
@@ -63,11 +63,11 @@ def stages_between(
     inputs_of: Callable[[str], Collection[str]],
     stated: Callable[[str], SelectionStage | None],
 ) -> tuple[SelectionStage, ...]:
-    """The stages that the newest rows of a corpus went through, in order.
+    """The stages behind the newest rows of a corpus, in order.
 
     Args:
         corpus: its namespace.
-        tables: names of the tables that it has.
+        tables: names of its tables.
         inputs_of: from one of these names to identifiers of the tables that its newest rows were computed from.
         stated: the stage that has a table for its own or for its reasons, by the table's name.
     """
@@ -92,7 +92,7 @@ class _StageWalk:
         return self.walked[reader]
 
     def _read(self, reader: str) -> Iterator[SelectionStage]:
-        """The stages whose documents a table was computed from."""
+        """The stages with documents among a table's inputs."""
         own = f"{self.corpus}."
         for name in sorted(table.removeprefix(own) for table in self.inputs_of(reader) if table.startswith(own)):
             if name == SURVIVORS:
@@ -101,7 +101,7 @@ class _StageWalk:
                 yield stage
 
     def _leaving_survivors(self) -> Iterator[SelectionStage]:
-        """The selection of duplicates that leaves `survivors`, where one does."""
+        """The selection of duplicates behind `survivors`, where there is one."""
         own = f"{self.corpus}."
         for table in sorted(self.inputs_of(SURVIVORS)):
             stage = self.stated(table.removeprefix(own)) if table.startswith(own) else None

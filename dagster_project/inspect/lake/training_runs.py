@@ -1,4 +1,4 @@
-"""Training runs that the lake knows: named readers of blends from the register, and the runs of experiments."""
+"""Training runs of the lake: named readers of blends from the register, and the runs of experiments."""
 
 from __future__ import annotations
 
@@ -172,7 +172,7 @@ def spikes(offsets: Sequence[int], losses: Sequence[float], most: int = 10) -> l
     Args:
         offsets: (N) of the blend, ascending.
         losses: (N) at these offsets.
-        most: largest number of spikes that is given.
+        most: largest number of spikes to give.
     """
     medians = running_medians(losses)
     rises = np.nan_to_num(np.asarray(losses, float) - medians, nan=0.0)

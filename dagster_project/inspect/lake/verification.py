@@ -27,7 +27,7 @@ class TableVerdict(NamedTuple):
 
 
 def verified(spark: SparkSession, ledger: Ledger, identifier: str) -> TableVerdict:
-    """Read every file of a table. Only one that a step computes can have other rows than were recorded."""
+    """Read every file of a table. Only tables of steps can have other rows than were recorded."""
     table = ledger.table(identifier)
     snapshot = table.current_snapshot() if table is not None else None
     if table is None or snapshot is None:

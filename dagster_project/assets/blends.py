@@ -75,7 +75,7 @@ class StageDeclaration(_BlendPart):
 
 
 class PrewarmDeclaration(_BlendPart):
-    """Servers whose caches are filled before a training begins."""
+    """Servers to fill the caches of before a training begins."""
 
     servers: tuple[str, ...] = Field(
         min_length=1,
@@ -231,7 +231,7 @@ def _create(
 
 
 def latest_name(blender: Blender, stem: str) -> str:
-    """The newest blend that a declaration has made.
+    """The newest blend of a declaration.
 
     Raises:
         BlendNotFoundError: it has made none.
@@ -277,7 +277,7 @@ def _stage(stage: StageDeclaration) -> Stage:
 
 
 def _metadata(config: BlendConfig, description: Description, end: int | None) -> dict[str, Any]:
-    """The metadata that the UI shows of a blend."""
+    """The metadata of a blend in the UI."""
     lines = [
         "| source | table | rows | % of rows | epochs | runs out at row |",
         "| --- | --- | --- | --- | --- | --- |",

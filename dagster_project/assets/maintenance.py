@@ -1,4 +1,4 @@
-"""Assets that maintain the lake: what each did is its metadata.
+"""Assets for the lake's maintenance: what each did is its metadata.
 
 None changes a row, a digest or an ordinal, but for `retention`, which deletes what a dataset declares to be too old.
 
@@ -28,7 +28,7 @@ _CONFIG = {
 
 
 def maintenance_assets(keeping: Mapping[str, Keeping], history: KeptHistory) -> dg.AssetsDefinition:
-    """An asset for each task of maintenance, all of one step, which runs those that were selected one after another.
+    """An asset for each task of maintenance, all of one step; it runs the selected ones one after another.
 
     A failure in one task or table stops no other: the step reports all that was done, and fails at its end.
 

@@ -1,4 +1,4 @@
-"""The selections of a corpus, from the list that a user declares to steps bound to what they read.
+"""The selections of a corpus, from the declared list to steps bound to their inputs.
 
     select: [semantic: {..}, shape: {..}, mill.picked: {max_shouting: 0.3}]
 
@@ -55,12 +55,12 @@ class Placed:
 
     Attributes:
         name: as it was written.
-        reads: identifier of the table of the documents that come.
-        keeps: that of the documents that go on; the same where it measures alone.
+        reads: identifier of the table of the incoming documents.
+        keeps: identifier of the table of kept documents; the same where it measures alone.
         stage: what it leaves; None where it measures alone.
         steps: bound to what they read.
-        cut_texts: identifier of the texts that it, or one before it, cut; None where none did.
-        of_duplicates: whether it is one of the selections of duplicates that begin the list.
+        cut_texts: identifier of the texts cut by it, or by one before it; None without any.
+        of_duplicates: whether it is one of the selections of duplicates at the head of the list.
     """
 
     name: str
@@ -91,7 +91,7 @@ class Chain:
 
     @property
     def kept(self) -> str:
-        """Identifier of the table of the documents that go on after all of them."""
+        """Identifier of the table of the documents left after all of them."""
         return self.placed[-1].keeps if self.placed else self.base
 
     @property
@@ -101,22 +101,22 @@ class Chain:
 
     @property
     def cut_texts(self) -> str | None:
-        """Identifier of the texts that one of them cut; None where none does."""
+        """Identifier of the texts cut by one of them; None without any."""
         return self.placed[-1].cut_texts if self.placed else None
 
     def steps(self, *, of_duplicates: bool) -> Iterator[Bound]:
-        """Steps of the selections of duplicates that begin the list, or of all others."""
+        """Steps of the selections of duplicates at the head of the list, or of all others."""
         return (step for one in self.placed if one.of_duplicates == of_duplicates for step in one.steps)
 
 
 def of_duplicates(chosen: Sequence[DeclaredSelection]) -> Sequence[DeclaredSelection]:
-    """The selections of duplicates that begin a list."""
+    """The selections of duplicates at the head of a list."""
     others = (at for at, one in enumerate(chosen) if one.stage is None or not one.stage.repeats)
     return chosen[: next(others, None)]
 
 
 def base_of(chosen: Sequence[DeclaredSelection]) -> Step:
-    """The step that gives what the levels of deduplication leave."""
+    """The step for what the levels of deduplication leave."""
     return distinct if of_duplicates(chosen) else survivors
 
 
@@ -133,7 +133,7 @@ def chain_of(
         corpus: its namespace.
         datasets: of the corpus.
         chosen: the selections, in the order of the list.
-        made: names of the tables that deduplication and the steps before it make.
+        made: names of the tables of deduplication and of the steps before it.
         measured: of those that measure what it leaves, such as clusters.
 
     Raises:
@@ -171,7 +171,7 @@ def _placed(chosen: DeclaredSelection, place: SelectionPlace, is_of_duplicates: 
 
 
 def listed(corpus: str, select: Sequence[Any]) -> dict[str, Any]:
-    """The settings of each selection that a declaration lists, in order; those of decontamination come last.
+    """The settings of each declared selection, in order; those of decontamination come last.
 
     Raises:
         DefinitionError: an entry names no selection, or two; one comes twice; decontamination is not the last.

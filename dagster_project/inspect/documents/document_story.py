@@ -1,4 +1,4 @@
-"""Tell what every step found about one document, in the order in which data flows, from the tables alone.
+"""Tell what every step found about one document, in the order of the road, from the tables alone.
 
     dataset    arrivals, documents, texts, verdicts, dependency_methods
     corpus     members, exact_duplicates, bags, components, repository_containments, repository_removals, removals,
@@ -52,7 +52,7 @@ class Story:
     Attributes:
         document: that it is about.
         findings: of its dataset's tables, then of each corpus, then of the excisions; in the order of the data.
-        witnesses: kept documents that are the reason of a removal.
+        witnesses: kept documents behind a removal.
     """
 
     document: FoundDocument
@@ -83,7 +83,7 @@ def tell_story(catalogue: Catalog, document: FoundDocument, among: Iterable[Corp
 
 
 def corpora_of(catalogue: Catalog, document: FoundDocument, name: str | None) -> list[CorpusFacts]:
-    """The corpus that was named, or all corpora with the document's dataset.
+    """The named corpus, or all corpora with the document's dataset.
 
     Raises:
         CommandError: there is no such corpus, or it is made of other datasets.
@@ -135,7 +135,7 @@ def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Ta
 
 
 def _dependencies(catalogue: Catalog, document: FoundDocument) -> Iterator[TableFinding]:
-    """What the order of its repository rests on, which files had no answer there, and whether it is one of them."""
+    """The basis of its repository's order, the files without an answer there, and whether it is among them."""
     if document.repository is None:
         return
     for row in repositories(
@@ -185,7 +185,7 @@ def corpus_findings(
 
 
 def excision_findings(catalogue: Catalog, document: FoundDocument, witnesses: Iterable[str]) -> Iterator[TableFinding]:
-    """Excisions of the document and of its witnesses: from which tables, when, and by whom."""
+    """Excisions of the document and of its witnesses: tables, time and person."""
     for doc_id in dict.fromkeys((document.doc_id, *witnesses)):
         for row in excisions_of(catalogue, doc_id):
             where = "every packed table" if row["table"] is None else row["table"]
@@ -205,7 +205,7 @@ def excision_findings(catalogue: Catalog, document: FoundDocument, witnesses: It
 
 
 def _arrival(catalogue: Catalog, document: FoundDocument) -> TableFinding:
-    """The file that it came from, and where its bytes are kept."""
+    """Its source file, and where its bytes are kept."""
     table = f"{document.dataset}.arrivals"
     if not catalogue.table_exists(table):
         return missing(table)
@@ -306,7 +306,7 @@ def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument)
 
 
 def _variant(judged: str) -> str:
-    """The variant that a verdict is of, in words; empty for the dataset's own policy."""
+    """The variant behind a verdict, in words; empty for the dataset's own policy."""
     return "" if judged.endswith(".verdicts") else f" ({judged})"
 
 
@@ -362,7 +362,7 @@ def _is_packed(name: str, prefix: str) -> bool:
 
 
 def _windows(catalogue: Catalog, table: str, doc_id: str, increment: int) -> TableFinding:
-    """Ordinals of the windows that hold a part of it."""
+    """Ordinals of the windows with a part of it."""
     iceberg = load_table(catalogue, table)
     if iceberg is None or not ordinal_runs(table, iceberg, narrow=EqualTo("increment", increment)):
         return missing(table)

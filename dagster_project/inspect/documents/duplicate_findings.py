@@ -1,4 +1,4 @@
-"""What the levels of deduplication found about one document of a corpus, and for whom it was removed.
+"""Findings of the levels of deduplication about one document of a corpus, and its witness where it was removed.
 
 exact_duplicates, bags, components, repository_containments, repository_removals, removals
 """
@@ -51,7 +51,7 @@ def duplicate_findings(
 
 
 def _witness_named(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:
-    """A witness with its names, and the level that removed it in its turn where a later one did."""
+    """A witness with its names, and the later level behind its own removal, if any."""
     level = removed_of(catalogue, corpus, [doc_id]).get(doc_id)
     turn = f", which the level {level} removed in its turn" if level is not None else ""
     return named(catalogue, corpus, doc_id) + turn
@@ -82,7 +82,7 @@ def _components(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument
 def _repository(
     catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int
 ) -> Iterator[TableFinding]:
-    """Containments of its repository, and its removal: for which other one, and how similar the two are."""
+    """Containments of its repository, and its removal: the kept repository, and the similarity of the two."""
     name = document.repository
     if name is None:
         return
@@ -105,7 +105,7 @@ def _repository(
 
 
 def _containments(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> Iterator[TableFinding]:
-    """One finding for each repository that contains its own, or is contained in it."""
+    """One finding for each repository above or below its own by containment."""
     table = corpus.own("repository_containments")
     columns = ("dataset", "repository", "container_dataset", "container_repository", "containment", "similarity")
     for side, outcome in (("", "contained"), ("container_", "contains")):
@@ -122,7 +122,7 @@ def _containments(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocume
 def _removals(
     catalogue: Catalog, corpus: CorpusFacts, row: And, kind: str
 ) -> tuple[list[TableFinding], Witness | None]:
-    """Kept or removed at every threshold of its kind; the witness of the one that is applied."""
+    """Kept or removed at every threshold of its kind; the witness at the applied one."""
     table = corpus.own("removals")
     columns = ("threshold", "witness_doc_id", "shared_weight", "united_weight", "similarity", "repository")
     by_threshold = {float(one["threshold"]): one for one in read_rows(catalogue, table, columns, row)}
@@ -151,7 +151,7 @@ def _removals(
 
 
 def witness_of(catalogue: Catalog, corpus: CorpusFacts, row: And, stage: SelectionStage) -> Witness | None:
-    """The kept document that a selection of duplicates left one out for; None of other selections."""
+    """The kept document behind a rejection by a selection of duplicates; None of other selections."""
     if not stage.repeats:
         return None
     columns = ("witness_doc_id", "shared_weight", "united_weight")

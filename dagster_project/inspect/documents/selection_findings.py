@@ -20,7 +20,7 @@ from spark_jobs.selection.stages import SelectionStage
 
 
 def cluster_findings(catalogue: Catalog, corpus: CorpusFacts, row: And) -> list[TableFinding]:
-    """Its cluster, with the words that name it."""
+    """Its cluster, with the words of the cluster's label."""
     if "clusters" not in corpus.tables:
         return []
     table = corpus.own("clusters")
@@ -84,7 +84,7 @@ def passage_finding(
 def semantic_finding(
     catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, row: And, stage: SelectionStage
 ) -> TableFinding | None:
-    """For which document of the same meaning it was removed; without a vector, why it was not compared."""
+    """The document of the same meaning behind its removal; without a vector, why it was not compared."""
     table = corpus.own(stage.reasons)
     rows = read_rows(
         catalogue, table, ("witness_doc_id", "shared_weight", "united_weight", "similarity", "threshold"), row
@@ -110,7 +110,7 @@ def semantic_finding(
 def benchmark_finding(
     catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, row: And, stage: SelectionStage
 ) -> TableFinding | None:
-    """The items of benchmarks that it holds, and whether it is left out for them."""
+    """Its items of benchmarks, and whether it is left out for them."""
     table = corpus.own(stage.reasons)
     rows = read_rows(catalogue, table, ("findings", "max_share", "removed"), row)
     if not rows:
@@ -124,7 +124,7 @@ def benchmark_finding(
 
 
 def failed_rule(failed: Mapping[str, Any]) -> str:
-    """A rule that a document failed, with its value and the bound."""
+    """A failed rule of a document, with its value and the bound."""
     if failed["value"] is None:
         return str(failed["rule"])
     return f"{failed['rule']} ({failed['value']:g}, the bound is {failed['threshold']:g})"

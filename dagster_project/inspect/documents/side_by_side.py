@@ -1,4 +1,4 @@
-"""Compare two texts side by side: the regions in which they differ, with a few equal pieces around them.
+"""Compare two texts side by side: the differing regions, with a few equal pieces around them.
 
 A text is cut into pieces: its lines, and a line that is wider than a column into its sentences, so that prose of one
 line per paragraph is compared by sentences. Equal pieces at the beginning and end of both texts are set aside before
@@ -43,11 +43,11 @@ class Row:
 
 @dataclass(frozen=True)
 class TextComparison:
-    """The rows that show how two texts differ.
+    """The differences of two texts, as rows.
 
     Attributes:
         rows: changed regions with context.
-        changed_count: pieces that differ, of those compared.
+        changed_count: differing pieces among the compared ones.
         rows_left_out: rows beyond the limit.
         pieces_not_compared: pieces of the longer text beyond what was compared.
     """

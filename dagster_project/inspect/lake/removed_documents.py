@@ -107,7 +107,7 @@ def rows_by_dataset(catalogue: Catalog, table: str, increment: int) -> Counter[s
 
 
 def _sampled(catalogue: Catalog, corpus: CorpusFacts, increment: int) -> list[dict[str, Any]]:
-    """Rows of `removals` at the applied threshold of the kind, the smallest pairs of ids first."""
+    """Rows of `removals` at the applied threshold of the kind: a sample, the pairs with the smallest ids."""
     assert corpus.applied is not None
     columns = ("threshold", "dataset", "doc_id", "witness_dataset", "witness_doc_id")
     rows: list[dict[str, Any]] = []

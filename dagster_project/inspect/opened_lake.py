@@ -22,7 +22,7 @@ from pyiceberg.table import Table as IcebergTable
 from dagster_project.inspect.corpus_documents import CorpusDocuments
 from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import Story, corpora_of, tell_story
-from dagster_project.inspect.documents.trace import Traced, Tracer
+from dagster_project.inspect.documents.trace import TokenTracer, Traced
 from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.inspect.lake_table import LakeTable
@@ -129,7 +129,7 @@ class OpenedLake:
             CommandError: there is no such table, row or position.
             ConfigError: the table is not packed.
         """
-        traced = Tracer(self._catalogue, table).trace(ordinal, position)
+        traced = TokenTracer(self._catalogue, table).trace(ordinal, position)
         note_read(self._catalogue, [table, traced.dataset or ""])
         return traced
 

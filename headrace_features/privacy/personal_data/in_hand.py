@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pyarrow as pa
 
-from headrace_features.privacy.personal_data.find import Span, found_spans, resolve
+from headrace_features.privacy.personal_data.find import DetectedSpan, found_spans, resolve
 from headrace_features.privacy.personal_data.personal_data import PersonalDataConfig
 from spark_jobs.exceptions import InputError
 from spark_jobs.in_hand.frames import frame_of
@@ -71,7 +71,7 @@ def _findings(texts: pa.Array, least: float) -> Iterator[list[Finding]]:
         yield _in_characters(text.as_py(), spans, edits_of(row.as_py())) if spans else []
 
 
-def _in_characters(text: str, spans: list[Span], edits: Edits) -> list[Finding]:
+def _in_characters(text: str, spans: list[DetectedSpan], edits: Edits) -> list[Finding]:
     """Spans of bytes of a normalized text as findings in the text that it was made of."""
     source = text.encode()
     places = np.array([(span.start, span.end) for span in spans], np.int64)

@@ -46,6 +46,7 @@ from spark_jobs.dedup.membership.revisions import counting_pairs, left_members
 from spark_jobs.dedup.near.bucket_members import all_members
 from spark_jobs.dedup.near.buckets import PARTITION_RECORDS
 from spark_jobs.dedup.near.pair_columns import BAG, ENDS
+from spark_jobs.dedup.near.places import inside
 from spark_jobs.dedup.near.prefix_lists import (
     CHOSEN_DDL,
     RECORDS_DDL,
@@ -59,7 +60,6 @@ from spark_jobs.dedup.near.verification import (
     PAIRS_DDL,
     SIGNATURE,
     SignatureIndex,
-    inside,
     split_by_pool,
     verified_buckets,
     verified_pairs,

@@ -29,11 +29,12 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.process.memory_limit import core_count
-from spark_jobs.arrays import BoolArray, Int64Array, UInt8Array
+from spark_jobs.arrays import Int64Array
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.near.bucket_members import CANDIDATES_DDL, all_pairs, list_offsets
 from spark_jobs.dedup.near.pair_columns import BAG, ENDS, PAIRS_SCHEMA, SIDES, Pairs
-from spark_jobs.lake.engine.arrangement import Arranged, Shared, dealt, persist
+from spark_jobs.dedup.near.places import filter_of_places, kept_batches, of_places, passing_any
+from spark_jobs.lake.engine.arrangement import Arranged, dealt, persist
 from spark_jobs.lake.engine.embedded import is_embedded, keep_batches
 from spark_jobs.lake.engine.scratch import scratch_folder
 from spark_jobs.lake.engine.spooled_rows import Spool, mapped_rows
@@ -51,7 +52,6 @@ _PART_BAGS = 50_000
 # Up to this number of candidates, the keys of their documents (40 to 120 bytes each) are broadcast to every task that
 # reads the index, so that it is scanned and not shuffled, which would dominate the time of an increment of 1%.
 _BROADCAST_CANDIDATES = 250_000
-_KEPT_ROWS = 8_192  # of the pool that are written together: some 20 MB of bags
 _ENDS_DDL = ", ".join(
     f"{side}_{name} {kind}"
     for side in SIDES
@@ -262,17 +262,17 @@ def split_by_pool(
     session, in_pool = buckets.sparkSession, np.frombuffer(pool, np.uint8)
     signed_columns, stored_columns = (*ENDS, *SIGNATURE), (*ENDS, "total_weight", *BAG)
     with mapped_rows(buckets) as lists:
-        wanted = [_filter_of(_members(lists), index.signatures), in_pool]
-        with mapped_rows(_passing_any(index.signatures.select(*signed_columns), wanted)) as signatures:
+        wanted = [filter_of_places(_members(lists), index.signatures), in_pool]
+        with mapped_rows(passing_any(index.signatures.select(*signed_columns), wanted)) as signatures:
             pool_signatures = keep_batches(
-                session, _kept(signatures, in_pool), index.signatures.select(*signed_columns).schema
+                session, kept_batches(signatures, in_pool), index.signatures.select(*signed_columns).schema
             )
             agreeing = _agreeing_in(lists, signatures, lowest, increment, pool)
             used, places = _used(signatures, agreeing)
-            wanted = [_filter_of([places], index.bags), in_pool]
+            wanted = [filter_of_places([places], index.bags), in_pool]
             bags = index.bags.select(*stored_columns)
-            with mapped_rows(_passing_any(bags, wanted)) as stored:
-                pool_bags = keep_batches(session, _kept(stored, in_pool), bags.schema)
+            with mapped_rows(passing_any(bags, wanted)) as stored:
+                pool_bags = keep_batches(session, kept_batches(stored, in_pool), bags.schema)
                 similar = BaggedDocuments.of(signatures, used, stored, lowest).similar(agreeing)
                 verified = keep_batches(session, similar, PAIRS_DDL)
     return verified, SignatureIndex(pool_signatures, pool_bags, index.driver_candidates)
@@ -299,7 +299,7 @@ def _agreeing_in(
 
 def _known(index: SignatureIndex, places: Sequence[Int64Array]) -> AbstractContextManager[pa.Table]:
     """The signatures of documents at some places, and few others, in files."""
-    return mapped_rows(_of_places(index.signatures.select(*ENDS, *SIGNATURE), places))
+    return mapped_rows(of_places(index.signatures.select(*ENDS, *SIGNATURE), places))
 
 
 def _verified(
@@ -310,7 +310,7 @@ def _verified(
 ) -> Pairs:
     """The pairs of rows of `signatures` that are similar by their bags."""
     used, places = _used(signatures, agreeing)
-    with mapped_rows(_of_places(index.bags, [places]).select("doc_id", *BAG)) as stored:
+    with mapped_rows(of_places(index.bags, [places]).select("doc_id", *BAG)) as stored:
         yield from BaggedDocuments.of(signatures, used, stored, lowest).similar(agreeing)
 
 
@@ -377,53 +377,3 @@ class BaggedDocuments:
         with ThreadPoolExecutor(core_count()) as threads:
             for batches in in_order_of(threads, compare, blocks):
                 yield from batches
-
-
-def _of_places(table: DataFrame, places: Sequence[Int64Array]) -> DataFrame:
-    """The rows of a table at some places; on Sail by a filter, which lets few others pass, and without a join."""
-    if not sum(map(len, places)):
-        return table.where("false")
-    if is_embedded(table):
-        return _passing_any(table, [_filter_of(places, table)])
-    keys = table.sparkSession.createDataFrame(pa.table({"place": np.unique(np.concatenate(places))}))
-    return table.join(F.broadcast(keys), "place", "left_semi").select(*table.columns)
-
-
-def _filter_of(places: Sequence[Int64Array], table: DataFrame) -> UInt8Array:
-    """A filter of places, which may repeat, but are no more than the rows of a table."""
-    from spark_jobs.dedup.near.key_filter import filter_bytes, put_keys
-
-    filled = np.zeros(filter_bytes(min(sum(map(len, places)), table.count())), np.uint8)
-    for part in places:
-        put_keys(part.view(np.uint64), filled)
-    return filled
-
-
-def _passing_any(table: DataFrame, filters: Sequence[UInt8Array]) -> DataFrame:
-    """The rows of a table whose place is in any of some filters."""
-    return table.mapInArrow(partial(passing, filters=Shared(table, tuple(filters))), table.schema)
-
-
-def inside(table: DataFrame, pool: bytes) -> DataFrame:
-    """The rows of a table whose place is in a filter."""
-    return _passing_any(table, [np.frombuffer(pool, np.uint8)])
-
-
-def passing(batches: Iterable[pa.RecordBatch], filters: Shared[tuple[UInt8Array, ...]]) -> Iterator[pa.RecordBatch]:
-    """The rows whose place is in any of some filters."""
-    for batch in batches:
-        yield batch.filter(pa.array(_is_inside(batch, filters.value)))
-
-
-def _kept(rows: pa.Table, pool: UInt8Array) -> Iterator[pa.RecordBatch]:
-    """The rows of a table in files whose place is in a filter, some at a time."""
-    for batch in rows.to_batches(max_chunksize=_KEPT_ROWS):
-        yield batch.filter(pa.array(_is_inside(batch, (pool,))))
-
-
-def _is_inside(batch: pa.RecordBatch, filters: Sequence[UInt8Array]) -> BoolArray:
-    from spark_jobs.dedup.near.key_filter import has_keys
-
-    places = batch.column("place").to_numpy().view(np.uint64)
-    passes: BoolArray = np.logical_or.reduce([has_keys(places, each) for each in filters])
-    return passes

@@ -29,7 +29,7 @@ from spark_jobs.dedup.bags.bag_arrays import Bags
 from spark_jobs.dedup.bags.features import Features
 from spark_jobs.dedup.bags.token_counts import TokenCounts
 from spark_jobs.dedup.sketches.similarity import background_counts, overlaps
-from spark_jobs.lexing.machine import Block
+from spark_jobs.lexing.machine import TokenBlock
 
 Float64Array = npt.NDArray[np.float64]
 Count = Callable[[Corpus], TokenCounts]
@@ -47,7 +47,7 @@ def compiled(features: Features) -> Count:
     return lambda corpus: corpus.counts(features)
 
 
-def made(*of: Callable[[Block], npt.NDArray[np.uint64]]) -> Count:
+def made(*of: Callable[[TokenBlock], npt.NDArray[np.uint64]]) -> Count:
     """Of lexed tokens; several kinds of features together share no hash."""
 
     def count(corpus: Corpus) -> TokenCounts:
@@ -58,12 +58,12 @@ def made(*of: Callable[[Block], npt.NDArray[np.uint64]]) -> Count:
     return count
 
 
-def word_runs(size: int) -> Callable[[Block], npt.NDArray[np.uint64]]:
+def word_runs(size: int) -> Callable[[TokenBlock], npt.NDArray[np.uint64]]:
     """Words in a row."""
     return lambda block: runs_of(words(block), size)
 
 
-def part_runs(size: int, names: bool = False) -> Callable[[Block], npt.NDArray[np.uint64]]:
+def part_runs(size: int, names: bool = False) -> Callable[[TokenBlock], npt.NDArray[np.uint64]]:
     """Parts of code in a row."""
     return lambda block: runs_of(parts(block, names), size)
 

@@ -19,7 +19,7 @@ import pyarrow as pa
 
 from spark_jobs.dedup.bags.bag_arrays import Bags, binary_column
 from spark_jobs.dedup.graph.in_memory import REMOVED, kept_states
-from spark_jobs.dedup.near.pool_batches import Done, leading, pivots_of, similar_to_pivots
+from spark_jobs.dedup.near.pool_batches import FinishedBatches, leading, pivots_of, similar_to_pivots
 from spark_jobs.dedup.near.sample_join import sample_index, similar_to_sample
 
 THRESHOLDS = (Fraction(7, 10), Fraction(8, 10), Fraction(9, 10))
@@ -65,7 +65,7 @@ def kept_in_batches(bags: Bags) -> tuple[int, int, list[int]]:
             **{name: binary_column(values, bags.offsets) for name, values in columns.items()},
         }
     )
-    done, batches = Done(), 0
+    done, batches = FinishedBatches(), 0
     pairs = np.zeros((4, 0), np.int64)
     while True:
         groups = np.full(count, (1 << len(THRESHOLDS)) - 1, np.int32)

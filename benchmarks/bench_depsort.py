@@ -31,7 +31,7 @@ from depsort_truth import (
     python_truth,
 )
 
-from spark_jobs.code.imports.dependency import KINDS, Dependency, Repository
+from spark_jobs.code.imports.dependency import KINDS, Dependency, RepositoryTexts
 from spark_jobs.code.order.dependency_order import Edges, order_files
 from spark_jobs.code.order.file_graph import strong_components
 from spark_jobs.code.repository_edges import RESOLVERS, merged
@@ -44,13 +44,15 @@ SETS: dict[str, tuple[Callable[[str, Path], Truth], Sequence[str]]] = {
 }
 
 
-def dependencies_of(repository: Repository) -> list[Dependency]:
+def dependencies_of(repository: RepositoryTexts) -> list[Dependency]:
     """What all resolvers find, without symbols."""
     found = (edge for resolver in RESOLVERS for edge in resolver(repository))
     return merged(edge for edge in found if edge.kind != "symbol")
 
 
-def closure_pairs(repository: Repository, found: Sequence[Dependency], known: Sequence[bool]) -> set[tuple[int, int]]:
+def closure_pairs(
+    repository: RepositoryTexts, found: Sequence[Dependency], known: Sequence[bool]
+) -> set[tuple[int, int]]:
     """All (unit, file) where a C unit needs the file, directly or through others."""
     needs: dict[int, set[int]] = {}
     for edge in found:
@@ -81,7 +83,7 @@ def row(language: str, package: str, truth: Truth) -> str:
     return table_row(language, package, repository, found, own, {*truth.pairs})
 
 
-def speed(repositories: Sequence[Repository], rounds: int) -> tuple[float, float]:
+def speed(repositories: Sequence[RepositoryTexts], rounds: int) -> tuple[float, float]:
     """Megabytes, and the least CPU seconds in which imports of all of them are found and their files ordered."""
 
     def order() -> None:
@@ -116,7 +118,7 @@ def main() -> None:
     given = command.read(parser, rounds=1, files=1000, sets=small)
     print(worst_case(given.files))
     print(f"\n{HEADER}")
-    repositories: dict[str, list[Repository]] = {}
+    repositories: dict[str, list[RepositoryTexts]] = {}
     for language, (truth_of, packages) in given.sets.items():
         if given.only and language not in given.only:
             continue

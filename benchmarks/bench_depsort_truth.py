@@ -29,7 +29,7 @@ from cpu_time import megabytes
 from depsort_orders import HEADER, Nodes, table_row
 from depsort_truth import PYTHON, need, python_truth, read_repository, run
 
-from spark_jobs.code.imports.dependency import Dependency, Repository, Resolver
+from spark_jobs.code.imports.dependency import Dependency, RepositoryTexts, Resolver
 from spark_jobs.code.imports.go_imports import go_imports
 from spark_jobs.code.imports.java_names import java_names
 from spark_jobs.code.imports.rust_uses import rust_uses
@@ -194,14 +194,14 @@ def measure_symbols(cache: Path, packages: Sequence[str] = _PYTHON) -> None:
 
 
 def print_files(
-    language: str, name: str, repository: Repository, found: Sequence[Dependency], truth: Pairs, speed: float
+    language: str, name: str, repository: RepositoryTexts, found: Sequence[Dependency], truth: Pairs, speed: float
 ) -> None:
     """A row whose nodes are files, in the order of the default policy."""
     own = {(edge.needs, edge.needed) for edge in found if edge.kind != "module"}
     print(table_row(language, name, repository, found, own, truth, speed), flush=True)
 
 
-def timed(resolver: Resolver, repository: Repository, language: str) -> tuple[list[Dependency], float]:
+def timed(resolver: Resolver, repository: RepositoryTexts, language: str) -> tuple[list[Dependency], float]:
     """What a resolver finds, and MB of the language's text per processor second."""
     found = list(resolver(repository))
     started = time.process_time()

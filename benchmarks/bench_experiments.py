@@ -27,7 +27,7 @@ import numpy as np
 os.environ.setdefault("CUBLAS_WORKSPACE_CONFIG", ":4096:8")
 import torch
 
-from headrace_features.experiments.comparison import Verdict, compare
+from headrace_features.experiments.comparison import VariantVerdict, compare
 from headrace_features.experiments.evaluation import score_documents
 from headrace_features.experiments.training import network_of, rows_of, train
 from headrace_features.experiments.training_run import SHAPES, TrainingRun
@@ -120,7 +120,7 @@ def verdicts(
             ]
             for n in range(comparisons)
         ]
-        counts = {verdict: sum(one.verdict is verdict for one in found) for verdict in Verdict}
+        counts = {verdict: sum(one.verdict is verdict for one in found) for verdict in VariantVerdict}
         sizes = [one.difference for one in found]
         said = ", ".join(f"{verdict}: {count}" for verdict, count in counts.items())
         yield f"{arm:<6} {said}; differences {min(sizes):+.4f} to {max(sizes):+.4f}, mean {np.mean(sizes):+.4f}"

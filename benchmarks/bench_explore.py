@@ -30,7 +30,7 @@ import pyarrow.parquet as pq
 
 from headrace.tables.catalogue import load_table
 from headrace.tables.settings import settings_at
-from headrace_features.explore.dataset_at import DatasetAt, Version
+from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.row_index import RowIndex
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.declare.tables import Table
@@ -207,7 +207,7 @@ def pieces_of(file: Path, size: int) -> tuple[int, Callable[[int, int], pa.Array
 
 def index(catalogue: Any, dataset: str, folder: Path) -> None:
     """Build the index of a dataset, and say what it takes."""
-    at = DatasetAt(catalogue, dataset, Version.newest(catalogue, dataset))
+    at = DatasetAt(catalogue, dataset, DatasetVersion.newest(catalogue, dataset))
     began, busy = time.perf_counter(), time.process_time()
     made = RowIndex(at, folder)
     made.wait(1e5)

@@ -29,9 +29,9 @@ import pyarrow as pa
 from corpora import articles, distinct, manual, real, rfcs, sentences, up_to
 from cpu_time import megabytes
 
-from spark_jobs.filters.contamination.eval_set import EvalSet, Item, read_eval_set
+from spark_jobs.filters.contamination.eval_set import EvalSet, EvalText, read_eval_set
 from spark_jobs.filters.contamination.findings import score
-from spark_jobs.filters.contamination.index import Contents, index_of
+from spark_jobs.filters.contamination.index import IndexContents, index_of
 
 EVALS = {
     "humaneval": ("HumanEval.jsonl.gz", ["prompt", "canonical_solution", "test"]),
@@ -156,7 +156,7 @@ def other_texts() -> Iterator[str]:
         yield from ("\n".join(lines[start : start + 50]) for start in range(0, len(lines), 50))
 
 
-def speed_and_false_alarms(name: str, documents: list[str], contents: Contents) -> None:
+def speed_and_false_alarms(name: str, documents: list[str], contents: IndexContents) -> None:
     """Print the speed on some documents, and every finding in them."""
     texts = pa.array(documents, pa.large_string())
     score(texts.slice(0, 1), contents)
@@ -176,7 +176,7 @@ def speed_and_false_alarms(name: str, documents: list[str], contents: Contents) 
         )
 
 
-def recall(documents: list[str], items: list[Item], contents: Contents) -> str:
+def recall(documents: list[str], items: list[EvalText], contents: IndexContents) -> str:
     """Shares of documents with a finding of their item, by kind and in all, as text."""
     kinds = dict.fromkeys(("exact", "ngram", "near", "any"), 0)
     for start in range(0, len(documents), 256):
@@ -231,7 +231,7 @@ def measure(options: argparse.Namespace) -> None:
         command.attempt(versus_peer, options, eval_sets, peer_documents, clean, contents)
 
 
-def searched(eval_sets: list[EvalSet], contents: Contents) -> list[Item]:
+def searched(eval_sets: list[EvalSet], contents: IndexContents) -> list[EvalText]:
     """Items that are searched for, once each."""
     wanted = set(contents.holders.field("item").to_pylist())
     return list({item.item_id: item for one in eval_sets for item in one.items if item.item_id in wanted}.values())
@@ -242,7 +242,7 @@ def versus_peer(
     eval_sets: list[EvalSet],
     planted: dict[str, list[str]],
     searched_in: list[str],
-    contents: Contents,
+    contents: IndexContents,
 ) -> None:
     """Print how many of the same documents both drop, and both speeds on the same clean texts."""
     clean = up_to(searched_in, options.peer_megabytes * 1e6)

@@ -20,7 +20,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from dagster_project.inspect.corpora.policy_preview import compare, preview
-from dagster_project.inspect.corpora.rule_inputs import Documents, read_documents
+from dagster_project.inspect.corpora.rule_inputs import MeasuredDocuments, read_documents
 from headrace.tables.settings import settings_at
 from spark_jobs.filters.judge import failed_of
 from spark_jobs.filters.policy import Policy
@@ -59,7 +59,7 @@ def main() -> None:
         timed("  compare", partial(compare, parts, *policies))
 
 
-def read(catalogue: Catalog, policies: list[Policy]) -> list[Documents]:
+def read(catalogue: Catalog, policies: list[Policy]) -> list[MeasuredDocuments]:
     """All parts of the dataset, read before any is judged, so that the two are timed apart."""
     return list(read_documents(catalogue, "made", policies))
 

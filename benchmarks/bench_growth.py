@@ -141,7 +141,9 @@ def write_ledger(folder: Path, tables: int, increments: int) -> None:
             made = []
             for number, row in enumerate(rows):
                 reads = reads_of(binding, ledger, number)
-                task = plan.Task(plan.Place.increment(number), number, plan._key(binding, reads, str(number)), reads)
+                task = plan.Task(
+                    plan.TableSlice.increment(number), number, plan._key(binding, reads, str(number)), reads
+                )
                 made.append(replace(row, step_key=task.key, inputs=task.inputs))
             rows, ledger._gathered = made, []
         ledger.record(rows)

@@ -46,7 +46,7 @@ from spark_jobs.packing.plan.repository_runs import (
 )
 from spark_jobs.packing.plan.units import Pieces, cut_documents
 from spark_jobs.tokens.fast.fast_encoder import NO_ENCODER, FastEncoder, encoder_version
-from spark_jobs.tokens.hf_tokenizer import Encoder
+from spark_jobs.tokens.hf_tokenizer import ExactEncoder
 
 Int64Array = npt.NDArray[np.int64]
 WINDOWS = (1024, 2048, 8192, 32768, 131072)
@@ -161,7 +161,7 @@ def tokenizer_file(arguments: argparse.Namespace) -> Path:
 def encode(texts: list[str], file: str) -> Iterator[npt.NDArray[np.int32]]:
     """Ids of texts, by the fast encoder where it is installed (the notes show equal ids on such data)."""
     if encoder_version() == NO_ENCODER:
-        yield from Encoder(file).encode(texts, 1 << 20)
+        yield from ExactEncoder(file).encode(texts, 1 << 20)
         return
     yield from map(FastEncoder(file).encode, texts)
 

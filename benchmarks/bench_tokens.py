@@ -42,7 +42,7 @@ from vocabularies import NAMES, Vocabulary, vocabulary
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
 from spark_jobs.tokens.fast.fast_encoder import FastEncoder
-from spark_jobs.tokens.hf_tokenizer import Encoder, cut_at_lines, train_byte_pairs
+from spark_jobs.tokens.hf_tokenizer import ExactEncoder, cut_at_lines, train_byte_pairs
 
 _REFERENCE_SECONDS = 8.0
 _LANGUAGES = ("en", "zh", "ar", "ru", "ja", "ko")
@@ -144,7 +144,7 @@ def print_speeds(name: str, texts: list[str], file: str, certificate: Certificat
     done = np.cumsum(sizes)
     cold = min(int(np.searchsorted(done, min(8_000_000, done[-1] // 2))), len(texts) - 2)
     warm = (done[-1] - done[cold]) / (ends[-1] - ends[cold]) / 1e6
-    reference = Encoder(file)
+    reference = ExactEncoder(file)
     began, compared, differing = time.process_time(), 0, 0
     for text, size, ids in zip(texts, sizes.tolist(), found, strict=True):
         (expected,) = reference.encode([text], 1 << 18)
@@ -179,7 +179,7 @@ def print_vocabulary(name: str, texts: dict[str, str]) -> None:
     print(f"{name}: {certificate.refusal or f'certified, {left_out} code points left to the reference'}")
     for language in (*_LANGUAGES, "code"):
         documents = cut_at_lines(texts[language], _DOCUMENT_CHARACTERS)
-        expected = [ids.tolist() for ids in Encoder(model.file_text).encode(documents, 1 << 18)]
+        expected = [ids.tolist() for ids in ExactEncoder(model.file_text).encode(documents, 1 << 18)]
         size = sum(len(document.encode()) for document in documents) / 1e6
         speeds, differing = [], []
         for make in (tiktoken_encoder, certified_encoder):

@@ -9,7 +9,7 @@ import numpy as np
 import numpy.typing as npt
 from cpu_time import megabytes
 
-from spark_jobs.code.imports.dependency import KINDS, Dependency, Repository
+from spark_jobs.code.imports.dependency import KINDS, Dependency, RepositoryTexts
 from spark_jobs.code.order.dependency_order import Edges, order_files
 from spark_jobs.code.order.file_graph import strong_components
 from spark_jobs.code.order.policy import Policy
@@ -76,7 +76,7 @@ class Shares:
 
 
 def order_shares(
-    repository: Repository,
+    repository: RepositoryTexts,
     found: Sequence[Dependency],
     truth: Pairs,
     nodes: Nodes | None = None,
@@ -122,7 +122,7 @@ def order_shares(
 def table_row(
     language: str,
     package: str,
-    repository: Repository,
+    repository: RepositoryTexts,
     found: Sequence[Dependency],
     own: set[tuple[int, int]],
     truth: set[tuple[int, int]],

@@ -22,7 +22,7 @@ from pathlib import Path
 
 from command import MissingError
 
-from spark_jobs.code.imports.dependency import Repository
+from spark_jobs.code.imports.dependency import RepositoryTexts
 from spark_jobs.sources.languages import language_of
 
 PYTHON = {
@@ -58,13 +58,13 @@ class Truth:
         transitive: whether `pairs` holds what is needed through others too.
     """
 
-    repository: Repository
+    repository: RepositoryTexts
     known: tuple[bool, ...]
     pairs: Pairs
     transitive: bool = False
 
 
-def read_repository(root: Path, endings: tuple[str, ...], below: str = "") -> Repository:
+def read_repository(root: Path, endings: tuple[str, ...], below: str = "") -> RepositoryTexts:
     """Texts of the files below a folder with one of some extensions, by path; files that are not UTF-8 are left out."""
     texts: dict[str, str] = {}
     for path in (root / below).rglob("*"):
@@ -74,7 +74,7 @@ def read_repository(root: Path, endings: tuple[str, ...], below: str = "") -> Re
                 texts[inner.as_posix()] = path.read_text(encoding="utf-8")
     paths = tuple(sorted(texts, key=str.encode))
     languages = [language_of(path) for path in paths]
-    return Repository(paths, tuple(texts[path] for path in paths), tuple(x.name if x else None for x in languages))
+    return RepositoryTexts(paths, tuple(texts[path] for path in paths), tuple(x.name if x else None for x in languages))
 
 
 def python_truth(package: str, folder: Path) -> Truth:
@@ -146,7 +146,7 @@ def c_truth(package: str, folder: Path) -> Truth:
 
 
 def _truth(
-    repository: Repository, known: tuple[bool, ...], pairs: set[tuple[int, int]], transitive: bool = False
+    repository: RepositoryTexts, known: tuple[bool, ...], pairs: set[tuple[int, int]], transitive: bool = False
 ) -> Truth:
     return Truth(repository, known, frozenset((a, b) for a, b in pairs if a != b), transitive)
 

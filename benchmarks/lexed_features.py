@@ -11,25 +11,25 @@ from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.dedup.bags.token_counting import lex_text
 from spark_jobs.dedup.bags.token_counts import TokenCounts
 from spark_jobs.lexing.lexers import syntax_tables
-from spark_jobs.lexing.machine import KEYWORD, TEXT, Block
+from spark_jobs.lexing.machine import KEYWORD, TEXT, TokenBlock
 from spark_jobs.lexing.word_characters import word_tables
 
 UInt64Array = npt.NDArray[np.uint64]
 
 
-def lexed(text: str, lexer: int) -> Block:
+def lexed(text: str, lexer: int) -> TokenBlock:
     """The tokens of a text, the parts of its structure too."""
     data = np.frombuffer(text.encode("utf-8", "replace"), np.uint8)
-    block: Block = lex_text(data, lexer, True, syntax_tables(), word_tables())
+    block: TokenBlock = lex_text(data, lexer, True, syntax_tables(), word_tables())
     return block
 
 
-def words(block: Block) -> UInt64Array:
+def words(block: TokenBlock) -> UInt64Array:
     """Hashes of the words in order."""
     return mixed(block.hashes[block.classes < KEYWORD])
 
 
-def parts(block: Block, names: bool) -> UInt64Array:
+def parts(block: TokenBlock, names: bool) -> UInt64Array:
     """Hashes of the parts of code in order; identifiers are all one part, or as they are named."""
     kept = block.classes != TEXT
     hashes, classes = block.hashes[kept], block.classes[kept]

@@ -60,7 +60,7 @@ from spark_jobs.lake.plan.forecast import forecast
 from spark_jobs.lake.plan.foreseen import engine_needs
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.run.outcomes import TableOutcome
-from spark_jobs.lake.run.rollout import Rollout
+from spark_jobs.lake.run.rollout import TrialConfig
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -305,7 +305,7 @@ class LakeAsset:
             lake: Lake = context.resources.lake.open(context.run.run_id, functools.partial(_engine_needs, context))
             tags = context.run.tags
             fetches = FETCHED not in tags or context.run.get_parent_run_id() is not None  # executed again, tags and all
-            lake = dataclasses.replace(lake, rollout=Rollout.of_tags(tags), fetches=fetches)
+            lake = dataclasses.replace(lake, rollout=TrialConfig.of_tags(tags), fetches=fetches)
         except SparkJobsError as error:
             raise dg.Failure(f"{self.tables[0]}: {error}", allow_retries=False) from error
         graph = context.job_def.asset_layer.asset_graph

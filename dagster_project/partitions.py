@@ -14,15 +14,15 @@ from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOr
 from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.lake.declare.tables import Table, partition_column, type_text
-from spark_jobs.lake.ledger.materialization import Place
+from spark_jobs.lake.ledger.materialization import TableSlice
 
 # Spark's names of the types that a window can be compared with; its own `timestamp` has a zone.
 _WINDOWED = {"date": "date", "timestamp": "timestamp_ntz", "timestamptz": "timestamp"}
 
 
-def place_of(table: Table, partitions: dg.PartitionsDefinition[str], key: str) -> Place:
+def place_of(table: Table, partitions: dg.PartitionsDefinition[str], key: str) -> TableSlice:
     """The rows of a partition as the place of a materialization."""
-    return Place(key, _predicate(*_column(table), partitions, key), rows_of(table, partitions, key))
+    return TableSlice(key, _predicate(*_column(table), partitions, key), rows_of(table, partitions, key))
 
 
 def predicate_of(table: IcebergTable, partitions: dg.PartitionsDefinition[str], key: str) -> str:

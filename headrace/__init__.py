@@ -4,6 +4,7 @@
     from headrace import BlendDataset                              batches of a blend in torch
     import headrace; headrace.connect().table("notes.texts")       a lake's tables as Arrow
     headrace.deduplicate(frame, "text").rows                       data in hand, without a lake
+    headrace.run("notes", "mine")                                  the command `headrace run`
 
 YAML names the components here too: `type: headrace.Dataset`. A name is imported when it is asked for, so a training job
 needs gRPC, protobuf, NumPy and torch alone; whatever else a name needs is in the extra `platform`.
@@ -20,6 +21,7 @@ if TYPE_CHECKING:
     from blender_service.client import connect as connect_blender
     from blender_service.exceptions import BlenderError
     from blender_service.torch import DENSE, Batch, BlendDataset, attention_mask, block_mask
+    from dagster_project.cli.run.called import run
     from dagster_project.components import Blend, Corpus, Dataset
     from dagster_project.definitions import load_project
     from dagster_project.inspect.opened_lake import OpenedLake, connect
@@ -27,12 +29,14 @@ if TYPE_CHECKING:
     from dagster_project.table_asset import table_asset
     from headrace_features.apis.paging import Page
     from headrace_features.experiments.component import Experiment
+    from headrace_features.formats.in_hand import extract
     from headrace_features.models.classifier import read_classifier
     from headrace_features.models.classifier_training import TrainingConfig as ClassifierConfig
     from headrace_features.models.classifier_training import train as train_classifier
     from headrace_features.models.component import Model
     from headrace_features.models.ngram_model import NgramConfig, read_arpa, read_ngram_model
     from headrace_features.models.ngram_training import train as train_ngram_model
+    from headrace_features.privacy.personal_data.in_hand import find_personal_data
     from headrace_features.rollouts.writer import Rollout, RolloutWriter
     from spark_jobs.fasttext.model import read_fasttext
     from spark_jobs.filters.contamination.eval_set import read_eval_set
@@ -57,6 +61,7 @@ _NAMES = {
     "blender_service.client": "Identity connect_blender",
     "blender_service.exceptions": "BlenderError",
     "blender_service.torch": "DENSE Batch BlendDataset attention_mask block_mask",
+    "dagster_project.cli.run.called": "run",
     "dagster_project.components": "Blend Corpus Dataset",
     "dagster_project.definitions": "load_project",
     "dagster_project.inspect.opened_lake": "OpenedLake connect",
@@ -133,8 +138,10 @@ __all__ = [
     "connect_blender",
     "deduplicate",
     "detect_language",
+    "extract",
     "filter",
     "find_evals",
+    "find_personal_data",
     "index_evals",
     "load_project",
     "order",
@@ -145,6 +152,7 @@ __all__ = [
     "read_fasttext",
     "read_ngram_model",
     "reader",
+    "run",
     "scorer",
     "selection",
     "step",
@@ -181,5 +189,5 @@ def _of_feature(name: str) -> tuple[str, str]:
 
 
 def __dir__() -> list[str]:
-    """All names, imported or not."""
-    return sorted({*globals(), *__all__})
+    """All names, imported or not; no module that this one needs itself."""
+    return __all__

@@ -10,17 +10,17 @@ from pyiceberg.catalog import Catalog
 from headrace.tables.catalogue import tables_in
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.registry import find_selection, selection_names
-from spark_jobs.selection.stages import Stage, stages_between, stated_stage
+from spark_jobs.selection.stages import SelectionStage, stages_between, stated_stage
 
 
 @functools.cache
-def headrace_stages() -> Mapping[str, Stage]:
+def headrace_stages() -> Mapping[str, SelectionStage]:
     """The stages of headrace's selections and those of its features, by the names of their tables."""
     stages = [find_selection(name).stage for name in selection_names()]
     return {table: stage for stage in stages for table in (stage.table, stage.reasons)}
 
 
-def stages_of(ledger: Ledger, corpus: str) -> tuple[Stage, ...]:
+def stages_of(ledger: Ledger, corpus: str) -> tuple[SelectionStage, ...]:
     """The stages that the newest rows of a corpus went through, in order."""
     tables = _tables(ledger.catalogue, corpus)
 
@@ -45,5 +45,5 @@ def _tables(catalogue: Catalog, corpus: str) -> frozenset[str]:
     return frozenset(identifier.partition(".")[2] for identifier in tables_in(catalogue, corpus))
 
 
-def _stated(catalogue: Catalog, corpus: str) -> Callable[[str], Stage | None]:
+def _stated(catalogue: Catalog, corpus: str) -> Callable[[str], SelectionStage | None]:
     return functools.partial(stated_stage, catalogue, corpus, headrace_stages())

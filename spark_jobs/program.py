@@ -22,7 +22,7 @@ from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.rows import path_rows, table_rows
 from spark_jobs.lake.files.write import conform
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.materialization import Place
+from spark_jobs.lake.ledger.materialization import TableSlice
 from spark_jobs.lake.plan.binding import Binding, Source, tables_of
 from spark_jobs.lake.plan.reads import files_size, is_path, refuse_quarantined_path
 from spark_jobs.lake.run.materialize import Lake, materialize
@@ -194,7 +194,7 @@ def _write(spark: SparkSession, table: Table, frame: DataFrame, target: Path, ev
     beside = target.with_name(f".{target.name}.{uuid.uuid4().hex[:8]}")
     try:
         rows.write.parquet(str(beside))
-        place = Place.increment(increment) if table.has_increments else Place.whole()
+        place = TableSlice.increment(increment) if table.has_increments else TableSlice.whole()
         landed = spark.read.parquet(str(beside))
         checks = (*audit_frame(landed, table, place), *proof_results(table, landed, evidence))
         failed = [check for check in checks if not check.passed]

@@ -37,11 +37,11 @@ def rehearse() -> None:
 
 
 def _find_imports() -> None:
-    from spark_jobs.code.imports.dependency import Repository
+    from spark_jobs.code.imports.dependency import RepositoryTexts
     from spark_jobs.code.repository_edges import RESOLVERS
 
     files = sorted((path, text, language) for language, (path, text) in _SOURCES.items())
-    repository = Repository(*(tuple(column) for column in zip(*files, strict=True)))
+    repository = RepositoryTexts(*(tuple(column) for column in zip(*files, strict=True)))
     for resolver in RESOLVERS:
         list(resolver(repository))
 

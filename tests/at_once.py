@@ -54,7 +54,9 @@ def watch() -> None:
 def tried_at_once(function: Function) -> Function:
     """The function of a step as one that several threads try first, each with rows of its own; others as they are."""
     names = names_of(function)
-    if not names[0].startswith("spark_jobs.") or any(name.startswith(_WRITERS) for name in names):
+    if not names[0].startswith(("spark_jobs.", "headrace_features.")) or any(
+        name.startswith(_WRITERS) for name in names
+    ):
         return function
 
     def checked(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

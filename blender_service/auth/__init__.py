@@ -1,1 +1,1 @@
-"""Access: who calls, and which tables they may read."""
+"""Access: callers, and the tables open to them."""

@@ -90,7 +90,7 @@ class Access:
         """Give the principal of a call: by its token if there are tokens, else by the name in the client's certificate.
 
         Raises:
-            UnauthenticatedError: the call has no token, or one that no principal has.
+            UnauthenticatedError: the call has no token, or one of no principal.
         """
         if not self.asks_for_tokens:
             names: Any = context.auth_context().get("x509_common_name")  # a list of bytes; the stubs say otherwise
@@ -112,7 +112,7 @@ class Access:
             return ""
 
     def _holder_of(self, metadata: Metadata | None) -> str:
-        """Give the principal whose token the metadata hold."""
+        """Give the principal of the token in the metadata."""
         values = [value for key, value in metadata or () if key == AUTHORIZATION]
         token = bearer_of(values[0]) if len(values) == 1 and isinstance(values[0], str) else ""
         if not token:
@@ -135,7 +135,7 @@ class Access:
         return may_create
 
     def team_of(self, principal: str) -> str:
-        """Give the team whose shares of the server a principal uses, empty for none."""
+        """Give the team behind a principal's shares of the server, empty for none."""
         return self._rules.get().paying_team(principal) if self._rules is not None else ""
 
     def shares(self, name: str) -> dict[str, float]:

@@ -47,8 +47,8 @@ MOST_SHARED: Final = 0.9  # largest sum of all teams' shares of a server; the re
 NamespacePattern = Annotated[str, Field(pattern=r"^[a-z0-9_*]{1,64}$")]
 
 
-class Rule(BaseModel):
-    """Some principals, the namespaces that they may read, and whether they may create blends of them."""
+class AccessRule(BaseModel):
+    """Some principals, the namespaces open to them, and whether they may create blends of these."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -74,15 +74,15 @@ class Team(BaseModel):
 
 
 class NamespaceRules(BaseModel):
-    """All rules; access takes one rule that allows it."""
+    """All rules; access takes one rule in favour."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
-    rule: list[Rule] = Field(default=[], description="rules of access; their order has no meaning")
+    rule: list[AccessRule] = Field(default=[], description="rules of access; their order has no meaning")
     team: list[Team] = Field(default=[], description="who belongs to which team")
 
     def teams_of(self, principal: str) -> frozenset[str]:
-        """Teams that a principal belongs to."""
+        """Teams of a principal."""
         return frozenset(team.name for team in self.team if _matches(principal, team.principals))
 
     @model_validator(mode="after")
@@ -93,11 +93,11 @@ class NamespaceRules(BaseModel):
         return self
 
     def shares(self, name: str) -> dict[str, float]:
-        """`cache_share` or `stream_share` of each team that has one."""
+        """`cache_share` or `stream_share` of each team with one."""
         return {team.name: share for team in self.team if (share := getattr(team, name))}
 
     def paying_team(self, principal: str) -> str:
-        """The team whose shares a principal uses: the first of his with any, empty without one."""
+        """The team behind a principal's shares: the first of his with any, empty without one."""
         teams = (team for team in self.team if team.cache_share or team.stream_share)
         return next((team.name for team in teams if _matches(principal, team.principals)), "")
 
@@ -177,7 +177,7 @@ def parse_tokens(where: str, text: str) -> Principals:
 
 
 def digest_of(token: str) -> str:
-    """Give the SHA-256 of a token, by which it is looked up: 64 hex digits."""
+    """Give the SHA-256 of a token, the key of its entry: 64 hex digits."""
     return hashlib.sha256(token.encode()).hexdigest()
 
 

@@ -25,7 +25,7 @@ class TlsFiles(NamedTuple):
     Attributes:
         certificate: of the server, followed by those between it and its authority.
         key: of the certificate, without a passphrase.
-        client_authority: certificates that sign those of clients; with it a client must show one (mTLS).
+        client_authority: certificates over those of clients; with it a client must show one (mTLS).
     """
 
     certificate: Path
@@ -33,7 +33,7 @@ class TlsFiles(NamedTuple):
     client_authority: Path | None = None
 
     def check(self) -> None:
-        """Refuse files that are missing, are not PEM, or do not belong together.
+        """Refuse missing files, files other than PEM, and files of different pairs.
 
         Raises:
             ServerStartError: with the file.

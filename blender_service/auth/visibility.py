@@ -54,7 +54,7 @@ class Visibility:
         return self.is_public or not self.teams.isdisjoint(teams)
 
     def may_hold(self, other: Visibility) -> bool:
-        """Whether a table of this visibility may hold rows of another: it must admit nobody whom that refuses."""
+        """Whether a table of this visibility may hold rows of another: it must admit nobody refused there."""
         if other.test and not self.test:
             return False
         if other.kind == "quarantine" or self.kind == "quarantine":
@@ -64,7 +64,7 @@ class Visibility:
         return self.kind == other.kind == "restricted" and self.teams <= other.teams
 
     def narrowed(self, other: Visibility) -> Visibility:
-        """The visibility that admits only those whom both admit."""
+        """The visibility for readers admitted by both."""
         first, second = (replace(each, test=self.test or other.test) for each in (self, other))
         if first.may_hold(second):
             return first
@@ -80,7 +80,7 @@ QUARANTINE: Final = Visibility("quarantine")
 
 
 def recorded_visibility(catalogue: Catalog) -> dict[str, Visibility]:
-    """The namespaces of a lake that are not public, or hold test data."""
+    """The restricted namespaces of a lake, and those with test data."""
     table = load_table(catalogue, VISIBILITY_TABLE)
     rows: list[dict[str, Any]] = [] if table is None else table.scan().to_arrow().to_pylist()
     spaces: dict[str, Visibility] = {}
@@ -111,7 +111,7 @@ class KnownVisibility:
         self.generation = 0
 
     def get(self) -> Mapping[str, Visibility] | None:
-        """The namespaces that are not public; None while the lake has never answered."""
+        """The restricted namespaces; None while the lake has never answered."""
         if self._known is None:
             with self._lock:
                 if self._known is None:

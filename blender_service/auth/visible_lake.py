@@ -1,4 +1,4 @@
-"""Show one caller's part of the lake: tables and blends that the caller may not read do not exist in it.
+"""Show one caller's part of the lake: tables and blends closed to the caller do not exist in it.
 
 Rules are applied to the catalogue and to the store of blends, not to single requests. So every message about a
 forbidden table or blend is, letter for letter, the one about a table or blend that does not exist.
@@ -27,7 +27,7 @@ logger = logging.getLogger(__name__)
 
 
 def visible_catalogue(catalogue: Catalog, may_read: MayRead) -> Catalog:
-    """Give a catalogue in which the tables that may not be read do not exist; it can load tables, nothing else."""
+    """Give a catalogue without the tables closed to the caller; it can load tables, nothing else."""
     return cast(Catalog, _VisibleTables(catalogue, may_read))
 
 
@@ -37,7 +37,7 @@ class _VisibleTables:
         self._may_read = may_read
 
     def load_table(self, identifier: str) -> Table:
-        """Load a table that may be read."""
+        """Load a table open to the caller."""
         if not self._may_read(identifier):
             raise NoSuchTableError(f"Table does not exist: {identifier}")
         return self._catalogue.load_table(identifier)
@@ -47,10 +47,10 @@ class _VisibleTables:
 
 
 class VisibleBlends(BlendStore):
-    """The blends all of whose tables, those of their ancestors included, the caller may read."""
+    """The blends with all their tables, those of their ancestors included, open to the caller."""
 
     def __init__(self, whole: BlendStore, may_read: MayRead, tables_of: RecentlyUsed[str, frozenset[str]]) -> None:
-        """Show the part of a store that a caller may read."""
+        """Show a caller's part of a store."""
         super().__init__(whole.objects)
         self._whole = whole
         self._may_read = may_read
@@ -67,7 +67,7 @@ class VisibleBlends(BlendStore):
         return self._whole.has(blend_id) and self.shows(blend_id)
 
     def head(self, config: BlendConfig) -> Head:
-        """Give the head of a blend; its ancestors are read for it, also those that are not shown."""
+        """Give the head of a blend; its ancestors are read for it, also hidden ones."""
         return self._whole.head(config)
 
     def bind(self, name: str, blend_id: str) -> None:
@@ -80,7 +80,7 @@ class VisibleBlends(BlendStore):
             raise
 
     def list_ids(self) -> list[str]:
-        """List the ids that are shown, ascending."""
+        """List the visible ids, ascending."""
         return [blend_id for blend_id in self._whole.list_ids() if self.shows(blend_id)]
 
     def names_of(self, blend_id: str) -> list[str]:
@@ -88,7 +88,7 @@ class VisibleBlends(BlendStore):
         return self._whole.names_of(blend_id) if self.shows(blend_id) else []
 
     def shows(self, blend_id: str) -> bool:
-        """Whether a blend exists for this caller; one whose config is lost or damaged does not."""
+        """Whether a blend exists for this caller; a lost or damaged config hides it."""
         tables = self._tables_of.get(blend_id)
         if tables is None:
             try:

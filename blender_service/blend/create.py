@@ -46,7 +46,7 @@ from blender_service.catalogue import lake_errors
 from blender_service.exceptions import BlendInUseError, ExhaustedSourceError
 from blender_service.order.epochs import covered_rows
 from blender_service.order.resolved_blend import Head
-from blender_service.order.segments import Progress, consumed, cut_segments
+from blender_service.order.segments import SourceProgress, consumed, cut_segments
 from blender_service.tables.packed_table import EVALS
 from headrace.tables.identity import require_own
 from headrace.tables.window_facts import GENERATION_PROPERTY, PROPERTY_OF_FACT, WindowFacts
@@ -302,7 +302,7 @@ def _check_evals(wanted: Sequence[WantedSource], there: dict[str, LakeSource], e
 
 
 def _check_continues(
-    wanted: Sequence[WantedSource], there: dict[str, LakeSource], before: dict[str, Progress], findings: Findings
+    wanted: Sequence[WantedSource], there: dict[str, LakeSource], before: dict[str, SourceProgress], findings: Findings
 ) -> None:
     """Check that every source that was read is still the same table and packing, and has not shrunk."""
     for source in wanted:
@@ -332,7 +332,7 @@ def _check_continues(
 
 
 def _check_repeats(
-    wanted: Sequence[WantedSource], there: dict[str, LakeSource], before: dict[str, Progress], findings: Findings
+    wanted: Sequence[WantedSource], there: dict[str, LakeSource], before: dict[str, SourceProgress], findings: Findings
 ) -> None:
     """Check that no table comes under two names, now or earlier in the chain."""
     name_of = {progress.pin.table_uuid: name for name, progress in before.items()}

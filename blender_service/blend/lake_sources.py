@@ -18,7 +18,7 @@ from blender_service.blend.requests import BlendSpec, OnExhausted, SourceChange
 from blender_service.blend.validation import Findings
 from blender_service.catalogue import lake_errors
 from blender_service.exceptions import PackedTableError, SourceChangedError
-from blender_service.order.segments import Pin, Progress
+from blender_service.order.segments import Pin, SourceProgress
 from blender_service.tables.packed_table import load_table
 from headrace.tables.catalogue import commit, tag_named
 from headrace.tables.exceptions import LakeError
@@ -247,7 +247,7 @@ def wanted_of(spec: BlendSpec) -> list[WantedSource]:
 
 def apply_changes(
     parent: BlendConfig,
-    before: dict[str, Progress],
+    before: dict[str, SourceProgress],
     changes: Sequence[SourceChange],
     where: str,
     findings: Findings,
@@ -293,7 +293,9 @@ def apply_changes(
     return [wanted[name] for name in sorted(wanted)]
 
 
-def _changed(former: WantedSource | None, change: SourceChange, before: Progress | None, field: str) -> WantedSource:
+def _changed(
+    former: WantedSource | None, change: SourceChange, before: SourceProgress | None, field: str
+) -> WantedSource:
     """Give a source with its changes; one that is new or comes back starts from the defaults."""
     pin = before.pin if before is not None else None
     pinned = {pin.snapshot_id: (pin.rows, pin.generation)} if pin is not None else {}

@@ -20,8 +20,8 @@ from blender_service.tables.packed_table import load_table
 from blender_service.tables.text_documents import (
     SPANS,
     TEMPLATE,
-    Documents,
     TextColumns,
+    TextDocuments,
     are_spans,
     columns_of_pin,
     find_columns,
@@ -83,7 +83,7 @@ class TextSources(LakeSources):
         templates = set[str]()
         if TEMPLATE in columns.columns:
             files, only = text_files(table, identifier, snapshot), {TEMPLATE: columns.columns[TEMPLATE]}
-            named = Documents(identifier, files, table.io, only, table.name_mapping(), self._groups)
+            named = TextDocuments(identifier, files, table.io, only, table.name_mapping(), self._groups)
             for _, part in named.parts(0, named.count):
                 templates.update(part[TEMPLATE].unique().to_pylist())
         if len(templates) > 1:

@@ -120,7 +120,7 @@ class Segment(NamedTuple):
         return [part.first_row + part.weight * turns + count for part, count in zip(self.parts, counts, strict=True)]
 
 
-class Progress(NamedTuple):
+class SourceProgress(NamedTuple):
     """How far a source was read.
 
     Attributes:
@@ -168,7 +168,7 @@ def resolve_segments(
         if segment.end is None:
             return segments
         offset = segment.end
-        taken |= {part.name: Progress(part.end_row or 0, part.read_runs, part.pin) for part in segment.parts}
+        taken |= {part.name: SourceProgress(part.end_row or 0, part.read_runs, part.pin) for part in segment.parts}
 
 
 def cut_segments(segments: Sequence[Segment], offset: int) -> list[Segment]:
@@ -179,20 +179,20 @@ def cut_segments(segments: Sequence[Segment], offset: int) -> list[Segment]:
     return kept
 
 
-def consumed(segments: Sequence[Segment]) -> dict[str, Progress]:
+def consumed(segments: Sequence[Segment]) -> dict[str, SourceProgress]:
     """Give how far each source was read at the end of the last segment; that segment must have an end."""
-    progress: dict[str, Progress] = {}
+    progress: dict[str, SourceProgress] = {}
     for segment in segments:
         for part in segment.parts:
-            progress[part.name] = Progress(part.end_row or 0, part.read_runs, part.pin)
+            progress[part.name] = SourceProgress(part.end_row or 0, part.read_runs, part.pin)
     return progress
 
 
-def _continue_source(source: SourceOrder, before: Progress | None) -> Progress:
+def _continue_source(source: SourceOrder, before: SourceProgress | None) -> SourceProgress:
     """Start a source, or continue it after the last row read."""
     if before is None or before.rows == 0:
-        return Progress(0, fresh_read_runs(source.pin.rows), source.pin)
-    return Progress(
+        return SourceProgress(0, fresh_read_runs(source.pin.rows), source.pin)
+    return SourceProgress(
         before.rows, continue_read_runs(before.read_runs, before.rows, before.pin.rows, source.pin.rows), source.pin
     )
 
@@ -200,7 +200,7 @@ def _continue_source(source: SourceOrder, before: Progress | None) -> Progress:
 def _segment_at(
     start: int,
     active: Sequence[SourceOrder],
-    taken: dict[str, Progress],
+    taken: dict[str, SourceProgress],
     limits: dict[str, int | None],
     before: Segment | None,
 ) -> Segment:

@@ -20,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from blender_service.exceptions import ServerStartError
-from blender_service.server.call_context import RUN, Call
+from blender_service.server.call_context import RUN, RpcCall
 
 logger = logging.getLogger(__name__)
 
@@ -48,14 +48,14 @@ class AuditLog:
         except OSError as error:
             raise ServerStartError(f"audit: {path}: {error.strerror}; name a file that can be written") from error
 
-    def began(self, call: Call) -> None:
+    def began(self, call: RpcCall) -> None:
         """Write that a stream begins."""
         self._write("began", call)
 
-    def answered(self, call: Call, message_bytes: int, seconds: float) -> None:
+    def answered(self, call: RpcCall, message_bytes: int, seconds: float) -> None:
         """Do nothing: `ended` writes how much was read."""
 
-    def ended(self, call: Call) -> None:
+    def ended(self, call: RpcCall) -> None:
         """Write how a call ended. `ReportConsumed` is left out: it comes every second and reads nothing."""
         if call.method != "ReportConsumed":
             self._write("ended", call)
@@ -66,7 +66,7 @@ class AuditLog:
             os.close(self._descriptor)
             self._descriptor = -1  # so that a late line cannot land in another file
 
-    def _write(self, event: str, call: Call) -> None:
+    def _write(self, event: str, call: RpcCall) -> None:
         line = json.dumps(self._facts(event, call), ensure_ascii=True).encode() + b"\n"
         try:
             with self._lock:
@@ -82,7 +82,7 @@ class AuditLog:
             self.failures += 1
             logger.error("audit: %s: %s; free space, or mend the file's rights", self._path, error.strerror)
 
-    def _facts(self, event: str, call: Call) -> dict[str, Any]:
+    def _facts(self, event: str, call: RpcCall) -> dict[str, Any]:
         facts: dict[str, Any] = {
             "time": self._now().isoformat(timespec="milliseconds").replace("+00:00", "Z"),
             "event": event,

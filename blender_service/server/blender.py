@@ -42,7 +42,7 @@ MAX_PAGE_SIZE: Final = 1000
 logger = logging.getLogger(__name__)
 
 
-class Page(NamedTuple):
+class BlendPage(NamedTuple):
     """Some of the blends, ascending by id; `next_token` gives the page after this one, empty if there is none."""
 
     blend_ids: tuple[str, ...]
@@ -208,7 +208,7 @@ class Blender:
         """List the ids of all blends, ascending."""
         return self._store.list_ids()
 
-    def list_page(self, page_size: int = 0, token: str = "") -> Page:
+    def list_page(self, page_size: int = 0, token: str = "") -> BlendPage:
         """List a page of blends, ascending by id; one created between two pages is listed if its id comes later.
 
         A page has at most `page_size` blends (0: 100) and begins after the one whose `next_token` is given (empty: the
@@ -223,7 +223,7 @@ class Blender:
             raise InvalidReadError(f"list: page_token is {token!r}; give next_page_token of the page before")
         ahead = [blend_id for blend_id in self.list_ids() if blend_id > token]
         page = tuple(ahead[: page_size or DEFAULT_PAGE_SIZE])
-        return Page(page, page[-1] if len(page) < len(ahead) else "")
+        return BlendPage(page, page[-1] if len(page) < len(ahead) else "")
 
     def names(self) -> dict[str, list[str]]:
         """List the names of each blend that has any."""

@@ -1,7 +1,7 @@
 """Hold the facts of one call: who makes it, what it reads, how far it has come, how it ended.
 
-The interceptor makes a `Call` and passes it to the services inside the context; the services note in it what they read;
-audit log, metrics and register of runs read it.
+The interceptor makes an `RpcCall` and passes it to the services inside the context; the services note in it what they
+read; audit log, metrics and register of runs read it.
 """
 
 from __future__ import annotations
@@ -29,7 +29,7 @@ RUN, RUN_NOTES, CODE_VERSION = "headrace-run", "headrace-run-notes", "headrace-c
 
 
 @dataclass
-class Call:
+class RpcCall:
     """One call.
 
     Attributes:
@@ -139,9 +139,9 @@ class Call:
 
 
 class CallContext:
-    """gRPC's context of a call, with the `Call` beside it."""
+    """gRPC's context of a call, with the `RpcCall` beside it."""
 
-    def __init__(self, inner: grpc.ServicerContext, call: Call) -> None:
+    def __init__(self, inner: grpc.ServicerContext, call: RpcCall) -> None:
         """Wrap `inner`."""
         self.inner = inner
         self.call = call
@@ -156,9 +156,9 @@ class CallContext:
         return getattr(self.inner, name)
 
 
-def call_of(context: grpc.ServicerContext) -> Call:
+def call_of(context: grpc.ServicerContext) -> RpcCall:
     """Give the call of a context; one without limits where no interceptor made one, as in tests of the services."""
-    return context.call if isinstance(context, CallContext) else Call("")
+    return context.call if isinstance(context, CallContext) else RpcCall("")
 
 
 def seen_by(context: grpc.ServicerContext, blender: Blender) -> Blender:
@@ -167,7 +167,7 @@ def seen_by(context: grpc.ServicerContext, blender: Blender) -> Blender:
     return blender.within(call.may_read, call.may_create, call.team)
 
 
-def with_call(context: grpc.ServicerContext, call: Call) -> grpc.ServicerContext:
+def with_call(context: grpc.ServicerContext, call: RpcCall) -> grpc.ServicerContext:
     """Put a call beside a context."""
     return cast(grpc.ServicerContext, CallContext(context, call))
 

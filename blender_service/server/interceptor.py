@@ -37,7 +37,7 @@ from blender_service.exceptions import (
     ServerUnavailableError,
 )
 from blender_service.server.blender import Blender
-from blender_service.server.call_context import RUN, Call, call_of, refuse, with_call
+from blender_service.server.call_context import RUN, RpcCall, call_of, refuse, with_call
 from blender_service.server.limits import CallWatch, StreamLimits
 from blender_service.server.run_register import check_run_name
 from blender_service.wire.status import status_of
@@ -56,13 +56,13 @@ logger = logging.getLogger(__name__)
 class Observer(Protocol):
     """Is notified of calls. It must be quick, and must not raise: no call may fail because a log cannot be written."""
 
-    def began(self, call: Call) -> None:
+    def began(self, call: RpcCall) -> None:
         """A stream begins: caller, blend and offset are known, its first answer is ready."""
 
-    def answered(self, call: Call, message_bytes: int, seconds: float) -> None:
+    def answered(self, call: RpcCall, message_bytes: int, seconds: float) -> None:
         """An answer of a stream is ready to be sent, after so many seconds of work or waiting."""
 
-    def ended(self, call: Call) -> None:
+    def ended(self, call: RpcCall) -> None:
         """A call has ended; its status says how."""
 
 
@@ -210,7 +210,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             for key, value in context.invocation_metadata() or ()
             if isinstance(value, str) and key != AUTHORIZATION
         }
-        return with_call(context, Call(method, peer=context.peer(), metadata=metadata))
+        return with_call(context, RpcCall(method, peer=context.peer(), metadata=metadata))
 
     def _admit(self, requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
         """Admit a call and give its request, or raise why it is refused."""
@@ -236,7 +236,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         call.may_read = self._access.reader(call.principal)
         self._blender.within(call.may_read).config(call.blend_id)
 
-    def _end(self, call: Call) -> None:
+    def _end(self, call: RpcCall) -> None:
         """Notify the observers, then count the stream as ended: a server that stops waits until none is left."""
         call.status = call.status_at_end
         try:
@@ -245,7 +245,7 @@ class CallInterceptor(grpc.ServerInterceptor):
             if call.stream_of is not None:
                 self._limits.give_back(*call.stream_of)
 
-    def _notify(self, event: str, call: Call, *facts: Any) -> None:
+    def _notify(self, event: str, call: RpcCall, *facts: Any) -> None:
         for observer in self._observers:
             getattr(observer, event)(call, *facts)
 
@@ -256,7 +256,7 @@ class _Guard(AbstractContextManager[None]):
     The function `end` is called once, however the call ends, also where the client takes no more answers.
     """
 
-    def __init__(self, context: grpc.ServicerContext, end: Callable[[Call], None]) -> None:
+    def __init__(self, context: grpc.ServicerContext, end: Callable[[RpcCall], None]) -> None:
         self._context = context
         self._end = end
 

@@ -23,7 +23,7 @@ from blender_service.catalogue import is_outage, open_catalogue
 from blender_service.client.identity import Identity, metadata_of
 from blender_service.exceptions import InvalidReadError, ServerUnavailableError
 from blender_service.server.blender import Blender
-from blender_service.server.call_context import RUN, Call
+from blender_service.server.call_context import RUN, RpcCall
 from blender_service.server.run_register import RunObserver, RunRegister, check_run_name
 from blender_service.server.servicers import BlendServicer, read_request
 from blender_service.wire.row_batch import RowBatch
@@ -109,7 +109,7 @@ class _Read(Iterator[RowBatch]):
 
     def __init__(self, lake: _Lake, request: rows_pb2.ReadBlendRequest, metadata: dict[str, str]) -> None:
         self._lake = lake
-        self._call = Call("ReadBlend", metadata=metadata, request=request)
+        self._call = RpcCall("ReadBlend", metadata=metadata, request=request)
         self._cancelled = threading.Event()
         self._batches = self._read()
 

@@ -17,7 +17,7 @@ from prometheus_client.registry import Collector
 
 from blender_service.exceptions import ServerStartError
 from blender_service.recently_used import RecentlyUsed
-from blender_service.server.call_context import Call
+from blender_service.server.call_context import RpcCall
 from blender_service.server.limits import StreamLimits
 from blender_service.tables.block_cache import BlockCache
 
@@ -50,10 +50,10 @@ class Metrics:
         self._batch = self._histogram("batch_seconds", "Time to make one batch, waits for live rows left out.", ())
         self.registry.register(_CurrentValues(limits, cache, audit_failures))
 
-    def began(self, call: Call) -> None:
+    def began(self, call: RpcCall) -> None:
         """Do nothing: `answered` measures the first batch."""
 
-    def answered(self, call: Call, message_bytes: int, seconds: float) -> None:
+    def answered(self, call: RpcCall, message_bytes: int, seconds: float) -> None:
         """Count a batch."""
         blend = call.blend_id[:ID_DIGITS]
         if call.waiting or call.has_waited:
@@ -68,7 +68,7 @@ class Metrics:
             call.counted_seconds = now
             self._count(call)
 
-    def _count(self, call: Call) -> None:
+    def _count(self, call: RpcCall) -> None:
         """Count what a call has sent since it was last counted; done for each message, this would double its cost."""
         blend = call.blend_id[:ID_DIGITS]
         for source, rows in call.take_source_rows().items():
@@ -90,7 +90,7 @@ class Metrics:
         for counter in self._sources():
             counter.remove(*labels)
 
-    def ended(self, call: Call) -> None:
+    def ended(self, call: RpcCall) -> None:
         """Count a call."""
         self._calls.labels(call.method, call.status).inc()
         self._count(call)

@@ -63,7 +63,7 @@ def serve_processes(
     stop = threading.Event()
     previous = on_stop(lambda number: stop.set())
     bound = _hold_port(host, port)
-    running: list[_Child] = []
+    running: list[_ServerProcess] = []
     try:
         taken = int(bound.getsockname()[1])
         settings: list[Setting] = [
@@ -111,7 +111,7 @@ def _settings_of(operation: OperationConfig, number: int) -> OperationConfig:
     return operation.model_copy(update={"metrics_port": operation.metrics_port + number})
 
 
-class _Child(NamedTuple):
+class _ServerProcess(NamedTuple):
     """A server process, and the event that it sets once it serves."""
 
     process: BaseProcess
@@ -120,13 +120,13 @@ class _Child(NamedTuple):
 
 def _begin(
     host: str, port: int, cache_bytes: int, operation: OperationConfig, add_services: Sequence[AddService]
-) -> _Child:
+) -> _ServerProcess:
     """Start a process; a fresh one, since gRPC's threads do not survive a fork."""
     spawning = multiprocessing.get_context("spawn")
     started = spawning.Event()
     process = spawning.Process(target=_serve_one, args=(host, port, cache_bytes, operation, add_services, started))
     process.start()
-    return _Child(process, started)
+    return _ServerProcess(process, started)
 
 
 def _serve_one(

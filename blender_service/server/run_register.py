@@ -33,7 +33,7 @@ from blender_service.blend.store import ObjectStore
 from blender_service.exceptions import BlenderError, InvalidReadError, RunNotFoundError, StateError, StoredBlendError
 from blender_service.recently_used import RecentlyUsed
 from blender_service.server.audit_log import utc_now
-from blender_service.server.call_context import CODE_VERSION, RUN, RUN_NOTES, Call
+from blender_service.server.call_context import CODE_VERSION, RUN, RUN_NOTES, RpcCall
 
 REACHED_SECONDS: Final = 600.0
 LATE_SECONDS: Final = 5.0
@@ -162,12 +162,12 @@ class RunObserver:
         self._register = register
         self._now = now
         self._writer = ThreadPoolExecutor(1, thread_name_prefix="run-register")
-        self._reads = RecentlyUsed[str, Call](READS_AT_HAND)
-        self._late: dict[str, Call] = {}
+        self._reads = RecentlyUsed[str, RpcCall](READS_AT_HAND)
+        self._late: dict[str, RpcCall] = {}
         self._closed = threading.Event()
         threading.Thread(target=self._run, name="run-register-late", daemon=True).start()
 
-    def began(self, call: Call) -> None:
+    def began(self, call: RpcCall) -> None:
         """Write that a read began."""
         if not _is_recorded(call):
             return
@@ -190,18 +190,18 @@ class RunObserver:
         }
         self._submit(call, "began", facts)
 
-    def answered(self, call: Call, message_bytes: int, seconds: float) -> None:
+    def answered(self, call: RpcCall, message_bytes: int, seconds: float) -> None:
         """Write how far a read has come, every ten minutes, so that little is lost where a server is killed."""
         if call.run_key and call.seconds - call.run_reported >= REACHED_SECONDS:
             call.run_reported = call.seconds
             self._submit(call, f"reached-{int(call.seconds):012d}", _reached(call))
 
-    def ended(self, call: Call) -> None:
+    def ended(self, call: RpcCall) -> None:
         """Write how far a read came."""
         if call.run_key:
             self._submit(call, "reached-end", _reached(call))
 
-    def check_begins(self, call: Call, blends: Collection[str]) -> None:
+    def check_begins(self, call: RpcCall, blends: Collection[str]) -> None:
         """Refuse a read that begins a run which has consumed rows of the blend, or of one that this one continues.
 
         Raises:
@@ -245,7 +245,7 @@ class RunObserver:
         self._write_late()
         self._writer.shutdown()
 
-    def _submit(self, call: Call, event: str, facts: Mapping[str, Any]) -> None:
+    def _submit(self, call: RpcCall, event: str, facts: Mapping[str, Any]) -> None:
         try:
             self._writer.submit(self._write, call.metadata[RUN], f"{call.run_key}.{event}", facts)
         except RuntimeError:  # the executor was shut down: the server has stopped
@@ -258,18 +258,18 @@ class RunObserver:
             logger.error("run %s: %s cannot be written to the register: %s; it held %s", run, key, error, dict(facts))
 
 
-def _is_recorded(call: Call) -> bool:
+def _is_recorded(call: RpcCall) -> bool:
     """Whether this read is recorded: it names a run, and comes from rank 0 or reads every row."""
     return bool(call.metadata.get(RUN)) and not (call.request.HasField("slice") and call.request.slice.rank)
 
 
-def _reached(call: Call) -> dict[str, Any]:
+def _reached(call: RpcCall) -> dict[str, Any]:
     """The fields of the record of how far a call has come."""
     consumed = {} if call.consumed is None else {"consumed": call.end_of_step(call.consumed)}
     return {"end": _end(call), "status": call.status, **consumed}
 
 
-def _end(call: Call) -> int:
+def _end(call: RpcCall) -> int:
     """Give the row after the last one sent."""
     return call.end_of_step(call.next_offset or 0)
 

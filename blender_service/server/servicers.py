@@ -18,7 +18,7 @@ from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.rows.blend_reader import BlendReader
 from blender_service.server.blend_messages import blend_message, description_message, spec_of, update_of
 from blender_service.server.blender import Blender
-from blender_service.server.call_context import Call, call_of, seen_by
+from blender_service.server.call_context import RpcCall, call_of, seen_by
 from blender_service.server.limits import CallWatch, StreamLimits
 from blender_service.server.run_register import RunObserver
 from blender_service.turns import turn
@@ -176,7 +176,7 @@ class RowServicer:
 
 
 def read_request(
-    blender: Blender, runs: RunObserver, request: rows_pb2.ReadBlendRequest, call: Call
+    blender: Blender, runs: RunObserver, request: rows_pb2.ReadBlendRequest, call: RpcCall
 ) -> tuple[BlendReader, tuple[int, int, Slice | None, int, float]]:
     """Check a request for rows and note it in its call; give the reader and the arguments of its `read`."""
     blend_id = blender.resolve(request.blend)

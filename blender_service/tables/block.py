@@ -65,7 +65,7 @@ NO_ROWS: Final = Segments(_NO_32, _ZERO, np.empty(0, dtype=np.uint8), _ZERO, _NO
 
 
 @dataclass(frozen=True, eq=False)
-class Block:
+class RowBlock:
     """R rows of a packed table.
 
     Attributes:

@@ -15,7 +15,7 @@ from concurrent.futures import Future
 from typing import Final
 
 from blender_service.recently_used import RecentlyUsed
-from blender_service.tables.block import Block, BlockKey
+from blender_service.tables.block import BlockKey, RowBlock
 from headrace.process.memory_limit import memory_limit
 
 DEFAULT_CACHE_BYTES: Final = 1 << 30
@@ -43,10 +43,10 @@ class BlockCache:
         self.share_of: Callable[[str], float] = lambda team: 0.0
         self._teams: dict[BlockKey, tuple[str, int]] = {}
         self._team_bytes: Counter[str] = Counter()
-        self._kept = RecentlyUsed[BlockKey, Block](
+        self._kept = RecentlyUsed[BlockKey, RowBlock](
             max_bytes, weigh=lambda block: block.byte_count, forgotten=self._disown, stays=self._is_within_share
         )
-        self._claimed: dict[BlockKey, Future[Block]] = {}
+        self._claimed: dict[BlockKey, Future[RowBlock]] = {}
         self._lock = threading.Lock()
 
     @property
@@ -54,7 +54,7 @@ class BlockCache:
         """Bytes of the blocks that are kept."""
         return self._kept.weight
 
-    def get(self, key: BlockKey) -> Block | None:
+    def get(self, key: BlockKey) -> RowBlock | None:
         """Give a block, None if it is not kept; the caller counts its hits afterwards, by `count_hits`."""
         return self._kept.get(key)
 
@@ -67,7 +67,7 @@ class BlockCache:
         """Whether a block is kept, or is being decoded."""
         return key in self._kept or key in self._claimed
 
-    def claim(self, keys: Iterable[BlockKey]) -> tuple[list[BlockKey], dict[BlockKey, Future[Block]]]:
+    def claim(self, keys: Iterable[BlockKey]) -> tuple[list[BlockKey], dict[BlockKey, Future[RowBlock]]]:
         """Claim blocks that are to be decoded.
 
         Returns:
@@ -75,7 +75,7 @@ class BlockCache:
             future raises what the other met, and is cancelled where the other gave up; the block may be claimed again.
         """
         claimed: list[BlockKey] = []
-        others: dict[BlockKey, Future[Block]] = {}
+        others: dict[BlockKey, Future[RowBlock]] = {}
         with self._lock:
             for key in keys:
                 future = self._claimed.get(key)
@@ -92,8 +92,8 @@ class BlockCache:
         return claimed, others
 
     def decoded(
-        self, claimed: Collection[BlockKey], blocks: Iterator[Block], team: str = ""
-    ) -> Iterator[tuple[BlockKey, Block]]:
+        self, claimed: Collection[BlockKey], blocks: Iterator[RowBlock], team: str = ""
+    ) -> Iterator[tuple[BlockKey, RowBlock]]:
         """Keep claimed blocks for a team and pass each on, as they are decoded; others who wait are given them too."""
         waiting = list(claimed)
         try:
@@ -138,7 +138,7 @@ class BlockCache:
         team, _ = self._teams[key]
         return bool(team) and self._team_bytes[team] <= self.share_of(team) * self.max_bytes
 
-    def _unclaim(self, keys: list[BlockKey]) -> list[Future[Block]]:
+    def _unclaim(self, keys: list[BlockKey]) -> list[Future[RowBlock]]:
         with self._lock:
             futures = [self._claimed.pop(key) for key in keys]
         keys.clear()

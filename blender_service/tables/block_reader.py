@@ -21,7 +21,7 @@ from typing import Final
 import numpy as np
 
 from blender_service.arrays import Int64Array
-from blender_service.tables.block import Block, BlockKey
+from blender_service.tables.block import BlockKey, RowBlock
 from blender_service.tables.block_cache import BlockCache
 from blender_service.tables.packed_table import PackedTable, row_bytes_of
 from blender_service.tables.parquet_to_block import decode_blocks
@@ -71,7 +71,7 @@ class BlockReader:
         start = np.maximum(self._starts[run], multiple * self.block_rows)
         return self._first_blocks[run] + multiple - self._first_multiples[run], ordinals - start
 
-    def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Block]]:
+    def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, RowBlock]]:
         """Give blocks by number, in any order, decoding those that are not in the cache, one at a time.
 
         Raises:
@@ -104,7 +104,7 @@ class BlockReader:
         """Whether a block is in the cache, or on its way."""
         return self._key(number) in self._cache
 
-    def _decode(self, run: int, numbers: Iterable[int]) -> Iterator[tuple[int, Block]]:
+    def _decode(self, run: int, numbers: Iterable[int]) -> Iterator[tuple[int, RowBlock]]:
         """Decode blocks of one file, and wait for those that another thread decodes already."""
         wanted = {self._key(number): number for number in numbers}
         while wanted:
@@ -142,7 +142,7 @@ class BlockReader:
         return BlockKey(run.path, start, end, *of_window, self.table.columns)
 
 
-def _next_of(pairs: Iterator[tuple[BlockKey, Block]]) -> tuple[BlockKey, Block] | None:
+def _next_of(pairs: Iterator[tuple[BlockKey, RowBlock]]) -> tuple[BlockKey, RowBlock] | None:
     """Give the next block that is decoded, None after the last."""
     with turn_lent():
         return next(pairs, None)

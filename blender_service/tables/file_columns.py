@@ -27,7 +27,7 @@ Constants = Mapping[int, Any]
 """Values of the columns that a data file need not hold, by field id: those that its partition says."""
 
 
-class Column(NamedTuple):
+class FileColumn(NamedTuple):
     """A column of a table, or a field in a struct.
 
     Attributes:
@@ -42,13 +42,13 @@ class Column(NamedTuple):
         return self.path[-1]
 
 
-def find_column(schema: Schema, wanted: str | int) -> Column | None:
+def find_column(schema: Schema, wanted: str | int) -> FileColumn | None:
     """Find a column by its name (`struct.field` for one in structs) or its field id; None if there is none."""
 
-    def search(fields: Iterable[NestedField], prefix: str, path: tuple[NestedField, ...]) -> Column | None:
+    def search(fields: Iterable[NestedField], prefix: str, path: tuple[NestedField, ...]) -> FileColumn | None:
         for field in fields:
             if wanted in (prefix + field.name, field.field_id):
-                return Column((*path, field))
+                return FileColumn((*path, field))
             if isinstance(field.field_type, StructType):
                 inner = search(field.field_type.fields, f"{prefix}{field.name}.", (*path, field))
                 if inner is not None:
@@ -65,7 +65,7 @@ class FileColumns:
         self,
         file: pq.ParquetFile,
         where: str,
-        columns: Mapping[str, Column],
+        columns: Mapping[str, FileColumn],
         mapping: NameMapping | None,
         constants: Constants | None = None,
     ) -> None:
@@ -105,7 +105,7 @@ class FileColumns:
         arrays = self.select(rows)
         return pa.RecordBatch.from_pydict({name: array for name, array in arrays.items() if name not in self.missing})
 
-    def _of(self, rows: pa.Table | pa.RecordBatch, there: _Fields, column: Column) -> pa.Array:
+    def _of(self, rows: pa.Table | pa.RecordBatch, there: _Fields, column: FileColumn) -> pa.Array:
         mapped: Sequence[MappedField] | None = self._mapped
         array: pa.Array | None = None
         for field in column.path:
@@ -118,7 +118,7 @@ class FileColumns:
                 there = _by_id(list(array.type), mapped)
         return self._typed(array, column.field.field_type, mapped)
 
-    def _lacking(self, column: Column, lacking: NestedField, struct: pa.Array | None, count: int) -> pa.Array:
+    def _lacking(self, column: FileColumn, lacking: NestedField, struct: pa.Array | None, count: int) -> pa.Array:
         """The values of a column that a file lacks, or lacks a struct of."""
         if lacking is not column.field:
             return pa.nulls(count, _arrow_type(column.field.field_type))

@@ -30,7 +30,7 @@ logger = logging.getLogger(__name__)
 
 
 @dataclass
-class _Place:
+class _PlaceHistory:
     """What is known of a place: mean seconds a byte, when it was read last, until when it is passed over."""
 
     cost: float = 0.0
@@ -47,7 +47,7 @@ class Mirrors:
         """Read what is below each key of `places` as well below its values."""
         self._places = dict(places or {})
         self._clock = clock
-        self._known: dict[str, _Place] = {}
+        self._known: dict[str, _PlaceHistory] = {}
         self._reads = itertools.count(1)
         self._lock = threading.Lock()
 
@@ -73,7 +73,7 @@ class Mirrors:
             return [("", path)]
         roots = [home, *self._places[home]]
         with self._lock:
-            stores = {root: self._known.setdefault(root, _Place()) for root in roots}
+            stores = {root: self._known.setdefault(root, _PlaceHistory()) for root in roots}
             now, probes = self._clock(), next(self._reads) % PROBE_EVERY == 0
             if probes:
                 roots.sort(key=lambda root: (stores[root].passed_over_until > now, stores[root].read))

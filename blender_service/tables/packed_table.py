@@ -16,8 +16,8 @@ from pyiceberg.table.snapshots import Snapshot
 
 from blender_service.exceptions import PackedTableError, SourceChangedError
 from blender_service.order.segments import Pin
-from blender_service.tables.block import Block
-from blender_service.tables.file_columns import Column, find_column
+from blender_service.tables.block import RowBlock
+from blender_service.tables.file_columns import FileColumn, find_column
 from blender_service.tables.mirrors import NO_MIRRORS, Mirrors
 from blender_service.tables.token_columns import TokenColumn
 from headrace.tables import catalogue as tables
@@ -60,9 +60,9 @@ class PackedTable(NamedTuple):
     io: FileIO
     most_rows: int | None = None
     mirrors: Mirrors = NO_MIRRORS
-    decode: Callable[[Sequence[tuple[int, int]]], Iterator[Block]] | None = None
+    decode: Callable[[Sequence[tuple[int, int]]], Iterator[RowBlock]] | None = None
     columns: tuple[TokenColumn, ...] = ()
-    fields: Mapping[str, Column] = MappingProxyType({})
+    fields: Mapping[str, FileColumn] = MappingProxyType({})
     mapping: NameMapping | None = None
 
     @property
@@ -77,7 +77,7 @@ def schema_at(table: Table, snapshot: Snapshot) -> Schema:
     return table.schemas().get(-1 if snapshot.schema_id is None else snapshot.schema_id, table.schema())
 
 
-def columns_read(table: Table, snapshot: Snapshot, columns: Sequence[TokenColumn]) -> dict[str, Column]:
+def columns_read(table: Table, snapshot: Snapshot, columns: Sequence[TokenColumn]) -> dict[str, FileColumn]:
     """Find what is read of a packed table's files: rows by their names at a snapshot, columns by their ids.
 
     Raises:

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import PackedTableError
-from blender_service.tables.block import Block, Segments
+from blender_service.tables.block import RowBlock, Segments
 from blender_service.tables.data_file import FAULTS, StoreError, opened_parquet, told
 from blender_service.tables.file_columns import FileColumns
 from blender_service.tables.packed_table import PackedTable
@@ -25,7 +25,7 @@ READ_ATTEMPTS: Final = 3
 RETRY_SECONDS: Final = 0.05
 
 
-def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[Block]:
+def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[RowBlock]:
     """Give ranges of one data file as blocks, in one pass over the row groups they lie in.
 
     A file that cannot be read is tried three times, since storage over a network often fails for a moment only. Where
@@ -68,7 +68,7 @@ def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[in
 
 def _decode_once(
     table: PackedTable, file: pq.ParquetFile, run: OrdinalRun, ranges: Sequence[tuple[int, int]]
-) -> Iterator[Block]:
+) -> Iterator[RowBlock]:
     """Decode the ranges of a file that are still wanted; `ranges` may shrink from its front meanwhile."""
     rows_in_file = [(start - run.start, end - run.start) for start, end in ranges]
     starts = [start for start, _ in ranges]
@@ -118,7 +118,7 @@ def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]], column
                 break
 
 
-def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> Block:
+def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> RowBlock:
     """Turn Arrow rows into a block, and check all rules of a packed table.
 
     Args:
@@ -156,7 +156,7 @@ def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> B
     counts = np.asarray(pc.list_value_length(segments), dtype=np.int64)
     flat = segments.flatten()
     doc_ids, doc_id_starts = _texts(pc.cast(flat.field("doc_id"), pa.large_string()))
-    return Block(
+    return RowBlock(
         start=start,
         input_ids=values.astype(f"<u{table.window.token_bytes}"),
         segments=Segments(

@@ -32,7 +32,7 @@ from blender_service.arrays import Int64Array
 from blender_service.exceptions import PackedTableError
 from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.data_file import FAULTS, StoreError, opened_parquet, told
-from blender_service.tables.file_columns import Column, Constants, FileColumns, find_column
+from blender_service.tables.file_columns import Constants, FileColumn, FileColumns, find_column
 from blender_service.tables.packed_table import schema_at
 from blender_service.tables.text_packing import TextRule
 
@@ -64,10 +64,10 @@ class TextColumns(NamedTuple):
         note: what a pin says of them: empty where a snapshot's own schema leads from the rule to them.
     """
 
-    columns: Mapping[str, Column]
+    columns: Mapping[str, FileColumn]
     note: str
 
-    def of_rows(self) -> dict[str, Column]:
+    def of_rows(self) -> dict[str, FileColumn]:
         """Give those that rows are made of."""
         return {name: column for name, column in self.columns.items() if name != TEMPLATE}
 
@@ -93,7 +93,7 @@ def find_columns(
         The columns, or the name of one that there is not.
     """
     then = table.schema() if snapshot is None else schema_at(table, snapshot)
-    columns: dict[str, Column] = {}
+    columns: dict[str, FileColumn] = {}
     for name, wanted in names.items():
         column = find_column(table.schema() if is_present else then, wanted)
         if column is None:
@@ -128,7 +128,7 @@ def columns_of_pin(table: Table, snapshot: Snapshot, names: Mapping[str, str], g
     return TextColumns(columns, mark + noted)
 
 
-def are_spans(column: Column) -> bool:
+def are_spans(column: FileColumn) -> bool:
     """Whether a column is a list of structs with the whole numbers `start` and `end`."""
     kind = column.field.field_type
     of = kind.element_type if isinstance(kind, ListType) else None
@@ -185,7 +185,7 @@ class Digests(NamedTuple):
         return cls(read["starts"], read["values"])
 
 
-class Documents:
+class TextDocuments:
     """The documents of a table of text at a snapshot, by number; safe for many threads."""
 
     def __init__(
@@ -193,7 +193,7 @@ class Documents:
         identifier: str,
         files: Sequence[TextFile],
         file_io: FileIO,
-        columns: Mapping[str, Column],
+        columns: Mapping[str, FileColumn],
         mapping: NameMapping | None,
         groups: RowGroups,
     ) -> None:
@@ -270,7 +270,7 @@ class Documents:
         return rows
 
 
-def _as_text(array: pa.Array, column: Column) -> pa.Array:
+def _as_text(array: pa.Array, column: FileColumn) -> pa.Array:
     """Values as texts; an empty one for null."""
     if isinstance(column.field.field_type, UUIDType):
         array = pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.large_string())
@@ -302,7 +302,7 @@ def utf8_of(texts: pa.LargeStringArray) -> tuple[np.ndarray[Any, np.dtype[np.uin
 
 
 def digest(column: pa.ChunkedArray) -> int:
-    """64 bits over the values of a column of `Documents`, whatever buffers they lie in."""
+    """64 bits over the values of a column of `TextDocuments`, whatever buffers they lie in."""
     summed = hashlib.blake2b(digest_size=8)
     array = column.combine_chunks()
     if pa.types.is_list(array.type):

@@ -36,7 +36,7 @@ class TextRule(BaseModel):
     template: str | None = Field(None, description="column of the hash of the chat template")
 
 
-class Pieces(NamedTuple):
+class RowPieces(NamedTuple):
     """U pieces of documents, ascending by row, inside a row by document.
 
     Attributes:
@@ -53,7 +53,7 @@ class Pieces(NamedTuple):
 
 
 @compiled
-def pack(lengths: Int32Array, window: int, group: int, whole: bool) -> tuple[Pieces, Int64Array]:
+def pack(lengths: Int32Array, window: int, group: int, whole: bool) -> tuple[RowPieces, Int64Array]:
     """Put documents into rows; one of a single token, which ends it, is empty and has no row.
 
     Args:
@@ -99,12 +99,12 @@ def pack(lengths: Int32Array, window: int, group: int, whole: bool) -> tuple[Pie
         base += used
         row_counts[number] = used
     order = np.argsort(rows, kind="mergesort")
-    return Pieces(documents[order], firsts[order], tokens[order], rows[order]), row_counts
+    return RowPieces(documents[order], firsts[order], tokens[order], rows[order]), row_counts
 
 
 @compiled
 def lay_out(
-    pieces: Pieces, ids: Int32Array, starts: Int64Array, windows: NDArray[np.unsignedinteger]
+    pieces: RowPieces, ids: Int32Array, starts: Int64Array, windows: NDArray[np.unsignedinteger]
 ) -> tuple[Int32Array, Int32Array]:
     """Copy the pieces of documents into rows, one after the other.
 

@@ -25,21 +25,21 @@ from pyiceberg.table.snapshots import Snapshot
 
 from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import PackedTableError
-from blender_service.tables.block import Block, Segments
+from blender_service.tables.block import RowBlock, Segments
 from blender_service.tables.data_file import OF_TEXTS, warn_without_checksums
 from blender_service.tables.encoder_record import EncoderRecord, id_digests
-from blender_service.tables.file_columns import Column
+from blender_service.tables.file_columns import FileColumn
 from blender_service.tables.packed_table import PackedTable
 from blender_service.tables.text_documents import (
     Digests,
-    Documents,
     RowGroups,
     TextColumns,
+    TextDocuments,
     digest,
     text_files,
     utf8_of,
 )
-from blender_service.tables.text_packing import Pieces, TextRule, lay_out, pack
+from blender_service.tables.text_packing import RowPieces, TextRule, lay_out, pack
 from blender_service.tables.token_columns import TokenColumn, all_trainable
 from headrace.kernels.control_names import HeldName, NameFinder, control_names, held, told
 from headrace.kernels.fixed_texts import fixed_ids
@@ -182,7 +182,9 @@ def put_tokenizer(objects: Objects, file: str) -> str:
     return sha256
 
 
-def places_of(identifier: str, snapshot_id: int, columns: Mapping[str, Column], window: WindowFacts) -> dict[str, str]:
+def places_of(
+    identifier: str, snapshot_id: int, columns: Mapping[str, FileColumn], window: WindowFacts
+) -> dict[str, str]:
     """Give the objects that hold what was measured of a table's snapshot: lengths, names, and digests by column."""
     of = {name: f"{identifier}-{snapshot_id}-{column.field.field_id}" for name, column in columns.items()}
     places = {name: f"texts/{name}/{window.tokenizer_sha256}/{of['text']}" for name in (LENGTHS, NAMES)}
@@ -199,9 +201,9 @@ def open_text_rows(
     objects: Objects,
     groups: RowGroups,
 ) -> TextRows:
-    """Open the rows that a rule makes of a table of text at a snapshot; see `Documents` and `TextRows`."""
+    """Open the rows that a rule makes of a table of text at a snapshot; see `TextDocuments` and `TextRows`."""
     files = text_files(table, identifier, snapshot)
-    documents = Documents(identifier, files, table.io, columns.of_rows(), table.name_mapping(), groups)
+    documents = TextDocuments(identifier, files, table.io, columns.of_rows(), table.name_mapping(), groups)
     return TextRows(identifier, snapshot.snapshot_id, documents, window, rule, objects)
 
 
@@ -222,8 +224,8 @@ def _digests_of(kept: Mapping[str, bytes]) -> dict[str, Digests]:
     return {name: Digests.from_bytes(content) for name, content in kept.items() if name not in (LENGTHS, NAMES)}
 
 
-def _some(pieces: Pieces, chosen: NDArray[np.bool_]) -> Pieces:
-    return Pieces(pieces.documents[chosen], pieces.firsts[chosen], pieces.tokens[chosen], pieces.rows[chosen])
+def _some(pieces: RowPieces, chosen: NDArray[np.bool_]) -> RowPieces:
+    return RowPieces(pieces.documents[chosen], pieces.firsts[chosen], pieces.tokens[chosen], pieces.rows[chosen])
 
 
 class TextRows:
@@ -233,7 +235,7 @@ class TextRows:
         self,
         identifier: str,
         snapshot_id: int,
-        documents: Documents,
+        documents: TextDocuments,
         window: WindowFacts,
         rule: TextRule,
         objects: Objects,
@@ -315,18 +317,18 @@ class TextRows:
         measured |= {name: digests.to_bytes() for name, digests in digests_of.items()}
         return {name: content for name, content in measured.items() if name in lacking}
 
-    def _pack(self, first: int, last: int) -> tuple[Pieces, Int64Array]:
-        packed: tuple[Pieces, Int64Array] = pack(
+    def _pack(self, first: int, last: int) -> tuple[RowPieces, Int64Array]:
+        packed: tuple[RowPieces, Int64Array] = pack(
             self.lengths[first:last], self.window.window_tokens, self.rule.group_documents, self.rule.whole
         )
         return packed
 
     def _decode(
         self, excised: frozenset[str], columns: tuple[TokenColumn, ...], ranges: Sequence[tuple[int, int]]
-    ) -> Iterator[Block]:
+    ) -> Iterator[RowBlock]:
         return (self._block(excised, columns, start, end) for start, end in ranges)
 
-    def _block(self, excised: frozenset[str], columns: tuple[TokenColumn, ...], start: int, end: int) -> Block:
+    def _block(self, excised: frozenset[str], columns: tuple[TokenColumn, ...], start: int, end: int) -> RowBlock:
         """Tokenize the documents that the rows [start, end) need."""
         groups = np.searchsorted(self._first_rows, [start, end - 1], side="right") - 1
         base = int(groups[0]) * self.rule.group_documents
@@ -355,7 +357,7 @@ class TextRows:
         laid = pieces._replace(documents=index)
         places, row_tokens = lay_out(laid, encoded.ids, encoded.starts, windows)
         written = [names[number].encode() for number in index.tolist()]
-        return Block(
+        return RowBlock(
             start=start,
             input_ids=windows,
             segments=Segments(
@@ -376,7 +378,9 @@ class TextRows:
         )
 
 
-def _laid_out(mask: NDArray[np.bool_], pieces: Pieces, starts: Int64Array, shape: tuple[int, ...]) -> NDArray[np.bool_]:
+def _laid_out(
+    mask: NDArray[np.bool_], pieces: RowPieces, starts: Int64Array, shape: tuple[int, ...]
+) -> NDArray[np.bool_]:
     """(R, L) whether a loss is taken on a token, laid out as the tokens are; false in the padding."""
     windows = np.zeros(shape, dtype=np.uint16)
     lay_out(pieces, mask.astype(np.int32), starts, windows)

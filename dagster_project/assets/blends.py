@@ -36,11 +36,11 @@ def _weight_text(value: Any) -> Any:
 Weight = Annotated[str, BeforeValidator(_weight_text), Field(pattern=r"^[0-9./ ]+$")]
 
 
-class _Declared(BaseModel):
+class _BlendPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class SourceDeclaration(_Declared):
+class SourceDeclaration(_BlendPart):
     """A source of a new blend."""
 
     table: str = Field(pattern=r"^\w+\.\w+$", description="packed table, namespace.table")
@@ -52,7 +52,7 @@ class SourceDeclaration(_Declared):
     live: bool = Field(False, description="follow the table as it grows")
 
 
-class ChangeDeclaration(_Declared):
+class ChangeDeclaration(_BlendPart):
     """A change of one source from an offset on."""
 
     name: str = Field(description="name of the source")
@@ -65,7 +65,7 @@ class ChangeDeclaration(_Declared):
     live: bool | None = Field(None, description="true follows the table, false pins it")
 
 
-class StageDeclaration(_Declared):
+class StageDeclaration(_BlendPart):
     """Changes from an offset on."""
 
     from_offset: int = Field(ge=0, description="first row that the changes apply to")
@@ -74,8 +74,8 @@ class StageDeclaration(_Declared):
     align: bool = Field(False, description="round from_offset up to the next end of a cycle")
 
 
-class PrewarmDeclaration(_Declared):
-    """Servers whose caches are filled before a training begins."""
+class PrewarmDeclaration(_BlendPart):
+    """Servers to fill the caches of before a training begins."""
 
     servers: tuple[str, ...] = Field(
         min_length=1,
@@ -86,7 +86,7 @@ class PrewarmDeclaration(_Declared):
     columns: tuple[str, ...] = Field((), description="columns per token that the training reads, such as trainable")
 
 
-class TextsDeclaration(_Declared):
+class TextsDeclaration(_BlendPart):
     """How rows are made where the sources are tables of text."""
 
     tokenizer: str = Field(pattern=r"^\w+\.\w+$", description="table <corpus>.tokenizer")
@@ -103,7 +103,7 @@ class TextsDeclaration(_Declared):
     )
 
 
-class BlendDeclaration(_Declared):
+class BlendDeclaration(_BlendPart):
     """A blend as a user declares it: sources, or a parent; then a schedule of updates."""
 
     name: str = Field(
@@ -231,7 +231,7 @@ def _create(
 
 
 def latest_name(blender: Blender, stem: str) -> str:
-    """The newest blend that a declaration has made.
+    """The newest blend of a declaration.
 
     Raises:
         BlendNotFoundError: it has made none.
@@ -277,7 +277,7 @@ def _stage(stage: StageDeclaration) -> Stage:
 
 
 def _metadata(config: BlendConfig, description: Description, end: int | None) -> dict[str, Any]:
-    """The metadata that the UI shows of a blend."""
+    """The metadata of a blend in the UI."""
     lines = [
         "| source | table | rows | % of rows | epochs | runs out at row |",
         "| --- | --- | --- | --- | --- | --- |",

@@ -13,7 +13,7 @@ from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.assets.decontamination import searched_evals, upkeep_of_packed
 from dagster_project.assets.deduplication import Deduplication, deduplication_chain
 from dagster_project.assets.parts import part
-from dagster_project.assets.selections import LAST, OFF, Chosen, base_of, chain_of, choose, listed
+from dagster_project.assets.selections import LAST, OFF, DeclaredSelection, base_of, chain_of, choose, listed
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
 from dagster_project.run_config import bind_config
@@ -52,7 +52,7 @@ class CorpusDeclaration:
         revisions: by dataset, `latest` (the default) or `all`, which keeps older revisions of a document.
         variants: by dataset, the variant (`assets/datasets.py`) whose verdicts count; else those of its policy.
         superseded: `excise` (the default) or `keep` packed documents after a newer revision of them arrived.
-        on_delete: the same for documents whose file is gone.
+        on_delete: the same for documents without a file any more.
         deduplication: levels and thresholds; by default exact and near-duplicates are removed.
         select: selections in their order, each a name or {name: settings}; decontamination comes last, named or not,
             unless {decontaminate: off} is one of them.
@@ -62,7 +62,7 @@ class CorpusDeclaration:
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
         steps: config of other steps, by step.
-        samples: which sample rows the UI shows.
+        samples: the sample rows in the UI.
         owners: in Dagster's form, e.g. `team:data`.
         visibility: who may see its rows; nobody who may not see those of its datasets.
     """
@@ -200,7 +200,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
     ]
 
 
-def _chosen(declared: CorpusDeclaration) -> tuple[tuple[Chosen, ...], PresentEvals]:
+def _chosen(declared: CorpusDeclaration) -> tuple[tuple[DeclaredSelection, ...], PresentEvals]:
     """The selections of a corpus, and the eval sets that the last one searches for; it is left out where there is none.
 
     Its settings are checked all the same, so that a mistake does not wait for the first benchmark.
@@ -219,12 +219,12 @@ def _links(bound: Iterable[Bound], domain: str) -> list[Link]:
 
 
 def _tables(chain: Iterable[Link]) -> set[str]:
-    """Names of the tables that some steps make."""
+    """Names of the tables of some steps."""
     return {table.name for made, *_ in chain for table in made.tables}
 
 
 def _stage(made: Step, domain: str, is_read: bool) -> str:
-    """The asset group of a step in the UI; `measures` for tables that no other step reads."""
+    """The asset group of a step in the UI; `measures` for tables without a reading step."""
     if made in _MEMBERS:
         return "1_members"
     if made.numbered:
@@ -233,7 +233,7 @@ def _stage(made: Step, domain: str, is_read: bool) -> str:
 
 
 def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterable[Link]:
-    """The steps that assign survivors to clusters and measure those, where the corpus has any."""
+    """The steps to assign survivors to clusters and measure those, where the corpus has any."""
     if declared.clusters is None and declared.cluster_losses is None:
         return ()
     make = part("clusters", f"corpus {declared.name}")
@@ -242,7 +242,7 @@ def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tu
 
 
 def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:
-    """The table of the verdicts that count for a dataset."""
+    """The table of a dataset's valid verdicts."""
     variant = declared.variants.get(dataset)
     return f"{dataset}.verdicts_{variant}" if variant else f"{dataset}.verdicts"
 

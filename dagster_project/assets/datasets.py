@@ -66,7 +66,7 @@ class DatasetDeclaration:
         shards: parts that joins and packing plans work on, a power of two; 1 for small data.
         max_document_bytes: larger documents are refused, with a row in `arrivals`.
         allow_empty: whether a source without files means that all were deleted; else it is an error.
-        landing: `copy` keeps the bytes of every file that is read; `reference` leaves them where they are.
+        landing: `copy` keeps the bytes of every file read; `reference` leaves them where they are.
         provenance: licence, licence_evidence and collected_by, for the table of that name.
         scorers: measures of texts beside `signals`: config by name, or by `package.module:function`.
         quality: `{weights: .., ranges: ..}` of the weighted sum `quality.score`; none where empty.
@@ -75,12 +75,12 @@ class DatasetDeclaration:
         variants: further policies by name, each with verdicts of its own, `verdicts_NAME`.
         redact: keep, replace or drop (the document), by kind of personal data; what is not named is kept.
         steps: config of `texts`, `signals`, `verdicts` and `dependencies`, by step.
-        samples: which sample rows the UI shows.
+        samples: the sample rows in the UI.
         owners: in Dagster's form, e.g. `team:data`.
         visibility: who may see its rows, and whether they are test data.
         quarantine: how it is scanned and released, where it is not trusted.
         keeping: how long its bytes and increments are kept.
-        seconds_between_runs: least time between two runs that its sensor asks for.
+        seconds_between_runs: least time between two runs of its sensor.
     """
 
     name: str
@@ -196,7 +196,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
 
 
 def _recognised(declared: DatasetDeclaration) -> list[Link]:
-    """The step about pages whose text is recognised, where the source configures that."""
+    """The step about pages of recognised text, where the source configures that."""
     if "ocr" not in declared.source:
         return []
     return [(part("ocr", f"dataset {declared.name}"), {"documents": f"{declared.name}.documents"}, {}, "sources")]
@@ -208,7 +208,7 @@ def _labels(declared: DatasetDeclaration) -> AddedAssets | None:
 
 
 def _check_names(declared: DatasetDeclaration, scorers: Iterable[Step]) -> None:
-    """Refuse two tables of one name, and variants that no table can be named for.
+    """Refuse two tables of one name, and variants unfit for the name of a table.
 
     Raises:
         DefinitionError: names the first.
@@ -241,7 +241,7 @@ def _rewritten(declared: DatasetDeclaration) -> RewrittenTexts:
 
 
 def _texts(declared: DatasetDeclaration, rewritten: RewrittenTexts) -> list[Link]:
-    """The step that makes `texts`, or `raw_texts` and those that rewrite them."""
+    """The step for `texts`, or for `raw_texts` and their rewriting."""
     read: dict[str, Source] = {"documents": f"{declared.name}.documents"}
     if not rewritten.links:
         return [(texts, read, {}, "text")]
@@ -249,7 +249,7 @@ def _texts(declared: DatasetDeclaration, rewritten: RewrittenTexts) -> list[Link
 
 
 def _shown(declared: DatasetDeclaration, step: Step, redacts: bool) -> Samples:
-    """Which sample rows of a table the UI shows: never the texts from which personal data was taken out."""
+    """The sample rows of a table in the UI: never the raw texts with personal data."""
     raw = redacts and step.table.name in (documents.table.name, RAW_TEXTS)
     return Samples.IDS if raw and declared.samples is Samples.TEXT else declared.samples
 
@@ -278,7 +278,7 @@ def _weighing(declared: DatasetDeclaration, scorers: Iterable[Step]) -> Iterable
 
 
 def _measured(scorers: Iterable[Step]) -> Columns:
-    """Column types of the dataset's tables that rules may read, by table."""
+    """Column types of the dataset's tables open to rules, by table."""
     return signal_columns(
         {scorer.table.name: {column.name: column.type for column in scorer.table.columns} for scorer in scorers}
     )
@@ -304,7 +304,7 @@ def _policy(
 
 
 def _scoring(dataset: str, scorer: Scorer, config: Mapping[str, Any]) -> Iterable[Link]:
-    """The step of a scorer, after that of the frozen table that it reads, if there is one."""
+    """The step of a scorer, after that of its frozen input, if there is one."""
     texts: dict[str, Source] = {"texts": f"{dataset}.texts"}
     if scorer.frozen is None:
         return [(scorer, texts, config, "filters")]

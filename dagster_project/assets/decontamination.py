@@ -33,7 +33,7 @@ _log = logging.getLogger(__name__)
 
 
 def searched_evals(settings: str | Mapping[str, Any]) -> PresentEvals:
-    """The eval sets that a corpus is searched for; none where its settings of the search are `off`."""
+    """The eval sets to search a corpus for; none where its settings of the search are `off`."""
     return PresentEvals() if settings == OFF else _evals_of_the_lake()
 
 
@@ -81,7 +81,7 @@ def upkeep_of_packed(corpus: str, identifier: str, evals: PresentEvals, *, off: 
 
 
 def _require_search(lake: Lake, corpus: str, evals: PresentEvals) -> None:
-    """Refuse to pack documents in which the present benchmarks were not searched for.
+    """Refuse to pack documents before a search for the present benchmarks.
 
     Raises:
         InputError: says what is missing and how to make it.
@@ -105,7 +105,7 @@ def _require_search(lake: Lake, corpus: str, evals: PresentEvals) -> None:
 
 
 def _is_made_of(row: Materialization, source: Materialization) -> bool:
-    """Whether a row of the ledger was computed from the rows that another one describes.
+    """Whether a row of the ledger was computed from the rows of another one.
 
     A row that was recovered after a crash names no inputs, and is taken to be.
     """
@@ -121,7 +121,7 @@ def _is_pending(catalogue: Catalog, identifier: str, stated: str) -> bool:
 
 
 def _state(catalogue: Catalog, identifier: str, stated: str) -> None:
-    """Write into a packed table which benchmarks its documents were searched for."""
+    """Write the benchmarks of the search into a packed table."""
     table = load_table(catalogue, identifier)
     if table is None or table.properties.get(EVALS_PROPERTY, "") == stated:
         return

@@ -1,4 +1,4 @@
-"""Make the chain of steps that deduplicates a corpus, from the levels that a user declares.
+"""Make the chain of steps of deduplication from a corpus's declared levels.
 
 levels: [exact]                     the same bytes or the same letters
 levels: [exact, near]               and documents whose weighted tokens are as similar as a threshold
@@ -91,7 +91,7 @@ class Deduplication(BaseModel):
 
     @model_validator(mode="after")
     def _levels_and_thresholds_agree(self) -> Deduplication:
-        """Refuse levels out of order, and an applied threshold that is not compared."""
+        """Refuse levels out of order, and an applied threshold outside of the compared ones."""
         if self.levels != _LEVELS[: len(self.levels)] or not self.levels:
             raise ValueError(f"levels {list(self.levels)} are not a beginning of {list(_LEVELS)}; write them in order")
         for kind, applied in self.apply.values.items():
@@ -104,7 +104,7 @@ class Deduplication(BaseModel):
 
     @property
     def members(self) -> dict[str, Any]:
-        """The criteria for which duplicate is kept, as config of `members`."""
+        """The criteria for keeping among duplicates, as config of `members`."""
         first = {} if self.keep_first is None else {"keep_first": list(self.keep_first)}
         return {**first, "known_good": list(self.known_good), "min_stars": self.min_stars}
 
@@ -121,10 +121,10 @@ def deduplication_chain(
 
     Args:
         declared: levels and thresholds.
-        base: the step that gives what no level removed.
+        base: the step for what no level removed.
         own: identifier of a table of the corpus.
         each: identifiers of a table of all its datasets.
-        latest: datasets of which only the latest revision of a document counts.
+        latest: datasets with only the latest revision of a document.
         pairs_config: declared config of `pairs`; `repository_removals` must know its limit of large buckets.
     """
     revised: dict[str, Source] = {"members": own("members"), "revisions": own("revisions")}
@@ -144,7 +144,7 @@ def deduplication_chain(
 
 
 def _near(declared: Deduplication, own: Callable[[str], str], read: Mapping[str, Source]) -> list[Link]:
-    """Steps of the level `near` up to the components, which the level `repository` reads."""
+    """Steps of the level `near` up to the components, inputs of the level `repository`."""
     compared = {"features": declared.features.model_dump()}
     listed = {"thresholds": list(declared.thresholds.together)}
     by_kind = {"thresholds": declared.thresholds.model_dump()}
@@ -200,7 +200,7 @@ def _repository(
 
 
 def _removed(declared: Deduplication, own: Callable[[str], str], leaving: Mapping[str, Source]) -> list[Link]:
-    """The steps `removals` and `thresholds`: which documents are removed, and what each threshold keeps."""
+    """The steps `removals` and `thresholds`: removed documents, and the documents kept at each threshold."""
     listed = {"thresholds": list(declared.thresholds.together)}
     by_kind = {"thresholds": declared.thresholds.model_dump()}
     counted: dict[str, Source] = {

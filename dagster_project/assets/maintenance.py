@@ -1,4 +1,4 @@
-"""Assets that maintain the lake: what each did is its metadata.
+"""Assets for the lake's maintenance: what each did is its metadata.
 
 None changes a row, a digest or an ordinal, but for `retention`, which deletes what a dataset declares to be too old.
 
@@ -17,7 +17,7 @@ from dagster_project.asset_options import APART
 from dagster_project.deletion.history import KeptHistory
 from dagster_project.deletion.retention import TASKS, task_of
 from dagster_project.keeping import Keeping
-from spark_jobs.lake.run.maintenance import Done, run_task
+from spark_jobs.lake.run.maintenance import MaintenanceResult, run_task
 from spark_jobs.lake.run.materialize import Lake
 
 MAINTENANCE = "maintenance"  # job, asset group, and first part of the assets' keys
@@ -28,7 +28,7 @@ _CONFIG = {
 
 
 def maintenance_assets(keeping: Mapping[str, Keeping], history: KeptHistory) -> dg.AssetsDefinition:
-    """An asset for each task of maintenance, all of one step, which runs those that were selected one after another.
+    """An asset for each task of maintenance, all of one step; it runs the selected ones one after another.
 
     A failure in one task or table stops no other: the step reports all that was done, and fails at its end.
 
@@ -82,7 +82,7 @@ def maintenance_assets(keeping: Mapping[str, Keeping], history: KeptHistory) -> 
     return decorate(maintained)
 
 
-def _metadata(name: str, done: list[Done]) -> dict[str, Any]:
+def _metadata(name: str, done: list[MaintenanceResult]) -> dict[str, Any]:
     changed = [outcome for outcome in done if outcome.count]
     return {
         "tables_changed": len(changed),
@@ -93,6 +93,6 @@ def _metadata(name: str, done: list[Done]) -> dict[str, Any]:
     }
 
 
-def _markdown(changed: list[Done]) -> str:
+def _markdown(changed: list[MaintenanceResult]) -> str:
     lines = [f"| {outcome.table} | {outcome.text} |" for outcome in changed]
     return "\n".join(["| table | what was done |", "| --- | --- |", *lines]) if lines else "nothing was to be done"

@@ -40,7 +40,7 @@ _CHECKS = {
 def status_checks(
     keys: Collection[dg.AssetKey], thresholds: Thresholds, keeping: Mapping[str, Keeping]
 ) -> Iterator[dg.AssetChecksDefinition]:
-    """The checks of each dataset and corpus, at its tables that a threshold is about."""
+    """The checks of each dataset and corpus, at the table of each threshold."""
     namespaces = sorted({key.path[0] for key in keys if key.path[-1] in ("arrivals", "increments")})
     for namespace in namespaces:
         tables = {key.path[1] for key in keys if key.path[0] == namespace and len(key.path) == 2}

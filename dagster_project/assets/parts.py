@@ -1,4 +1,4 @@
-"""What features bring to declarations of datasets and corpora, by the field that asks for it.
+"""Parts of features in declarations of datasets and corpora, by their field.
 
 The entry point NAME of the group `parts` makes of the values of a field what stands in the chain of a dataset or
 corpus; a field whose feature is not there is refused.
@@ -39,7 +39,7 @@ class RewrittenTexts:
     Attributes:
         measures: steps on raw texts, whose tables rules may read, in place of scorers of those names.
         links: the steps from `raw_texts` to `texts`; none where texts are not rewritten.
-        judged: tables of `measures` that every policy reads.
+        judged: tables of `measures` among every policy's inputs.
     """
 
     measures: tuple[Step, ...] = ()
@@ -64,10 +64,10 @@ class Intake(Protocol):
 
 
 class AddedAssets(NamedTuple):
-    """Assets that a field, a mapping by name, adds beside the chain of a dataset.
+    """Assets of a field, a mapping by name, beside the chain of a dataset.
 
     Attributes:
-        tables: names of the tables that an entry of the mapping adds.
+        tables: names of the tables of an entry of the mapping.
         assets: makes them of the dataset, the mapping, tables of its scorers, and what it shows; refuses a mistake.
     """
 

@@ -47,7 +47,7 @@ def prewarm_server(address: str, blend: str, offset: int, rows: int, columns: Se
 
 
 def prewarmed_asset(declared: BlendDeclaration) -> dg.AssetsDefinition:
-    """Make the asset of a blend that says `prewarm`."""
+    """Make the asset of a blend with `prewarm`."""
     assert declared.prewarm is not None
     wanted = declared.prewarm
 

@@ -1,4 +1,4 @@
-"""The selections of a corpus, from the list that a user declares to steps bound to what they read.
+"""The selections of a corpus, from the declared list to steps bound to their inputs.
 
     select: [semantic: {..}, shape: {..}, mill.picked: {max_shouting: 0.3}]
 
@@ -21,8 +21,8 @@ from spark_jobs.dedup.removal.survivors import distinct, survivors
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.registry import find_selection
-from spark_jobs.selection.declared import Bound, Place, Selection
-from spark_jobs.selection.stages import Stage
+from spark_jobs.selection.declared import Bound, Selection, SelectionPlace
+from spark_jobs.selection.stages import SelectionStage
 
 LAST: Final = "decontaminate"
 """The selection that comes last, and that a corpus has without naming it."""
@@ -30,7 +30,7 @@ OFF: Final = "off"
 
 
 @dataclass(frozen=True)
-class Chosen:
+class DeclaredSelection:
     """A selection as a corpus declares it.
 
     Attributes:
@@ -44,7 +44,7 @@ class Chosen:
     settings: BaseModel
 
     @property
-    def stage(self) -> Stage | None:
+    def stage(self) -> SelectionStage | None:
         """What it leaves; None where it measures alone."""
         return self.selection.stage if self.selection.selects(self.settings) else None
 
@@ -55,18 +55,18 @@ class Placed:
 
     Attributes:
         name: as it was written.
-        reads: identifier of the table of the documents that come.
-        keeps: that of the documents that go on; the same where it measures alone.
+        reads: identifier of the table of the incoming documents.
+        keeps: identifier of the table of kept documents; the same where it measures alone.
         stage: what it leaves; None where it measures alone.
         steps: bound to what they read.
-        cut_texts: identifier of the texts that it, or one before it, cut; None where none did.
-        of_duplicates: whether it is one of the selections of duplicates that begin the list.
+        cut_texts: identifier of the texts cut by it, or by one before it; None without any.
+        of_duplicates: whether it is one of the selections of duplicates at the head of the list.
     """
 
     name: str
     reads: str
     keeps: str
-    stage: Stage | None
+    stage: SelectionStage | None
     steps: tuple[Bound, ...]
     cut_texts: str | None
     of_duplicates: bool
@@ -85,13 +85,13 @@ class Chain:
     placed: tuple[Placed, ...]
 
     @property
-    def stages(self) -> tuple[Stage, ...]:
+    def stages(self) -> tuple[SelectionStage, ...]:
         """What they leave, in order."""
         return tuple(one.stage for one in self.placed if one.stage is not None)
 
     @property
     def kept(self) -> str:
-        """Identifier of the table of the documents that go on after all of them."""
+        """Identifier of the table of the documents left after all of them."""
         return self.placed[-1].keeps if self.placed else self.base
 
     @property
@@ -101,27 +101,31 @@ class Chain:
 
     @property
     def cut_texts(self) -> str | None:
-        """Identifier of the texts that one of them cut; None where none does."""
+        """Identifier of the texts cut by one of them; None without any."""
         return self.placed[-1].cut_texts if self.placed else None
 
     def steps(self, *, of_duplicates: bool) -> Iterator[Bound]:
-        """Steps of the selections of duplicates that begin the list, or of all others."""
+        """Steps of the selections of duplicates at the head of the list, or of all others."""
         return (step for one in self.placed if one.of_duplicates == of_duplicates for step in one.steps)
 
 
-def of_duplicates(chosen: Sequence[Chosen]) -> Sequence[Chosen]:
-    """The selections of duplicates that begin a list."""
+def of_duplicates(chosen: Sequence[DeclaredSelection]) -> Sequence[DeclaredSelection]:
+    """The selections of duplicates at the head of a list."""
     others = (at for at, one in enumerate(chosen) if one.stage is None or not one.stage.repeats)
     return chosen[: next(others, None)]
 
 
-def base_of(chosen: Sequence[Chosen]) -> Step:
-    """The step that gives what the levels of deduplication leave."""
+def base_of(chosen: Sequence[DeclaredSelection]) -> Step:
+    """The step for what the levels of deduplication leave."""
     return distinct if of_duplicates(chosen) else survivors
 
 
 def chain_of(
-    corpus: str, datasets: tuple[str, ...], chosen: Sequence[Chosen], made: Iterable[str], measured: Iterable[str] = ()
+    corpus: str,
+    datasets: tuple[str, ...],
+    chosen: Sequence[DeclaredSelection],
+    made: Iterable[str],
+    measured: Iterable[str] = (),
 ) -> Chain:
     """Place selections in a corpus.
 
@@ -129,7 +133,7 @@ def chain_of(
         corpus: its namespace.
         datasets: of the corpus.
         chosen: the selections, in the order of the list.
-        made: names of the tables that deduplication and the steps before it make.
+        made: names of the tables of deduplication and of the steps before it.
         measured: of those that measure what it leaves, such as clusters.
 
     Raises:
@@ -140,13 +144,15 @@ def chain_of(
     for at, one in enumerate(chosen):
         tables |= {*measured} if at == duplicates else set()
         before = (placed[-1].keeps, placed[-1].cut_texts) if placed else (base, None)
-        place = Place(corpus, datasets, before[0], frozenset(tables), before[1], leaves_survivors=at == duplicates - 1)
+        place = SelectionPlace(
+            corpus, datasets, before[0], frozenset(tables), before[1], leaves_survivors=at == duplicates - 1
+        )
         placed.append(_placed(one, place, at < duplicates))
         tables |= {table.name for bound in placed[-1].steps for table in bound.step.tables}
     return Chain(base, tuple(placed))
 
 
-def _placed(chosen: Chosen, place: Place, is_of_duplicates: bool) -> Placed:
+def _placed(chosen: DeclaredSelection, place: SelectionPlace, is_of_duplicates: bool) -> Placed:
     where, stage = f"corpus {place.corpus}: select: {chosen.name}", chosen.stage
     try:
         steps = tuple(chosen.selection.arrange(chosen.settings, place))
@@ -165,7 +171,7 @@ def _placed(chosen: Chosen, place: Place, is_of_duplicates: bool) -> Placed:
 
 
 def listed(corpus: str, select: Sequence[Any]) -> dict[str, Any]:
-    """The settings of each selection that a declaration lists, in order; those of decontamination come last.
+    """The settings of each declared selection, in order; those of decontamination come last.
 
     Raises:
         DefinitionError: an entry names no selection, or two; one comes twice; decontamination is not the last.
@@ -240,7 +246,7 @@ def _flow(value: Any) -> str:
     return value if plain else json.dumps(value)
 
 
-def choose(corpus: str, settings: Mapping[str, Any]) -> tuple[Chosen, ...]:
+def choose(corpus: str, settings: Mapping[str, Any]) -> tuple[DeclaredSelection, ...]:
     """The selections with some settings by name, checked.
 
     Raises:
@@ -249,5 +255,6 @@ def choose(corpus: str, settings: Mapping[str, Any]) -> tuple[Chosen, ...]:
     chosen = []
     for name, given in settings.items():
         selection = _selection(corpus, name)
-        chosen.append(Chosen(name, selection, bind_config(selection.config, f"corpus {corpus}: select: {name}", given)))
+        bound = bind_config(selection.config, f"corpus {corpus}: select: {name}", given)
+        chosen.append(DeclaredSelection(name, selection, bound))
     return tuple(chosen)

@@ -56,9 +56,9 @@ class Deletion:
         tables: rows by table, those in quarantine included.
         folders: of the warehouse, with what lies in them.
         documents: how many were released or landed as trusted.
-        corpora: by corpus that took documents in, its packed tables of the dataset.
-        blends: blends that serve them, by packed table.
-        releases: named states that hold its tables, which cannot be read any more.
+        corpora: packed tables of the dataset, by corpus.
+        blends: blends of them, by packed table.
+        releases: named states of its tables; they cannot be read any more.
     """
 
     dataset: str

@@ -25,7 +25,7 @@ class TableExcision:
 
     Attributes:
         excised: what was changed, and what still holds the documents.
-        blends: blends that are now served from a new snapshot, ascending.
+        blends: blends now served from a new snapshot, ascending.
         failure: why the table, or a part of it, was not changed; empty for a success.
     """
 
@@ -47,7 +47,7 @@ def known_duplicates(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, 
 
 
 def excised_for_good(lake: Lake, dataset: str, tables: Collection[str], doc_ids: Collection[str]) -> Iterator[str]:
-    """Record documents of a dataset that is deleted as excised, take them out of packed tables, and give the lines.
+    """Record the documents of a deleted dataset as excised, take them out of packed tables, and give the lines.
 
     Raises:
         CommandError: a table could not be changed; then nothing else may be deleted.
@@ -61,7 +61,7 @@ def excised_for_good(lake: Lake, dataset: str, tables: Collection[str], doc_ids:
 
 
 def duplicate_lines(duplicates: Mapping[str, Mapping[str, str | None]], taken: bool) -> Iterator[str]:
-    """Lines that name duplicates: kept ones are still served, removed ones would return without their witness."""
+    """Lines about duplicates: kept ones are still served, removed ones would return without their witness."""
     if not duplicates:
         return
     kept = [doc_id for doc_id, removed in duplicates.items() if None in removed.values()]
@@ -101,7 +101,7 @@ def excise_documents(lake: Lake, tables: Collection[str], doc_ids: Collection[st
 
 
 def _moved(catalogue: Catalog, excised: Excised, blends: Collection[DependentBlend]) -> tuple[str, ...]:
-    """Blends whose pinned snapshot has a new successor, and live ones, which follow the new head."""
+    """Blends with a new successor of their pinned snapshot, and live ones, since they follow the new head."""
     from headrace.tables.generations import successors
 
     heads = {part.new_snapshot_id for part in excised.earlier} | {excised.new_snapshot_id} - {None}
@@ -112,7 +112,7 @@ def _moved(catalogue: Catalog, excised: Excised, blends: Collection[DependentBle
 
 
 def excision_lines(excision: TableExcision) -> Iterator[str]:
-    """Lines that report the result for one table."""
+    """Lines with the result for one table."""
     excised = excision.excised
     if excision.failure:
         yield f"{excised.identifier}: could not be changed, or not wholly; run again: {excision.failure}"

@@ -1,4 +1,4 @@
-"""A task of maintenance: old runs go from Dagster's history, which Dagster itself keeps for ever.
+"""A task of maintenance: remove old runs from Dagster's history; Dagster itself keeps them for ever.
 
 A run of 32 tables leaves 1.9 MB there: its events, a copy of those of tables and checks in the index of all runs, each
 check's newest state, and what its steps printed. What stays:
@@ -40,7 +40,7 @@ from dagster_project.dagster_core import (
 from dagster_project.inspect.lake.alert_thresholds import project_settings
 from dagster_project.run_process import forget_sign
 from spark_jobs.lake.run import maintenance
-from spark_jobs.lake.run.maintenance import Done
+from spark_jobs.lake.run.maintenance import MaintenanceResult
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -76,7 +76,7 @@ def read_kept_history(package: Path) -> KeptHistory:
 
 def forget_history(
     lake: Lake, days: float, dry_run: bool, instance: dg.DagsterInstance | None, kept: KeptHistory
-) -> Iterator[Done]:
+) -> Iterator[MaintenanceResult]:
     """Removes old runs from Dagster's history; the last ones of each job and table stay, and the newest of each asset.
 
     How old is `[tool.headrace.history]` in the project's pyproject.toml, not the age that files go by.
@@ -84,7 +84,9 @@ def forget_history(
     if instance is None or instance.is_ephemeral:
         return
     if not isinstance(instance.event_log_storage, SqlEventLogStorage):
-        yield Done(_RUNS, 0, "its storage is no database of headrace's making and has rules of its own", is_left=True)
+        yield MaintenanceResult(
+            _RUNS, 0, "its storage is no database of headrace's making and has rules of its own", is_left=True
+        )
         return
     yield _forget_runs(lake, _RUNS, instance, kept, dry_run)
     yield _forget_ticks(lake, _TICKS, instance, kept, dry_run)
@@ -93,7 +95,7 @@ def forget_history(
 
 
 def runs_to_forget(instance: dg.DagsterInstance, kept: KeptHistory, now: datetime) -> Iterator[str]:
-    """Ids of the runs that go, the oldest first."""
+    """Ids of the runs to remove, the oldest first."""
     newest = _runs_of_newest_events(instance, kept.runs)
     of_jobs: dict[str, frozenset[str]] = {}
     backfills: dict[str, bool] = {}
@@ -143,19 +145,21 @@ def _index(instance: dg.DagsterInstance) -> Any:
 
 
 @maintenance.alone
-def _forget_runs(lake: Lake, name: str, instance: dg.DagsterInstance, kept: KeptHistory, dry_run: bool) -> Done:
+def _forget_runs(
+    lake: Lake, name: str, instance: dg.DagsterInstance, kept: KeptHistory, dry_run: bool
+) -> MaintenanceResult:
     old = list(runs_to_forget(instance, kept, datetime.now(UTC)))
     if dry_run:
-        return Done(name, len(old), f"{len(old):,} runs older than {kept.days:g} days to remove")
+        return MaintenanceResult(name, len(old), f"{len(old):,} runs older than {kept.days:g} days to remove")
     for run_id in old:
         forget_run(instance, run_id)
     left = _forget_remains(instance, time.time() - kept.days * _DAY_SECONDS)
     _forget_snapshots(instance)
-    return Done(name, len(old) + left, f"{len(old):,} runs older than {kept.days:g} days removed")
+    return MaintenanceResult(name, len(old) + left, f"{len(old):,} runs older than {kept.days:g} days removed")
 
 
 def forget_run(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Remove a run that has ended with all that Dagster keeps of it; its own row goes last."""
+    """Remove a finished run with all of Dagster's records of it; its own row goes last."""
     storage: Any = instance.event_log_storage
     with storage.index_connection() as conn:
         storage.delete_events_for_run(conn, run_id)
@@ -173,7 +177,7 @@ def _unlink_database(path: Path) -> None:
 
 
 def _forget_remains(instance: dg.DagsterInstance, before: float) -> int:
-    """Remove old files of runs that are not known any more, as one leaves that was deleted on Dagster's pages."""
+    """Remove old files of forgotten runs, such as those deleted on Dagster's pages."""
     count, storage = 0, instance.event_log_storage
     if isinstance(storage, SqliteEventLogStorage):
         for path in Path(storage.path_for_shard("index")).parent.glob("*.db"):
@@ -197,7 +201,7 @@ def _is_remains(instance: dg.DagsterInstance, path: Path, run_id: str, before: f
 
 
 def _forget_snapshots(instance: dg.DagsterInstance) -> None:
-    """Remove plans of execution that no run has any more; those of jobs are few."""
+    """Remove plans of execution without a run; those of jobs are few."""
     storage: Any = instance.run_storage
     used: set[str] = set()
     with storage.connect() as conn:
@@ -214,7 +218,9 @@ def _forget_snapshots(instance: dg.DagsterInstance) -> None:
 
 
 @maintenance.alone
-def _forget_ticks(lake: Lake, name: str, instance: dg.DagsterInstance, kept: KeptHistory, dry_run: bool) -> Done:
+def _forget_ticks(
+    lake: Lake, name: str, instance: dg.DagsterInstance, kept: KeptHistory, dry_run: bool
+) -> MaintenanceResult:
     before = time.time() - kept.days * _DAY_SECONDS
     count = 0
     for state in instance.all_instigator_state():
@@ -224,11 +230,13 @@ def _forget_ticks(lake: Lake, name: str, instance: dg.DagsterInstance, kept: Kep
         count += len(instance.get_ticks(*place, before=until))
         if not dry_run:
             instance.purge_ticks(*place, before=until)
-    return Done(name, count, f"{count:,} looks of schedules and sensors {'to remove' if dry_run else 'removed'}")
+    return MaintenanceResult(
+        name, count, f"{count:,} looks of schedules and sensors {'to remove' if dry_run else 'removed'}"
+    )
 
 
 @maintenance.alone
-def _shrink(lake: Lake, name: str, instance: dg.DagsterInstance) -> Done:
+def _shrink(lake: Lake, name: str, instance: dg.DagsterInstance) -> MaintenanceResult:
     gone = 0
     stores: list[Any] = [instance.run_storage, instance.schedule_storage]
     events: Any = instance.event_log_storage
@@ -237,7 +245,7 @@ def _shrink(lake: Lake, name: str, instance: dg.DagsterInstance) -> Done:
             url = conn.engine.url
         if url.get_backend_name() == "sqlite" and url.database:
             gone += _vacuum(url.database)
-    return Done(name, gone // 1000, f"{gone / 1e6:,.1f} MB of databases given back")
+    return MaintenanceResult(name, gone // 1000, f"{gone / 1e6:,.1f} MB of databases given back")
 
 
 def _vacuum(path: str) -> int:

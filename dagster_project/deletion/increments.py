@@ -61,13 +61,13 @@ class IncrementDeletion:
     Attributes:
         dataset: its name.
         number: the increment.
-        spaces: the namespaces that have it, the quarantine first.
+        spaces: its namespaces, the quarantine first.
         tables: its rows by table; those that were emptied before, too.
-        documents: its documents that are not deleted yet.
-        gone: its files and the bytes that are kept for it alone.
+        documents: its remaining documents.
+        gone: its files and the bytes kept for it alone.
         packed: packed tables of the dataset.
-        corpora: those that took it in.
-        blends: blends that serve the dataset, by packed table.
+        corpora: corpora with its documents.
+        blends: blends of the dataset, by packed table.
         refs: tags, and branches of users, that hold it, by table.
         done: whether it was deleted before, as far as arrivals tell.
     """
@@ -217,7 +217,7 @@ def _emptied(lake: Lake, space: str, number: int, gone: Gone) -> Iterator[str]:
 
 
 def _expired(lake: Lake, table: str, number: int) -> Iterator[str]:
-    """Remove the tags that hold an increment, and earlier snapshots with their files."""
+    """Remove the tags on an increment, and earlier snapshots with their files."""
     iceberg = lake.catalogue.load_table(table)
     for name in _refs_with(iceberg, number):
         if iceberg.refs()[name].snapshot_ref_type == SnapshotRefType.TAG:
@@ -231,7 +231,7 @@ def _expired(lake: Lake, table: str, number: int) -> Iterator[str]:
 
 
 def _tables(ledger: Ledger, spaces: tuple[str, ...], number: int) -> Iterator[tuple[str, int]]:
-    """Tables of namespaces that have an increment of theirs, with its rows.
+    """Tables with an increment of their namespace, with its rows.
 
     Frozen and whole ones are computed anew by a run; so are those that have the increments of a corpus, of other rows.
     """
@@ -273,7 +273,7 @@ def _arrivals(catalogue: Catalog, space: str) -> pa.Table:
 
 
 def _refs_with(table: IcebergTable, number: int) -> list[str]:
-    """Tags and branches, but main, whose snapshot has files of an increment."""
+    """Tags and branches, but main, with files of an increment in their snapshot."""
     return [
         name
         for name, ref in sorted(table.refs().items())

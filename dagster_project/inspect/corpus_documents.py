@@ -17,7 +17,7 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo
 
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
-from dagster_project.inspect.lake_table import ArrowRows
+from dagster_project.inspect.lake_table import StreamedRows
 from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.lookups import first_parts
 from spark_jobs.lake.plan.excisions import excised_documents
@@ -26,7 +26,7 @@ _TEXT = ("doc_id", "kind", "language", "content")
 
 
 @dataclass(frozen=True, repr=False)
-class CorpusDocuments(ArrowRows):
+class CorpusDocuments(StreamedRows):
     """Documents of a corpus behind its last selection, dataset by dataset; those that were taken out are not there.
 
     Columns are dataset, doc_id, kind, language, content: the text that is tokenized, after cuts. Held are the ids of a

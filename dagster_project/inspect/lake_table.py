@@ -28,7 +28,7 @@ if TYPE_CHECKING:
     import polars
 
 
-class ArrowRows(ABC):
+class StreamedRows(ABC):
     """Rows that are read as they are asked for, in the forms that people use."""
 
     @property
@@ -69,7 +69,7 @@ class ArrowRows(ABC):
 
 
 @dataclass(frozen=True, repr=False)
-class LakeTable(ArrowRows):
+class LakeTable(StreamedRows):
     """Some columns of some rows of a table.
 
     Attributes:

@@ -11,6 +11,7 @@ lake.trace("main.packed_notes_2048", ordinal=3, position=17)   as `headrace doc 
 from __future__ import annotations
 
 import os
+from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
 
@@ -21,7 +22,7 @@ from pyiceberg.table import Table as IcebergTable
 from dagster_project.inspect.corpus_documents import CorpusDocuments
 from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import Story, corpora_of, tell_story
-from dagster_project.inspect.documents.trace import Traced, Tracer
+from dagster_project.inspect.documents.trace import TokenTracer, Traced
 from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.inspect.lake_table import LakeTable
@@ -52,7 +53,12 @@ class OpenedLake:
         return LakeTable(name, self.iceberg(name))
 
     def __repr__(self) -> str:
-        return f"a lake of {len(self.tables())} tables: {', '.join(self.tables()[:8])}, .."
+        tables = self.tables()
+        counts = Counter(name.partition(".")[0] for name in tables)
+        named = ", ".join(f"{namespace} {count}" for namespace, count in counts.items())
+        where = self._catalogue.properties.get("warehouse", self._catalogue.name)
+        example = f'; lake["{tables[0]}"] is one, lake.tables() names all' if tables else ""
+        return f"lake at {where} of {len(tables)} tables: {named or 'none yet'}{example}"
 
     def tables(self) -> list[str]:
         """Identifiers of all tables, sorted."""
@@ -123,7 +129,7 @@ class OpenedLake:
             CommandError: there is no such table, row or position.
             ConfigError: the table is not packed.
         """
-        traced = Tracer(self._catalogue, table).trace(ordinal, position)
+        traced = TokenTracer(self._catalogue, table).trace(ordinal, position)
         note_read(self._catalogue, [table, traced.dataset or ""])
         return traced
 

@@ -2,7 +2,7 @@
 
 Numba's own cache compares the file of the cached function alone, not those of the functions that it calls, nor of the
 constants compiled into it. Here the folder of the machine code has a digest in its name: of the function's module and
-of all modules that it imports at its top from the same package and from `headrace`::
+of all modules that it imports at its top from the same package, from `headrace` and `spark_jobs`::
 
     spark_jobs/lexing/__pycache__/blank-6f0c../blank._blank_into-183.py311.nbi
 
@@ -27,6 +27,7 @@ from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 
 _IMPORT: Final = re.compile(r"^from ([\w.]+) import (\([^)]*\)|.*)|^import ([\w.]+)", re.MULTILINE)
+_BELOW: Final = ("headrace", "spark_jobs")  # packages whose compiled functions those of other packages may call
 _KEPT_SECONDS: Final = 7 * 24 * 3600.0  # a process that began with older sources may still add to their folder
 
 
@@ -42,7 +43,7 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 @functools.cache
 def sources_digest(module: str) -> str:
     """16 hexadecimal digits over Numba's version and the sources of a loaded module and of those that it imports."""
-    roots = {module.partition(".")[0], __name__.partition(".")[0]}
+    roots = {module.partition(".")[0], *_BELOW}
     sources: dict[str, bytes] = {}
     waiting = [module]
     while waiting:

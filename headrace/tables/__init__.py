@@ -1,1 +1,1 @@
-"""What the side that writes a lake and the side that serves it must agree on, below both."""
+"""Facts shared by the writers of a lake and the server of its rows, below both."""

@@ -1,4 +1,4 @@
-"""The catalogue of a lake: PyIceberg's for SQL or REST, with what all who open a lake need of it.
+"""The catalogue of a lake: PyIceberg's for SQL or REST, with the needs of every reader and writer of a lake.
 
 guard      a write begins with a comparison of identities, and raises the fencing token (`identity.require_own`)
 retry      a read is done twice where the database's server ended the connection meanwhile; a commit of several
@@ -62,7 +62,7 @@ _COMMIT_PAUSE_SECONDS, _LONGEST_COMMIT_PAUSE_SECONDS = 0.1, 3.0  # half a minute
 
 
 class LakeCatalogue(Catalog):
-    """What is added to a catalogue of PyIceberg, which comes behind it in a class.
+    """Additions to a catalogue of PyIceberg; in a class they stand before it.
 
     Attributes:
         is_guarded: whether its writes begin with a comparison of identities. Without, it is for whoever looks at a lake
@@ -85,7 +85,7 @@ class LakeCatalogue(Catalog):
         return cast(IcebergTable, self._write("create_table", [identifier], identifier, *arguments, **named))
 
     def register_table(self, identifier: Name, *arguments: Any, **named: Any) -> IcebergTable:
-        """Take in a table that is there."""
+        """Register an existing table."""
         return cast(IcebergTable, self._write("register_table", [identifier], identifier, *arguments, **named))
 
     def rename_table(self, from_identifier: Name, to_identifier: Name) -> IcebergTable:
@@ -112,7 +112,7 @@ class SqlLake(LakeCatalogue, SqlCatalog):
         self._whole: SqlLake = self
 
     def load_table(self, identifier: Name) -> IcebergTable:
-        """Load a table, whose metadata is parsed where that has not been done."""
+        """Load a table; parse its metadata unless that is done."""
         location = self.metadata_location(identifier)
         if location is None:
             raise NoSuchTableError(f"Table does not exist: {_dotted(identifier)}")
@@ -168,7 +168,7 @@ class SqlLake(LakeCatalogue, SqlCatalog):
         return result
 
     def _locations(self, *conditions: Any) -> list[tuple[str, str, str]]:
-        """Namespace, name and metadata of the tables that meet some conditions; views are left out."""
+        """Namespace, name and metadata of tables under some conditions; views are left out."""
         columns = IcebergTables.table_namespace, IcebergTables.table_name, IcebergTables.metadata_location
         chosen = select(*columns).where(IcebergTables.catalog_name == self.name, *conditions)
         if self._has_types:
@@ -183,7 +183,7 @@ class SqlLake(LakeCatalogue, SqlCatalog):
 
     @functools.cached_property
     def _has_types(self) -> bool:
-        """Whether the database tells tables from views; one that was made by an early version does not."""
+        """Whether the database tells tables from views; databases of early versions do not."""
         columns = sqlalchemy.inspect(self.engine).get_columns(IcebergTables.__tablename__)
         return any(column["name"] == "iceberg_type" for column in columns)
 
@@ -222,7 +222,7 @@ def _sql_lake(settings: LakeSettings) -> SqlLake:
 
 
 def again_if_disconnected(function: Callable[..., _Result], *arguments: Any, **named: Any) -> _Result:
-    """Call a function that may be repeated, a second time where the database's server ended the connection meanwhile.
+    """Call a repeatable function, a second time where the database's server ended the connection meanwhile.
 
     A pool tests a connection before it is used, but a server that is restarted also ends those in use.
     """
@@ -267,7 +267,7 @@ def commit(
 ) -> None:
     """Apply several updates as one commit, with retries from fresh metadata when another commit came between.
 
-    Between them are pauses that grow, at random below a bound, so that those who clashed do not clash again.
+    Between them are growing pauses, at random below a bound, so that clashing writers do not clash again.
 
     Raises:
         CommitFailedException: a requirement does not hold, or every retry lost against another commit.
@@ -301,7 +301,7 @@ def remove_ref(catalogue: Catalog, identifier: str, name: str) -> None:
 
 
 def tag_named(name: str, snapshot_id: int) -> SetSnapshotRefUpdate:
-    """The update that creates a tag or moves it to a snapshot."""
+    """The update to create a tag or move it to a snapshot."""
     return SetSnapshotRefUpdate(
         ref_name=name,
         type=SnapshotRefType.TAG,

@@ -2,7 +2,7 @@
 
 LakeError                  the base: every message says what, where and how to mend it
 +-- CatalogueError         the catalogue cannot be reached or its settings make no sense
-|   +-- WrongLakeError     the catalogue and the warehouse that are open are not of one lake
+|   +-- WrongLakeError     the open catalogue and warehouse are not of one lake
 +-- PackedTableError       a packed table breaks its contract
 
 Those of `spark_jobs` derive from the base. Blender raises errors of its own in their place (`lake_errors`), since its
@@ -13,7 +13,7 @@ from __future__ import annotations
 
 
 class LakeError(Exception):
-    """Base of all errors that are raised on purpose."""
+    """Base of all errors raised on purpose."""
 
 
 class CatalogueError(LakeError):
@@ -21,7 +21,7 @@ class CatalogueError(LakeError):
 
 
 class WrongLakeError(CatalogueError):
-    """The catalogue and the warehouse that are open are not of one lake, or files lie outside of it."""
+    """The open catalogue and warehouse are not of one lake, or files lie outside of it."""
 
 
 class PackedTableError(LakeError):

@@ -1,4 +1,4 @@
-"""Which catalogue of a lake wrote last: a fencing token that writers raise beside the files, by compare-and-set.
+"""The last writing catalogue of a lake: a fencing token beside the files, raised by writers through compare-and-set.
 
 A catalogue that was cloned with its address cannot be told from its original by any address. But the original goes on
 writing, and each of its writing runs leaves a random name in both places, so that a clone is behind:
@@ -61,7 +61,7 @@ class BehindError(Exception):
 
 @dataclass(frozen=True)
 class Token:
-    """The fencing token that a warehouse has: a number that grows, and the random name of the writer that raised it."""
+    """The fencing token of a warehouse: a growing number, and the random name of its last writer."""
 
     number: int
     writer: str
@@ -78,7 +78,7 @@ class _Note:
         return json.dumps({"number": self.number, "tag": self.tag})
 
 
-class _Place(Protocol):
+class _TokenStore(Protocol):
     """Where a warehouse keeps its token."""
 
     def look(self) -> tuple[Token, str] | None:
@@ -90,7 +90,7 @@ class _Place(Protocol):
 
 @dataclass(frozen=True)
 class _Folder:
-    """A local folder with one file, whose name says it: of two who rename it one finds it."""
+    """A local folder with one file, the token in its name: of two renaming writers one finds it."""
 
     path: str
 
@@ -126,7 +126,7 @@ class _Folder:
 
 @dataclass(frozen=True)
 class _Object:
-    """An object of S3, which compares its ETag when it is written."""
+    """An object of S3; a write compares its ETag."""
 
     client: Any
     bucket: str
@@ -152,7 +152,7 @@ class _Object:
         return str(answer["ETag"])
 
     def compares(self, token: Token) -> bool:
-        """Whether the store refuses a wrong ETag; one that looks at none writes what is there already."""
+        """Whether the store refuses a wrong ETag; a store that ignores it writes the present content again."""
         return self.put(token, '"00000000000000000000000000000000"') is None
 
     def _translated(self, error: Exception) -> Exception:
@@ -167,7 +167,7 @@ class _Object:
 
 @dataclass(frozen=True)
 class _Uncompared:
-    """A store that compares nothing: two writers that come within the same second may both win."""
+    """A store without comparison: two writers within the same second may both win."""
 
     location: str
     properties: Mapping[str, str]
@@ -193,7 +193,7 @@ def _json(token: Token) -> bytes:
     return json.dumps({"number": token.number, "writer": token.writer}).encode()
 
 
-def _place(catalogue: Catalog, warehouse: str, compares: bool = True) -> _Place:
+def _place(catalogue: Catalog, warehouse: str, compares: bool = True) -> _TokenStore:
     if is_local(warehouse):
         return _Folder(f"{plain(warehouse)}/{FOLDER}")
     if compares and warehouse.startswith("s3"):
@@ -204,7 +204,7 @@ def _place(catalogue: Catalog, warehouse: str, compares: bool = True) -> _Place:
 
 
 @dataclass
-class _Known:
+class _CatalogueNotes:
     """What a catalogue notes: names of its writers, and whether the store compares."""
 
     catalogue: Catalog
@@ -212,7 +212,7 @@ class _Known:
     compares: bool
 
     @classmethod
-    def of(cls, catalogue: Catalog) -> _Known:
+    def of(cls, catalogue: Catalog) -> _CatalogueNotes:
         properties: Mapping[str, str] = {}
         with contextlib.suppress(NoSuchNamespaceError):
             properties = catalogue.load_namespace_properties(SPACE)
@@ -231,7 +231,7 @@ class _Known:
         self.notes[writer] = note
 
     def confirm(self, writer: str, note: _Note) -> None:
-        """Note the tag of a name; names that the warehouse had long ago go."""
+        """Note the tag of a name, and forget the warehouse's names of long ago."""
         old = [name for name, noted in self.notes.items() if noted.number <= note.number - KEPT_NAMES]
         self.change({PREFIX + writer: note.to_json()}, [PREFIX + name for name in old])
 
@@ -260,12 +260,12 @@ _lock = threading.Lock()
 def is_fresh(catalogue: Catalog, warehouse: str) -> bool:
     """Whether this process raised the token of a store minutes ago, and the catalogue knows of it.
 
-    A local folder is looked at each time, which costs nothing.
+    A local folder is looked at each time, since this costs nothing.
     """
     writer, since = _fresh.get(_key(catalogue, warehouse), ("", 0.0))
     if not writer or time.monotonic() - since > FRESH_SECONDS:
         return False
-    notes = _Known.of(catalogue)
+    notes = _CatalogueNotes.of(catalogue)
     if writer not in notes.notes:
         return False
     if not is_local(warehouse):
@@ -297,10 +297,13 @@ def raise_fence(catalogue: Catalog, warehouse: str, over: bool = False) -> None:
     """
     with _lock:
         if over or not is_fresh(catalogue, warehouse):
-            _fresh[_key(catalogue, warehouse)] = _raised(_Known.of(catalogue), warehouse, over), time.monotonic()
+            _fresh[_key(catalogue, warehouse)] = (
+                _raised(_CatalogueNotes.of(catalogue), warehouse, over),
+                time.monotonic(),
+            )
 
 
-def _raised(notes: _Known, warehouse: str, over: bool) -> str:
+def _raised(notes: _CatalogueNotes, warehouse: str, over: bool) -> str:
     """Raise it; gives the name that the warehouse has then, of this writer or of one that came in between."""
     begun, place = set(notes.notes), _place(notes.catalogue, warehouse, notes.compares)
     if isinstance(place, _Uncompared) and notes.compares:
@@ -331,21 +334,21 @@ def _raised(notes: _Known, warehouse: str, over: bool) -> str:
     raise OSError(f"{warehouse}: its fencing token is raised by others all the time; run again")
 
 
-def _looked(place: _Place, notes: _Known, warehouse: str, over: bool) -> tuple[str, _Note]:
-    """The name that a warehouse has, empty where it has none, with number and tag to go on from."""
+def _looked(place: _TokenStore, notes: _CatalogueNotes, warehouse: str, over: bool) -> tuple[str, _Note]:
+    """The name of a warehouse, empty without any, with number and tag to go on from."""
     there = place.look()
     if there is None:
         return "", _Note(0)
     token, tag = there
     if token.writer not in notes.notes and not over:
-        notes.notes = _Known.of(notes.catalogue).notes
+        notes.notes = _CatalogueNotes.of(notes.catalogue).notes
         if token.writer not in notes.notes:
             raise BehindError(_behind(warehouse, token, notes))
     return token.writer, _Note(token.number, tag)
 
 
-def _without_comparison(notes: _Known, warehouse: str) -> _Place:
-    """Go on with a store that compares nothing, and say so once."""
+def _without_comparison(notes: _CatalogueNotes, warehouse: str) -> _TokenStore:
+    """Go on with a store without comparison, and say so once."""
     _log.warning("%s: %s", warehouse, _UNCOMPARED.format(mend=""))
     if notes.compares:
         notes.compares = False
@@ -355,16 +358,16 @@ def _without_comparison(notes: _Known, warehouse: str) -> _Place:
 
 
 def require_newest_token(catalogue: Catalog, warehouse: str) -> None:
-    """Refuse a catalogue that is behind, without raising anything: for whoever only looks.
+    """Refuse an outdated catalogue without raising the token: for readers.
 
     Raises:
         BehindError: the warehouse was last written by another catalogue.
     """
-    notes = _Known.of(catalogue)
+    notes = _CatalogueNotes.of(catalogue)
     _looked(_place(catalogue, warehouse, notes.compares), notes, warehouse, over=False)
 
 
-def _behind(warehouse: str, token: Token, notes: _Known) -> str:
+def _behind(warehouse: str, token: Token, notes: _CatalogueNotes) -> str:
     return (
         f"lake: {warehouse} was last written through another catalogue (fencing token {token.number}, writer "
         f"{token.writer[:8]}), of which the one that is open is a clone or an older copy (it knows up to token "

@@ -22,7 +22,7 @@ EXCISED_PROPERTY = "headrace.excised"  # documents taken out since the table was
 
 
 def successors(table: IcebergTable) -> dict[int, int]:
-    """Snapshot id -> id of the later snapshot that is served in its place since an excision.
+    """Snapshot id -> id of the later snapshot in its place since an excision.
 
     A successor of another generation is left out, since its ordinals mean other rows: an excision makes a right one.
     """
@@ -30,7 +30,7 @@ def successors(table: IcebergTable) -> dict[int, int]:
 
 
 def successor_of(table: IcebergTable, snapshot_id: int) -> int:
-    """Id of the snapshot that is served for another: itself, unless documents were excised from it.
+    """Id of the snapshot served for another: itself, unless documents were excised from it.
 
     Raises:
         PackedTableError: its successor is of another generation. Without it the documents would be served again.
@@ -73,5 +73,5 @@ def named_rows(table: IcebergTable) -> dict[str, tuple[str, int]]:
 
 
 def generation_of(table: IcebergTable, snapshot: Snapshot) -> str | None:
-    """The packing that a snapshot's ordinals are of; None where that has expired."""
+    """The packing behind a snapshot's ordinals; None where it has expired."""
     return stamp(table, snapshot).get(GENERATION_PROPERTY)

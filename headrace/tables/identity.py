@@ -52,14 +52,14 @@ _POSTGRES = (
 
 
 @dataclass(frozen=True)
-class Identity:
+class LakeIdentity:
     """What is noted of a lake in both places.
 
     Attributes:
         lake: a random id.
         warehouse: where its files are, as its settings wrote it.
         catalogue: what tells its catalogue from a copy (`catalogue_mark`).
-        before: id of the lake that it was relocated from.
+        before: id of the lake before its relocation.
     """
 
     lake: str
@@ -68,7 +68,7 @@ class Identity:
     before: str = ""
 
     @classmethod
-    def of_json(cls, content: str | bytes | None) -> Identity | None:
+    def of_json(cls, content: str | bytes | None) -> LakeIdentity | None:
         """Read a note; None where there is none.
 
         Raises:
@@ -92,7 +92,7 @@ class Identity:
 
 
 def warehouse_of(catalogue: Catalog) -> str | None:
-    """Root of the files of a catalogue; None where its settings give a name that only a REST server understands."""
+    """Root of the files of a catalogue; None where its settings give a name for a REST server alone."""
     root = plain(str(catalogue.properties.get("warehouse", "")))
     if root.startswith("/") or "://" in root:
         return root
@@ -115,24 +115,24 @@ def catalogue_mark(catalogue: Catalog) -> str:
     return f"postgresql:{cluster}:{database}"
 
 
-def noted_in_catalogue(catalogue: Catalog) -> Identity | None:
-    """The identity that a catalogue notes."""
+def noted_in_catalogue(catalogue: Catalog) -> LakeIdentity | None:
+    """The identity in a catalogue."""
     with suppress(NoSuchNamespaceError):
-        return Identity.of_json(catalogue.load_namespace_properties(SPACE).get(PROPERTY))
+        return LakeIdentity.of_json(catalogue.load_namespace_properties(SPACE).get(PROPERTY))
     return None
 
 
-def noted_in_warehouse(catalogue: Catalog, warehouse: str) -> Identity | None:
-    """The identity that lies beside the files of a warehouse."""
+def noted_in_warehouse(catalogue: Catalog, warehouse: str) -> LakeIdentity | None:
+    """The identity beside the files of a warehouse."""
     place = f"{warehouse}/{OBJECT}"
     try:
         with load_file_io(dict(catalogue.properties), place).new_input(place).open() as stream:
-            return Identity.of_json(stream.read())
+            return LakeIdentity.of_json(stream.read())
     except FileNotFoundError:
         return None
 
 
-def note_in_catalogue(catalogue: Catalog, identity: Identity) -> None:
+def note_in_catalogue(catalogue: Catalog, identity: LakeIdentity) -> None:
     """Note an identity in a catalogue; in one of SQL only where none is noted, so that the first writer wins."""
     ensure_namespace(catalogue, SPACE)
     if not isinstance(catalogue, SqlCatalog):
@@ -149,7 +149,7 @@ def ensure_namespace(catalogue: Catalog, name: str) -> None:
         catalogue.create_namespace(name)
 
 
-def note_in_warehouse(catalogue: Catalog, warehouse: str, identity: Identity) -> None:
+def note_in_warehouse(catalogue: Catalog, warehouse: str, identity: LakeIdentity) -> None:
     """Note an identity beside the files of a warehouse."""
     place = f"{warehouse}/{OBJECT}"
     if "://" not in warehouse:  # a store shows an object when it is whole; a file is there while it is still empty
@@ -164,7 +164,7 @@ def note_in_warehouse(catalogue: Catalog, warehouse: str, identity: Identity) ->
 
 
 def require_lake(catalogue: Catalog) -> None:
-    """Refuse a catalogue and a warehouse that are not of one lake.
+    """Refuse a catalogue and a warehouse of two lakes.
 
     Raises:
         WrongLakeError: one line that says what is open, what is noted, and how to mend it.
@@ -180,7 +180,7 @@ def _is_noted(catalogue: Catalog, warehouse: str) -> bool:
     return _is_of(catalogue, warehouse, noted_in_warehouse(catalogue, warehouse), noted_in_catalogue(catalogue))
 
 
-def _is_of(catalogue: Catalog, warehouse: str, stored: Identity | None, noted: Identity | None) -> bool:
+def _is_of(catalogue: Catalog, warehouse: str, stored: LakeIdentity | None, noted: LakeIdentity | None) -> bool:
     if noted is None:
         if stored is not None:
             raise WrongLakeError(
@@ -212,7 +212,7 @@ def _is_of(catalogue: Catalog, warehouse: str, stored: Identity | None, noted: I
 
 
 def relocation(former: str, now: str) -> str:
-    """The command that relocates a lake."""
+    """The command to relocate a lake."""
     return f"headrace relocate --from {former} --to {now}"
 
 
@@ -224,7 +224,7 @@ def _elsewhere(former: str, now: str) -> str:
 
 
 def require_own(catalogue: Catalog, tables: Iterable[str | IcebergTable] = ()) -> None:
-    """Refuse to write or delete in a lake that is not the one that is open, or tables outside of its warehouse.
+    """Refuse to write or delete in a lake other than the open one, or tables outside of its warehouse.
 
     Called before every write and delete; the first one gives a lake its identity, and each run's first one raises the
     lake's fencing token, so that a catalogue that is behind writes and deletes nothing. In a store that raise compares
@@ -270,7 +270,7 @@ def _raise(catalogue: Catalog, warehouse: str) -> None:
 
 
 def require_newest(catalogue: Catalog) -> None:
-    """Refuse a lake that `require_lake` refuses, and one that another catalogue wrote since this one did.
+    """Refuse as `require_lake` does, and also a lake written by another catalogue since this one.
 
     Raises:
         WrongLakeError: one line.
@@ -297,11 +297,11 @@ def require_inside(what: str, location: str, warehouse: str) -> None:
 
 
 def _note(catalogue: Catalog, warehouse: str) -> None:
-    """Note an identity in both places; of processes that do so at the same moment all end with the same one."""
+    """Note an identity in both places; processes at the same moment all end with the same one."""
     while True:
         identity = noted_in_catalogue(catalogue)
         if identity is None:
-            note_in_catalogue(catalogue, Identity(uuid.uuid4().hex, warehouse, catalogue_mark(catalogue)))
+            note_in_catalogue(catalogue, LakeIdentity(uuid.uuid4().hex, warehouse, catalogue_mark(catalogue)))
             continue
         note_in_warehouse(catalogue, warehouse, identity)
         if noted_in_catalogue(catalogue) == identity:  # else another process noted its own after this one

@@ -1,4 +1,4 @@
-"""Which file of a packed table holds which ordinals, by Iceberg's metadata alone.
+"""The ordinals of each file of a packed table, by Iceberg's metadata alone.
 
 A packed table is an array with an explicit dense index. Each data file holds one contiguous ascending run of ordinals,
 found by its smallest and largest `ordinal` in Iceberg's metadata, so an index of all rows costs one line a file::
@@ -31,7 +31,7 @@ class OrdinalRun(NamedTuple):
 
 
 class KnownRuns(Protocol):
-    """Runs of manifests that were read, by the path of the manifest, which never changes."""
+    """Runs of manifests read so far, by path; a manifest never changes."""
 
     def get(self, path: str) -> tuple[OrdinalRun, ...] | None:
         """Those of a manifest, None where it was not read."""
@@ -43,7 +43,7 @@ class KnownRuns(Protocol):
 def index_snapshot(
     table: Table, identifier: str, snapshot: Snapshot, kept: KnownRuns | None = None
 ) -> tuple[OrdinalRun, ...]:
-    """List the files of a snapshot by their ordinals; of its manifests only those that are not `kept` are read.
+    """List the files of a snapshot by their ordinals; manifests among `kept` are not read.
 
     Raises:
         PackedTableError: the ordinals are not dense from 0, or a file cannot say which it holds.

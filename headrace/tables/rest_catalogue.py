@@ -1,4 +1,4 @@
-"""The catalogue of a lake behind a server that speaks Iceberg's REST protocol."""
+"""The catalogue of a lake behind a server of Iceberg's REST protocol."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ def s3_client(properties: Mapping[str, str], attempts: int | None = None) -> Any
 
     Args:
         properties: of a catalogue.
-        attempts: how often a request is sent to a store that does not answer; None for boto3's default.
+        attempts: how often a request is sent to a silent store; None for boto3's default.
 
     Raises:
         ImportError: boto3 is not installed; it is in the extra `s3`.

@@ -17,7 +17,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from urllib.parse import urlsplit
 
-from headrace_features.apis.client import Answer, ApiClient, Fault, tried, validators
+from headrace_features.apis.client import ApiClient, Fault, HttpAnswer, tried, validators
 from headrace_features.apis.endpoint import Fetched
 from spark_jobs.credentials import address_fault, without_secrets
 from spark_jobs.exceptions import InputError
@@ -150,7 +150,7 @@ class _AddressFetch:
                 return
             if silent >= _SILENT:
                 detail = f"its host is asked no more in this run: {why}"
-                got: Answer | Fault = Fault(Refusal(Reason.NO_ANSWER, detail), again=False)
+                got: HttpAnswer | Fault = Fault(Refusal(Reason.NO_ANSWER, detail), again=False)
             else:
                 got = await tried(lambda url=url: self._ask(url, pace), pace, self.source.limits)  # type: ignore[misc]
                 if isinstance(got, Fault) and got.overload:
@@ -161,16 +161,16 @@ class _AddressFetch:
             async with self.saving:
                 await asyncio.to_thread(self._note, url, got)
 
-    async def _ask(self, url: str, pace: Pace) -> Answer | Fault:
+    async def _ask(self, url: str, pace: Pace) -> HttpAnswer | Fault:
         await pace.turn()
         async with self.slots:
             self.done.requests += 1
             got = await self.client.get(url, {}, validators(self.known.get(url)))
-        if isinstance(got, Answer) and got.data is None and url not in self.known:
+        if isinstance(got, HttpAnswer) and got.data is None and url not in self.known:
             return Fault(Refusal(Reason.HTTP_ERROR, "status 304, and the address is not known"), again=True)
         return got
 
-    def _note(self, url: str, got: Answer | Fault) -> None:
+    def _note(self, url: str, got: HttpAnswer | Fault) -> None:
         """Keep what an address gave, or note why it gave nothing."""
         page = StoredPage(url, 0, reading=self.number)
         if isinstance(got, Fault):

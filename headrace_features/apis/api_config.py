@@ -23,7 +23,7 @@ from pydantic import Field, model_validator
 
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.sources.config.declared import NO_ROWS, Declared
-from spark_jobs.sources.config.paged_source import Limits, PagedSource, Variable
+from spark_jobs.sources.config.paged_source import PagedSource, RequestLimits, Variable
 
 _NAME = re.compile(r"[A-Za-z0-9_.-]+")
 
@@ -165,7 +165,9 @@ class ApiSource(PagedSource):
     lists_all: bool = Field(
         False, description="whether a record that a whole reading of its list does not have any more is gone"
     )
-    limits: Limits = Field(Limits(), description="how hard the server is asked", json_schema_extra=NO_ROWS)
+    limits: RequestLimits = Field(
+        RequestLimits(), description="how hard the server is asked", json_schema_extra=NO_ROWS
+    )
 
     @model_validator(mode="after")
     def _one_origin(self) -> ApiSource:

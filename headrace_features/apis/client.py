@@ -23,7 +23,7 @@ from headrace_features.apis.api_config import Auth, BasicAuth, BearerAuth, KeyAu
 from headrace_features.apis.paging import stop
 from headrace_features.apis.transport import GuardedTransport
 from spark_jobs.credentials import VARIABLE, hide, secret_of, with_variables, without_known, without_secrets
-from spark_jobs.sources.config.paged_source import Limits
+from spark_jobs.sources.config.paged_source import RequestLimits
 from spark_jobs.sources.opening.destinations import Destinations
 from spark_jobs.sources.paged.checkpoints import StoredPage
 from spark_jobs.sources.paged.rate import Pace, retry_after
@@ -37,7 +37,7 @@ _FIELDS = ("token", "key", "user", "password", "client_id", "client_secret")
 _RENEWED_SECONDS = 60  # a token is asked for anew so long before it ends
 
 
-class Answer(NamedTuple):
+class HttpAnswer(NamedTuple):
     """An answer to its last byte, without compression; `data` is None where the page is as the caller knows it."""
 
     data: bytes | None
@@ -74,7 +74,7 @@ class ApiClient:
 
     def __init__(
         self,
-        limits: Limits,
+        limits: RequestLimits,
         auth: Auth | None = None,
         headers: Mapping[str, str] = MappingProxyType({}),
         named: Iterable[str] = (),
@@ -137,7 +137,7 @@ class ApiClient:
         except httpx2.InvalidURL as error:
             return stop(f"its next address {without_secrets(url)[:200]!r} is none: {without_secrets(str(error))}")
 
-    async def get(self, url: str, params: Mapping[str, str], validators_sent: Mapping[str, str]) -> Answer | Fault:
+    async def get(self, url: str, params: Mapping[str, str], validators_sent: Mapping[str, str]) -> HttpAnswer | Fault:
         """Ask for a page.
 
         Args:
@@ -163,7 +163,7 @@ class ApiClient:
             detail = f"{type(error).__name__}: {line}"
             return Fault(Refusal(Reason.NO_ANSWER, detail), again=True, overload=True)
 
-    async def _follow(self, url: httpx2.URL, validators_sent: Mapping[str, str]) -> Answer | Fault:
+    async def _follow(self, url: httpx2.URL, validators_sent: Mapping[str, str]) -> HttpAnswer | Fault:
         """Send a request, and follow redirects."""
         renewed = False
         for _ in range(_MAX_REDIRECTS + 1):
@@ -220,11 +220,11 @@ class ApiClient:
         return token, time.monotonic() + max(lasting - _RENEWED_SECONDS, lasting / 2)
 
 
-async def _answer(response: httpx2.Response, url: httpx2.URL, limits: Limits) -> Answer | Fault:
+async def _answer(response: httpx2.Response, url: httpx2.URL, limits: RequestLimits) -> HttpAnswer | Fault:
     """Read an answer that is no redirect."""
     status, headers = response.status_code, response.headers
     if status == 304:
-        return Answer(None, str(url))
+        return HttpAnswer(None, str(url))
     if status >= 500 or status in _TRANSIENT:
         wait = retry_after(headers.get("retry-after"))
         too_long = wait is not None and wait > limits.max_wait_seconds
@@ -244,7 +244,7 @@ async def _answer(response: httpx2.Response, url: httpx2.URL, limits: Limits) ->
         (attributes.get("url") for relations, attributes in links if "next" in (relations or "").lower().split()), None
     )
     etag, modified = (without_secrets(headers.get(name) or "") or None for name in ("etag", "last-modified"))
-    return Answer(data, str(url), link, etag, modified)
+    return HttpAnswer(data, str(url), link, etag, modified)
 
 
 async def _body(response: httpx2.Response, max_bytes: int) -> bytes:
@@ -296,7 +296,7 @@ def validators(page: StoredPage | None) -> dict[str, str]:
     return {name: value for name, value in headers.items() if value}
 
 
-async def tried(ask: Callable[[], Awaitable[Got | Fault]], pace: Pace, limits: Limits) -> Got | Fault:
+async def tried(ask: Callable[[], Awaitable[Got | Fault]], pace: Pace, limits: RequestLimits) -> Got | Fault:
     """Ask as often as the limits say, with a wait after each fault that another try may mend; gives the last result."""
     for attempt in range(1, limits.tries + 1):
         got = await ask()

@@ -26,7 +26,7 @@ from headrace_features.apis.api_config import (
     OffsetPages,
     request_digest,
 )
-from headrace_features.apis.client import Answer, ApiClient, Fault, tried, validators
+from headrace_features.apis.client import ApiClient, Fault, HttpAnswer, tried, validators
 from headrace_features.apis.connectors import called
 from headrace_features.apis.paging import (
     first_cursor,
@@ -323,7 +323,7 @@ class EndpointFetch:
             return Fault(Refusal(Reason.HTTP_ERROR, "status 304, and the page is not known"), again=True)
         return _Got(replace(before, place=place, reading=self.reading.number), None)
 
-    def _understood(self, cursor: Any, place: int, answer: Answer, data: bytes) -> _Got | Fault:
+    def _understood(self, cursor: Any, place: int, answer: HttpAnswer, data: bytes) -> _Got | Fault:
         """What an answer holds, or what is wrong with it."""
         records = records_in(data, self.source.records_path(self.name), self.source.error)
         if isinstance(records, Refusal):
@@ -356,7 +356,7 @@ class EndpointFetch:
         return json.dumps([self.reading.since, cursor])
 
     def _page(
-        self, cursor: Any, place: int, records: list[Any], following: Any = None, answer: Answer | None = None
+        self, cursor: Any, place: int, records: list[Any], following: Any = None, answer: HttpAnswer | None = None
     ) -> StoredPage:
         """The row of a page with these records, still without its object."""
         since = self.source.since

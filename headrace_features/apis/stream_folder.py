@@ -24,7 +24,7 @@ _MOST_LINE_BYTES: Final = 1 << 30
 _BEING_WRITTEN: Final = re.compile(r"(^|/)(\.|_(?![^/]*=))|\._COPYING_$")  # as Spark and Hadoop know such files
 
 
-class Batch(NamedTuple):
+class MicroBatch(NamedTuple):
     """A micro-batch: its lines, and what its pages are known by, but for their number in it."""
 
     lines: Iterable[str | None]
@@ -54,7 +54,7 @@ class StreamFolder:
         self._begun = [names for names in begun if names not in whole]
         self._read = {name for names in whole for name in names} | set(_read_by_spark(state, self._root))
 
-    def next_batch(self) -> Batch | None:
+    def next_batch(self) -> MicroBatch | None:
         """The next micro-batch; None where no file is new.
 
         Raises:
@@ -72,9 +72,9 @@ class StreamFolder:
         new = sorted(self._locations.keys() - self._read)
         return self._batch(new[: self._most_files]) if new else None
 
-    def _batch(self, names: list[str]) -> Batch:
+    def _batch(self, names: list[str]) -> MicroBatch:
         self._read.update(names)
-        return Batch(self._lines(names), [names])
+        return MicroBatch(self._lines(names), [names])
 
     def _lines(self, names: list[str]) -> Iterator[str]:
         """Lines of files, one file after another.

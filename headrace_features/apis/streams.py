@@ -26,7 +26,7 @@ from typing import TYPE_CHECKING, Any
 
 from headrace.tables.settings import LakeSettings, load_settings
 from headrace_features.apis.stream_config import KafkaTopic, StreamSource
-from headrace_features.apis.stream_folder import Batch, StreamFolder
+from headrace_features.apis.stream_folder import MicroBatch, StreamFolder
 from spark_jobs.credentials import secret_of
 from spark_jobs.exceptions import ConfigError, StepRunError
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -159,7 +159,7 @@ def _topic(
     def take(batch: DataFrame, number: int) -> None:
         query = json.loads((state / "metadata").read_text())["id"]
         in_order = batch.orderBy("partition", "offset").select("value")
-        inbox.take(Batch((row[0] for row in in_order.toLocalIterator()), [query, number]), number)
+        inbox.take(MicroBatch((row[0] for row in in_order.toLocalIterator()), [query, number]), number)
 
     messages = spark.readStream.format("kafka").options(**kafka_options(source.kafka)).load()
     records = messages.selectExpr("CAST(value AS STRING) AS value", "partition", "offset")
@@ -214,7 +214,7 @@ class _Inbox:
         """What was kept of the stream so far."""
         return self._store.pages(self._endpoint, self._request)
 
-    def take(self, batch: Batch, number: int) -> None:
+    def take(self, batch: MicroBatch, number: int) -> None:
         """Keep a micro-batch as one or more pages; one that was taken before is there already."""
         pages = pages_of(batch.lines)
         part, values = 0, next(pages, None)

@@ -65,11 +65,11 @@ class _DirectTransport(httpx2.AsyncHTTPTransport):
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,
-            network_backend=_Guard(destinations),
+            network_backend=_JudgedConnections(destinations),
         )
 
 
-class _Guard(httpcore2.AsyncNetworkBackend):
+class _JudgedConnections(httpcore2.AsyncNetworkBackend):
     """Connects to addresses that were judged."""
 
     def __init__(self, destinations: Destinations) -> None:

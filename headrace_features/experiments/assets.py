@@ -44,13 +44,13 @@ def _asset(
 ) -> dg.AssetsDefinition:
     def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         from blender_service.exceptions import BlenderError
-        from headrace_features.experiments.experiment import Experiment
+        from headrace_features.experiments.experiment import LakeExperiment
         from headrace_features.experiments.mixes import fit_mix
         from headrace_features.experiments.report import report_of
 
         started = time.monotonic()
         try:
-            experiment = Experiment(
+            experiment = LakeExperiment(
                 declared, context.resources.lake.open(context.run.run_id).catalogue, load_settings()
             )
             if name == _MIX:

@@ -44,7 +44,7 @@ _QUANTILES: Final = 400  # exact to .001
 Scores = Mapping[str, Mapping[int, Mapping[float, float]]]
 
 
-class Verdict(StrEnum):
+class VariantVerdict(StrEnum):
     """The verdict on the first of two variants on one evaluation set."""
 
     BETTER = "better"
@@ -79,7 +79,7 @@ class PairComparison:
     first: str
     second: str
     evaluation_set: str
-    verdict: Verdict
+    verdict: VariantVerdict
     difference: float
     low: float
     high: float
@@ -273,12 +273,12 @@ def _decide(
     deviation = float(means.std(ddof=1)) if len(means) > 1 else np.nan
     error = deviation * np.sqrt(1 / len(means) + excess) if len(means) > 1 else np.nan
     half = stats.t.isf(level / 2, len(means) - 1) * error if len(means) > 1 else np.inf
-    verdict = Verdict.NO_DIFFERENCE_SEEN
+    verdict = VariantVerdict.NO_DIFFERENCE_SEEN
     if min(p_value, rate_p_value) <= alpha:
         if by_rate.min() < 0 < by_rate.max():
-            verdict = Verdict.DEPENDS_ON_THE_RATE
+            verdict = VariantVerdict.DEPENDS_ON_THE_RATE
         elif p_value <= alpha:
-            verdict = Verdict.BETTER if (difference < 0) == less else Verdict.WORSE
+            verdict = VariantVerdict.BETTER if (difference < 0) == less else VariantVerdict.WORSE
     size = abs(difference if stated is None else stated)
     return PairComparison(
         *differences.pair,
@@ -315,7 +315,9 @@ def _signal(scores: Mapping[str, Scores], name: str, pairs: Sequence[PairCompari
         squares += float(np.square(rest).sum())
         freedom += (at_rate.shape[0] - 1) * (at_rate.shape[1] - 1)
     noise = float(np.sqrt(squares / freedom)) if freedom else np.nan
-    is_decided = any(pair.evaluation_set == name and pair.verdict != Verdict.NO_DIFFERENCE_SEEN for pair in pairs)
+    is_decided = any(
+        pair.evaluation_set == name and pair.verdict != VariantVerdict.NO_DIFFERENCE_SEEN for pair in pairs
+    )
     return SetSignal(name, spread, noise, not is_decided and not noise <= spread)
 
 

@@ -25,11 +25,11 @@ from headrace_features import require
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
 
 
-class _Declared(BaseModel):
+class _ExperimentPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
 
-class Variant(_Declared):
+class Variant(_ExperimentPart):
     """One composition of the data: a blend that is there, or packed tables with weights."""
 
     blend: str | None = Field(None, description="name or id of a blend, whose sample all runs then read")
@@ -45,7 +45,7 @@ class Variant(_Declared):
         return self
 
 
-class HeldOut(_Declared):
+class HeldOut(_ExperimentPart):
     """Documents on which models are evaluated and none is trained."""
 
     dataset: str | None = Field(None, pattern=_NAME, description="a dataset, of which a share of families is held out")
@@ -64,13 +64,13 @@ class HeldOut(_Declared):
         return self
 
 
-class Questions(_Declared):
+class Questions(_ExperimentPart):
     """Questions with choices, or texts with an answer that is to be completed."""
 
     file: Path = Field(description="JSONL: {context, choices: [..], answer: NUMBER}, or {context, answer: TEXT}")
 
 
-class Harness(_Declared):
+class Harness(_ExperimentPart):
     """Tasks of lm-evaluation-harness (the extra `harness`), which answer by likelihood."""
 
     tasks: tuple[str, ...] = Field(min_length=1, description="names of tasks")
@@ -78,7 +78,7 @@ class Harness(_Declared):
     limit: int | None = Field(None, ge=1, description="most documents of a task; all by default")
 
 
-class Mixes(_Declared):
+class Mixes(_ExperimentPart):
     """Sources whose best mix is looked for by small runs, in place of variants."""
 
     sources: dict[str, str] = Field(min_length=2, description="packed table (namespace.table) by name of the source")
@@ -86,7 +86,7 @@ class Mixes(_Declared):
     max_epochs: float = Field(4, gt=0, description="most passes over a source that the proposed mix makes")
 
 
-class ExperimentDeclaration(_Declared):
+class ExperimentDeclaration(_ExperimentPart):
     """An experiment as a user declares it."""
 
     name: str = Field(pattern=_NAME, description="its assets are NAME/trained, NAME/evaluated and NAME/compared")

@@ -12,7 +12,7 @@ from headrace.tables.settings import load_settings
 
 if TYPE_CHECKING:
     from headrace_features.experiments.declaration import ExperimentDeclaration
-    from headrace_features.experiments.experiment import Experiment
+    from headrace_features.experiments.experiment import LakeExperiment
     from headrace_features.experiments.report import Report
 
 COMPONENT: Final = "headrace.Experiment"
@@ -29,11 +29,11 @@ def declared_report(name: str) -> Report:
     return report_of(_open_experiment(name))
 
 
-def _open_experiment(name: str) -> Experiment:
+def _open_experiment(name: str) -> LakeExperiment:
     """An experiment on the lake."""
-    from headrace_features.experiments.experiment import Experiment
+    from headrace_features.experiments.experiment import LakeExperiment
 
-    return Experiment(_declared(name), lake_catalogue(), load_settings())
+    return LakeExperiment(_declared(name), lake_catalogue(), load_settings())
 
 
 def _declared(name: str) -> ExperimentDeclaration:

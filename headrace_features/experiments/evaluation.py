@@ -59,7 +59,7 @@ class DocumentScores:
 
 
 @dataclass(frozen=True)
-class Item:
+class ChoiceQuestion:
     """A question with answers to choose from; a cloze test has only the right one.
 
     Attributes:
@@ -129,7 +129,7 @@ def score_documents(network: Network, documents: Sequence[Tokens], byte_counts: 
     return DocumentScores(bits, np.asarray(byte_counts, np.int64), tokens)
 
 
-def score_items(network: Network, items: Sequence[Item], encode: Callable[[str], Tokens]) -> ItemScores:
+def score_items(network: Network, items: Sequence[ChoiceQuestion], encode: Callable[[str], Tokens]) -> ItemScores:
     """Measure how likely a model finds the right answer of each item.
 
     Args:
@@ -178,7 +178,7 @@ def score_items(network: Network, items: Sequence[Item], encode: Callable[[str],
     )
 
 
-def _reason_against(item: Item, shared: int, token_counts: Sequence[int], window: int) -> str:
+def _reason_against(item: ChoiceQuestion, shared: int, token_counts: Sequence[int], window: int) -> str:
     """Why an item cannot be scored; empty where it can."""
     if not 0 <= item.right < len(item.choices):
         return f"right is {item.right}, there are {len(item.choices)} choices"

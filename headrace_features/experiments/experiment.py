@@ -29,7 +29,7 @@ from headrace.tables.window_facts import WindowFacts
 from headrace_features.experiments.declaration import ExperimentDeclaration, Variant
 from headrace_features.experiments.harness import harness_digest
 from headrace_features.experiments.held_out import HeldOutSet, datasets_of, excluded_documents, read_sets
-from headrace_features.experiments.reading import Contents, blend_of, rows_of
+from headrace_features.experiments.reading import VariantContents, blend_of, rows_of
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.run.evaluations import known_rows, record
 from spark_jobs.lake.run.provenance import git_commit
@@ -63,7 +63,7 @@ class Run:
     tokens: int
 
 
-class Experiment:
+class LakeExperiment:
     """An experiment on a lake.
 
     Raises:
@@ -83,7 +83,7 @@ class Experiment:
         self._blender = Blender(catalogue)
         self._blends: dict[tuple[str, int], str] = {}
         self._budgets: dict[str, int] = {}
-        self._contents: dict[tuple[str, int], Contents] = {}
+        self._contents: dict[tuple[str, int], VariantContents] = {}
 
     @cached_property
     def sets(self) -> list[HeldOutSet]:
@@ -148,11 +148,11 @@ class Experiment:
         tokens = sum(len(encoding.ids) for encoding in tokenizer.encode_batch(texts, add_special_tokens=False))
         return round(self.declared.budget_bytes * tokens / sum(len(text.encode()) for text in texts))
 
-    def contents(self, name: str, seed: int) -> Contents:
+    def contents(self, name: str, seed: int) -> VariantContents:
         """What a variant consists of under a seed; its rows are read once."""
         if (name, seed) not in self._contents:
             tell(f"reading variant {name}, seed {seed}")
-            contents = Contents()
+            contents = VariantContents()
             blend, start = self.blend(name, seed), self.start(name, seed)
             for _ in rows_of(self.catalogue, blend, self.excluded, self.budget(name), seed, contents, start):
                 pass
@@ -266,7 +266,7 @@ class Experiment:
                 yield self._record(run, result)
 
     def _record(self, run: Run, result: Mapping[str, Any]) -> dict[str, Any]:
-        contents = self._contents.get((run.variant, run.seed), Contents())
+        contents = self._contents.get((run.variant, run.seed), VariantContents())
         pins = self._blender.head(run.blend).pins().values()
         sources = {
             name: {"tokens": contents.sources[name], "epochs": contents.epochs.get(name)} for name in contents.sources

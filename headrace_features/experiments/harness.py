@@ -96,7 +96,7 @@ def _answering(network: Network, encode: Callable[[str], Tokens]) -> Any:
     """The network as a model of the harness (`LM`), which answers by likelihood."""
     from lm_eval.api.model import LM
 
-    from headrace_features.experiments.evaluation import Item, score_documents, score_items
+    from headrace_features.experiments.evaluation import ChoiceQuestion, score_documents, score_items
 
     class Answering(LM):  # type: ignore[misc]
         """Answers by likelihood."""
@@ -105,7 +105,7 @@ def _answering(network: Network, encode: Callable[[str], Tokens]) -> Any:
             """Log-probability in nats of each continuation, and whether all its tokens are the likeliest."""
             # Without a context there is nothing to predict the first token from but the start of a line.
             items = [
-                Item(context or "\n", (continuation,))
+                ChoiceQuestion(context or "\n", (continuation,))
                 for context, continuation in (request.args for request in requests)
             ]
             scored = score_items(network, items, encode)

@@ -20,7 +20,7 @@ from pyiceberg.expressions import EqualTo
 
 from dagster_project.exceptions import CommandError
 from headrace_features.experiments.declaration import HeldOut
-from spark_jobs.filters.contamination.eval_set import EvalSet, Item, item_id
+from spark_jobs.filters.contamination.eval_set import EvalSet, EvalText, item_id
 from spark_jobs.filters.contamination.findings import score
 from spark_jobs.filters.contamination.index import index_of
 from spark_jobs.lake.files.lookups import read_batches
@@ -97,10 +97,10 @@ def datasets_of(catalogue: Catalog, tables: Iterable[str]) -> set[str]:
     return {dataset for some in batches for batch in some for dataset in batch["dataset"].to_pylist()}
 
 
-def _items(documents: Iterable[tuple[str, str]]) -> Iterator[Item]:
+def _items(documents: Iterable[tuple[str, str]]) -> Iterator[EvalText]:
     for _, text in documents:
         if identity := item_id(text):
-            yield Item(identity, "text", text)
+            yield EvalText(identity, "text", text)
 
 
 def _of_dataset(catalogue: Catalog, name: str, declared: HeldOut) -> HeldOutSet:

@@ -98,7 +98,7 @@ def _bounded(mix: Float64Array, most: Float64Array) -> Float64Array:
 
 
 @dataclass(frozen=True)
-class HeldOut:
+class LeaveOneOut:
     """Leave-one-out predictions: each run's loss by the law fitted to all others.
 
     Attributes:
@@ -131,7 +131,7 @@ class Law:
     floors: Float64Array
     weights: Float64Array
     set_weights: Float64Array
-    held_out: HeldOut
+    held_out: LeaveOneOut
     others: tuple[Float64Array, Float64Array]
 
     def loss(self, mix: Float64Array) -> float:
@@ -197,7 +197,7 @@ def fit(mixes: Float64Array, losses: Float64Array, set_weights: Sequence[float] 
     measured = losses @ counts
     means = (measured.sum() - measured) / (runs - 1)
     varied = np.ptp(predicted) > 0 and np.ptp(measured) > 0
-    held_out = HeldOut(
+    held_out = LeaveOneOut(
         predicted,
         measured,
         error=float(np.sqrt(np.mean((predicted - measured) ** 2))),

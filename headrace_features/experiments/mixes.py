@@ -12,7 +12,7 @@ from blender_service.server.blender import Blender
 from blender_service.tables.packed_table import load_table
 from dagster_project.exceptions import CommandError
 from headrace_features.experiments.declaration import Variant
-from headrace_features.experiments.experiment import Experiment
+from headrace_features.experiments.experiment import LakeExperiment
 from headrace_features.experiments.mix_law import RANK_AGREEMENT, Law, Proposal, design, fit, most_shares, propose
 from spark_jobs.lake.files.lookups import read_batches
 from spark_jobs.lake.run.evaluations import known_rows
@@ -75,7 +75,7 @@ class FittedMix:
         }
 
 
-def fit_mix(experiment: Experiment) -> FittedMix:
+def fit_mix(experiment: LakeExperiment) -> FittedMix:
     """Do the runs of the mixes that are not known, fit the law, and create the blend of the mix that it proposes.
 
     Raises:
@@ -86,14 +86,14 @@ def fit_mix(experiment: Experiment) -> FittedMix:
     names, tables = tuple(declared.mixes.sources), tuple(declared.mixes.sources.values())
     sizes = [_tokens(experiment, table) for table in tables]
     alone = {name: Variant(sources={table: 1.0}) for name, table in declared.mixes.sources.items()}
-    budget = Experiment(declared, *lake, alone).budget(names[0])
+    budget = LakeExperiment(declared, *lake, alone).budget(names[0])
     most = most_shares(sizes, budget, declared.mixes.max_epochs)
     mixes = np.round(design(sizes, most, seed=0, runs=declared.mixes.runs), _SHARE_DIGITS)
     variants = {
         f"mix_{number:02}": Variant(sources={t: float(s) for t, s in zip(tables, mix, strict=True) if s > 0})
         for number, mix in enumerate(mixes)
     }
-    experiment = Experiment(declared, *lake, variants)
+    experiment = LakeExperiment(declared, *lake, variants)
     experiment.check()
     missing = experiment.missing()
     trained = sum(1 for _ in experiment.do(missing))
@@ -123,7 +123,7 @@ def _mean(rows: list[dict[str, Any]], variant: str, name: str) -> float:
     )
 
 
-def _tokens(experiment: Experiment, table: str) -> int:
+def _tokens(experiment: LakeExperiment, table: str) -> int:
     """Tokens of a packed table, padding left out.
 
     Raises:

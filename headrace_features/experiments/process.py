@@ -1,7 +1,7 @@
 """The process that trains and measures runs of an experiment: `python -m headrace_features.experiments.process FILE`.
 
-FILE is JSON (`experiment.Experiment`); each run that ends is a line of JSON on standard output. A killed run goes on at
-its last checkpoint, and weights that are there are not trained again.
+FILE is JSON (`experiment.LakeExperiment`); each run that ends is a line of JSON on standard output. A killed run goes
+on at its last checkpoint, and weights that are there are not trained again.
 """
 
 from __future__ import annotations
@@ -24,9 +24,9 @@ from dagster_project.inspect.documents.blend_rows import tokenizer_file
 from headrace.process.interrupts import heed_interrupts
 from headrace.tables.settings import load_settings
 from headrace.tables.window_facts import WindowFacts
-from headrace_features.experiments.evaluation import Item, score_documents, score_items
+from headrace_features.experiments.evaluation import ChoiceQuestion, score_documents, score_items
 from headrace_features.experiments.harness import harness_scores
-from headrace_features.experiments.reading import Contents, Rows, rows_of
+from headrace_features.experiments.reading import VariantContents, VariantRows, rows_of
 from headrace_features.experiments.training import network_of, next_offset, train
 from headrace_features.experiments.training_run import TrainingRun, shape_of
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -91,11 +91,11 @@ def _done(task: Mapping[str, Any], run: Mapping[str, Any], catalogue: Catalog) -
 
 def _batches(
     catalogue: Catalog, task: Mapping[str, Any], run: Mapping[str, Any], rows: int, start: int
-) -> Iterator[Rows]:
+) -> Iterator[VariantRows]:
     """The rows of a run in steps, from the one on that its checkpoint wants."""
     left_out, budget = task["left_out"], run["budget"]
-    groups = rows_of(catalogue, run["blend"], left_out, budget, run["seed"], Contents(), run["start"])
-    left: Rows | None = None
+    groups = rows_of(catalogue, run["blend"], left_out, budget, run["seed"], VariantContents(), run["start"])
+    left: VariantRows | None = None
     for group in groups:
         if group.offset + len(group.input_ids) <= start:
             continue
@@ -133,7 +133,7 @@ def _scores(task: Mapping[str, Any], network: Any, encode: Callable[[str], list[
 
 
 @cache
-def _items(file: str) -> list[Item]:
+def _items(file: str) -> list[ChoiceQuestion]:
     """The questions of a file.
 
     Raises:
@@ -147,7 +147,7 @@ def _items(file: str) -> list[Item]:
             row = json.loads(line)
             choices = tuple(map(str, row["choices"])) if "choices" in row else (str(row["answer"]),)
             right = int(row["answer"]) if "choices" in row else 0
-            item = Item(str(row["context"]), choices, right)
+            item = ChoiceQuestion(str(row["context"]), choices, right)
             choices[right]
         except (ValueError, KeyError, TypeError, IndexError) as error:
             raise CommandError(

@@ -25,7 +25,7 @@ _MOST_EMPTY: Final = 64  # groups without a token that goes on, after which a va
 
 
 @dataclass(frozen=True)
-class Rows:
+class VariantRows:
     """Some rows of a variant.
 
     Attributes:
@@ -40,20 +40,20 @@ class Rows:
     document_ids: NDArray[np.int32]
     tokens: int
 
-    def cut(self, first: int, last: int) -> Rows:
+    def cut(self, first: int, last: int) -> VariantRows:
         """Some of its rows."""
         ids, numbers = self.input_ids[first:last], self.document_ids[first:last]
-        return Rows(self.offset + first, ids, numbers, int((numbers >= 0).sum()))
+        return VariantRows(self.offset + first, ids, numbers, int((numbers >= 0).sum()))
 
-    def followed_by(self, other: Rows) -> Rows:
+    def followed_by(self, other: VariantRows) -> VariantRows:
         """These rows and those that come next."""
         ids = np.concatenate([self.input_ids, other.input_ids])
         numbers = np.concatenate([self.document_ids, other.document_ids])
-        return Rows(self.offset, ids, numbers, self.tokens + other.tokens)
+        return VariantRows(self.offset, ids, numbers, self.tokens + other.tokens)
 
 
 @dataclass
-class Contents:
+class VariantContents:
     """What a variant consists of, for one sample.
 
     Attributes:
@@ -98,9 +98,9 @@ def rows_of(
     left_out: Mapping[str, str],
     budget: int,
     order: int,
-    contents: Contents,
+    contents: VariantContents,
     start: int = 0,
-) -> Iterator[Rows]:
+) -> Iterator[VariantRows]:
     """The rows of a blend from an offset on until so many tokens were given; what they are is noted in `contents`.
 
     Documents that are left out are taken out of their rows, the others closed up to the left. Rows change places in
@@ -133,7 +133,7 @@ def rows_of(
         for name in batch.source_names:
             contents.sources[name] += int(tokens[kept][names == name].sum())
             source_rows[name] += int((names == name).sum())
-        rows = Rows(contents.rows, ids[kept], numbers[kept], int(tokens[kept].sum()))
+        rows = VariantRows(contents.rows, ids[kept], numbers[kept], int(tokens[kept].sum()))
         digest.update(rows.input_ids.astype("<u4").tobytes())
         digest.update(rows.document_ids.astype("<i4").tobytes())
         read.append(documents[np.isin(row_of, kept)])

@@ -13,9 +13,9 @@ import dagster as dg
 import numpy as np
 
 from dagster_project.exceptions import CommandError
-from headrace_features.experiments.comparison import Comparison, PairComparison, Scores, Verdict, compare
+from headrace_features.experiments.comparison import Comparison, PairComparison, Scores, VariantVerdict, compare
 from headrace_features.experiments.curves import Worth, tokens_worth
-from headrace_features.experiments.experiment import Experiment
+from headrace_features.experiments.experiment import LakeExperiment
 from spark_jobs.lake.declare.pictures import new_axes, png
 from spark_jobs.lake.run.evaluations import known_rows
 
@@ -149,7 +149,7 @@ class Report:
         return tokens_worth(curves, abs(pair.difference) / float(np.mean(bits)) * float(last))
 
 
-def report_of(experiment: Experiment) -> Report:
+def report_of(experiment: LakeExperiment) -> Report:
     """The results of an experiment so far.
 
     Raises:
@@ -239,14 +239,14 @@ def _long(pair: PairComparison, worth: Worth | None) -> str:
         return f"{_short(pair)}: no seed was done by both"
     interval = f"difference {pair.difference:+.4f}, {pair.level:.1%} interval {pair.low:+.4f} to {pair.high:+.4f}"
     text = f"{_short(pair)} ({interval}, {len(pair.seeds)} seeds)"
-    if pair.verdict is Verdict.NO_DIFFERENCE_SEEN and pair.seeds_needed is not None:
+    if pair.verdict is VariantVerdict.NO_DIFFERENCE_SEEN and pair.seeds_needed is not None:
         text += f"; to see one of this size takes {pair.seeds_needed:,} seeds"
-    if pair.verdict is Verdict.DEPENDS_ON_THE_RATE:
+    if pair.verdict is VariantVerdict.DEPENDS_ON_THE_RATE:
         text += ": " + ", ".join(f"{value:+.4f} at {rate:g}" for rate, value in sorted(pair.by_rate.items()))
     return text + (f"; as much as {worth} the tokens would gain" if worth else "")
 
 
-def _differences(experiment: Experiment) -> Iterator[str]:
+def _differences(experiment: LakeExperiment) -> Iterator[str]:
     """What each variant consists of, and what it shares with the first."""
     if experiment.declared.command:
         return

@@ -25,7 +25,7 @@ import torch
 from numpy.typing import NDArray
 from torch import nn
 
-from headrace_features.experiments.training_run import SHAPES, Batch, Trained, TrainingRun, shape_of
+from headrace_features.experiments.training_run import SHAPES, Trained, TrainingBatch, TrainingRun, shape_of
 from headrace_features.models.network import Network, layout
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import ConfigError, InputError, SetupError, SparkJobsError
@@ -54,7 +54,7 @@ def network_of(run: TrainingRun, weights: bytes) -> Network:
 
 
 def train(
-    batches: Iterable[Batch], run: TrainingRun, *, checkpoint: Path | None = None, checkpoint_steps: int = 200
+    batches: Iterable[TrainingBatch], run: TrainingRun, *, checkpoint: Path | None = None, checkpoint_steps: int = 200
 ) -> Trained:
     """Train a model on rows until its budget of tokens is read; the last step has as many tokens as are left.
 
@@ -118,7 +118,7 @@ class _State:
         self.seconds_before = 0.0
         self.go_on_from = 0.0
 
-    def step(self, batch: Batch) -> None:
+    def step(self, batch: TrainingBatch) -> None:
         """Train one step on some rows; tokens beyond the budget are ignored."""
         input_ids, document_ids = self._checked(batch)
         count = int(np.count_nonzero(document_ids >= 0))
@@ -147,7 +147,7 @@ class _State:
         self.tokens += count
         self.next_offset = batch.offset + len(input_ids)
 
-    def _checked(self, batch: Batch) -> tuple[NDArray[np.integer], Int32Array]:
+    def _checked(self, batch: TrainingBatch) -> tuple[NDArray[np.integer], Int32Array]:
         """`input_ids` and `document_ids` of a step, with tokens beyond the budget marked as padding.
 
         Raises:
@@ -280,8 +280,8 @@ def _deterministic(run: TrainingRun) -> Iterator[None]:
 
 
 @dataclass(frozen=True)
-class Rows:
-    """Rows in memory; see `training_run.Batch`."""
+class MemoryRows:
+    """Rows in memory; see `training_run.TrainingBatch`."""
 
     offset: int
     input_ids: NDArray[np.integer]
@@ -290,12 +290,12 @@ class Rows:
 
 def rows_of(
     input_ids: NDArray[np.integer], document_ids: Int32Array, batch_rows: int, start: int = 0
-) -> Iterator[Rows]:
+) -> Iterator[MemoryRows]:
     """Endless batches of rows in memory from offset `start` on; after the last row they begin again with the first."""
     count = len(input_ids)
     for offset in itertools.count(start, batch_rows):
         chosen = np.arange(offset, offset + batch_rows) % count
-        yield Rows(offset, input_ids[chosen], document_ids[chosen])
+        yield MemoryRows(offset, input_ids[chosen], document_ids[chosen])
 
 
 def main(words: Sequence[str] | None = None) -> int:

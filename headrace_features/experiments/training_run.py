@@ -92,7 +92,7 @@ class TrainingRun:
         return self.learning_rate * 0.5 * (1 + math.cos(math.pi * (share - self.warm_share) / (1 - self.warm_share)))
 
 
-class Batch(Protocol):
+class TrainingBatch(Protocol):
     """Rows of one training step.
 
     Attributes:

@@ -38,9 +38,9 @@ from headrace_features.explore.explorer import Explorer
 from headrace_features.explore.pages.blends import MOST_ROWS, rows_shown
 from headrace_features.explore.pages.compare import states_compared
 from headrace_features.explore.pages.training import seen_runs
-from headrace_features.explore.row_query import Wanted
+from headrace_features.explore.row_query import RowQuery
 from headrace_features.explore.serving import open_explorer
-from headrace_features.explore.text_search import Words, search_texts
+from headrace_features.explore.text_search import SearchWords, search_texts
 from headrace_features.explore.texts import unseen_marked
 from spark_jobs.exceptions import SparkJobsError, did_you_mean
 
@@ -92,7 +92,7 @@ class Assistant:
             raise CommandError("search: say which words")
         index = self._explorer.index(dataset)
         index.wait(1)
-        result = search_texts(self._explorer.catalogue, index, Wanted(), Words(words, exact_case, start=start))
+        result = search_texts(self._explorer.catalogue, index, RowQuery(), SearchWords(words, exact_case, start=start))
         hits = [{"doc_id": row["doc_id"], "path": row["path"], "kept": row["kept"]} for row in result.rows]
         for hit in hits:
             hit["excerpt"] = str(result.excerpts[hit["doc_id"]].striptags())

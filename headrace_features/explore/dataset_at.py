@@ -18,7 +18,7 @@ from spark_jobs.lake.files.scans import scan_of
 TABLES: Final = ("documents", "texts", "signals", "verdicts")
 
 
-class Version(NamedTuple):
+class DatasetVersion(NamedTuple):
     """Snapshots of a dataset's tables `documents`, `texts`, `signals` and `verdicts`; 0 for one that is not there."""
 
     documents: int
@@ -27,14 +27,14 @@ class Version(NamedTuple):
     verdicts: int
 
     @classmethod
-    def newest(cls, catalogue: Catalog, dataset: str) -> Version:
+    def newest(cls, catalogue: Catalog, dataset: str) -> DatasetVersion:
         """The present snapshots of a dataset's tables."""
         tables = (load_table(catalogue, f"{dataset}.{name}") for name in TABLES)
         heads = (table.current_snapshot() if table is not None else None for table in tables)
         return cls(*(head.snapshot_id if head is not None else 0 for head in heads))
 
     @classmethod
-    def parse(cls, text: str) -> Version:
+    def parse(cls, text: str) -> DatasetVersion:
         """Read what `str` of a version wrote into an address: four numbers in base 36, such as `1a-2b-0-3c`.
 
         Raises:
@@ -57,7 +57,7 @@ class DatasetAt:
         version: its snapshots.
     """
 
-    def __init__(self, catalogue: Catalog, name: str, version: Version) -> None:
+    def __init__(self, catalogue: Catalog, name: str, version: DatasetVersion) -> None:
         """Look the snapshots up.
 
         Raises:

@@ -22,7 +22,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.reviews import Reviews
 from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.documents.blend_rows import dataset_of
-from dagster_project.inspect.documents.counted import At, Counts, count_documents, members_that_count
+from dagster_project.inspect.documents.counted import At, DatasetCounts, count_documents, members_that_count
 from dagster_project.inspect.documents.document_lookup import FoundDocument, documents_named, latest_of
 from dagster_project.inspect.documents.document_windows import HeldIn, windows_of
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
@@ -30,7 +30,7 @@ from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.restrictions import note_read
 from headrace.tables.catalogue import SqlLake
 from headrace.tables.quarantine import is_quarantine
-from headrace_features.explore.dataset_at import DatasetAt, Version
+from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.removed_index import removed_index
 from headrace_features.explore.row_index import RowIndex, file_of
 from spark_jobs.exceptions import nearest
@@ -81,7 +81,7 @@ class Explorer:
         self._texts_are_shown = texts_are_shown
         self._reader = reader
         self.patience = patience
-        self._indexes = RecentlyUsed[tuple[str, Version, bool], RowIndex](_INDEXES_AT_HAND)
+        self._indexes = RecentlyUsed[tuple[str, DatasetVersion, bool], RowIndex](_INDEXES_AT_HAND)
         self._answers = RecentlyUsed[Hashable, Future[Any]](_ANSWERS_AT_HAND)
         self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
         self._threads = ThreadPoolExecutor(2, "answers")
@@ -160,7 +160,7 @@ class Explorer:
         """Documents that a principal may read and that have a doc_id, its first digits, or a path."""
         documents: list[FoundDocument] = []
         for dataset in self.datasets(principal):
-            version = Version.newest(self.catalogue, dataset)
+            version = DatasetVersion.newest(self.catalogue, dataset)
             where: BooleanExpression = EVERYTHING
             index = self._indexes.get((dataset, version, not self.hides_text(dataset)))
             places = index.shown(name) if index is not None else []
@@ -262,10 +262,10 @@ class Explorer:
 
     def kept(self, dataset: str) -> int | None:
         """How many documents the policy of a dataset keeps; None while they are being counted, as of a large one."""
-        snapshot = Version.newest(self.catalogue, dataset).verdicts
+        snapshot = DatasetVersion.newest(self.catalogue, dataset).verdicts
         return self.computed(_count_kept, dataset, snapshot, wait_seconds=_COUNTING_SECONDS)
 
-    def counts(self, dataset: str) -> Counts | None:
+    def counts(self, dataset: str) -> DatasetCounts | None:
         """The documents of a dataset that count; None while they are being counted."""
         return self.computed(_count_documents, dataset, self.snapshots(dataset), wait_seconds=_COUNTING_SECONDS)
 
@@ -303,7 +303,7 @@ class Explorer:
         Raises:
             CommandError: the address is of no version, or of one that is not in the lake any more.
         """
-        version = Version.parse(at) if at else Version.newest(self.catalogue, dataset)
+        version = DatasetVersion.parse(at) if at else DatasetVersion.newest(self.catalogue, dataset)
         key = (dataset, version, not self.hides_text(dataset))
         with self._lock:
             index = self._indexes.get(key)
@@ -314,7 +314,7 @@ class Explorer:
             return index
 
 
-def _count_documents(catalogue: Catalog, dataset: str, at: Snapshots) -> Counts:
+def _count_documents(catalogue: Catalog, dataset: str, at: Snapshots) -> DatasetCounts:
     return count_documents(catalogue, dataset, At(dict(at)))
 
 

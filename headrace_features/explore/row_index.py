@@ -24,9 +24,9 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.bins import bin_edges, is_spread
 from dagster_project.inspect.documents.document_lookup import is_prefix
 from headrace_features.explore.browser_left import HAS_LEFT
-from headrace_features.explore.dataset_at import DatasetAt, Version
+from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
-from headrace_features.explore.row_query import FACETS, Columns, Wanted, match_all, stretches, where
+from headrace_features.explore.row_query import FACETS, Columns, RowQuery, match_all, stretches, where
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, read_placed_values
 from spark_jobs.lake.files.scans import scan_of
 
@@ -115,13 +115,17 @@ class RowIndex:
         return self._shares[1]
 
     @property
-    def earlier(self) -> Version | None:
+    def earlier(self) -> DatasetVersion | None:
         """The newest other version whose rows are at hand."""
         others = [file for file in self._files(self._rows.suffix) if file != self._rows]
         newest = max(others, key=lambda file: file.stat().st_mtime, default=None)
-        return Version.parse(newest.name.removeprefix(f"{self.dataset}.").split(".")[0]) if newest is not None else None
+        return (
+            DatasetVersion.parse(newest.name.removeprefix(f"{self.dataset}.").split(".")[0])
+            if newest is not None
+            else None
+        )
 
-    def rows(self, wanted: Wanted, count: int = PAGE) -> list[dict[str, Any]]:
+    def rows(self, wanted: RowQuery, count: int = PAGE) -> list[dict[str, Any]]:
         """A page of documents; those without a value of the sorted column are the last.
 
         Raises:
@@ -166,7 +170,7 @@ class RowIndex:
         """Path, first words and verdict of some documents by doc_id; of none while the index is being built."""
         if not doc_ids or not self.wait(wait_seconds):
             return {}
-        rows = self.rows(Wanted(ids=tuple(doc_ids)), len(doc_ids))
+        rows = self.rows(RowQuery(ids=tuple(doc_ids)), len(doc_ids))
         self.wait_for_texts(wait_seconds)
         words = self.previews(rows)
         return {
@@ -187,7 +191,7 @@ class RowIndex:
             return False
         return bool(self._ask("SELECT 1 AS one FROM sqlite_master WHERE name = 'words'", [], self._texts))
 
-    def with_words(self, terms: Sequence[str], wanted: Wanted, start: int, count: int) -> list[dict[str, Any]]:
+    def with_words(self, terms: Sequence[str], wanted: RowQuery, start: int, count: int) -> list[dict[str, Any]]:
         """Candidates of a search, from `start` on: `t`, `file` and `row` of texts that have all terms.
 
         Raises:
@@ -204,7 +208,7 @@ class RowIndex:
         query = "SELECT count(*) AS n FROM words WHERE words MATCH ?"
         return int(self._ask(query, [match_all(terms)], self._texts)[0]["n"])
 
-    def first_rows(self, wanted: Wanted, count: int = PAGE) -> list[dict[str, Any]]:
+    def first_rows(self, wanted: RowQuery, count: int = PAGE) -> list[dict[str, Any]]:
         """Rows of the table itself while the index is being built, in no order; none where the selection needs it."""
         documents = self._at.table("documents")
         needs = wanted.sort or wanted.rule or wanted.path or wanted.ranges or wanted.seed or "verdict" in wanted.equal
@@ -241,13 +245,13 @@ class RowIndex:
                 texts[numbers[row]] = text
         return texts
 
-    def count(self, wanted: Wanted) -> int:
+    def count(self, wanted: RowQuery) -> int:
         """How many documents there are."""
         wheres, values, joins = self._columns.conditions(wanted)
         query = f"SELECT count(*) AS n FROM {joins}{where(wheres)}"
         return int(self._ask(query, values, gone=wanted.removed)[0]["n"])
 
-    def facet(self, name: str, wanted: Wanted) -> tuple[list[tuple[str, int]], int]:
+    def facet(self, name: str, wanted: RowQuery) -> tuple[list[tuple[str, int]], int]:
         """The most frequent values of a column with their documents, at most twenty, and the documents of all others.
 
         Raises:
@@ -276,7 +280,7 @@ class RowIndex:
         ]
         return first, sum(int(row["n"]) for row in counted[_MOST_VALUES:])
 
-    def histogram(self, name: str, wanted: Wanted, bins: int = 40) -> tuple[list[float], list[int], list[int]]:
+    def histogram(self, name: str, wanted: RowQuery, bins: int = 40) -> tuple[list[float], list[int], list[int]]:
         """How the values of a numeric column are spread.
 
         Returns:
@@ -388,6 +392,6 @@ class RowIndex:
         return lambda share: self._shares.__setitem__(at, share)
 
 
-def file_of(folder: Path, dataset: str, version: Version, kind: str) -> Path:
+def file_of(folder: Path, dataset: str, version: DatasetVersion, kind: str) -> Path:
     """The file of an index, of `rows` or of `texts`."""
     return folder / f"{dataset}.{version}.{kind}.{_FORMAT}"

@@ -17,7 +17,7 @@ _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}  # a
 
 
 @dataclass(frozen=True)
-class Wanted:
+class RowQuery:
     """Which documents of a list, in which order.
 
     Attributes:
@@ -68,7 +68,7 @@ class Columns:
             raise CommandError(f"{self.dataset} has no column {name}{did_you_mean(name, names)}")
         return name
 
-    def conditions(self, wanted: Wanted) -> tuple[list[str], list[Any], str]:
+    def conditions(self, wanted: RowQuery) -> tuple[list[str], list[Any], str]:
         """SQL conditions, the values for their `?`, and the tables that they read.
 
         Raises:
@@ -103,7 +103,7 @@ class Columns:
             values += [bytes.fromhex(doc_id) for doc_id in wanted.ids]
         return wheres, values, joins
 
-    def key(self, wanted: Wanted) -> str:
+    def key(self, wanted: RowQuery) -> str:
         """The SQL expression that rows are ordered by; equal ones are in the order of `n`.
 
         Raises:
@@ -121,7 +121,7 @@ class Columns:
 
 
 def stretches(
-    wanted: Wanted, key: str, place_of: Callable[[bytes, bool], int]
+    wanted: RowQuery, key: str, place_of: Callable[[bytes, bool], int]
 ) -> list[tuple[list[str], list[Any], str]]:
     """Split a page's order into queries to run one after the other: conditions, their values, ORDER BY.
 

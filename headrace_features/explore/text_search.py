@@ -22,7 +22,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.search import Scan, around, pattern_of
 from headrace_features.explore.index_files import TOKENIZER, apart, is_close
 from headrace_features.explore.row_index import PAGE, RowIndex
-from headrace_features.explore.row_query import Wanted
+from headrace_features.explore.row_query import RowQuery
 from headrace_features.explore.texts import Mark, inline
 
 SECONDS: Final = 0.7
@@ -31,7 +31,7 @@ _CANDIDATES: Final = 64  # texts that are read between two looks at the clock
 
 
 @dataclass(frozen=True)
-class Words:
+class SearchWords:
     """What is searched.
 
     Attributes:
@@ -68,7 +68,7 @@ class Found:
     whole_words: bool
 
 
-def search_texts(catalogue: Catalog, index: RowIndex, wanted: Wanted, search: Words) -> Found:
+def search_texts(catalogue: Catalog, index: RowIndex, wanted: RowQuery, search: SearchWords) -> Found:
     """A page of documents of a selection whose texts have the words.
 
     Raises:
@@ -118,7 +118,7 @@ def _is_open(character: str) -> bool:
     return is_close(character) or re.match(_WORD, character) is None
 
 
-def _by_words(index: RowIndex, wanted: Wanted, search: Words, terms: list[str], deadline: float) -> Found:
+def _by_words(index: RowIndex, wanted: RowQuery, search: SearchWords, terms: list[str], deadline: float) -> Found:
     pattern = re.compile(whole_words(search.words), 0 if search.exact_case else re.IGNORECASE)
     total = index.texts_total
     ids: list[str] = []
@@ -144,7 +144,7 @@ def _by_words(index: RowIndex, wanted: Wanted, search: Words, terms: list[str], 
     return Found(_rows(index, wanted, ids), excerpts, min(at, total), total, at_most, True)
 
 
-def _rows(index: RowIndex, wanted: Wanted, ids: list[str]) -> list[dict[str, Any]]:
+def _rows(index: RowIndex, wanted: RowQuery, ids: list[str]) -> list[dict[str, Any]]:
     """Rows of documents in the order of the ids; those of the selection."""
     if not ids:
         return []

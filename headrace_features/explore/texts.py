@@ -42,7 +42,7 @@ class Mark:
 
 
 @dataclass(frozen=True)
-class Line:
+class TextLine:
     """A line of a text.
 
     Attributes:
@@ -58,7 +58,7 @@ class Line:
     marked: bool
 
 
-def lines(text: str, marks: Sequence[Mark] = (), start: int = 0, end: int | None = None) -> list[Line]:
+def lines(text: str, marks: Sequence[Mark] = (), start: int = 0, end: int | None = None) -> list[TextLine]:
     """The lines of a part of a text.
 
     Args:
@@ -79,7 +79,9 @@ def lines(text: str, marks: Sequence[Mark] = (), start: int = 0, end: int | None
         while True:
             last = min(stop, first + _LONGEST_LINE)
             inside = placed[bisect.bisect_right(ends, first) : bisect.bisect_left(starts, last)]
-            parts.append(Line(number if first == at else 0, first, _joined(text, inside, first, last), bool(inside)))
+            parts.append(
+                TextLine(number if first == at else 0, first, _joined(text, inside, first, last), bool(inside))
+            )
             first = last
             if first >= stop:
                 break

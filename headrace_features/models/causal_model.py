@@ -33,7 +33,7 @@ from torch.nn import functional as F
 
 from headrace.kernels.tokenizer_file import open_text_tokenizer
 from headrace_features.models.model_file import DIGEST_BYTES, MAGIC, byte_model_file, read_model_file, unpack_folder
-from headrace_features.models.network import Network, Pieces
+from headrace_features.models.network import Network, PieceBatch
 from headrace_features.models.network_shape import ModelShape
 from spark_jobs.arrays import Float64Array, Int64Array
 from spark_jobs.exceptions import InputError, SetupError
@@ -59,7 +59,7 @@ class ByteNetwork(Network):
         """(B, T) bytes to (B, T, 257) logits of the next one."""
         (rows, length), count = ids.shape, ids.numel()
         tokens = torch.arange(count, device=ids.device)
-        pieces = (Pieces(count, tokens.view(rows, length), tokens),)
+        pieces = (PieceBatch(count, tokens.view(rows, length), tokens),)
         narrow = self.outputs(ids.flatten(), tokens % length, pieces)
         return F.linear(narrow, self.tokens.weight).view(rows, length, -1)
 

@@ -28,7 +28,7 @@ _LOGITS: Final = {"cpu": 1 << 21, "cuda": 1 << 28}  # at once: 8 MB, which stay 
 
 
 @dataclass(frozen=True)
-class Pieces:
+class PieceBatch:
     """A batch of pieces of documents of similar length, padded to one length.
 
     Attributes:
@@ -43,7 +43,7 @@ class Pieces:
 
 
 @dataclass(frozen=True)
-class Layout:
+class PieceLayout:
     """The documents of some rows as pieces, the shortest first.
 
     Attributes:
@@ -55,11 +55,11 @@ class Layout:
 
     places: Int64Array
     positions: Tensor
-    pieces: tuple[Pieces, ...]
+    pieces: tuple[PieceBatch, ...]
     before: Tensor
 
 
-def layout(document_ids: Int32Array, window_tokens: int) -> Layout:
+def layout(document_ids: Int32Array, window_tokens: int) -> PieceLayout:
     """Find the documents of some rows and group them by length.
 
     Args:
@@ -84,9 +84,9 @@ def layout(document_ids: Int32Array, window_tokens: int) -> Layout:
         start, true_lengths = begin[of_size[0]], lengths[of_size, None]
         padded = begin[of_size, None] - start + np.minimum(np.arange(size), true_lengths - 1)
         real = np.flatnonzero(np.arange(size) < true_lengths)
-        pieces.append(Pieces(int(true_lengths.sum()), torch.from_numpy(padded), torch.from_numpy(real)))
+        pieces.append(PieceBatch(int(true_lengths.sum()), torch.from_numpy(padded), torch.from_numpy(real)))
     before = np.setdiff1d(np.arange(len(positions)), begin + lengths - 1, assume_unique=True)
-    return Layout(
+    return PieceLayout(
         np.repeat(first, lengths) + positions, torch.from_numpy(positions), tuple(pieces), torch.from_numpy(before)
     )
 
@@ -178,7 +178,7 @@ class _Block(nn.Module):
             nn.Linear(width, 4 * width, bias=False), nn.GELU(), nn.Linear(4 * width, width, bias=False)
         )
 
-    def forward(self, hidden: Tensor, pieces: Sequence[Pieces]) -> Tensor:
+    def forward(self, hidden: Tensor, pieces: Sequence[PieceBatch]) -> Tensor:
         """Add to each of N tokens what it attends to in its piece, then the feed-forward of the result."""
         parts = self.query_key_value(self.before_attention(hidden))
         groups = parts.split([piece_group.token_count for piece_group in pieces])
@@ -187,7 +187,7 @@ class _Block(nn.Module):
         changed: Tensor = hidden + self.feed_forward(self.before_feed_forward(hidden))
         return changed
 
-    def _attend(self, parts: Tensor, piece_group: Pieces) -> Tensor:
+    def _attend(self, parts: Tensor, piece_group: PieceBatch) -> Tensor:
         """Causal attention inside each piece: (n, 3 width) to (n, width). Padding comes last, so nothing sees it."""
         padded: Tensor = _Pad.apply(parts, piece_group.padded, piece_group.real)  # type: ignore[no-untyped-call]
         batch, length, _ = padded.shape
@@ -220,7 +220,7 @@ class Network(nn.Module):
                     scale = 0.1 if name == "tokens.weight" else values.shape[1] ** -0.5
                     values.normal_(0.0, scale, generator=draw)
 
-    def outputs(self, input_ids: Tensor, positions: Tensor, pieces: Sequence[Pieces]) -> Tensor:
+    def outputs(self, input_ids: Tensor, positions: Tensor, pieces: Sequence[PieceBatch]) -> Tensor:
         """(N, rank) outputs; their products with the rows of the embedding are the logits of the next token.
 
         Args:
@@ -234,7 +234,7 @@ class Network(nn.Module):
         narrow: Tensor = self.narrow(self.last_norm(hidden))
         return narrow
 
-    def loss(self, input_ids: NDArray[np.integer], places: Layout) -> Tensor:
+    def loss(self, input_ids: NDArray[np.integer], places: PieceLayout) -> Tensor:
         """Mean loss of all tokens that are predicted, in nats.
 
         Args:
@@ -262,9 +262,9 @@ def sinusoids(length: int, width: int) -> Tensor:
     return 0.1 * torch.cat([angles.sin(), angles.cos()], dim=1)
 
 
-def on_device(pieces: Iterable[Pieces], device: torch.device) -> tuple[Pieces, ...]:
+def on_device(pieces: Iterable[PieceBatch], device: torch.device) -> tuple[PieceBatch, ...]:
     """Copy the pieces' indices to a device."""
     return tuple(
-        Pieces(piece_group.token_count, piece_group.padded.to(device), piece_group.real.to(device))
+        PieceBatch(piece_group.token_count, piece_group.padded.to(device), piece_group.real.to(device))
         for piece_group in pieces
     )

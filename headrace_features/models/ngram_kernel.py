@@ -57,7 +57,7 @@ class NgramTable(NamedTuple):
     capacity: int
 
 
-class Words(NamedTuple):
+class WordSplitting(NamedTuple):
     """How texts are split into words.
 
     Attributes:
@@ -177,7 +177,7 @@ def next_word(
 
 @compiled
 def score_texts(
-    words: Words, t: NgramTable, order: int, data: UInt8Array, offsets: Int64Array
+    words: WordSplitting, t: NgramTable, order: int, data: UInt8Array, offsets: Int64Array
 ) -> tuple[Float64Array, Int64Array, Int64Array]:
     """(D,) each: sum of log10 probabilities of words and line ends, number of words, number of lines not blank."""
     count = offsets.size - 1
@@ -232,7 +232,7 @@ def score_texts(
 
 @compiled
 def list_ngrams(
-    words: Words,
+    words: WordSplitting,
     order: int,
     max_text_bytes: int,
     data: UInt8Array,

@@ -33,7 +33,7 @@ from spark_jobs.exceptions import InputError, SetupError
 from spark_jobs.lake.declare.step import ConfigModel
 
 if TYPE_CHECKING:
-    from headrace_features.models.ngram_kernel import NgramTable, Words
+    from headrace_features.models.ngram_kernel import NgramTable, WordSplitting
 
 Splitting = Literal["folded", "white_space"]
 
@@ -221,13 +221,13 @@ def read_kenlm(path: str) -> KenlmModel:
         ) from error
 
 
-def splitting(words: Splitting) -> Words:
+def splitting(words: Splitting) -> WordSplitting:
     """Arguments of compiled code for a way of splitting texts."""
-    from headrace_features.models.ngram_kernel import FOLDED, WHITE_SPACE, Words
+    from headrace_features.models.ngram_kernel import FOLDED, WHITE_SPACE, WordSplitting
     from spark_jobs.lexing.word_characters import word_tables
 
     tables = word_tables()
-    return Words(FOLDED if words == "folded" else WHITE_SPACE, tables.classes, tables.lower)
+    return WordSplitting(FOLDED if words == "folded" else WHITE_SPACE, tables.classes, tables.lower)
 
 
 def _columns(sums: Float64Array, words: Int64Array, lines: Int64Array) -> dict[str, pa.Array]:

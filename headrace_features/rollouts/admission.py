@@ -20,9 +20,9 @@ from typing import Any, Final, NamedTuple
 from blender_service.exceptions import MalformedRolloutError
 from headrace.blender.v1 import rollouts_pb2
 from headrace_features.rollouts.events import (
-    Answer,
+    Acknowledgement,
     Event,
-    Groups,
+    GroupIds,
     OpenGroup,
     Published,
     Saved,
@@ -62,12 +62,12 @@ class Admission:
         last: the last event, by its `anchor`.
     """
 
-    def __init__(self, settings: RolloutTable, window_tokens: int, closed: Groups | None = None) -> None:
+    def __init__(self, settings: RolloutTable, window_tokens: int, closed: GroupIds | None = None) -> None:
         """Know nothing yet, but which groups are published, where they are kept elsewhere."""
         self._settings = settings
         self._window_tokens = window_tokens
-        self._closed: Groups = set() if closed is None else closed
-        self._writers: OrderedDict[str, OrderedDict[int, Answer]] = OrderedDict()
+        self._closed: GroupIds = set() if closed is None else closed
+        self._writers: OrderedDict[str, OrderedDict[int, Acknowledgement]] = OrderedDict()
         self._unsaved: dict[str, None] = {}  # writers whose answers have changed
         self._saved_at = 0
         self.last: tuple[Any, ...] = ()
@@ -174,7 +174,7 @@ class Admission:
             group.admitted.pop(event.member, None)  # passed over
             group.settled[event.member] = "failed" if event.kind == "failed" else word
 
-    def remember(self, answer: Answer) -> None:
+    def remember(self, answer: Acknowledgement) -> None:
         """Keep an answer for the case that it is lost on its way."""
         numbers = self._writers.setdefault(answer.writer, OrderedDict())
         numbers[answer.number] = answer
@@ -217,7 +217,7 @@ class Admission:
                 for group in self.published
             ],
         }
-        answers, kept = list[Answer](), list[tuple[str, int]]()
+        answers, kept = list[Acknowledgement](), list[tuple[str, int]]()
         for writer in self._unsaved:
             answers_of = list(self._known(writer).values())
             kept.append((writer, answers_of[0].sequence if answers_of else self.next_sequence))
@@ -228,7 +228,7 @@ class Admission:
         """Note that what `to_save` gave is saved."""
         self._unsaved, self._saved_at = {}, self.next_sequence
 
-    def restore(self, state: Mapping[str, Any], answers: Iterable[Answer]) -> None:
+    def restore(self, state: Mapping[str, Any], answers: Iterable[Acknowledgement]) -> None:
         """Know what was saved; payloads are still to be read (`with_payloads`)."""
         for name in ("next_sequence", "next_ordinal", "version", "read_ordinal"):
             setattr(self, name, state[name])
@@ -251,7 +251,7 @@ class Admission:
             for group in self.published
         ]
 
-    def _known(self, writer: str) -> OrderedDict[int, Answer]:
+    def _known(self, writer: str) -> OrderedDict[int, Acknowledgement]:
         """Give what a writer was answered lately, by number."""
         return self._writers.get(writer, OrderedDict())
 

@@ -93,7 +93,7 @@ class Published(NamedTuple):
     reason: str
 
 
-class Answer(NamedTuple):
+class Acknowledgement(NamedTuple):
     """What a writer was answered about its number of a rollout, and the event that decided it."""
 
     writer: str
@@ -110,7 +110,7 @@ class Answer(NamedTuple):
         return rollouts_pb2.Outcome(status=_STATUS[self.kind], reason=self.reason)
 
 
-class Groups(Protocol):
+class GroupIds(Protocol):
     """A set of ids of groups."""
 
     def __contains__(self, group: object, /) -> bool:
@@ -130,7 +130,7 @@ class Saved(NamedTuple):
     """
 
     state: dict[str, Any]
-    answers: list[Answer]
+    answers: list[Acknowledgement]
     kept: list[tuple[str, int]]
 
 
@@ -139,12 +139,12 @@ def anchor(event: Event) -> tuple[Any, ...]:
     return event.sequence, event.at, event.kind, event.group
 
 
-def answer_of(event: Event) -> Answer:
+def answer_of(event: Event) -> Acknowledgement:
     """What the writer of a rollout is told."""
     assert event.writer is not None and event.number is not None
     assert event.group is not None and event.member is not None
     reason = event.reason or ""
-    return Answer(event.writer, event.number, event.sequence, event.group, event.member, event.kind, reason)
+    return Acknowledgement(event.writer, event.number, event.sequence, event.group, event.member, event.kind, reason)
 
 
 def facts_of(event: Event) -> tuple[Any, ...]:

@@ -23,7 +23,7 @@ from pyiceberg.types import LongType
 
 from blender_service.arrays import Int64Array
 from headrace_features.rollouts.admission import KNOWN_NUMBERS, Admission
-from headrace_features.rollouts.events import Answer, Event, anchor
+from headrace_features.rollouts.events import Acknowledgement, Event, anchor
 from headrace_features.rollouts.exceptions import LogError, SnapshotError
 from headrace_features.rollouts.settings import RolloutTable
 from headrace_features.rollouts.snapshot import GroupsOnDisk, Snapshot
@@ -122,10 +122,10 @@ def apply_many(admission: Admission, groups: GroupsOnDisk, rows: pa.Table, writt
             admission.apply(event)
         return
     over, published = _over(admission, rows, written)
-    remembered = rows.filter(pa.array(_last_of_writers(rows) & over)).select(Answer._fields)
-    answers = map(Answer._make, zip(*(_texts(column) for column in remembered.columns), strict=True))
+    remembered = rows.filter(pa.array(_last_of_writers(rows) & over)).select(Acknowledgement._fields)
+    answers = map(Acknowledgement._make, zip(*(_texts(column) for column in remembered.columns), strict=True))
     events = events_of(rows.filter(pa.array(~over)))
-    both: Iterator[Event | Answer] = heapq.merge(events, answers, key=lambda item: item.sequence)
+    both: Iterator[Event | Acknowledgement] = heapq.merge(events, answers, key=lambda item: item.sequence)
     for item in both:
         admission.apply(item) if isinstance(item, Event) else admission.remember(item)
     groups.add_many(published)

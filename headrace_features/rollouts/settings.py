@@ -50,7 +50,7 @@ class RolloutTable(BaseModel):
         return self
 
 
-class _File(BaseModel):
+class _SettingsFile(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     table: list[RolloutTable] = Field(min_length=1)
@@ -63,7 +63,7 @@ def read_settings(path: Path) -> list[RolloutTable]:
         CommandError: it cannot be read, is no TOML, or a setting is wrong.
     """
     try:
-        tables = _File.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).table
+        tables = _SettingsFile.model_validate(tomllib.loads(path.read_text(encoding="utf-8"))).table
     except OSError as error:
         raise CommandError(f"{path}: {error.strerror}; name a file of [[table]]s") from error
     except ValidationError as error:

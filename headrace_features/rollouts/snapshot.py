@@ -27,7 +27,7 @@ from typing import Any, Final
 import numpy as np
 
 from blender_service.arrays import Int64Array
-from headrace_features.rollouts.events import Answer
+from headrace_features.rollouts.events import Acknowledgement
 from headrace_features.rollouts.exceptions import SnapshotError
 
 GROUPS_KEPT: Final = 1 << 24
@@ -137,7 +137,7 @@ class Snapshot:
             path.unlink(missing_ok=True)
         self._open()
 
-    def read(self) -> tuple[dict[str, Any], list[Answer]] | None:
+    def read(self) -> tuple[dict[str, Any], list[Acknowledgement]] | None:
         """The state and the answers as they were saved, by sequence; None where nothing was.
 
         Raises:
@@ -151,7 +151,7 @@ class Snapshot:
                 raise
             raise SnapshotError(f"damaged: {error}") from error
 
-    def _read(self) -> tuple[dict[str, Any], list[Answer]] | None:
+    def _read(self) -> tuple[dict[str, Any], list[Acknowledgement]] | None:
         row = self._connection.execute("SELECT content, sha256 FROM state").fetchone()
         if row is None:
             if any(self._connection.execute(f"SELECT 1 FROM {name}").fetchone() for name in (*_TABLES, "answers")):
@@ -164,14 +164,14 @@ class Snapshot:
             raise SnapshotError("of another log, or of another version of headrace")
         if state["sums"] != self._sums():
             raise SnapshotError("damaged: its rows are not those that were saved")
-        answers = list[Answer]()
+        answers = list[Acknowledgement]()
         for *key, content, total in self._connection.execute("SELECT * FROM answers ORDER BY sequence"):
             if _hash(content) != total or json.loads(content)[:3] != key:
                 raise SnapshotError("damaged: an answer is not what was saved")
-            answers.append(Answer(*json.loads(content)))
+            answers.append(Acknowledgement(*json.loads(content)))
         return state, answers
 
-    def save(self, state: dict[str, Any], answers: Sequence[Answer], kept: Iterable[tuple[str, int]]) -> None:
+    def save(self, state: dict[str, Any], answers: Sequence[Acknowledgement], kept: Iterable[tuple[str, int]]) -> None:
         """Move on to a position; where another process has moved the file as far, nothing is done.
 
         Args:
@@ -187,7 +187,9 @@ class Snapshot:
                 self._write({**before, **state, "format": _FORMAT, "log": self._log}, answers, kept)
         self.groups.saved()
 
-    def _write(self, state: dict[str, Any], answers: Sequence[Answer], kept: Iterable[tuple[str, int]]) -> None:
+    def _write(
+        self, state: dict[str, Any], answers: Sequence[Acknowledgement], kept: Iterable[tuple[str, int]]
+    ) -> None:
         """Write what is new; `sums` and `full`, the number of the table that grows, are those of before."""
         run, sums = self._connection.executemany, state["sums"]
         if sums[_TABLES[state["full"]]][0] >= GROUPS_KEPT:

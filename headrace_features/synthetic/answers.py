@@ -10,7 +10,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
-from headrace_features.synthetic.generated_config import ABSENT, GeneratedSource, Template
+from headrace_features.synthetic.generated_config import ABSENT, GeneratedSource, PromptTemplate
 from headrace_features.synthetic.thoughts import parted
 
 DETAIL_CHARACTERS: Final = 300  # of a message about a fault that are kept
@@ -101,7 +101,7 @@ class Answer:
         return ending(self.finish) in BY_LIMIT
 
 
-class Verdict(NamedTuple):
+class AnswerVerdict(NamedTuple):
     """What an answer is worth: the text of a document; or a reason why it is none, with what shows it."""
 
     text: str
@@ -246,7 +246,7 @@ def _words(content: Any) -> str:
     return parts.text or parts.reasoning
 
 
-def judged(answer: Answer, template: Template, parent: str, source: GeneratedSource) -> Verdict:
+def judged(answer: Answer, template: PromptTemplate, parent: str, source: GeneratedSource) -> AnswerVerdict:
     """The text of a usable answer; else the reason why it is none.
 
     Reasons: refused, cut, unfinished, unparsed, reasoning_only, empty, form, longer, repetitive, copied. An answer in
@@ -272,7 +272,7 @@ def judged(answer: Answer, template: Template, parent: str, source: GeneratedSou
         ("copied", "", lambda: source.max_copied < 1 and copied_share(usable, parent) > source.max_copied),
     )
     fault = next(((reason, detail) for reason, detail, is_so in faults if is_so()), None)
-    return Verdict(usable) if fault is None else Verdict("", *fault)
+    return AnswerVerdict(usable) if fault is None else AnswerVerdict("", *fault)
 
 
 def copied_share(text: str, parent: str) -> float:

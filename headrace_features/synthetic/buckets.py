@@ -32,7 +32,7 @@ def key_of(text: str) -> bytes:
     return hashlib.sha256(text.encode(errors="surrogatepass")).digest()[:16]
 
 
-class Buckets:
+class BucketedRows:
     """Rows of some inputs in buckets; made by `in_buckets`, which removes them."""
 
     def __init__(self, folder: str, count: int) -> None:
@@ -82,8 +82,8 @@ class Buckets:
 
 
 @contextmanager
-def in_buckets(byte_count: int) -> Iterator[Buckets]:
+def in_buckets(byte_count: int) -> Iterator[BucketedRows]:
     """Buckets of about `BUCKET_BYTES` for so many bytes, in temporary files (`TMPDIR`) that are removed at the end."""
     count = min(_MOST_BUCKETS, 1 + byte_count // BUCKET_BYTES)
     with tempfile.TemporaryDirectory(prefix="headrace-rows-") as folder:
-        yield Buckets(folder, count)
+        yield BucketedRows(folder, count)

@@ -21,7 +21,7 @@ from pydantic import Field, field_validator, model_validator
 
 from headrace_features.synthetic.execution_config import ProgramExecution
 from spark_jobs.exceptions import did_you_mean
-from spark_jobs.sources.config.declared import NO_ROWS, Declared, Judged
+from spark_jobs.sources.config.declared import NO_ROWS, Declared, WithoutSecrets
 from spark_jobs.sources.config.paged_source import PagedSource, Variable
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
@@ -43,7 +43,7 @@ _OWN: Final = {
 }
 
 
-class Template(Declared):
+class PromptTemplate(Declared):
     """What a model is asked about a text, and which form its answer must have."""
 
     name: str = Field(pattern=_NAME, description="first part of its documents' paths")
@@ -75,7 +75,7 @@ class Template(Declared):
         return schema
 
     @model_validator(mode="after")
-    def _holds_the_text(self) -> Template:
+    def _holds_the_text(self) -> PromptTemplate:
         """Refuse a template that asks the same whatever the text."""
         if "{text}" not in self.user:
             raise ValueError(f"template {self.name}: user has no {{text}}, where the parent's text goes")
@@ -91,19 +91,19 @@ def _references(schema: object) -> Iterator[str]:
         yield from _references(part)
 
 
-def template_of(template: str | Template) -> Template:
+def template_of(template: str | PromptTemplate) -> PromptTemplate:
     """The template of a name, one of headrace's own; a template of the user's as it is.
 
     Raises:
         ValueError: headrace has none of this name.
     """
-    if isinstance(template, Template):
+    if isinstance(template, PromptTemplate):
         return template
     if template not in _OWN:
         raise ValueError(
             f"templates: there is no {template!r}{did_you_mean(template, _OWN)}; write {{name: .., user: ..}}"
         )
-    return Template(name=template, system=_SYSTEM, user=f"{_OWN[template]}\n\n{{text}}", prefix="")
+    return PromptTemplate(name=template, system=_SYSTEM, user=f"{_OWN[template]}\n\n{{text}}", prefix="")
 
 
 class Parents(Declared):
@@ -125,7 +125,7 @@ class Parents(Declared):
         return f"{self.dataset}.verdicts" if self.dataset is not None else f"{self.corpus}.survivors"
 
 
-class ModelEndpoint(Judged):
+class ModelEndpoint(WithoutSecrets):
     """An endpoint that speaks OpenAI's protocol for chat completions, and the model that it is asked for."""
 
     url: str = Field(pattern=r"^https?://", description="its address, up to and with /v1")
@@ -212,7 +212,7 @@ class GeneratedSource(PagedSource):
     id_column: str = Field("key", pattern="^key$", description="the request's key; there is no other")
     unknown_fields: Literal["ignore", "metadata"] = "metadata"
     parents: Parents = Field(description="which documents are asked about: {dataset: NAME} or {corpus: NAME}")
-    templates: tuple[str | Template, ...] = Field(
+    templates: tuple[str | PromptTemplate, ...] = Field(
         min_length=1,
         description="names of headrace's (questions, distil, knowledge, list, simple, formal), or one's own: "
         "{name: .., user: '.. {text}'}",

@@ -15,7 +15,7 @@ _RATE_SECONDS: Final = 60
 
 
 @dataclass(frozen=True)
-class Progress:
+class AskingProgress:
     """Answers, requests and tokens of a dataset.
 
     Attributes:
@@ -65,14 +65,14 @@ class Progress:
         }
 
 
-def progress(catalogue: Catalog) -> dict[str, Progress]:
+def progress(catalogue: Catalog) -> dict[str, AskingProgress]:
     """The progress of every dataset of a lake that asks a model, by its name."""
     return {name: progress_of(AnswerStore(catalogue, name)) for name in datasets_with_answers(catalogue)}
 
 
-def progress_of(store: AnswerStore) -> Progress:
+def progress_of(store: AnswerStore) -> AskingProgress:
     """The progress of one dataset."""
     outcomes, (tokens_in, tokens_out, unknown) = store.outcomes(), store.spent()
     accepted, (waiting, workers) = outcomes.pop("", 0), store.waiting()
     a_minute = store.answers_since(_RATE_SECONDS) if waiting else 0
-    return Progress(accepted, outcomes, waiting, workers, a_minute, tokens_in, tokens_out, unknown)
+    return AskingProgress(accepted, outcomes, waiting, workers, a_minute, tokens_in, tokens_out, unknown)

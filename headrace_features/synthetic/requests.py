@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 from typing import Any, Final
 
 from headrace_features.synthetic.answers import Answer
-from headrace_features.synthetic.generated_config import ModelEndpoint, Template
+from headrace_features.synthetic.generated_config import ModelEndpoint, PromptTemplate
 from spark_jobs.lake.ledger.step_key import canonical_json
 
 _BREAKS: Final = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"(?<=[.!?。！？])\s*"), re.compile(r"\s+"))
@@ -83,7 +83,7 @@ class Request:
 
 
 def request_of(
-    parent: Parent, template: Template, endpoint: ModelEndpoint, sample: int = 0, answer_tokens: int | None = None
+    parent: Parent, template: PromptTemplate, endpoint: ModelEndpoint, sample: int = 0, answer_tokens: int | None = None
 ) -> Request:
     """The request about a part of a parent; another limit, template or sample makes another key."""
     messages = [{"role": "system", "content": template.system}] if template.system else []

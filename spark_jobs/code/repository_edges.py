@@ -23,7 +23,7 @@ from spark_jobs.code.imports.c_includes import c_includes
 from spark_jobs.code.imports.cpp_modules import cpp_modules
 from spark_jobs.code.imports.cython_imports import LANGUAGE as CYTHON
 from spark_jobs.code.imports.cython_imports import cython_imports
-from spark_jobs.code.imports.dependency import Dependency, Repository, Resolver
+from spark_jobs.code.imports.dependency import Dependency, RepositoryTexts, Resolver
 from spark_jobs.code.imports.go_imports import go_imports
 from spark_jobs.code.imports.java_names import java_names, kotlin_names
 from spark_jobs.code.imports.javascript_imports import javascript_imports
@@ -129,7 +129,7 @@ class _Budget:
 def _repository_batch(rows: pa.Table, limits: SyntaxLimits, resolvers: Sequence[Resolver]) -> pa.RecordBatch:
     """Batch of `FOUND` with the edges of one repository, then its own row."""
     rows = _one_per_path(rows)
-    repository = Repository(
+    repository = RepositoryTexts(
         paths=tuple(_paths(rows)),
         texts=tuple(text or "" for text in rows.column("content").to_pylist()),
         languages=tuple(rows.column("language").to_pylist()),

@@ -36,7 +36,7 @@ _ROWS: Final = 1024
 _EPSILON: Final = 1e-5
 
 
-class Tables(NamedTuple):
+class ModelArrays(NamedTuple):
     """A model's arrays for the kernels; W words, E entries (words, then L labels), R rows of H numbers.
 
     Attributes:
@@ -186,7 +186,7 @@ def _bit_count(bits: Any) -> Any:
 
 
 @njit
-def add_rows(t: Tables, s: Scratch, used: int) -> int:
+def add_rows(t: ModelArrays, s: Scratch, used: int) -> int:
     """Add the rows of the first `used` buckets to `s.hidden`, summed in 32 bits first; the number that have a row."""
     rows, bits, before, buckets = t.rows, t.kept_bits, t.kept_before, s.buckets
     word_count, block, hidden = t.word_count, s.block, s.hidden
@@ -211,7 +211,7 @@ def add_rows(t: Tables, s: Scratch, used: int) -> int:
 
 
 @njit(error_model="numpy")
-def embed(t: Tables, s: Scratch, data: UInt8Array, start: int, end: int) -> bool:  # noqa: PLR0912 (one loop, whole)
+def embed(t: ModelArrays, s: Scratch, data: UInt8Array, start: int, end: int) -> bool:  # noqa: PLR0912 (one loop, whole)
     """Put the vector of a text into `s.hidden`; false if the model has no row for it: fastText gives no label then."""
     word, hidden, partial, buckets = s.word, s.hidden, s.partial, s.buckets
     slots, starts, entries, sums, row_counts = t.slots, t.entry_starts, t.entry_bytes, t.word_sums, t.word_rows
@@ -281,7 +281,7 @@ def _dot(matrix: Float32Array, row: int, hidden: Float64Array) -> float:
 
 
 @njit
-def label_scores(t: Tables, s: Scratch, only_best: bool) -> None:
+def label_scores(t: ModelArrays, s: Scratch, only_best: bool) -> None:
     """Turn `s.hidden` into the probabilities of the labels, in the first L of `s.scores`.
 
     Args:
@@ -327,7 +327,7 @@ def label_scores(t: Tables, s: Scratch, only_best: bool) -> None:
 
 
 @njit
-def new_scratch(t: Tables, longest: int) -> Scratch:
+def new_scratch(t: ModelArrays, longest: int) -> Scratch:
     """Memory for texts of at most `longest` bytes."""
     return Scratch(
         np.empty(max(longest, _END.size) + 2, np.uint8),
@@ -340,7 +340,7 @@ def new_scratch(t: Tables, longest: int) -> Scratch:
 
 
 @njit
-def best_label(t: Tables, s: Scratch) -> int:
+def best_label(t: ModelArrays, s: Scratch) -> int:
     """Number of the label with the highest score."""
     best = 0
     for label in range(1, t.output.shape[0]):
@@ -351,7 +351,7 @@ def best_label(t: Tables, s: Scratch) -> int:
 
 @compiled
 def score_texts(
-    t: Tables,
+    t: ModelArrays,
     data: UInt8Array,
     offsets: Int64Array,
     wanted: Int64Array,

@@ -23,7 +23,7 @@ import pyarrow as pa
 
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array
 from spark_jobs.exceptions import ConfigError, InputError, did_you_mean
-from spark_jobs.fasttext.kernel import HIERARCHICAL, ONE_VS_ALL, Tables, score_texts
+from spark_jobs.fasttext.kernel import HIERARCHICAL, ONE_VS_ALL, ModelArrays, score_texts
 from spark_jobs.fasttext.tables import fill_slots, find_entries, sum_words
 from spark_jobs.text.text_columns import utf8_arrays
 
@@ -51,7 +51,7 @@ class FastTextModel:
     name: str
     labels: tuple[str, ...]
     sha256: str
-    tables: Tables
+    tables: ModelArrays
 
     def judge(self, content: pa.Array, labels: Sequence[str]) -> tuple[pa.Array, pa.Array, dict[str, pa.Array]]:
         """(D,) the most probable label, (D,) its probability, and (D,) probabilities by label; clipped to 1.
@@ -132,7 +132,7 @@ class _Reader:
         if len(kept):
             rows = np.concatenate([rows[:word_count], rows[word_count + kept]])
         left, right = _huffman(label_counts) if loss == HIERARCHICAL else (np.zeros(0, np.int32),) * 2
-        tables = Tables(
+        tables = ModelArrays(
             word_count=word_count,
             bucket=bucket if pruned_count != 0 else 0,
             min_characters=low,
@@ -207,7 +207,7 @@ class _Reader:
 
 
 def _kept_buckets(pruned: Any, bucket: int) -> tuple[Any, Int32Array, Int32Array]:
-    """`kept_bits` and `kept_before` of `Tables`, and the row number of each kept bucket in the file, by bucket."""
+    """`kept_bits` and `kept_before` of `ModelArrays`, and the row number of each kept bucket in the file, by bucket."""
     order = np.argsort(pruned[:, 0], kind="stable")
     kept = pruned[order, 0].astype(np.int64)
     if len(kept) and not (kept[0] >= 0 and kept[-1] < bucket and (np.diff(kept) > 0).all()):

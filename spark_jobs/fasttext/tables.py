@@ -8,7 +8,7 @@ from headrace.kernels.compiling import compiled
 from headrace.kernels.hash_tables import slots_for
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array, UInt8Array
 from spark_jobs.fasttext.kernel import (
-    Tables,
+    ModelArrays,
     add_rows,
     hash_entry,
     hash_subwords,
@@ -62,8 +62,8 @@ def fill_slots(entry_bytes: UInt8Array, starts: Int64Array) -> Int32Array:
 
 
 @compiled
-def sum_words(t: Tables) -> tuple[Float32Array, Int32Array]:
-    """`word_sums` and `word_rows` of `Tables`: with them a known word costs one row."""
+def sum_words(t: ModelArrays) -> tuple[Float32Array, Int32Array]:
+    """`word_sums` and `word_rows` of `ModelArrays`: with them a known word costs one row."""
     sums = np.empty((t.word_count, t.rows.shape[1]), np.float32)
     counts = np.empty(t.word_count, np.int32)
     longest = np.int64(0)

@@ -37,7 +37,7 @@ _FIELDS: Final = [
 ]
 
 
-class Judged(NamedTuple):
+class RuleResult(NamedTuple):
     """The result of one rule for D documents.
 
     Attributes:
@@ -53,7 +53,7 @@ class Judged(NamedTuple):
     values: pa.Array
 
 
-def judged(rows: pa.RecordBatch, rules: Sequence[Rule]) -> Iterator[Judged]:
+def judged(rows: pa.RecordBatch, rules: Sequence[Rule]) -> Iterator[RuleResult]:
     """Judge documents by each rule in turn.
 
     Raises:
@@ -70,7 +70,7 @@ def judged(rows: pa.RecordBatch, rules: Sequence[Rule]) -> Iterator[Judged]:
             applies = pc.and_(applies, pc.is_in(language, pa.array(rule.languages, language.type)))
         fails, values = _failing(rows.column(rule.signal), rule)
         fails = pc.and_(applies, pc.fill_null(fails, False))
-        yield Judged(rule, _flags(applies), _flags(fails), values)
+        yield RuleResult(rule, _flags(applies), _flags(fails), values)
 
 
 def failed_of(rows: pa.RecordBatch, rules: Sequence[Rule]) -> pa.ListArray:

@@ -69,7 +69,7 @@ class Deduplicated:
         return f"{len(self):,} of {total:,} rows are kept" + (f"; removed: {counts}" if counts else "")
 
 
-class _Texts(NamedTuple):
+class _WeighedTexts(NamedTuple):
     """Tokens of the documents of a batch, before they are weighed: offsets, hashes, capped counts."""
 
     offsets: Int64Array
@@ -207,7 +207,7 @@ def _near(
 
 def _counted(
     texts: list[pa.Array], rows: Int64Array, described: tuple[str, str | None], pool: ThreadPoolExecutor
-) -> Iterator[_Texts]:
+) -> Iterator[_WeighedTexts]:
     """Tokens of the compared texts."""
     from spark_jobs.dedup.bags.features import token_rules
     from spark_jobs.dedup.bags.token_counts import count_tokens
@@ -215,18 +215,18 @@ def _counted(
     kind, language = described
     starts = np.concatenate([[0], np.cumsum([len(part) for part in texts])])
 
-    def work(number: int) -> _Texts:
+    def work(number: int) -> _WeighedTexts:
         first, last = np.searchsorted(rows, starts[number : number + 2])
         content = texts[number].take(pa.array(rows[first:last] - starts[number]))
         rules = token_rules([kind] * len(content), [language] * len(content), Features())
         tokens = count_tokens(content, *rules)
         levels = np.minimum(tokens.counts, BagsConfig().max_level).astype(np.uint8)
-        return _Texts(tokens.offsets, tokens.hashes, levels)
+        return _WeighedTexts(tokens.offsets, tokens.hashes, levels)
 
     yield from in_order_of(pool, work, range(len(texts)))
 
 
-def _weighed(counted: list[_Texts], document_count: int) -> tuple[Bags, tuple[UInt64Array, UInt8Array]]:
+def _weighed(counted: list[_WeighedTexts], document_count: int) -> tuple[Bags, tuple[UInt64Array, UInt8Array]]:
     """Bags of the documents that have a token, and the hottest tokens with their weights.
 
     Weights are those of a vocabulary of these documents: a token of one document alone weighs as an unknown one.

@@ -108,7 +108,7 @@ def _of_list(data: Sequence[Any], column: str | None) -> Frame:
 def _array(values: Sequence[Any], column: str | None) -> pa.Array:
     try:
         return pa.array(values, pa.large_string())
-    except (pa.ArrowInvalid, pa.ArrowTypeError) as error:
+    except (pa.ArrowInvalid, pa.ArrowTypeError, UnicodeEncodeError) as error:
         raise InputError(f"headrace: {column or 'the list'} holds no texts: {error}; give strings") from error
 
 

@@ -36,7 +36,7 @@ class Sketched(NamedTuple):
     signatures: UInt8Array
 
 
-class Buckets(NamedTuple):
+class DocumentBuckets(NamedTuple):
     """B buckets, and in which of them each document is.
 
     Attributes:
@@ -59,7 +59,7 @@ class Removed(NamedTuple):
     united: Int64Array
 
 
-def buckets_of(members: Int64Array, starts: Int64Array, document_count: int) -> Buckets:
+def buckets_of(members: Int64Array, starts: Int64Array, document_count: int) -> DocumentBuckets:
     """Buckets by document, of lists of members one after the other.
 
     Args:
@@ -70,10 +70,10 @@ def buckets_of(members: Int64Array, starts: Int64Array, document_count: int) -> 
     order = np.argsort(members, kind="stable")
     numbers = np.repeat(np.arange(len(starts) - 1, dtype=np.int32), np.diff(starts))[order]
     ends = np.cumsum(np.bincount(members, minlength=document_count))
-    return Buckets(starts, np.concatenate([np.zeros(1, np.int64), ends]), numbers)
+    return DocumentBuckets(starts, np.concatenate([np.zeros(1, np.int64), ends]), numbers)
 
 
-def removed_documents(documents: Sketched, buckets: Buckets, threshold: Fraction, least: int) -> Removed:
+def removed_documents(documents: Sketched, buckets: DocumentBuckets, threshold: Fraction, least: int) -> Removed:
     """Documents that are removed, each with the most similar kept one before it, the first of equal ones.
 
     Args:
@@ -93,7 +93,7 @@ def removed_documents(documents: Sketched, buckets: Buckets, threshold: Fraction
 @compiled
 def _remove(
     documents: Sketched,
-    buckets: Buckets,
+    buckets: DocumentBuckets,
     threshold: tuple[int, int],
     least: int,
     witnesses: Int64Array,

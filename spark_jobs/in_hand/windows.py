@@ -35,7 +35,7 @@ _SEGMENTS = pa.list_(
 
 
 @dataclass(frozen=True)
-class Packed:
+class PackedWindows:
     """W windows of L tokens.
 
     Attributes:
@@ -64,7 +64,7 @@ def pack(
     end_of_document: int | None = None,
     padding: int = 0,
     seed: int = 0,
-) -> Packed:
+) -> PackedWindows:
     """Pack documents of token ids into windows of one length; no token is lost, none comes twice.
 
     Args:
@@ -124,7 +124,7 @@ def pack(
     )
     total = plan.window_count * window_tokens
     several = int(np.count_nonzero(np.bincount(pieces.document) > 1))
-    return Packed(table, int(held.sum()) / total if total else 0.0, several)
+    return PackedWindows(table, int(held.sum()) / total if total else 0.0, several)
 
 
 def _lists(ids: Any) -> pa.ListArray:

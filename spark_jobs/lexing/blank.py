@@ -34,7 +34,7 @@ from spark_jobs.lexing.language_syntax import (
     SPACE,
     SYNTAXES,
     Flag,
-    Prefix,
+    QuoteRules,
     Region,
     Syntax,
     SyntaxTables,
@@ -73,8 +73,8 @@ _SYNTAX_OF: Final = {language: syntax for syntax in (*SYNTAXES, *_MORE) for lang
 BLANKED_LANGUAGES: Final = frozenset(_SYNTAX_OF)
 """Languages whose comments and strings `blank` recognises."""
 
-_REGEX: Final = int(Prefix.REGEX)
-_C_NUMBERS: Final = int(Prefix.C_NUMBERS)
+_REGEX: Final = int(QuoteRules.REGEX)
+_C_NUMBERS: Final = int(QuoteRules.C_NUMBERS)
 _BLANK, _NEWLINE = np.uint8(ord(" ")), ord("\n")
 
 

@@ -19,7 +19,7 @@ from spark_jobs.lexing.language_syntax import (
     OPEN,
     REGION_WORDS,
     Flag,
-    Prefix,
+    QuoteRules,
 )
 from spark_jobs.lexing.machine import (
     BEGIN,
@@ -48,7 +48,7 @@ REGION, COMMENT, ONE_LINE, ESCAPES = map(int, (Flag.REGION, Flag.COMMENT, Flag.O
 CONTINUES, DOUBLED, NESTED, CLASSES = map(int, (Flag.CONTINUES, Flag.DOUBLED, Flag.NESTED, Flag.CLASSES))
 DOLLAR_BRACE, BRACE, HASH_BRACE = map(int, (Flag.DOLLAR_BRACE, Flag.BRACE, Flag.HASH_BRACE))
 DOLLAR_NAME, AFTER_SPACE, LINE_START = map(int, (Flag.DOLLAR_NAME, Flag.AFTER_SPACE, Flag.LINE_START))
-PYTHON, FAMILY_C, RUST, REGEX = map(int, (Prefix.PYTHON, Prefix.C, Prefix.RUST, Prefix.REGEX))
+PYTHON, FAMILY_C, RUST, REGEX = map(int, (QuoteRules.PYTHON, QuoteRules.C, QuoteRules.RUST, QuoteRules.REGEX))
 
 NEWLINE, QUOTE, APOSTROPHE, BACKSLASH, SLASH, HASH, DOLLAR = (ord(character) for character in "\n\"'\\/#$")
 BRACE_OPEN, BRACE_CLOSE, SQUARE_OPEN, SQUARE_CLOSE = (ord(character) for character in "{}[]")

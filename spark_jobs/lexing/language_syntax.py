@@ -50,7 +50,7 @@ class Flag(IntFlag):
     """It opens only at the begin of a line (Ruby's block comments)."""
 
 
-class Prefix(IntFlag):
+class QuoteRules(IntFlag):
     """Which letters before a quote belong to a string, and other rules of one family of languages."""
 
     NONE = 0
@@ -88,7 +88,7 @@ class Syntax:
     languages: tuple[str, ...]
     regions: tuple[Region, ...]
     keywords: str
-    prefixes: Prefix = Prefix.NONE
+    prefixes: QuoteRules = QuoteRules.NONE
     word_byte: str = "_"
     begins_in: int = -1
 
@@ -125,20 +125,20 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
         (_HASH, _DOUBLE, _SINGLE, Region(b'"""', b'"""', _STRING), Region(b"'''", b"'''", _STRING)),
         """False None True and as assert async await break class continue def del elif else except finally for from
         global if import in is lambda nonlocal not or pass raise return try while with yield""",
-        prefixes=Prefix.PYTHON,
+        prefixes=QuoteRules.PYTHON,
     ),
     Syntax(
         ("JavaScript",),
         (_SLASHES, _BLOCK, _DOUBLE, _SINGLE, Region(b"`", b"`", _STRING | Flag.DOLLAR_BRACE)),
         _JAVASCRIPT_WORDS,
-        prefixes=Prefix.REGEX,
+        prefixes=QuoteRules.REGEX,
         word_byte="$",
     ),
     Syntax(
         ("TypeScript", "TSX"),
         (_SLASHES, _BLOCK, _DOUBLE, _SINGLE, Region(b"`", b"`", _STRING | Flag.DOLLAR_BRACE)),
         _JAVASCRIPT_WORDS + " " + _TYPESCRIPT_WORDS,
-        prefixes=Prefix.REGEX,
+        prefixes=QuoteRules.REGEX,
         word_byte="$",
     ),
     Syntax(
@@ -161,14 +161,14 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
         (_SLASHES, _NESTED, Region(b'"', b'"', _STRING)),
         """as async await break const continue crate dyn else enum extern false fn for if impl in let loop match mod
         move mut pub ref return self Self static struct super trait true type unsafe use where while""",
-        prefixes=Prefix.RUST,
+        prefixes=QuoteRules.RUST,
     ),
-    Syntax(("C",), (*_C_NOTES, _DOUBLE, _SINGLE), _C_WORDS, prefixes=Prefix.C | Prefix.C_NUMBERS),
+    Syntax(("C",), (*_C_NOTES, _DOUBLE, _SINGLE), _C_WORDS, prefixes=QuoteRules.C | QuoteRules.C_NUMBERS),
     Syntax(
         ("C++", "Cuda"),
         (*_C_NOTES, _DOUBLE, _SINGLE),
         _C_WORDS + " " + _CPP_WORDS,
-        prefixes=Prefix.C | Prefix.C_NUMBERS,
+        prefixes=QuoteRules.C | QuoteRules.C_NUMBERS,
     ),
     Syntax(
         ("Kotlin",),
@@ -214,7 +214,7 @@ SYNTAXES: Final[tuple[Syntax, ...]] = (
         ),
         """BEGIN END alias and begin break case class def defined do else elsif end ensure false for if in module next
         nil not or redo rescue retry return self super then true undef unless until when while yield""",
-        prefixes=Prefix.REGEX,
+        prefixes=QuoteRules.REGEX,
     ),
     Syntax(
         ("PHP",),
@@ -253,7 +253,7 @@ class SyntaxTables(NamedTuple):
         actions: (L, 256) uint8, what a byte of code may begin: one of the constants below.
         keywords: (L, 512) uint64, hashes of keywords in an open-addressing table by their top 9 bits; 0 is free.
         word_bytes: (L,) uint64, the language's `word_byte` eight times over.
-        prefixes: (L,) int64, `Prefix`.
+        prefixes: (L,) int64, `QuoteRules`.
         begins_in: (L,) int64, region that a file begins in, or -1.
         first_region: (L, 257) int64; regions that byte b may open are first_region[b] to first_region[b + 1].
         regions: (R, 5) uint64: opening bytes, mask of those that count, closing bytes, their mask, `Flag`.
@@ -300,9 +300,9 @@ def byte_actions(syntax: Syntax) -> UInt8Array:
     actions[128:] = WIDE
     actions[ord("\n")] = LINE_END
     actions[[region.opening[0] for region in syntax.regions]] = REGION_START
-    if syntax.prefixes & Prefix.RUST:
+    if syntax.prefixes & QuoteRules.RUST:
         actions[ord("'")] = REGION_START
-    if syntax.prefixes & Prefix.REGEX:
+    if syntax.prefixes & QuoteRules.REGEX:
         actions[ord("/")] = REGION_START
     return actions
 

@@ -37,7 +37,7 @@ from spark_jobs.lexing.language_syntax import (
     REGION_WORDS,
     SPACE,
     WIDE,
-    Prefix,
+    QuoteRules,
     SyntaxTables,
 )
 from spark_jobs.lexing.lexers import FIRST_LANGUAGE, PROSE
@@ -55,8 +55,8 @@ from spark_jobs.lexing.machine import (
     STRUCTURE,
     TEXT,
     U64,
-    Block,
     Machine,
+    TokenBlock,
     emit,
     get_state,
     put_state,
@@ -78,7 +78,7 @@ from spark_jobs.lexing.words import (
     wide_word,
 )
 
-_C_NUMBERS: Final = int(Prefix.C_NUMBERS)
+_C_NUMBERS: Final = int(QuoteRules.C_NUMBERS)
 _STRING: Final = U64(0x22)
 _DOT = ord(".")
 
@@ -235,7 +235,13 @@ def begin_text(begin: int, lexer: int, structure: bool, syntax: SyntaxTables, st
 
 @njit
 def make_machine(
-    data: UInt8Array, end: int, lexer: int, syntax: SyntaxTables, words: WordTables, state: Int64Array, block: Block
+    data: UInt8Array,
+    end: int,
+    lexer: int,
+    syntax: SyntaxTables,
+    words: WordTables,
+    state: Int64Array,
+    block: TokenBlock,
 ) -> Machine:
     """Gather what the lexer of a text reads and writes. It holds addresses only, so the arrays must outlive it.
 

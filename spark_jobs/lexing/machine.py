@@ -41,7 +41,7 @@ class Machine(NamedTuple):
         data, end: address of the byte at position 0; position after the text's last byte.
         state: address of STATE_WORDS int64.
         classes, lower: addresses of `WordTables`.
-        hashes, starts, ends, kinds, room: addresses of the arrays of the `Block`; number of tokens that fit.
+        hashes, starts, ends, kinds, room: addresses of the arrays of the `TokenBlock`; number of tokens that fit.
         actions, keywords, first_region, regions: addresses of the language's rows of `SyntaxTables`.
         prefixes, word_byte: the language's, as in `SyntaxTables`.
     """
@@ -64,7 +64,7 @@ class Machine(NamedTuple):
     word_byte: np.uint64
 
 
-class Block(NamedTuple):
+class TokenBlock(NamedTuple):
     """Tokens in text order, up to the length of the arrays.
 
     Attributes:
@@ -81,9 +81,9 @@ class Block(NamedTuple):
 
 
 @njit
-def new_block(token_count: int) -> Block:
+def new_block(token_count: int) -> TokenBlock:
     """A block with room for `token_count` tokens, uninitialised."""
-    return Block(
+    return TokenBlock(
         np.empty(token_count, np.uint64),
         np.empty(token_count, np.int64),
         np.empty(token_count, np.int64),

@@ -47,11 +47,11 @@ from spark_jobs.lake.declare.tables import Check, Table
 from spark_jobs.lake.engine.arrangement import dealt
 from spark_jobs.lake.files.branches import Written, branch_of_a_writer, publish, require_passed
 from spark_jobs.lake.files.rows import table_rows
-from spark_jobs.lake.files.write import Target, write_to_branch
+from spark_jobs.lake.files.write import WriteTarget, write_to_branch
 from spark_jobs.lake.ledger.data_version import FORM, DataVersion
 from spark_jobs.lake.ledger.digests import digest, digests
 from spark_jobs.lake.ledger.lease import is_of_a_writer, table_leases
-from spark_jobs.lake.ledger.materialization import Materialization, Place
+from spark_jobs.lake.ledger.materialization import Materialization, TableSlice
 from spark_jobs.lake.plan.excisions import excisions_in, record_excisions
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import catalogue_errors
@@ -275,7 +275,7 @@ def _rewrite(
     declared = excised_table(facts.dataset, facts.window_tokens)
     within = (And(GreaterThanOrEqual("ordinal", run.start), LessThan("ordinal", run.end)) for run in holding.runs)
     replaced = functools.reduce(Or, within)  # the files to replace, each of one run of ordinals
-    target = Target(identifier, declared, Place("", predicate, replaced), laid_out=True)
+    target = WriteTarget(identifier, declared, TableSlice("", predicate, replaced), laid_out=True)
     summary = {"headrace.step": "excise", "headrace.run-id": lake.run_id, EXCISES: str(base.snapshot_id)}
     if keeps_parent:
         summary[KEEPS_PARENT] = "true"

@@ -24,7 +24,7 @@ _BATCH_ROWS = 64  # windows decoded per batch on the way to the wanted one
 _SCAN_ROWS = 8192
 
 
-class Packed(NamedTuple):
+class PackedName(NamedTuple):
     """The facts in a packed table's name: corpus, dataset, and the length of a window."""
 
     corpus: str
@@ -32,7 +32,7 @@ class Packed(NamedTuple):
     window_tokens: int
 
 
-def packed_facts(identifier: str, table: IcebergTable) -> Packed:
+def packed_facts(identifier: str, table: IcebergTable) -> PackedName:
     """Read a packed table's corpus, dataset and window length from its name and properties.
 
     Raises:
@@ -42,7 +42,7 @@ def packed_facts(identifier: str, table: IcebergTable) -> Packed:
     size = table.properties.get(PROPERTY_OF_FACT["window_tokens"], "")
     if not size or not (name.startswith("packed_") and name.endswith(f"_{size}")):
         raise ConfigError(f"table {identifier}: is not packed; name a <corpus>.packed_<dataset>_<length> table")
-    return Packed(corpus, name.removeprefix("packed_").removesuffix(f"_{size}"), int(size))
+    return PackedName(corpus, name.removeprefix("packed_").removesuffix(f"_{size}"), int(size))
 
 
 def ordinal_runs(

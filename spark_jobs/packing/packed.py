@@ -33,7 +33,7 @@ from spark_jobs.lake.engine.arrangement import Arranged, dealt_in_turn, grouped,
 from spark_jobs.lake.files.rows import FILE, ROW
 from spark_jobs.lake.files.side_reads import SideReads, file_properties, in_file_order, located, map_rows
 from spark_jobs.packing.packed_table import PackedConfig, beginning_share, packed_table, window_facts
-from spark_jobs.packing.plan.affinity import Chosen, choose_plan, plan_shards
+from spark_jobs.packing.plan.affinity import AffinityPlan, choose_plan, plan_shards
 from spark_jobs.packing.plan.baselines import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
 from spark_jobs.packing.plan.line_cuts import cut_batches, line_end_tokens
 from spark_jobs.packing.plan.placement import EMPTY_DOCUMENTS, Placer, UnitRules, WindowOrder, count_batches
@@ -43,7 +43,7 @@ from spark_jobs.packing.plan.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
 from spark_jobs.packing.windows.assemble import assemble_windows
 from spark_jobs.packing.windows.cut import cut_pieces
-from spark_jobs.packing.windows.window_facts import WindowFacts
+from spark_jobs.packing.windows.window_facts import WindowForm
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.tokens.encoder_guard import same_reference
@@ -165,7 +165,7 @@ def pack(
     return Output({name: windows.to_frame()}, properties, kept, plan.facts(), {name: windows})
 
 
-def _cut(placed: DataFrame, window_count: int, base: int, facts: WindowFacts, config: PackedConfig) -> Arranged | None:
+def _cut(placed: DataFrame, window_count: int, base: int, facts: WindowForm, config: PackedConfig) -> Arranged | None:
     """The placed pieces with their ids, dealt to the data files of their windows; None where there is no window."""
     if not window_count:
         return None
@@ -186,7 +186,7 @@ def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool
 
 
 def _line_cuts(
-    of_dataset: DataFrame, tokenizer: DataFrame, facts: WindowFacts, rules: UnitRules, config: PackedConfig
+    of_dataset: DataFrame, tokenizer: DataFrame, facts: WindowForm, rules: UnitRules, config: PackedConfig
 ) -> DataFrame | None:
     """Rows (shard, doc_id, cuts) of documents longer than a window; None where they are cut every L tokens."""
     row = tokenizer.select("file").first() if config.cut == "line" and config.plan != "concat_and_slice" else None
@@ -239,7 +239,7 @@ def _planned(
     increment: PackedIncrement,
     name: str,
     config: PackedConfig,
-) -> tuple[Chosen, Callable[[Batches], Iterator[pa.RecordBatch]]]:
+) -> tuple[AffinityPlan, Callable[[Batches], Iterator[pa.RecordBatch]]]:
     """Choose the plan; returns it and the function that places batches of documents by it."""
     histograms, totals = _histograms(counts, config)
     picked = choose_plan(histograms, thetas, config.shards, config.window_tokens, config.target_utilisation)

@@ -16,7 +16,7 @@ from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.lake.files.side_reads import map_rows
 from spark_jobs.packing.windows.assemble import has_exact_length, is_filled, segments_fill
 from spark_jobs.packing.windows.token_digest import digest_documents, digest_windows, length_sums
-from spark_jobs.packing.windows.window_facts import WindowFacts
+from spark_jobs.packing.windows.window_facts import WindowForm
 from spark_jobs.spark_sql import DataFrame, F
 
 _FILE_TOKENS = 1 << 26
@@ -208,7 +208,7 @@ def beginning_share(windows: pa.Table, properties: Mapping[str, str]) -> dict[st
     return {"headrace.beginning-share": f"{share:.4f} of {windows.num_rows} windows begin with token {wanted}"}
 
 
-def window_facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowFacts, dict[str, str]]:
+def window_facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowForm, dict[str, str]]:
     """The facts that all windows of a packed table share, and the table properties that record them.
 
     Raises:
@@ -236,7 +236,7 @@ def window_facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowFact
             )
         beginning = int(row["special_tokens"][wanted])
         properties["headrace.beginning-of-document-id"] = str(beginning)
-    facts = WindowFacts(
+    facts = WindowForm(
         config.window_tokens, row["end_of_document_id"], row["padding_id"], row["vocabulary_size"], beginning
     )
     return facts, properties

@@ -1,4 +1,4 @@
-"""Selections: steps between deduplication and order that say which documents of a corpus go on, and why others do not.
+"""Selections: steps between deduplication and order, with the documents to go on and the reasons of all others.
 
     survivors -> shaped -> trimmed -> picked -> decontaminated -> tokens
 

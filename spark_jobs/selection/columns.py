@@ -1,4 +1,4 @@
-"""Selections that are a function of columns: `@selection`.
+"""Selections written as a function of columns: `@selection`.
 
     class PickedConfig(ConfigModel):
         max_shouting: float = Field(0.3, ge=0, le=1, description="largest share of shouted lines")
@@ -29,9 +29,9 @@ from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.lake.files.side_reads import map_joined
 from spark_jobs.lake.plan.binding import Source
 from spark_jobs.selection.cuts import TEXT_COLUMNS, with_cuts
-from spark_jobs.selection.declared import Bound, Place, Selection
+from spark_jobs.selection.declared import Bound, Selection, SelectionPlace
 from spark_jobs.selection.kept import IDENTITY, KEYS, kept_table
-from spark_jobs.selection.stages import SURVIVORS, Stage
+from spark_jobs.selection.stages import SURVIVORS, SelectionStage
 from spark_jobs.selection.verdicts import Cut, Failed, Verdicts, edited
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.text.texts import TEXTS
@@ -57,17 +57,17 @@ _EDITS_DDL: Final = "edits array<struct<rule: string, start: bigint, end: bigint
 
 
 @dataclass(frozen=True)
-class _Declared:
-    """What the decorator was given, and the names that follow from it."""
+class _SelectionNames:
+    """The decorator's arguments, and the names derived from them."""
 
-    stage: Stage
+    stage: SelectionStage
     select: Callable[..., Iterable[Failed | Cut]]
     reads: tuple[str, ...]
     tables: tuple[Table, ...] = field(default=())
 
     @property
     def parameters(self) -> tuple[str, ...]:
-        """Names of the columns and whole tables that the function takes."""
+        """Names of the columns and whole tables among the function's parameters."""
         return tuple(name for name in inspect.signature(self.select).parameters if name != "config")
 
     @property
@@ -89,7 +89,7 @@ class _Declared:
 
     @property
     def columns(self) -> tuple[str, ...]:
-        """Parameters that are columns."""
+        """Parameters for columns."""
         return tuple(name for name in self.parameters if name not in self.whole)
 
 
@@ -111,7 +111,7 @@ def selection(
         name: of the selection and its table; by default the function's.
         words: what the documents that go on are, for lists: "of them ..".
         cuts: whether it cuts texts: `reads` has `texts`, the function takes `content`, and may give `Cut` too.
-        frozen: a step of scope FROZEN whose table it reads too; the inputs of that step are named as in `reads`.
+        frozen: a step of scope FROZEN, its table an input too; the inputs of that step are named as in `reads`.
 
     Raises:
         StepDeclarationError: it has no column, or cuts without reading texts.
@@ -120,9 +120,9 @@ def selection(
     def declare(select: Callable[..., Iterable[Failed | Cut]]) -> Selection:
         called = name or select.__name__
         about = words or f"that {called.replace('_', ' ')} lets go on"
-        stage = Stage(called, called, f"{called}_{'texts' if cuts else 'rejected'}", about, cuts=cuts)
+        stage = SelectionStage(called, called, f"{called}_{'texts' if cuts else 'rejected'}", about, cuts=cuts)
         further = () if frozen is None else (frozen.table.name,)
-        declared = _Declared(stage, select, (*dict.fromkeys((*reads, *further)),))
+        declared = _SelectionNames(stage, select, (*dict.fromkeys((*reads, *further)),))
         if called in {*map(_name, declared.reads), SURVIVORS}:
             raise StepDeclarationError(f"selection {called}: it reads a table of its name; give it another: name=..")
         if stage.reasons in map(_name, declared.reads):
@@ -139,14 +139,16 @@ def selection(
     return declare
 
 
-def _arrange(declared: _Declared, made: Step, frozen: Step | None, config: BaseModel, place: Place) -> Iterator[Bound]:
+def _arrange(
+    declared: _SelectionNames, made: Step, frozen: Step | None, config: BaseModel, place: SelectionPlace
+) -> Iterator[Bound]:
     """The frozen step, where there is one, then the selection itself."""
     settings = config.model_dump(exclude_unset=True)
     if frozen is not None:
         read = {name: place.source(name) for name in frozen.required_inputs}
         yield Bound(frozen, read, settings if frozen.config is made.config else {})
     tables = {*place.made} | ({table.name for table in frozen.tables} if frozen is not None else set())
-    here = Place(place.corpus, place.datasets, place.survivors, frozenset(tables), place.cut_texts)
+    here = SelectionPlace(place.corpus, place.datasets, place.survivors, frozenset(tables), place.cut_texts)
     inputs: dict[str, Source] = {_input(read): here.source(read) for read in (SURVIVORS, *declared.reads)}
     if "texts" in declared.reads and place.cut_texts is not None:
         inputs[_CUT_TEXTS] = place.cut_texts
@@ -159,7 +161,7 @@ def _is_table(annotation: Any) -> bool:
 
 
 def _name(read: str) -> str:
-    """Name of a table that is read, without its namespace."""
+    """Name of an input table without its namespace."""
     return read.rpartition(".")[2]
 
 
@@ -168,8 +170,8 @@ def _input(read: str) -> str:
     return read.replace(".", "__")
 
 
-def _step(declared: _Declared, version: str) -> Step:
-    """The step with both tables, whose inputs are the tables that are read."""
+def _step(declared: _SelectionNames, version: str) -> Step:
+    """The step with both tables; its inputs are the tables to read."""
     stage = declared.stage
     texts = [column for column in TEXTS.columns if column.name in TEXT_COLUMNS[3:]] if stage.cuts else []
     what = "or of which something was cut: its text after that" if stage.cuts else "with every rule that it failed"
@@ -201,7 +203,7 @@ def _step(declared: _Declared, version: str) -> Step:
     return Step(stage.name, version, Scope.INCREMENT, tables, model, rows, any_engine=True)
 
 
-def _selected(declared: _Declared, survivors: DataFrame, config: Any, frames: Mapping[str, DataFrame]) -> Output:
+def _selected(declared: _SelectionNames, survivors: DataFrame, config: Any, frames: Mapping[str, DataFrame]) -> Output:
     """Both tables of a selection."""
     stage, wanted = declared.stage, declared.columns
     frames = dict(frames)
@@ -231,12 +233,12 @@ def _selected(declared: _Declared, survivors: DataFrame, config: Any, frames: Ma
     return Output({stage.table: stays, stage.reasons: found}, persisted=(found,))
 
 
-def _text_ddl(stage: Stage) -> tuple[str, ...]:
+def _text_ddl(stage: SelectionStage) -> tuple[str, ...]:
     return ("kind string, language string, content string", _EDITS_DDL) if stage.cuts else ()
 
 
 def _place_of(called: str, name: str, frames: Mapping[str, DataFrame]) -> tuple[str, str]:
-    """The table and column that a parameter names; `TABLE__COLUMN` tells two of one name apart.
+    """The table and column named by a parameter; `TABLE__COLUMN` tells two of one name apart.
 
     Raises:
         InputError: no table has such a column, or two have.
@@ -262,7 +264,7 @@ def _place_of(called: str, name: str, frames: Mapping[str, DataFrame]) -> tuple[
 
 
 def _judged(
-    batches: Iterable[pa.RecordBatch], declared: _Declared, config: Any, whole: Mapping[str, pa.Table]
+    batches: Iterable[pa.RecordBatch], declared: _SelectionNames, config: Any, whole: Mapping[str, pa.Table]
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the table of reasons, of batches of documents with their columns.
 

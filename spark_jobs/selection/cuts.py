@@ -1,4 +1,4 @@
-"""The texts of a corpus for the steps after a selection that cut some: those in the place of the whole ones."""
+"""The texts of a corpus after a selection with cuts: cut texts in the place of the whole ones."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ TEXT_COLUMNS: Final = ["dataset", "shard", "doc_id", "kind", "language", "conten
 
 
 def with_cuts(texts: DataFrame, cut_texts: DataFrame | None) -> DataFrame:
-    """The texts of a corpus (`TEXT_COLUMNS`), those that it cut in the place of the whole ones."""
+    """The texts of a corpus (`TEXT_COLUMNS`), its cut texts in the place of the whole ones."""
     if cut_texts is None:
         return texts
     whole = texts.join(cut_texts.select("doc_id"), "doc_id", "left_anti")
@@ -20,7 +20,7 @@ def with_cuts(texts: DataFrame, cut_texts: DataFrame | None) -> DataFrame:
 
 
 def without(text: str, spans: Sequence[tuple[int, int]], rule: str) -> tuple[str, list[dict[str, Any]]]:
-    """A text without some spans, and the edits that say so.
+    """A text without some spans, and the edits on record.
 
     Args:
         text: before.

@@ -1,4 +1,4 @@
-"""What a selection is: its settings, its steps, and the stage that it leaves in a corpus.
+"""A selection: its settings, its steps, and the stage it adds to a corpus.
 
 A declaration names a selection and its settings; `arrange` gives the steps for them, each bound to the tables that it
 reads at its place. The last table of documents before it is `survivors` there, whatever it is called:
@@ -17,7 +17,7 @@ from pydantic import BaseModel
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.lake.declare.step import Step
 from spark_jobs.lake.plan.binding import Source
-from spark_jobs.selection.stages import SURVIVORS, Stage
+from spark_jobs.selection.stages import SURVIVORS, SelectionStage
 
 
 class Bound(NamedTuple):
@@ -29,16 +29,16 @@ class Bound(NamedTuple):
 
 
 @dataclass(frozen=True)
-class Place:
+class SelectionPlace:
     """Where a selection stands in a corpus.
 
     Attributes:
         corpus: its namespace.
         datasets: of the corpus, in their order.
-        survivors: identifier of the table of the documents that came so far.
-        made: names of the tables that steps of the corpus make before it.
-        cut_texts: identifier of the texts that a selection before it cut; None where none did.
-        leaves_survivors: whether it is the last of the selections of duplicates that begin the list.
+        survivors: identifier of the table of the documents left so far.
+        made: names of the tables made before it by steps of the corpus.
+        cut_texts: identifier of the texts cut by a selection before it; None without any.
+        leaves_survivors: whether it is the last selection of duplicates at the head of the list.
     """
 
     corpus: str
@@ -76,8 +76,8 @@ class Place:
             return read
         return f"{self.corpus}.{read}" if read in self.made else self.each(read)
 
-    def table(self, stage: Stage) -> str:
-        """Name of the table in which a stage at this place leaves the documents that go on."""
+    def table(self, stage: SelectionStage) -> str:
+        """Name of the table for the documents kept by a stage at this place."""
         return SURVIVORS if self.leaves_survivors else stage.table
 
 
@@ -87,14 +87,14 @@ class Selection:
 
     Attributes:
         stage: what it leaves.
-        config: model of the settings that a declaration writes behind its name.
+        config: model of the settings behind its name in a declaration.
         arrange: from checked settings and the place to its steps, in order; raises ConfigError for what cannot work.
         selects: whether under some settings documents may stay behind or texts be cut; else it measures alone.
-        reads: tables that it reads, for those who ask.
+        reads: its input tables, for display.
     """
 
-    stage: Stage
+    stage: SelectionStage
     config: type[BaseModel]
-    arrange: Callable[[Any, Place], Iterable[Bound]]
+    arrange: Callable[[Any, SelectionPlace], Iterable[Bound]]
     selects: Callable[[Any], bool] = lambda config: True
     reads: tuple[str, ...] = ()

@@ -1,4 +1,4 @@
-"""The documents that go on after a selection that names those that do not."""
+"""The documents kept by a selection, from the list of its rejected ones."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from typing import Final
 
 from spark_jobs.lake.declare.step import Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.selection.stages import SURVIVORS, Stage
+from spark_jobs.selection.stages import SURVIVORS, SelectionStage
 from spark_jobs.spark_sql import DataFrame
 
 IDENTITY: Final = (
@@ -17,8 +17,8 @@ IDENTITY: Final = (
 KEYS: Final = [column.name for column in IDENTITY]
 
 
-def kept_table(stage: Stage, name: str) -> Table:
-    """The table of the documents that go on, by one name; `survivors` states nothing, since other steps make it too."""
+def kept_table(stage: SelectionStage, name: str) -> Table:
+    """The table of kept documents under a name; `survivors` states nothing, since other steps make it too."""
     return Table(
         name=name,
         comment=f"One row per document that goes on: {stage.words}.",
@@ -29,12 +29,12 @@ def kept_table(stage: Stage, name: str) -> Table:
     )
 
 
-def kept_step(stage: Stage, name: str) -> Step:
-    """The step that gives the documents that passed so far and of which `rejected` has no row."""
+def kept_step(stage: SelectionStage, name: str) -> Step:
+    """The step for documents of the stage before without a row in `rejected`."""
 
     @step(version="1", scope=Scope.INCREMENT, tables=(kept_table(stage, name),), name=name)
     def kept(passed: DataFrame, rejected: DataFrame) -> DataFrame:
-        """Leave out the documents that the selection names; one row per document that goes on."""
+        """Leave out the rejected documents; one row per kept document."""
         return passed.select(*KEYS).join(rejected.select("doc_id"), "doc_id", "left_anti").select(*KEYS)
 
     return kept

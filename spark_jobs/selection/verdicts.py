@@ -1,4 +1,4 @@
-"""What the function of a selection gives: documents that fail rules, and spans that are cut; and the rows of both."""
+"""Results of a selection's function: documents against rules, spans to cut; and the rows of both."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True)
 class Failed:
-    """The documents that fail a rule.
+    """The documents against a rule.
 
     Attributes:
-        rule: its name, the reason that people read: `shouts`.
+        rule: its name, the reason shown to people: `shouts`.
         where: (N,) booleans; null is no.
-        value: (N,) numbers that were compared, one for all, or None.
+        value: (N,) compared numbers, one for all, or None.
         threshold: (N,) bounds, one for all, or None.
     """
 
@@ -75,7 +75,7 @@ class Verdicts:
 
     @property
     def counts(self) -> np.ndarray[Any, Any]:
-        """(N,) rules that each document failed."""
+        """(N,) failed rules of each document."""
         import numpy as np
 
         return np.asarray(np.count_nonzero(self.failed, axis=0))
@@ -129,7 +129,7 @@ def _array(given: Any, count: int, missing: Any) -> np.ndarray[Any, Any]:
 
 
 def edited(batch: pa.RecordBatch, cuts: Sequence[Cut]) -> tuple[list[str], list[list[dict[str, Any]]]]:
-    """Texts after what is cut of them, and the edits that say so; of spans that overlap, the first."""
+    """Texts after the cuts, and the edits on record; of overlapping spans, the first."""
     texts, edits = list[str](), list[list[dict[str, Any]]]()
     spans = [(cut.rule, cut.spans.to_pylist() if hasattr(cut.spans, "to_pylist") else list(cut.spans)) for cut in cuts]
     for rule, of in spans:

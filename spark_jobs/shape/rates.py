@@ -103,7 +103,7 @@ class ShapeConfig(ConfigModel):
 
 
 @dataclass(frozen=True)
-class Rule:
+class ClassRates:
     """The share of each class that one rule keeps.
 
     Attributes:
@@ -135,7 +135,7 @@ class Rule:
         )
 
 
-def rules(config: ShapeConfig, histogram: pa.Table, losses: pa.Table | None) -> list[Rule]:
+def rules(config: ShapeConfig, histogram: pa.Table, losses: pa.Table | None) -> list[ClassRates]:
     """The rules that a config gives, in the order in which `failed` lists them.
 
     Raises:
@@ -146,8 +146,8 @@ def rules(config: ShapeConfig, histogram: pa.Table, losses: pa.Table | None) -> 
     _refuse_unknown("drop", config.drop, clusters)
     _refuse_unknown("downsample", config.downsample, clusters)
     found = [
-        Rule("dropped_cluster", "cluster", dict.fromkeys(config.drop, 0.0), {}),
-        Rule("downsampled_cluster", "cluster", config.downsample, {}),
+        ClassRates("dropped_cluster", "cluster", dict.fromkeys(config.drop, 0.0), {}),
+        ClassRates("downsampled_cluster", "cluster", config.downsample, {}),
     ]
     if config.losses is not None:
         if losses is None:
@@ -157,10 +157,10 @@ def rules(config: ShapeConfig, histogram: pa.Table, losses: pa.Table | None) -> 
         counts = _counts(histogram, config.topics.by)
         _refuse_unknown("topics: target", config.topics.target, counts)
         rates = flattened(counts, config.topics.target, config.topics.keep)
-        found.append(Rule("frequent_topic", config.topics.by, rates, {}))
+        found.append(ClassRates("frequent_topic", config.topics.by, rates, {}))
     if config.lengths is not None:
         rates = flattened(_counts(histogram, "length"), config.lengths.by_exponent, config.lengths.keep)
-        found.append(Rule("frequent_length", "length", rates, {}))
+        found.append(ClassRates("frequent_length", "length", rates, {}))
     return [rule for rule in found if rule.rates]
 
 
@@ -193,7 +193,7 @@ def flattened(counts: Mapping[int, int], target: Mapping[int, float], keep: floa
     return {one: min(1.0, level * weights[one] / counts[one]) if weights[one] > 0 else 0.0 for one in sorted(counts)}
 
 
-def _loss_rules(config: LossRule, losses: pa.Table) -> list[Rule]:
+def _loss_rules(config: LossRule, losses: pa.Table) -> list[ClassRates]:
     """The rules `loss_too_high` and `loss_too_low`, each with the clusters that it concerns."""
     of = dict(zip(losses.column("cluster").to_pylist(), losses.column("loss").to_pylist(), strict=True))
     if len(of) < losses.num_rows:
@@ -204,10 +204,10 @@ def _loss_rules(config: LossRule, losses: pa.Table) -> list[Rule]:
     found = []
     if (most := config.drop_above) is not None:
         high = {cluster: (loss, most) for cluster, loss in measured.items() if loss > most}
-        found.append(Rule("loss_too_high", "cluster", dict.fromkeys(high, 0.0), high))
+        found.append(ClassRates("loss_too_high", "cluster", dict.fromkeys(high, 0.0), high))
     if (least := config.downsample_below) is not None:
         low = {cluster: (loss, least) for cluster, loss in measured.items() if loss < least}
-        found.append(Rule("loss_too_low", "cluster", dict.fromkeys(low, config.rate), low))
+        found.append(ClassRates("loss_too_low", "cluster", dict.fromkeys(low, config.rate), low))
     return found
 
 

@@ -8,8 +8,8 @@ from pydantic import Field
 
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.plan.binding import Source
-from spark_jobs.selection.declared import Bound, Place, Selection
-from spark_jobs.selection.stages import Stage
+from spark_jobs.selection.declared import Bound, Selection, SelectionPlace
+from spark_jobs.selection.stages import SelectionStage
 from spark_jobs.shape.rates import LossRule, ShapeConfig
 from spark_jobs.shape.shape import SHAPE as SHAPE_TABLE
 from spark_jobs.shape.shape import SHAPED, shape, shape_histogram
@@ -29,7 +29,7 @@ class ShapeSettings(ShapeConfig):
     losses: LossRuleOfTable | None = Field(None, description="rules on losses: {drop_above: .., table: ..}")
 
 
-def _steps(config: ShapeSettings, place: Place) -> Iterator[Bound]:
+def _steps(config: ShapeSettings, place: SelectionPlace) -> Iterator[Bound]:
     """The frozen histogram, and the step that judges."""
     read: dict[str, Source] = {"survivors": place.survivors, **place.own("members")}
     read |= place.own("clusters") if "clusters" in place.made else {}
@@ -43,7 +43,7 @@ def _steps(config: ShapeSettings, place: Place) -> Iterator[Bound]:
     yield Bound(shape, {**read, **measured, **place.own("shape_histogram")}, rules)
 
 
-def _losses(config: ShapeSettings, place: Place) -> dict[str, Source]:
+def _losses(config: ShapeSettings, place: SelectionPlace) -> dict[str, Source]:
     """The input `losses`, where a rule asks for it and there is a table."""
     if config.losses is None:
         return {}
@@ -53,4 +53,6 @@ def _losses(config: ShapeSettings, place: Place) -> dict[str, Source]:
     return {} if table is None else {"losses": table if "." in table else f"{place.corpus}.{table}"}
 
 
-SHAPE = Selection(Stage("shape", SHAPED.name, SHAPE_TABLE.name, "within the rates of the shape"), ShapeSettings, _steps)
+SHAPE = Selection(
+    SelectionStage("shape", SHAPED.name, SHAPE_TABLE.name, "within the rates of the shape"), ShapeSettings, _steps
+)

@@ -17,7 +17,7 @@ from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.lake.declare.step import Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import persist
-from spark_jobs.shape.rates import NO_CLUSTER, Rule, ShapeConfig, rules
+from spark_jobs.shape.rates import NO_CLUSTER, ClassRates, ShapeConfig, rules
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -138,7 +138,7 @@ def _rows(frame: DataFrame, types: Mapping[str, str]) -> pa.Table:
     return frame.select(*(F.col(name).cast(kind).alias(name) for name, kind in types.items())).toArrow()
 
 
-def _failed(rule: Rule, seed: int) -> SparkColumn:
+def _failed(rule: ClassRates, seed: int) -> SparkColumn:
     """(rule, value, threshold) of a document that fails the rule, else null; column `rule.name` has its rates."""
     bits = F.xxhash64("doc_id", F.lit(rule.name), F.lit(seed)).bitwiseAND(F.lit((1 << _DRAW_BITS) - 1))
     drawn = bits.cast("double") / F.lit(float(1 << _DRAW_BITS))

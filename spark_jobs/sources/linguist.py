@@ -44,7 +44,7 @@ _ENV_ARGUMENT = re.compile(r"-[i0uCSv]*|--\S+|\S+=\S*")
 _MAN_PAGE = re.compile(r"(?i)\.(?:[1-9](?![0-9])[a-z_0-9]*|0p|n|man|mdoc)(?:\.in)?$")
 
 
-class Tables(NamedTuple):
+class LinguistTables(NamedTuple):
     """Linguist's data, indexed.
 
     Attributes:
@@ -73,7 +73,7 @@ class Tables(NamedTuple):
 
 
 @made_once
-def tables() -> Tables:
+def tables() -> LinguistTables:
     """The data, read once per process."""
     data = json.loads(resources.files(__package__).joinpath("linguist.json").read_text("utf-8"))
     extensions, filenames, interpreters = by = dict[str, _Names](), dict[str, _Names](), dict[str, _Names]()
@@ -85,7 +85,7 @@ def tables() -> Tables:
                 index[key] = (*index.get(key, ()), name) if name not in index.get(key, ()) else index[key]
         aliases |= dict.fromkeys((alias.lower() for alias in names), name)
     aliases |= {form: name for name in data["languages"] for form in (name.lower(), name.lower().replace(" ", "-"))}
-    return Tables(
+    return LinguistTables(
         data["source"],
         {name: row[0] for name, row in data["languages"].items()},
         {name: row[2] for name, row in data["languages"].items() if row[2]},
@@ -143,7 +143,7 @@ def preferred(path: str, languages: Sequence[str]) -> str | None:
     return min(languages, key=rank)
 
 
-def _steps(linguist: Tables, name: str, data: bytes) -> Iterator[tuple[str, ...]]:
+def _steps(linguist: LinguistTables, name: str, data: bytes) -> Iterator[tuple[str, ...]]:
     """The languages that each of the first steps tells, in order."""
     yield _of_modeline(linguist, data)
     yield linguist.filenames.get(name, ())
@@ -169,7 +169,7 @@ def _ruled(rules: Rules, data: bytes) -> tuple[str, ...]:
     return ()
 
 
-def _of_modeline(linguist: Tables, data: bytes) -> tuple[str, ...]:
+def _of_modeline(linguist: LinguistTables, data: bytes) -> tuple[str, ...]:
     """The language that a line for Emacs or Vim names."""
     ends = [data] if len(data) <= 2 * _LINES_BYTES else [data[:_LINES_BYTES], data[-_LINES_BYTES:]]
     if not any(mark in end for end in ends for mark in (b"-*-", b"vi", b"Vi", b"ex:")):
@@ -187,12 +187,12 @@ def _of_modeline(linguist: Tables, data: bytes) -> tuple[str, ...]:
     return ()
 
 
-def _aliased(linguist: Tables, alias: bytes) -> tuple[str, ...]:
+def _aliased(linguist: LinguistTables, alias: bytes) -> tuple[str, ...]:
     name = linguist.aliases.get(alias.decode(errors="replace").lower())
     return (name,) if name else ()
 
 
-def _of_first_line(linguist: Tables, data: bytes) -> tuple[str, ...]:
+def _of_first_line(linguist: LinguistTables, data: bytes) -> tuple[str, ...]:
     """The languages of the interpreter that the first line names."""
     words = data[2:_LINES_BYTES].split(b"\n", 1)[0].decode(errors="replace").split()
     if not words:

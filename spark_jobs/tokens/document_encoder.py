@@ -93,7 +93,7 @@ class DocumentEncoder:
     Attributes:
         file_text: text of the tokenizer.json.
         certificate: the texts that the fast encoder may encode; none if it is a refusal or for other versions.
-        batch_characters: most characters that the reference gets at once (see `hf_tokenizer.Encoder`).
+        batch_characters: most characters that the reference gets at once (see `hf_tokenizer.ExactEncoder`).
         load_fast: makes the fast encoder.
         tally: counts of documents so far.
     """

@@ -161,12 +161,12 @@ def load_reference(file_text: str) -> Tokenizer:
 
 
 @made_once(most=2)
-def load_encoder(file_text: str) -> Encoder:
+def load_encoder(file_text: str) -> ExactEncoder:
     """An encoder of the tokenizer, cached for the life of the process, since Spark's workers run many tasks."""
-    return Encoder(file_text)
+    return ExactEncoder(file_text)
 
 
-class Encoder:
+class ExactEncoder:
     """Exact ids of whole documents, without special tokens, in bounded memory (see `load_reference`)."""
 
     def __init__(self, file_text: str) -> None:

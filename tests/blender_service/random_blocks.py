@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import numpy as np
 
-from blender_service.tables.block import Block, BlockKey, Segments
+from blender_service.tables.block import BlockKey, RowBlock, Segments
 
 
-def random_block(key: BlockKey, seed: int) -> Block:
+def random_block(key: BlockKey, seed: int) -> RowBlock:
     """Make random rows for a key: none to three segments each, document ids of none to five letters."""
     random = np.random.default_rng(seed)
     rows = key.end - key.start
@@ -15,7 +15,7 @@ def random_block(key: BlockKey, seed: int) -> Block:
     count = int(starts[-1])
     doc_id_starts = np.concatenate([[0], np.cumsum(random.integers(0, 6, count))])
     top = min(key.vocabulary_size, 1 << 8 * key.token_bytes)
-    return Block(
+    return RowBlock(
         start=key.start,
         input_ids=random.integers(0, top, (rows, key.window_tokens)).astype(f"u{key.token_bytes}"),
         segments=Segments(

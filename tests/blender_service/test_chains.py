@@ -73,7 +73,7 @@ def _exhausted_one_epoch_early(before: ReadRuns, max_epochs: int) -> int | None:
     return epochs.row_limit(before, max_epochs - 1) if max_epochs > 1 else epochs.row_limit(before, max_epochs)
 
 
-def _forget_removed_sources(kept: list[Segment]) -> dict[str, segments.Progress]:
+def _forget_removed_sources(kept: list[Segment]) -> dict[str, segments.SourceProgress]:
     return consumed(kept[-1:])
 
 

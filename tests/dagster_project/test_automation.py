@@ -25,7 +25,7 @@ from dagster_project.project.loading import dagster_home, load_definitions, sele
 from dagster_project.resources import LakeResource
 from headrace.tables.settings import load_settings
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.run.maintenance import Done
+from spark_jobs.lake.run.maintenance import MaintenanceResult
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.conftest import PACKAGE, WriteDefs
@@ -258,11 +258,11 @@ def test_a_daemon_follows_the_files(notes: Path, daemon: Mapping[str, str], capf
 def test_a_task_of_maintenance_that_fails_stops_no_other(notes: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """In Dagster too: the run fails and says of what, and every other task was done and is recorded."""
 
-    def task(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
-        yield Done("notes.texts", 1, "done")
+    def task(lake: Lake, days: float, dry_run: bool) -> Iterator[MaintenanceResult]:
+        yield MaintenanceResult("notes.texts", 1, "done")
 
-    def orphans(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
-        yield Done("notes.texts", 0, "No FileSystem for scheme s3", ValueError("No FileSystem"))
+    def orphans(lake: Lake, days: float, dry_run: bool) -> Iterator[MaintenanceResult]:
+        yield MaintenanceResult("notes.texts", 0, "No FileSystem for scheme s3", ValueError("No FileSystem"))
 
     for name in TASKS:
         monkeypatch.setitem(TASKS, name, orphans if name == "orphans" else task)

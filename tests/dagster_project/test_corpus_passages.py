@@ -19,7 +19,7 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.corpora.funnel import funnel
 from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import corpus_findings
-from dagster_project.inspect.documents.trace import Tracer
+from dagster_project.inspect.documents.trace import TokenTracer
 from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.inspect.opened_lake import OpenedLake
 from headrace.tables.settings import settings_at
@@ -131,7 +131,7 @@ def test_passages_are_cut_told_and_traced(tmp_path: Path, monkeypatch: pytest.Mo
     later = find_document(catalogue, "1.jsonl#later").doc_id
     windows = read_columns(catalogue, "main.packed_notes_256", ("ordinal", "segments"))
     assert windows is not None
-    tracer = Tracer(catalogue, "main.packed_notes_256")
+    tracer = TokenTracer(catalogue, "main.packed_notes_256")
     spans = {}
     for row in windows.to_pylist():
         for segment in row["segments"]:

@@ -12,7 +12,7 @@ import pytest
 from spark_jobs.corpus_stages import headrace_stages
 from spark_jobs.plugins import attribute
 from spark_jobs.registry import find_selection, selection_names, step_names
-from spark_jobs.selection.stages import SURVIVORS, Stage, stages_between
+from spark_jobs.selection.stages import SURVIVORS, SelectionStage, stages_between
 from tests.test_code_versions import step_of
 
 STAGES = [find_selection(name).stage for name in selection_names() if name != "semantic"]
@@ -20,7 +20,7 @@ SEMANTIC = find_selection("semantic").stage
 CHAINS = [chosen for size in range(len(STAGES) + 1) for chosen in itertools.permutations(STAGES, size)]
 
 
-def walked(inputs: dict[str, set[str]], tables: Collection[str] | None = None) -> tuple[Stage, ...]:
+def walked(inputs: dict[str, set[str]], tables: Collection[str] | None = None) -> tuple[SelectionStage, ...]:
     """The stages of a corpus with some tables, each made of some others."""
     there = inputs if tables is None else tables
     return stages_between("main", there, lambda table: inputs.get(table, set()), headrace_stages().get)
@@ -28,7 +28,7 @@ def walked(inputs: dict[str, set[str]], tables: Collection[str] | None = None) -
 
 @pytest.mark.parametrize("chain", CHAINS, ids=lambda chain: "-".join(stage.table for stage in chain) or "none")
 @pytest.mark.parametrize("last", ["tokens", "ordered"])
-def test_stages_are_those_that_rows_went_through(chain: tuple[Stage, ...], last: str) -> None:
+def test_stages_are_those_that_rows_went_through(chain: tuple[SelectionStage, ...], last: str) -> None:
     """In their order, whatever tables an earlier declaration left behind, and whatever else a stage reads."""
     between = [stage.table for stage in chain]
     inputs = {

@@ -20,7 +20,7 @@ from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import find_document
 from dagster_project.inspect.documents.document_story import corpus_findings
-from dagster_project.inspect.documents.trace import Tracer
+from dagster_project.inspect.documents.trace import TokenTracer
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus
 from dagster_project.restrictions import RECORD
 from headrace.tables.catalogue import load_table
@@ -453,7 +453,7 @@ def test_tokens_of_a_real_run_lead_back_to_their_bytes(catalogue: Catalog, capfd
     content, original = text["content"].encode(), source["content"].encode()
     assert b"\r\n" in original and b"\r" not in content
     assert sum(part["token_count"] for part in said["windows"]) == own["token_count"] + 1
-    tracer = Tracer(catalogue, "small.packed_notes_256")
+    tracer = TokenTracer(catalogue, "small.packed_notes_256")
     spans = []
     for part in said["windows"]:
         for place in range(part["window_start"], part["window_start"] + part["token_count"]):

@@ -26,7 +26,7 @@ from dagster_project.cli import headrace
 from dagster_project.components import Corpus
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.corpora.funnel import funnel
-from dagster_project.inspect.documents.trace import Tracer
+from dagster_project.inspect.documents.trace import TokenTracer
 from dagster_project.inspect.lake.corpus_facts import find_corpus
 from dagster_project.inspect.lake.run_history import changes
 from dagster_project.inspect.opened_lake import OpenedLake
@@ -332,7 +332,7 @@ def source_of(catalogue: Catalog, doc_id: str) -> bytes:
     """The bytes of a file that the tokens of a document lead back to."""
     windows = read_columns(catalogue, "main.packed_notes_256", ("ordinal", "segments"))
     assert windows is not None
-    tracer, spans = Tracer(catalogue, "main.packed_notes_256"), dict[int, tuple[int, int]]()
+    tracer, spans = TokenTracer(catalogue, "main.packed_notes_256"), dict[int, tuple[int, int]]()
     for row in windows.to_pylist():
         for segment in row["segments"]:
             if segment["doc_id"] == doc_id:

@@ -19,11 +19,11 @@ from spark_jobs.packing.packed_table import packed_table
 from spark_jobs.packing.plan.best_fit import plan_slots
 from spark_jobs.packing.plan.units import cut_documents
 from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, assemble_windows
-from spark_jobs.packing.windows.window_facts import WindowFacts
+from spark_jobs.packing.windows.window_facts import WindowForm
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.normalization import RULES, normalize
 from spark_jobs.text.texts import TEXTS
-from spark_jobs.tokens.hf_tokenizer import Encoder, train_byte_pairs
+from spark_jobs.tokens.hf_tokenizer import ExactEncoder, train_byte_pairs
 from spark_jobs.tokens.tokenizer import TOKENIZER
 from spark_jobs.tokens.tokens import TOKENS
 
@@ -114,7 +114,7 @@ def write_corpus(catalogue: Catalog, dataset: str, increment: int, texts: dict[s
     """Make the corpus `main` of the texts of an increment of a dataset, by doc_id, in shard 0; the tokens of each."""
     file = train_byte_pairs(list(texts.values()), 330, 2)
     sha256 = hashlib.sha256(file.encode()).hexdigest()
-    encoded = Encoder(file).encode(list(texts.values()), 1 << 20)
+    encoded = ExactEncoder(file).encode(list(texts.values()), 1 << 20)
     ids = {doc_id: found.tolist() for doc_id, found in zip(texts, encoded, strict=True)}
     tokens = [
         {
@@ -175,7 +175,7 @@ def pack(documents: list[tuple[str, list[int]]]) -> list[dict[str, Any]]:
         for n, d in enumerate(pieces.document.tolist())
     ]
     parts.sort(key=lambda part: (part["ordinal"], part["window_start"]))
-    facts = WindowFacts(SIZE, end_of_document_id=0, padding_id=1, vocabulary_size=330)
+    facts = WindowForm(SIZE, end_of_document_id=0, padding_id=1, vocabulary_size=330)
     batches = assemble_windows([pa.RecordBatch.from_pylist(parts, schema=PARTS_SCHEMA)], facts)
     return [{**row, "increment": 0} for batch in batches for row in batch.to_pylist()]
 

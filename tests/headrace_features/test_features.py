@@ -9,6 +9,7 @@ import pytest
 
 from spark_jobs.features import PACKAGE, features
 from spark_jobs.plugins import attribute
+from spark_jobs.registry import declared_step, step_names
 
 _ROOT = Path(__file__).parents[2]
 _DECLARED = tomllib.loads((_ROOT / "pyproject.toml").read_text("utf-8"))["project"]
@@ -36,3 +37,9 @@ def test_each_entry_is_there(place: str) -> None:
     """In the folder of its feature, where deletion takes it away."""
     assert place.split(".")[0] == PACKAGE
     attribute(place)
+
+
+def test_every_step_of_headrace_runs_on_either_engine() -> None:
+    """Those of features too: else a run with one of them would start Spark where Sail is enough."""
+    needing = {name for name in step_names() if name != "packed" and declared_step(name).needs_spark}
+    assert needing == set()

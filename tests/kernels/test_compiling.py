@@ -66,8 +66,30 @@ def test_a_change_of_what_is_called_reaches_the_caller(tmp_path: Path, monkeypat
     assert [folder.is_dir() for folder in folders] == [False, False, True, True]  # a week old: removed
 
 
+def test_constants_of_the_core_reach_kernels_of_features(monkeypatch: pytest.MonkeyPatch) -> None:
+    """A feature's kernel compiles them in, from another package than its own."""
+    from headrace_features.models import ngram_kernel
+    from spark_jobs.lexing import word_characters
+
+    sources_digest.cache_clear()
+    before = sources_digest(ngram_kernel.__name__)
+    assert word_characters.__spec__ is not None
+    loader = type(word_characters.__spec__.loader)
+    source = loader.get_source  # type: ignore[union-attr]
+    changed = {word_characters.__name__: "FIRST_SCRIPT = 99"}
+    monkeypatch.setattr(loader, "get_source", lambda self, name: changed.get(name) or source(self, name))
+    sources_digest.cache_clear()
+    assert sources_digest(ngram_kernel.__name__) != before
+    monkeypatch.undo()
+    sources_digest.cache_clear()
+
+
 def test_every_kernel_is_cached_by_its_sources() -> None:
     """Numba's own cache, which looks at one file alone, is used nowhere."""
     root = Path(__file__).parents[2]
-    files = [file for package in ("spark_jobs", "blender_service") for file in (root / package).rglob("*.py")]
+    files = [
+        file
+        for package in ("spark_jobs", "headrace_features", "blender_service")
+        for file in (root / package).rglob("*.py")
+    ]
     assert [file for file in files if "cache=True" in file.read_text()] == []

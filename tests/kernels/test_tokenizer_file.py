@@ -15,7 +15,7 @@ from blender_service.exceptions import PackedTableError
 from blender_service.tables.text_table import TextEncoder
 from headrace.kernels.tokenizer_file import open_tokenizer
 from spark_jobs.exceptions import InputError
-from spark_jobs.tokens.hf_tokenizer import Encoder, load_reference
+from spark_jobs.tokens.hf_tokenizer import ExactEncoder, load_reference
 
 TEXT = "abab ab, aba 12 " * 40
 VOCABULARY = {name: number for number, name in enumerate(["<unk>", *"ab ,12Ġ▁", "ab", "aba"])}
@@ -88,7 +88,7 @@ def changed(file_text: str, section: str, **fields: object) -> str:
 
 def ids(file_text: str) -> list[list[list[int]]]:
     """Ids of a text by each way to encode: packed tables, blends of text and other readers, each of them twice."""
-    encoders = [Encoder(file_text), Encoder(file_text)]
+    encoders = [ExactEncoder(file_text), ExactEncoder(file_text)]
     texts = [TextEncoder(file_text, 0), TextEncoder(file_text, 0)]
     return [
         *([found.tolist() for found in encoder.encode([TEXT, TEXT], 10_000)] for encoder in encoders),

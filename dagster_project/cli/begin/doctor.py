@@ -10,7 +10,7 @@ import click
 from dagster_project.cli.output import JSON, print_json, print_styled
 from dagster_project.cli.run.status import run_state
 from dagster_project.exceptions import CommandError, DagsterProjectError
-from dagster_project.inspect.lake.health import Finding, examine
+from dagster_project.inspect.lake.health import HealthFinding, examine
 from dagster_project.project.loading import lake_catalogue, load_definitions, project_folder, select
 from headrace.tables.exceptions import CatalogueError
 from headrace.tables.settings import load_settings
@@ -36,7 +36,7 @@ def doctor(as_json: bool) -> None:
         )
 
 
-def _declarations() -> Finding:
+def _declarations() -> HealthFinding:
     """Whether the project's declarations load, and whether a run of all tables would accept them."""
     from blender_service.auth.visibility import recorded_visibility
     from dagster_project.mistakes import refuse_mistakes
@@ -49,22 +49,22 @@ def _declarations() -> Finding:
             catalogue = lake_catalogue(required=False)
             graph = definitions.resolve_asset_graph()
             refuse_mistakes(graph, keys, Ledger.fresh(catalogue), recorded_visibility(catalogue))
-        return Finding("declarations", "ok", f"{len(keys)} tables in {project_folder().defs}")
+        return HealthFinding("declarations", "ok", f"{len(keys)} tables in {project_folder().defs}")
     except DagsterProjectError as error:
-        return Finding("declarations", "fault", " ".join(str(error).split()))
+        return HealthFinding("declarations", "fault", " ".join(str(error).split()))
 
 
-def _runs() -> Finding:
+def _runs() -> HealthFinding:
     """Whether runs of Dagster are dead, and whether dead ones would be ended."""
     from dagster_project.inspect.lake.run_health import run_finding
 
     try:
-        return Finding("runs", *run_finding(run_state()))
+        return HealthFinding("runs", *run_finding(run_state()))
     except DagsterProjectError as error:
-        return Finding("runs", "fault", " ".join(str(error).split()))
+        return HealthFinding("runs", "fault", " ".join(str(error).split()))
 
 
-def _findings() -> Iterator[Finding]:
+def _findings() -> Iterator[HealthFinding]:
     """All findings, each as soon as it is known."""
     yield from examine(load_settings())
     yield _runs()

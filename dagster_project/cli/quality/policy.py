@@ -20,7 +20,7 @@ from dagster_project.project.policies import find_policy, usable_policy
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-    from dagster_project.inspect.corpora.policy_preview import Preview, RuleCount, Size
+    from dagster_project.inspect.corpora.policy_preview import DocumentVolume, Preview, RuleCount
     from spark_jobs.filters.policy import Policy
 
 _SET = click.option(
@@ -199,7 +199,7 @@ def _print_sides(rule: RuleCount) -> None:
             say(f"  {doc_id}  {'' if value is None else f'{value:g}'}".rstrip())
 
 
-def _sized(name: str, size: Size) -> dict[str, Any]:
+def _sized(name: str, size: DocumentVolume) -> dict[str, Any]:
     return {"": name, "documents": size.documents, "bytes": size.bytes, "tokens, estimated": size.tokens}
 
 

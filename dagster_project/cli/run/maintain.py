@@ -16,7 +16,7 @@ from dagster_project.exceptions import CommandError, DefinitionError, RunFailedE
 from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.project.loading import load_definitions, open_lake, project_folder
 from spark_jobs.lake.run.maintenance import TASKS as OF_TABLES
-from spark_jobs.lake.run.maintenance import Done, Task, run_task
+from spark_jobs.lake.run.maintenance import MaintenanceResult, Task, run_task
 from spark_jobs.lake.run.materialize import Lake
 
 
@@ -41,7 +41,7 @@ def maintain(tables: tuple[str, ...], tasks: tuple[str, ...], days: float, dry_r
         require_table(lake.catalogue, table)
     if tables and (others := [name for name in tasks if name not in OF_TABLES]):
         raise CommandError(f"maintain --only {others[0]}: it is of datasets or runs, not of tables; name no table")
-    failed: dict[str, list[Done]] = {}
+    failed: dict[str, list[MaintenanceResult]] = {}
     for name in tasks or (OF_TABLES if tables else TASKS):
         task = partial(TASKS[name], tables=tables) if name in OF_TABLES else _of_project(name)
         looked = changed = 0
@@ -68,7 +68,7 @@ def maintain(tables: tuple[str, ...], tasks: tuple[str, ...], days: float, dry_r
 def _of_project(name: str) -> Task:
     """A task that applies what the project declares; outside of a project it does nothing but to Dagster's history."""
 
-    def declared(lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
+    def declared(lake: Lake, days: float, dry_run: bool) -> Iterator[MaintenanceResult]:
         try:
             package: Path | None = project_folder().package
         except CommandError:

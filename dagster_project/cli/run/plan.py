@@ -148,7 +148,7 @@ def _refuse_failing(steps: Sequence[PlannedStep]) -> None:
 
 
 @dataclass(frozen=True)
-class _Line:
+class _PlanLine:
     """What a plan says of a slice (increment or partition) of a table, or of several; no estimate where it is None."""
 
     status: str
@@ -170,32 +170,32 @@ class _Line:
         return "" if self.seconds is None else f"~{self.seconds:,.1f}"
 
 
-def _lines(step: PlannedStep) -> Iterator[_Line]:
+def _lines(step: PlannedStep) -> Iterator[_PlanLine]:
     """A line for each slice of a step's table, or for the whole table."""
     table, forecast, partition = step.tables[0], step.forecast, step.partition or ""
     if forecast is None:
-        yield _Line("unknown", table, partition, "known when it runs")
+        yield _PlanLine("unknown", table, partition, "known when it runs")
     elif forecast.problem:
-        yield _Line("fails", table, partition, forecast.problem)
+        yield _PlanLine("fails", table, partition, forecast.problem)
     elif step.asks:
-        yield _Line("unknown", table, "", "the run asks the source first, then plans with what came")
+        yield _PlanLine("unknown", table, "", "the run asks the source first, then plans with what came")
     elif forecast.frozen or forecast.stays:
-        yield _Line("frozen", table, "", f"stays {forecast.frozen or forecast.stays}")
+        yield _PlanLine("frozen", table, "", f"stays {forecast.frozen or forecast.stays}")
     else:
         for place in forecast.places:
             status = "compute" if place.certain else "possible"
-            yield _Line(status, table, place.place, place.reason, place.rows, place.files, place.seconds)
+            yield _PlanLine(status, table, place.place, place.reason, place.rows, place.files, place.seconds)
 
 
-def _joined(lines: Iterable[_Line]) -> list[_Line]:
+def _joined(lines: Iterable[_PlanLine]) -> list[_PlanLine]:
     """The lines, those of a table joined that say the same of more than a few slices: how many, the first, the last."""
-    alike: dict[tuple[str, str, str], list[_Line]] = {}
+    alike: dict[tuple[str, str, str], list[_PlanLine]] = {}
     for line in lines:
         alike.setdefault((line.table, line.status, line.why), []).append(line)
     return [line for some in alike.values() for line in (some if len(some) <= _MOST_ALIKE else [_join(some)])]
 
 
-def _join(lines: Sequence[_Line]) -> _Line:
+def _join(lines: Sequence[_PlanLine]) -> _PlanLine:
     def total(values: Iterable[float | None]) -> Any:
         numbers = [value for value in values if value is not None]
         return sum(numbers) if numbers else None
@@ -203,7 +203,7 @@ def _join(lines: Sequence[_Line]) -> _Line:
     first, last = lines[0], lines[-1]
     place = f"{len(lines):,} slices: {first.place} .. {last.place}"
     sums = (total(getattr(line, name) for line in lines) for name in ("rows", "files", "seconds"))
-    return _Line(first.status, first.table, place, first.why, *sums)
+    return _PlanLine(first.status, first.table, place, first.why, *sums)
 
 
 def _sum(steps: Sequence[PlannedStep]) -> str:

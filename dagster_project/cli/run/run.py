@@ -31,7 +31,7 @@ from spark_jobs.lake.engine.embedded import replace_process
 from spark_jobs.lake.ledger.attempts import unmanaged
 from spark_jobs.lake.ledger.process import user_name
 from spark_jobs.lake.plan.foreseen import another_way
-from spark_jobs.lake.run.rollout import Rollout
+from spark_jobs.lake.run.rollout import TrialConfig
 
 if TYPE_CHECKING:
     import dagster as dg
@@ -127,7 +127,7 @@ def _run(
 ) -> None:
     """Run a selection, and print a line for each table and what changed."""
     tags = {BY: user_name(), **({SELECTION: " ".join(words)} if words else {})}
-    tags |= {} if rollout is None else Rollout.parse(rollout, max_drift).tags
+    tags |= {} if rollout is None else TrialConfig.parse(rollout, max_drift).tags
     foretold: list[str] = []
 
     def tell(text: str) -> None:

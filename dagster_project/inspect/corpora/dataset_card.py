@@ -38,7 +38,7 @@ _COLUMNS = ("kind", "language", "licence")
 _STEPS = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  # of hubs' size categories
 
 
-class Noise(Protocol):
+class CountNoise(Protocol):
     """Counts that may leave the lake, as a feature makes them."""
 
     scale: float
@@ -87,7 +87,7 @@ def card(catalogue: Catalog, name: str, privacy: Privacy | None = None) -> str:
     state = find_state(catalogue, name)
     is_corpus = name not in datasets
     sources = list(find_corpus(catalogue, name).datasets) if is_corpus else [name]
-    noise: Noise | None = None
+    noise: CountNoise | None = None
     stated: list[str] = []
     if privacy:
         # A document is in one group of each of three columns, here and in its dataset, passes, and fails any rule.
@@ -108,7 +108,7 @@ def card(catalogue: Catalog, name: str, privacy: Privacy | None = None) -> str:
     return "\n\n".join([header, title, *stated, *parts, _provenance(ledger, state, noise)]) + "\n"
 
 
-def _privacy(privacy: Privacy, noise: Noise, touched: int) -> str:
+def _privacy(privacy: Privacy, noise: CountNoise, touched: int) -> str:
     """What the noise of a card promises."""
     return (
         f"## Privacy\n\nCounts have discrete Laplace noise of scale {noise.scale:g}: epsilon is {privacy.epsilon:g} "
@@ -163,7 +163,7 @@ def _size_category(count: int) -> str:
     return "n<1K" if at == 0 else "n>1T" if at == len(_STEPS) else f"{_STEPS[at - 1]}<n<{_STEPS[at]}"
 
 
-def _groups(rows: pa.Table, column: str, noise: Noise | None) -> Rows:
+def _groups(rows: pa.Table, column: str, noise: CountNoise | None) -> Rows:
     """Documents by value of a column; null is `None`, and `other` has what is too small to be named."""
     groups = rows.group_by(column).aggregate([([], "count_all"), ("byte_count", "sum")])
     ordered = groups.sort_by([("count_all", "descending"), (column, "ascending")]).to_pylist()
@@ -180,7 +180,7 @@ def _of_corpus(parts: Iterator[str], dataset: str) -> Iterator[str]:
 
 
 def _dataset(
-    catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None, groups: dict[str, Rows] | None = None
+    catalogue: Catalog, ledger: Ledger, name: str, noise: CountNoise | None, groups: dict[str, Rows] | None = None
 ) -> Iterator[str]:
     """The parts of a dataset: source, counts, rules."""
     rows = _documents(catalogue, name)
@@ -206,7 +206,7 @@ def _rule_names(ledger: Ledger, dataset: str) -> list[str]:
 
 
 def _rules(
-    catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None, total: int, doc_ids: pa.ChunkedArray
+    catalogue: Catalog, ledger: Ledger, name: str, noise: CountNoise | None, total: int, doc_ids: pa.ChunkedArray
 ) -> Iterator[str]:
     """Thresholds of the verdicts, and how many of the documents each rule rejects."""
     judged = ledger.increments(f"{name}.verdicts")
@@ -227,7 +227,7 @@ def _rules(
     yield f"Thresholds: `{judged[max(judged)].config}`"
 
 
-def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: Noise | None) -> Iterator[str]:
+def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: CountNoise | None) -> Iterator[str]:
     """The parts of a corpus beside its datasets: duplicates, tokenizer, windows."""
     facts = find_corpus(catalogue, name)
 
@@ -280,7 +280,7 @@ def _deduplication(catalogue: Catalog, facts: CorpusFacts) -> Iterator[str]:
         yield "## Selections\n\n" + _table(("selection", "goes on", "in", "why others do not"), selections)
 
 
-def _provenance(ledger: Ledger, state: LakeState, noise: Noise | None) -> str:
+def _provenance(ledger: Ledger, state: LakeState, noise: CountNoise | None) -> str:
     """Snapshot, data version and code of every table."""
     lines = []
     commits = set()

@@ -22,7 +22,7 @@ from spark_jobs.lake.files.lookups import EVERYTHING, read_columns
 
 
 @dataclass(frozen=True)
-class Stage:
+class FunnelStage:
     """What is left after a step.
 
     Attributes:
@@ -40,7 +40,7 @@ class Stage:
     estimated_tokens: int
 
 
-def funnel(catalogue: Catalog, corpus: CorpusFacts) -> list[Stage]:
+def funnel(catalogue: Catalog, corpus: CorpusFacts) -> list[FunnelStage]:
     """What is left after each step of a corpus, from the documents of its datasets on.
 
     Raises:
@@ -55,10 +55,10 @@ def funnel(catalogue: Catalog, corpus: CorpusFacts) -> list[Stage]:
     return found
 
 
-def _stage(step: str, documents: pa.Table) -> Stage:
+def _stage(step: str, documents: pa.Table) -> FunnelStage:
     tokens, estimated = (pc.sum(documents[name]).as_py() or 0 for name in ("counted", "estimated"))
     size = pc.sum(documents["byte_count"]).as_py() or 0
-    return Stage(step, documents.num_rows, size, tokens + round(estimated), round(estimated))
+    return FunnelStage(step, documents.num_rows, size, tokens + round(estimated), round(estimated))
 
 
 def _documents(catalogue: Catalog, corpus: CorpusFacts) -> pa.Table:

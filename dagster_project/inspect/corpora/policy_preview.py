@@ -18,11 +18,11 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from dagster_project.inspect.corpora.reviews import Precision, precision
-from dagster_project.inspect.corpora.rule_inputs import BoolArray, Documents
+from dagster_project.inspect.corpora.rule_inputs import BoolArray, MeasuredDocuments
 from spark_jobs.filters.judge import (
     EVIDENCE_RULES,
     PERSONAL_DATA_RULE,
-    Judged,
+    RuleResult,
     judged,
 )
 from spark_jobs.filters.policy import Policy, Rule
@@ -65,7 +65,7 @@ class RuleCount:
 
 
 @dataclass(frozen=True)
-class Size:
+class DocumentVolume:
     """Documents with their bytes and an estimate of their tokens."""
 
     documents: int
@@ -91,15 +91,15 @@ class Preview:
     dataset: str
     policy: str
     content_hash: str
-    before: Size
-    kept: Size
+    before: DocumentVolume
+    kept: DocumentVolume
     bytes_per_token: float
     measured: bool
     rules: tuple[RuleCount, ...]
 
 
 @dataclass(frozen=True)
-class Comparison:
+class PolicyComparison:
     """Two policies on one dataset.
 
     Attributes:
@@ -113,7 +113,7 @@ class Comparison:
 
     first: Preview
     second: Preview
-    kept_by: Mapping[str, Size]
+    kept_by: Mapping[str, DocumentVolume]
     lost: Mapping[str, int]
     gained: Mapping[str, int]
     examples: Mapping[str, tuple[str, ...]]
@@ -126,14 +126,14 @@ class _Count:
     documents: int = 0
     bytes: int = 0
 
-    def add(self, documents: Documents, chosen: BoolArray) -> None:
+    def add(self, documents: MeasuredDocuments, chosen: BoolArray) -> None:
         """Count some of the documents of a part."""
         self.documents += int(chosen.sum())
         self.bytes += int(documents.rows.column("byte_count").to_numpy(zero_copy_only=False)[chosen].sum())
 
-    def size(self, bytes_per_token: float) -> Size:
+    def size(self, bytes_per_token: float) -> DocumentVolume:
         """What was counted."""
-        return Size(self.documents, self.bytes, round(self.bytes / bytes_per_token))
+        return DocumentVolume(self.documents, self.bytes, round(self.bytes / bytes_per_token))
 
 
 @dataclass
@@ -148,7 +148,7 @@ class _RuleTally:
     failing: list[_Near] = field(default_factory=list)
     passing: list[_Near] = field(default_factory=list)
 
-    def add(self, documents: Documents, one: Judged, failures: npt.NDArray[np.int32]) -> None:
+    def add(self, documents: MeasuredDocuments, one: RuleResult, failures: npt.NDArray[np.int32]) -> None:
         """Count a part, of which `failures` says how many rules each document fails."""
         ids, decided = documents.rows.column("doc_id"), documents.reviewed.get(self.rule.rule, {})
         rows = pc.index_in(pa.array(list(decided), ids.type), value_set=ids).to_pylist() if decided else []
@@ -181,7 +181,7 @@ class _Tally:
     kept: _Count = field(default_factory=_Count)
     rules: list[_RuleTally] = field(default_factory=list)
 
-    def add(self, documents: Documents) -> tuple[BoolArray, list[Judged]]:
+    def add(self, documents: MeasuredDocuments) -> tuple[BoolArray, list[RuleResult]]:
         """Count a part of D documents; returns (D,) whether each is kept, and the result of each rule."""
         rows = documents.rows
         found = list(judged(rows, judged_rules(self.policy, rows)))
@@ -195,7 +195,7 @@ class _Tally:
         self.kept.add(documents, failures == 0)
         return failures == 0, found
 
-    def preview(self, last: Documents) -> Preview:
+    def preview(self, last: MeasuredDocuments) -> Preview:
         """What was counted; `last` is any of the parts."""
         bytes_per_token = last.bytes_per_token
         before, kept = (one.size(bytes_per_token) for one in (self.before, self.kept))
@@ -210,7 +210,7 @@ def judged_rules(policy: Policy, rows: pa.RecordBatch) -> list[Rule]:
     return [*policy.rules, *dropping, *EVIDENCE_RULES]
 
 
-def preview(parts: Iterable[Documents], policy: Policy) -> Preview:
+def preview(parts: Iterable[MeasuredDocuments], policy: Policy) -> Preview:
     """Count the documents that a policy would keep, and those that each of its rules drops."""
     tally = _Tally(policy)
     for documents in parts:
@@ -218,7 +218,7 @@ def preview(parts: Iterable[Documents], policy: Policy) -> Preview:
     return tally.preview(documents)
 
 
-def compare(parts: Iterable[Documents], first: Policy, second: Policy) -> Comparison:
+def compare(parts: Iterable[MeasuredDocuments], first: Policy, second: Policy) -> PolicyComparison:
     """Count the documents that two policies would keep, both or one alone, and the rules that make the difference."""
     one, two = _Tally(first), _Tally(second)
     kept_by = {name: _Count() for name in ("both", "first", "second", "neither")}
@@ -241,10 +241,10 @@ def compare(parts: Iterable[Documents], first: Policy, second: Policy) -> Compar
         for name, some in examples.items():
             examples[name] = tuple(sorted([*some, *_least(ids, chosen[name])])[:_NEAR])
     sizes = {name: count.size(documents.bytes_per_token) for name, count in kept_by.items()}
-    return Comparison(one.preview(documents), two.preview(documents), sizes, dict(+lost), dict(+gained), examples)
+    return PolicyComparison(one.preview(documents), two.preview(documents), sizes, dict(+lost), dict(+gained), examples)
 
 
-def _nearest(ids: pa.Array, one: Judged, chosen: BoolArray) -> Iterator[_Near]:
+def _nearest(ids: pa.Array, one: RuleResult, chosen: BoolArray) -> Iterator[_Near]:
     """Of the chosen documents those with values nearest to the threshold, at most `_NEAR`; lowest ids first."""
     if one.rule.threshold is None:
         yield from ((0.0, doc_id, None) for doc_id in _least(ids, chosen))

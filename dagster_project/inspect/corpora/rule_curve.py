@@ -20,8 +20,8 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.bins import bin_edges
-from dagster_project.inspect.corpora.policy_preview import Size, judged_rules
-from dagster_project.inspect.corpora.rule_inputs import Documents
+from dagster_project.inspect.corpora.policy_preview import DocumentVolume, judged_rules
+from dagster_project.inspect.corpora.rule_inputs import MeasuredDocuments
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.judge import judged
 from spark_jobs.filters.policy import Policy, Rule
@@ -57,11 +57,11 @@ class RuleCurve:
             return slice(0, int(np.searchsorted(self.values, threshold, "left")))
         return slice(int(np.searchsorted(self.values, threshold, "right")), len(self.values))
 
-    def kept(self, threshold: float) -> Size:
+    def kept(self, threshold: float) -> DocumentVolume:
         """What the policy would keep with this threshold."""
         gone = self.failing(threshold)
         documents, size = (self.sums[-1] - (self.sums[gone.stop] - self.sums[gone.start]) + self.always).tolist()
-        return Size(documents, size, round(size / self.bytes_per_token))
+        return DocumentVolume(documents, size, round(size / self.bytes_per_token))
 
     def nearest(self, threshold: float, count: int) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
         """Documents that fail and that pass, each with its value, the nearest first; of equal values the lowest ids."""
@@ -124,7 +124,7 @@ def find_rule(policy: Policy, reference: str) -> Rule:
     return rules[reference]
 
 
-def rule_curve(parts: Iterable[Documents], policy: Policy, rule: Rule) -> RuleCurve:
+def rule_curve(parts: Iterable[MeasuredDocuments], policy: Policy, rule: Rule) -> RuleCurve:
     """Sort the documents of a rule by value, and sum what its threshold decides.
 
     Args:

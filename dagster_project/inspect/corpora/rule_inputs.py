@@ -41,7 +41,7 @@ _Reader = Callable[[str, Sequence[str]], pa.Table]
 
 
 @dataclass(frozen=True)
-class Documents:
+class MeasuredDocuments:
     """A part of a dataset: D documents with the columns that rules read.
 
     Attributes:
@@ -65,7 +65,7 @@ def read_documents(
     policies: Sequence[Policy],
     declared: Callable[[], Columns] = dict,
     where: BooleanExpression | None = None,
-) -> Iterator[Documents]:
+) -> Iterator[MeasuredDocuments]:
     """Read the columns that some policies judge, in parts that fit into memory (`lookups.parts`); at least one part.
 
     Args:
@@ -104,7 +104,7 @@ def read_documents(
     tokens = _bytes_per_token(catalogue, dataset)
     for part in parts(catalogue, f"{dataset}.signals") if where is None else [where]:
         read_table = partial(_read, catalogue, dataset, part)
-        yield Documents(dataset, _rows(read_table, dataset, wanted, left_out), *tokens, reviewed)
+        yield MeasuredDocuments(dataset, _rows(read_table, dataset, wanted, left_out), *tokens, reviewed)
 
 
 def _refuse_uncomputed(dataset: str, policy: Policy, there: Columns, declared: Columns) -> None:

@@ -24,7 +24,7 @@ _FACTS = ("doc_id", "path", "repository", "licence", "language")
 
 @dataclass(frozen=True)
 class InspectedSegment:
-    """A document's part of a row; facts that the lake does not have are None.
+    """A document's part of a row; facts outside of the lake are None.
 
     Attributes:
         doc_id: of the document.
@@ -138,12 +138,12 @@ def _inspect_batch(
 
 
 def dataset_of(packed: str) -> str:
-    """The dataset that a packed table was made of, from its name: packed_<dataset>_<L>."""
+    """The dataset of a packed table, from its name: packed_<dataset>_<L>."""
     return packed.rpartition(".")[2].removeprefix("packed_").rpartition("_")[0]
 
 
 def documents_of(catalogue: Catalog, packed: str, doc_ids: Sequence[str]) -> dict[str, dict[str, Any]]:
-    """Facts of documents of the dataset that a packed table was made of, by doc_id."""
+    """Facts of documents in a packed table's dataset, by doc_id."""
     table = load_table(catalogue, f"{dataset_of(packed)}.documents")
     if table is None:
         return {}

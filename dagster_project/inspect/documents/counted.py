@@ -1,4 +1,4 @@
-"""Which documents count, for every command and page that counts them.
+"""The documents to count, for every command and page with numbers of documents.
 
 The tables of a dataset only grow: `documents` keeps a text that was edited, and one whose file is gone. Of a dataset
 the latest document at each path counts, unless its file is gone (docs/prepare/revisions.md); of a corpus each member
@@ -41,7 +41,7 @@ class At:
 
     Attributes:
         snapshots: by name of a table its snapshot, tables that had none left out; None for the newest of each.
-        increment: the last one that is counted; None for all.
+        increment: the last one to count; None for all.
         moment: when it was; what was excised later counts. None for now.
     """
 
@@ -54,16 +54,16 @@ NOW = At()
 
 
 @dataclass(frozen=True)
-class Counts:
+class DatasetCounts:
     """A dataset in numbers.
 
     Attributes:
-        documents: those that count.
+        documents: the counted ones.
         byte_count: of their texts as they came.
         landed: all that ever landed and were not deleted for good.
-        gone: of these, the latest of paths whose file is gone.
-        superseded: of these, those whose path has had another document since.
-        increments: documents that count and their bytes, by the increment that brought them.
+        gone: of these, the latest of paths without a file today.
+        superseded: of these, documents with a later one at their path.
+        increments: counted documents and their bytes, by the increment of their arrival.
     """
 
     documents: int
@@ -74,13 +74,13 @@ class Counts:
     increments: Mapping[int, tuple[int, int]]
 
 
-def count_documents(catalogue: Catalog, dataset: str, at: At = NOW) -> Counts:
+def count_documents(catalogue: Catalog, dataset: str, at: At = NOW) -> DatasetCounts:
     """Count the documents of a dataset."""
     documents = _read(catalogue, dataset, "documents", ("doc_id", "increment", "byte_count", *_PATH), at)
     rows, gone = _counting(catalogue, dataset, documents, at)
     sums = rows.group_by("increment").aggregate([([], "count_all"), ("byte_count", "sum")]).to_pylist()
     increments = {row["increment"]: (row["count_all"], row["byte_count_sum"] or 0) for row in sums}
-    return Counts(
+    return DatasetCounts(
         documents=rows.num_rows,
         byte_count=sum(size for _, size in increments.values()),
         landed=documents.num_rows,
@@ -103,7 +103,7 @@ def documents_that_went(catalogue: Catalog, dataset: str, states: Sequence[At]) 
 def documents_that_count(
     catalogue: Catalog, dataset: str, columns: tuple[str, ...] = (), at: At = NOW, path: str | None = None
 ) -> pa.Table:
-    """The documents of a dataset that count: doc_id, increment, repository, path and further columns, texts large.
+    """The counted documents of a dataset: doc_id, increment, repository, path and further columns, texts large.
 
     Empty where the dataset has none (at that time). Takes about 100 bytes for each document that ever landed, at one
     path alone where that is given.
@@ -127,14 +127,14 @@ def members_that_went(catalogue: Catalog, corpus: str, table: str = "members", a
 
 
 def _left(catalogue: Catalog, corpus: str, at: At) -> pa.ChunkedArray:
-    """Documents that left a corpus, or were taken out of its windows."""
+    """Documents no longer in a corpus or its windows."""
     out = _read(catalogue, corpus, "revisions", ("doc_id",), at, EqualTo("leaves", True))["doc_id"]
     names = [identifier.partition(".")[2] for identifier in tables_in(catalogue, corpus)]
     return pa.chunked_array([*out.chunks, excised_members(catalogue, corpus, names, at.moment)], _TEXT)
 
 
 def excised_members(catalogue: Catalog, corpus: str, tables: Iterable[str], moment: datetime | None = None) -> pa.Array:
-    """Documents that were taken out of every packed table of their dataset in a corpus, by a moment or by now.
+    """Documents taken out of every packed table of their dataset in a corpus, by a moment or by now.
 
     Args:
         catalogue: of the lake.
@@ -166,7 +166,7 @@ def _among(rows: pa.Table, doc_ids: pa.ChunkedArray) -> pa.Table:
 def _counting(
     catalogue: Catalog, dataset: str, documents: pa.Table, at: At, where: BooleanExpression = EVERYTHING
 ) -> tuple[pa.Table, int]:
-    """The documents that count, and how many are the latest of a path whose file is gone."""
+    """The counted documents, and how many are the latest of a path without a file today."""
     columns = ("doc_id", "increment", *_PATH, "status")
     events = _read(catalogue, dataset, "arrivals", columns, at, And(where, NotNull("doc_id")))
     several = _several(documents["path"], events["path"])

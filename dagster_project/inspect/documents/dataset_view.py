@@ -23,7 +23,7 @@ class DatasetView:
     """Increments and refusals of a dataset, as rows of tables.
 
     Attributes:
-        documents: those that count.
+        documents: the counted ones.
         byte_count: of their texts.
         landed: all that ever landed.
         increments: the newest ten, in order: documents that landed, those of them that count, the bytes of the texts of
@@ -66,7 +66,7 @@ def dataset_view(catalogue: Catalog, name: str) -> DatasetView:
 
 
 def first_documents(catalogue: Catalog, name: str, count: int, with_text: bool) -> list[dict[str, Any]]:
-    """Some documents of a dataset that count, the first in its tables: doc_id, path, kind, bytes, first words."""
+    """Some counted documents of a dataset, the first in its tables: doc_id, path, kind, bytes, first words."""
     columns = ("doc_id", "path", "kind", "byte_count")
     first = documents_that_count(catalogue, name, columns).slice(0, count).select(columns)
     rows: list[dict[str, Any]] = first.rename_columns([*columns[:-1], "bytes"]).to_pylist()

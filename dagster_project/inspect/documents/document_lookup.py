@@ -26,7 +26,7 @@ LANDING_COLUMNS = ("location", "object", "repository", "path", "content_sha256",
 
 @dataclass(frozen=True)
 class FoundDocument:
-    """A row of `documents` without its content, and the dataset that has it."""
+    """A row of `documents` without its content, and its dataset."""
 
     doc_id: str
     dataset: str
@@ -74,13 +74,13 @@ def extraction_place(metadata: Mapping[str, str]) -> str | None:
 def documents_named(
     catalogue: Catalog, name: str, datasets: Iterable[str], where: BooleanExpression = EVERYTHING
 ) -> list[FoundDocument]:
-    """The documents of some datasets that a user may mean.
+    """The documents of some datasets behind a user's words.
 
     Args:
         catalogue: of the lake.
         name: a doc_id, the first 6 or more digits of one, or a path.
         datasets: that are looked in.
-        where: a condition that they meet, best on their partitions.
+        where: a condition on them, best on their partitions.
     """
     names = list(datasets)
     documents: list[FoundDocument] = []
@@ -95,12 +95,12 @@ def is_prefix(text: str) -> bool:
 
 
 def find_document(catalogue: Catalog, name: str, increment: int | None = None) -> FoundDocument:
-    """The one document that a user names; of a path that was edited the latest, which is told.
+    """The one document behind a user's words; of an edited path the latest, with a notice.
 
     Args:
         catalogue: of the lake.
         name: its doc_id, the first 6 or more digits of that, or its path.
-        increment: in which it landed; None for the latest.
+        increment: of its arrival; None for the latest.
 
     Raises:
         CommandError: no document is named so, or several are; the message lists them.
@@ -146,7 +146,7 @@ def latest_of(catalogue: Catalog, documents: Sequence[FoundDocument]) -> FoundDo
 
 
 def _say_where_it_waits(catalogue: Catalog, name: str) -> None:
-    """Say of a document that is only in quarantine that it waits there.
+    """Say of a quarantined document that it waits there.
 
     Raises:
         CommandError: it does.
@@ -160,7 +160,7 @@ def _say_where_it_waits(catalogue: Catalog, name: str) -> None:
 
 
 def _say_that_it_was_deleted(catalogue: Catalog, name: str) -> None:
-    """Say of a document that was deleted for good with which increment.
+    """Name the increment of a document deleted for good.
 
     Raises:
         CommandError: it was.
@@ -175,7 +175,7 @@ def _say_that_it_was_deleted(catalogue: Catalog, name: str) -> None:
 
 
 def _say_that_it_was_refused(catalogue: Catalog, name: str) -> None:
-    """Say of a file or record that never became a document why; it is named by its path or location.
+    """Say why a file or record never became a document; it is named by its path or location.
 
     Raises:
         CommandError: it was refused when it was seen last.
@@ -197,7 +197,7 @@ def _starts_with(digits: str) -> BooleanExpression:
 
 
 def _matching(catalogue: Catalog, datasets: Iterable[str], condition: BooleanExpression) -> list[FoundDocument]:
-    """Documents of all datasets that meet a condition."""
+    """Documents of all datasets under a condition."""
     return [
         FoundDocument(**row, dataset=dataset)
         for dataset in datasets
@@ -231,7 +231,7 @@ def landings_of(catalogue: Catalog, document: FoundDocument) -> list[dict[str, A
 
 
 def landing_of(catalogue: Catalog, document: FoundDocument) -> dict[str, Any] | None:
-    """The arrival of the file that a document is from, or None where there may be several."""
+    """The arrival of a document's file, or None where there may be several."""
     rows = landings_of(catalogue, document)
     return rows[0] if len(rows) == 1 else None
 

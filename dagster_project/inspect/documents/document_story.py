@@ -1,4 +1,4 @@
-"""Tell what every step found about one document, in the order in which data flows, from the tables alone.
+"""Tell what every step found about one document, in the order of the road, from the tables alone.
 
     dataset    arrivals, documents, texts, verdicts, dependency_methods
     corpus     members, exact_duplicates, bags, components, repository_containments, repository_removals, removals,
@@ -28,7 +28,7 @@ from dagster_project.inspect.documents.document_lookup import (
     other_revisions,
 )
 from dagster_project.inspect.documents.duplicate_findings import duplicate_findings, witness_of
-from dagster_project.inspect.documents.findings import Finding, Witness, missing, named
+from dagster_project.inspect.documents.findings import TableFinding, Witness, missing, named
 from dagster_project.inspect.documents.selection_findings import (
     cluster_findings,
     failed_rule,
@@ -52,11 +52,11 @@ class Story:
     Attributes:
         document: that it is about.
         findings: of its dataset's tables, then of each corpus, then of the excisions; in the order of the data.
-        witnesses: kept documents that are the reason of a removal.
+        witnesses: kept documents behind a removal.
     """
 
     document: FoundDocument
-    findings: tuple[Finding, ...]
+    findings: tuple[TableFinding, ...]
     witnesses: tuple[Witness, ...]
 
     def facts(self) -> dict[str, Any]:
@@ -83,7 +83,7 @@ def tell_story(catalogue: Catalog, document: FoundDocument, among: Iterable[Corp
 
 
 def corpora_of(catalogue: Catalog, document: FoundDocument, name: str | None) -> list[CorpusFacts]:
-    """The corpus that was named, or all corpora with the document's dataset.
+    """The named corpus, or all corpora with the document's dataset.
 
     Raises:
         CommandError: there is no such corpus, or it is made of other datasets.
@@ -111,7 +111,7 @@ def written_from(metadata: Mapping[str, str]) -> str:
     )
 
 
-def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
+def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[TableFinding]:
     """Findings from the tables of its dataset."""
     name = document.dataset
     yield _arrival(catalogue, document)
@@ -123,7 +123,7 @@ def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Fi
     place = extraction_place(metadata) or written_from(metadata)
     extracted = f"; {place}" if place else ""
     kind = f"{document.kind}, {document.language}" if document.language else document.kind
-    yield Finding(
+    yield TableFinding(
         f"{name}.documents",
         "landed",
         f"increment {document.increment}: {kind}, {document.byte_count:,} bytes, {licence}, {belongs}{extracted}",
@@ -134,8 +134,8 @@ def dataset_findings(catalogue: Catalog, document: FoundDocument) -> Iterator[Fi
     yield from _dependencies(catalogue, document)
 
 
-def _dependencies(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
-    """What the order of its repository rests on, which files had no answer there, and whether it is one of them."""
+def _dependencies(catalogue: Catalog, document: FoundDocument) -> Iterator[TableFinding]:
+    """The basis of its repository's order, the files without an answer there, and whether it is among them."""
     if document.repository is None:
         return
     for row in repositories(
@@ -150,12 +150,12 @@ def _dependencies(catalogue: Catalog, document: FoundDocument) -> Iterator[Findi
         if own is None and document.language in {one["language"] for one in row["unordered"]}:
             own = no_order(str(document.language))
         outcome = "unread" if own else "by_path" if by_path else "read"
-        yield Finding(f"{document.dataset}.{METHODS}", outcome, f"{said}; this file: {own}" if own else said, row)
+        yield TableFinding(f"{document.dataset}.{METHODS}", outcome, f"{said}; this file: {own}" if own else said, row)
 
 
 def corpus_findings(
     catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument
-) -> tuple[list[Finding], Witness | None]:
+) -> tuple[list[TableFinding], Witness | None]:
     """Findings from the tables of a corpus, and the witness if the document was removed there as a duplicate."""
     rows = read_rows(catalogue, corpus.own("members"), ("increment", "shard"), EqualTo("doc_id", document.doc_id))
     if not rows:
@@ -163,16 +163,16 @@ def corpus_findings(
     increment = int(rows[0]["increment"])
     of_increment = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
     findings = [
-        Finding(corpus.own("members"), "member", f"taken in with increment {increment}", {"increment": increment})
+        TableFinding(corpus.own("members"), "member", f"taken in with increment {increment}", {"increment": increment})
     ]
     findings += _standing(catalogue, corpus, document)
     duplicates, witness = duplicate_findings(catalogue, corpus, document, increment)
     findings += duplicates
     base = corpus.own(corpus.base)
     if read_rows(catalogue, base, ("doc_id",), of_increment):
-        findings.append(Finding(base, "survivor", "it goes on"))
+        findings.append(TableFinding(base, "survivor", "it goes on"))
     elif any(finding.outcome == "removed" for finding in findings):
-        return [*findings, Finding(base, "gone", "it does not go on")], witness
+        return [*findings, TableFinding(base, "gone", "it does not go on")], witness
     elif all(stage.table != corpus.base for stage in corpus.stages):  # else its first stage says why it is not there
         return [*findings, missing(base)], witness
     findings += cluster_findings(catalogue, corpus, of_increment)
@@ -184,8 +184,8 @@ def corpus_findings(
     return [*findings, *_after(catalogue, corpus, document, increment)], witness
 
 
-def excision_findings(catalogue: Catalog, document: FoundDocument, witnesses: Iterable[str]) -> Iterator[Finding]:
-    """Excisions of the document and of its witnesses: from which tables, when, and by whom."""
+def excision_findings(catalogue: Catalog, document: FoundDocument, witnesses: Iterable[str]) -> Iterator[TableFinding]:
+    """Excisions of the document and of its witnesses: tables, time and person."""
     for doc_id in dict.fromkeys((document.doc_id, *witnesses)):
         for row in excisions_of(catalogue, doc_id):
             where = "every packed table" if row["table"] is None else row["table"]
@@ -198,27 +198,27 @@ def excision_findings(catalogue: Catalog, document: FoundDocument, witnesses: It
             }
             said = f"taken out of {where} on {when} by {row['run_id']}"
             if doc_id == document.doc_id:
-                yield Finding(EXCISIONS, "excised", said, facts)
+                yield TableFinding(EXCISIONS, "excised", said, facts)
             else:
                 said = f"its witness {doc_id} was {said}; it stays removed, excise --with-duplicates takes it too"
-                yield Finding(EXCISIONS, "witness_excised", said, facts)
+                yield TableFinding(EXCISIONS, "witness_excised", said, facts)
 
 
-def _arrival(catalogue: Catalog, document: FoundDocument) -> Finding:
-    """The file that it came from, and where its bytes are kept."""
+def _arrival(catalogue: Catalog, document: FoundDocument) -> TableFinding:
+    """Its source file, and where its bytes are kept."""
     table = f"{document.dataset}.arrivals"
     if not catalogue.table_exists(table):
         return missing(table)
     file = landing_of(catalogue, document)
     if file is None:
         several = f"from one of several files of increment {document.increment} at its path"
-        return Finding(table, "landed", f"{several}; headrace doc show {document.doc_id} --source tells which")
+        return TableFinding(table, "landed", f"{several}; headrace doc show {document.doc_id} --source tells which")
     facts = {**file, "modified": file["modified"].isoformat() if file["modified"] else None}
     kept = f", kept as {file['object']}" if file["object"] else ""
-    return Finding(table, "landed", f"from {file['location']}, {file['byte_count'] or 0:,} bytes{kept}", facts)
+    return TableFinding(table, "landed", f"from {file['location']}, {file['byte_count'] or 0:,} bytes{kept}", facts)
 
 
-def _events(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
+def _events(catalogue: Catalog, document: FoundDocument) -> Iterator[TableFinding]:
     """Whether its source has deleted it or has it again, by the newest such arrival."""
     table = f"{document.dataset}.arrivals"
     rows = read_rows(catalogue, table, ("increment", "location", "status"), EqualTo("doc_id", document.doc_id))
@@ -228,10 +228,10 @@ def _events(catalogue: Catalog, document: FoundDocument) -> Iterator[Finding]:
     last = max(rows, key=lambda row: int(row["increment"]))
     said = "gone" if last["status"] == "gone" else "the latest at its path again"
     where = f", {last['location']}" if last["status"] == "gone" else ""
-    yield Finding(table, last["status"], f"{said} since increment {last['increment']}{where}", last)
+    yield TableFinding(table, last["status"], f"{said} since increment {last['increment']}{where}", last)
 
 
-def _standing(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> list[Finding]:
+def _standing(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> list[TableFinding]:
     """The finding of `revisions`: whether this is the latest revision at its path; none if that never changed."""
     table = corpus.own("revisions")
     columns = ("increment", "standing", "other_doc_id", "leaves")
@@ -251,10 +251,10 @@ def _standing(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) 
             corpus.name
         )
     sentence = f"{words[last['standing']]} since increment {last['increment']}{leaves}"
-    return [Finding(table, last["standing"], sentence, last)]
+    return [TableFinding(table, last["standing"], sentence, last)]
 
 
-def _text(catalogue: Catalog, document: FoundDocument) -> Finding:
+def _text(catalogue: Catalog, document: FoundDocument) -> TableFinding:
     """How its text was edited."""
     table = f"{document.dataset}.texts"
     rows = read_rows(catalogue, table, ("doc_id", "edits.element.rule"), document.row)
@@ -262,12 +262,12 @@ def _text(catalogue: Catalog, document: FoundDocument) -> Finding:
         return missing(table)
     counts = Counter(edit["rule"] for edit in rows[0]["edits"])
     if not counts:
-        return Finding(table, "unchanged", "as it came: no edit", {"edits": {}})
+        return TableFinding(table, "unchanged", "as it came: no edit", {"edits": {}})
     said = ", ".join(f"{rule} {count:,}" for rule, count in sorted(counts.items()))
-    return Finding(table, "edited", f"edits by rule: {said}", {"edits": dict(counts)})
+    return TableFinding(table, "edited", f"edits by rule: {said}", {"edits": dict(counts)})
 
 
-def _verdict(catalogue: Catalog, document: FoundDocument) -> Finding:
+def _verdict(catalogue: Catalog, document: FoundDocument) -> TableFinding:
     """Kept, or every failed rule."""
     table = f"{document.dataset}.verdicts"
     rows = read_rows(catalogue, table, ("kept", "failed"), document.row)
@@ -275,12 +275,12 @@ def _verdict(catalogue: Catalog, document: FoundDocument) -> Finding:
         return missing(table)
     failed = rows[0]["failed"]
     if rows[0]["kept"]:
-        return Finding(table, "kept", "no rule failed", {"failed": []})
+        return TableFinding(table, "kept", "no rule failed", {"failed": []})
     said = ", ".join(failed_rule(one) for one in failed)
-    return Finding(table, "rejected", f"failed {said}", {"failed": failed})
+    return TableFinding(table, "rejected", f"failed {said}", {"failed": failed})
 
 
-def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> Finding:
+def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> TableFinding:
     """Why a document of the corpus's datasets is not in it."""
     table = corpus.own("members")
     taken = {
@@ -293,7 +293,7 @@ def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument)
         )
     }
     if document.increment not in taken:
-        return Finding(
+        return TableFinding(
             table,
             "not_taken_in",
             f"increment {document.increment} of {document.dataset} was not taken in yet; headrace run {corpus.name}",
@@ -301,16 +301,16 @@ def _no_member(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument)
     judged = corpus.verdicts.get(document.dataset, f"{document.dataset}.verdicts")
     verdict = read_rows(catalogue, judged, ("kept",), document.row)
     if verdict and not verdict[0]["kept"]:
-        return Finding(table, "rejected", f"not a member: its verdict rejected it{_variant(judged)}")
+        return TableFinding(table, "rejected", f"not a member: its verdict rejected it{_variant(judged)}")
     return _replaced(catalogue, table, document, taken) or missing(table)
 
 
 def _variant(judged: str) -> str:
-    """The variant that a verdict is of, in words; empty for the dataset's own policy."""
+    """The variant behind a verdict, in words; empty for the dataset's own policy."""
     return "" if judged.endswith(".verdicts") else f" ({judged})"
 
 
-def _replaced(catalogue: Catalog, table: str, document: FoundDocument, taken: Mapping[int, int]) -> Finding | None:
+def _replaced(catalogue: Catalog, table: str, document: FoundDocument, taken: Mapping[int, int]) -> TableFinding | None:
     """Why it did not become a member: a newer revision did, or its file was deleted before the corpus took it in.
 
     What counts is the state of its path at the last of the dataset increments that the corpus took in with its own.
@@ -328,19 +328,19 @@ def _replaced(catalogue: Catalog, table: str, document: FoundDocument, taken: Ma
     age, doc_id, status = min(states)
     if doc_id != document.doc_id:
         sentence = f"not a member: an older revision; {doc_id} of increment {-age} replaced it"
-        return Finding(table, "older_revision", sentence, {"newer_doc_id": doc_id, "newer_increment": -age})
+        return TableFinding(table, "older_revision", sentence, {"newer_doc_id": doc_id, "newer_increment": -age})
     if status == "gone":
-        return Finding(table, "gone", f"not a member: gone since increment {-age}, before it was taken in")
+        return TableFinding(table, "gone", f"not a member: gone since increment {-age}, before it was taken in")
     return None
 
 
-def _after(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int) -> Iterator[Finding]:
+def _after(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int) -> Iterator[TableFinding]:
     """Findings about a survivor: its rank, its tokens, its windows."""
     row = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
     ranks = read_rows(catalogue, corpus.own("ordered"), ("rank", "package"), row)
     if ranks:
         where = f"of repository {document.repository}" if document.repository else "alone, it has no repository"
-        yield Finding(corpus.own("ordered"), "ranked", f"rank {ranks[0]['rank']:,} {where}", ranks[0])
+        yield TableFinding(corpus.own("ordered"), "ranked", f"rank {ranks[0]['rank']:,} {where}", ranks[0])
     else:
         yield missing(corpus.own("ordered"))
     tokens = read_rows(catalogue, corpus.own("tokens"), ("token_count",), row)
@@ -350,7 +350,7 @@ def _after(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, inc
     text = read_wide_value(catalogue, f"{document.dataset}.texts", "content", document.doc_id, document.partition)
     names = names_in(catalogue, corpus.name, text or "")
     said = f"{tokens[0]['token_count']:,} tokens" + (f"; its text has {names}" if names else "")
-    yield Finding(corpus.own("tokens"), "encoded", said, tokens[0])
+    yield TableFinding(corpus.own("tokens"), "encoded", said, tokens[0])
     prefix = f"packed_{document.dataset}_"
     lengths = sorted(int(name.removeprefix(prefix)) for name in corpus.tables if _is_packed(name, prefix))
     for length in lengths:
@@ -361,16 +361,18 @@ def _is_packed(name: str, prefix: str) -> bool:
     return name.startswith(prefix) and name.removeprefix(prefix).isdigit()
 
 
-def _windows(catalogue: Catalog, table: str, doc_id: str, increment: int) -> Finding:
-    """Ordinals of the windows that hold a part of it."""
+def _windows(catalogue: Catalog, table: str, doc_id: str, increment: int) -> TableFinding:
+    """Ordinals of the windows with a part of it."""
     iceberg = load_table(catalogue, table)
     if iceberg is None or not ordinal_runs(table, iceberg, narrow=EqualTo("increment", increment)):
         return missing(table)
     ordinals = [ordinal for _, ordinal, _ in find_windows(table, iceberg, [doc_id], [increment])]
     if not ordinals and any(row["table"] in (None, table) for row in excisions_of(catalogue, doc_id)):
-        return Finding(table, "excised", f"in no window of increment {increment}: it was excised", {"ordinals": []})
+        return TableFinding(
+            table, "excised", f"in no window of increment {increment}: it was excised", {"ordinals": []}
+        )
     if not ordinals:
-        return Finding(table, "absent", f"in no window of increment {increment}", {"ordinals": []})
+        return TableFinding(table, "absent", f"in no window of increment {increment}", {"ordinals": []})
     listed = ", ".join(map(str, ordinals[:10])) + (" ..." if len(ordinals) > 10 else "")
     some = f"in {len(ordinals):,} windows, ordinals" if len(ordinals) > 1 else "in one window, ordinal"
-    return Finding(table, "packed", f"{some} {listed}", {"ordinals": ordinals})
+    return TableFinding(table, "packed", f"{some} {listed}", {"ordinals": ordinals})

@@ -1,4 +1,4 @@
-"""Find the windows that hold a document, in all packed tables; decode a window."""
+"""Find the windows of a document, in all packed tables; decode a window."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class HeldIn:
 
     Attributes:
         table: the packed table.
-        snapshot: `head`, or the id of an older one that blends or tags pin.
+        snapshot: `head`, or the id of an older one pinned by blends or tags.
         ordinal: row.
         window_start: position of its first token in the window.
         document_start: that token's number among the document's own.
@@ -100,7 +100,7 @@ def decoded_window(catalogue: Catalog, identifier: str, ordinal: int) -> list[Wi
 
     Raises:
         ConfigError: it is no packed table.
-        InputError: there is no such window, or the tokenizer that it was made with is not in the lake any more.
+        InputError: there is no such window, or its tokenizer is not in the lake any more.
     """
     from tokenizers import Tokenizer
 

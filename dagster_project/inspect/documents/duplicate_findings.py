@@ -1,4 +1,4 @@
-"""What the levels of deduplication found about one document of a corpus, and for whom it was removed.
+"""Findings of the levels of deduplication about one document of a corpus, and its witness where it was removed.
 
 exact_duplicates, bags, components, repository_containments, repository_removals, removals
 """
@@ -11,16 +11,16 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo
 
 from dagster_project.inspect.documents.document_lookup import FoundDocument
-from dagster_project.inspect.documents.findings import Finding, Witness, named
+from dagster_project.inspect.documents.findings import TableFinding, Witness, named
 from dagster_project.inspect.documents.neighbours import removed_of, stand_ins
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 from spark_jobs.lake.files.lookups import read_rows
-from spark_jobs.selection.stages import Stage
+from spark_jobs.selection.stages import SelectionStage
 
 
 def duplicate_findings(
     catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int
-) -> tuple[list[Finding], Witness | None]:
+) -> tuple[list[TableFinding], Witness | None]:
     """Findings of the levels of deduplication, in the order of the levels."""
     row = And(EqualTo("increment", increment), EqualTo("doc_id", document.doc_id))
     of_repository = list(_repository(catalogue, corpus, document, increment))
@@ -29,15 +29,15 @@ def duplicate_findings(
     if found and stand_ins(catalogue, corpus, [document.doc_id]):
         repeated = named(catalogue, corpus, found[0]["witness_doc_id"])
         sentence = f"kept: the same {found[0]['matched']} as {repeated}, which goes with its repository"
-        return [Finding(exact, "kept", sentence, dict(found[0])), *of_repository], None
+        return [TableFinding(exact, "kept", sentence, dict(found[0])), *of_repository], None
     if found:
         witness = Witness(corpus.name, found[0]["witness_doc_id"], found[0]["matched"])
         sentence = f"removed: the same {witness.why} as {_witness_named(catalogue, corpus, witness.doc_id)}"
-        return [Finding(exact, "removed", sentence, dict(found[0])), *of_repository], witness
+        return [TableFinding(exact, "removed", sentence, dict(found[0])), *of_repository], witness
     copies = read_rows(catalogue, exact, ("doc_id",), EqualTo("witness_doc_id", document.doc_id))
     count = len(copies)
     stands = "" if count == 0 else f"; it stands for {count} {'other' if count == 1 else 'others'} that repeat it"
-    findings = [Finding(exact, "kept", f"repeats no member before it{stands}", {"stands_for": len(copies)})]
+    findings = [TableFinding(exact, "kept", f"repeats no member before it{stands}", {"stands_for": len(copies)})]
     if "bags" in corpus.tables:
         findings.append(_bag(catalogue, corpus, row))
     if "components" in corpus.tables:
@@ -51,21 +51,21 @@ def duplicate_findings(
 
 
 def _witness_named(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:
-    """A witness with its names, and the level that removed it in its turn where a later one did."""
+    """A witness with its names, and the later level behind its own removal, if any."""
     level = removed_of(catalogue, corpus, [doc_id]).get(doc_id)
     turn = f", which the level {level} removed in its turn" if level is not None else ""
     return named(catalogue, corpus, doc_id) + turn
 
 
-def _bag(catalogue: Catalog, corpus: CorpusFacts, row: And) -> Finding:
+def _bag(catalogue: Catalog, corpus: CorpusFacts, row: And) -> TableFinding:
     rows = read_rows(catalogue, corpus.own("bags"), ("token_count", "total_weight"), row)
     if not rows:
-        return Finding(corpus.own("bags"), "empty", "no token to compare, so it is nobody's near-duplicate")
+        return TableFinding(corpus.own("bags"), "empty", "no token to compare, so it is nobody's near-duplicate")
     sentence = f"{rows[0]['token_count']:,} distinct tokens, total weight {rows[0]['total_weight']:,}"
-    return Finding(corpus.own("bags"), "weighed", sentence, rows[0])
+    return TableFinding(corpus.own("bags"), "weighed", sentence, rows[0])
 
 
-def _components(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> list[Finding]:
+def _components(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> list[TableFinding]:
     """Its component at the applied threshold, by the newest row."""
     if corpus.applied is None:
         return []
@@ -76,11 +76,13 @@ def _components(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument
     if not rows:
         return []
     sentence = f"one of {rows[-1]['document_count']:,} documents that pairs link at {applied:g}"
-    return [Finding(corpus.own("components"), "linked", sentence, rows[-1])]
+    return [TableFinding(corpus.own("components"), "linked", sentence, rows[-1])]
 
 
-def _repository(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int) -> Iterator[Finding]:
-    """Containments of its repository, and its removal: for which other one, and how similar the two are."""
+def _repository(
+    catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, increment: int
+) -> Iterator[TableFinding]:
+    """Containments of its repository, and its removal: the kept repository, and the similarity of the two."""
     name = document.repository
     if name is None:
         return
@@ -99,11 +101,11 @@ def _repository(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument
             f"containment {one['containment']:.4f}; of its files those go that something kept is like"
         )
         sentence += "" if leaves else "; this one is judged by itself"
-        yield Finding(corpus.own("repository_removals"), "leaves" if leaves else "stays", sentence, dict(one))
+        yield TableFinding(corpus.own("repository_removals"), "leaves" if leaves else "stays", sentence, dict(one))
 
 
-def _containments(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> Iterator[Finding]:
-    """One finding for each repository that contains its own, or is contained in it."""
+def _containments(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument) -> Iterator[TableFinding]:
+    """One finding for each repository above or below its own by containment."""
     table = corpus.own("repository_containments")
     columns = ("dataset", "repository", "container_dataset", "container_repository", "containment", "similarity")
     for side, outcome in (("", "contained"), ("container_", "contains")):
@@ -114,11 +116,13 @@ def _containments(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocume
                 f"{one['containment']:.4f} of repository {one['repository']} of {one['dataset']} is in "
                 f"{one['container_repository']} of {one['container_dataset']}, J = {one['similarity']:.4f}"
             )
-            yield Finding(table, outcome, sentence, dict(one))
+            yield TableFinding(table, outcome, sentence, dict(one))
 
 
-def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And, kind: str) -> tuple[list[Finding], Witness | None]:
-    """Kept or removed at every threshold of its kind; the witness of the one that is applied."""
+def _removals(
+    catalogue: Catalog, corpus: CorpusFacts, row: And, kind: str
+) -> tuple[list[TableFinding], Witness | None]:
+    """Kept or removed at every threshold of its kind; the witness at the applied one."""
     table = corpus.own("removals")
     columns = ("threshold", "witness_doc_id", "shared_weight", "united_weight", "similarity", "repository")
     by_threshold = {float(one["threshold"]): one for one in read_rows(catalogue, table, columns, row)}
@@ -131,7 +135,7 @@ def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And, kind: str) -> t
         if one is None:
             sentence = f"{at}: kept, no better document that is kept reaches it"
             outcome = "kept" if applied else "would_be_kept"
-            findings.append(Finding(table, outcome, sentence, {"threshold": threshold, "applied": applied}))
+            findings.append(TableFinding(table, outcome, sentence, {"threshold": threshold, "applied": applied}))
             continue
         removed = "removed" if one.get("repository") is None else "removed with its repository"
         sentence = (
@@ -139,15 +143,15 @@ def _removals(catalogue: Catalog, corpus: CorpusFacts, row: And, kind: str) -> t
             f"{(_witness_named if applied else named)(catalogue, corpus, one['witness_doc_id'])}"
         )
         outcome = "removed" if applied else "would_be_removed"
-        findings.append(Finding(table, outcome, sentence, {**one, "applied": applied}))
+        findings.append(TableFinding(table, outcome, sentence, {**one, "applied": applied}))
         if applied:
             weights = (int(one["shared_weight"]), int(one["united_weight"]))
             witness = Witness(corpus.name, one["witness_doc_id"], "near", *weights)
     return findings, witness
 
 
-def witness_of(catalogue: Catalog, corpus: CorpusFacts, row: And, stage: Stage) -> Witness | None:
-    """The kept document that a selection of duplicates left one out for; None of other selections."""
+def witness_of(catalogue: Catalog, corpus: CorpusFacts, row: And, stage: SelectionStage) -> Witness | None:
+    """The kept document behind a rejection by a selection of duplicates; None of other selections."""
     if not stage.repeats:
         return None
     columns = ("witness_doc_id", "shared_weight", "united_weight")

@@ -1,4 +1,4 @@
-"""The group of duplicates that a document belongs to, and why one of two was kept.
+"""The group of duplicates of a document, and why one of two was kept.
 
 A group is a component at the threshold that is applied, with the exact duplicates of its documents and those that mean
 the same. What links two is a verified pair (J of their bags), that one repeats the other (J = 1), or a cosine.
@@ -32,7 +32,7 @@ class GroupMember:
     """A document of a group; fields as in the table `members`.
 
     Attributes:
-        removed: exact, near, repository or the selection that did; None where it was kept.
+        removed: exact, near, repository or the name of a selection; None where it was kept.
     """
 
     doc_id: str
@@ -47,7 +47,7 @@ class GroupMember:
 
     @property
     def rank(self) -> tuple[int, int, str]:
-        """Sort key of the order in which documents are considered for keeping."""
+        """Sort key of the order of consideration for keeping."""
         return self.increment, self.place, self.doc_id
 
 
@@ -58,7 +58,7 @@ class Link:
     Attributes:
         first: one of them, the better.
         second: the other.
-        match: bytes, letters, near or the selection of duplicates that linked them.
+        match: the link between them: bytes, letters, near or a selection of duplicates.
         shared_weight: numerator of J, or of the cosine; 1 for exact duplicates.
         united_weight: its denominator.
     """
@@ -77,10 +77,10 @@ class Link:
 
 @dataclass(frozen=True)
 class DuplicateGroup:
-    """Documents that duplicates link.
+    """Documents linked by duplicates.
 
     Attributes:
-        members: in the order in which they are considered for keeping; at most so many as were asked for.
+        members: in the order of consideration for keeping; at most so many as were asked for.
         links: between them.
         total: documents of the component, without exact duplicates.
         threshold: least J of a link; None where no near-duplicates go.
@@ -133,7 +133,7 @@ def duplicate_group(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, most: 
 
 
 def _witnesses(catalogue: Catalog, corpus: CorpusFacts, doc_ids: set[str]) -> dict[str, str]:
-    """By document, for which other one the level near, else a selection, removed it at the applied threshold."""
+    """Kept document by removed one, of the level near, else of a selection, at the applied threshold."""
     those, columns = In("doc_id", doc_ids), ("doc_id", "witness_doc_id")
     rows = [row for one in corpus.repeating for row in read_rows(catalogue, corpus.own(one.reasons), columns, those)]
     rows += applied_removals(catalogue, corpus, those)

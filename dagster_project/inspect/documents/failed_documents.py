@@ -1,4 +1,4 @@
-"""Documents that failed a rule, those nearest to its threshold first."""
+"""Failed documents of a rule, the nearest to its threshold first."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_jobs.lake.files.lookups import read_batches, read_rows
 
 
 def failed_documents(catalogue: Catalog, table: str, rule: str, count: int) -> list[dict[str, Any]]:
-    """The documents of a table of verdicts that failed a rule: doc_id, path, value seen and threshold.
+    """The failed documents of a rule in a table of verdicts: doc_id, path, value seen and threshold.
 
     The distance of a value is its share of the threshold; a rule without a number has none, and no order.
 
@@ -27,7 +27,7 @@ def failed_documents(catalogue: Catalog, table: str, rule: str, count: int) -> l
         count: most documents.
 
     Raises:
-        CommandError: no document failed such a rule; the message names one that some did.
+        CommandError: no document failed such a rule; the message names a rule with failed documents.
     """
     rules: set[str] = set()
 

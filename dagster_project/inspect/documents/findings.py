@@ -13,7 +13,7 @@ from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 
 
 @dataclass(frozen=True)
-class Finding:
+class TableFinding:
     """What one table says about the document.
 
     Attributes:
@@ -31,12 +31,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Witness:
-    """The kept document that justifies a removal at the applied threshold.
+    """The kept document behind a removal at the applied threshold.
 
     Attributes:
         corpus: of the removal.
         doc_id: the witness.
-        why: bytes, letters, near, or the selection that did.
+        why: bytes, letters, near, or the name of a selection.
         shared_weight: numerator of J or of the cosine; 1 for exact duplicates.
         united_weight: its denominator; 1 for exact duplicates.
     """
@@ -48,9 +48,9 @@ class Witness:
     united_weight: int = 1
 
 
-def missing(table: str) -> Finding:
-    """The finding of a table that has not seen the document yet."""
-    return Finding(table, "missing", f"says nothing of it yet; bring it up to date: headrace run {table}")
+def missing(table: str) -> TableFinding:
+    """The finding of a table without the document so far."""
+    return TableFinding(table, "missing", f"says nothing of it yet; bring it up to date: headrace run {table}")
 
 
 def named(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:

@@ -90,7 +90,7 @@ def landed_source(catalogue: Catalog, document: FoundDocument) -> LandedSource:
 
 
 def _configs(ledger: Ledger, dataset: str) -> dict[int, DocumentsConfig]:
-    """The config that each increment of a dataset landed with; what waits has landed in the dataset's quarantine."""
+    """The config behind each landed increment of a dataset; waiting ones have landed in the dataset's quarantine."""
     landed = ledger.increments(f"{quarantine_of(dataset)}.documents") or ledger.increments(f"{dataset}.documents")
     return {number: DocumentsConfig.model_validate_json(row.config) for number, row in landed.items()}
 

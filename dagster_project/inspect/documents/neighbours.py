@@ -1,4 +1,4 @@
-"""Find the documents of a corpus that are similar to one: its exact duplicates and its verified pairs.
+"""Find a document's similar ones in a corpus: its exact duplicates and its verified pairs.
 
 Exact duplicates are removed before bags are made, so a document that repeats another has no pairs of its own: its
 neighbours are those of its representative, the kept document that it repeats.
@@ -24,7 +24,7 @@ _ROUNDING = 1e-9  # `similarity` is rounded; the exact comparison of the weights
 
 @dataclass(frozen=True)
 class Neighbour:
-    """A document that is similar to the one asked for.
+    """A similar document.
 
     Attributes:
         doc_id: its identity.
@@ -35,7 +35,7 @@ class Neighbour:
         shared_weight: numerator of J; 1 for exact duplicates.
         united_weight: denominator of J; 1 for exact duplicates.
         similarity: J.
-        removed: at the threshold that is applied: exact, near, repository; None where it was kept.
+        removed: at the applied threshold: exact, near, repository; None where it was kept.
     """
 
     doc_id: str
@@ -67,7 +67,7 @@ def find_neighbours(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, thresh
         catalogue: of the lake.
         corpus: of the document.
         doc_id: a member of the corpus.
-        threshold: least J; None for all pairs that are stored.
+        threshold: least J; None for all stored pairs.
     """
     representative = representative_of(catalogue, corpus, doc_id)
     matches = {
@@ -94,7 +94,7 @@ def find_neighbours(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, thresh
 
 
 def duplicates_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[str]) -> dict[str, str | None]:
-    """The duplicates of some documents in a corpus, without the documents themselves, and the level that removed each.
+    """The duplicates of some documents in a corpus, without these themselves, each with the level of its removal.
 
     These are the exact duplicates of each document, its pairs at the threshold that is applied, and their exact
     duplicates; not the duplicates of duplicates, of which similarity says nothing.
@@ -118,7 +118,7 @@ def duplicates_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[s
 
 
 def _representatives(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[str]) -> set[str]:
-    """The representatives of those documents that are members."""
+    """The representatives of the members among some documents."""
     members = set(members_named(catalogue, corpus, doc_ids))
     those = In("doc_id", sorted(members))
     columns = ("doc_id", "witness_doc_id")
@@ -130,7 +130,7 @@ def _representatives(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collectio
 
 
 def removed_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) -> Mapping[str, str]:
-    """The level that removed each of these members at the applied threshold; kept ones are left out."""
+    """The level of each of these members' removal at the applied threshold; kept ones are left out."""
     wanted = sorted(set(doc_ids))
     if not wanted:
         return {}
@@ -151,7 +151,7 @@ def stand_ins(catalogue: Catalog, corpus: CorpusFacts, repeats: Collection[str])
 
 
 def applied_removals(catalogue: Catalog, corpus: CorpusFacts, condition: BooleanExpression) -> list[dict[str, Any]]:
-    """Rows of `removals` that meet a condition, at the threshold that is applied to the kind of the document."""
+    """Rows of `removals` under a condition, at the applied threshold of the document's kind."""
     if corpus.applied is None:
         return []
     here = And(condition, In("threshold", corpus.applied.distinct))
@@ -198,7 +198,7 @@ def _near(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, threshold: float
 def pairs_reaching(
     catalogue: Catalog, corpus: CorpusFacts, condition: BooleanExpression, threshold: float | None
 ) -> list[dict[str, Any]]:
-    """Verified pairs that meet a condition and a threshold, by exact arithmetic; None for all that are stored."""
+    """Verified pairs under a condition and a threshold, by exact arithmetic; None for all stored ones."""
     if threshold is None:
         return read_rows(catalogue, corpus.own("pairs"), _PAIR, condition)
     about = And(condition, GreaterThanOrEqual("similarity", threshold - _ROUNDING))

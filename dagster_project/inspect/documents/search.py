@@ -27,7 +27,7 @@ _SPACE = "[\\s\u00a0\u2000-\u200a\u202f\u3000]+"
 
 @dataclass(frozen=True)
 class Hit:
-    """A document whose text has the words: the characters before, of and behind the first hit, in one line."""
+    """A document with the words in its text: the characters before, of and behind the first hit, in one line."""
 
     dataset: str
     doc_id: str
@@ -43,7 +43,7 @@ class Searched:
 
     Attributes:
         hits: in the order of the table's files.
-        searched: documents that were read.
+        searched: documents read.
         total: documents with a text.
     """
 
@@ -71,12 +71,12 @@ class Scan:
     def matches(
         self, pattern: str, ignore_case: bool, start: int = 0
     ) -> Iterator[tuple[int, int, list[tuple[int, str, str]]]]:
-        """Texts that hold a pattern.
+        """Texts with a pattern.
 
         Args:
             pattern: a regular expression of RE2.
             ignore_case: whether upper and lower case are one.
-            start: texts that are left out at the beginning.
+            start: texts to leave out at the beginning.
 
         Yields:
             How many texts were read or left out by the end of a batch; its increment; of each match the same number,

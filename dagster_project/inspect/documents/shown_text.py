@@ -34,8 +34,8 @@ class ShownText:
 
     Attributes:
         document: that it is of.
-        fate: `kept`, or a sentence for each table that says otherwise.
-        edits: spans of the source that were replaced, by rule.
+        fate: `kept`, or a sentence for each table against it.
+        edits: replaced spans of the source, by rule.
         text: after normalization and redaction; None where it may not be shown, or there is none yet.
         marked: numbers of its lines with an edit, from 0.
     """
@@ -63,7 +63,7 @@ class ShownText:
 
 
 def shown_text(catalogue: Catalog, story: Story, with_text: bool) -> ShownText:
-    """The text of a document of which everything is known, or without it."""
+    """The text of a document with all its facts, or the facts without it."""
     document = story.document
     fate = tuple(f"{item.outcome}: {item.sentence} ({item.table})" for item in story.findings if item.outcome in _ENDS)
     text = read_text(catalogue, document) if with_text else None
@@ -75,7 +75,7 @@ def shown_text(catalogue: Catalog, story: Story, with_text: bool) -> ShownText:
 
 
 def edited_lines(text: str, edits: Sequence[Mapping[str, Any]]) -> frozenset[int]:
-    r"""Numbers of the lines of a text that hold something that was replaced.
+    r"""Numbers of the lines with replaced spans in a text.
 
     Of "a\nMAIL\nb" with an edit of the bytes 2 to 9 (`x@y.org`) to 4 bytes, line 1 is marked.
 

@@ -1,4 +1,4 @@
-"""Compare two texts side by side: the regions in which they differ, with a few equal pieces around them.
+"""Compare two texts side by side: the differing regions, with a few equal pieces around them.
 
 A text is cut into pieces: its lines, and a line that is wider than a column into its sentences, so that prose of one
 line per paragraph is compared by sentences. Equal pieces at the beginning and end of both texts are set aside before
@@ -42,12 +42,12 @@ class Row:
 
 
 @dataclass(frozen=True)
-class Comparison:
-    """The rows that show how two texts differ.
+class TextComparison:
+    """The differences of two texts, as rows.
 
     Attributes:
         rows: changed regions with context.
-        changed_count: pieces that differ, of those compared.
+        changed_count: differing pieces among the compared ones.
         rows_left_out: rows beyond the limit.
         pieces_not_compared: pieces of the longer text beyond what was compared.
     """
@@ -58,7 +58,7 @@ class Comparison:
     pieces_not_compared: int
 
 
-def compare(left: str, right: str, column_width: int, context: int = 2, most_rows: int | None = 40) -> Comparison:
+def compare(left: str, right: str, column_width: int, context: int = 2, most_rows: int | None = 40) -> TextComparison:
     """Compare two texts for showing them side by side.
 
     Args:
@@ -90,9 +90,9 @@ def compare(left: str, right: str, column_width: int, context: int = 2, most_row
             rows.append(Row(GAP, f"{tail - context:,} equal", f"{tail - context:,} equal"))
     count = sum(row.mark in "|<>" for row in changed)
     if count == 0:
-        return Comparison((), 0, 0, beyond)
+        return TextComparison((), 0, 0, beyond)
     shown = rows if most_rows is None else rows[:most_rows]
-    return Comparison(tuple(shown), count, len(rows) - len(shown), beyond)
+    return TextComparison(tuple(shown), count, len(rows) - len(shown), beyond)
 
 
 def cut_pieces(text: str, column_width: int) -> list[str]:

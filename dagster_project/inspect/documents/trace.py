@@ -6,7 +6,7 @@
                                                 the corpus cut of the text
                        ->  bytes of the file    the edits that made the text from the source
 
-A `Tracer` keeps what does not change between two questions about one table: metadata of the tables it reads, the
+A `TokenTracer` keeps what does not change between two questions about one table: metadata of the tables it reads, the
 tokenizer, and which increments of the dataset each increment of the corpus took in.
 """
 
@@ -96,7 +96,7 @@ class Traced:
         return asdict(self)
 
 
-class Tracer:
+class TokenTracer:
     """Answers for the tokens of one packed table, as it was when the tracer was made."""
 
     def __init__(self, catalogue: Catalog, identifier: str) -> None:

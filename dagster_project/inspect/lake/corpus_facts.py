@@ -20,7 +20,7 @@ from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, KindThresholds
 from spark_jobs.dedup.removal.survivors import distinct
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.selection.stages import SURVIVORS, Stage
+from spark_jobs.selection.stages import SURVIVORS, SelectionStage
 
 
 @dataclass(frozen=True)
@@ -47,7 +47,7 @@ class CorpusFacts:
     verdicts: Mapping[str, str] = field(default_factory=dict)
     keep_first: tuple[str, ...] = ()
     base: str = SURVIVORS
-    stages: tuple[Stage, ...] = ()
+    stages: tuple[SelectionStage, ...] = ()
 
     @property
     def thresholds(self) -> tuple[float, ...]:
@@ -60,7 +60,7 @@ class CorpusFacts:
         return self.stages[-1].table if self.stages else self.base
 
     @property
-    def repeating(self) -> tuple[Stage, ...]:
+    def repeating(self) -> tuple[SelectionStage, ...]:
         """The stages whose documents stay behind because a kept one says the same."""
         return tuple(stage for stage in self.stages if stage.repeats)
 

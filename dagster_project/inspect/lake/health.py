@@ -44,7 +44,7 @@ PORTS = {"headrace ui": 3000, "headrace serve": 7170}
 
 
 @dataclass(frozen=True)
-class Finding:
+class HealthFinding:
     """The result of one look.
 
     Attributes:
@@ -58,7 +58,7 @@ class Finding:
     text: str
 
 
-def examine(settings: LakeSettings) -> Iterator[Finding]:
+def examine(settings: LakeSettings) -> Iterator[HealthFinding]:
     """Look at everything in turn, what others need first."""
     looks: dict[str, Callable[[LakeSettings], tuple[str, str]]] = {
         "engine": _engine,
@@ -76,13 +76,13 @@ def examine(settings: LakeSettings) -> Iterator[Finding]:
         if subject in skipped:
             continue
         try:
-            yield Finding(subject, *look(settings))
+            yield HealthFinding(subject, *look(settings))
         except (SparkJobsError, OSError) as error:
             text = " ".join(str(error).split()).removeprefix(f"{subject}: ")
             if subject == "store" and not isinstance(error, SparkJobsError):
                 text += "; check PYICEBERG_CATALOG__LAKE__WAREHOUSE and the settings S3__.. beside it"
             spared = subject in _OF_SPARK and _takes_sail(settings)
-            yield Finding(subject, "warning" if spared else "fault", text)
+            yield HealthFinding(subject, "warning" if spared else "fault", text)
     for program, port in PORTS.items():
         yield _port(program, port)
 
@@ -254,11 +254,11 @@ def _lake(settings: LakeSettings) -> tuple[str, str]:
     return "ok", f"{len(tables)} tables in {settings.warehouse}, {name} opens"
 
 
-def _port(program: str, port: int) -> Finding:
+def _port(program: str, port: int) -> HealthFinding:
     with socket.socket() as probe:
         probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
         try:
             probe.bind(("127.0.0.1", port))
         except OSError as error:
-            return Finding(f"port {port}", "warning", f"{error.strerror}; start `{program}` with another --port")
-    return Finding(f"port {port}", "ok", f"free for `{program}`")
+            return HealthFinding(f"port {port}", "warning", f"{error.strerror}; start `{program}` with another --port")
+    return HealthFinding(f"port {port}", "ok", f"free for `{program}`")

@@ -74,21 +74,21 @@ class NamespaceStatus:
         error_share: files and records of the newest increment that were refused for a fault, of all that it read; None
             for a corpus, and where nothing was read.
         left_out: files of the newest increment that the source does not take: other kinds, other formats.
-        rejected: share of the newest increment's documents that each rule rejects; this and the shares below are None
+        rejected: share of the newest increment's documents rejected by each rule; this and the shares below are None
             where they were not measured: of fewer than `least_rows` documents, or of the other kind of namespace.
         rejected_before: the same of all earlier increments.
-        kept: share of the newest increment's documents that no rule rejects.
-        duplicates: share of the newest increment's members that are removed.
+        kept: share of the newest increment's documents without a failed rule.
+        duplicates: removed share of the newest increment's members.
         duplicates_before: the same of all earlier increments.
         removed: the newest increment's documents that were removed for similar ones; None for a dataset.
         signals: mean of each signal in the newest increment, and in all earlier ones.
-        backlog: documents that arrived and are not packed, by corpus.
+        backlog: arrived documents still to be packed, by corpus.
         backlog_since: when the oldest of them arrived; None without any.
         waiting: documents in quarantine, without a decision and refused ones; None where the dataset has none.
         waiting_bytes: size of the data files of those without a decision.
         waiting_since: when the oldest increment without a decision landed.
         slow_steps: 99th percentile of seconds, by step.
-        overdue: increments that the dataset declares to keep no longer.
+        overdue: increments past the dataset's declared retention.
         overdue_since: when the oldest of them landed.
         retention_days: how long it keeps them; None where it does not say.
         asked: how far a feature is that makes the dataset from others (`Derivation.progress`); None for others.
@@ -191,7 +191,7 @@ def namespace_alerts(
 
 
 def _overdue(ledger: Ledger, name: str, retention: Mapping[str, Retention], now: datetime) -> dict[str, Any]:
-    """Which increments a dataset keeps for too long, where it says how long."""
+    """Increments of a dataset past its declared retention."""
     if name not in retention:
         return {}
     days = retention[name].days
@@ -274,7 +274,7 @@ def _share_facts(catalogue: Catalog, ledger: Ledger, name: str, kind: str, thres
 
 @dataclass
 class _Backlog:
-    """Documents of a dataset that a corpus has not packed, by corpus, and since when the oldest wait."""
+    """Unpacked documents of a dataset by corpus, and the arrival of the oldest."""
 
     documents: dict[str, int] = field(default_factory=dict)
     since: datetime | None = None
@@ -283,7 +283,7 @@ class _Backlog:
 def _backlogs(
     ledger: Ledger, history: _History, corpora: Collection[str], late: datetime | None = None
 ) -> dict[str, _Backlog]:
-    """The backlog of each dataset; a dataset that is in no corpus has none.
+    """The backlog of each dataset; a dataset outside of every corpus has none.
 
     Args:
         ledger: refreshed.
@@ -328,7 +328,7 @@ def _waiting(ledger: Ledger, name: str) -> dict[str, Any]:
 
 
 def _slow_steps(rows: list[dict[str, Any]]) -> dict[str, float]:
-    """99th percentile of the seconds of each step, over all places that it ever computed."""
+    """99th percentile of the seconds of each step, over all its computed places."""
     seconds: dict[str, list[float]] = defaultdict(list)
     for row in rows:
         seconds[row["step"]].append(row["seconds"])
@@ -336,7 +336,7 @@ def _slow_steps(rows: list[dict[str, Any]]) -> dict[str, float]:
 
 
 def _alerts(space: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iterator[Alert]:
-    """The alerts about a namespace: its values that are beyond their thresholds."""
+    """The alerts about a namespace: its values beyond their thresholds."""
     limit = thresholds.error_share
     if space.error_share is not None and space.error_share > limit:
         yield Alert(
@@ -375,7 +375,7 @@ def _alerts(space: NamespaceStatus, thresholds: Thresholds, now: datetime) -> It
 
 
 def _waiting_alerts(space: NamespaceStatus, thresholds: Thresholds, now: datetime) -> Iterator[Alert]:
-    """Alerts about increments that wait for too long: to be packed, decided about or deleted."""
+    """Alerts about increments overdue for packing, a decision or deletion."""
     if space.backlog_since is not None:
         hours = (now - space.backlog_since).total_seconds() / 3600
         if hours > thresholds.backlog_hours:

@@ -1,4 +1,4 @@
-"""Whether a file that a command reads is one that waits in a quarantine, wherever it lies."""
+"""The quarantine of a command's input file, wherever it lies."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ from spark_jobs.lake.session.catalogue import catalogue_errors
 
 
 def quarantine_of_file(catalogue: Catalog, file: Path) -> str:
-    """The quarantine that a file belongs to; empty where it belongs to none.
+    """The quarantine of a file; empty without any.
 
     It lies in the quarantine's folder of the warehouse (the data files of its tables, what it keeps), or has the bytes
     of a file that landed there in an increment that is not released.

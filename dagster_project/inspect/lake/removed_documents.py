@@ -42,8 +42,8 @@ class RemovedDocuments:
         increment: the newest one.
         members: by dataset, how many documents entered.
         removed: of them, those that went for a similar document, near-duplicates and files of repositories that go.
-        looked_at: pairs whose texts were compared once more.
-        doubted: of them, the removed documents that share less than 0.3 of the runs of words, ascending.
+        looked_at: pairs with a second comparison of their texts.
+        doubted: of them, the removed documents with less than 0.3 of shared runs of words, ascending.
     """
 
     corpus: str
@@ -107,7 +107,7 @@ def rows_by_dataset(catalogue: Catalog, table: str, increment: int) -> Counter[s
 
 
 def _sampled(catalogue: Catalog, corpus: CorpusFacts, increment: int) -> list[dict[str, Any]]:
-    """Rows of `removals` at the applied threshold of the kind: those of which both ids are smallest."""
+    """Rows of `removals` at the applied threshold of the kind: a sample, the pairs with the smallest ids."""
     assert corpus.applied is not None
     columns = ("threshold", "dataset", "doc_id", "witness_dataset", "witness_doc_id")
     rows: list[dict[str, Any]] = []
@@ -140,7 +140,7 @@ def _sampled(catalogue: Catalog, corpus: CorpusFacts, increment: int) -> list[di
 
 
 def _compared(catalogue: Catalog, rows: list[dict[str, Any]]) -> dict[str, float]:
-    """By removed document, the share of runs of words; of those whose two texts were found."""
+    """The share of runs of words by removed document, where both texts were found."""
     from spark_jobs.dedup.evaluate.shared_runs import shared_runs
 
     wanted: dict[str, set[str]] = {}

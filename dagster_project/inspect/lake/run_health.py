@@ -32,12 +32,12 @@ class RunHealth:
     """Runs by what they do.
 
     Attributes:
-        failed: those that failed in the last week; one that was told to stop did not.
-        stopped: those that were told to stop in the last week, by a signal or in the UI.
-        queued: those that wait to be started.
-        running: those that a process executes.
-        dead: those that count as under way, and whose process is gone.
-        watched: whether Dagster's settings have the launcher and the monitoring that end dead runs.
+        failed: failures of the last week, without stopped runs.
+        stopped: runs stopped in the last week, by a signal or in the UI.
+        queued: runs still to be started.
+        running: runs with a live process.
+        dead: runs under way by Dagster's record, without a process.
+        watched: whether Dagster's settings have the launcher and the monitoring to end dead runs.
     """
 
     failed: int = 0
@@ -53,7 +53,7 @@ class RunHealth:
 
 
 def run_health(instance: dg.DagsterInstance, now: datetime) -> RunHealth:
-    """The state of the runs that an instance knows."""
+    """The state of an instance's runs."""
     since = now - timedelta(days=FAILURES_SINCE_DAYS)
 
     def count(status: dg.DagsterRunStatus, tags: Mapping[str, str] | None = None) -> int:

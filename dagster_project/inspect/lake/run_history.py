@@ -42,17 +42,17 @@ _SIGNS = {"new": "+", "changed": "~", "gone": "-"}
 
 @dataclass
 class PastRun:
-    """One run: a Dagster run, or a command that changed rows.
+    """One run: a Dagster run, or a command with changed rows.
 
     Attributes:
         run_id: as in the ledger.
         began: when.
-        seconds: that it took; of a command, those of the tables that it wrote.
-        by: who called it; a schedule, a sensor, or empty where it is not known.
+        seconds: its duration; of a command, the sum over its tables.
+        by: its caller; a schedule, a sensor, or empty where unknown.
         what: the command line, or what Dagster ran.
         status: of Dagster (success, failure, ..), `stopped` where its process was told to; `success` of a command.
-        computed: rows of the ledger that it wrote, in order.
-        failed: steps that failed.
+        computed: its rows of the ledger, in order.
+        failed: its failed steps.
     """
 
     run_id: str
@@ -103,7 +103,7 @@ def _of_dagster(instance: dg.DagsterInstance, limit: int) -> Iterator[PastRun]:
 
 
 def changes(catalogue: Catalog, run_ids: Collection[str]) -> list[str]:
-    """A line for each dataset and corpus in which some runs computed a table; none where they computed nothing."""
+    """A line for each dataset and corpus with a table computed by some runs."""
     if not run_ids:
         return []
     rows = _ledger(catalogue)
@@ -127,17 +127,17 @@ def _ledger(catalogue: Catalog) -> list[dict[str, Any]]:
 
 
 @dataclass
-class _Standing:
+class _LedgerMoment:
     """Tables by the ledger at one moment: rows of each, and the newest of its increments (-1 without any)."""
 
     counts: dict[str, int] = field(default_factory=lambda: defaultdict(int))
     newest: dict[str, int] = field(default_factory=lambda: defaultdict(lambda: -1))
 
 
-def _standing(rows: Iterable[dict[str, Any]]) -> _Standing:
+def _standing(rows: Iterable[dict[str, Any]]) -> _LedgerMoment:
     """Sum the newest ledger row of each place; `rows` are in order of time."""
     places: dict[tuple[str, str], int] = {}
-    found = _Standing()
+    found = _LedgerMoment()
     for row in rows:
         places[row["table"], row["place"]] = row["row_count"] if row["step_key"] else 0
         if row["place"].isdigit():
@@ -148,7 +148,7 @@ def _standing(rows: Iterable[dict[str, Any]]) -> _Standing:
 
 
 def _counting(
-    catalogue: Catalog, space: str, name: str, before: _Standing, after: _Standing, own: list[dict[str, Any]]
+    catalogue: Catalog, space: str, name: str, before: _LedgerMoment, after: _LedgerMoment, own: list[dict[str, Any]]
 ) -> tuple[int, int]:
     """Rows of `documents`, or of a table of members, that counted before and after a run."""
     table = f"{space}.{name}"
@@ -165,7 +165,7 @@ def _counting(
 
 
 def _counted(catalogue: Catalog, space: str) -> dict[str, str]:
-    """The tables of a dataset or corpus whose rows are counted, each with what its documents are."""
+    """The counted tables of a dataset or corpus, each with a name for its documents."""
     kept = {
         stage.table: "documents kept" if stage.table == SURVIVORS else f"of them {stage.words}"
         for stage in stages_of(Ledger.fresh(catalogue), space)
@@ -176,12 +176,12 @@ def _counted(catalogue: Catalog, space: str) -> dict[str, str]:
 def _changed(
     catalogue: Catalog,
     space: str,
-    before: _Standing,
-    after: _Standing,
+    before: _LedgerMoment,
+    after: _LedgerMoment,
     own: list[dict[str, Any]],
     out: dict[str, set[str]],
 ) -> str:
-    """What changed in a dataset or corpus, in a line; empty where no table that it counts was computed."""
+    """What changed in a dataset or corpus, in a line; empty where no counted table was computed."""
     said = []
     landed = {int(row["place"]) for row in own if row["table"] == f"{space}.arrivals" and row["place"].isdigit()}
     if landed:
@@ -213,13 +213,13 @@ def _taken_out(catalogue: Catalog, run_ids: Collection[str]) -> dict[str, set[st
 
 
 def _revised(catalogue: Catalog, corpus: str, increments: Collection[int], out: Collection[str]) -> Iterator[str]:
-    """What became of packed documents that were replaced or went at their source.
+    """The fate of packed documents after they were replaced or removed at their source.
 
     Args:
         catalogue: the lake's.
         corpus: its name.
         increments: of its revisions, that the run computed.
-        out: documents that the run took out.
+        out: documents taken out by the run.
     """
     columns = ("doc_id", "standing", "leaves")
     rows = read_rows(catalogue, f"{corpus}.revisions", columns, In("increment", set(increments)))

@@ -31,7 +31,7 @@ def few_kept(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
 
     Args:
         ledger: refreshed.
-        namespaces: datasets and corpora that are looked at.
+        namespaces: datasets and corpora to look at.
     """
     few = set()
     for name in sorted(namespaces):
@@ -90,7 +90,7 @@ def left_and_returned(ledger: Ledger, namespaces: Collection[str]) -> Iterator[s
 
 
 def returned(catalogue: Catalog, dataset: str, doc_ids: Collection[str]) -> set[str]:
-    """Which of some documents their source has again, by the newest event of each."""
+    """The documents, among some, back at their source by the newest event of each."""
     condition = In("status", {"gone", "returned"})
     rows = read_columns(catalogue, f"{dataset}.arrivals", ("increment", "doc_id", "status"), condition)
     last: dict[str, tuple[int, str]] = {}
@@ -101,7 +101,7 @@ def returned(catalogue: Catalog, dataset: str, doc_ids: Collection[str]) -> set[
 
 
 def new_generation(corpus: str) -> str:
-    """The commands that begin a new generation of a corpus and compute it."""
+    """The commands to begin a new generation of a corpus and compute it."""
     return f"headrace corpus refresh {corpus}, then headrace run {corpus}"
 
 
@@ -110,7 +110,7 @@ def _is_few(kept: int, total: int) -> bool:
 
 
 def _judged(catalogue: Catalog, table: str, increment: int) -> tuple[int, int, str]:
-    """How many documents of an increment were kept, of how many, and which rules failed most."""
+    """Kept and all documents of an increment, and its most failed rules."""
     rules: Counter[str] = Counter()
     kept = total = 0
     for batch in read_batches(catalogue, table, ("kept", "failed.element.rule"), EqualTo("increment", increment)):

@@ -1,4 +1,4 @@
-"""Training runs that the lake knows: named readers of blends from the register, and the runs of experiments."""
+"""Training runs of the lake: named readers of blends from the register, and the runs of experiments."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ class Spike:
 
 
 @dataclass(frozen=True)
-class TrainingRun:
+class RecordedRun:
     """A run.
 
     Attributes:
@@ -110,16 +110,16 @@ def has_read(read: RunRead, blend_id: str, offset: int) -> bool:
     return read.blend_id == blend_id and read.first <= offset < end
 
 
-def training_runs(catalogue: Catalog) -> list[TrainingRun]:
+def training_runs(catalogue: Catalog) -> list[RecordedRun]:
     """All runs: those of the register by name, then those of experiments, the newest first."""
     from spark_jobs.lake.run.evaluations import known_rows
 
     register = open_register(catalogue)
-    named = [TrainingRun(name, tuple(register.reads(name))) for name in register.names()]
-    return [*named, *(TrainingRun(row["key"], evaluation=row) for row in reversed(known_rows(catalogue)))]
+    named = [RecordedRun(name, tuple(register.reads(name))) for name in register.names()]
+    return [*named, *(RecordedRun(row["key"], evaluation=row) for row in reversed(known_rows(catalogue)))]
 
 
-def find_run(runs: Sequence[TrainingRun], name: str) -> TrainingRun:
+def find_run(runs: Sequence[RecordedRun], name: str) -> RecordedRun:
     """The newest run of a name.
 
     Raises:
@@ -131,7 +131,7 @@ def find_run(runs: Sequence[TrainingRun], name: str) -> TrainingRun:
     return there[name]
 
 
-def batch_of(run: TrainingRun, step: int) -> tuple[str, int, int]:
+def batch_of(run: RecordedRun, step: int) -> tuple[str, int, int]:
     """Where the batch of a step of a run is: its blend, the offset of its first row, how many rows it has.
 
     Step 0 began where the run began to read; of a run of an experiment, steps are those whose losses it kept.
@@ -172,7 +172,7 @@ def spikes(offsets: Sequence[int], losses: Sequence[float], most: int = 10) -> l
     Args:
         offsets: (N) of the blend, ascending.
         losses: (N) at these offsets.
-        most: largest number of spikes that is given.
+        most: largest number of spikes to give.
     """
     medians = running_medians(losses)
     rises = np.nan_to_num(np.asarray(losses, float) - medians, nan=0.0)

@@ -1,4 +1,4 @@
-"""Which code had no answer when its dependencies were looked for, and which repositories only their paths order."""
+"""Code without an answer to the search for its dependencies, and repositories ordered by path alone."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def unread_code(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]:
 
     Args:
         ledger: refreshed.
-        namespaces: datasets that are looked at; corpora among them have no line.
+        namespaces: datasets to look at; corpora among them have no line.
     """
     for name in sorted(namespaces):
         numbers = ledger.increments(f"{name}.{METHODS}")
@@ -64,7 +64,7 @@ def reasons_of(row: Mapping[str, Any]) -> Counter[str]:
 
 
 def no_order(language: str) -> str:
-    """What is said of a language that has neither rules of imports nor symbols here."""
+    """The line for a language without rules of imports or symbols here."""
     return f"{language} has no order of its own"
 
 

@@ -18,7 +18,7 @@ _AS_RECORDED = "as recorded"
 _BY_COMMANDS = "as it can be read; people or other programs add to it, so nothing is recorded"
 
 
-class Verdict(NamedTuple):
+class TableVerdict(NamedTuple):
     """What reading gave of a table: its rows on record, a line for people, and whether nothing is wrong."""
 
     rows: int
@@ -26,21 +26,21 @@ class Verdict(NamedTuple):
     is_sound: bool
 
 
-def verified(spark: SparkSession, ledger: Ledger, identifier: str) -> Verdict:
-    """Read every file of a table. Only one that a step computes can have other rows than were recorded."""
+def verified(spark: SparkSession, ledger: Ledger, identifier: str) -> TableVerdict:
+    """Read every file of a table. Only tables of steps can have other rows than were recorded."""
     table = ledger.table(identifier)
     snapshot = table.current_snapshot() if table is not None else None
     if table is None or snapshot is None:
-        return Verdict(0, _AS_RECORDED, True)
+        return TableVerdict(0, _AS_RECORDED, True)
     is_recorded = identifier in ledger.recorded_tables()
     by_commands = not is_of_a_step(table) or not (is_recorded or SCOPE_PROPERTY in table.properties)
     try:
         places = {} if by_commands else ledger.places(identifier)
         counts = recount(spark, identifier, table, places)
     except (StepRunError, TableMismatchError) as error:
-        return Verdict(0, " ".join(str(error).split()), False)
+        return TableVerdict(0, " ".join(str(error).split()), False)
     if by_commands:
-        return Verdict(sum(version.count for version in counts.changed.values()), _BY_COMMANDS, True)
+        return TableVerdict(sum(version.count for version in counts.changed.values()), _BY_COMMANDS, True)
     if counts.restated:
         with contextlib.suppress(LeaseError):  # somebody writes the table: the next time, then
             restate(ledger, identifier, counts.restated)
@@ -53,4 +53,4 @@ def verified(spark: SparkSession, ledger: Ledger, identifier: str) -> Verdict:
         for place, engines in counts.unjudged.items()
     ]
     rows = sum(row.row_count for row in places.values())
-    return Verdict(rows, "; ".join([*wrong, *unjudged]) or _AS_RECORDED, not wrong)
+    return TableVerdict(rows, "; ".join([*wrong, *unjudged]) or _AS_RECORDED, not wrong)

@@ -14,7 +14,7 @@ from starlette.responses import Response
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora import policy_preview
-from dagster_project.inspect.corpora.policy_preview import Comparison
+from dagster_project.inspect.corpora.policy_preview import PolicyComparison
 from dagster_project.inspect.corpora.rule_curve import judged_policy
 from dagster_project.inspect.corpora.rule_inputs import read_documents
 from dagster_project.inspect.corpora.snapshot_diff import Diff, LakeState, find_state, state_diff
@@ -80,7 +80,7 @@ def _policy(catalogue: Catalog, dataset: str, reference: str) -> Policy:
     return resolve(reference, policy_finder(lambda: catalogue))
 
 
-def _comparison(catalogue: Catalog, dataset: str, first: Policy, second: Policy, at: Snapshots) -> Comparison:
+def _comparison(catalogue: Catalog, dataset: str, first: Policy, second: Policy, at: Snapshots) -> PolicyComparison:
     return policy_preview.compare(read_documents(catalogue, dataset, [first, second]), first, second)
 
 

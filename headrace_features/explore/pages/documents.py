@@ -18,8 +18,8 @@ from headrace_features.explore.answers import address, answer, explorer_of, prin
 from headrace_features.explore.browser_left import while_asked
 from headrace_features.explore.charts import histogram
 from headrace_features.explore.row_index import PAGE, RowIndex
-from headrace_features.explore.row_query import FACETS, Wanted
-from headrace_features.explore.text_search import Found, Words, search_texts
+from headrace_features.explore.row_query import FACETS, RowQuery
+from headrace_features.explore.text_search import Found, SearchWords, search_texts
 from headrace_features.explore.texts import inline
 
 _SortValue: TypeAdapter[Any] = TypeAdapter(Annotated[int, Field(strict=True, lt=1 << 63)] | float | str | None)
@@ -59,7 +59,7 @@ def documents(request: Request) -> Response:
         if shown["hidden"]:
             raise CommandError(shown["hidden"])
         start = int(_number(query.get("from"), "from") or 0)
-        words = Words(query["q"], query.get("case") == "exact", bool(query.get("inside")), start)
+        words = SearchWords(query["q"], query.get("case") == "exact", bool(query.get("inside")), start)
         searched = search_texts(explorer.catalogue, index, wanted, words)
         rows = searched.rows
     else:
@@ -150,7 +150,7 @@ def jump(request: Request) -> Response:
     return RedirectResponse(address(f"/datasets/{dataset}/documents", query, after=after), 303)
 
 
-def wanted_of(query: Mapping[str, str], index: RowIndex, removed: Path | None = None) -> Wanted:
+def wanted_of(query: Mapping[str, str], index: RowIndex, removed: Path | None = None) -> RowQuery:
     """The selection and order that an address says.
 
     Raises:
@@ -172,7 +172,7 @@ def wanted_of(query: Mapping[str, str], index: RowIndex, removed: Path | None = 
             after = (_SortValue.validate_python(value), doc_id)
         except (ValueError, TypeError) as error:
             raise CommandError(f"after={query['after'][:80]} is no place in this list; leave it out") from error
-    return Wanted(
+    return RowQuery(
         equal={name: query[name] for name in FACETS if name != "rule" and query.get(name)},
         rule=query.get("rule", ""),
         ranges=ranges,

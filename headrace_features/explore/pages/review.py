@@ -17,7 +17,7 @@ from headrace_features.explore.answers import address, answer, explorer_of, on_f
 from headrace_features.explore.explorer import Explorer
 from headrace_features.explore.pages.documents import wanted_of
 from headrace_features.explore.row_index import PAGE, RowIndex
-from headrace_features.explore.row_query import Wanted
+from headrace_features.explore.row_query import RowQuery
 from headrace_features.explore.texts import WINDOW, lines
 
 _OWN = ("doc", "last")  # what of an address says where in the queue somebody is
@@ -34,7 +34,7 @@ class _Queue:
     rule: str
     query: dict[str, str]
     index: RowIndex
-    wanted: Wanted
+    wanted: RowQuery
 
     @property
     def verdicts(self) -> str:

@@ -21,7 +21,7 @@ from dagster_project.inspect.corpora.rule_inputs import read_documents
 from dagster_project.project.declared import dataset_file
 from headrace_features.explore.answers import address, answer, explorer_of, on_form, principal_of
 from headrace_features.explore.charts import histogram
-from headrace_features.explore.dataset_at import Version
+from headrace_features.explore.dataset_at import DatasetVersion
 from headrace_features.explore.explorer import Explorer, Snapshots
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.filters.judge import judged
@@ -165,7 +165,7 @@ def _judged(catalogue: Catalog, dataset: str, at: Snapshots) -> Policy:
 
 def _state(request: Request, explorer: Explorer, dataset: str) -> dict[str, str]:
     """The newest state of the dataset, which counts are of, and the state that the address names."""
-    newest = str(Version.newest(explorer.catalogue, dataset))
+    newest = str(DatasetVersion.newest(explorer.catalogue, dataset))
     return {"at": newest, "asked_at": request.query_params.get("at", newest)}
 
 

@@ -9,7 +9,7 @@ from starlette.requests import Request
 from starlette.responses import Response
 
 from dagster_project.inspect.lake.training_runs import (
-    TrainingRun,
+    RecordedRun,
     find_run,
     open_register,
     running_medians,
@@ -71,14 +71,14 @@ def run(request: Request) -> Response:
     return answer(request, "run.html", shown)
 
 
-def seen_runs(explorer: Explorer, principal: str) -> list[TrainingRun]:
+def seen_runs(explorer: Explorer, principal: str) -> list[RecordedRun]:
     """Runs of which the reader may see the blends or, of an experiment, the tables."""
     runs = training_runs(explorer.catalogue)
     if explorer.reads_all(principal):
         return runs
     blends = set(explorer.blender(principal).list_ids())
 
-    def sees(run: TrainingRun) -> bool:
+    def sees(run: RecordedRun) -> bool:
         tables = run.evaluation["snapshots"] if run.evaluation is not None else []
         there = (explorer.may_read(principal, table.split(".")[0]) for table in tables)
         return all(read.blend_id in blends for read in run.reads) and all(there)
@@ -86,7 +86,7 @@ def seen_runs(explorer: Explorer, principal: str) -> list[TrainingRun]:
     return [run for run in runs if sees(run)]
 
 
-def _line(run: TrainingRun) -> dict[str, Any]:
+def _line(run: RecordedRun) -> dict[str, Any]:
     """A run as a line of the list."""
     row = run.evaluation
     if row is None:

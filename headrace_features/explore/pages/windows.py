@@ -11,7 +11,7 @@ from starlette.responses import Response
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import read_text
-from dagster_project.inspect.documents.trace import Tracer
+from dagster_project.inspect.documents.trace import TokenTracer
 from dagster_project.inspect.documents.window_reads import reads_of
 from dagster_project.inspect.documents.window_tokens import TokenWindow, segment_facts, token_window
 from headrace_features.explore.answers import address, answer, explorer_of, principal_of
@@ -58,7 +58,7 @@ def token(request: Request) -> Response:
     table, ordinal, position = place["table"], place["ordinal"], place["position"]
     principal = principal_of(request)
     hidden = explorer.reads_packed(principal, table)[table]
-    traced = Tracer(explorer.catalogue, table).trace(ordinal, position)
+    traced = TokenTracer(explorer.catalogue, table).trace(ordinal, position)
     around, document = [], None
     if traced.doc_id is not None:
         document = f"/documents/{traced.doc_id}"

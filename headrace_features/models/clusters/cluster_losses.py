@@ -21,7 +21,7 @@ import pyarrow as pa
 from pydantic import Field
 
 from headrace_features.models.clusters.pictures import draw_losses
-from headrace_features.models.clusters.proxy_config import TrainingConfig, require_torch
+from headrace_features.models.clusters.proxy_config import ProxyTrainingConfig, require_torch
 from headrace_features.models.model_file import DIGEST_BYTES
 from spark_jobs.code.grouped_rows import grouped_rows
 from spark_jobs.exceptions import InputError
@@ -55,7 +55,7 @@ _SCHEMA: Final = pa.schema(
 )
 
 
-class ClusterLossesConfig(TrainingConfig):
+class ClusterLossesConfig(ProxyTrainingConfig):
     """The model that clusters are measured with, and how long it is trained on each."""
 
     model: str | None = Field(

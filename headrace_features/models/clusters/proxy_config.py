@@ -10,7 +10,7 @@ from spark_jobs.exceptions import SetupError
 from spark_jobs.lake.declare.step import ConfigModel
 
 
-class TrainingConfig(ConfigModel):
+class ProxyTrainingConfig(ConfigModel):
     """How long and at what rate a model is trained on documents, and how much of each it reads."""
 
     steps: int = Field(16, ge=1, description="steps of training")
@@ -21,7 +21,7 @@ class TrainingConfig(ConfigModel):
     seed: int = Field(0, ge=0, lt=1 << 63, description="seed of the sample and of the order of its pieces")
 
 
-class ProxyModelConfig(TrainingConfig):
+class ProxyModelConfig(ProxyTrainingConfig):
     """How large the model is, and what it is trained on; it reads at most `piece_tokens` bytes."""
 
     width: int = Field(64, ge=8, le=4096, description="dimensions of the vector of a byte; a multiple of heads")

@@ -17,7 +17,7 @@ from torch import nn
 from headrace_features.models.causal_model import CausalModel, cut, one_thread, padded
 
 if TYPE_CHECKING:
-    from headrace_features.models.clusters.proxy_config import TrainingConfig
+    from headrace_features.models.clusters.proxy_config import ProxyTrainingConfig
 
 _LOOKS = 5  # measurements of the loss, from before the first step to after the last
 _HELD_OUT = 4  # one of so many documents
@@ -39,7 +39,7 @@ class Learnt:
     slope: float
 
 
-def learnt(model: CausalModel, documents: Sequence[str], config: TrainingConfig) -> Learnt | None:
+def learnt(model: CausalModel, documents: Sequence[str], config: ProxyTrainingConfig) -> Learnt | None:
     """Train a copy of a model on documents and measure its loss on every fourth, which is held out.
 
     The model itself is not changed. Of a single document the second half is held out.
@@ -78,7 +78,7 @@ def learnt(model: CausalModel, documents: Sequence[str], config: TrainingConfig)
     return Learnt(losses[0], losses[-1], slope)
 
 
-def pieces(model: CausalModel, texts: Sequence[str], config: TrainingConfig) -> list[list[int]]:
+def pieces(model: CausalModel, texts: Sequence[str], config: ProxyTrainingConfig) -> list[list[int]]:
     """Texts as pieces of `piece_tokens` tokens and the next one (0-256, 256-512, ..): each token is predicted once."""
     size = min(config.piece_tokens, model.window)
     cut = []
@@ -88,7 +88,9 @@ def pieces(model: CausalModel, texts: Sequence[str], config: TrainingConfig) -> 
     return cut
 
 
-def train(model: CausalModel, shown: Sequence[list[int]], config: TrainingConfig, look: Callable[[int], None]) -> None:
+def train(
+    model: CausalModel, shown: Sequence[list[int]], config: ProxyTrainingConfig, look: Callable[[int], None]
+) -> None:
     """Change the parameters of a model by AdamW, with a rate that rises over a tenth of the steps and falls to 0.
 
     Args:
@@ -116,7 +118,7 @@ def train(model: CausalModel, shown: Sequence[list[int]], config: TrainingConfig
         look(config.steps)
 
 
-def total_loss(model: CausalModel, unseen: Sequence[list[int]], config: TrainingConfig) -> float:
+def total_loss(model: CausalModel, unseen: Sequence[list[int]], config: ProxyTrainingConfig) -> float:
     """Sum over all predicted tokens of the pieces of their loss, in nats."""
     with torch.no_grad(), one_thread():
         batches = range(0, len(unseen), config.batch_pieces)

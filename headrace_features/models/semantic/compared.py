@@ -29,7 +29,9 @@ def families(documents: DataFrame | None, like: DataFrame, driver_edges: int) ->
     written = documents.where(parent.isNotNull() & F.element_at("metadata", "parent_dataset").isNotNull())
     edges = written.select(F.lit(1).alias("groups"), F.col("doc_id").alias("left"), parent.alias("right"))
     components = connected_components(edges, driver_edges)
-    return components.select(F.col("vertex").alias("doc_id"), F.xxhash64("component").alias("family"))
+    # Sail 0.7.2 reads a column with one value in a file as a scalar, and fails to hash scalars alone: of one family.
+    named = F.concat("component", F.substring("vertex", 1, 0))
+    return components.select(F.col("vertex").alias("doc_id"), F.xxhash64(named).alias("family"))
 
 
 def with_families(rows: DataFrame, families_of_documents: DataFrame) -> DataFrame:

@@ -12,9 +12,9 @@ from headrace_features.models.semantic.recall import semantic_recall
 from headrace_features.models.semantic.removals import SEMANTIC_REMOVALS, semantic_removals
 from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.plan.binding import Source
-from spark_jobs.selection.declared import Bound, Place, Selection
+from spark_jobs.selection.declared import Bound, Selection, SelectionPlace
 from spark_jobs.selection.kept import kept_step
-from spark_jobs.selection.stages import Stage
+from spark_jobs.selection.stages import SelectionStage
 
 
 class SemanticSettings(ConfigModel):
@@ -28,7 +28,7 @@ class SemanticSettings(ConfigModel):
     )
 
 
-def _steps(config: SemanticSettings, place: Place) -> Iterator[Bound]:
+def _steps(config: SemanticSettings, place: SelectionPlace) -> Iterator[Bound]:
     """The steps that compare, that which removes, and what it leaves."""
     vectors = place.each(f"vectors_{config.vectors}", config.datasets)
     compared: dict[str, Source] = {"survivors": place.survivors, **place.own("members"), "vectors": vectors}
@@ -44,7 +44,7 @@ def _steps(config: SemanticSettings, place: Place) -> Iterator[Bound]:
 
 
 SEMANTIC = Selection(
-    Stage(
+    SelectionStage(
         "semantic",
         "semantic_survivors",
         SEMANTIC_REMOVALS.name,

@@ -15,7 +15,7 @@ from typing import Final, NamedTuple
 
 from headrace_features.privacy.personal_data import rules
 from headrace_features.privacy.personal_data.key_patterns import is_expected, key_patterns
-from headrace_features.privacy.personal_data.rules import RULES, Rule
+from headrace_features.privacy.personal_data.rules import RULES, DetectionRule
 from spark_jobs.threads import made_once
 
 _MARKS: Final = str.maketrans(
@@ -38,7 +38,7 @@ class Candidate(NamedTuple):
         context: mask of the known words there.
     """
 
-    rule: Rule
+    rule: DetectionRule
     value: str
     before: str
     after: str
@@ -58,7 +58,7 @@ class Candidate(NamedTuple):
         return self.rule.confidence_beside_words if self.beside_words else self.rule.confidence
 
 
-class Finding(NamedTuple):
+class DetectedValue(NamedTuple):
     """Personal data in a candidate, by characters of its value; one per byte."""
 
     start: int
@@ -67,19 +67,19 @@ class Finding(NamedTuple):
     confidence: float
 
 
-Check = Callable[[Candidate], Iterator[Finding]]
+Check = Callable[[Candidate], Iterator[DetectedValue]]
 
 
-def findings(rule: int, candidate: Candidate) -> Iterator[Finding]:
+def findings(rule: int, candidate: Candidate) -> Iterator[DetectedValue]:
     """What the check of a rule finds in a candidate."""
     return _CHECKS.get(rule, _by_name)(candidate)
 
 
-def _whole(candidate: Candidate, confidence: float, rule: str | None = None) -> Iterator[Finding]:
-    yield Finding(0, len(candidate.value), rule or candidate.rule.name, confidence)
+def _whole(candidate: Candidate, confidence: float, rule: str | None = None) -> Iterator[DetectedValue]:
+    yield DetectedValue(0, len(candidate.value), rule or candidate.rule.name, confidence)
 
 
-def _by_name(candidate: Candidate) -> Iterator[Finding]:
+def _by_name(candidate: Candidate) -> Iterator[DetectedValue]:
     """Rules with shapes: a card, a North American phone, a British insurance number, or a module of python-stdnum."""
     name, value = candidate.rule.name, candidate.text
     if name.startswith("card"):
@@ -88,7 +88,7 @@ def _by_name(candidate: Candidate) -> Iterator[Finding]:
         digits = re.sub(r"\D", "", re.split(" ?[ex]", value)[0])[-10:]
         start = -1 if candidate.before.endswith("(") else 0
         if (")" in value) == (start < 0 or "(" in value) and digits[0] not in "01" and digits[3] not in "01":
-            yield Finding(start, len(candidate.value), name, candidate.confidence)
+            yield DetectedValue(start, len(candidate.value), name, candidate.confidence)
     elif name == "gb_nino":
         # HM Revenue & Customs, NIM39110: D, F, I, Q, U, V never stand first or second, nor O second.
         if re.fullmatch(
@@ -99,7 +99,7 @@ def _by_name(candidate: Candidate) -> Iterator[Finding]:
         yield from _lettered(candidate)
 
 
-def _lettered(candidate: Candidate) -> Iterator[Finding]:
+def _lettered(candidate: Candidate) -> Iterator[DetectedValue]:
     """A number with letters in small type needs a word beside it: pieces of hashes look the same."""
     if candidate.beside_words or candidate.value == candidate.value.upper():
         yield from _whole(candidate, candidate.confidence)
@@ -130,7 +130,7 @@ _ISSUER_BESIDE_WORDS: Final = re.compile(
 _VALUE_OF_A_NAME: Final = re.compile(r"(?:\w[\"'\])]* ?[=:] ?[\"'\[(]*|[_#&?-]|\w[.,(\[|][\"']?)$", re.ASCII)
 
 
-def _card(candidate: Candidate) -> Iterator[Finding]:
+def _card(candidate: Candidate) -> Iterator[DetectedValue]:
     digits = re.sub(r"\D", "", candidate.value)
     beside = candidate.beside_words
     if not (_ISSUER.fullmatch(digits) or (beside and _ISSUER_BESIDE_WORDS.fullmatch(digits))):
@@ -167,7 +167,7 @@ _CALLED: Final = frozenset(
 """Last labels after which a bracket is a remark, not the arguments of a method."""
 
 
-def _mail(candidate: Candidate) -> Iterator[Finding]:
+def _mail(candidate: Candidate) -> Iterator[DetectedValue]:
     """An address with a name as its last label, for no picture at a scale, package at a version or call of a method."""
     local, domain = candidate.value.split("@")
     wide = domain if domain.isascii() else domain.encode("latin-1").decode(errors="replace")
@@ -185,7 +185,7 @@ def _mail(candidate: Candidate) -> Iterator[Finding]:
     ):  # the user part of a URL: a host, no mailbox
         return
     confidence = 0.6 if _RESERVED & set(labels[-2:]) else candidate.confidence
-    yield Finding(0, len(local) + 1 + len(match[0].encode()), candidate.rule.name, confidence)
+    yield DetectedValue(0, len(local) + 1 + len(match[0].encode()), candidate.rule.name, confidence)
 
 
 def _is_compared(before: str) -> bool:
@@ -195,7 +195,7 @@ def _is_compared(before: str) -> bool:
     )
 
 
-def _ip(candidate: Candidate) -> Iterator[Finding]:
+def _ip(candidate: Candidate) -> Iterator[DetectedValue]:
     is_public = _is_public(candidate.value)
     if is_public is None:
         return
@@ -228,7 +228,7 @@ def _is_public(value: str) -> bool | None:
     return address.is_global and not address.is_multicast
 
 
-def _mac(candidate: Candidate) -> Iterator[Finding]:
+def _mac(candidate: Candidate) -> Iterator[DetectedValue]:
     digits = re.sub("[:.-]", "", candidate.value)
     octets = [digits[k : k + 2] for k in range(0, len(digits), 2)]
     if candidate.value.count(":") == 5 and any(len(octet) != 2 for octet in candidate.value.split(":")):
@@ -239,13 +239,13 @@ def _mac(candidate: Candidate) -> Iterator[Finding]:
     yield from _whole(candidate, candidate.confidence if is_device and not is_plain else _UNLIKELY)
 
 
-def _iban(candidate: Candidate) -> Iterator[Finding]:
+def _iban(candidate: Candidate) -> Iterator[DetectedValue]:
     # python-stdnum also compares with lists of banks, which are never complete.
     if _module("iban").is_valid(candidate.text, check_country=False):
         yield from _whole(candidate, candidate.confidence)
 
 
-def _phone_international(candidate: Candidate) -> Iterator[Finding]:
+def _phone_international(candidate: Candidate) -> Iterator[DetectedValue]:
     """The longest run of groups that some country numbers so."""
     value = candidate.value
     ends = [match.end() for match in re.finditer(r"\d+", value)]
@@ -258,7 +258,7 @@ def _phone_international(candidate: Candidate) -> Iterator[Finding]:
             if len(ends) == 1 and not candidate.beside_words and not is_valid:
                 confidence = _UNLIKELY
             closing = value.find(")", end) + 1 if value.count("(") > value[:end].count(")") else end
-            yield Finding(0, max(end, closing), candidate.rule.name, confidence)
+            yield DetectedValue(0, max(end, closing), candidate.rule.name, confidence)
             return
 
 
@@ -277,7 +277,7 @@ def _phone_facts(number: str) -> tuple[bool, bool]:
 _DOTTED: Final = re.compile(r"0\d(?:\.\d\d){4}|\d{3,4}\.\d{3}\.\d{3,4}")
 
 
-def _phone_national(candidate: Candidate) -> Iterator[Finding]:
+def _phone_national(candidate: Candidate) -> Iterator[DetectedValue]:
     value = candidate.text
     is_decimal = re.fullmatch(r"\d+\.\d+", value) or (
         "." in value and not (candidate.beside_words or _DOTTED.fullmatch(value))
@@ -287,12 +287,12 @@ def _phone_national(candidate: Candidate) -> Iterator[Finding]:
         yield from _whole(candidate, candidate.confidence)
 
 
-def _known_key(candidate: Candidate) -> Iterator[Finding]:
+def _known_key(candidate: Candidate) -> Iterator[DetectedValue]:
     for name, pattern in key_patterns():
         match = pattern.match(candidate.value)
         if match and is_expected(name, match[0], candidate.before):
             is_header_alone = name == "private_key" and match[0].count("-----") < 4
-            yield Finding(0, match.end(), name, _UNLIKELY if is_header_alone else candidate.confidence)
+            yield DetectedValue(0, match.end(), name, _UNLIKELY if is_header_alone else candidate.confidence)
             return
 
 
@@ -302,16 +302,16 @@ _PLACEHOLDER: Final = re.compile(
 )
 
 
-def _password_in_url(candidate: Candidate) -> Iterator[Finding]:
+def _password_in_url(candidate: Candidate) -> Iterator[DetectedValue]:
     from detect_secrets.plugins.basic_auth import BasicAuthDetector
 
     for pattern in BasicAuthDetector.denylist:
         match = pattern.search(candidate.value)
         if match and not _PLACEHOLDER.search(match[1]):
-            yield Finding(*match.span(1), candidate.rule.name, candidate.confidence)
+            yield DetectedValue(*match.span(1), candidate.rule.name, candidate.confidence)
 
 
-def _assigned_secret(candidate: Candidate) -> Iterator[Finding]:
+def _assigned_secret(candidate: Candidate) -> Iterator[DetectedValue]:
     """A value with digits and letters in it: names, messages and paths are no secrets."""
     value = candidate.value
     if not (re.search(r"\d", value) and re.search(r"[A-Za-z]", value)) or re.search(r"\s|/.*/.*/|::|\(", value):

@@ -34,7 +34,7 @@ SPANS_TYPE: Final = pa.list_(pa.field("element", SPAN_TYPE, nullable=False))
 _BEFORE_BYTES: Final = 48
 
 
-class Span(NamedTuple):
+class DetectedSpan(NamedTuple):
     """Personal data in a text.
 
     Attributes:
@@ -66,7 +66,7 @@ def score(content: pa.Array, min_confidence: float = 0.5) -> dict[str, pa.Array]
     return spans_with_counts([resolve(spans) for spans in found_spans(content, min_confidence)])
 
 
-def spans_with_counts(spans: list[list[Span]]) -> dict[str, pa.Array]:
+def spans_with_counts(spans: list[list[DetectedSpan]]) -> dict[str, pa.Array]:
     """Spans of D texts as columns: `spans`, and for each of `KINDS` its `<kind>_count`."""
     counts = np.zeros((len(KINDS), len(spans)), dtype=np.int64)
     for row, of_text in enumerate(spans):
@@ -76,15 +76,15 @@ def spans_with_counts(spans: list[list[Span]]) -> dict[str, pa.Array]:
     return {"spans": spans_column(spans)} | {f"{kind}_count": pa.array(counts[k]) for k, kind in enumerate(KINDS)}
 
 
-def resolve(spans: list[Span]) -> list[Span]:
+def resolve(spans: list[DetectedSpan]) -> list[DetectedSpan]:
     """Those of a text that stay where some overlap: the longest, then the surest, then by kind, rule and start.
 
     Each is weighed against those that overlap it and stay themselves, so the order in which they come says nothing.
     """
     if len(spans) < 2:
         return spans
-    kept: list[Span] = []
-    touching: list[Span] = []
+    kept: list[DetectedSpan] = []
+    touching: list[DetectedSpan] = []
     reach = 0
     for span in [*sorted(spans), None]:
         if touching and (span is None or span.start >= reach):
@@ -96,14 +96,14 @@ def resolve(spans: list[Span]) -> list[Span]:
     return kept
 
 
-def _resolve_touching(spans: list[Span]) -> list[Span]:
+def _resolve_touching(spans: list[DetectedSpan]) -> list[DetectedSpan]:
     """The same for spans that hang together.
 
     None is longer than one that was kept before it, so it overlaps such a one where its first or its last byte does.
     """
     first = min(span.start for span in spans)
     taken = bytearray(max(span.end for span in spans) - first)
-    kept: list[Span] = []
+    kept: list[DetectedSpan] = []
     for span in sorted(spans, key=lambda s: (s.start - s.end, -s.confidence, s.kind, s.rule, s.start)):
         if not taken[span.start - first] and not taken[span.end - first - 1]:
             taken[span.start - first : span.end - first] = b"\1" * (span.end - span.start)
@@ -111,7 +111,7 @@ def _resolve_touching(spans: list[Span]) -> list[Span]:
     return sorted(kept)
 
 
-def spans_column(spans: list[list[Span]]) -> pa.ListArray:
+def spans_column(spans: list[list[DetectedSpan]]) -> pa.ListArray:
     """Spans of D texts as (D,) lists of `SPAN_TYPE`."""
     offsets = np.zeros(len(spans) + 1, dtype=np.int32)
     np.cumsum([len(of_text) for of_text in spans], out=offsets[1:])
@@ -124,7 +124,7 @@ def spans_column(spans: list[list[Span]]) -> pa.ListArray:
     )
 
 
-def found_spans(content: pa.Array, min_confidence: float) -> list[list[Span]]:
+def found_spans(content: pa.Array, min_confidence: float) -> list[list[DetectedSpan]]:
     """Findings of each text, overlapping ones among them; digits of every script are digits."""
     offsets, signed = utf8_buffer(content)
     data = np.frombuffer(signed.cast("B"), np.uint8)
@@ -142,7 +142,7 @@ def found_spans(content: pa.Array, min_confidence: float) -> list[list[Span]]:
     return spans
 
 
-def _scanned(data: UInt8Array, offsets: Int64Array, min_confidence: float) -> list[list[Span]]:
+def _scanned(data: UInt8Array, offsets: Int64Array, min_confidence: float) -> list[list[DetectedSpan]]:
     """Findings of each text by digits of ASCII.
 
     Args:
@@ -151,7 +151,7 @@ def _scanned(data: UInt8Array, offsets: Int64Array, min_confidence: float) -> li
         min_confidence: findings below it are left out.
     """
     buffer = data.data
-    spans: list[list[Span]] = [[] for _ in range(len(offsets) - 1)]
+    spans: list[list[DetectedSpan]] = [[] for _ in range(len(offsets) - 1)]
     for block in scan(data, offsets):
         bounds = zip(offsets[block[:, TEXT]].tolist(), offsets[block[:, TEXT] + 1].tolist(), strict=True)
         for (row, start, end, number, beside_words, context), (low, high) in zip(block.tolist(), bounds, strict=True):
@@ -165,5 +165,5 @@ def _scanned(data: UInt8Array, offsets: Int64Array, min_confidence: float) -> li
             for finding in findings(number, candidate):
                 if finding.confidence >= min_confidence:
                     span = (start - low + finding.start, start - low + finding.end)
-                    spans[row].append(Span(*span, rule.kind, finding.rule, finding.confidence))
+                    spans[row].append(DetectedSpan(*span, rule.kind, finding.rule, finding.confidence))
     return spans

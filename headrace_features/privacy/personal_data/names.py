@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
     from headrace_features.models.name_model import NameModel
     from headrace_features.models.registered import ModelFile
-    from headrace_features.privacy.personal_data.find import Span
+    from headrace_features.privacy.personal_data.find import DetectedSpan
 
 _KIND: Final = re.compile(r"[a-z][a-z_]{0,30}")
 RULE: Final = "names"
@@ -105,7 +105,9 @@ def _registered(reference: str) -> ModelFile:
     return file
 
 
-def named_spans(content: pa.Array, model: NameModel, kinds: dict[str, str], min_confidence: float) -> list[list[Span]]:
+def named_spans(
+    content: pa.Array, model: NameModel, kinds: dict[str, str], min_confidence: float
+) -> list[list[DetectedSpan]]:
     """Find the names of each text.
 
     Args:
@@ -117,7 +119,7 @@ def named_spans(content: pa.Array, model: NameModel, kinds: dict[str, str], min_
     Returns:
         Spans of each text by start, with the rule `names`.
     """
-    from headrace_features.privacy.personal_data.find import Span
+    from headrace_features.privacy.personal_data.find import DetectedSpan
 
     spans_of_texts = []
     for text in content.to_pylist():
@@ -127,6 +129,6 @@ def named_spans(content: pa.Array, model: NameModel, kinds: dict[str, str], min_
             at = name.start
             end = byte + len(text[name.start : name.end].encode())
             if name.confidence >= min_confidence and byte < end:
-                spans.append(Span(byte, end, kinds[name.label], RULE, name.confidence))
+                spans.append(DetectedSpan(byte, end, kinds[name.label], RULE, name.confidence))
         spans_of_texts.append(spans)
     return spans_of_texts

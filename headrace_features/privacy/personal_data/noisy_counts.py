@@ -19,7 +19,7 @@ Draw = Callable[[list[int], float], list[int]]
 """Adds noise of a scale to counts."""
 
 
-class Groups(NamedTuple):
+class NoisyGroups(NamedTuple):
     """Noisy counts by group, the largest first; what smaller groups have together, or None where there are none."""
 
     counts: dict[str, int]
@@ -63,13 +63,13 @@ class Noise:
         """A noisy count, 0 where it would be below."""
         return max(self.draw([exact], self.scale)[0], 0)
 
-    def groups(self, exact: Mapping[str, int]) -> Groups:
+    def groups(self, exact: Mapping[str, int]) -> NoisyGroups:
         """Noisy counts of groups in which a document is once."""
         noisy = dict(zip(exact, self.draw(list(exact.values()), self.scale), strict=True))
         named = {name: count for name, count in noisy.items() if count >= self.min_group}
         small = [count for count in noisy.values() if count < self.min_group]
         ordered = dict(sorted(named.items(), key=lambda entry: (-entry[1], entry[0])))
-        return Groups(ordered, max(sum(small), 0) if small else None)
+        return NoisyGroups(ordered, max(sum(small), 0) if small else None)
 
     @property
     def named_by_chance(self) -> float:

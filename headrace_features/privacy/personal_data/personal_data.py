@@ -64,7 +64,7 @@ class AuditConfig(PersonalDataConfig):
     )
 
 
-class Wanted(NamedTuple):
+class SearchSettings(NamedTuple):
     """What texts are searched for: the config; of its model of names the file and the kinds by label."""
 
     config: AuditConfig
@@ -72,14 +72,14 @@ class Wanted(NamedTuple):
     kinds: dict[str, str] | None = None
 
 
-def with_model(config: AuditConfig) -> Wanted:
+def with_model(config: AuditConfig) -> SearchSettings:
     """Give the config with the model that it names, whose labels are looked at once on the driver."""
     from headrace_features.models.name_model import kinds_of
 
     if config.names is None:
-        return Wanted(config)
+        return SearchSettings(config)
     file = model_file(config.names)
-    return Wanted(config, file, kinds_of(read(config.names, file), config.names.labels, config.names.model))
+    return SearchSettings(config, file, kinds_of(read(config.names, file), config.names.labels, config.names.model))
 
 
 def checked_actions(redact: Mapping[str, str], names: NamesConfig | None = None) -> dict[str, Action]:
@@ -124,7 +124,7 @@ def checked_actions(redact: Mapping[str, str], names: NamesConfig | None = None)
         Check("actions_are_known", "forall(spans, s -> s.action in ('keep', 'replace', 'drop'))", "no other action"),
     ),
 )
-def personal_data_audit(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array]:
+def personal_data_audit(content: pa.Array, wanted: SearchSettings) -> dict[str, pa.Array]:
     """Mail addresses, numbers and secrets of people, and whether they are kept, replaced or a reason to drop the text.
 
     A dataset with `redact` has this as its table `personal_data`.

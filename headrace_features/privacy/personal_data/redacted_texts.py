@@ -31,7 +31,7 @@ from spark_jobs.text.normalization import NO_EDITS, REDACTED, Edits
 from spark_jobs.text.texts import TEXTS, TEXTS_DDL, TextsConfig
 
 if TYPE_CHECKING:
-    from headrace_features.privacy.personal_data.find import Span
+    from headrace_features.privacy.personal_data.find import DetectedSpan
 
 _KEYS = ["shard", "doc_id"]
 _NARROW = [*_KEYS, "kind", "language", "letters_sha256"]
@@ -60,20 +60,20 @@ def redacted_texts(raw_texts: DataFrame, personal_data: DataFrame, config: Texts
 
 def redacted_batches(batches: Iterable[pa.RecordBatch], min_letters: int) -> Iterator[pa.RecordBatch]:
     """Turn batches of raw texts with the spans that are replaced into batches of the table `texts`."""
-    from headrace_features.privacy.personal_data.find import Span
+    from headrace_features.privacy.personal_data.find import DetectedSpan
     from headrace_features.privacy.personal_data.redacted_texts import redact
     from spark_jobs.text.compared_texts import letters_column
     from spark_jobs.text.normalization import compose
     from spark_jobs.text.text_columns import edits_column, edits_of
 
-    fields = Span._fields
+    fields = DetectedSpan._fields
     for batch in batches:
         columns = {name: batch.column(name) for name in (*_NARROW, "content", "edits")}
         spans, content, edits = batch.column("spans"), columns["content"], columns["edits"]
         changed = pc.greater(pc.list_value_length(spans), 0)
         texts, composed = [], []
         for row in np.flatnonzero(changed.to_numpy(zero_copy_only=False)).tolist():
-            text_spans = [Span(*(span[name] for name in fields)) for span in spans[row].as_py()]
+            text_spans = [DetectedSpan(*(span[name] for name in fields)) for span in spans[row].as_py()]
             text, second = redact(content[row].as_py(), text_spans)
             texts.append(text)
             composed.append(compose(edits_of(edits[row].as_py()), second))
@@ -91,7 +91,7 @@ def redacted_batches(batches: Iterable[pa.RecordBatch], min_letters: int) -> Ite
         yield pa.RecordBatch.from_pydict({column.name: columns[column.name] for column in TEXTS.columns})
 
 
-def redact(content: str, spans: Sequence[Span]) -> tuple[str, Edits]:
+def redact(content: str, spans: Sequence[DetectedSpan]) -> tuple[str, Edits]:
     """Replace spans by placeholders.
 
     Args:

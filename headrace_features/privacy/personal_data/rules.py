@@ -22,7 +22,7 @@ KINDS: Final = ("mail", "phone", "card", "iban", "ip", "mac", "national_number",
 
 
 @dataclass(frozen=True)
-class Rule:
+class DetectionRule:
     """How one form of personal data is found.
 
     Attributes:
@@ -51,10 +51,10 @@ _ANY_NATIONAL = " national identity citizen taxpayer resident"
 
 def _national(  # one row of a table
     name: str, check: str, words: str, alone: str = "", beside: str = "", confidence: float = 0.7
-) -> Rule:
+) -> DetectionRule:
     """A rule for a national number; shapes are separated by `|`."""
     shapes = [tuple(filter(None, text.split("|"))) for text in (alone, beside)]
-    return Rule(name, "national_number", shapes[0], shapes[1], words + _ANY_NATIONAL, confidence, 0.95, check)
+    return DetectionRule(name, "national_number", shapes[0], shapes[1], words + _ANY_NATIONAL, confidence, 0.95, check)
 
 
 _CARD_WORDS: Final = (
@@ -67,12 +67,14 @@ _D9, _D10, _D11, _D13 = ("D" * count for count in (9, 10, 11, 13))
 
 RULES: Final = (
     # Found by their own code in scan.py; the others of this table by their shapes.
-    Rule("mail", "mail", confidence=0.95),
-    Rule("ipv4", "ip", words="ip ipv4 address addr host client server remote peer from src dst", confidence=0.85),
-    Rule("ipv6", "ip", words="ip ipv6 address addr host client server remote peer", confidence=0.85),
-    Rule("mac", "mac", words="mac ether hwaddr bssid ethernet", confidence=0.8),
-    Rule("iban", "iban", words="iban account konto compte cuenta", confidence=0.95, check="iban"),
-    Rule(
+    DetectionRule("mail", "mail", confidence=0.95),
+    DetectionRule(
+        "ipv4", "ip", words="ip ipv4 address addr host client server remote peer from src dst", confidence=0.85
+    ),
+    DetectionRule("ipv6", "ip", words="ip ipv6 address addr host client server remote peer", confidence=0.85),
+    DetectionRule("mac", "mac", words="mac ether hwaddr bssid ethernet", confidence=0.8),
+    DetectionRule("iban", "iban", words="iban account konto compte cuenta", confidence=0.95, check="iban"),
+    DetectionRule(
         "phone_international",
         "phone",
         words="phone telephone tel telefon telefono teléfono téléphone mobile mobil móvil cell "
@@ -92,17 +94,17 @@ RULES: Final = (
         "telefona mobitela telefonem telefonního " + CLDR_PHONE_WORDS,
         confidence=0.8,
     ),
-    Rule("phone_national", "phone", words="", confidence=0.6, confidence_beside_words=0.85),
-    Rule("known_key", "secret", confidence=0.95),
-    Rule("password_in_url", "secret", confidence=0.9),
-    Rule("assigned_secret", "secret", confidence=0.6),
-    Rule(
+    DetectionRule("phone_national", "phone", words="", confidence=0.6, confidence_beside_words=0.85),
+    DetectionRule("known_key", "secret", confidence=0.95),
+    DetectionRule("password_in_url", "secret", confidence=0.9),
+    DetectionRule("assigned_secret", "secret", confidence=0.6),
+    DetectionRule(
         "phone_north_america",
         "phone",
         alone=("DDD-DDD-DDDD", "DDD.DDD.DDDD", "DDD) DDD-DDDD", "DDD)DDD-DDDD", "D-DDD-DDD-DDDD", "D (DDD) DDD-DDDD"),
         words="phone telephone tel mobile cell fax call text",
     ),
-    Rule(
+    DetectionRule(
         "card_grouped",
         "card",
         alone=tuple(
@@ -114,7 +116,7 @@ RULES: Final = (
         words=_CARD_WORDS,
         confidence=0.85,
     ),
-    Rule(
+    DetectionRule(
         "card_plain",
         "card",
         alone=tuple("D" * count for count in (14, 15, 16)),

@@ -23,7 +23,7 @@ from headrace_features.models.ngram_kernel import (
     LETTERS,
     WORD,
     NgramTable,
-    Words,
+    WordSplitting,
     find_ngram,
     joined,
     next_word,
@@ -41,7 +41,7 @@ _COVERED, _JOINED = np.uint8(1), np.uint8(2)
 
 
 @made_once
-def folding() -> Words:
+def folding() -> WordSplitting:
     """How texts and lists are split and folded: NFKC and case, where a character becomes one; invisible ones go."""
     tables = word_tables()
     classes, lower = tables.classes.copy(), tables.lower.copy()
@@ -53,7 +53,7 @@ def folding() -> Words:
             folded = unicodedata.normalize("NFKC", character).casefold()
             if len(folded) == 1 and ord(folded) <= LAST_CASED:
                 lower[point] = ord(folded)
-    return Words(LETTERS, classes, lower)
+    return WordSplitting(LETTERS, classes, lower)
 
 
 class Phrases(NamedTuple):
@@ -112,7 +112,7 @@ def _beginnings(
 
 @compiled
 def _count_phrases(
-    folding: Words, phrases: Phrases, data: UInt8Array, offsets: Int64Array
+    folding: WordSplitting, phrases: Phrases, data: UInt8Array, offsets: Int64Array
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """(D,) each: runs of words in phrases, words in them, words."""
     how, classes, lower = folding

@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Final
 
 from headrace_features.synthetic.executed.groups import read_text
-from headrace_features.synthetic.executed.sandbox import TOOLS, Outcome, Program, interpreter_of, run
+from headrace_features.synthetic.executed.sandbox import TOOLS, Program, ProgramOutcome, interpreter_of, run
 from headrace_features.synthetic.execution_config import ExecutionLimits
 from spark_jobs.exceptions import SetupError
 
@@ -34,7 +34,7 @@ _CPU_SECONDS: Final = 5.0  # a Python starts in .02
 
 
 @dataclass(frozen=True)
-class Finding:
+class CheckOutcome:
     """The result of a check.
 
     Attributes:
@@ -48,7 +48,7 @@ class Finding:
     mend: str = ""
 
 
-def check(folders: tuple[str, ...] = ()) -> Iterator[Finding]:
+def check(folders: tuple[str, ...] = ()) -> Iterator[CheckOutcome]:
     """Run all checks; gives a finding for each, or the first alone where the sandbox does not start.
 
     Args:
@@ -56,7 +56,7 @@ def check(folders: tuple[str, ...] = ()) -> Iterator[Finding]:
     """
     first = CHECKS["privileges"]
     if (missing := _missing()) is not None:
-        yield Finding(first, "the sandbox does not start", missing)
+        yield CheckOutcome(first, "the sandbox does not start", missing)
         return
     with socket.create_server(("127.0.0.1", 0)) as server, tempfile.NamedTemporaryFile(prefix="headrace-key-") as key:
         files = [entry for folder in (Path.home(), Path.cwd(), *map(Path, folders)) for entry in _entries(folder)]
@@ -66,13 +66,13 @@ def check(folders: tuple[str, ...] = ()) -> Iterator[Finding]:
     except ValueError:
         lines = outcome.errors.decode(errors="replace").strip().splitlines()
         cause = lines[-1] if lines else outcome.reason or f"status {outcome.status}"
-        yield Finding(first, f"the sandbox does not start: {cause}", _mend(outcome))
+        yield CheckOutcome(first, f"the sandbox does not start: {cause}", _mend(outcome))
         return
     for name, what in CHECKS.items():
-        yield Finding(what, ", ".join(reached[name]), _mend(outcome) if reached[name] else "")
+        yield CheckOutcome(what, ", ".join(reached[name]), _mend(outcome) if reached[name] else "")
 
 
-def _run(*arguments: str) -> Outcome:
+def _run(*arguments: str) -> ProgramOutcome:
     """Run the checks in the sandbox."""
     python = interpreter_of(sys.executable)
     words = (python.path, "-I", "-S", "/headrace/checks.py", *arguments)
@@ -94,7 +94,7 @@ def _missing() -> str | None:
     return next((f"apt install {package}" for tool, package in TOOLS.items() if shutil.which(tool) is None), None)
 
 
-def _mend(outcome: Outcome) -> str:
+def _mend(outcome: ProgramOutcome) -> str:
     """What to do where a check fails."""
     if b"bwrap: Unknown option" in outcome.errors:
         return "bubblewrap is older than 0.8: install a newer one"

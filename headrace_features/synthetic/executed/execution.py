@@ -24,9 +24,16 @@ from pydantic import ValidationError
 
 from headrace_features.synthetic.attempts import Landed
 from headrace_features.synthetic.executed.groups import CPU
-from headrace_features.synthetic.executed.records import Call, Collected, Result, Statement, agreed, canonical
-from headrace_features.synthetic.executed.rows import Document, call_row, interpreter, package_folder, row_of
-from headrace_features.synthetic.executed.sandbox import Outcome, Program, run
+from headrace_features.synthetic.executed.records import (
+    Collected,
+    ProgramCall,
+    Result,
+    TypedStatement,
+    agreed,
+    canonical,
+)
+from headrace_features.synthetic.executed.rows import CodeDocument, call_row, interpreter, package_folder, row_of
+from headrace_features.synthetic.executed.sandbox import Program, ProgramOutcome, run
 from headrace_features.synthetic.executed_config import ExecutedSource
 from spark_jobs.exceptions import InputError
 
@@ -50,7 +57,7 @@ class Bundle:
 
     repository: str | None
     files: Mapping[str, str]
-    documents: tuple[Document, ...]
+    documents: tuple[CodeDocument, ...]
 
 
 @dataclass(frozen=True)
@@ -143,7 +150,7 @@ class _Python:
     """The execution of a document of Python."""
 
     def __init__(
-        self, document: Document, repository: str | None, source: ExecutedSource, folder: str, is_ascii: bool
+        self, document: CodeDocument, repository: str | None, source: ExecutedSource, folder: str, is_ascii: bool
     ) -> None:
         self._document, self._repository, self._source, self._folder = document, repository, source, folder
         self._is_ascii = is_ascii
@@ -236,7 +243,7 @@ class _Python:
         tools: Mapping[str, str],
         cpu_seconds: float,
         output_bytes: int,
-    ) -> Outcome:
+    ) -> ProgramOutcome:
         """Run `inside/main.py` in the sandbox, which collects calls or makes them as `request` says."""
         packages = package_folder(self._source.environment)
         inside = {"/headrace/inside": str(_INSIDE), isolated_run.root: self._folder, **self._python.folders, **tools}
@@ -271,7 +278,7 @@ def _results(output: bytes, paths: Mapping[str, str], most_bytes: int) -> Iterat
                 yield Result.model_validate(canonical(json.loads(line), paths))
 
 
-def _run_command(document: Document, source: ExecutedSource, folder: str) -> Iterator[tuple[Call, Result]]:
+def _run_command(document: CodeDocument, source: ExecutedSource, folder: str) -> Iterator[tuple[ProgramCall, Result]]:
     """Give each input to a command line, in several runs."""
     for typed in source.inputs:
         results = []
@@ -288,7 +295,7 @@ def _run_command(document: Document, source: ExecutedSource, folder: str) -> Ite
             outcome = run(program, limits, isolated=source.isolation == "bubblewrap")
             text, errors = (stream.decode(errors="backslashreplace") for stream in (outcome.output, outcome.errors))
             status = f"exit status {outcome.status}: {errors.strip()}" if outcome.status else None
-            statement = Statement(input=typed, printed=text, exception=status)
+            statement = TypedStatement(input=typed, printed=text, exception=status)
             result = Result(
                 reason=outcome.reason, detail=_why(outcome) if outcome.reason else "", statements=[statement]
             )
@@ -296,11 +303,11 @@ def _run_command(document: Document, source: ExecutedSource, folder: str) -> Ite
             if outcome.reason:
                 break
         lines = document.text.count("\n") + 1
-        call = Call(kind="command", function="", first_line=1, last_line=lines, statements=[typed])
+        call = ProgramCall(kind="command", function="", first_line=1, last_line=lines, statements=[typed])
         yield call, agreed(results) if len(results) > 1 else results[0]
 
 
-def _why(outcome: Outcome) -> str:
+def _why(outcome: ProgramOutcome) -> str:
     """How a program without a result ended."""
     if outcome.reason:
         return f"{outcome.reason} after {outcome.cpu_seconds:.1f} CPU seconds"

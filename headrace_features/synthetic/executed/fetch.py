@@ -17,10 +17,10 @@ from pyiceberg.catalog import Catalog
 
 from headrace.tables.catalogue import load_table
 from headrace_features.synthetic.attempts import AnswerStore
-from headrace_features.synthetic.buckets import KEY, KEY_TYPE, Buckets, in_buckets, key_of
+from headrace_features.synthetic.buckets import KEY, KEY_TYPE, BucketedRows, in_buckets, key_of
 from headrace_features.synthetic.executed.checks import require_sandbox
 from headrace_features.synthetic.executed.execution import Bundle, execute
-from headrace_features.synthetic.executed.rows import Document, document_key
+from headrace_features.synthetic.executed.rows import CodeDocument, document_key
 from headrace_features.synthetic.executed_config import ExecutedSource
 from headrace_features.synthetic.fetch import AnswerPages
 from headrace_features.synthetic.parents import kept_datasets, kept_documents, text_bytes, texts_in, with_rank
@@ -135,7 +135,7 @@ def _lacking(bundle: Bundle, source: ExecutedSource, store: AnswerStore) -> Bund
     return dataclasses.replace(bundle, documents=documents) if documents else None
 
 
-class _File(NamedTuple):
+class _FetchedDocument(NamedTuple):
     """A document with its text; `is_wanted` where it is to be executed."""
 
     dataset: str
@@ -178,7 +178,7 @@ def _about(catalogue: Catalog, dataset: str, seed: int) -> Iterator[pa.RecordBat
         yield with_rank(batch.select(_ABOUT), seed)
 
 
-def _grouped(documents: Buckets, number: int, source: ExecutedSource) -> Iterator[pa.RecordBatch]:
+def _grouped(documents: BucketedRows, number: int, source: ExecutedSource) -> Iterator[pa.RecordBatch]:
     """The files of a bucket by the hash of their repository; one of no repository only where it is to be executed."""
     kept, about, texts = (documents.read(name, number) for name in ("kept", "about", "texts"))
     if about is None or texts is None:
@@ -188,7 +188,7 @@ def _grouped(documents: Buckets, number: int, source: ExecutedSource) -> Iterato
     is_language = pc.equal(pc.utf8_lower(rows["language"].fill_null("")), source.language.casefold())
     rows = rows.append_column("is_wanted", pc.and_(is_kept, is_language))
     rows = rows.filter(pc.or_(rows["is_wanted"], rows["repository"].is_valid()))
-    for batch in rows.select(_File._fields).to_batches(_ROWS):
+    for batch in rows.select(_FetchedDocument._fields).to_batches(_ROWS):
         places = zip(*(batch[name].to_pylist() for name in ("dataset", "doc_id", "repository")), strict=True)
         keys = [key_of(f"{source.seed} {dataset} {repository or doc_id}") for dataset, doc_id, repository in places]
         yield pa.RecordBatch.from_arrays([pa.array(keys, KEY_TYPE), *batch.columns], [KEY, *batch.schema.names])
@@ -196,16 +196,18 @@ def _grouped(documents: Buckets, number: int, source: ExecutedSource) -> Iterato
 
 def _bundles(rows: pa.Table) -> Iterator[Bundle]:
     """The bundles of the repositories in a bucket, each with all texts of its repository, the newest of a path."""
-    files = defaultdict[tuple[str, str], list[_File]](list)
+    files = defaultdict[tuple[str, str], list[_FetchedDocument]](list)
     for batch in rows.to_batches(_ROWS):
         for values in zip(*(column.to_pylist() for column in batch.columns), strict=True):
-            file = _File(*values)
+            file = _FetchedDocument(*values)
             group = f"d {file.doc_id}" if file.repository is None else f"r {file.repository}"
             files[file.dataset, group].append(file)
     for revisions in files.values():
         revisions.sort(key=lambda file: (file.increment, file.doc_id))
         there = {file.path: file.content for file in revisions}
-        wanted = [Document(file.dataset, file.doc_id, file.path, file.content) for file in revisions if file.is_wanted]
+        wanted = [
+            CodeDocument(file.dataset, file.doc_id, file.path, file.content) for file in revisions if file.is_wanted
+        ]
         for at in range(0, len(wanted), _BUNDLE):
             some = tuple(wanted[at : at + _BUNDLE])
             executed = {

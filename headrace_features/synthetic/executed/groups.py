@@ -80,7 +80,7 @@ class Watched:
 
 
 @dataclass(frozen=True)
-class Layout:
+class CgroupLayout:
     """Where a group is made, and the files that limit and count it."""
 
     folders: tuple[Path, ...]
@@ -90,7 +90,7 @@ class Layout:
 class Cgroup:
     """A group that the kernel counts; files are looked at, as no controller counts them."""
 
-    def __init__(self, limits: ExecutionLimits, layout: Layout) -> None:
+    def __init__(self, limits: ExecutionLimits, layout: CgroupLayout) -> None:
         name = f"{_NAME}-{os.getpid()}-{next(_numbers)}"
         self._limits, self._v2 = limits, layout.is_v2
         self._folders = [folder / name for folder in layout.folders]
@@ -135,7 +135,7 @@ class Cgroup:
 _V1_MEMORY: Final = ("memory.limit_in_bytes", "memory.memsw.limit_in_bytes")
 
 
-def group_for(limits: ExecutionLimits, layout: Layout | None) -> Group:
+def group_for(limits: ExecutionLimits, layout: CgroupLayout | None) -> Group:
     """A group with these limits: a `Cgroup` where it can be made, else `Watched`."""
     if layout is not None:
         with contextlib.suppress(OSError):
@@ -145,18 +145,18 @@ def group_for(limits: ExecutionLimits, layout: Layout | None) -> Group:
 
 def find_cgroups(
     limits: ExecutionLimits, root: Path = _ROOT, membership: Path = Path("/proc/self/cgroup")
-) -> Layout | None:
+) -> CgroupLayout | None:
     """Where groups can be made below that of this process, which is tried out; None where they cannot."""
     lines = [line.split(":", 2) for line in read_text(membership).splitlines()]
     paths = {name: path.lstrip("/") for _, names, path in lines for name in names.split(",")}
     layouts = []
     if {"memory", "pids", "cpuacct"} <= paths.keys():
-        layouts.append(Layout(tuple(root / name / paths[name] for name in ("memory", "pids", "cpuacct")), False))
+        layouts.append(CgroupLayout(tuple(root / name / paths[name] for name in ("memory", "pids", "cpuacct")), False))
     if "" in paths:  # with v2 a group with processes cannot hold others, so the nearest above that has controllers
         folder = root / paths[""]
         for above in (folder, *folder.parents):
             if {"memory", "pids"} <= set(read_text(above / "cgroup.subtree_control").split()):
-                layouts.append(Layout((above,), True))
+                layouts.append(CgroupLayout((above,), True))
                 break
             if above == root:
                 break
@@ -173,7 +173,7 @@ def find_cgroups(
     return None
 
 
-def _sweep(layout: Layout) -> None:
+def _sweep(layout: CgroupLayout) -> None:
     """Remove groups of workers that were killed."""
     for folder in layout.folders:
         for left in folder.glob(f"{_NAME}-*-*"):

@@ -13,7 +13,7 @@ from headrace_features.synthetic.executed.execution import written
 from headrace_features.synthetic.executed.groups import CPU, FILES, MEMORY
 from headrace_features.synthetic.executed.records import canonical
 from headrace_features.synthetic.executed.rows import package_folder, packages_in
-from headrace_features.synthetic.executed.sandbox import IDLE, OUTPUT, Outcome, Program, interpreter_of, run
+from headrace_features.synthetic.executed.sandbox import IDLE, OUTPUT, Program, ProgramOutcome, interpreter_of, run
 from headrace_features.synthetic.execution_config import ProgramExecution
 
 _FILE, _ROOT = "program.py", "/code"
@@ -64,7 +64,7 @@ def _execute(config: ProgramExecution, code: str) -> tuple[str, str]:
     return _said(outcome, config, paths), outcome.reason or str(outcome.status)
 
 
-def _said(outcome: Outcome, config: ProgramExecution, paths: dict[str, str]) -> str:
+def _said(outcome: ProgramOutcome, config: ProgramExecution, paths: dict[str, str]) -> str:
     """How a program ended, what it printed and its errors, as a message."""
     if outcome.reason:
         ended = f"The program was stopped: {_STOPPED[outcome.reason].format(**config.model_dump())}."

@@ -19,7 +19,7 @@ class _Said(BaseModel):
     model_config = ConfigDict(frozen=True, extra="ignore", strict=True)
 
 
-class Call(_Said):
+class ProgramCall(_Said):
     """A call that can be made.
 
     Attributes:
@@ -52,12 +52,12 @@ class Skipped(_Said):
 class Collected(_Said):
     """The calls that a module offers; or why it could not be imported."""
 
-    calls: list[Call] = []
+    calls: list[ProgramCall] = []
     skipped: list[Skipped] = []
     error: str = ""
 
 
-class Statement(_Said):
+class TypedStatement(_Said):
     """A statement that was typed, what it printed, the value it gave, and the last line of what it raised."""
 
     input: str
@@ -72,7 +72,7 @@ class Result(_Said):
     call: int = -1
     reason: str = Field("", pattern=f"^({_REASONS})$")
     detail: str = ""
-    statements: list[Statement] = []
+    statements: list[TypedStatement] = []
     trace: list[str] = []
     trace_was_cut: bool = False
     values_were_cut: bool = False
@@ -131,7 +131,7 @@ def record_of(source: str, result: Result, kind: str) -> dict[str, Any]:
     if result.trace:
         cut = "; it goes on" if result.trace_was_cut else ""
         parts.append("\n".join([f"Trace, by lines of the file{cut}:", *result.trace]))
-    last = result.statements[-1] if result.statements else Statement(input="")
+    last = result.statements[-1] if result.statements else TypedStatement(input="")
     return {
         "text": "\n\n".join(parts) + "\n",
         "input": "\n".join(statement.input for statement in result.statements),
@@ -145,7 +145,7 @@ def record_of(source: str, result: Result, kind: str) -> dict[str, Any]:
     }
 
 
-def _typed(statement: Statement) -> list[str]:
+def _typed(statement: TypedStatement) -> list[str]:
     """A statement as a terminal shows it, with what followed."""
     first, *others = statement.input.split("\n")
     lines = [f">>> {first}", *(f"... {line}" for line in others)]
@@ -158,7 +158,7 @@ def _typed(statement: Statement) -> list[str]:
     return lines
 
 
-def _streams(statement: Statement) -> list[str]:
+def _streams(statement: TypedStatement) -> list[str]:
     """What a command line was given, and what it wrote."""
     lines = ["Input:", statement.input.removesuffix("\n"), "", "Output:", statement.printed.removesuffix("\n")]
     return lines if statement.exception is None else [*lines, statement.exception]

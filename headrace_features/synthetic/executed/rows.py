@@ -16,7 +16,7 @@ from typing import Any, Final
 
 from headrace_features.synthetic.answers import Answer
 from headrace_features.synthetic.attempts import Landed
-from headrace_features.synthetic.executed.records import Call, Result, record_of
+from headrace_features.synthetic.executed.records import ProgramCall, Result, record_of
 from headrace_features.synthetic.executed.sandbox import OUTPUT, Interpreter, interpreter_of
 from headrace_features.synthetic.executed_config import ExecutedSource
 from headrace_features.synthetic.requests import Parent, Request
@@ -30,7 +30,7 @@ _LINE: Final = re.compile(r"[^\r\n]*(?:\r\n|\r|\n)|[^\r\n]+")  # as Python count
 
 
 @dataclass(frozen=True)
-class Document:
+class CodeDocument:
     """A document of code.
 
     Attributes:
@@ -96,7 +96,9 @@ def packages_in(folder: str | None) -> list[str]:
     )
 
 
-def call_row(document: Document, repository: str | None, source: ExecutedSource, call: Call, result: Result) -> Landed:
+def call_row(
+    document: CodeDocument, repository: str | None, source: ExecutedSource, call: ProgramCall, result: Result
+) -> Landed:
     """The row of a call: a record, or the reason why there is none."""
     span = (call.first_line, call.last_line)
     row = row_of(document, source, call.statements, result.reason, result.detail, span)
@@ -110,7 +112,7 @@ def call_row(document: Document, repository: str | None, source: ExecutedSource,
 
 
 def row_of(
-    document: Document,
+    document: CodeDocument,
     source: ExecutedSource,
     call: Sequence[str] | None,
     reason: str,
@@ -124,7 +126,7 @@ def row_of(
     return Landed(request, Answer(model=model), "", reason, detail)
 
 
-def _part(document: Document, lines: tuple[int, int] | None) -> Parent:
+def _part(document: CodeDocument, lines: tuple[int, int] | None) -> Parent:
     """The part of a document that some lines are, with its first and last byte."""
     if lines is None:
         return Parent(document.dataset, document.doc_id, document.text, 0, len(_bytes(document.text)))

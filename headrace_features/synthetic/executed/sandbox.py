@@ -28,7 +28,7 @@ from functools import cache
 from pathlib import PurePosixPath
 from typing import Final
 
-from headrace_features.synthetic.executed.groups import CPU, Group, Layout, Watched, find_cgroups, group_for
+from headrace_features.synthetic.executed.groups import CPU, CgroupLayout, Group, Watched, find_cgroups, group_for
 from headrace_features.synthetic.executed.system_calls import seccomp_filter
 from headrace_features.synthetic.execution_config import ExecutionLimits
 from spark_jobs.exceptions import SetupError
@@ -71,7 +71,7 @@ class Program:
 
 
 @dataclass(frozen=True)
-class Outcome:
+class ProgramOutcome:
     """How a program ended.
 
     Attributes:
@@ -89,7 +89,7 @@ class Outcome:
     cpu_seconds: float
 
 
-def run(program: Program, limits: ExecutionLimits, *, isolated: bool = True) -> Outcome:
+def run(program: Program, limits: ExecutionLimits, *, isolated: bool = True) -> ProgramOutcome:
     """Run a program to its end, or until it is over a limit; the calling thread has to live as long.
 
     Raises:
@@ -127,7 +127,7 @@ def run(program: Program, limits: ExecutionLimits, *, isolated: bool = True) -> 
                 stream.close()
 
 
-def _watch(process: subprocess.Popen[bytes], group: Group, program: Program, limits: ExecutionLimits) -> Outcome:
+def _watch(process: subprocess.Popen[bytes], group: Group, program: Program, limits: ExecutionLimits) -> ProgramOutcome:
     """Read what a program writes while it runs, and stop it where it is over a limit."""
     written: dict[str, list[bytes]] = {"output": [], "errors": []}
     count, reason, cpu = 0, "", 0.0
@@ -163,7 +163,7 @@ def _watch(process: subprocess.Popen[bytes], group: Group, program: Program, lim
         _kill(process)
     status = process.wait()
     output, errors = (b"".join(written[name])[: program.output_bytes] for name in ("output", "errors"))
-    return Outcome(status if status < 128 else 128 - status, output, errors, reason, cpu)
+    return ProgramOutcome(status if status < 128 else 128 - status, output, errors, reason, cpu)
 
 
 def _kill(process: subprocess.Popen[bytes]) -> None:
@@ -273,7 +273,7 @@ def _sealed(data: bytes) -> Iterator[int]:
 
 
 @cache
-def _layout() -> Layout | None:
+def _layout() -> CgroupLayout | None:
     """Where this process can make cgroups; looked up once."""
     return find_cgroups(ExecutionLimits())
 

@@ -16,7 +16,7 @@ from headrace_features.synthetic.generated_config import (
     GeneratedSource,
     ModelEndpoint,
     Parents,
-    Template,
+    PromptTemplate,
 )
 from spark_jobs.lake.declare.step import ConfigModel
 
@@ -60,12 +60,12 @@ class JudgeConfig(ConfigModel):
         return self
 
 
-def templates_of(judge: JudgeConfig) -> tuple[Template, Template]:
+def templates_of(judge: JudgeConfig) -> tuple[PromptTemplate, PromptTemplate]:
     """Templates of the first and of the second question about a text; both have the same words."""
     low, high = judge.scores
     score_line = f"End your answer with a line 'Score: N', where N is a whole number from {low} to {high}."
     user = f"{judge.rubric}{BEGIN_TEXT}{{text}}{END_TEXT}{score_line}"
-    return Template(name=_FIRST, user=user), Template(name=_SECOND, user=user)
+    return PromptTemplate(name=_FIRST, user=user), PromptTemplate(name=_SECOND, user=user)
 
 
 def source_of(judge: JudgeConfig, dataset: str) -> GeneratedSource:

@@ -23,7 +23,7 @@ from collections import Counter
 from collections.abc import Iterator
 from typing import Any, Final
 
-from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.dependency import Dependency, RepositoryTexts, evidence_of, utf8_of
 from spark_jobs.code.imports.source_names import SuffixIndex
 from spark_jobs.lexing.blank import blank
 
@@ -67,7 +67,7 @@ def include_lines(source: bytes) -> Iterator[tuple[int, int, int, bool]]:
             yield start, match.start(form), match.end(form), form == 2
 
 
-def c_includes(repository: Repository) -> Iterator[Dependency]:
+def c_includes(repository: RepositoryTexts) -> Iterator[Dependency]:
     """Yield the includes between the files of C, C++, Cuda and Objective-C of a repository."""
     readers = [number for number, language in enumerate(repository.languages) if language in _LANGUAGES]
     if not readers:
@@ -87,7 +87,7 @@ def c_includes(repository: Repository) -> Iterator[Dependency]:
 class IncludedFiles:
     """Finds the files of a repository that names in `#include` refer to."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: RepositoryTexts) -> None:
         """Of all paths, with the directories of every compile_commands.json."""
         self._files = {path: number for number, path in enumerate(repository.paths)}
         self._by_end = SuffixIndex(self._files.items())
@@ -125,7 +125,7 @@ _FLAGS: Final = ("-iquote", "-isystem", "-idirafter", "-I")
 class HeaderSearch:
     """The directories where each file's headers are searched, in order, as paths in the repository."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: RepositoryTexts) -> None:
         """Read every compile_commands.json."""
         files = set(repository.paths)
         self._own: dict[str, tuple[str, ...]] = {}

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from typing import Final, NamedTuple
 
 from spark_jobs.code.imports.c_includes import IncludedFiles
-from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.dependency import Dependency, RepositoryTexts, evidence_of, utf8_of
 from spark_jobs.code.imports.source_names import nearest
 from spark_jobs.lexing.blank import blank
 
@@ -45,7 +45,7 @@ class _Unit(NamedTuple):
     imports: list[re.Match[bytes]]
 
 
-def cpp_modules(repository: Repository) -> Iterator[Dependency]:
+def cpp_modules(repository: RepositoryTexts) -> Iterator[Dependency]:
     """Yield the imports of modules, partitions and header units between the C++ files of a repository."""
     units = {}
     for number, (path, language) in enumerate(zip(repository.paths, repository.languages, strict=True)):
@@ -74,7 +74,7 @@ def cpp_modules(repository: Repository) -> Iterator[Dependency]:
                 yield from _edge(repository, needs, [] if needed is None else [needed], statement)
 
 
-def _edge(repository: Repository, needs: int, needed: list[int], evidence: str) -> Iterator[Dependency]:
+def _edge(repository: RepositoryTexts, needs: int, needed: list[int], evidence: str) -> Iterator[Dependency]:
     if needed and (file := nearest(repository.paths, needs, needed)) != needs:
         yield Dependency(needs, file, "import", evidence)
 

@@ -17,7 +17,7 @@ from typing import Final
 
 import numpy as np
 
-from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.dependency import Dependency, RepositoryTexts, evidence_of, utf8_of
 from spark_jobs.code.imports.python_imports import KIND_NAMES, Modules, renamed_directories
 from spark_jobs.code.imports.python_statements import import_statements
 from spark_jobs.code.imports.source_names import SuffixIndex
@@ -31,7 +31,7 @@ _FILE: Final = re.compile(
 )
 
 
-def cython_imports(repository: Repository) -> Iterator[Dependency]:
+def cython_imports(repository: RepositoryTexts) -> Iterator[Dependency]:
     """Yield the imports between the Cython files of a repository, and between these and its Python files."""
     paths = repository.paths
     readers = [

@@ -1,8 +1,8 @@
 """The interface of resolvers: from the files of one repository to the dependencies between them.
 
 A resolver handles one family of languages. It takes the whole repository, looks at the files of its own languages, and
-yields a `Dependency` for every file that one of them names. Files are indices into `Repository.paths`, so an edge is
-two integers and resolvers never copy paths:
+yields a `Dependency` for every file that one of them names. Files are indices into `RepositoryTexts.paths`, so an edge
+is two integers and resolvers never copy paths:
 
     paths      a/__init__.py  a/core.py  a/text.py          a/text.py says `from . import core`
     yields     Dependency(needs=2, needed=1, kind="import", evidence="from . import core")
@@ -27,7 +27,7 @@ MAX_EVIDENCE_CHARACTERS = 200
 
 
 @dataclass(frozen=True)
-class Repository:
+class RepositoryTexts:
     """The files of one repository, the input of resolvers.
 
     Attributes:
@@ -57,7 +57,7 @@ class Dependency(NamedTuple):
     evidence: str
 
 
-Resolver = Callable[[Repository], Iterable[Dependency]]
+Resolver = Callable[[RepositoryTexts], Iterable[Dependency]]
 
 
 def utf8_of(text: str) -> bytes:

@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final, NamedTuple
 
-from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.dependency import Dependency, RepositoryTexts, evidence_of, utf8_of
 from spark_jobs.code.imports.source_names import dotted_names
 from spark_jobs.lexing.blank import blank
 
@@ -105,7 +105,7 @@ def _listed(names: bytes) -> list[str]:
     return [name.strip() for name in names.decode("utf-8", "replace").split(",") if name.strip() not in ("_", "init")]
 
 
-def go_imports(repository: Repository) -> Iterator[Dependency]:
+def go_imports(repository: RepositoryTexts) -> Iterator[Dependency]:
     """Dependencies between the Go files of a repository; every pair of files at most once."""
     chosen = [index for index, language in enumerate(repository.languages) if language == "Go"]
     if not chosen:
@@ -176,7 +176,7 @@ def _test_definitions(
     return definitions
 
 
-def _modules(repository: Repository) -> list[tuple[str, str]]:
+def _modules(repository: RepositoryTexts) -> list[tuple[str, str]]:
     """(module path, directory) of every go.mod and of every replacement by a directory, longest module path first."""
     modules = []
     for path, text in zip(repository.paths, repository.texts, strict=True):

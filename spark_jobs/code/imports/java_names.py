@@ -19,7 +19,13 @@ from collections import defaultdict
 from collections.abc import Iterable, Iterator
 from typing import Final, NamedTuple
 
-from spark_jobs.code.imports.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.dependency import (
+    MAX_EVIDENCE_CHARACTERS,
+    Dependency,
+    RepositoryTexts,
+    evidence_of,
+    utf8_of,
+)
 from spark_jobs.code.imports.source_names import dotted_names, nearest
 from spark_jobs.lexing.blank import blank
 
@@ -59,7 +65,7 @@ def read_java(path: str, text: str) -> JavaSource:
     return JavaSource(_joined(package[1]) if package else "", types, imports, frozenset(dotted_names(code[begin:])))
 
 
-def java_names(repository: Repository) -> Iterator[Dependency]:
+def java_names(repository: RepositoryTexts) -> Iterator[Dependency]:
     """Dependencies between the Java files of a repository; every pair of files at most once."""
     sources = {
         index: read_java(repository.paths[index], repository.texts[index])
@@ -199,7 +205,7 @@ def read_kotlin(text: str) -> KotlinSource:
     )
 
 
-def kotlin_names(repository: Repository) -> Iterator[Dependency]:
+def kotlin_names(repository: RepositoryTexts) -> Iterator[Dependency]:
     """Dependencies between the Kotlin files of a repository; every pair of files at most once."""
     sources = {
         index: read_kotlin(repository.texts[index])

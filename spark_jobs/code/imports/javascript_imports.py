@@ -20,9 +20,9 @@ import posixpath
 from collections import defaultdict
 from collections.abc import Iterator
 
-from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.dependency import Dependency, RepositoryTexts, evidence_of, utf8_of
 from spark_jobs.code.imports.javascript_packages import (
-    Package,
+    NodePackage,
     PathsOfProject,
     join,
     matching,
@@ -55,7 +55,7 @@ _TOLD_BY = ("import", "require", "export", "<reference")
 _DECLARATIONS = (".d.ts", ".d.mts", ".d.cts")
 
 
-def javascript_imports(repository: Repository) -> Iterator[Dependency]:
+def javascript_imports(repository: RepositoryTexts) -> Iterator[Dependency]:
     """Yield the imports between the JavaScript and TypeScript files of a repository."""
     readers = [number for number, language in enumerate(repository.languages) if language in _LANGUAGES]
     if not readers:
@@ -90,14 +90,14 @@ def _evidence(data: bytes, start: int, end: int) -> str:
 class _Modules:
     """Finds the file of a repository that a module name refers to."""
 
-    def __init__(self, repository: Repository) -> None:
+    def __init__(self, repository: RepositoryTexts) -> None:
         self._file = {path: number for number, path in enumerate(repository.paths)}
         self._json = {
             path: text
             for path, text in zip(repository.paths, repository.texts, strict=True)
             if path.endswith(".json") and text
         }
-        self._packages: dict[str, Package] = {}
+        self._packages: dict[str, NodePackage] = {}
         named: dict[str, list[tuple[str, int]]] = defaultdict(list)
         for path, text in self._json.items():
             if posixpath.basename(path) == "package.json":

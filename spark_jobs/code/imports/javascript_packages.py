@@ -31,7 +31,7 @@ def parse_json(text: str) -> Mapping[str, object]:
 
 
 @dataclass(frozen=True)
-class Package:
+class NodePackage:
     """A package.json.
 
     Attributes:
@@ -51,7 +51,7 @@ class Package:
     imports: Mapping[str, tuple[str, ...]]
 
 
-def read_package(directory: str, text: str) -> Package:
+def read_package(directory: str, text: str) -> NodePackage:
     """Read the package.json of a directory."""
     facts = parse_json(text)
     name, exports = facts.get("name"), facts.get("exports")
@@ -59,7 +59,7 @@ def read_package(directory: str, text: str) -> Package:
         exports = {".": exports}
     source = facts.get("source")
     entries = (facts.get(key) for key in ("module", "main", "types", "typings"))
-    return Package(
+    return NodePackage(
         directory=directory,
         name=name if isinstance(name, str) and name else None,
         source=source if isinstance(source, str) else None,

@@ -13,7 +13,7 @@ import re
 from collections.abc import Iterator
 from typing import Final
 
-from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.dependency import Dependency, RepositoryTexts, evidence_of, utf8_of
 from spark_jobs.code.imports.source_names import SuffixIndex
 from spark_jobs.lexing.blank import blank
 
@@ -23,7 +23,7 @@ _IMPORT: Final = re.compile(rb"(?<![\w.])import\b\s*+(?:(?:public|weak|option)\b
 _PART: Final = re.compile(r"\"([^\"\n]*)\"|'([^'\n]*)'")
 
 
-def proto_imports(repository: Repository) -> Iterator[Dependency]:
+def proto_imports(repository: RepositoryTexts) -> Iterator[Dependency]:
     """Yield the imports between the Protocol Buffers files of a repository."""
     readers = [number for number, path in enumerate(repository.paths) if path.endswith(".proto")]
     by_end = SuffixIndex((repository.paths[number], number) for number in readers)

@@ -24,7 +24,7 @@ from collections.abc import Iterator
 
 import numpy as np
 
-from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.dependency import Dependency, RepositoryTexts, evidence_of, utf8_of
 from spark_jobs.code.imports.python_statements import INNER, LOADED, TYPE_ONLY, import_statements
 from spark_jobs.code.imports.source_names import Nearest, SuffixIndex
 
@@ -61,7 +61,7 @@ Target = tuple[int, str, str]
 """Leading dots, dotted module, and the name taken from it ('' for the module itself)."""
 
 
-def python_imports(repository: Repository) -> Iterator[Dependency]:
+def python_imports(repository: RepositoryTexts) -> Iterator[Dependency]:
     """Yield the imports between the Python files of a repository, each statement's targets once."""
     readers = [
         number
@@ -249,7 +249,7 @@ def _ancestor(directory: str, levels: int) -> str | None:
     return directory
 
 
-def renamed_directories(repository: Repository) -> dict[str, str]:
+def renamed_directories(repository: RepositoryTexts) -> dict[str, str]:
     """Directory -> the path by which its modules are imported: with `package-dir = {a = "x"}`, x -> a."""
     directories = {}
     for path, text in zip(repository.paths, repository.texts, strict=True):

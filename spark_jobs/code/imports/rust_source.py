@@ -52,7 +52,7 @@ class Use(NamedTuple):
 
 
 @dataclass
-class Scope:
+class RustScope:
     """The names in a module's source: a whole file, or the body of `mod x { ... }` in one.
 
     Attributes:
@@ -69,7 +69,7 @@ class Scope:
 
     is_test: bool = False
     declared: list[tuple[str, str | None]] = field(default_factory=list)
-    inner: dict[str, Scope] = field(default_factory=dict)
+    inner: dict[str, RustScope] = field(default_factory=dict)
     uses: list[Use] = field(default_factory=list)
     paths: set[str] = field(default_factory=set)
     defined: set[str] = field(default_factory=set)
@@ -77,7 +77,7 @@ class Scope:
     called: set[str] = field(default_factory=set)
 
 
-def read_rust(text: str) -> Scope:
+def read_rust(text: str) -> RustScope:
     """Read one file.
 
     Returns:
@@ -87,10 +87,10 @@ def read_rust(text: str) -> Scope:
     return _scope(source, blank(source, "Rust"), (0, len(source)), 0, is_test=False)
 
 
-def _scope(source: bytes, code: bytes, span: tuple[int, int], depth: int, *, is_test: bool) -> Scope:
+def _scope(source: bytes, code: bytes, span: tuple[int, int], depth: int, *, is_test: bool) -> RustScope:
     """Read the module between two positions; modules nested deeper than `_MOST_NESTED` count as its own code."""
     begin, end = span
-    scope, code_parts, at = Scope(is_test), [], begin
+    scope, code_parts, at = RustScope(is_test), [], begin
     for match in _MOD.finditer(code, begin, end) if depth < _MOST_NESTED else ():
         if match.start() < at or not _begins_word(code, match.start()):
             continue  # inside a module that was read already
@@ -109,7 +109,7 @@ def _scope(source: bytes, code: bytes, span: tuple[int, int], depth: int, *, is_
     return scope
 
 
-def _read_own(scope: Scope, code: bytes) -> None:
+def _read_own(scope: RustScope, code: bytes) -> None:
     """Add to `scope` the names in a module's own code, which is `code` without its inner modules."""
     parts, at = [], 0
     for match in _USE.finditer(code):

@@ -20,8 +20,8 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from typing import Any, Final
 
-from spark_jobs.code.imports.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, Repository
-from spark_jobs.code.imports.rust_source import Scope, Use, read_rust
+from spark_jobs.code.imports.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, RepositoryTexts
+from spark_jobs.code.imports.rust_source import RustScope, Use, read_rust
 
 _TARGETS: Final = re.compile(r"(?:src/(?:lib|main)|build|(?:src/bin|tests|examples|benches)/(?:[^/]+|[^/]+/main))\.rs")
 _MOST_HOPS: Final = 8
@@ -45,11 +45,11 @@ class Module:
     """
 
     file: int
-    scope: Scope
+    scope: RustScope
     crate: Module | None
     parent: Module | None
     directory: str
-    package: Package
+    package: CargoPackage
     children: dict[str, Module] = field(default_factory=dict)
     parts: list[tuple[str, int]] = field(default_factory=list)
 
@@ -60,7 +60,7 @@ class Module:
 
 
 @dataclass
-class Package:
+class CargoPackage:
     """A Cargo package.
 
     Attributes:
@@ -78,7 +78,7 @@ class Package:
     renamed: dict[str, str]
 
 
-def rust_uses(repository: Repository) -> Iterator[Dependency]:
+def rust_uses(repository: RepositoryTexts) -> Iterator[Dependency]:
     """Dependencies between the Rust files of a repository; every pair of files once, but for an extra `module`."""
     scopes = {
         index: read_rust(repository.texts[index])
@@ -104,11 +104,11 @@ def rust_uses(repository: Repository) -> Iterator[Dependency]:
 class _Trees:
     """The module trees of all crates of a repository, and its libraries and macros by name."""
 
-    def __init__(self, repository: Repository, scopes: dict[int, Scope]) -> None:
+    def __init__(self, repository: RepositoryTexts, scopes: dict[int, RustScope]) -> None:
         self.paths = repository.paths
         self.scopes = scopes
         self.files = {repository.paths[index]: index for index in scopes}
-        self.packages = _packages(repository) or [Package("", "", "2021", (), {})]
+        self.packages = _packages(repository) or [CargoPackage("", "", "2021", (), {})]
         self.modules: list[Module] = []
         self.reached: set[int] = set()
         self.libraries: dict[str, Module] = {}
@@ -120,12 +120,12 @@ class _Trees:
             if self.files[path] not in self.reached:
                 self._grow_crate(path)
 
-    def package_of(self, path: str) -> Package:
+    def package_of(self, path: str) -> CargoPackage:
         """The package whose directory is the nearest one above a file."""
         around = [
             package for package in self.packages if not package.directory or path.startswith(f"{package.directory}/")
         ]
-        fallback = Package(_above_target(path), "", "2021", (), {})
+        fallback = CargoPackage(_above_target(path), "", "2021", (), {})
         return max(around, key=lambda package: len(package.directory), default=fallback)
 
     def _roots(self) -> list[str]:
@@ -310,7 +310,7 @@ def _module_at(module: Module, segments: tuple[str, ...], libraries: dict[str, M
     return at
 
 
-def _packages(repository: Repository) -> list[Package]:
+def _packages(repository: RepositoryTexts) -> list[CargoPackage]:
     """The Cargo packages of a repository; a Cargo.toml that is no TOML is skipped."""
     packages = []
     for path, text in zip(repository.paths, repository.texts, strict=True):
@@ -325,7 +325,7 @@ def _packages(repository: Repository) -> list[Package]:
     return packages
 
 
-def _package(directory: str, manifest: dict[str, Any]) -> Package:
+def _package(directory: str, manifest: dict[str, Any]) -> CargoPackage:
     """The package of a manifest; values of a type that Cargo does not accept are left out."""
     about = manifest["package"]
     library = manifest.get("lib")
@@ -346,7 +346,7 @@ def _package(directory: str, manifest: dict[str, Any]) -> Package:
             if isinstance(value, dict) and isinstance(value.get("package"), str):
                 renamed[key.replace("-", "_")] = value["package"].replace("-", "_")
     edition = about.get("edition", "2015")
-    return Package(
+    return CargoPackage(
         directory,
         name.replace("-", "_"),
         edition if isinstance(edition, str) else "2021",  # inherited from a workspace, which is a newer idea

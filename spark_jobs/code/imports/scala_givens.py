@@ -14,7 +14,7 @@ from collections import defaultdict
 from collections.abc import Iterator
 from typing import Final
 
-from spark_jobs.code.imports.dependency import Dependency, Repository, evidence_of, utf8_of
+from spark_jobs.code.imports.dependency import Dependency, RepositoryTexts, evidence_of, utf8_of
 from spark_jobs.lexing.blank import blank
 
 _PACKAGE: Final = re.compile(rb"^[ \t]*+package[ \t]++(?!object\b)([\w.`]++)", re.MULTILINE)
@@ -28,7 +28,7 @@ _CLAUSE: Final = re.compile(r"(?<![\w.`])([\w.`]+?)\.(?:given\b([^,]*)|\{([^}]*)
 _WORD: Final = re.compile(r"\w+")
 
 
-def scala_givens(repository: Repository) -> Iterator[Dependency]:
+def scala_givens(repository: RepositoryTexts) -> Iterator[Dependency]:
     """Yield the imports of givens between the Scala files of a repository."""
     sources = {
         number: blank(utf8_of(repository.texts[number]), "Scala")

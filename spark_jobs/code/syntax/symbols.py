@@ -24,7 +24,7 @@ from collections import defaultdict
 from collections.abc import Callable, Collection, Iterator, Sequence
 from typing import Final, NamedTuple
 
-from spark_jobs.code.imports.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, Repository
+from spark_jobs.code.imports.dependency import MAX_EVIDENCE_CHARACTERS, Dependency, RepositoryTexts
 from spark_jobs.code.imports.source_names import nearest, words
 from spark_jobs.code.syntax.definitions import GRAMMARS, Definitions
 from spark_jobs.lexing.blank import BLANKED_LANGUAGES, blank, keywords_of
@@ -66,7 +66,7 @@ class SymbolEdges(NamedTuple):
 
 
 def symbol_edges(
-    repository: Repository, linked: Collection[tuple[int, int]], parse: Parse, *, alone: bool = False
+    repository: RepositoryTexts, linked: Collection[tuple[int, int]], parse: Parse, *, alone: bool = False
 ) -> SymbolEdges:
     """Find dependencies by names that are defined in one file and used in another.
 

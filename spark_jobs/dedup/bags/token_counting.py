@@ -33,7 +33,7 @@ from spark_jobs.dedup.bags.features import (
 )
 from spark_jobs.lexing.language_syntax import SyntaxTables
 from spark_jobs.lexing.lex import begin_text, lex, make_machine
-from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, Block, new_block
+from spark_jobs.lexing.machine import KEYWORD, STATE_WORDS, TEXT, U64, TokenBlock, new_block
 from spark_jobs.lexing.word_characters import WordTables
 from spark_jobs.lexing.words import (
     ONE,
@@ -50,7 +50,7 @@ _LEAVING: Final = U64(pow(int(FIRST_MULTIPLIER), STRUCTURE_TOKENS, 1 << 64))
 _STRUCTURE_SALT: Final = U64(0x5354525543545552)
 
 
-class Counts(NamedTuple):
+class FeatureCounts(NamedTuple):
     """Distinct features.
 
     Attributes:
@@ -67,14 +67,14 @@ class Counts(NamedTuple):
 
 
 @njit
-def _new_counts(size: int) -> Counts:
-    return Counts(
+def _new_counts(size: int) -> FeatureCounts:
+    return FeatureCounts(
         np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int32), np.empty(size, np.int32)
     )
 
 
 @njit
-def _with_room(counts: Counts, used: int, more: int) -> Counts:
+def _with_room(counts: FeatureCounts, used: int, more: int) -> FeatureCounts:
     """The counts, copied to larger arrays if `used + more` entries do not fit."""
     if used + more <= counts.hashes.size:
         return counts
@@ -102,7 +102,7 @@ def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count:
 
 
 @njit
-def _add_ngrams(ngrams: Block, n: int, slots: int, slot_bits: int) -> int:
+def _add_ngrams(ngrams: TokenBlock, n: int, slots: int, slot_bits: int) -> int:
     """Add the first n n-grams of a block to the table; the number of new ones."""
     new = 0
     for k in range(n):
@@ -111,7 +111,9 @@ def _add_ngrams(ngrams: Block, n: int, slots: int, slot_bits: int) -> int:
 
 
 @njit
-def _add_words(block: Block, n: int, data: int, text_end: int, slots: int, slot_bits: int, tally: Int64Array) -> int:
+def _add_words(
+    block: TokenBlock, n: int, data: int, text_end: int, slots: int, slot_bits: int, tally: Int64Array
+) -> int:
     """Add the first n tokens of a block to the table while the text has enough different ones; the number added.
 
     Args:
@@ -143,7 +145,7 @@ def _add_words(block: Block, n: int, data: int, text_end: int, slots: int, slot_
 
 
 @njit
-def _add_runs(block: Block, first: int, n: int, before: UInt64Array, slots: int, slot_bits: int) -> int:
+def _add_runs(block: TokenBlock, first: int, n: int, before: UInt64Array, slots: int, slot_bits: int) -> int:
     """Add to the table, for each token from `first` on, the run that ends with it; the number of new ones.
 
     Where a run has occurred more than RUN_OFTEN times, the next longer one is added too.
@@ -164,7 +166,7 @@ def _add_runs(block: Block, first: int, n: int, before: UInt64Array, slots: int,
 
 
 @njit
-def _remember(block: Block, n: int, before: UInt64Array) -> None:
+def _remember(block: TokenBlock, n: int, before: UInt64Array) -> None:
     """Update `before`, the last 24 tokens of a text, by the first n of a block."""
     kept = max(before.size - n, 0)
     before[:kept] = before[before.size - kept :].copy()
@@ -172,7 +174,7 @@ def _remember(block: Block, n: int, before: UInt64Array) -> None:
 
 
 @njit
-def _drain(slots: UInt64Array, slot_bits: int, out: Counts, at: int) -> int:
+def _drain(slots: UInt64Array, slot_bits: int, out: FeatureCounts, at: int) -> int:
     """Move the slots' contents to `out` from index `at` on, and free the slots; the index after the last.
 
     Which slots are free is unpredictable, so all are copied without a branch, and the next one overwrites a free one.
@@ -189,7 +191,7 @@ def _drain(slots: UInt64Array, slot_bits: int, out: Counts, at: int) -> int:
 
 
 @njit
-def _insertion_sort(out: Counts, first: int, last: int) -> None:
+def _insertion_sort(out: FeatureCounts, first: int, last: int) -> None:
     """Sort the nearly sorted counts from `first` to `last` by hash."""
     hashes, starts, lengths, counts = out
     for i in range(first + 1, last):
@@ -205,14 +207,14 @@ def _insertion_sort(out: Counts, first: int, last: int) -> None:
 
 
 @njit
-def _finish_block(block: Block, n: int, salt: np.uint64) -> None:
+def _finish_block(block: TokenBlock, n: int, salt: np.uint64) -> None:
     hashes = block.hashes
     for k in range(n):
         hashes[k] = finish(hashes[k], salt)
 
 
 @njit
-def _pair(block: Block, n: int, last: UInt64Array, token_number: int, ended: bool) -> int:
+def _pair(block: TokenBlock, n: int, last: UInt64Array, token_number: int, ended: bool) -> int:
     """Replace the finished tokens of a block by the pairs that end in them; the number of pairs.
 
     Args:
@@ -240,7 +242,7 @@ def _pair(block: Block, n: int, last: UInt64Array, token_number: int, ended: boo
 
 @njit
 def _structure(
-    block: Block, n: int, ngrams: Block, window: UInt64Array, token_number: int, salt: np.uint64
+    block: TokenBlock, n: int, ngrams: TokenBlock, window: UInt64Array, token_number: int, salt: np.uint64
 ) -> tuple[int, int]:
     """Collect the half of the n-grams of the parts of code whose hash is even.
 
@@ -283,7 +285,7 @@ def _structure(
 
 
 @njit
-def _only_words(block: Block, n: int) -> int:
+def _only_words(block: TokenBlock, n: int) -> int:
     """Keep only the words of a block; the number of them."""
     word_count = 0
     for k in range(n):
@@ -305,7 +307,7 @@ def count_texts(
     features: UInt8Array,
     syntax: SyntaxTables,
     words: WordTables,
-) -> tuple[Int64Array, Counts, int]:
+) -> tuple[Int64Array, FeatureCounts, int]:
     """Count the features of D texts.
 
     Memory beyond the result: two blocks of tokens, and slots for the distinct tokens of the largest text, 24 bytes
@@ -369,10 +371,10 @@ def count_texts(
 
 
 @compiled
-def lex_text(data: UInt8Array, lexer: int, structure: bool, syntax: SyntaxTables, words: WordTables) -> Block:
+def lex_text(data: UInt8Array, lexer: int, structure: bool, syntax: SyntaxTables, words: WordTables) -> TokenBlock:
     """All tokens of one text in order, as a block of exactly that many; for benchmarks and tests."""
     state = np.empty(STATE_WORDS, np.int64)
     block = new_block(data.size)
     begin_text(0, lexer, structure, syntax, state)
     _, n = lex(make_machine(data, data.size, lexer, syntax, words, state, block), 0, lexer)
-    return Block(block.hashes[:n], block.starts[:n], block.ends[:n], block.classes[:n])
+    return TokenBlock(block.hashes[:n], block.starts[:n], block.ends[:n], block.classes[:n])

@@ -138,7 +138,7 @@ class Aligned(NamedTuple):
         return Aligned(self.other, self.repo, self.other_folder, self.folder, self.other_copy, self.copy)
 
 
-class Judged(NamedTuple):
+class PairVerdicts(NamedTuple):
     """Verdicts on pairs of repositories.
 
     Attributes:
@@ -152,7 +152,7 @@ class Judged(NamedTuple):
     origins: list[Aligned]
 
 
-def judge(related: Sequence[Related], declared: Mapping[str, int]) -> Judged:
+def judge(related: Sequence[Related], declared: Mapping[str, int]) -> PairVerdicts:
     """Find forks and copies among pairs of repositories that share files.
 
     Args:
@@ -189,7 +189,7 @@ def judge(related: Sequence[Related], declared: Mapping[str, int]) -> Judged:
             origins.append(aligned.turned if original == pair.a else aligned)
     is_copy = {repository for repository, depth in depths.items() if depth} | originals.keys()
     forks = {repository: max(depths[repository], 2 if is_copy & of else 1) for repository, of in originals.items()}
-    return Judged(forks, copies, origins)
+    return PairVerdicts(forks, copies, origins)
 
 
 def _original(pair: Related, declared: Mapping[str, int]) -> str | None:

@@ -28,7 +28,7 @@ from headrace.kernels.memory import eight_bytes_at
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
 from spark_jobs.dedup.near.bucket_members import list_offsets
-from spark_jobs.dedup.near.comparison import Known
+from spark_jobs.dedup.near.comparison import SignatureColumns
 from spark_jobs.dedup.near.key_filter import has_keys
 from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
 from spark_jobs.threads import in_order_of
@@ -62,7 +62,7 @@ class _Numbered(NamedTuple):
 
 
 def agreeing_in_buckets(
-    buckets: pa.Table, documents: Known, first_new: int, not_among: bytes | None, file: Path, threads: int
+    buckets: pa.Table, documents: SignatureColumns, first_new: int, not_among: bytes | None, file: Path, threads: int
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
     """Pairs of a new document and one before it that share a bucket, and whose sizes and signatures may suffice.
 
@@ -111,7 +111,9 @@ def agreeing_in_buckets(
             yield rows[left], rows[right]
 
 
-def _write_stream(buckets: pa.Table, documents: Known, first_new: int, file: Path, threads: int) -> Int64Array:
+def _write_stream(
+    buckets: pa.Table, documents: SignatureColumns, first_new: int, file: Path, threads: int
+) -> Int64Array:
     """Write the buckets by numbers of documents; gives (D,) in how many buckets each new document is."""
     ranks = documents.ranks[documents.by_place]
     order = np.lexsort((ranks, documents.places))

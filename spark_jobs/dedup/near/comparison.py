@@ -143,7 +143,7 @@ def agreeing_rows(
         Row numbers in `signatures` of the left documents, and of the right ones; the left one comes first in the order
         (increment, place, doc_id). Each pair comes once.
     """
-    documents = Known.of(signatures, lowest)
+    documents = SignatureColumns.of(signatures, lowest)
     blocks = (
         (part.column("first").to_numpy(), part.column("second").to_numpy())
         for part in candidates.select(["first", "second"]).to_batches(max_chunksize=BLOCK)
@@ -156,7 +156,7 @@ def agreeing_rows(
 
 
 @dataclass(frozen=True)
-class Known:
+class SignatureColumns:
     """Narrow columns of D rows of `signatures`.
 
     Attributes:
@@ -180,7 +180,7 @@ class Known:
     signatures: ByteRows
 
     @classmethod
-    def of(cls, signatures: pa.Table, lowest: KindThreshold) -> Known:
+    def of(cls, signatures: pa.Table, lowest: KindThreshold) -> SignatureColumns:
         """The columns of a table."""
         from spark_jobs.dedup.sketches.similarity import least_agreement
 
@@ -273,7 +273,7 @@ class BagRows:
         return bags_of_bytes(*(column.take(rows) for column in (self.hashes, self.units, self.levels)))
 
 
-class Similar(NamedTuple):
+class SimilarPairs(NamedTuple):
     """Similar pairs among P: (S,) int64 which ones, and (S,) int64 numerators and (S,) denominators of J."""
 
     pairs: Int64Array
@@ -281,7 +281,7 @@ class Similar(NamedTuple):
     united: Int64Array
 
 
-def similar(rows: tuple[Int64Array, Int64Array], bags: BagRows, least: tuple[Int64Array, Int64Array]) -> Similar:
+def similar(rows: tuple[Int64Array, Int64Array], bags: BagRows, least: tuple[Int64Array, Int64Array]) -> SimilarPairs:
     """Pairs that are at least as similar as their threshold, by their bags.
 
     Args:
@@ -298,10 +298,10 @@ def similar(rows: tuple[Int64Array, Int64Array], bags: BagRows, least: tuple[Int
         block = slice(start, end)
         shared[block], united[block] = overlaps(*(bags.take(side[block]) for side in rows))
     pairs = np.flatnonzero(shared * least[1] >= united * least[0])
-    return Similar(pairs, shared[pairs], united[pairs])
+    return SimilarPairs(pairs, shared[pairs], united[pairs])
 
 
-def pair_batches(ends: tuple[pa.Table, pa.Table], alike: Similar) -> Pairs:
+def pair_batches(ends: tuple[pa.Table, pa.Table], alike: SimilarPairs) -> Pairs:
     """Columns left_* and right_* (`ENDS`), shared_weight and united_weight of similar pairs, row by row."""
     sides = {f"{side}_{name}": of.column(name) for side, of in zip(SIDES, ends, strict=True) for name in ENDS}
     rows = pa.table({**sides, "shared_weight": alike.shared, "united_weight": alike.united})

@@ -58,7 +58,7 @@ from spark_jobs.dedup.near.verification import (
     PAIR_COLUMNS,
     PAIRS_DDL,
     SIGNATURE,
-    Index,
+    SignatureIndex,
     inside,
     split_by_pool,
     verified_buckets,
@@ -97,7 +97,7 @@ LARGE_BUCKETS = Table(
 )
 
 
-class Limits(Protocol):
+class BucketLimits(Protocol):
     """The fields of a config that this module reads."""
 
     @property
@@ -142,8 +142,8 @@ class Comparisons:
     document_count: int
     increment: int
     revisions: DataFrame | None
-    index: Index
-    limits: Limits
+    index: SignatureIndex
+    limits: BucketLimits
     persisted: list[DataFrame]
     edges: list[DataFrame] = field(default_factory=list)
     verified: list[DataFrame] = field(default_factory=list)
@@ -240,9 +240,9 @@ class Comparisons:
 
     def compare_in_batches(self) -> tuple[int, list[int]]:
         """Compare batches of kept documents with all of the pool; returns rounds and the number kept in each group."""
-        from spark_jobs.dedup.near.pool_batches import Done, leading, pivots_of, similar_to_pivots
+        from spark_jobs.dedup.near.pool_batches import FinishedBatches, leading, pivots_of, similar_to_pivots
 
-        done, rounds = Done(), 0
+        done, rounds = FinishedBatches(), 0
         while True:
             pool, counts = self.kept_pool()
             narrow = pool.select("place", "groups", "earlier", F.octet_length("units").alias("token_count"))
@@ -287,8 +287,8 @@ def compare_large(
     sized: tuple[DataFrame, DataFrame],
     counts: BucketCounts,
     before: tuple[DataFrame, DataFrame | None],
-    index: Index,
-    limits: Limits,
+    index: SignatureIndex,
+    limits: BucketLimits,
     increment: int,
 ) -> tuple[DataFrame, list[dict[str, Any]], tuple[DataFrame, ...]]:
     """Compare the members of all buckets, until no further comparison can change which documents are kept.
@@ -319,7 +319,7 @@ def compare_large(
     else:
         of_small = functools.partial(verified_buckets, small, counts.small_pairs, index, lowest, increment, in_pool)
         signatures = persist(inside(index.signatures.select(*ENDS, *SIGNATURE), in_pool))
-        of_pool = Index(signatures, inside(index.bags, in_pool), index.driver_candidates)
+        of_pool = SignatureIndex(signatures, inside(index.bags, in_pool), index.driver_candidates)
         persisted.append(signatures)
     earlier = (F.col("increment") < increment).alias("earlier")
     pool = of_pool.bags.select(*ENDS, earlier, "total_weight", *BAG)
@@ -336,7 +336,7 @@ def compare_large(
         document_count=document_count,
         increment=increment,
         revisions=revisions,
-        index=Index(of_pool.signatures, pool.select("doc_id", "place", *BAG), index.driver_candidates),
+        index=SignatureIndex(of_pool.signatures, pool.select("doc_id", "place", *BAG), index.driver_candidates),
         limits=limits,
         persisted=persisted,
     )

@@ -23,7 +23,7 @@ from spark_jobs.dedup.near.bucket_members import (
     with_pair_count,
 )
 from spark_jobs.dedup.near.large_buckets import LARGE_BUCKETS, BucketCounts, compare_large
-from spark_jobs.dedup.near.verification import PAIR_COLUMNS, Index, verified_buckets
+from spark_jobs.dedup.near.verification import PAIR_COLUMNS, SignatureIndex, verified_buckets
 from spark_jobs.dedup.pictures import draw_pair_similarities
 from spark_jobs.lake.declare.step import ConfigModel, Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
@@ -98,7 +98,7 @@ def pairs(
         F.sum(F.when(is_large, F.size("members").cast("long") + F.size("earlier"))).alias("large_members"),
     ).collect()[0]
     counts = BucketCounts(int(sums["small_pairs"] or 0), sums["large"], sums["large_members"] or 0)
-    index = Index(signatures, bags, config.driver_candidates)
+    index = SignatureIndex(signatures, bags, config.driver_candidates)
     if counts.large:
         by_size = (small.drop("pair_count"), sized.where(is_large).drop("pair_count"))
         verified, facts, persisted = compare_large(by_size, counts, (pairs, revisions), index, config, increment)

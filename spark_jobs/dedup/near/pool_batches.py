@@ -25,7 +25,7 @@ from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, bags_from_columns
 from spark_jobs.dedup.graph.in_memory import REMOVED, kept_states
 from spark_jobs.dedup.near.pair_columns import BAG, ENDS
-from spark_jobs.dedup.near.sample_join import SampleIndex, Similar, sample_index, similar_to_sample
+from spark_jobs.dedup.near.sample_join import SampledPairs, SampleIndex, sample_index, similar_to_sample
 from spark_jobs.dedup.near.verification import PAIRS_DDL
 from spark_jobs.lake.declare.tables import ddl_names
 
@@ -40,7 +40,7 @@ class Pivots(NamedTuple):
     sample: SampleIndex
 
 
-class Done:
+class FinishedBatches:
     """The documents that were in a batch, with the thresholds at which they were kept then."""
 
     def __init__(self) -> None:
@@ -85,7 +85,7 @@ def leading(batch: pa.Table, thresholds: tuple[Fraction, ...]) -> pa.Table:
     return batch.filter(pa.array(kept_groups(similar, groups, thresholds) != 0))
 
 
-def kept_groups(similar: Similar, groups: Int32Array, thresholds: tuple[Fraction, ...]) -> Int32Array:
+def kept_groups(similar: SampledPairs, groups: Int32Array, thresholds: tuple[Fraction, ...]) -> Int32Array:
     """(D,) thresholds (as bits) at which each of D documents in keeping order is kept, by all their similar pairs."""
     kept = groups.copy()
     worse = similar.rows > similar.sampled

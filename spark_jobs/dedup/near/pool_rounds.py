@@ -25,7 +25,7 @@ from headrace.process.memory_limit import core_count
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
 from spark_jobs.dedup.graph.growing_kept_set import GrowingKeptSet
 from spark_jobs.dedup.graph.threshold_pairs import own_groups
-from spark_jobs.dedup.near.comparison import Known
+from spark_jobs.dedup.near.comparison import SignatureColumns
 from spark_jobs.dedup.near.prefix_join import lowest_group, threshold_terms
 from spark_jobs.dedup.near.prefix_lists import RECORD, RECORDS_DDL, prefix_records
 from spark_jobs.dedup.near.verification import PAIRS_DDL, opened
@@ -73,7 +73,7 @@ def last_rounds(state: Comparisons, compared: DataFrame) -> tuple[int, list[int]
     at = np.searchsorted(kept.ids, places)
     lowest, rounds = state.limits.thresholds.lowest, 0
     with opened(state.index, lowest) as documents:
-        signed = Known.of(documents.known, lowest)
+        signed = SignatureColumns.of(documents.known, lowest)
         while True:
             groups = every & ~kept.removed[at]
             pairs = candidates.next(groups, state.thresholds)

@@ -83,7 +83,7 @@ class SampleIndex(NamedTuple):
     slot_ranks: Int64Array
 
 
-class Similar(NamedTuple):
+class SampledPairs(NamedTuple):
     """Pairs of a document and a sampled one.
 
     Attributes:
@@ -150,7 +150,9 @@ def sample_index(bags: Bags, groups: Int32Array, thresholds: tuple[Fraction, ...
     )
 
 
-def similar_to_sample(bags: Bags, groups: Int32Array, index: SampleIndex, thresholds: tuple[Fraction, ...]) -> Similar:
+def similar_to_sample(
+    bags: Bags, groups: Int32Array, index: SampleIndex, thresholds: tuple[Fraction, ...]
+) -> SampledPairs:
     """All pairs of a document and a sampled one that reach the lowest threshold at which both are compared.
 
     Args:
@@ -163,8 +165,8 @@ def similar_to_sample(bags: Bags, groups: Int32Array, index: SampleIndex, thresh
     sampled_tokens, ranks = _look_up_tokens(hashes, index.slots, index.slot_ranks)
     starts = np.searchsorted(sampled_tokens, bags.offsets)
     documents = _Documents(bags.offsets, hashes, token_weights(bags), total_weights(bags), groups)
-    looked_up = _Known(starts, sampled_tokens, ranks)
-    return Similar(*_look_up(documents, looked_up, index, *threshold_terms(thresholds)))
+    looked_up = _SampledTokens(starts, sampled_tokens, ranks)
+    return SampledPairs(*_look_up(documents, looked_up, index, *threshold_terms(thresholds)))
 
 
 @compiled
@@ -241,7 +243,7 @@ def _prefixes(
     return owners, by_rank, starts, prefixed[:filled].copy(), suffixes[:filled].copy()
 
 
-class _Known(NamedTuple):
+class _SampledTokens(NamedTuple):
     """The K tokens of D documents that the sample has: (D + 1,) offsets, (K,) token indices, (K,) their ranks."""
 
     starts: Int64Array
@@ -251,9 +253,13 @@ class _Known(NamedTuple):
 
 @compiled
 def _look_up(
-    documents: _Documents, looked_up: _Known, index: SampleIndex, numerators: Int64Array, denominators: Int64Array
+    documents: _Documents,
+    looked_up: _SampledTokens,
+    index: SampleIndex,
+    numerators: Int64Array,
+    denominators: Int64Array,
 ) -> tuple[Int64Array, Int64Array, Int64Array, Int64Array]:
-    """The fields of `Similar`."""
+    """The fields of `SampledPairs`."""
     pairs = np.empty((4, 1024), np.int64)
     filled = 0
     last_met = np.full(index.totals.size, -1, np.int64)
@@ -284,7 +290,7 @@ def _look_up(
 @compiled
 def _candidates(
     documents: _Documents,
-    looked_up: _Known,
+    looked_up: _SampledTokens,
     index: SampleIndex,
     numerators: Int64Array,
     denominators: Int64Array,
@@ -325,7 +331,7 @@ def _candidates(
 
 
 @compiled
-def _cost_of_sums(looked_up: _Known, index: SampleIndex, doc: int) -> int:
+def _cost_of_sums(looked_up: _SampledTokens, index: SampleIndex, doc: int) -> int:
     """Number of additions to sum the weights that a document shares with every sampled one."""
     cost = index.totals.size
     for at in range(looked_up.starts[doc], looked_up.starts[doc + 1]):
@@ -338,7 +344,9 @@ def _cost_of_sums(looked_up: _Known, index: SampleIndex, doc: int) -> int:
 
 
 @compiled
-def _sum_all(documents: _Documents, looked_up: _Known, index: SampleIndex, doc: int, sums: UInt32Array) -> np.int64:
+def _sum_all(
+    documents: _Documents, looked_up: _SampledTokens, index: SampleIndex, doc: int, sums: UInt32Array
+) -> np.int64:
     """Put the weight shared with each sampled document into `sums`, without that shared with all, which is returned."""
     sums[:] = 0
     all_share = np.int64(0)

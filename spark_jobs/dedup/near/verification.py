@@ -74,7 +74,7 @@ PAIR_COLUMNS = (
 
 
 @dataclass(frozen=True)
-class Index:
+class SignatureIndex:
     """Signatures and bags of all increments so far; on Spark the driver verifies up to `driver_candidates`."""
 
     signatures: DataFrame
@@ -83,7 +83,7 @@ class Index:
 
 
 def verified_pairs(
-    candidates: DataFrame, candidate_count: int, index: Index, lowest: KindThreshold
+    candidates: DataFrame, candidate_count: int, index: SignatureIndex, lowest: KindThreshold
 ) -> tuple[DataFrame, tuple[DataFrame, ...]]:
     """Verify candidates: keep those that are at least as similar as the lowest threshold of their kind.
 
@@ -122,7 +122,7 @@ def verified_pairs(
 def verified_buckets(
     buckets: DataFrame,
     pair_count: int,
-    index: Index,
+    index: SignatureIndex,
     lowest: KindThreshold,
     increment: int,
     not_among: bytes | None = None,
@@ -214,7 +214,7 @@ def _overlap(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterat
     return _parted(batches, "doc_id", names, compare)
 
 
-def verified_here(candidates: pa.Table, index: Index, lowest: KindThreshold) -> Pairs:
+def verified_here(candidates: pa.Table, index: SignatureIndex, lowest: KindThreshold) -> Pairs:
     """Verify candidates in this process: keep those as similar as the lowest threshold of their kind.
 
     Held are some 60 bytes for each document of a candidate and 16 for each pair whose signatures agree; signatures and
@@ -235,15 +235,15 @@ def verified_here(candidates: pa.Table, index: Index, lowest: KindThreshold) -> 
         yield from _verified(signatures, [agreeing_rows(candidates, signatures, lowest, core_count())], index, lowest)
 
 
-def _verified_buckets_here(buckets: DataFrame, index: Index, lowest: KindThreshold, increment: int) -> Pairs:
+def _verified_buckets_here(buckets: DataFrame, index: SignatureIndex, lowest: KindThreshold, increment: int) -> Pairs:
     """As `verified_here`, of all pairs in buckets; held are 60 bytes for each document and 8 for an agreeing pair."""
     with mapped_rows(buckets) as lists, _known(index, _members(lists)) as signatures:
         yield from _verified(signatures, _agreeing_in(lists, signatures, lowest, increment, None), index, lowest)
 
 
 def split_by_pool(
-    buckets: DataFrame, index: Index, lowest: KindThreshold, increment: int, pool: bytes
-) -> tuple[DataFrame, Index]:
+    buckets: DataFrame, index: SignatureIndex, lowest: KindThreshold, increment: int, pool: bytes
+) -> tuple[DataFrame, SignatureIndex]:
     """Verify the pairs of buckets on Sail, and cut the index down to a pool of other documents, by one scan of each.
 
     An increment of 1% is verified in seconds; what takes the time is reading signatures and bags of all earlier ones.
@@ -273,9 +273,9 @@ def split_by_pool(
             bags = index.bags.select(*stored_columns)
             with mapped_rows(_passing_any(bags, wanted)) as stored:
                 pool_bags = keep_batches(session, _kept(stored, in_pool), bags.schema)
-                similar = Documents.of(signatures, used, stored, lowest).similar(agreeing)
+                similar = BaggedDocuments.of(signatures, used, stored, lowest).similar(agreeing)
                 verified = keep_batches(session, similar, PAIRS_DDL)
-    return verified, Index(pool_signatures, pool_bags, index.driver_candidates)
+    return verified, SignatureIndex(pool_signatures, pool_bags, index.driver_candidates)
 
 
 def _members(lists: pa.Table) -> list[Int64Array]:
@@ -288,27 +288,30 @@ def _agreeing_in(
 ) -> list[tuple[Int64Array, Int64Array]]:
     """Rows of `signatures` of pairs in buckets that agree (`bucket_pairs`)."""
     from spark_jobs.dedup.near.bucket_pairs import agreeing_in_buckets
-    from spark_jobs.dedup.near.comparison import Known
+    from spark_jobs.dedup.near.comparison import SignatureColumns
 
-    documents = Known.of(signatures, lowest)
+    documents = SignatureColumns.of(signatures, lowest)
     earlier = pc.sum(pc.less(signatures.column("increment"), increment)).as_py() or 0
     with tempfile.TemporaryDirectory(dir=scratch_folder()) as folder:
         file = Path(folder, "buckets")
         return list(agreeing_in_buckets(lists, documents, earlier, not_among, file, core_count()))
 
 
-def _known(index: Index, places: Sequence[Int64Array]) -> AbstractContextManager[pa.Table]:
+def _known(index: SignatureIndex, places: Sequence[Int64Array]) -> AbstractContextManager[pa.Table]:
     """The signatures of documents at some places, and few others, in files."""
     return mapped_rows(_of_places(index.signatures.select(*ENDS, *SIGNATURE), places))
 
 
 def _verified(
-    signatures: pa.Table, agreeing: Sequence[tuple[Int64Array, Int64Array]], index: Index, lowest: KindThreshold
+    signatures: pa.Table,
+    agreeing: Sequence[tuple[Int64Array, Int64Array]],
+    index: SignatureIndex,
+    lowest: KindThreshold,
 ) -> Pairs:
     """The pairs of rows of `signatures` that are similar by their bags."""
     used, places = _used(signatures, agreeing)
     with mapped_rows(_of_places(index.bags, [places]).select("doc_id", *BAG)) as stored:
-        yield from Documents.of(signatures, used, stored, lowest).similar(agreeing)
+        yield from BaggedDocuments.of(signatures, used, stored, lowest).similar(agreeing)
 
 
 def _used(signatures: pa.Table, agreeing: Sequence[tuple[Int64Array, Int64Array]]) -> tuple[Int64Array, Int64Array]:
@@ -323,15 +326,15 @@ def _used(signatures: pa.Table, agreeing: Sequence[tuple[Int64Array, Int64Array]
 
 
 @contextmanager
-def opened(index: Index, lowest: KindThreshold) -> Iterator[Documents]:
+def opened(index: SignatureIndex, lowest: KindThreshold) -> Iterator[BaggedDocuments]:
     """All documents of an index."""
     signatures, bags = index.signatures.select(*ENDS, *SIGNATURE), index.bags.select("doc_id", *BAG)
     with mapped_rows(signatures) as signed, mapped_rows(bags) as stored:
-        yield Documents.of(signed, np.arange(len(signed)), stored, lowest)
+        yield BaggedDocuments.of(signed, np.arange(len(signed)), stored, lowest)
 
 
 @dataclass(frozen=True)
-class Documents:
+class BaggedDocuments:
     """Documents with their bags, in files.
 
     Attributes:
@@ -347,7 +350,7 @@ class Documents:
     least: tuple[Int64Array, Int64Array]
 
     @classmethod
-    def of(cls, signed: pa.Table, used: Int64Array, stored: pa.Table, lowest: KindThreshold) -> Documents:
+    def of(cls, signed: pa.Table, used: Int64Array, stored: pa.Table, lowest: KindThreshold) -> BaggedDocuments:
         """Of rows of `signatures`, of which some are used, and of rows of `bags`."""
         from spark_jobs.dedup.near.comparison import BagRows, taken, threshold_fractions
 

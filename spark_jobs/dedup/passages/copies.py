@@ -25,7 +25,7 @@ _FEWEST_SLOTS = 1 << 10
 _MANY = 1
 
 
-class Runs(NamedTuple):
+class CopyRuns(NamedTuple):
     """Runs of copies; windows are counted in their document, spans end with the window after the last.
 
     Attributes:
@@ -65,7 +65,7 @@ def find_copies(
         is_new: by number of document.
 
     Returns:
-        (6, N) the fields of `Runs`.
+        (6, N) the fields of `CopyRuns`.
     """
     keys, firsts, used = np.zeros(_FEWEST_SLOTS, np.uint64), np.zeros(_FEWEST_SLOTS, np.int64), 0
     several = np.zeros(_FEWEST_SLOTS, np.uint8)

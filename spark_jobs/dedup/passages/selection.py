@@ -10,8 +10,8 @@ from spark_jobs.dedup.passages.anchors import anchors
 from spark_jobs.dedup.passages.passages import passages
 from spark_jobs.dedup.passages.trimmed import CUT_TEXTS, TRIMMED, TrimmedConfig, trimmed
 from spark_jobs.lake.plan.binding import Source
-from spark_jobs.selection.declared import Bound, Place, Selection
-from spark_jobs.selection.stages import Stage
+from spark_jobs.selection.declared import Bound, Selection, SelectionPlace
+from spark_jobs.selection.stages import SelectionStage
 
 
 class PassagesSettings(TrimmedConfig):
@@ -27,7 +27,7 @@ class PassagesSettings(TrimmedConfig):
         return self
 
 
-def _steps(config: PassagesSettings, place: Place) -> Iterator[Bound]:
+def _steps(config: PassagesSettings, place: SelectionPlace) -> Iterator[Bound]:
     """The steps that find passages, and the one that cuts them."""
     read: dict[str, Source] = {"survivors": place.survivors, "texts": place.each("texts")}
     yield Bound(anchors, {**read, **place.own("members")}, {})
@@ -39,7 +39,7 @@ def _steps(config: PassagesSettings, place: Place) -> Iterator[Bound]:
 
 
 PASSAGES = Selection(
-    Stage(
+    SelectionStage(
         "passages",
         TRIMMED.name,
         CUT_TEXTS.name,

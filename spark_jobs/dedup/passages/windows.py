@@ -46,7 +46,7 @@ _PAST_WINDOW: Final = U64(pow(int(SECOND_MULTIPLIER), WORDS, 1 << 64))
 _WINDOW_SALT: Final = U64(0x50415353414745)
 
 
-class Words(NamedTuple):
+class DocumentWords(NamedTuple):
     """The words of D texts, in order.
 
     Attributes:
@@ -87,15 +87,15 @@ def slices(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
         first = following
 
 
-def words_in(batch: pa.RecordBatch) -> Words:
+def words_in(batch: pa.RecordBatch) -> DocumentWords:
     """The words of texts: columns content, kind, language."""
     data, offsets = utf8_arrays(batch.column("content"))
     kinds = zip(batch.column("kind").to_pylist(), batch.column("language").to_pylist(), strict=True)
     lexers = np.array([lexer_of(*pair) for pair in kinds], np.uint8)
-    return Words(*_words(data, offsets, lexers, syntax_tables(), word_tables()))
+    return DocumentWords(*_words(data, offsets, lexers, syntax_tables(), word_tables()))
 
 
-def windows_in(words: Words) -> Windows:
+def windows_in(words: DocumentWords) -> Windows:
     """The windows of texts."""
     return Windows(*_windows(words.offsets, words.hashes))
 
@@ -118,7 +118,7 @@ def _grown(array: Int64Array, size: int) -> Int64Array:
 def _words(
     data: UInt8Array, offsets: Int64Array, lexers: UInt8Array, syntax: SyntaxTables, tables: WordTables
 ) -> tuple[Int64Array, UInt64Array, Int32Array, Int32Array]:
-    """The fields of `Words`; D texts in a buffer, with their lexers."""
+    """The fields of `DocumentWords`; D texts in a buffer, with their lexers."""
     texts = offsets.size - 1
     base = offsets[0]
     bounds = np.zeros(texts + 1, np.int64)

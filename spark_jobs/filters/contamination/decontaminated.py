@@ -19,7 +19,7 @@ from pydantic import Field
 
 from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.filters.contamination.eval_set import encode
-from spark_jobs.filters.contamination.index import ContaminationConfig, Contents
+from spark_jobs.filters.contamination.index import ContaminationConfig, IndexContents
 from spark_jobs.filters.scorer import scorer
 from spark_jobs.lake.declare.step import Output, Plot, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
@@ -34,7 +34,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
     from spark_jobs.filters.contamination.eval_set import EvalSet
-    from spark_jobs.filters.contamination.index import Contents
+    from spark_jobs.filters.contamination.index import IndexContents
 
 
 class SearchedEvals(ContaminationConfig):
@@ -58,7 +58,7 @@ def registered(references: tuple[str, ...]) -> list[EvalSet]:
     return [EvalSet(entry.name, decode(entry.content)) for entry in sets]
 
 
-def index_of_registered(config: SearchedEvals) -> Contents:
+def index_of_registered(config: SearchedEvals) -> IndexContents:
     """What texts are searched for, made once on the driver."""
     from spark_jobs.filters.contamination.index import index_of
 
@@ -87,7 +87,7 @@ FINDINGS_CHECK: Final = Check(
     prepare=index_of_registered,
     checks=(FINDINGS_CHECK,),
 )
-def contamination(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
+def contamination(content: pa.Array, contents: IndexContents) -> dict[str, pa.Array]:
     """Items of benchmarks in texts, verified letter by letter."""
     from spark_jobs.filters.contamination.findings import largest_shares, score
 
@@ -222,7 +222,7 @@ def decontaminated(survivors: DataFrame, documents: DataFrame, config: Decontami
     return Output({DECONTAMINATED.name: kept, CONTAMINATED.name: scored}, persisted=(scored,))
 
 
-def _found(batches: Iterable[pa.RecordBatch], contents: Contents, min_share: float) -> Iterator[pa.RecordBatch]:
+def _found(batches: Iterable[pa.RecordBatch], contents: IndexContents, min_share: float) -> Iterator[pa.RecordBatch]:
     """Batches of the documents that hold items, of batches of all (dataset, shard, doc_id, content)."""
     import pyarrow as pa
     import pyarrow.compute as pc

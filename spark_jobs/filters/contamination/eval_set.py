@@ -19,9 +19,9 @@ import pyarrow as pa
 from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.filters.contamination.folding import folded_words
 from spark_jobs.sources.formats.csv_records import rows_of
-from spark_jobs.sources.formats.parquet_records import Rows, parquet_columns, parquet_rows
+from spark_jobs.sources.formats.parquet_records import ParquetRows, parquet_columns, parquet_rows
 from spark_jobs.sources.opening.streams import Stream
-from spark_jobs.sources.records.records import Line, Refused, numbered_lines
+from spark_jobs.sources.records.records import FileLine, Refused, numbered_lines
 
 FORMAT: Final = "headrace-eval-set-1"
 _ID_DIGITS: Final = 32
@@ -31,7 +31,7 @@ _ROW_BYTES: Final = 1 << 30
 _BATCH_SECONDS: Final = 60  # of processor time
 
 
-class Item(NamedTuple):
+class EvalText(NamedTuple):
     """A text of a benchmark: the hash of its letters, the column that it stood in, and the text as it was read."""
 
     item_id: str
@@ -51,7 +51,7 @@ class EvalSet(NamedTuple):
     """
 
     name: str
-    items: tuple[Item, ...]
+    items: tuple[EvalText, ...]
     row_count: int = 0
     empty_count: int = 0
     repeated_count: int = 0
@@ -109,11 +109,11 @@ def read_eval_set(name: str, path: Path, columns: Iterable[str]) -> EvalSet:
             f"eval set {name}: all {empty_count} texts of {', '.join(columns)} in {path} are without a letter or "
             "number; name the columns that hold items"
         )
-    items = tuple(Item(identity, column, text) for (column, identity), text in sorted(texts.items()))
+    items = tuple(EvalText(identity, column, text) for (column, identity), text in sorted(texts.items()))
     return EvalSet(name, items, row_count, empty_count, text_count - len(items))
 
 
-def encode(items: Iterable[Item]) -> bytes:
+def encode(items: Iterable[EvalText]) -> bytes:
     """Items as bytes that depend on nothing but the items: sorted lines of JSON, after one that names the format.
 
     They are not packed: bytes of a compressor change with its version, and the hash of these names the set.
@@ -123,7 +123,7 @@ def encode(items: Iterable[Item]) -> bytes:
     return "\n".join([json.dumps({"format": FORMAT}), *lines, ""]).encode()
 
 
-def decode(data: bytes) -> tuple[Item, ...]:
+def decode(data: bytes) -> tuple[EvalText, ...]:
     """The items of `encode`, in its order.
 
     Raises:
@@ -133,7 +133,7 @@ def decode(data: bytes) -> tuple[Item, ...]:
         head, *lines = data.decode().removesuffix("\n").split("\n")
         file_format = json.loads(head)["format"]
         rows = [json.loads(line) for line in lines] if file_format == FORMAT else []
-        items = tuple(Item(identity, column, text) for column, identity, text in rows)
+        items = tuple(EvalText(identity, column, text) for column, identity, text in rows)
     except (ValueError, KeyError, TypeError) as error:
         raise InputError(f"eval set: the registered bytes are damaged ({error}); register the file again") from error
     if file_format != FORMAT:
@@ -186,7 +186,7 @@ def _parquet_rows(file: IO[bytes], columns: Sequence[str]) -> Iterator[dict[str,
     for rows in parquet_rows(file, there, None, _BATCH_SECONDS):
         if isinstance(rows, Refused):
             raise ValueError(rows.refusal.detail)
-        if isinstance(rows, Rows):
+        if isinstance(rows, ParquetRows):
             for fault in rows.faults.values():
                 raise ValueError(fault.detail)
             columns_read = rows.values()
@@ -268,8 +268,8 @@ def _lists_of_objects(document: Mapping[str, Any], prefix: str = "") -> dict[str
     return lists
 
 
-def _parsed(line: Line | Refused) -> Any:
-    assert isinstance(line, Line)  # none is longer than the file, which is in memory
+def _parsed(line: FileLine | Refused) -> Any:
+    assert isinstance(line, FileLine)  # none is longer than the file, which is in memory
     try:
         return json.loads(line.data.removeprefix(codecs.BOM_UTF8).decode())
     except ValueError as error:

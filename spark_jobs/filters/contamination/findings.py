@@ -20,11 +20,11 @@ import pyarrow.compute as pc
 
 from spark_jobs.arrays import BoolArray, Float64Array, Int64Array
 from spark_jobs.filters.contamination.folding import fold_tables
-from spark_jobs.filters.contamination.index import Contents
+from spark_jobs.filters.contamination.index import IndexContents
 from spark_jobs.text.text_columns import utf8_arrays
 
 if TYPE_CHECKING:
-    from spark_jobs.filters.contamination.seeds import Index
+    from spark_jobs.filters.contamination.seeds import EvalTextIndex
 
 KINDS: Final = ("exact", "ngram", "near")
 FINDINGS_TYPE: Final = pa.list_(
@@ -45,7 +45,7 @@ FINDINGS_TYPE: Final = pa.list_(
 )
 
 
-def score(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
+def score(content: pa.Array, contents: IndexContents) -> dict[str, pa.Array]:
     """Find every item of the registered eval sets in every text.
 
     Returns:
@@ -86,7 +86,7 @@ def score(content: pa.Array, contents: Contents) -> dict[str, pa.Array]:
     return {"findings": pa.ListArray.from_arrays(pa.array(starts), structs, type=FINDINGS_TYPE)}
 
 
-def _merged(rows: Int64Array, index: Index) -> tuple[Int64Array, Float64Array]:
+def _merged(rows: Int64Array, index: EvalTextIndex) -> tuple[Int64Array, Float64Array]:
     """Findings with their shares: runs of n-grams that belong together are one.
 
     Returns:
@@ -150,7 +150,7 @@ def _group_keys(rows: Int64Array, fields: int) -> Int64Array:
     return keys
 
 
-def _covered_counts(index: Index, rows: Int64Array, group: Int64Array, group_count: int) -> Int64Array:
+def _covered_counts(index: EvalTextIndex, rows: Int64Array, group: Int64Array, group_count: int) -> Int64Array:
     """(group_count,) distinct counting n-grams that the rows of each group cover."""
     grams = np.flatnonzero(np.diff(index.counting))
     # Both ends of n-grams ascend, so that a row covers those from one to another of them.

@@ -16,7 +16,7 @@ from headrace.kernels.compiling import compiled
 from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.filters.contamination.folding import FoldTables
-from spark_jobs.filters.contamination.seeds import Index
+from spark_jobs.filters.contamination.seeds import EvalTextIndex
 
 BLOCK: Final = 1024
 _MOST_LETTERS: Final = 12  # bytes of a fold for a byte of the source: U+FDFA, a phrase of eighteen letters
@@ -37,7 +37,7 @@ class Settings(NamedTuple):
     min_similarity: float
 
 
-class Document(NamedTuple):
+class FoldedDocument(NamedTuple):
     """A document while it is searched.
 
     Attributes:
@@ -59,7 +59,7 @@ class Document(NamedTuple):
     letter_count: int
     marks: Int64Array
     tables: FoldTables
-    searched: Index
+    searched: EvalTextIndex
     settings: Settings
 
 
@@ -161,7 +161,7 @@ def fold_items(data: UInt8Array, offsets: Int64Array, tables: FoldTables) -> tup
 
 
 @njit
-def locate(document: Document, letter: int) -> tuple[int, int, bool]:
+def locate(document: FoldedDocument, letter: int) -> tuple[int, int, bool]:
     """First byte and end of the character that a letter came from, and whether the letter begins a word."""
     block = max(np.searchsorted(document.marks[:, 1], letter) - 1, 0)  # the last mark with a letter before this one
     _, firsts, lasts, fresh = traced(document, block, np.searchsorted(document.marks[:, 1], letter, side="right"))
@@ -170,7 +170,7 @@ def locate(document: Document, letter: int) -> tuple[int, int, bool]:
 
 
 @njit
-def traced(document: Document, block: int, stop_block: int) -> Any:
+def traced(document: FoldedDocument, block: int, stop_block: int) -> Any:
     """`_trace` of some blocks of a document."""
     marks = document.marks
     stop = marks[stop_block, 0] if stop_block < len(marks) else document.end

@@ -8,7 +8,7 @@ more than `max_item_count` items of one set hold (the stem of a multiple-choice 
 
 A *seed* is the first 20 letters from a word on. Every n-gram that counts holds one that is kept, so it cannot be
 missed. Seeds in more than 64 places, such as those of an item that says one word again and again, are not kept; n-grams
-and items with no other seed do not count, and `Contents` says how many items that are.
+and items with no other seed do not count, and `IndexContents` says how many items that are.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.text.text_columns import utf8_arrays
 
 if TYPE_CHECKING:
-    from spark_jobs.filters.contamination.seeds import Index
+    from spark_jobs.filters.contamination.seeds import EvalTextIndex
 
 Array = npt.NDArray[Any]
 
@@ -54,7 +54,7 @@ class ContaminationConfig(ConfigModel):
     )
 
 
-class Contents(NamedTuple):
+class IndexContents(NamedTuple):
     """An index, and what it was made of.
 
     Attributes:
@@ -68,7 +68,7 @@ class Contents(NamedTuple):
     """
 
     config: ContaminationConfig
-    arrays: Index | None
+    arrays: EvalTextIndex | None
     eval_sets: tuple[str, ...]
     holders: pa.StructArray
     holder_starts: Int64Array
@@ -86,8 +86,8 @@ class Contents(NamedTuple):
         return f"{searched}; {self.short_count:,} are too short and {self.common_count:,} too common to be searched for"
 
 
-class _Texts(NamedTuple):
-    """Distinct texts in letters and words, as in `seeds.Index`.
+class _DistinctTexts(NamedTuple):
+    """Distinct texts in letters and words, as in `seeds.EvalTextIndex`.
 
     `letter_counts` has the letters that are no digits, before each word.
     """
@@ -109,7 +109,7 @@ class _Texts(NamedTuple):
         return np.repeat(np.arange(len(self.text_words) - 1), np.diff(self.text_words))
 
 
-def index_of(eval_sets: Sequence[EvalSet], config: ContaminationConfig | None = None) -> Contents:
+def index_of(eval_sets: Sequence[EvalSet], config: ContaminationConfig | None = None) -> IndexContents:
     """Index all items of eval sets; the same text in several is searched for once.
 
     Raises:
@@ -135,10 +135,10 @@ def index_of(eval_sets: Sequence[EvalSet], config: ContaminationConfig | None = 
     )
     short_count = int(short[text_of_holder].sum())
     common_count = len(holding) - len(kept) - short_count
-    return Contents(config, index, tuple(names), struct, starts.astype(np.int64), short_count, common_count)
+    return IndexContents(config, index, tuple(names), struct, starts.astype(np.int64), short_count, common_count)
 
 
-def _words(texts: list[str], config: ContaminationConfig) -> _Texts:
+def _words(texts: list[str], config: ContaminationConfig) -> _DistinctTexts:
     """Fold texts and find their n-grams."""
     from headrace.kernels.utf8 import code_points_at
     from spark_jobs.filters.contamination.folded_document import fold_items
@@ -155,7 +155,7 @@ def _words(texts: list[str], config: ContaminationConfig) -> _Texts:
     lacking = firsts[ends[firsts] > word_count]
     whole = lacking[_run_ends(weights, letter_counts, config.min_words)[lacking] <= text_ends[lacking]]
     ends[whole] = text_ends[whole]
-    return _Texts(letters, starts, text_words, letter_counts, ends)
+    return _DistinctTexts(letters, starts, text_words, letter_counts, ends)
 
 
 def _run_ends(weights: Int64Array, letter_counts: Int64Array, word_count: int) -> Int64Array:
@@ -172,11 +172,11 @@ def _run_ends(weights: Int64Array, letter_counts: Int64Array, word_count: int) -
 
 
 def _index(
-    words: _Texts,
+    words: _DistinctTexts,
     config: ContaminationConfig,
     text_of_holder: Int64Array,
     set_of_holder: Int64Array,
-) -> tuple[Index | None, BoolArray, BoolArray]:
+) -> tuple[EvalTextIndex | None, BoolArray, BoolArray]:
     """The index, (T,) texts that are searched for, and (T,) those that are too short."""
     from spark_jobs.filters.contamination.seeds import SEED_LETTERS, hash_spans
 
@@ -211,10 +211,10 @@ def _index(
 
 
 def _assembled(
-    words: _Texts, counting: Int64Array, hashes: UInt64Array, place_counts: Int64Array, postings: Int64Array
-) -> Index:
+    words: _DistinctTexts, counting: Int64Array, hashes: UInt64Array, place_counts: Int64Array, postings: Int64Array
+) -> EvalTextIndex:
     """Put the index together: the filter, the hash table and the weights of words."""
-    from spark_jobs.filters.contamination.seeds import Index, add_to_filter, hash_spans
+    from spark_jobs.filters.contamination.seeds import EvalTextIndex, add_to_filter, hash_spans
     from spark_jobs.filters.contamination.similar_window import NUMBER_WEIGHT
 
     bloom = np.zeros(_power_of_two(_BITS_OF_A_SEED * len(hashes) // 64), dtype=np.uint64)
@@ -228,7 +228,7 @@ def _assembled(
     weights = np.maximum(np.round(100 * np.log((text_count + 1) / text_counts)), 1).astype(np.int64)
     numbers = word_hashes[words.letter_counts[1:] == words.letter_counts[:-1]]
     weights[np.searchsorted(vocabulary, numbers)] = NUMBER_WEIGHT
-    return Index(
+    return EvalTextIndex(
         letters=words.letters,
         word_starts=words.word_starts,
         text_words=words.text_words,

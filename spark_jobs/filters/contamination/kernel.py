@@ -23,9 +23,9 @@ from numba import njit
 from headrace.kernels.compiling import compiled
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import Int64Array, UInt8Array
-from spark_jobs.filters.contamination.folded_document import BLOCK, Document, Settings, fold, locate
+from spark_jobs.filters.contamination.folded_document import BLOCK, FoldedDocument, Settings, fold, locate
 from spark_jobs.filters.contamination.folding import FoldTables
-from spark_jobs.filters.contamination.seeds import BASE, SEED_LETTERS, SHIFT_32, Index, bits_of, seed_of
+from spark_jobs.filters.contamination.seeds import BASE, SEED_LETTERS, SHIFT_32, EvalTextIndex, bits_of, seed_of
 from spark_jobs.filters.contamination.similar_window import best_window, words_between
 
 EXACT: Final = 0
@@ -56,7 +56,7 @@ has more postings than this, so all runs through the first repetition are still 
 
 
 @njit
-def _shared_run(document: Document, letter: int, word: int) -> tuple[int, int]:
+def _shared_run(document: FoldedDocument, letter: int, word: int) -> tuple[int, int]:
     """The longest run around a seed, at a letter of the document and a word of the index, that both share.
 
     Returns:
@@ -80,7 +80,7 @@ def _shared_run(document: Document, letter: int, word: int) -> tuple[int, int]:
 
 
 @njit
-def _covered(index: Index, text: int, first: int, last: int) -> tuple[int, int]:
+def _covered(index: EvalTextIndex, text: int, first: int, last: int) -> tuple[int, int]:
     """The first word of a text, and the word after the last, that lie completely in a run of its letters."""
     begin, end = index.text_words[text], index.text_words[text + 1]
     starts = index.word_starts[begin : end + 1]
@@ -88,7 +88,7 @@ def _covered(index: Index, text: int, first: int, last: int) -> tuple[int, int]:
 
 
 @njit
-def _is_finding(index: Index, text: int, first: int, last: int) -> bool:
+def _is_finding(index: EvalTextIndex, text: int, first: int, last: int) -> bool:
     """Whether words `first` to `last` of a text are all of it, or hold an n-gram that counts."""
     if last <= first:
         return False
@@ -98,7 +98,7 @@ def _is_finding(index: Index, text: int, first: int, last: int) -> bool:
 
 
 @njit
-def _verified(document: Document, text: int, shift: int, run: Any) -> tuple[int, int, int, int]:
+def _verified(document: FoldedDocument, text: int, shift: int, run: Any) -> tuple[int, int, int, int]:
     """Check a shared run against the words of the document: at the ends of the run, `eggs` is not in `eggshells`.
 
     Args:
@@ -127,7 +127,9 @@ def _verified(document: Document, text: int, shift: int, run: Any) -> tuple[int,
 
 
 @compiled
-def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index, settings: Settings) -> Int64Array:
+def find(
+    data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: EvalTextIndex, settings: Settings
+) -> Int64Array:
     """Find the items of an index in texts.
 
     Args:
@@ -153,7 +155,7 @@ def find(data: UInt8Array, offsets: Int64Array, tables: FoldTables, index: Index
         end = offsets[doc + 1]
         marks = np.empty(((end - offsets[doc]) // BLOCK + 1, 2), dtype=np.int64)
         letters, count, blocks = fold(data, offsets[doc], end, tables, letters, marks)
-        document = Document(doc, data, end, letters, count, marks[:blocks], tables, index, settings)
+        document = FoldedDocument(doc, data, end, letters, count, marks[:blocks], tables, index, settings)
         touched_count, value = 0, np.uint64(0)
         for k in range(count):
             value = value * BASE + letters[k]
@@ -198,7 +200,7 @@ def _with_room(rows: Int64Array, row_count: int) -> Int64Array:
 
 @njit
 def _follow(
-    document: Document,
+    document: FoldedDocument,
     word: int,
     letter: int,
     state: Int64Array,
@@ -227,7 +229,9 @@ def _follow(
 
 
 @njit
-def _gather(document: Document, word: int, letter: int, state: Int64Array, rows: Int64Array, row_count: int) -> int:
+def _gather(
+    document: FoldedDocument, word: int, letter: int, state: Int64Array, rows: Int64Array, row_count: int
+) -> int:
     """Add a seed to the open cluster of its text, or close the cluster and open another if the seed is too far away."""
     index = document.searched
     text = np.int64(index.word_texts[word])
@@ -245,7 +249,7 @@ def _gather(document: Document, word: int, letter: int, state: Int64Array, rows:
 
 
 @njit
-def _close(document: Document, text: int, state: Int64Array, rows: Int64Array, row_count: int) -> int:
+def _close(document: FoldedDocument, text: int, state: Int64Array, rows: Int64Array, row_count: int) -> int:
     """Close a cluster of seeds, and write a row if it is a near copy of the text and holds no exact one."""
     index, settings = document.searched, document.settings
     enough, state[_SEEDS] = state[_SEEDS] >= settings.near_seeds, 0

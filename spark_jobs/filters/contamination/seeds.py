@@ -25,7 +25,7 @@ _LOW6: Final = np.uint64(63)
 _ONE: Final = np.uint64(1)
 
 
-class Index(NamedTuple):
+class EvalTextIndex(NamedTuple):
     """The distinct texts of all eval sets, as compiled code reads them.
 
     T texts have W words, whose letters stand one after another; a word ends where the next begins.
@@ -105,6 +105,6 @@ def bits_of(mixed: np.uint64) -> np.uint64:
 
 
 @njit
-def seed_of(index: Index, value: np.uint64, mixed: np.uint64) -> int:
+def seed_of(index: EvalTextIndex, value: np.uint64, mixed: np.uint64) -> int:
     """The number of the seed with a hash; -1 if there is none."""
     return index.slots[entry_slot(index.slots, index.seed_hashes, mixed >> _S12, value)]

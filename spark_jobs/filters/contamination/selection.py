@@ -11,18 +11,18 @@ from spark_jobs.filters.contamination.decontaminated import (
     decontaminated,
 )
 from spark_jobs.lake.plan.binding import Source
-from spark_jobs.selection.declared import Bound, Place, Selection
-from spark_jobs.selection.stages import Stage
+from spark_jobs.selection.declared import Bound, Selection, SelectionPlace
+from spark_jobs.selection.stages import SelectionStage
 
 
-def _steps(config: DecontaminatedConfig, place: Place) -> Iterator[Bound]:
+def _steps(config: DecontaminatedConfig, place: SelectionPlace) -> Iterator[Bound]:
     """The step that searches."""
     read: dict[str, Source] = {"survivors": place.survivors, "documents": place.each("documents")}
     yield Bound(decontaminated, read, config.model_dump(exclude_unset=True))
 
 
 DECONTAMINATE = Selection(
-    Stage(
+    SelectionStage(
         "decontaminate",
         DECONTAMINATED.name,
         CONTAMINATED.name,

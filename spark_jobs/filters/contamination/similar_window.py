@@ -11,15 +11,15 @@ import numpy as np
 from numba import njit
 
 from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
-from spark_jobs.filters.contamination.folded_document import Document, traced
-from spark_jobs.filters.contamination.seeds import BASE, Index
+from spark_jobs.filters.contamination.folded_document import FoldedDocument, traced
+from spark_jobs.filters.contamination.seeds import BASE, EvalTextIndex
 
 NUMBER_WEIGHT: Final = 1
 """Weight of a word of digits, the smallest there is: a question is the same when only its numbers are changed."""
 
 
 @njit
-def words_between(document: Document, first: int, last: int) -> Any:
+def words_between(document: FoldedDocument, first: int, last: int) -> Any:
     """The words in the blocks of a document that hold letters first to last.
 
     Returns:
@@ -45,7 +45,7 @@ def words_between(document: Document, first: int, last: int) -> Any:
 
 
 @njit
-def best_window(hashes: UInt64Array, numeric: BoolArray, index: Index, text: int) -> tuple[int, int, int, int]:
+def best_window(hashes: UInt64Array, numeric: BoolArray, index: EvalTextIndex, text: int) -> tuple[int, int, int, int]:
     """The window of a document's words with the largest weighted Jaccard similarity to a text.
 
     A window with as many words as the text moves over the document. Of the first window with the largest similarity,

@@ -13,14 +13,14 @@ from headrace.kernels.memory import four_bytes_at
 from spark_jobs.filters.heuristics import character_flags as flag
 from spark_jobs.filters.heuristics.contractions import UNIT_SEED, hash_points, look_up
 from spark_jobs.filters.heuristics.text_memory import (
-    Reader,
+    KernelAddresses,
     flags_at,
     point_at,
 )
 
 
 @njit
-def _dots(r: Reader, start: int, stop: int) -> int:
+def _dots(r: KernelAddresses, start: int, stop: int) -> int:
     """The number of consecutive dots at start."""
     i = start
     while i < stop and point_at(r, i) == 0x2E:
@@ -29,7 +29,7 @@ def _dots(r: Reader, start: int, stop: int) -> int:
 
 
 @njit
-def prefix_length(r: Reader, lo: int, hi: int) -> int:
+def prefix_length(r: KernelAddresses, lo: int, hi: int) -> int:
     """Characters of the prefix at lo; 0 if there is none."""
     point = point_at(r, lo)
     if four_bytes_at(r.flags + 4 * point) & flag.PREFIX:
@@ -47,7 +47,7 @@ def prefix_length(r: Reader, lo: int, hi: int) -> int:
 
 
 @njit
-def suffix_length(r: Reader, lo: int, hi: int) -> int:
+def suffix_length(r: KernelAddresses, lo: int, hi: int) -> int:
     """Characters of the suffix before hi; 0 if there is none."""
     if lo >= hi:
         return 0
@@ -77,7 +77,7 @@ def suffix_length(r: Reader, lo: int, hi: int) -> int:
 
 
 @njit
-def infix_length(r: Reader, i: int, hi: int) -> int:  # noqa: PLR0911 - one for each kind of infix
+def infix_length(r: KernelAddresses, i: int, hi: int) -> int:  # noqa: PLR0911 - one for each kind of infix
     """Characters of the infix at i, 0 if there is none; a character of the same word stands before i."""
     point = point_at(r, i)
     flags = four_bytes_at(r.flags + 4 * point)
@@ -111,7 +111,7 @@ def infix_length(r: Reader, i: int, hi: int) -> int:  # noqa: PLR0911 - one for 
 
 
 @njit
-def is_address(r: Reader, lo: int, hi: int) -> bool:
+def is_address(r: KernelAddresses, lo: int, hi: int) -> bool:
     """Whether the characters are a web or mail address: [scheme://] [user@] labels.domain [:port] [/ ? # and more]."""
     host = lo
     for i in range(lo, hi - 2):
@@ -129,7 +129,7 @@ def is_address(r: Reader, lo: int, hi: int) -> bool:
 
 
 @njit
-def _is_host(r: Reader, lo: int, hi: int) -> bool:
+def _is_host(r: KernelAddresses, lo: int, hi: int) -> bool:
     """Whether labels with dots, the last two or more lower-case letters, lead to the end, a port or a path."""
     label, labels, i, lower = lo, 0, lo, True
     while i < hi:

@@ -28,7 +28,7 @@ from spark_jobs.filters.heuristics.text_memory import (
     OUTPUTS,
     ROOM,
     STARTS,
-    Reader,
+    KernelAddresses,
     flags_at,
     held,
     point_at,
@@ -44,7 +44,7 @@ _CLOCK_REACH: Final = 32
 
 @njit
 def measure_lines(  # noqa: PLR0912 - one pass over the characters
-    r: Reader,
+    r: KernelAddresses,
     start: int,
     end: int,
     word_count: int,
@@ -142,7 +142,7 @@ def _is_mojibake(before: int, point: int) -> bool:
 
 
 @njit
-def link_span(r: Reader, piece: int, i: int, end: int) -> tuple[int, int]:
+def link_span(r: KernelAddresses, piece: int, i: int, end: int) -> tuple[int, int]:
     """First and last position of the link whose scheme or `www.` ends before i."""
     first = i - 4
     if point_at(r, i - 1) == 0x2F:
@@ -159,7 +159,7 @@ def link_span(r: Reader, piece: int, i: int, end: int) -> tuple[int, int]:
 
 
 @njit
-def _measure_line(r: Reader, start: int, stop: int, filled: bool, row: Int64Array) -> None:
+def _measure_line(r: KernelAddresses, start: int, stop: int, filled: bool, row: Int64Array) -> None:
     """Count a line that is not empty, as FineWeb does."""
     row[AT.lines] += 1
     if filled:
@@ -169,7 +169,9 @@ def _measure_line(r: Reader, start: int, stop: int, filled: bool, row: Int64Arra
 
 
 @njit
-def _measure_piece(r: Reader, start: int, stop: int, word: int, words: int, phrases_met: int, row: Int64Array) -> bool:
+def _measure_piece(
+    r: KernelAddresses, start: int, stop: int, word: int, words: int, phrases_met: int, row: Int64Array
+) -> bool:
     """Count a piece; whether it has content."""
     row[AT.pieces] += 1
     first, last = start, stop
@@ -195,7 +197,7 @@ def _measure_piece(r: Reader, start: int, stop: int, word: int, words: int, phra
 
 
 @njit
-def _judge_as_c4(r: Reader, stop: int, word: int, words: int, phrases_met: int, row: Int64Array) -> None:
+def _judge_as_c4(r: KernelAddresses, stop: int, word: int, words: int, phrases_met: int, row: Int64Array) -> None:
     """Count a piece that ends like a sentence and has enough words, in the order of C4's rules."""
     if phrases_met & phrases.LOREM:
         row[AT.lorem] += 1
@@ -214,13 +216,13 @@ def _judge_as_c4(r: Reader, stop: int, word: int, words: int, phrases_met: int, 
 
 
 @njit
-def _is_dot(r: Reader, i: int) -> bool:
+def _is_dot(r: KernelAddresses, i: int) -> bool:
     """Whether a dot is at i."""
     return bool(point_at(r, i) == 0x2E)
 
 
 @njit
-def _ends_sentence(r: Reader, first: int, last: int) -> bool:
+def _ends_sentence(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a piece ends in . ? ! " or ', once citations such as [12], [edit] are left out."""
     while last > first and point_at(r, last - 1) == 0x5D:
         opening = last - 2
@@ -234,7 +236,7 @@ def _ends_sentence(r: Reader, first: int, last: int) -> bool:
 
 
 @njit
-def _is_citation(r: Reader, first: int, last: int) -> bool:
+def _is_citation(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether what stands in brackets is a number, nothing, `edit` or `citation needed`."""
     digits = True
     for i in range(first, last):
@@ -244,7 +246,7 @@ def _is_citation(r: Reader, first: int, last: int) -> bool:
 
 
 @njit
-def _has_words(r: Reader, first: int, last: int) -> bool:
+def _has_words(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a piece has three words between white space, and none of more than 1,000 characters."""
     words, run = 0, 0
     for i in range(first, last):
@@ -261,7 +263,7 @@ def _has_words(r: Reader, first: int, last: int) -> bool:
 
 
 @njit
-def is_list(r: Reader, first: int, last: int) -> bool:
+def is_list(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a piece opens with a bullet, or with up to three digits or a letter and `.` or `)`, and white space."""
     point = point_at(r, first)
     if point in (0x2D, 0x2A, 0x2B, 0x2022, 0x2023, 0x25E6, 0xB7, 0x2013, 0x25AA, 0x25CF):
@@ -281,7 +283,7 @@ def is_list(r: Reader, first: int, last: int) -> bool:
 
 
 @njit
-def is_table(r: Reader, first: int, last: int) -> bool:
+def is_table(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a piece has three cells between |, tabs or three or more spaces, or is a rule of + - = and |."""
     gaps, bars, run, ruled = 0, 0, 0, last - first > 2
     for i in range(first, last):
@@ -301,7 +303,7 @@ def is_table(r: Reader, first: int, last: int) -> bool:
 
 
 @njit
-def _has_clock(r: Reader, first: int, last: int) -> bool:
+def _has_clock(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a time of day (two digits, colon, twice, two digits) stands in the first characters of a piece."""
     for i in range(first + 2, min(last, first + _CLOCK_REACH) - 5):
         if point_at(r, i) == 0x3A and point_at(r, i + 3) == 0x3A:
@@ -312,7 +314,7 @@ def _has_clock(r: Reader, first: int, last: int) -> bool:
 
 
 @njit
-def _is_call(r: Reader, first: int, last: int) -> bool:
+def _is_call(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a piece is a call of a Java or JavaScript trace: `at name (file:12)`."""
     if last - first < 8 or point_at(r, first) != 0x61 or point_at(r, first + 1) != 0x74 or point_at(r, first + 2) != 32:
         return False
@@ -324,7 +326,7 @@ _CITATION_NEEDED: Final = U64(plain_hash(map(ord, "citation needed")))
 
 
 @njit
-def paragraphs(r: Reader, kept: int, hashes: UInt64Array, lengths: Int32Array, starts: Int32Array) -> int:
+def paragraphs(r: KernelAddresses, kept: int, hashes: UInt64Array, lengths: Int32Array, starts: Int32Array) -> int:
     """Join lines to paragraphs, in place; the number of paragraphs.
 
     A paragraph is what two or more LF in a row separate in the text without the white space around it.

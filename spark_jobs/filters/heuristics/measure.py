@@ -31,7 +31,7 @@ from spark_jobs.filters.heuristics.repetition import (
     duplicates,
     ngram_characters,
 )
-from spark_jobs.filters.heuristics.text_memory import AT, FOLDS, RUN_POINTS, WORD_COUNTS, Reader
+from spark_jobs.filters.heuristics.text_memory import AT, FOLDS, RUN_POINTS, WORD_COUNTS, KernelAddresses
 from spark_jobs.filters.heuristics.words import find_words
 from spark_jobs.text.characters import code_points
 from spark_jobs.text.text_columns import utf8_buffer
@@ -47,17 +47,17 @@ ALL_COUNTS: Final = (*AT._fields, *(f"ngram_{k}" for k in range(NGRAM_MEASURES))
 _NGRAMS_AT: Final = len(AT)
 
 
-class Memory(NamedTuple):
+class ColumnMemory(NamedTuple):
     """Room that the texts of a column share.
 
     Attributes:
-        hashes, starts, lengths, kinds: of words, as in `Reader`; also of lines, once the words are done with.
+        hashes, starts, lengths, kinds: of words, as in `KernelAddresses`; also of lines, once the words are done with.
         bounds, totals: likewise.
         work: of `ngram_characters`; then lengths and starts of lines.
         line_hashes: of lines.
         keys, numbers: a hash table.
         places: (4096,) of `compressed_size`.
-        addresses: of the above and of the automaton, for `Reader`.
+        addresses: of the above and of the automaton, for `KernelAddresses`.
     """
 
     hashes: UInt64Array
@@ -109,9 +109,9 @@ def _measure(points: UInt32Array, starts: Int64Array, counts: Int64Array) -> Non
     _measure_texts(reader(points, memory.addresses), memory, points, starts, counts)
 
 
-def reader(points: UInt32Array, addresses: Int64Array) -> Reader:
+def reader(points: UInt32Array, addresses: Int64Array) -> KernelAddresses:
     """What kernels read from; `addresses` are those of `addresses_of`."""
-    return Reader(
+    return KernelAddresses(
         points.ctypes.data,
         character_flags().ctypes.data,
         rule_table().ctypes.data,
@@ -121,7 +121,7 @@ def reader(points: UInt32Array, addresses: Int64Array) -> Reader:
 
 
 def addresses_of(words: tuple[int, ...] = (0,) * FOLDS) -> Int64Array:
-    """The addresses that `Reader.memory` points to; without words none can be found."""
+    """The addresses that `KernelAddresses.memory` points to; without words none can be found."""
     machine = automaton()
     phrases = (machine.folds.ctypes.data, machine.moves.ctypes.data, machine.outputs.ctypes.data, machine.first_output)
     return np.array([*words, *phrases], dtype=np.int64)
@@ -131,13 +131,13 @@ class _Kept(threading.local):
     """Memory by its size, each thread's own: compiled code runs without the GIL, and tasks of Sail are threads."""
 
     def __init__(self) -> None:
-        self.by_size: dict[int, Memory] = {}
+        self.by_size: dict[int, ColumnMemory] = {}
 
 
 _KEPT = _Kept()
 
 
-def _memory(size: int) -> Memory:
+def _memory(size: int) -> ColumnMemory:
     """Room for texts of that many characters; that for ordinary chunks is kept from call to call of a thread."""
     kept = _KEPT.by_size
     if size in kept:
@@ -149,7 +149,7 @@ def _memory(size: int) -> Memory:
     kinds, bounds = np.empty(words, np.uint8), np.empty(3 * RUN_POINTS, np.int32)
     totals = np.empty(WORD_COUNTS, np.int64)
     addresses = [array.ctypes.data for array in (hashes, starts, lengths, kinds, bounds, totals)]
-    memory = Memory(
+    memory = ColumnMemory(
         hashes,
         starts,
         lengths,
@@ -169,13 +169,17 @@ def _memory(size: int) -> Memory:
 
 
 @compiled
-def _measure_texts(r: Reader, memory: Memory, points: UInt32Array, starts: Int64Array, counts: Int64Array) -> None:
+def _measure_texts(
+    r: KernelAddresses, memory: ColumnMemory, points: UInt32Array, starts: Int64Array, counts: Int64Array
+) -> None:
     for text in range(len(starts) - 1):
         _measure_text(r, memory, points, starts[text], starts[text + 1], counts[text])
 
 
 @njit
-def _measure_text(r: Reader, m: Memory, points: UInt32Array, start: int, end: int, row: Int64Array) -> None:
+def _measure_text(
+    r: KernelAddresses, m: ColumnMemory, points: UInt32Array, start: int, end: int, row: Int64Array
+) -> None:
     """Count what is in one text."""
     row[AT.characters] = row[AT.measured_characters] = end - start
     if end == start:

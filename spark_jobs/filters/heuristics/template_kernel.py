@@ -29,7 +29,7 @@ from spark_jobs.filters.heuristics.text_memory import (
     FOLDS,
     MOVES,
     OUTPUTS,
-    Reader,
+    KernelAddresses,
     flags_at,
     held,
     point_at,
@@ -146,7 +146,7 @@ def _lines(
 
 
 @compiled
-def _find_lines(r: Reader, starts: Int64Array, hashes: UInt64Array, numbers: Int32Array) -> int:
+def _find_lines(r: KernelAddresses, starts: Int64Array, hashes: UInt64Array, numbers: Int32Array) -> int:
     """Write what `_lines` returns; the number of lines."""
     lengths, clean, texts, firsts = numbers[0], numbers[1], numbers[2], numbers[3]
     count = 0
@@ -174,7 +174,7 @@ def _find_lines(r: Reader, starts: Int64Array, hashes: UInt64Array, numbers: Int
 
 
 @njit
-def _link_characters(r: Reader, first: int, last: int) -> int:
+def _link_characters(r: KernelAddresses, first: int, last: int) -> int:
     """Characters of a line that are in links."""
     state, link_end, characters = 0, first, 0
     for i in range(first, last):

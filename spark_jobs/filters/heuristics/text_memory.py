@@ -28,7 +28,7 @@ AT: Final = _Counts(*range(len(_Counts._fields)))
 WORD_COUNTS: Final = 6
 
 
-class Reader(NamedTuple):
+class KernelAddresses(NamedTuple):
     """The inputs and outputs of the kernels, as addresses (`headrace.kernels.memory` says why).
 
     There are five, few enough that compiled functions pass them in registers; all others are looked up in `memory`.
@@ -48,7 +48,7 @@ class Reader(NamedTuple):
 
 
 HASHES, STARTS, LENGTHS, KINDS, ROOM, BOUNDS, TOTALS, FOLDS, MOVES, OUTPUTS, FIRST_OUTPUT = range(11)
-"""Indices into `Reader.memory`.
+"""Indices into `KernelAddresses.memory`.
 
 HASHES, STARTS, LENGTHS, KINDS, ROOM: of the words of a text (uint64, int32, int32, uint8), and how many of them fit.
 BOUNDS: (3 * RUN_POINTS,) int32, the starts and ends of the words of a run, then the ends of its suffixes.
@@ -58,20 +58,20 @@ FOLDS, MOVES, OUTPUTS, FIRST_OUTPUT: the parts of `phrases.automaton`.
 
 
 @njit
-def held(r: Reader, index: int) -> np.int64:
+def held(r: KernelAddresses, index: int) -> np.int64:
     """The address or number at an index of the memory, such as `HASHES`."""
     return np.int64(eight_bytes_at(r.memory + 8 * index))
 
 
 @njit
-def point_at(r: Reader, i: int) -> int:
+def point_at(r: KernelAddresses, i: int) -> int:
     """Code point at i."""
     point: int = four_bytes_at(r.points + 4 * i)
     return point
 
 
 @njit
-def flags_at(r: Reader, i: int) -> int:
+def flags_at(r: KernelAddresses, i: int) -> int:
     """Flags of the code point at i."""
     flags: int = four_bytes_at(r.flags + 4 * four_bytes_at(r.points + 4 * i))
     return flags

@@ -38,7 +38,7 @@ from spark_jobs.filters.heuristics.text_memory import (
     RUN_POINTS,
     STARTS,
     TOTALS,
-    Reader,
+    KernelAddresses,
     add,
     flags_at,
     held,
@@ -51,7 +51,7 @@ _SEAM: Final = U64(0xD6E8FEB86659FD93)
 
 
 @njit
-def find_words(r: Reader, start: int, end: int) -> int:
+def find_words(r: KernelAddresses, start: int, end: int) -> int:
     """Write the words of a text, as many as fit, and its totals; returns the number of all words."""
     n, i, after_spaces = 0, start, 0
     while i < end:
@@ -87,7 +87,9 @@ def find_words(r: Reader, start: int, end: int) -> int:
 
 
 @njit
-def _write(r: Reader, n: int, start: int, stop: int, h: np.uint64, word_flags: int, kind: int, rule: int) -> int:
+def _write(
+    r: KernelAddresses, n: int, start: int, stop: int, h: np.uint64, word_flags: int, kind: int, rule: int
+) -> int:
     """Write one word; returns the new number of words."""
     totals = held(r, TOTALS)
     if word_flags & flag.CONTENT:
@@ -107,7 +109,7 @@ def _write(r: Reader, n: int, start: int, stop: int, h: np.uint64, word_flags: i
 
 
 @njit
-def _write_part(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
+def _write_part(r: KernelAddresses, n: int, start: int, stop: int, kind: int) -> int:
     """Write the word from start to stop, or several where its script has no spaces; returns the new number of words."""
     h, part_flags, common, before, first = U64(0), 0, flag.PUNCTUATION, 0, start
     for i in range(start, stop):
@@ -132,7 +134,7 @@ def _write_part(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
 
 
 @njit
-def _is_seam(r: Reader, i: int, before: int, flags: int) -> bool:
+def _is_seam(r: KernelAddresses, i: int, before: int, flags: int) -> bool:
     """Whether a word of a script without spaces ends, or begins, before the character at i."""
     script = flags & flag.SPACELESS
     if script != before & flag.SPACELESS:
@@ -145,7 +147,7 @@ def _is_seam(r: Reader, i: int, before: int, flags: int) -> bool:
 
 
 @njit
-def _write_rule(r: Reader, n: int, start: int, stop: int, rule: int, kind: int) -> int:
+def _write_rule(r: KernelAddresses, n: int, start: int, stop: int, rule: int, kind: int) -> int:
     """Write the two or three words that a rule makes of a run, such as `do` and `n't`; returns their new number."""
     second = start + (rule >> 8 & 0xFF)
     n = _write_part(r, n, start, second, kind)
@@ -157,7 +159,7 @@ def _write_rule(r: Reader, n: int, start: int, stop: int, rule: int, kind: int) 
 
 
 @njit
-def _rule(r: Reader, start: int, stop: int) -> int:
+def _rule(r: KernelAddresses, start: int, stop: int) -> int:
     """The entry of the table of rules for the characters from start to stop; 0 if there is none."""
     length = stop - start
     if not 2 <= length <= LONGEST:
@@ -171,7 +173,7 @@ def _rule(r: Reader, start: int, stop: int) -> int:
 
 
 @njit
-def _split_run(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
+def _split_run(r: KernelAddresses, n: int, start: int, stop: int, kind: int) -> int:
     """Cut a run and write its words; returns the new number of words."""
     lo, hi, count, suffixes, rule = start, stop, 0, 0, 0
     ends = held(r, BOUNDS) + 8 * RUN_POINTS
@@ -213,7 +215,7 @@ def _split_run(r: Reader, n: int, start: int, stop: int, kind: int) -> int:
 
 
 @njit
-def _bound(r: Reader, count: int, start: int, stop: int) -> int:
+def _bound(r: KernelAddresses, count: int, start: int, stop: int) -> int:
     """Add a word of a run to `BOUNDS`, which is written once all words are known; returns the new number of words."""
     store(held(r, BOUNDS) + 8 * count, np.int32(start))
     store(held(r, BOUNDS) + 8 * count + 4, np.int32(stop))
@@ -221,7 +223,7 @@ def _bound(r: Reader, count: int, start: int, stop: int) -> int:
 
 
 @njit
-def _write_bounds(r: Reader, n: int, count: int, rest: int, rule: int, kind: int) -> int:
+def _write_bounds(r: KernelAddresses, n: int, count: int, rest: int, rule: int, kind: int) -> int:
     """Write the words of a run, and neighbours that make an emoticon or an abbreviation as one word.
 
     Args:
@@ -253,7 +255,7 @@ def _write_bounds(r: Reader, n: int, count: int, rest: int, rule: int, kind: int
 
 
 @njit
-def _cut_infixes(r: Reader, count: int, lo: int, hi: int) -> int:
+def _cut_infixes(r: KernelAddresses, count: int, lo: int, hi: int) -> int:
     """Add the words between infixes, and the infixes, to `BOUNDS`; returns the new number of words."""
     first, i, is_looked_up = lo, lo + 1, False
     while i < hi:
@@ -274,7 +276,7 @@ def _cut_infixes(r: Reader, count: int, lo: int, hi: int) -> int:
 
 
 @njit
-def count_sentences(r: Reader, first: int, stop: int) -> int:
+def count_sentences(r: KernelAddresses, first: int, stop: int) -> int:
     """The number of sentences in the words from first to stop.
 
     After a word that ends a sentence a new one begins at the first word that is neither an end nor punctuation, so that

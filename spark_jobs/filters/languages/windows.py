@@ -20,7 +20,7 @@ from numba import njit
 from headrace.kernels.compiling import compiled
 from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array, UInt8Array
-from spark_jobs.fasttext.kernel import Tables, best_label, embed, label_scores, new_scratch
+from spark_jobs.fasttext.kernel import ModelArrays, best_label, embed, label_scores, new_scratch
 from spark_jobs.filters.languages.scripts import HAN, KANA, NO_LETTER
 
 _SCRIPT_COUNT: Final = 64
@@ -115,7 +115,7 @@ def _main_script(counts: Int64Array) -> int:
 
 @compiled
 def identify(  # noqa: PLR0913, PLR0917 (arrays in, arrays out)
-    t: Tables,
+    t: ModelArrays,
     classes: UInt8Array,
     data: UInt8Array,
     offsets: Int64Array,

@@ -37,6 +37,7 @@ from typing import TYPE_CHECKING, Any, Literal, TypeAlias, TypeVar
 from pydantic import BaseModel, ConfigDict
 
 from spark_jobs.exceptions import StepDeclarationError
+from spark_jobs.features import PACKAGE as FEATURES
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.spark_sql import DataFrame
 
@@ -235,7 +236,7 @@ class Step:
     @property
     def needs_spark(self) -> bool:
         """Whether Spark alone computes it: all steps of headrace, and those that say so, run on both engines."""
-        return not (self.any_engine or self.function.__module__.startswith("spark_jobs."))
+        return not (self.any_engine or self.function.__module__.startswith(("spark_jobs.", f"{FEATURES}.")))
 
     @functools.cached_property  # looked up for every increment that is planned
     def parameters(self) -> tuple[str, ...]:

@@ -19,7 +19,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from spark_jobs.exceptions import CheckResult
 from spark_jobs.lake.declare.tables import Table
-from spark_jobs.lake.ledger.materialization import Place
+from spark_jobs.lake.ledger.materialization import TableSlice
 from spark_jobs.spark_sql import Column, DataFrame, F
 
 IN_PLACE = "rows_in_place"
@@ -40,7 +40,7 @@ class Evidence:
     balance: int | None = None
 
 
-def check_columns(declared: Table, place: Place) -> dict[str, Column]:
+def check_columns(declared: Table, place: TableSlice) -> dict[str, Column]:
     """By check, the aggregate that counts the written rows which break it."""
     return {
         name: F.expr(f"count_if(NOT coalesce({predicate}, false))")
@@ -48,7 +48,7 @@ def check_columns(declared: Table, place: Place) -> dict[str, Column]:
     }
 
 
-def predicates(declared: Table, place: Place) -> dict[str, str]:
+def predicates(declared: Table, place: TableSlice) -> dict[str, str]:
     """By check, the SQL predicate that must be true of every row."""
     required = [f"`{column.name}` IS NOT NULL" for column in declared.all_columns if column.required]
     first = {REQUIRED: " AND ".join(required), IN_PLACE: place.predicate}
@@ -81,7 +81,7 @@ def check_result(name: str, bad_rows: int, declared: Table) -> CheckResult:
     return CheckResult(name, bad_rows == 0, bad_rows, check_names(declared, placed=True)[name])
 
 
-def audit_frame(rows: DataFrame, declared: Table, place: Place) -> tuple[CheckResult, ...]:
+def audit_frame(rows: DataFrame, declared: Table, place: TableSlice) -> tuple[CheckResult, ...]:
     """All blocking checks over rows that were written to Parquet files outside the lake, in Spark jobs of their own."""
     counts = count_bad(rows, check_columns(declared, place))
     outcome = [check_result(name, count, declared) for name, count in counts.items()]
@@ -90,7 +90,7 @@ def audit_frame(rows: DataFrame, declared: Table, place: Place) -> tuple[CheckRe
 
 
 def with_bad_keys(
-    checks: Iterable[CheckResult], declared: Table, place: Place, landed: DataFrame, written: DataFrame
+    checks: Iterable[CheckResult], declared: Table, place: TableSlice, landed: DataFrame, written: DataFrame
 ) -> tuple[CheckResult, ...]:
     """Add the keys of some bad rows to the results that failed, by a Spark job for each."""
     conditions = predicates(declared, place)
@@ -136,7 +136,7 @@ def key_check(
     table: IcebergTable,
     snapshot_id: int,
     declared: Table,
-    place: Place,
+    place: TableSlice,
     row_count: int,
     landed: Callable[[], DataFrame],
 ) -> list[CheckResult]:

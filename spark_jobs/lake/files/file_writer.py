@@ -149,7 +149,7 @@ def write_checked_task(
 def write_measured(measured: Iterable[_Measured], checks: int, rules: FileRules) -> Iterator[pa.RecordBatch]:
     """Write rows that come with what each batch counts of the checks, and its data version; gives as `write_task`."""
     version, bad = DataVersion(), np.zeros(checks, dtype=np.int64)
-    files = _Files(rules)
+    files = _TaskFiles(rules)
     try:
         for rows, broken, part_version in measured:
             version += part_version
@@ -217,7 +217,7 @@ def _with_required(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 
 @dataclass
-class _File:
+class _DataFile:
     """A data file that is being written, and the rows that wait for its next row group."""
 
     path: str
@@ -244,7 +244,7 @@ class _File:
         self.waiting, self.waiting_rows, self.waiting_bytes = rest.to_batches(), rest.num_rows, rest.nbytes
 
 
-class _Files:
+class _TaskFiles:
     """The files that a task writes, one at a time for each partition value.
 
     Of more than `_MOST_OPEN` values that one is closed whose rows came longest ago: of sorted rows, a complete one.
@@ -252,7 +252,7 @@ class _Files:
 
     def __init__(self, rules: FileRules) -> None:
         self._rules = rules
-        self._open: dict[str, _File] = {}
+        self._open: dict[str, _DataFile] = {}
         self._done: list[dict[str, Any]] = []
         self._paths: list[str] = []
 
@@ -291,7 +291,7 @@ class _Files:
             with contextlib.suppress(OSError):
                 remove(path, self._rules.properties)
 
-    def _new(self, values: list[Any]) -> _File:
+    def _new(self, values: list[Any]) -> _DataFile:
         rules = self._rules
         parts = [
             f"{part.name}={'null' if value is None else urllib.parse.quote_plus(str(value))[:_PATH_CHARACTERS]}"
@@ -310,7 +310,7 @@ class _Files:
             store_schema=False,
             write_page_checksum=True,
         )
-        return _File(path, values, writer, sink)
+        return _DataFile(path, values, writer, sink)
 
     def _finish(self, key: str) -> None:
         file = self._open[key]

@@ -42,7 +42,7 @@ from headrace.tables.fence import raise_fence
 from headrace.tables.identity import (
     PROPERTY,
     SPACE,
-    Identity,
+    LakeIdentity,
     catalogue_mark,
     ensure_namespace,
     note_in_warehouse,
@@ -133,7 +133,7 @@ def _is_done(catalogue: Catalog, moved: Mapping[str, str]) -> bool:
     return not moved
 
 
-def _next_identity(catalogue: Catalog, former: str, now: str, has_tables: bool) -> Identity:
+def _next_identity(catalogue: Catalog, former: str, now: str, has_tables: bool) -> LakeIdentity:
     """The identity that the lake will have: that of an earlier try, or a new one.
 
     Raises:
@@ -142,12 +142,12 @@ def _next_identity(catalogue: Catalog, former: str, now: str, has_tables: bool) 
     noted, stored, mark = noted_in_catalogue(catalogue), noted_in_warehouse(catalogue, now), catalogue_mark(catalogue)
     lake = noted.lake if noted is not None else ""
     if stored is None or stored.lake == lake or (noted is None and has_tables):
-        return Identity(uuid.uuid4().hex, now, mark, lake)
+        return LakeIdentity(uuid.uuid4().hex, now, mark, lake)
     if lake and stored.before == lake:  # what this lake became, by an earlier try of the same catalogue or by another's
         if stored.catalogue == mark:
             return stored
         if former == now:
-            return Identity(uuid.uuid4().hex, now, mark, lake)
+            return LakeIdentity(uuid.uuid4().hex, now, mark, lake)
     raise WrongLakeError(
         f"--to {now}: holds the files of lake {stored.lake}, the catalogue is that of lake {lake or 'none'}; copy the "
         "files that belong to the catalogue, or open the catalogue that belongs to the files"
@@ -300,7 +300,7 @@ def _positions(fields: Iterable[NestedField]) -> dict[str, int]:
     return {field.name: number for number, field in enumerate(fields)}
 
 
-def _lead(catalogue: Catalog, now: str, moved: Mapping[str, tuple[str, str]], identity: Identity) -> None:
+def _lead(catalogue: Catalog, now: str, moved: Mapping[str, tuple[str, str]], identity: LakeIdentity) -> None:
     """Point tables to their new metadata, given with the former one, and note the identity; one transaction in SQL."""
     if not isinstance(catalogue, SqlCatalog):
         _register(catalogue, now, {table: location for table, (_, location) in moved.items()})

@@ -19,7 +19,7 @@ from spark_jobs.lake.files.data_files import file_schema
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import Leases, writer_branch
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.materialization import Materialization, Place
+from spark_jobs.lake.ledger.materialization import Materialization, TableSlice
 
 _BATCH_ROWS = 1 << 16
 
@@ -43,7 +43,7 @@ def replace_increment(
     """
     ledger.settle([former.table])
     later = [row for row in ledger.increments_there(former.table).values() if row.increment > former.increment]
-    place = Place.increment(former.increment, and_later=all(row.is_forgotten for row in later))
+    place = TableSlice.increment(former.increment, and_later=all(row.is_forgotten for row in later))
     branch = writer_branch()
     with branch_of_a_writer(ledger.catalogue, former.table, branch):
         row = _replaced(ledger.catalogue, branch, place, former, rows, leases, facts)
@@ -53,7 +53,7 @@ def replace_increment(
 def _replaced(
     catalogue: Catalog,
     branch: str,
-    place: Place,
+    place: TableSlice,
     former: Materialization,
     rows: pa.Table | None,
     leases: Leases | None,

@@ -38,7 +38,7 @@ from spark_jobs.lake.files.file_writer import BAD
 from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.lease import writer_branch
-from spark_jobs.lake.ledger.materialization import Place
+from spark_jobs.lake.ledger.materialization import TableSlice
 from spark_jobs.lake.session.catalogue import spark_identifier
 from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
@@ -49,7 +49,7 @@ _BRANCH_SUMMARY = "headrace.branch"
 
 
 @dataclass(frozen=True)
-class Target:
+class WriteTarget:
     """Where rows go.
 
     Attributes:
@@ -61,7 +61,7 @@ class Target:
 
     identifier: str
     declared: Table
-    place: Place
+    place: TableSlice
     laid_out: bool = False
 
 
@@ -94,7 +94,7 @@ def write_to_branch(
     spark: SparkSession,
     catalogue: Catalog,
     table: IcebergTable,
-    target: Target,
+    target: WriteTarget,
     frame: DataFrame,
     summary: Mapping[str, str],
     source: ArrowRows | None = None,
@@ -127,7 +127,7 @@ def write_to_branch(
 def _fill_branch(
     spark: SparkSession,
     catalogue: Catalog,
-    target: Target,
+    target: WriteTarget,
     rows: DataFrame,
     branch: str,
     summary: Mapping[str, str],
@@ -183,7 +183,7 @@ def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | N
 
 
 def _write_made(
-    table: IcebergTable, source: ArrowRows, target: Target, branch: str, properties: Mapping[str, str]
+    table: IcebergTable, source: ArrowRows, target: WriteTarget, branch: str, properties: Mapping[str, str]
 ) -> tuple[DataVersion, dict[str, int], int] | None:
     """Let workers write the rows of their function; gives what `write_data_files` does, None if they cannot."""
     rules = file_rules(table, target.declared, target.laid_out)
@@ -195,7 +195,7 @@ def _write_made(
 
 
 def _write_frame(
-    table: IcebergTable, rows: DataFrame, target: Target, branch: str, properties: Mapping[str, str]
+    table: IcebergTable, rows: DataFrame, target: WriteTarget, branch: str, properties: Mapping[str, str]
 ) -> tuple[DataVersion, dict[str, int]]:
     """Write the rows of a frame; gives their data version and bad rows by check."""
     order = () if target.laid_out else _layout(target.declared)
@@ -214,7 +214,7 @@ def _layout(declared: Table) -> tuple[str, ...]:
     return (*(partition_column(part) for part in declared.partition if part != "increment"), *declared.sort)
 
 
-def prove(spark: SparkSession, written: Written, target: Target, evidence: Evidence) -> Written:
+def prove(spark: SparkSession, written: Written, target: WriteTarget, evidence: Evidence) -> Written:
     """Add the results of the table's proofs, over the rows as they are on the branch."""
     if not target.declared.proofs:
         return written

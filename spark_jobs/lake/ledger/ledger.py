@@ -45,7 +45,7 @@ _Derived = TypeVar("_Derived")
 
 
 @dataclasses.dataclass
-class _Standing:
+class _ValidRows:
     """The valid rows of one table, cached as long as neither the table nor its rows in the ledger change.
 
     Attributes:
@@ -84,7 +84,7 @@ class Ledger:
         self._gathered_at = 0.0
         self._newest = datetime.min.replace(tzinfo=UTC)  # the latest `recorded_at` of the rows
         self._tables: dict[str, IcebergTable | None] = {}
-        self._standings: dict[str, _Standing] = {}
+        self._standings: dict[str, _ValidRows] = {}
         self._lock = threading.RLock()  # guards all attributes above
 
     @classmethod
@@ -149,7 +149,7 @@ class Ledger:
         standing = self._standing(identifier)
         return standing.places if standing is not None else {}
 
-    def _standing(self, identifier: str) -> _Standing | None:
+    def _standing(self, identifier: str) -> _ValidRows | None:
         """The valid rows of a table; None if it holds nothing."""
         with self._lock:
             table = self.table(identifier)
@@ -160,7 +160,7 @@ class Ledger:
                 rows = self._known(identifier, table)
                 valid = valid_rows(table, rows)
                 refuse_foreign(identifier, table, rows, valid)
-                standing = self._standings[identifier] = _Standing(self._state(identifier, table), valid)
+                standing = self._standings[identifier] = _ValidRows(self._state(identifier, table), valid)
             return standing
 
     def _state(self, identifier: str, table: IcebergTable) -> tuple[str, int]:

@@ -15,7 +15,7 @@ from spark_jobs.lake.ledger.step_key import canonical_json
 
 
 @dataclass(frozen=True)
-class Place:
+class TableSlice:
     """The part of a table that one materialization writes.
 
     Attributes:
@@ -29,13 +29,13 @@ class Place:
     replaced: BooleanExpression
 
     @classmethod
-    def increment(cls, number: int, and_later: bool = False) -> Place:
+    def increment(cls, number: int, and_later: bool = False) -> TableSlice:
         """Increment `number`; with `and_later`, writing it also removes all later ones."""
         replaced = GreaterThanOrEqual if and_later else EqualTo
         return cls(str(number), f"increment = {number}", replaced("increment", number))
 
     @classmethod
-    def whole(cls) -> Place:
+    def whole(cls) -> TableSlice:
         """The whole table."""
         return cls("", "true", AlwaysTrue())
 

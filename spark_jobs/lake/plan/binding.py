@@ -16,7 +16,7 @@ from spark_jobs.exceptions import StepDeclarationError
 from spark_jobs.lake.declare.step import Output, Scope, Step
 from spark_jobs.lake.declare.tables import check_identifier
 from spark_jobs.lake.files.objects import ObjectFolder
-from spark_jobs.lake.ledger.materialization import Place
+from spark_jobs.lake.ledger.materialization import TableSlice
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.spark_sql import DataFrame, SparkSession
 
@@ -56,7 +56,7 @@ class Binding:
     config: BaseModel
     driving_table: str | None = None
     translated: Mapping[str, str] | None = None
-    partition: Place | None = None
+    partition: TableSlice | None = None
     input_places: Mapping[str, Mapping[str, str]] = field(default_factory=dict)
     arguments: Mapping[str, Any] = field(default_factory=dict)
     only: int | None = None

@@ -12,7 +12,7 @@ from pyiceberg.table import Table as IcebergTable
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.tables import Table
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.materialization import Materialization, Place
+from spark_jobs.lake.ledger.materialization import Materialization, TableSlice
 from spark_jobs.lake.ledger.step_key import step_key
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.decisions import refuse_around_quarantine, refuse_files_of_quarantine
@@ -61,7 +61,7 @@ def next_increment(ledger: Ledger, binding: Binding) -> Due | None:
     reads = reads_of(binding, ledger, number)
     certain = as_before or last is None or binding.step.news is None or _has_other_files(listed_before, listing)
     reason = _reason(binding, last, listing)
-    return Due(Place.increment(number), number, reason, certain, reads=reads, listing=listing, key=key)
+    return Due(TableSlice.increment(number), number, reason, certain, reads=reads, listing=listing, key=key)
 
 
 def new_files(listing: pa.Table) -> int | None:

@@ -8,7 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 
-from spark_jobs.lake.ledger.materialization import Materialization, Place
+from spark_jobs.lake.ledger.materialization import Materialization, TableSlice
 from spark_jobs.lake.plan.binding import Binding, tables_of
 from spark_jobs.lake.plan.reads import Reads, covers
 
@@ -30,7 +30,7 @@ class Due:
         key: step key of `reads`.
     """
 
-    place: Place
+    place: TableSlice
     increment: int | None
     reason: str
     certain: bool = True

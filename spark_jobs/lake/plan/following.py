@@ -19,7 +19,7 @@ from spark_jobs.lake.declare.step import Scope, Step
 from spark_jobs.lake.plan.binding import Source, tables_of
 
 
-class Declared(Protocol):
+class DeclaredStep(Protocol):
     """A step as it was declared: where its tables live, what it reads, and what it follows where that was said."""
 
     @property
@@ -34,7 +34,7 @@ class Declared(Protocol):
     def tables(self) -> tuple[str, ...]: ...  # noqa: D102
 
 
-Declarations = Callable[[str], Declared | None]
+Declarations = Callable[[str], DeclaredStep | None]
 """The step that makes a table; None for a table that no step makes."""
 
 _Known = dict[str, str | None]  # by table, the table whose increments it has
@@ -53,7 +53,7 @@ class Following:
     translated: Mapping[str, str] | None
 
 
-def following(declared: Declared, declarations: Declarations) -> Following:
+def following(declared: DeclaredStep, declarations: Declarations) -> Following:
     """What a step follows; it does not depend on the order of its inputs.
 
     Raises:
@@ -63,7 +63,7 @@ def following(declared: Declared, declarations: Declarations) -> Following:
     return _following(declared, declarations, {})
 
 
-def _following(declared: Declared, declarations: Declarations, numbered: _Known) -> Following:
+def _following(declared: DeclaredStep, declarations: Declarations, numbered: _Known) -> Following:
     inputs, scope = tables_of(*declared.inputs.values()), declared.step.scope
     if declared.driving_table is None and (declared.step.discover is not None or scope in (Scope.WHOLE, Scope.INTAKE)):
         return Following(None, {})

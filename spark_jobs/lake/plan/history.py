@@ -25,7 +25,7 @@ _Key = TypeVar("_Key")
 _Value = TypeVar("_Value")
 
 
-class Prefix(Mapping[_Key, _Value], Generic[_Key, _Value]):
+class MappingPrefix(Mapping[_Key, _Value], Generic[_Key, _Value]):
     """The first entries of a mapping, without a copy of them."""
 
     def __init__(self, whole: Mapping[_Key, _Value], order: Mapping[_Key, int], count: int) -> None:
@@ -44,7 +44,7 @@ class Prefix(Mapping[_Key, _Value], Generic[_Key, _Value]):
 
 
 @dataclass(frozen=True)
-class Facts:
+class IncrementFacts:
     """What the ledger keeps of the increments that were read: how many, the highest number, and one digest."""
 
     count: int
@@ -52,11 +52,11 @@ class Facts:
     digest: str
 
 
-def facts_of(versions: Mapping[str, str]) -> Facts:
+def facts_of(versions: Mapping[str, str]) -> IncrementFacts:
     """Count, highest number and one digest of many versions by place, whatever their order."""
     text = "\n".join(f"{place}\0{version}" for place, version in sorted(versions.items()))
     last = max((int(place) for place in versions if place.isdigit()), default=-1)
-    return Facts(len(versions), last, hashlib.sha256(text.encode()).hexdigest())
+    return IncrementFacts(len(versions), last, hashlib.sha256(text.encode()).hexdigest())
 
 
 class History:
@@ -76,7 +76,7 @@ class History:
         self._ours: list[int] = []
         self._numbers: dict[int, int] = {}
         self._versions: dict[str, str] = {}
-        self._facts: list[Facts] = []
+        self._facts: list[IncrementFacts] = []
         self.missing: tuple[int, int] | None = None
         digest, last = "", -1
         for ours, theirs in pairs:
@@ -89,24 +89,24 @@ class History:
             self._ours.append(ours)
             self._numbers[theirs] = ours
             self._versions[str(theirs)] = version
-            self._facts.append(Facts(len(self._ours), last, digest))
+            self._facts.append(IncrementFacts(len(self._ours), last, digest))
 
     def count(self, increment: int) -> int:
         """How many of their increments the reader's increment reads."""
         return bisect_right(self._ours, increment)
 
-    def facts(self, increment: int) -> Facts | None:
+    def facts(self, increment: int) -> IncrementFacts | None:
         """Count, highest number and digest of all that the reader's increment reads; None where that is nothing."""
         count = self.count(increment)
         return self._facts[count - 1] if count else None
 
     def versions(self, increment: int) -> Mapping[str, str]:
         """Data version by their increment."""
-        return Prefix(self._versions, self._places, self.count(increment))
+        return MappingPrefix(self._versions, self._places, self.count(increment))
 
     def numbers(self, increment: int) -> Mapping[int, int]:
         """Their increments, with the number that the reader gives each."""
-        return Prefix(self._numbers, self._order, self.count(increment))
+        return MappingPrefix(self._numbers, self._order, self.count(increment))
 
     @cached_property
     def _order(self) -> Mapping[int, int]:

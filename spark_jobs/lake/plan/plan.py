@@ -23,7 +23,7 @@ import pyarrow as pa
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.materialization import Materialization, Place
+from spark_jobs.lake.ledger.materialization import Materialization, TableSlice
 from spark_jobs.lake.ledger.step_key import step_key
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.decisions import decisions_in, released
@@ -57,7 +57,7 @@ class Task:
             that leaves quarantine, the decision.
     """
 
-    place: Place
+    place: TableSlice
     increment: int | None
     key: str
     reads: Reads
@@ -96,12 +96,12 @@ def due(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> Iterator[Due]:
         upcoming_increment = next_increment(ledger, binding)
         yield from () if upcoming_increment is None else (upcoming_increment,)
     elif binding.partition is not None or scope is Scope.WHOLE:
-        yield from planner.one(binding.partition or Place.whole(), None)
+        yield from planner.one(binding.partition or TableSlice.whole(), None)
     elif scope is Scope.INTAKE:
         yield from planner.intake()
     elif scope is Scope.FROZEN:
         if not _waits(ledger, binding) or upcoming.increments.get(binding.driving_table or ""):
-            yield from planner.one(Place.increment(0), 0)
+            yield from planner.one(TableSlice.increment(0), 0)
     else:
         yield from planner.increments()
 
@@ -151,7 +151,7 @@ class _Planner:
         """Increments of the driving table, in order."""
         ledger, binding = self.ledger, self.binding
         if binding.only is not None and binding.driving_table is None:
-            yield from self.one(Place.increment(binding.only), binding.only)
+            yield from self.one(TableSlice.increment(binding.only), binding.only)
             return
         numbers = self._followed()
         since = first_surplus_increment(ledger, binding, numbers)
@@ -164,7 +164,7 @@ class _Planner:
         chained, before = "", None  # of a numbered table: the key before; else the first place that is computed again
         for number in numbers:
             if binding.only in (None, number) and (decided is None or number in decided):
-                place = Place.increment(number, binding.step.numbered or not _has_later(ledger, binding, number))
+                place = TableSlice.increment(number, binding.step.numbered or not _has_later(ledger, binding, number))
                 anew = "later increments were withdrawn" if since is not None and number >= since else ""
                 yield from self.one(place, number, chained, before, anew, None if decided is None else decided[number])
             if number == binding.only:
@@ -222,14 +222,14 @@ class _Planner:
         there = [f"{read.table}[{place}]" for parts in fresh.values() for read in parts for place in read.versions]
         if names := [*dict.fromkeys([*there, *coming])]:
             number = max(increments, default=-1) + 1
-            place = Place.increment(number, and_later=True)
+            place = TableSlice.increment(number, and_later=True)
             certain = bool(there or self.upcoming.new(self.binding, certain=True))
             reason = f"new increment: {some(names)}" if certain else f"if there will be {some(names)}"
             yield Due(place, number, reason, certain, reads=fresh)
 
     def one(
         self,
-        place: Place,
+        place: TableSlice,
         increment: int | None,
         chained: str = "",
         before: ForecastPlace | None = None,
@@ -275,7 +275,7 @@ class _Planner:
                 return None
             raise
 
-    def _why_new(self, place: Place, decided: Mapping[str, Any] | None) -> str:
+    def _why_new(self, place: TableSlice, decided: Mapping[str, Any] | None) -> str:
         """Why a place is computed that the table does not hold."""
         if decided is not None:
             return "released" if decided else "if its rules release it"

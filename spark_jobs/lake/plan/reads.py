@@ -19,9 +19,9 @@ from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.validity import is_of_a_step
 from spark_jobs.lake.plan.binding import Binding, tables_of
-from spark_jobs.lake.plan.history import Facts, History, facts_of
+from spark_jobs.lake.plan.history import History, IncrementFacts, facts_of
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY
-from spark_jobs.lake.session.shuffle_partitions import Size
+from spark_jobs.lake.session.shuffle_partitions import InputSize
 
 
 class LeftOut(NamedTuple):
@@ -61,7 +61,7 @@ class Read:
     predicate: str | None
     labelled: bool
     grown: bool = False
-    facts: Facts | None = None
+    facts: IncrementFacts | None = None
     left_out: LeftOut | None = None
 
 
@@ -108,16 +108,16 @@ def changed_places(facts: Mapping[str, Any], read: Read) -> list[str]:
     return [place for place in sorted(had.keys() | has.keys(), key=str) if had.get(place) != has.get(place)]
 
 
-def sizes_of(reads: Reads, ledger: Ledger) -> list[Size]:
+def sizes_of(reads: Reads, ledger: Ledger) -> list[InputSize]:
     """How much is read, by table and place."""
-    sizes: list[Size] = []
+    sizes: list[InputSize] = []
     for read in (read for parts in reads.values() for read in parts):
         if is_path(read.table):
             sizes.append(files_size(read.table))
             continue
         places = ledger.places(read.table)
         rows = [places[place] for place in read.versions if place in places]
-        sizes += [Size(row.byte_count, row.row_count) for row in rows]
+        sizes += [InputSize(row.byte_count, row.row_count) for row in rows]
     return sizes
 
 
@@ -184,9 +184,9 @@ def _files_version(path: str) -> str:
     return f"files:{hashlib.sha256(repr(facts).encode()).hexdigest()}"
 
 
-def files_size(path: str) -> Size:
+def files_size(path: str) -> InputSize:
     """Bytes of Parquet files on this machine; their rows are not counted."""
-    return Size(sum(file.stat().st_size for file in _parquet_files(Path(path))), 0)
+    return InputSize(sum(file.stat().st_size for file in _parquet_files(Path(path))), 0)
 
 
 def _parquet_files(root: Path) -> list[Path]:

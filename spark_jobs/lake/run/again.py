@@ -16,7 +16,7 @@ from spark_jobs.lake.files.rows import table_rows
 from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.materialization import Place
+from spark_jobs.lake.ledger.materialization import TableSlice
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.excisions import excisions_read, without_excised
 from spark_jobs.lake.plan.plan import Task, frozen_from, stays
@@ -76,10 +76,10 @@ def newest_task(ledger: Ledger, binding: Binding) -> Task:
     if not places or (binding.partition is not None and binding.partition.key not in places):
         raise InputError(f"{table}: was not computed yet; run first: headrace run {table}")
     increment: int | None = None
-    place = binding.partition or Place.whole()
+    place = binding.partition or TableSlice.whole()
     if binding.partition is None and scope is not Scope.WHOLE:
         increment = max(ledger.increments(table))
-        place = Place.increment(increment)
+        place = TableSlice.increment(increment)
     if stays(ledger, binding) and (changed := changed_since(ledger, table)):
         raise InputError(f"{table}: stays, though {some(changed)} changed since, so it cannot be computed once more")
     reads = reads_of(binding, ledger, frozen_from(ledger, binding) if scope is Scope.FROZEN else increment)
@@ -87,7 +87,7 @@ def newest_task(ledger: Ledger, binding: Binding) -> Task:
     return Task(place, increment, "", without_excised(ledger, binding, reads, excised), excised=excised)
 
 
-def _measured(lake: Lake, declared: Table, rows: Written, place: Place) -> Recomputed:
+def _measured(lake: Lake, declared: Table, rows: Written, place: TableSlice) -> Recomputed:
     """The data versions of rows on a branch."""
     landed = table_rows(lake.session(), rows.identifier, rows.snapshot_id, place.replaced).where(place.predicate)
     columns = {

@@ -37,7 +37,7 @@ _YOUNGEST_ORPHAN_DAYS = 1.0
 
 
 @dataclass(frozen=True)
-class Done:
+class MaintenanceResult:
     """What a task did to one table: how many files, snapshots or rows it merged, removed or recovered; in words too.
 
     Attributes:
@@ -55,38 +55,38 @@ class Done:
     is_left: bool = False
 
 
-Task = Callable[[Lake, float, bool], Iterator[Done]]
+Task = Callable[[Lake, float, bool], Iterator[MaintenanceResult]]
 _More = ParamSpec("_More")
 _Result = TypeVar("_Result")
 
 
 def alone(
     work: Callable[Concatenate[Lake, str, _More], _Result],
-) -> Callable[Concatenate[Lake, str, _More], _Result | Done]:
-    """Turn a failure of work on one table into a `Done` with the error, so that work on other tables goes on.
+) -> Callable[Concatenate[Lake, str, _More], _Result | MaintenanceResult]:
+    """Turn a failure on one table into a `MaintenanceResult` with the error, so that work on other tables goes on.
 
     A table that another writer holds is no failure: it is left to the next time.
     """
 
     @functools.wraps(work)
-    def worked(lake: Lake, table: str, /, *more: _More.args, **named: _More.kwargs) -> _Result | Done:
+    def worked(lake: Lake, table: str, /, *more: _More.args, **named: _More.kwargs) -> _Result | MaintenanceResult:
         try:
             with catalogue_errors():
                 return work(lake, table, *more, **named)
         except LeaseError as error:
-            return Done(table, 0, str(error), is_left=True)
+            return MaintenanceResult(table, 0, str(error), is_left=True)
         except Exception as error:  # noqa: BLE001  whatever it is, the other tables want their maintenance
-            return Done(table, 0, cause_line(error), error)
+            return MaintenanceResult(table, 0, cause_line(error), error)
 
     return worked
 
 
-def run_task(name: str, task: Task, lake: Lake, days: float, dry_run: bool) -> Iterator[Done]:
-    """Run a task; a failure of the task itself becomes its last `Done`, under the task's name."""
+def run_task(name: str, task: Task, lake: Lake, days: float, dry_run: bool) -> Iterator[MaintenanceResult]:
+    """Run a task; a failure of the task itself becomes its last `MaintenanceResult`, under the task's name."""
     pieces = task(lake, days, dry_run)
 
     @alone
-    def following(lake: Lake, name: str) -> Done | None:
+    def following(lake: Lake, name: str) -> MaintenanceResult | None:
         return next(pieces, None)
 
     while (done := following(lake, name)) is not None:
@@ -99,7 +99,7 @@ def tables_of(lake: Lake) -> list[str]:
     return [table for space in spaces for table in tables_in(lake.catalogue, space[0])]
 
 
-def tidy_ledger(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[Done]:
+def tidy_ledger(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[MaintenanceResult]:
     """Records rows of the ledger that a crash lost; its small files are merged as it is written."""
     lake.ledger.refresh()
     for table in tables or tables_of(lake):
@@ -108,17 +108,17 @@ def tidy_ledger(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = 
 
 
 @alone
-def _settled(lake: Lake, table: str, dry_run: bool) -> Done:
+def _settled(lake: Lake, table: str, dry_run: bool) -> MaintenanceResult:
     lost = lake.ledger.lost(table)
     if not lost or dry_run:
-        return Done(table, lost, f"{lost} rows of the ledger to recover")
+        return MaintenanceResult(table, lost, f"{lost} rows of the ledger to recover")
     with table_leases(lake.catalogue, [table], _WAIT_SECONDS):
         lake.ledger.refresh()
         lake.ledger.settle([table])
-    return Done(table, lost, f"{lost} rows of the ledger recovered")
+    return MaintenanceResult(table, lost, f"{lost} rows of the ledger recovered")
 
 
-def compact_tables(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[Done]:
+def compact_tables(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[MaintenanceResult]:
     """Merges the data files of tables that have many small ones in a partition; rows keep their order.
 
     Of tables that the caller names, two files of a partition are enough.
@@ -129,23 +129,23 @@ def compact_tables(lake: Lake, days: float, dry_run: bool, tables: Sequence[str]
 
 
 @alone
-def _compacted(lake: Lake, table: str, many: int, dry_run: bool) -> Done:
+def _compacted(lake: Lake, table: str, many: int, dry_run: bool) -> MaintenanceResult:
     small: Counter[str] = Counter()
     for file in lake.catalogue.load_table(table).scan().plan_files():
         small[str(file.file.partition)] += file.file.file_size_in_bytes < SMALL_BYTES
     return _merged(lake, table, sum(count for count in small.values() if count >= many), dry_run)
 
 
-def _merged(lake: Lake, table: str, files: int, dry_run: bool) -> Done:
+def _merged(lake: Lake, table: str, files: int, dry_run: bool) -> MaintenanceResult:
     if not files:
-        return Done(table, 0, "few files")
+        return MaintenanceResult(table, 0, "few files")
     if dry_run:
-        return Done(table, files, f"{files} small files to merge")
+        return MaintenanceResult(table, files, f"{files} small files to merge")
     before, after = compact(lake.catalogue, table, _WAIT_SECONDS)
-    return Done(table, before - after, f"{before} files are now {after}")
+    return MaintenanceResult(table, before - after, f"{before} files are now {after}")
 
 
-def expire_snapshots(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[Done]:
+def expire_snapshots(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[MaintenanceResult]:
     """Removes snapshots older than some days, and the files that only they used; heads and tagged snapshots stay."""
     moment = datetime.now(UTC) - timedelta(days=days)
     for table in tables or tables_of(lake):
@@ -153,17 +153,19 @@ def expire_snapshots(lake: Lake, days: float, dry_run: bool, tables: Sequence[st
 
 
 @alone
-def _expired(lake: Lake, table: str, moment: datetime, dry_run: bool) -> Done:
+def _expired(lake: Lake, table: str, moment: datetime, dry_run: bool) -> MaintenanceResult:
     old = len(old_snapshots(lake.catalogue.load_table(table).metadata, moment))
     if not old:
-        return Done(table, 0, "no old snapshot")
+        return MaintenanceResult(table, 0, "no old snapshot")
     if dry_run:
-        return Done(table, old, f"{old} snapshots to remove")
+        return MaintenanceResult(table, old, f"{old} snapshots to remove")
     gone = expire(lake.catalogue, table, moment, _WAIT_SECONDS)
-    return Done(table, gone, f"{gone} snapshots removed")
+    return MaintenanceResult(table, gone, f"{gone} snapshots removed")
 
 
-def remove_orphan_files(lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()) -> Iterator[Done]:
+def remove_orphan_files(
+    lake: Lake, days: float, dry_run: bool, tables: Sequence[str] = ()
+) -> Iterator[MaintenanceResult]:
     """Removes files below a table's location that no snapshot names and that are older than some days, one at least."""
     moment = datetime.now(UTC) - timedelta(days=max(days, _YOUNGEST_ORPHAN_DAYS))
     for table in tables or tables_of(lake):
@@ -171,12 +173,12 @@ def remove_orphan_files(lake: Lake, days: float, dry_run: bool, tables: Sequence
 
 
 @alone
-def _cleaned(lake: Lake, table: str, moment: datetime, dry_run: bool) -> Done:
+def _cleaned(lake: Lake, table: str, moment: datetime, dry_run: bool) -> MaintenanceResult:
     files = remove_orphans(lake.catalogue, table, moment, dry_run, _WAIT_SECONDS)
-    return Done(table, len(files), f"{len(files)} orphan files {'to remove' if dry_run else 'removed'}")
+    return MaintenanceResult(table, len(files), f"{len(files)} orphan files {'to remove' if dry_run else 'removed'}")
 
 
-TASKS: dict[str, Callable[..., Iterator[Done]]] = {
+TASKS: dict[str, Callable[..., Iterator[MaintenanceResult]]] = {
     "ledger": tidy_ledger,
     "compaction": compact_tables,
     "expiry": expire_snapshots,

@@ -33,13 +33,13 @@ from spark_jobs.lake.files.branches import Written, discard, note_properties, pu
 from spark_jobs.lake.files.data_files import with_constant
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.files.rows import table_rows
-from spark_jobs.lake.files.write import Target, prove, write_to_branch
+from spark_jobs.lake.files.write import WriteTarget, prove, write_to_branch
 from spark_jobs.lake.ledger.attempts import attempt, keep_trace
 from spark_jobs.lake.ledger.data_version import DataVersion
 from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.lease import WAIT_SECONDS, Leases, table_leases
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.lake.ledger.materialization import Materialization, Place
+from spark_jobs.lake.ledger.materialization import Materialization, TableSlice
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.plan.binding import Binding, tables_of
 from spark_jobs.lake.plan.decisions import refuse_around_quarantine
@@ -51,7 +51,7 @@ from spark_jobs.lake.run.frames import frames
 from spark_jobs.lake.run.no_news import has_no_news, note_read_again
 from spark_jobs.lake.run.outcomes import TableOutcome, outcomes, worst
 from spark_jobs.lake.run.provenance import generation_of, git_commit, require_properties, sampled, summary_of
-from spark_jobs.lake.run.rollout import Rollout, can_be_tried, try_on_shards
+from spark_jobs.lake.run.rollout import TrialConfig, can_be_tried, try_on_shards
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
 from spark_jobs.lake.session.session import metered
 from spark_jobs.lake.session.shuffle_partitions import follow_input, listed_size
@@ -78,7 +78,7 @@ class Lake:
     session: Callable[[], SparkSession]
     run_id: str = field(default_factory=lambda: uuid.uuid4().hex)
     wait_seconds: float = WAIT_SECONDS
-    rollout: Rollout | None = None
+    rollout: TrialConfig | None = None
     fetches: bool = True
     gathers: bool = False
     leases: Leases | None = None
@@ -229,7 +229,7 @@ def write_task(
         require_properties(lake.ledger, binding, task, ready[0], output)
         for declared, table, identifier in zip(binding.step.tables, ready, binding.tables, strict=True):
             frame = _with_increment(output.frames[declared.name], task.increment, declared.has_increments)
-            target = Target(identifier, declared, task.place, laid_out=binding.step.numbered)
+            target = WriteTarget(identifier, declared, task.place, laid_out=binding.step.numbered)
             arrow_rows = output.arrow_rows.get(declared.name)
             if arrow_rows is not None and declared.has_increments:
                 arrow_rows = with_constant(arrow_rows, "increment", task.increment or 0)
@@ -337,7 +337,7 @@ def _publish(
     return facts
 
 
-def _has_equal_rows(lake: Lake, before: Materialization, place: Place, version: DataVersion) -> bool:
+def _has_equal_rows(lake: Lake, before: Materialization, place: TableSlice, version: DataVersion) -> bool:
     """Whether what the ledger has of a place are rows of a data version.
 
     Rows whose version is of a former form are read again: where they are equal their version stays, so that nothing is

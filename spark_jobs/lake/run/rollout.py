@@ -34,7 +34,7 @@ _log = logging.getLogger(__name__)
 
 
 @dataclass(frozen=True)
-class Rollout:
+class TrialConfig:
     """How a run tries its steps.
 
     Attributes:
@@ -48,7 +48,7 @@ class Rollout:
     said: dict[str, str] = field(default_factory=dict)
 
     @classmethod
-    def parse(cls, stages: str, max_drift: float | str = 0.05) -> Rollout:
+    def parse(cls, stages: str, max_drift: float | str = 0.05) -> TrialConfig:
         """Read `10,25,50,100`.
 
         Raises:
@@ -66,7 +66,7 @@ class Rollout:
         raise ConfigError(f"max drift {max_drift!r}: a share above 0 is expected, such as 0.05")
 
     @classmethod
-    def of_tags(cls, tags: Mapping[str, str]) -> Rollout | None:
+    def of_tags(cls, tags: Mapping[str, str]) -> TrialConfig | None:
         """The rollout that the tags of a Dagster run ask for; None where they ask for none.
 
         Raises:
@@ -94,7 +94,7 @@ def can_be_tried(binding: Binding) -> bool:
 
 
 def try_on_shards(
-    rollout: Rollout,
+    rollout: TrialConfig,
     spark: SparkSession,
     binding: Binding,
     increment: int,

@@ -31,7 +31,7 @@ _PER_CORE = 2
 _TINY_BYTES, _TINY_ROWS = 16 << 20, 10_000
 
 
-class Size(NamedTuple):
+class InputSize(NamedTuple):
     """Size of an input: bytes of its files, and rows."""
 
     byte_count: int
@@ -43,25 +43,25 @@ def of_what_is_read(listing: pa.Table) -> pa.Table:
     return listing.filter(pc.invert(listing["unchanged"])) if "unchanged" in listing.column_names else listing
 
 
-def listed_size(listing: pa.Table) -> Size:
+def listed_size(listing: pa.Table) -> InputSize:
     """Size of what a source's listing says is to be read, by the `byte_count` of its rows."""
     listing = of_what_is_read(listing)
     byte_count = pc.sum(listing["byte_count"]).as_py() if "byte_count" in listing.column_names else listing.nbytes
-    return Size(byte_count or 0, listing.num_rows)
+    return InputSize(byte_count or 0, listing.num_rows)
 
 
-def partition_count(size: Size, cores: int) -> int:
+def partition_count(size: InputSize, cores: int) -> int:
     """Partitions for an input: one for each MiB or 10,000 rows up to two a core, then one for each 64 MiB."""
     small = max(1, ceil(size.byte_count / _LEAST_BYTES), ceil(size.row_count / _LEAST_ROWS))
     return max(min(small, _PER_CORE * cores), ceil(size.byte_count / _MOST_BYTES))
 
 
-def follow_input(spark: SparkSession, sizes: Iterable[Size]) -> None:
+def follow_input(spark: SparkSession, sizes: Iterable[InputSize]) -> None:
     """Set up the session's next queries by what is read; the partitions only where their number was not configured."""
     if is_embedded(spark):  # it interprets no plan and starts no task for a partition
         return
     read = list(sizes)
-    size = Size(sum(part.byte_count for part in read), sum(part.row_count for part in read))
+    size = InputSize(sum(part.byte_count for part in read), sum(part.row_count for part in read))
     tiny = size.byte_count <= _TINY_BYTES and size.row_count <= _TINY_ROWS
     spark.conf.set("spark.sql.codegen.wholeStage", not tiny)
     spark.conf.set("spark.sql.codegen.factoryMode", "NO_CODEGEN" if tiny else "FALLBACK")

@@ -20,7 +20,7 @@ from spark_jobs.packing.plan.units import UnitCounts
 
 
 @dataclass(frozen=True)
-class Chosen:
+class AffinityPlan:
     """The chosen plan, and how many neighbours it keeps together.
 
     Attributes:
@@ -74,7 +74,7 @@ def choose_plan(
     shard_count: int,
     window_tokens: int,
     target_utilisation: float,
-) -> Chosen:
+) -> AffinityPlan:
     """Plan with each theta in turn until one fills the windows well enough.
 
     Args:
@@ -91,11 +91,11 @@ def choose_plan(
 
     pieces = units(ALONE)
     bound = units(EVERY_RUN)
-    chosen: Chosen | None = None
+    chosen: AffinityPlan | None = None
     for theta in thetas:
         plans = tuple(plan_slots(histograms.get((theta, shard), {}), window_tokens) for shard in range(shard_count))
         tokens = sum(int(plan.lengths @ plan.counts) for plan in plans)
-        chosen = Chosen(theta, plans, tokens, pieces, units(theta), pieces - bound if bound else 0)
+        chosen = AffinityPlan(theta, plans, tokens, pieces, units(theta), pieces - bound if bound else 0)
         if chosen.utilisation >= target_utilisation:
             break
     if chosen is None:
@@ -103,7 +103,7 @@ def choose_plan(
     return chosen
 
 
-def plan_shards(chosen: Chosen, counts: UnitCounts, bucket_count: int) -> tuple[PlanShard, ...]:
+def plan_shards(chosen: AffinityPlan, counts: UnitCounts, bucket_count: int) -> tuple[PlanShard, ...]:
     """Combine the chosen plans with each bucket's first slots, as tasks need them to place units.
 
     Args:

@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.packing.plan.best_fit import SlotTable
-from spark_jobs.packing.plan.repository_runs import ALONE, Runs, join_runs, unit_lengths
+from spark_jobs.packing.plan.repository_runs import ALONE, GreedyRuns, join_runs, unit_lengths
 from spark_jobs.packing.plan.shuffle_at_rest import permute
 from spark_jobs.packing.plan.units import BucketRanks, Cuts, Pieces, cut_documents
 
@@ -56,7 +56,7 @@ class UnitRules:
     Attributes:
         window_tokens: L.
         leading: 1 where documents have a beginning-of-document token, else 0.
-        thetas: the least fills of a run for which units are counted, in percent of L (see `Runs.unit_starts`).
+        thetas: the least fills of a run for which units are counted, in percent of L (see `GreedyRuns.unit_starts`).
     """
 
     window_tokens: int
@@ -300,11 +300,11 @@ def bucket_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.Re
             yield int(buckets[start]), batch.slice(start, end - start)
 
 
-def _runs(rows: pa.RecordBatch, pieces: Pieces, rules: UnitRules) -> Runs:
+def _runs(rows: pa.RecordBatch, pieces: Pieces, rules: UnitRules) -> GreedyRuns:
     """The runs of the pieces; where ALONE is the only theta, each piece by itself."""
     if rules.thetas == (ALONE,):
         each = np.ones(len(pieces.length), dtype=np.bool_)
-        return Runs(pieces.length, each, each, pieces.length, rules.window_tokens)
+        return GreedyRuns(pieces.length, each, each, pieces.length, rules.window_tokens)
     return join_runs(pieces, group_starts(rows), rules.window_tokens)
 
 

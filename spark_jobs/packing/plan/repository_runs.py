@@ -28,7 +28,7 @@ _FILLER_SHARE = 16
 
 
 @dataclass(frozen=True)
-class Runs:
+class GreedyRuns:
     """Greedy runs over some pieces, and the short runs into which a run that is too empty is split.
 
     Attributes:
@@ -58,7 +58,7 @@ class Runs:
         return self.starts | (self.filler_starts & too_empty)
 
 
-def join_runs(pieces: Pieces, group_starts: BoolArray, window_tokens: int) -> Runs:
+def join_runs(pieces: Pieces, group_starts: BoolArray, window_tokens: int) -> GreedyRuns:
     """Join neighbouring pieces of each group into runs.
 
     Args:
@@ -71,7 +71,7 @@ def join_runs(pieces: Pieces, group_starts: BoolArray, window_tokens: int) -> Ru
     hard = cut | (np.diff(group, prepend=-1) != 0)
     starts = greedy_starts(pieces.length, hard, window_tokens)
     filler_starts = greedy_starts(pieces.length, starts, max(1, window_tokens // _FILLER_SHARE))
-    return Runs(pieces.length, starts, filler_starts, _fill(pieces.length, starts), window_tokens)
+    return GreedyRuns(pieces.length, starts, filler_starts, _fill(pieces.length, starts), window_tokens)
 
 
 def greedy_starts(lengths: Int64Array, hard: BoolArray, limit: int) -> BoolArray:

@@ -23,7 +23,7 @@ from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.file_writer import BALANCE
 from spark_jobs.packing.windows.token_digest import segment_sums
-from spark_jobs.packing.windows.window_facts import WindowFacts
+from spark_jobs.packing.windows.window_facts import WindowForm
 
 SEGMENT_FIELDS = [
     pa.field("doc_id", pa.string()),
@@ -62,7 +62,7 @@ _NARROW = pa.schema(
 _BATCH_TOKENS = 1 << 22
 
 
-def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowFacts) -> Iterator[pa.RecordBatch]:
+def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowForm) -> Iterator[pa.RecordBatch]:
     """Build the windows of contiguous ordinals.
 
     Args:
@@ -106,7 +106,7 @@ def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
         yield windows.replace_schema_metadata({BALANCE: str(np.concatenate(sums).sum())})  # modulo 2^64
 
 
-def _ids_at(rows: pa.RecordBatch, facts: WindowFacts) -> tuple[Int64Array, Int64Array]:
+def _ids_at(rows: pa.RecordBatch, facts: WindowForm) -> tuple[Int64Array, Int64Array]:
     """(N,) address of the first id of each part, and (N,) how many it has."""
     column = rows.column("ids")
     offsets = np.frombuffer(column.buffers()[1], np.int32)[column.offset : column.offset + len(column) + 1]
@@ -115,7 +115,7 @@ def _ids_at(rows: pa.RecordBatch, facts: WindowFacts) -> tuple[Int64Array, Int64
 
 
 def _windows(
-    rows: pa.RecordBatch, addresses: Int64Array, own_counts: Int64Array, bounds: Int64Array, facts: WindowFacts
+    rows: pa.RecordBatch, addresses: Int64Array, own_counts: Int64Array, bounds: Int64Array, facts: WindowForm
 ) -> pa.RecordBatch:
     """Assemble one batch of windows: window w has the rows bounds[w] to bounds[w + 1]."""
     from spark_jobs.packing.windows.token_loops import copy_ids

@@ -24,12 +24,12 @@ from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.side_reads import SideReads
 from spark_jobs.packing.windows.assemble import PARTS_SCHEMA
 from spark_jobs.packing.windows.token_digest import document_sums
-from spark_jobs.packing.windows.window_facts import WindowFacts
+from spark_jobs.packing.windows.window_facts import WindowForm
 
 _BATCH_TOKENS = 1 << 20
 
 
-def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: WindowFacts) -> Iterator[pa.RecordBatch]:
+def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: WindowForm) -> Iterator[pa.RecordBatch]:
     """Read the ids of pieces of documents.
 
     Args:
@@ -92,7 +92,7 @@ def _check_lengths(doc_ids: pa.Array, wanted: Int64Array, lengths: Int64Array) -
 
 
 def _check_vocabulary(
-    doc_ids: pa.Array, values: npt.NDArray[np.int32], starts: Int64Array, counts: Int64Array, facts: WindowFacts
+    doc_ids: pa.Array, values: npt.NDArray[np.int32], starts: Int64Array, counts: Int64Array, facts: WindowForm
 ) -> None:
     """Raise a TableMismatchError if a piece has an id that the tokenizer does not have."""
     from spark_jobs.packing.windows.token_loops import copy_slices

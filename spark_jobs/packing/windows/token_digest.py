@@ -21,14 +21,14 @@ import pyarrow.compute as pc
 
 from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.arrays import Int32Array, Int64Array
-from spark_jobs.packing.windows.window_facts import WindowFacts
+from spark_jobs.packing.windows.window_facts import WindowForm
 
 DIGESTS_SCHEMA = pa.schema(
     [pa.field("doc_id", pa.string()), pa.field("token_count", pa.int64()), pa.field("digest", pa.int64())]
 )
 
 
-def digest_windows(windows: Iterable[pa.RecordBatch], facts: WindowFacts) -> Iterator[pa.RecordBatch]:
+def digest_windows(windows: Iterable[pa.RecordBatch], facts: WindowForm) -> Iterator[pa.RecordBatch]:
     """Digest the segments of windows.
 
     Args:
@@ -46,7 +46,7 @@ def digest_windows(windows: Iterable[pa.RecordBatch], facts: WindowFacts) -> Ite
             yield _rows(segments.field("doc_id"), slices[1], digest_slices(values, *slices))
 
 
-def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) -> Iterator[pa.RecordBatch]:
+def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowForm) -> Iterator[pa.RecordBatch]:
     """Digest documents with their special tokens, for comparison with the windows; empty documents are left out.
 
     Args:
@@ -77,7 +77,7 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowFacts) ->
 
 
 def document_sums(
-    doc_ids: pa.Array, ids: Int32Array, starts: Int64Array, counts: Int64Array, facts: WindowFacts
+    doc_ids: pa.Array, ids: Int32Array, starts: Int64Array, counts: Int64Array, facts: WindowForm
 ) -> Int64Array:
     """(N,) what each document adds to the balance of a packed table: its tokens and specials, and `length_sums`.
 
@@ -98,7 +98,7 @@ def document_sums(
     return sums + length_sums(doc_ids, counts)
 
 
-def segment_sums(windows: pa.RecordBatch, facts: WindowFacts) -> Int64Array:
+def segment_sums(windows: pa.RecordBatch, facts: WindowForm) -> Int64Array:
     """(N,) what each segment of windows takes off the balance of a packed table."""
     from spark_jobs.packing.windows.token_loops import sum_slices
 
@@ -146,7 +146,7 @@ def stream_starts(document_starts: Int64Array, first_ids: Int32Array, beginning_
     return starts
 
 
-def _slices(windows: pa.RecordBatch, facts: WindowFacts) -> tuple[pa.Array, Int32Array, tuple[Int64Array, ...]]:
+def _slices(windows: pa.RecordBatch, facts: WindowForm) -> tuple[pa.Array, Int32Array, tuple[Int64Array, ...]]:
     """The segments of windows, the ids of all, and where each segment begins, how long it is, and where it stands."""
     lists = windows.column("segments")
     segments, values = lists.flatten(), windows.column("input_ids").flatten().to_numpy()

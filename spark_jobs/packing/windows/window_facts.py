@@ -8,7 +8,7 @@ import numpy as np
 
 
 @dataclass(frozen=True)
-class WindowFacts:
+class WindowForm:
     """Facts that all windows of a packed table share.
 
     Attributes:

@@ -20,7 +20,7 @@ class Declared(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", coerce_numbers_to_str=True, hide_input_in_errors=True)
 
 
-class Judged(Declared):
+class WithoutSecrets(Declared):
     """A declaration with addresses, headers or parameters; literals in them that may be secrets are refused."""
 
     public: tuple[str, ...] = Field(

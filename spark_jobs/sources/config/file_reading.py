@@ -8,7 +8,7 @@ from typing import Literal, get_args
 from pydantic import Field, field_validator, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
-from spark_jobs.sources.config.declared import Declared, Judged
+from spark_jobs.sources.config.declared import Declared, WithoutSecrets
 from spark_jobs.sources.config.reader import OWN_FORMATS, require_reader
 from spark_jobs.sources.opening.limits import ArchiveLimits
 
@@ -18,7 +18,7 @@ RepositoryFact = Literal["revision", "version", "licence", "home_page", "fork_of
 FACTS_FILE = "repositories.jsonl"
 
 
-class Described(Judged):
+class Described(WithoutSecrets):
     """A source with an optional file of facts about its repositories."""
 
     repositories: str | None = Field(

@@ -11,7 +11,7 @@ from pydantic import AfterValidator, Field
 
 from spark_jobs.credentials import is_plain, secret_of
 from spark_jobs.exceptions import ConfigError
-from spark_jobs.sources.config.declared import Declared, Judged
+from spark_jobs.sources.config.declared import Declared, WithoutSecrets
 
 if TYPE_CHECKING:
     from spark_jobs.sources.config.file_reading import FileReading
@@ -45,7 +45,7 @@ Variable = Annotated[str, Field(pattern=VARIABLE), AfterValidator(_is_variable)]
 """The name of an environment variable that holds a secret."""
 
 
-class Limits(Declared):
+class RequestLimits(Declared):
     """How hard the server is asked; the rate grows by one request a second each second, and is halved at 429 or 5xx."""
 
     start_per_second: float = Field(2, gt=0, description="requests a second at first")
@@ -63,7 +63,7 @@ class Limits(Declared):
     readings: int = Field(3, ge=1, description="most readings of an endpoint whose pages move meanwhile")
 
 
-class PagedSource(Judged):
+class PagedSource(WithoutSecrets):
     """Fields that all sources with pages of records share: which column of a record means what."""
 
     if TYPE_CHECKING:

@@ -26,11 +26,11 @@ from spark_jobs.credentials import VARIABLE, refuse_secrets
 from spark_jobs.exceptions import ConfigError, did_you_mean
 from spark_jobs.features import brought
 from spark_jobs.plugins import attribute, load, reference
-from spark_jobs.sources.config.declared import NO_ROWS, Declared, Judged
+from spark_jobs.sources.config.declared import NO_ROWS, Declared, WithoutSecrets
 from spark_jobs.sources.config.file_reading import Described, Kind
 from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.config.iceberg_source import IcebergSource
-from spark_jobs.sources.config.paged_source import Limits, PagedSource
+from spark_jobs.sources.config.paged_source import PagedSource, RequestLimits
 from spark_jobs.sources.licences.names import required_ids
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, glob_pattern, open_file
 from spark_jobs.sources.opening.limits import ArchiveLimits
@@ -137,7 +137,7 @@ class GitSource(_OfKinds):
     )
 
 
-class PackagesSource(_OfKinds, Judged):
+class PackagesSource(_OfKinds, WithoutSecrets):
     """Source files of packages as registries give them: sdist, wheel, npm, crate; docs/prepare/ingest_archives.md."""
 
     kind: Literal["packages"] = "packages"
@@ -161,8 +161,8 @@ class FilesSource(FileSource):
     urls: str | None = Field(
         None, min_length=1, description="instead of path: file of web addresses, one a line; docs/prepare/ingest.md"
     )
-    limits: Limits = Field(
-        Limits(start_per_second=1, max_per_second=4),
+    limits: RequestLimits = Field(
+        RequestLimits(start_per_second=1, max_per_second=4),
         description="how hard each host of `urls` is asked",
         json_schema_extra=NO_ROWS,
     )

@@ -29,7 +29,7 @@ from spark_jobs.sources.records.records import (
     LINE_SLACK_BYTES,
     LONG_BYTES,
     NO_PARTITIONS,
-    Line,
+    FileLine,
     Record,
     RecordFile,
     Refused,
@@ -51,7 +51,7 @@ _HELD_LINES = 100_000  # most lines of a row that are held to be read on their o
 _READ_AGAIN = 4  # times the bytes of the file; one that wants more is no CSV
 
 
-class Fields(NamedTuple):
+class CsvRow(NamedTuple):
     """A row: the number of its first line, and its fields."""
 
     number: int
@@ -113,7 +113,7 @@ def csv_records(
             yield usable_record(row.number, None if text in nulls[1:] else text, values, source, max_bytes)
 
 
-def rows_of(stream: Stream, delimiter: str, max_bytes: int, escape: str = "auto") -> Iterator[Fields | Refused]:
+def rows_of(stream: Stream, delimiter: str, max_bytes: int, escape: str = "auto") -> Iterator[CsvRow | Refused]:
     """Rows that are not blank, of CSV or TSV by the delimiter; bytes that are not UTF-8 are lone surrogates.
 
     Args:
@@ -135,19 +135,19 @@ def rows_of(stream: Stream, delimiter: str, max_bytes: int, escape: str = "auto"
 def csv_columns(stream: Stream, delimiter: str, max_bytes: int) -> list[str]:
     """Names in the header of a file; none where it has none."""
     first = next(rows_of(stream, delimiter, max_bytes), None)
-    return first.fields if isinstance(first, Fields) else []
+    return first.fields if isinstance(first, CsvRow) else []
 
 
-def _tsv_rows(lines: Iterator[Line | Refused]) -> Iterator[Fields | Refused]:
+def _tsv_rows(lines: Iterator[FileLine | Refused]) -> Iterator[CsvRow | Refused]:
     """A row for each line."""
     for line in lines:
         if isinstance(line, Refused):
             yield line
         elif b"\t" in line.data or line.data.strip():
-            yield Fields(line.number, _text(line).removesuffix("\r").split("\t"))
+            yield CsvRow(line.number, _text(line).removesuffix("\r").split("\t"))
 
 
-def _escaped_tsv_rows(lines: Iterator[Line | Refused]) -> Iterator[Fields | Refused]:
+def _escaped_tsv_rows(lines: Iterator[FileLine | Refused]) -> Iterator[CsvRow | Refused]:
     """Rows as MySQL and PostgreSQL write them: a backslash before a tab or line end makes it part of a field."""
     number, pending = 0, ""
     for line in lines:
@@ -158,7 +158,7 @@ def _escaped_tsv_rows(lines: Iterator[Line | Refused]) -> Iterator[Fields | Refu
         if (len(pending) - len(pending.rstrip("\\"))) % 2:
             pending += "\n"
         elif pending.strip():
-            yield Fields(number, [_unescaped(field) for field in _TSV_FIELD.findall(pending)])
+            yield CsvRow(number, [_unescaped(field) for field in _TSV_FIELD.findall(pending)])
             number, pending = 0, ""
         else:
             number, pending = 0, ""
@@ -171,7 +171,7 @@ def _unescaped(field: str) -> str:
     return field if field == _NULL else _PAIR.sub(lambda pair: _LETTERS.get(pair[1], pair[1]), field)
 
 
-def _text(line: Line) -> str:
+def _text(line: FileLine) -> str:
     """A line as text, without a byte order mark."""
     data = line.data.removeprefix(b"\xef\xbb\xbf") if line.number == 1 else line.data
     return data.decode(errors="surrogateescape")
@@ -180,12 +180,14 @@ def _text(line: Line) -> str:
 class _CsvRows:
     """Rows of CSV, one after the other, and refusals of lines that are in no row."""
 
-    def __init__(self, lines: Iterator[Line | Refused], delimiter: str, max_bytes: int, escape: str = "quote") -> None:
+    def __init__(
+        self, lines: Iterator[FileLine | Refused], delimiter: str, max_bytes: int, escape: str = "quote"
+    ) -> None:
         self._lines, self._escape = lines, escape  # `quote` when it is told what a backslash means
         self._marks: _Marks | None = None
         self._names = 0  # fields of the first row
         self._delimiter, self._max_bytes = delimiter, max_bytes
-        self._again = deque[Line]()  # of refused rows, the lines behind the first, to be read on their own
+        self._again = deque[FileLine]()  # of refused rows, the lines behind the first, to be read on their own
         self._fresh_bytes = self._again_bytes = 0
         self._begin_row()
         csv.field_size_limit(sys.maxsize)  # of the whole process; `max_bytes` bounds the rows of this file
@@ -195,11 +197,11 @@ class _CsvRows:
         self._is_blank, self._has_backslash = True, False
         if self._marks is not None:
             self._marks.begin_row()
-        self._row = list[Line]()  # its lines so far, while it is to be told what a backslash means
-        self._tail: list[Line] | None = []  # its lines after the first; none where they are too many
+        self._row = list[FileLine]()  # its lines so far, while it is to be told what a backslash means
+        self._tail: list[FileLine] | None = []  # its lines after the first; none where they are too many
         self._refused = list[Refused]()
 
-    def __iter__(self) -> Iterator[Fields | Refused]:
+    def __iter__(self) -> Iterator[CsvRow | Refused]:
         """The rows in order."""
         rows = self._reader()
         while True:
@@ -222,7 +224,7 @@ class _CsvRows:
             lacks_line = any((line.number or 0) > self._first for line in self._refused)
             if not lacks_line and not (self._is_blank and len(fields) < 2):
                 self._names = self._names or len(fields)
-                yield Fields(self._first, fields)
+                yield CsvRow(self._first, fields)
 
     def _reader(self) -> Iterator[list[str]]:
         return csv.reader(self._given(), delimiter=self._delimiter, escapechar=_ESCAPE, strict=True)
@@ -261,14 +263,14 @@ class _CsvRows:
 
     def _told(self) -> _Marks | None:
         """What a backslash means in this file, by the row that has the first one and up to 8 MB of lines behind it."""
-        ahead, byte_count = list[Line | Refused](), 0
+        ahead, byte_count = list[FileLine | Refused](), 0
         behind = [line for line in self._again if not isinstance(line, Refused)]
         while byte_count < _LOOKED_AT and (line := next(self._lines, None)):
             ahead.append(line)
             byte_count += 0 if isinstance(line, Refused) else len(line.data)
         is_end = byte_count < _LOOKED_AT
         self._lines = chain(ahead, self._lines)
-        lines = [*self._row, *behind, *(line for line in ahead if isinstance(line, Line))]
+        lines = [*self._row, *behind, *(line for line in ahead if isinstance(line, FileLine))]
         texts = [_text(line) + line.end for line in lines]
         ways = [_Marks(self._delimiter, everywhere) for everywhere in (False, True)]
         tried = [None, *ways] if self._escape == "auto" else list[_Marks | None](reversed(ways))

@@ -20,7 +20,7 @@ from spark_jobs.sources.formats.jsonl_records import names_of, object_records
 from spark_jobs.sources.opening.streams import Stream, read_up_to
 from spark_jobs.sources.records.records import (
     LINE_SLACK_BYTES,
-    Line,
+    FileLine,
     Record,
     RecordFile,
     Refused,
@@ -48,7 +48,7 @@ def names_in(file: RecordFile) -> list[str]:
     return names_of(json_values(file.plain(), file.max_bytes), file.partitions)
 
 
-def json_values(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
+def json_values(stream: Stream, max_bytes: int) -> Iterator[FileLine | Refused]:
     """The texts of the records of a file; those of lines with the number of their line, others counted from 1.
 
     Args:
@@ -108,7 +108,7 @@ class _Values:
         self._held, self._at = b"", 0
         self._pieces, self._size, self._number = list[bytes](), 0, 1
 
-    def found(self) -> Iterator[Line | Refused]:
+    def found(self) -> Iterator[FileLine | Refused]:
         """Each value; where the file breaks off or holds no JSON, a refusal without a number ends it."""
         in_array = False
         try:
@@ -187,14 +187,14 @@ class _Values:
             self._pieces = []
         self._at = end
 
-    def _taken(self) -> Line | Refused:
+    def _taken(self) -> FileLine | Refused:
         """The value that was gone past."""
         number, data = self._number, b"".join(self._pieces)
         is_long = self._size > self._max_bytes
         self._pieces, self._size, self._number = [], 0, number + 1
         if is_long:
             return Refused(number, Refusal(Reason.TOO_LARGE, f"the value is longer than {self._max_bytes} bytes"))
-        return Line(number, data)
+        return FileLine(number, data)
 
     def _fault(self, what: str) -> Refused:
         detail = f"no JSON in value {self._number}: {what}; the values before it are read"

@@ -13,7 +13,7 @@ from spark_jobs.sources.records.paths import nested_names, values_at
 from spark_jobs.sources.records.records import (
     LINE_SLACK_BYTES,
     NO_PARTITIONS,
-    Line,
+    FileLine,
     Record,
     RecordFile,
     Refused,
@@ -48,7 +48,7 @@ def jsonl_records(
 
 
 def object_records(
-    lines: Iterable[Line | Refused], source: FileReading, max_bytes: int, partitions: Mapping[str, str | None]
+    lines: Iterable[FileLine | Refused], source: FileReading, max_bytes: int, partitions: Mapping[str, str | None]
 ) -> Iterator[Record | Refused]:
     """Records of texts that hold one JSON object each.
 
@@ -90,8 +90,8 @@ def names_in(file: RecordFile) -> list[str]:
     return names_of(numbered_lines(file.plain(), file.max_bytes), file.partitions)
 
 
-def names_of(lines: Iterable[Line | Refused], partitions: Mapping[str, str | None]) -> list[str]:
+def names_of(lines: Iterable[FileLine | Refused], partitions: Mapping[str, str | None]) -> list[str]:
     """Names of the fields in the first 1,000 objects, of objects inside of them as paths, and those of folders."""
-    objects = (json_object(line.data) for line in islice((line for line in lines if isinstance(line, Line)), 1000))
+    objects = (json_object(line.data) for line in islice((line for line in lines if isinstance(line, FileLine)), 1000))
     names = (name for fields in objects if isinstance(fields, dict) for name in nested_names(fields))
     return list(dict.fromkeys((*names, *partitions)))

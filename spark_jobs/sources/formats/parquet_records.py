@@ -38,7 +38,7 @@ _BATCH_ROWS = (10_000, 32, 1)  # at most, of each try
 _FOOTER_SECONDS = 20
 
 
-class Rows(NamedTuple):
+class ParquetRows(NamedTuple):
     """Rows of a file: the number of the first, from 1, their columns, and what is wrong with some of them.
 
     Columns of JSON are lists, others arrays: strings where all are UTF-8, else bytes.
@@ -94,14 +94,14 @@ def parquet_records(
     for rows in parquet_rows(file, columns, text_column, source.extract_seconds, tuple(constants)):
         if isinstance(rows, Refused):
             yield rows
-        elif isinstance(rows, Rows):
+        elif isinstance(rows, ParquetRows):
             yield from _records(rows, constants, source, max_bytes)
         elif refusal := names_refusal([*rows, *(name for name in constants if name not in rows)], source, "file"):
             yield Refused(None, refusal)
 
 
 def _records(
-    rows: Rows, partition_values: Mapping[str, str | None], source: FileReading, max_bytes: int
+    rows: ParquetRows, partition_values: Mapping[str, str | None], source: FileReading, max_bytes: int
 ) -> Iterator[Record | Records | Refused]:
     if not any(isinstance(column, list) for column in rows.columns.values()):
         constants = {
@@ -124,7 +124,7 @@ def _records(
 
 def parquet_rows(
     file: IO[bytes], columns: Sequence[str], text_column: str | None, seconds: int, optional: Sequence[str] = ()
-) -> Iterator[list[str] | Rows | Refused]:
+) -> Iterator[list[str] | ParquetRows | Refused]:
     """Names of all columns, then the rows; a refusal without a number ends them.
 
     Args:
@@ -169,7 +169,7 @@ def parquet_columns(file: IO[bytes]) -> list[str]:
     return [] if isinstance(names, Refusal) else list(map(str, names))
 
 
-def _rows(answer: Any, names: Sequence[str]) -> Rows | Refused:
+def _rows(answer: Any, names: Sequence[str]) -> ParquetRows | Refused:
     """The answer of the child, checked, because a hostile file may have taken the child over."""
     if isinstance(answer, Refusal):
         return Refused(None, answer)
@@ -191,7 +191,7 @@ def _rows(answer: Any, names: Sequence[str]) -> Rows | Refused:
     except (pa.ArrowException, ValueError, TypeError, KeyError, AttributeError, RecursionError) as error:
         detail = f"what its parser answered are no rows of it: {first_line(error)}"
         return Refused(None, Refusal(Reason.CORRUPT_FILE, detail))
-    return Rows(number, count, columns, faults)
+    return ParquetRows(number, count, columns, faults)
 
 
 def _column(kind: pa.DataType, count: int, buffers: list[bytes | None]) -> pa.Array:

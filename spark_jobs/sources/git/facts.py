@@ -12,7 +12,7 @@ from spark_jobs.sources.git.history import Commit
 from spark_jobs.sources.git.store import IsolatedGit
 from spark_jobs.sources.languages import VENDORED
 from spark_jobs.sources.licences.expressions import allows
-from spark_jobs.sources.licences.statements import MAX_LICENCE_BYTES, Statement, of_repository
+from spark_jobs.sources.licences.statements import MAX_LICENCE_BYTES, LicenceStatement, of_repository
 from spark_jobs.sources.records.facts import Facts
 
 _TESTS = re.compile(
@@ -77,7 +77,7 @@ def original_of(histories: dict[str, list[Commit]]) -> str:
     return min(histories, key=rank)
 
 
-def described_licence(git: IsolatedGit, live: dict[bytes, tuple[str, str]], sizes: dict[str, int]) -> Statement:
+def described_licence(git: IsolatedGit, live: dict[bytes, tuple[str, str]], sizes: dict[str, int]) -> LicenceStatement:
     """What a revision states about its licence, by the manifests and texts at its root.
 
     Args:

@@ -41,7 +41,7 @@ class Commit(NamedTuple):
     author: str
 
 
-class Version(NamedTuple):
+class FileVersion(NamedTuple):
     """A blob at a path: the first revision that has it, that revision's time, and its mode in the tree."""
 
     blob: str
@@ -54,11 +54,11 @@ class Version(NamedTuple):
 class PathHistory:
     """The versions of one path in order, and the blob that it has in the newest revision (None: it was deleted)."""
 
-    versions: dict[str, Version] = field(default_factory=dict)
+    versions: dict[str, FileVersion] = field(default_factory=dict)
     last: str = ""
     live: str | None = None
 
-    def ordered(self) -> list[Version]:
+    def ordered(self) -> list[FileVersion]:
         """The versions in order, but the one that the path has now, or had last, at the end."""
         last = self.versions[self.last]
         return [version for version in self.versions.values() if version is not last] + [last]
@@ -163,7 +163,7 @@ def path_histories(
                 _require_bounded(len(histories))
                 if blob not in history.versions:
                     commit = chosen[number][0]
-                    history.versions[blob] = Version(blob, mode, commit.oid, commit.time)
+                    history.versions[blob] = FileVersion(blob, mode, commit.oid, commit.time)
                 history.last = blob
     for path, (_, blob) in live.items():
         histories[path].live = histories[path].last = blob

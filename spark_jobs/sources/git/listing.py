@@ -28,8 +28,8 @@ from spark_jobs.sources.git.facts import described_licence, failed_rule, origina
 from spark_jobs.sources.git.history import (
     LINK,
     SUBMODULE,
+    FileVersion,
     PathHistory,
-    Version,
     author_marks,
     blob_sizes,
     commits,
@@ -38,7 +38,7 @@ from spark_jobs.sources.git.history import (
     tips,
     tree_files,
 )
-from spark_jobs.sources.git.repositories import Repository, allowed_folders, find_repositories, written
+from spark_jobs.sources.git.repositories import GitRepository, allowed_folders, find_repositories, written
 from spark_jobs.sources.git.store import IsolatedGit, RefusedRepositoryError, Store, open_store
 from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.languages import Language, language_columns, language_of
@@ -121,7 +121,9 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
     return pa.Table.from_pylist(rows, LISTING)
 
 
-def _opened(repository: Repository, config: DocumentsConfig, source: GitSource, allowed: frozenset[str]) -> Repository:
+def _opened(
+    repository: GitRepository, config: DocumentsConfig, source: GitSource, allowed: frozenset[str]
+) -> GitRepository:
     """A repository with its refs, and the digest of what decides which files are read; or with its refusal."""
     try:
         repository.root.encode()
@@ -138,7 +140,7 @@ def _opened(repository: Repository, config: DocumentsConfig, source: GitSource, 
     return replace(repository, store=store, digest=sha256_hex(decides.encode(errors="replace")))
 
 
-def _is_as_before(repository: Repository, states: Mapping[str, Row]) -> bool:
+def _is_as_before(repository: GitRepository, states: Mapping[str, Row]) -> bool:
     """Whether the commits of a repository are those of its last arrival; what was damaged is tried again."""
     state = states.get(written(repository.root))
     if state is None or state["status"] == "gone" or repository.digest is None:
@@ -159,9 +161,9 @@ def _is_refused_as_before(row: Row, states: Mapping[str, Row]) -> bool:
     )
 
 
-def _forks(opened: list[Repository]) -> dict[str, str]:
+def _forks(opened: list[GitRepository]) -> dict[str, str]:
     """The original of each repository that shares its first root commit with others, by name."""
-    groups: dict[str, list[Repository]] = {}
+    groups: dict[str, list[GitRepository]] = {}
     for repository in opened:
         if repository.store is not None and repository.store.head is not None:
             try:
@@ -185,7 +187,12 @@ def _forks(opened: list[Repository]) -> dict[str, str]:
 
 
 def _repository_rows(
-    opened: Repository, config: DocumentsConfig, source: GitSource, arrived: Arrived, fork_of: str | None, reread: bool
+    opened: GitRepository,
+    config: DocumentsConfig,
+    source: GitSource,
+    arrived: Arrived,
+    fork_of: str | None,
+    reread: bool,
 ) -> list[Row]:
     """The rows of one repository: its own, those of new versions, and those of paths that are gone."""
     root, name = written(opened.root), opened.name
@@ -292,7 +299,7 @@ def _paths(histories: dict[bytes, PathHistory], source: GitSource, marked: dict[
     return by_raw_path
 
 
-def _version_row(root: str, path: _Path, version: Version) -> Row:
+def _version_row(root: str, path: _Path, version: FileVersion) -> Row:
     """The row of one version of a file, or of what is no content."""
     refusal = path.refusal
     if version.mode == SUBMODULE and not path.is_left_out:

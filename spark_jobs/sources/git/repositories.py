@@ -18,7 +18,7 @@ _PATTERN_SIGN = re.compile(r"[*?[]")
 
 
 @dataclass(frozen=True)
-class Repository:
+class GitRepository:
     """A repository that the source names.
 
     Attributes:
@@ -38,7 +38,7 @@ class Repository:
     digest: str | None = None
 
 
-def find_repositories(source: GitSource) -> list[Repository]:
+def find_repositories(source: GitSource) -> list[GitRepository]:
     """The repositories that a source names, by name: that of the folder or file, without .git or .bundle.
 
     For a folder that is no repository, those right below it are taken.
@@ -46,7 +46,7 @@ def find_repositories(source: GitSource) -> list[Repository]:
     Raises:
         InputError: two have one name.
     """
-    by_name: dict[str, Repository] = {}
+    by_name: dict[str, GitRepository] = {}
     for pattern in source.repositories:
         full = absolute(pattern)
         is_pattern = _PATTERN_SIGN.search(full) is not None and not os.path.exists(full)
@@ -56,7 +56,7 @@ def find_repositories(source: GitSource) -> list[Repository]:
             name = os.path.basename(root).removesuffix(".git").removesuffix(".bundle")
             name = name.encode(errors="surrogateescape").decode(errors="backslashreplace")
             there = os.path.join(os.path.realpath(stated), os.path.relpath(root, stated))
-            repository = Repository(name, root, os.path.realpath(root) != os.path.normpath(there))
+            repository = GitRepository(name, root, os.path.realpath(root) != os.path.normpath(there))
             if by_name.setdefault(name, repository).root != root:
                 raise InputError(
                     f"{by_name[name].root} and {root} are both named {name}; a dataset needs distinct names"
@@ -64,7 +64,7 @@ def find_repositories(source: GitSource) -> list[Repository]:
     return [repository for _, repository in sorted(by_name.items())]
 
 
-def allowed_folders(repositories: Iterable[Repository]) -> frozenset[str]:
+def allowed_folders(repositories: Iterable[GitRepository]) -> frozenset[str]:
     """Real paths of the repositories that a source names; nothing outside of these is read."""
     return frozenset(os.path.realpath(repository.root) for repository in repositories if not repository.is_linked)
 

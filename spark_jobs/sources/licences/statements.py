@@ -22,7 +22,7 @@ from spark_jobs.sources.licences.expressions import canonical, ids_in, is_recogn
 from spark_jobs.sources.licences.headers import sentence_licence
 from spark_jobs.sources.licences.names import families, says_nothing, spdx_expression, stated
 from spark_jobs.sources.licences.texts import recognised
-from spark_jobs.sources.licences.texts.words import Words, decoded, is_condition, listed
+from spark_jobs.sources.licences.texts.words import LicenceWords, decoded, is_condition, listed
 
 LICENCE_FILE: Final = re.compile(
     r"(?i:(?!.*\.(?:c|cc|cpp|cs|css|go|h|java|jsx?|json|kt|mjs|php|py|rb|rs|sh|spdx|svg|swift|toml|tsx?|ya?ml)\Z)"
@@ -47,7 +47,7 @@ _CLASSIFIER = "License ::"
 _OTHER_CLASSIFIERS: Final = frozenset({"License :: OSI Approved", "License :: DFSG approved"})  # they name none
 
 
-class Statement(NamedTuple):
+class LicenceStatement(NamedTuple):
     """What is stated about the licence of a whole.
 
     Attributes:
@@ -67,14 +67,14 @@ class Statement(NamedTuple):
         return {key: text for key, text in named.items() if text}
 
 
-class Declared(NamedTuple):
+class ManifestLicence(NamedTuple):
     """What a manifest says: words for a licence, or the name of a file with its text."""
 
     words: str | None = None
     file: str | None = None
 
 
-def of_repository(content: Callable[[str], bytes | None], names: Sequence[str]) -> Statement:
+def of_repository(content: Callable[[str], bytes | None], names: Sequence[str]) -> LicenceStatement:
     """What the root of a repository states: its manifests, else its texts of licences.
 
     Several manifests that state different licences, and several texts, give `A AND B`, as nothing says that either will
@@ -90,7 +90,7 @@ def of_repository(content: Callable[[str], bytes | None], names: Sequence[str]) 
         if name not in names:
             continue
         data = content(name)
-        declared = declared_in(name, data) if data is not None else Declared(f"file {name}")
+        declared = declared_in(name, data) if data is not None else ManifestLicence(f"file {name}")
         if declared.words is not None:
             statements.append((name, declared.words))
         elif declared.file is not None and declared.file not in files:
@@ -100,7 +100,7 @@ def of_repository(content: Callable[[str], bytes | None], names: Sequence[str]) 
 
 def of_distribution(
     expression: str | None, classifiers: Sequence[str], text: str | None, texts: Mapping[str, bytes | None]
-) -> Statement:
+) -> LicenceStatement:
     """What the core metadata of a distribution state.
 
     An expression decides. Else a classifier that names one licence counts before the loose words of `License`,
@@ -113,34 +113,36 @@ def of_distribution(
         texts: files of licences, asked where the metadata state none or a vague one (`BSD`).
     """
     if expression is not None and expression.strip():
-        return _of_words([("License-Expression", expression)], Statement)
+        return _of_words([("License-Expression", expression)], LicenceStatement)
     named = [c for c in classifiers if c.startswith(_CLASSIFIER) and c not in _OTHER_CLASSIFIERS]
     last_parts = [c.rpartition(" :: ")[2] for c in named]
     exact = {licence for name in last_parts if (licence := spdx_expression(name)) is not None}
     vague = {families(name): name for name in last_parts if spdx_expression(name) is None}
     words = None if says_nothing(text) else str(text)
-    licence, whole = spdx_expression(words), Statement()
+    licence, whole = spdx_expression(words), LicenceStatement()
     if licence is None and words is not None and len(words) > _SHORT_BYTES:
         whole = of_texts({"License": words.encode(errors="replace")})
         licence = whole.licence if is_recognised(whole.licence) else None
     if licence is not None:
-        return _agreed(licence, exact, vague, Statement(licence, "License"))
+        return _agreed(licence, exact, vague, LicenceStatement(licence, "License"))
     if whole.licence is not None:
         return whole._replace(licence=joined("AND", [*sorted(exact), whole.licence]))
     if words is not None and families(words):
         vague.setdefault(families(words), words)
     elif words is not None and not (exact and _is_loose(words)):
-        return _of_words([*(("Classifier", name) for name in sorted(exact)), ("License", words)], Statement)
+        return _of_words([*(("Classifier", name) for name in sorted(exact)), ("License", words)], LicenceStatement)
     if exact and all(any(licence.startswith(begins) for licence in exact) for begins in vague):
-        return Statement(joined("AND", sorted(exact)), "Classifier")
-    statement = Statement() if exact else of_texts(texts)
+        return LicenceStatement(joined("AND", sorted(exact)), "Classifier")
+    statement = LicenceStatement() if exact else of_texts(texts)
     if statement.licence is not None and (not vague or is_recognised(statement.licence)):
         return _agreed(statement.licence, exact, vague, statement)
-    unclear = _of_words([("Classifier", name) for name in (*sorted(exact), *vague.values())], Statement)
+    unclear = _of_words([("Classifier", name) for name in (*sorted(exact), *vague.values())], LicenceStatement)
     return unclear._replace(detail="; ".join(filter(None, (unclear.detail, statement.detail))))
 
 
-def _agreed(licence: str, exact: Set[str], vague: Mapping[tuple[str, ...], str], statement: Statement) -> Statement:
+def _agreed(
+    licence: str, exact: Set[str], vague: Mapping[tuple[str, ...], str], statement: LicenceStatement
+) -> LicenceStatement:
     """A statement that names the licences of all classifiers, or some of them; else that they contradict each other.
 
     Args:
@@ -157,12 +159,12 @@ def _agreed(licence: str, exact: Set[str], vague: Mapping[tuple[str, ...], str],
         is_later = len(leaves) == len(exact) == 1 and min(exact).endswith("-or-later") and licence.endswith("-only")
         return statement._replace(licence=min(exact)) if is_later else statement
     if not vague and all(any(_same(leaf, other) for other in exact) for leaf in leaves):
-        return Statement(joined("AND", sorted(exact)), "Classifier")
+        return LicenceStatement(joined("AND", sorted(exact)), "Classifier")
     others = " and ".join((*sorted(exact), *vague.values()))
-    return Statement(unknown(f"{licence} or {others}"), "License, Classifier", f"{licence} contradicts {others}")
+    return LicenceStatement(unknown(f"{licence} or {others}"), "License, Classifier", f"{licence} contradicts {others}")
 
 
-def of_texts(texts: Mapping[str, bytes | None]) -> Statement:
+def of_texts(texts: Mapping[str, bytes | None]) -> LicenceStatement:
     """What some files of licence texts state.
 
     Args:
@@ -177,13 +179,13 @@ def of_texts(texts: Mapping[str, bytes | None]) -> Statement:
             evidence.append(name)
             details += [detail] if detail else []
     if not licences:
-        return Statement()
+        return LicenceStatement()
     if any(licence.startswith("LGPL-3.0") for licence in licences):
         licences.pop("GPL-3.0-only", None)  # LGPL 3 adds permissions to this text, and comes with it
-    return Statement(joined("AND", sorted(licences)), ", ".join(evidence), "; ".join(details))
+    return LicenceStatement(joined("AND", sorted(licences)), ", ".join(evidence), "; ".join(details))
 
 
-def declared_in(name: str, data: bytes) -> Declared:
+def declared_in(name: str, data: bytes) -> ManifestLicence:
     """What a manifest says of the licence; nothing where it cannot be read.
 
     Args:
@@ -207,10 +209,10 @@ def declared_in(name: str, data: bytes) -> Declared:
             return _of_metadata([line[2] for line in _SETUP_CLASSIFIER.finditer(text)], words)
         return (_of_crate if name == "Cargo.toml" else _of_project)(tomllib.loads(text))
     except (ValueError, RecursionError, AttributeError, configparser.Error):
-        return Declared(words)  # it cannot be read, but what it says of a licence can
+        return ManifestLicence(words)  # it cannot be read, but what it says of a licence can
 
 
-def _of_json(manifest: Any, either: bool) -> Declared:
+def _of_json(manifest: Any, either: bool) -> ManifestLicence:
     """The licence of a package.json, in its forms of all times, or of a composer.json, whose lists are choices."""
     licence, several = manifest.get("license", manifest.get("licence")), manifest.get("licenses")
     entries = licence if isinstance(licence, list) else several if isinstance(several, list) else [several]
@@ -218,11 +220,11 @@ def _of_json(manifest: Any, either: bool) -> Declared:
     choice = joined("OR", map(_stated, choices)) if len(choices) > 1 else next(iter(choices), None)
     name = _type(licence)
     if choice and name and _stated(name) != _stated(choice):
-        return Declared(joined("AND", [_stated(name), _stated(choice)]))
+        return ManifestLicence(joined("AND", [_stated(name), _stated(choice)]))
     if choice:
-        return Declared(choice)
+        return ManifestLicence(choice)
     file = _NPM_FILE.fullmatch(name) if name and not either else None
-    return Declared(file=file[1].removeprefix("./")) if file else Declared(name)
+    return ManifestLicence(file=file[1].removeprefix("./")) if file else ManifestLicence(name)
 
 
 def _stated(words: str) -> str:
@@ -236,7 +238,7 @@ def _type(entry: Any) -> str | None:
     return entry if isinstance(entry, str) and entry.strip() else None
 
 
-def _of_crate(manifest: dict[str, Any]) -> Declared:
+def _of_crate(manifest: dict[str, Any]) -> ManifestLicence:
     """The licence of a Cargo.toml, its own or that of its workspace; `/` once stood for OR."""
     package, workspace = manifest.get("package", {}), manifest.get("workspace", {}).get("package", {})
     licence, file = package.get("license"), package.get("license-file")
@@ -248,25 +250,25 @@ def _of_crate(manifest: dict[str, Any]) -> Declared:
     if words is not None:
         choices = _CHOICE_OF_CRATES.sub(lambda names: f"({names[0].replace('/', ' OR ')})", words)
         words = canonical(choices) or words
-    return Declared(words) if words else Declared(file=file if isinstance(file, str) else None)
+    return ManifestLicence(words) if words else ManifestLicence(file=file if isinstance(file, str) else None)
 
 
-def _of_project(manifest: dict[str, Any]) -> Declared:
+def _of_project(manifest: dict[str, Any]) -> ManifestLicence:
     """The licence of a pyproject.toml: that of `project` in its forms of all times, else Poetry's or Flit's."""
     project, tools = manifest.get("project", {}), manifest.get("tool", {})
     poetry = tools.get("poetry") or tools.get("flit", {}).get("metadata", {})
     licence = project.get("license")
     if isinstance(licence, dict) and isinstance(licence.get("file"), str):
-        return Declared(file=licence["file"].removeprefix("./"))
+        return ManifestLicence(file=licence["file"].removeprefix("./"))
     words = licence.get("text") if isinstance(licence, dict) else licence
     classifiers = [*strings_in(project.get("classifiers")), *strings_in(poetry.get("classifiers"))]
     return _of_metadata(classifiers, words if isinstance(words, str) else poetry.get("license"))
 
 
-def _of_metadata(classifiers: Sequence[str], words: str | None) -> Declared:
+def _of_metadata(classifiers: Sequence[str], words: str | None) -> ManifestLicence:
     """The licence that classifiers and words state together."""
-    statement = of_distribution(None, classifiers, words, {}) if classifiers else Statement()
-    return Declared(statement.licence or (None if says_nothing(words) else words))
+    statement = of_distribution(None, classifiers, words, {}) if classifiers else LicenceStatement()
+    return ManifestLicence(statement.licence or (None if says_nothing(words) else words))
 
 
 def strings_in(value: object) -> list[str]:
@@ -274,7 +276,7 @@ def strings_in(value: object) -> list[str]:
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
-def _of_words(statements: Sequence[tuple[str, str]], texts: Callable[[], Statement]) -> Statement:
+def _of_words(statements: Sequence[tuple[str, str]], texts: Callable[[], LicenceStatement]) -> LicenceStatement:
     """What words in some places state together; texts say it where there are none, or which of a family is meant."""
     if not statements:
         return texts()
@@ -292,7 +294,7 @@ def _of_words(statements: Sequence[tuple[str, str]], texts: Callable[[], Stateme
             details.append(f"not recognised: {' '.join(words.split())}")
         licences[licence] = None
     where = ", ".join(dict.fromkeys(place for place, _ in statements))
-    return Statement(joined("AND", list(licences)), where, "; ".join(details)) if licences else texts()
+    return LicenceStatement(joined("AND", list(licences)), where, "; ".join(details)) if licences else texts()
 
 
 def _of_text(name: str, data: bytes) -> tuple[str | None, str]:
@@ -320,7 +322,7 @@ def _of_text(name: str, data: bytes) -> tuple[str | None, str]:
 
 def _is_condition(sentence: str) -> bool:
     """Whether a sentence of a short text can be a condition: more than that something is under a licence."""
-    words = set(Words(sentence).words)
+    words = set(LicenceWords(sentence).words)
     return is_condition(list(words - _OF_STATEMENTS if words & {"license", "licensed", "licenses"} else words))
 
 

@@ -288,7 +288,7 @@ def _tar_members(stream: Stream, unpacking: Unpacking) -> Iterator[Member]:
             attributes |= {"path": _text(data.rstrip(b"\0"))} if info.type == b"L" else _pax_attributes(data)
             continue
         if info.type in (tarfile.XGLTYPE, tarfile.GNUTYPE_LONGLINK):
-            _Part(stream, info.size).skip()
+            _TarMember(stream, info.size).skip()
             continue
         name = attributes.get("path", info.name)
         size = _size(attributes.get("size"), info)
@@ -297,7 +297,7 @@ def _tar_members(stream: Stream, unpacking: Unpacking) -> Iterator[Member]:
         more = info.type == tarfile.GNUTYPE_SPARSE and block[482]
         while more:
             more = _exactly(stream, _BLOCK)[504]
-        part = _Part(stream, size)
+        part = _TarMember(stream, size)
         if info.isreg() and not sparse:
             yield Member(name, size, part)
         elif not info.isdir():
@@ -308,7 +308,7 @@ def _tar_members(stream: Stream, unpacking: Unpacking) -> Iterator[Member]:
             raise _damage("bytes after the mark of its end, such as another archive; they are not read")
 
 
-class _Part:
+class _TarMember:
     """The bytes of one member of a tar archive."""
 
     def __init__(self, stream: Stream, size: int) -> None:

@@ -11,7 +11,7 @@ from aiohttp.abc import AbstractResolver, ResolveResult
 from spark_jobs.sources.opening.destinations import Destinations
 
 
-class _Guard(AbstractResolver):
+class _JudgedAddresses(AbstractResolver):
     """Looks hosts up, and makes sockets to addresses that it gave, or that are public."""
 
     def __init__(self, destinations: Destinations) -> None:
@@ -57,7 +57,7 @@ class _Guard(AbstractResolver):
 
 def guarded_connector(destinations: Destinations, **options: Any) -> aiohttp.TCPConnector:
     """A connector of aiohttp for these destinations; options are those of `TCPConnector`."""
-    guard = _Guard(destinations)
+    guard = _JudgedAddresses(destinations)
     return aiohttp.TCPConnector(resolver=guard, socket_factory=guard.socket, **options)
 
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-from spark_jobs.sources.config.paged_source import Limits
+from spark_jobs.sources.config.paged_source import RequestLimits
 
 _HALVED_SECONDS = 1.0  # faults of requests that were under way together halve the rate once
 
@@ -22,7 +22,7 @@ _HALVED_SECONDS = 1.0  # faults of requests that were under way together halve t
 class Pace:
     """Says when each request may be sent; all requests of a source share one."""
 
-    def __init__(self, limits: Limits, seed: int, clock: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, limits: RequestLimits, seed: int, clock: Callable[[], float] = time.monotonic) -> None:
         self.per_second = min(max(limits.start_per_second, limits.min_per_second), limits.max_per_second)
         self._limits, self._clock, self._random = limits, clock, random.Random(seed)
         self._next = self._paused_until = self._halved = float("-inf")

@@ -77,7 +77,7 @@ class RecordFile(NamedTuple):
     partitions: Mapping[str, str | None] = NO_PARTITIONS
 
 
-class Line(NamedTuple):
+class FileLine(NamedTuple):
     """A line of a file: its number from 1, its bytes, and what ends it."""
 
     number: int
@@ -85,18 +85,18 @@ class Line(NamedTuple):
     end: str = "\n"
 
 
-def numbered_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
+def numbered_lines(stream: Stream, max_bytes: int) -> Iterator[FileLine | Refused]:
     """Lines that are not blank, without white space around them; see `all_lines`."""
     stripped = map(_stripped, all_lines(stream, max_bytes))  # unlike a loop, holds no line while it is used
     return filter(lambda line: isinstance(line, Refused) or line.data, stripped)
 
 
-def _stripped(line: Line | Refused) -> Line | Refused:
+def _stripped(line: FileLine | Refused) -> FileLine | Refused:
     """A line without white space around it."""
     return line if isinstance(line, Refused) else line._replace(data=line.data.strip())
 
 
-def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
+def all_lines(stream: Stream, max_bytes: int) -> Iterator[FileLine | Refused]:
     """Lines without their end; one of more than `max_bytes` is refused, and so is the rest of a damaged stream.
 
     A line ends with LF (and keeps a CR before it), but in a file whose first 64 kB have CR and no LF with CR alone.
@@ -113,7 +113,7 @@ def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
                     yield Refused(number, Refusal(Reason.TOO_LARGE, f"the line is longer than {max_bytes} bytes"))
                 else:
                     pieces = [b"".join([*pieces, piece])]
-                    yield Line(number, pieces.pop(), ended)
+                    yield FileLine(number, pieces.pop(), ended)
                 number, pieces, byte_count, skipped = number + 1, [], 0, False
             byte_count += len(rest)
             skipped = skipped or byte_count > max_bytes
@@ -125,7 +125,7 @@ def all_lines(stream: Stream, max_bytes: int) -> Iterator[Line | Refused]:
         yield Refused(number, Refusal(Reason.TOO_LARGE, f"the line is longer than {max_bytes} bytes"))
     elif pieces:
         pieces = [b"".join(pieces)]
-        yield Line(number, pieces.pop(), ended)
+        yield FileLine(number, pieces.pop(), ended)
 
 
 def broken_off(where: str, what: str, error: Exception) -> Refused:

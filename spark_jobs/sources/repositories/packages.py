@@ -57,7 +57,7 @@ _READ: Final = (None, str(Reason.EMPTY), str(Reason.NO_USABLE_RECORD))
 """Reasons of packages that were read to their end."""
 
 
-class Package(NamedTuple):
+class PackageFacts(NamedTuple):
     """What is known of a package: a row of `repositories`, and what kind it is."""
 
     facts: Facts
@@ -125,11 +125,11 @@ def list_packages(
         for location, before in before_of.items()
         if before["status"] != "gone" and before["repository"] is not None and same_file(files[location], before)
     }
-    packages, refused = dict[str, Package](), dict[str, Refusal]()
+    packages, refused = dict[str, PackageFacts](), dict[str, Refusal]()
 
     def read(location: str) -> None:
         package = read_package(location, files[location].byte_count, source)
-        if isinstance(package, Package):
+        if isinstance(package, PackageFacts):
             packages[location] = package
         else:
             refused[location] = package
@@ -159,7 +159,7 @@ def _extension(path: str) -> str:
     return os.path.splitext(path.lower())[1]
 
 
-def read_package(location: str, byte_count: int | None, source: PackagesSource) -> Package | Refusal:
+def read_package(location: str, byte_count: int | None, source: PackagesSource) -> PackageFacts | Refusal:
     """The facts in the metadata of a package, and the texts of its licences where its metadata name no licence."""
     kind, pattern = _METADATA[_extension(location)]
     metadata_files, licences, fault = dict[str, bytes](), dict[str, bytes | None](), None
@@ -191,10 +191,10 @@ def read_package(location: str, byte_count: int | None, source: PackagesSource) 
         return Refusal(Reason.NO_PACKAGE, f"its metadata cannot be read: {type(error).__name__}: {error}"[:300])
     if facts is None or not _NAME.fullmatch(facts.repository):
         return Refusal(Reason.NO_PACKAGE, "its metadata state no name, or one that no package can have")
-    return Package(facts, kind)
+    return PackageFacts(facts, kind)
 
 
-def taken_packages(packages: Mapping[str, Package]) -> dict[str, Refusal]:
+def taken_packages(packages: Mapping[str, PackageFacts]) -> dict[str, Refusal]:
     """Why packages are not taken, by location: there is a better one of their name."""
     best = {package.facts.repository: location for location, package in sorted(packages.items(), key=_rank)}
     refused = {}
@@ -206,7 +206,7 @@ def taken_packages(packages: Mapping[str, Package]) -> dict[str, Refusal]:
     return refused
 
 
-def _rank(entry: tuple[str, Package]) -> tuple[object, ...]:
+def _rank(entry: tuple[str, PackageFacts]) -> tuple[object, ...]:
     """A key that orders packages of one name by their location and what they are, the best last."""
     location, package = entry
     return version_key(package.kind, package.facts.version or ""), package.kind == "sdist", location

@@ -55,7 +55,7 @@ _NO_PROSE = Refusal(Reason.OTHER_KIND, "no prose by its name")
 
 
 @dataclass(frozen=True)
-class Repository:
+class ListedRepository:
     """A repository with its files, listed when asked for."""
 
     facts: Facts
@@ -82,7 +82,7 @@ def normalised_name(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def installed_repositories(names: Sequence[str] | None) -> list[Repository]:
+def installed_repositories(names: Sequence[str] | None) -> list[ListedRepository]:
     """The installed distributions, or those named, in order of their normalised names.
 
     Raises:
@@ -100,7 +100,7 @@ def installed_repositories(names: Sequence[str] | None) -> list[Repository]:
             f"not installed: {', '.join(unknown)}; install them, or take them off the list of distributions"
         )
     return [
-        Repository(
+        ListedRepository(
             distribution_facts(name, distribution, _licence_texts(distribution)),
             str(distribution.locate_file("")),
             distribution,
@@ -115,7 +115,7 @@ def _declared_name(distribution: importlib.metadata.Distribution) -> str | None:
     return match[1].strip() if match else _header(distribution.metadata, "Name")
 
 
-def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
+def directory_repositories(patterns: Iterable[str]) -> list[ListedRepository]:
     """The directories named, with `PATH/*` standing for every subdirectory of PATH, in order of their names.
 
     Raises:
@@ -133,7 +133,7 @@ def directory_repositories(patterns: Iterable[str]) -> list[Repository]:
                 raise InputError(
                     f"{path_of_name[name]} and {path} are both named {name}; a dataset needs distinct names"
                 )
-    return [Repository(_project_facts(name, path), path) for name, path in sorted(path_of_name.items())]
+    return [ListedRepository(_project_facts(name, path), path) for name, path in sorted(path_of_name.items())]
 
 
 def distribution_facts(
@@ -270,7 +270,7 @@ class _PythonKind(ListedKind[P]):
         repositories = directory_repositories(named) if named else installed_repositories(source.distributions)
         return located(config, (*facts, *(listed for repository in repositories for listed in self.listed(repository))))
 
-    def listed(self, repository: Repository) -> Iterator[Listed]:
+    def listed(self, repository: ListedRepository) -> Iterator[Listed]:
         """The files of a repository that are taken."""
         raise NotImplementedError
 
@@ -286,7 +286,7 @@ class CodeKind(_PythonKind[PythonCodeSource]):
 
     takes_manifests = True
 
-    def listed(self, repository: Repository) -> Iterator[Listed]:
+    def listed(self, repository: ListedRepository) -> Iterator[Listed]:
         """Every file: those of the kinds that the source takes and manifests, and why the others are left out."""
         for file, refusal in repository.files(
             lambda path: _DESCRIBES if _INFO.match(path) else left_out(path, self.source.kinds)
@@ -297,7 +297,7 @@ class CodeKind(_PythonKind[PythonCodeSource]):
 class DocsKind(_PythonKind[PythonDocsSource]):
     """Prose files, the long description, and the docstring of each module."""
 
-    def listed(self, repository: Repository) -> Iterator[Listed]:
+    def listed(self, repository: ListedRepository) -> Iterator[Listed]:
         """The prose in each file: the file itself, its docstring or its description."""
 
         def without_prose(path: str) -> Refusal | None:

@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from blender_service.order.resolve import ResolvedRows
 from blender_service.rows.batch_assembly import Chunk
-from blender_service.tables.block import Block, BlockKey
+from blender_service.tables.block import BlockKey, RowBlock
 from blender_service.tables.block_reader import BlockReader
 from blender_service.wire.row_batch import MessageCutter, decode
 from headrace.tables.window_facts import WindowFacts
@@ -34,7 +34,7 @@ class FakeReader:
         self.first_block, self.seed = first_block, seed
         self.given: list[int] = []
 
-    def block(self, number: int) -> Block:
+    def block(self, number: int) -> RowBlock:
         """Make a block."""
         start = number * BLOCK_ROWS
         return random_block(BlockKey("f", start, start + BLOCK_ROWS, WINDOW_TOKENS, 2, 1 << 16), self.seed + number)
@@ -43,7 +43,7 @@ class FakeReader:
         """Find blocks and places."""
         return ordinals // BLOCK_ROWS, ordinals % BLOCK_ROWS
 
-    def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, Block]]:
+    def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, RowBlock]]:
         """Give blocks, in an order of its own."""
         for number in sorted(numbers, reverse=True):
             self.given.append(number)

@@ -25,7 +25,7 @@ from blender_service.client.channel import open_channel
 from blender_service.client.identity import Identity
 from blender_service.exceptions import RunNotFoundError
 from blender_service.server.audit_log import AuditLog
-from blender_service.server.call_context import Call
+from blender_service.server.call_context import RpcCall
 from blender_service.server.interceptor import MOST_LASTING_CALLS
 from blender_service.server.run_register import RunRegister
 from blender_service.server.server import RunningServer
@@ -210,7 +210,7 @@ def scrape(server: RunningServer) -> dict[str, float]:
 
 def test_half_a_line_of_the_audit_log_spoils_no_other(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A disk that fills up takes a part of a line: the loss is counted, and the next line is whole."""
-    file, call = tmp_path / "audit", Call("GetBlend", principal="trainer", status="OK")
+    file, call = tmp_path / "audit", RpcCall("GetBlend", principal="trainer", status="OK")
     log, write = AuditLog(file), os.write
     for taken in (1000, 20, 0, 1000):
         with monkeypatch.context() as patched:
@@ -225,7 +225,7 @@ def test_half_a_line_of_the_audit_log_spoils_no_other(tmp_path: Path, monkeypatc
 
 def test_a_rotation_that_fails_closes_no_other_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """The number of the old file stays the log's, so that no connection is closed in its place; lines come back."""
-    file, call = tmp_path / "audit", Call("GetBlend", principal="trainer", status="OK")
+    file, call = tmp_path / "audit", RpcCall("GetBlend", principal="trainer", status="OK")
     log = AuditLog(file)
     file.rename(tmp_path / "audit.1")
     with monkeypatch.context() as patched:

@@ -21,7 +21,7 @@ from blender_service.rows import blend_reader, row_limits
 from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blender import Blender
 from blender_service.tables import block_reader, parquet_to_block
-from blender_service.tables.block import Block, join_rows, take_rows
+from blender_service.tables.block import RowBlock, join_rows, take_rows
 from blender_service.tables.block_cache import BlockCache
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.random_blocks import key_of, random_block
@@ -51,7 +51,7 @@ def messages(framed: Iterator[BatchMessage]) -> list[bytes]:
 def test_rows_that_are_taken_are_the_rows_that_were_there(seed: int, taken: list[int], parts: int) -> None:
     """Against lists, row by row, for any rows in any order and any way to join them."""
 
-    def listed(block: Block, rows: list[int]) -> list[object]:
+    def listed(block: RowBlock, rows: list[int]) -> list[object]:
         own, text = block.segments, block.segments.doc_ids.tobytes()
         columns = (own.document_starts.tolist(), own.token_counts.tolist(), own.window_starts.tolist())
         starts, texts = own.starts.tolist(), own.doc_id_starts.tolist()
@@ -63,7 +63,7 @@ def test_rows_that_are_taken_are_the_rows_that_were_there(seed: int, taken: list
     block = random_block(key_of(0)._replace(end=20), seed)
     cuts = np.array_split(np.array(taken, dtype=np.int64), parts)
     joined = join_rows([take_rows(block.segments, rows) for rows in cuts])
-    copied = Block(0, block.input_ids[taken], joined)
+    copied = RowBlock(0, block.input_ids[taken], joined)
     assert listed(copied, list(range(len(taken)))) == listed(block, taken)
     for name, array in block.segments._asdict().items():
         assert getattr(joined, name).dtype == array.dtype, name
@@ -100,14 +100,14 @@ def test_streams_that_need_a_block_at_once_decode_it_once(
     expected = messages(Blender(lake).open(config.blend_id).read_messages(0))
     decode, entered, go_on = block_reader.decode_blocks, threading.Semaphore(0), threading.Event()
 
-    def slow(*arguments: object) -> Iterator[Block]:
+    def slow(*arguments: object) -> Iterator[RowBlock]:
         entered.release()
         go_on.wait()
         yield from decode(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(block_reader, "decode_blocks", slow)
     reader = blender.open(config.blend_id)._pinned[0]
-    got: list[Block] = []
+    got: list[RowBlock] = []
     threads = [threading.Thread(target=lambda: got.extend(b for _, b in reader.blocks([1]))) for _ in range(8)]
     for thread in threads:
         thread.start()
@@ -133,7 +133,7 @@ def test_a_decoding_that_fails_is_told_to_all_who_wait_for_it() -> None:
     own, _ = cache.claim([key_of(1), key_of(2)])
     _, others = cache.claim([key_of(1), key_of(2)])
 
-    def failing() -> Iterator[Block]:
+    def failing() -> Iterator[RowBlock]:
         yield random_block(key_of(1), 1)
         raise PackedTableError("damaged")
 

@@ -38,10 +38,10 @@ from tokenizers import Tokenizer
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, TextSpec, UpdateSpec
 from blender_service.exceptions import InvalidBlendError, PackedTableError
 from blender_service.server.blender import Blender
-from blender_service.tables.file_columns import Column, FileColumns, find_column
+from blender_service.tables.file_columns import FileColumn, FileColumns, find_column
 from blender_service.tables.text_documents import (
-    Documents,
     TextColumns,
+    TextDocuments,
     columns_of_pin,
     find_columns,
     row_groups,
@@ -156,7 +156,7 @@ def evolve(table: Table, random: np.random.Generator) -> None:
 def read(table: Table, snapshot: Snapshot, columns: TextColumns) -> list[tuple[str, str]]:
     """Texts and ids of all documents, sorted."""
     files = text_files(table, "main.t", snapshot)
-    documents = Documents("main.t", files, table.io, columns.of_rows(), table.name_mapping(), row_groups())
+    documents = TextDocuments("main.t", files, table.io, columns.of_rows(), table.name_mapping(), row_groups())
     rows = documents.read(0, documents.count)
     return sorted(zip(rows["text"].to_pylist(), rows["doc_id"].to_pylist(), strict=True))
 
@@ -358,7 +358,7 @@ def test_what_an_older_file_lacks_is_its_partition_the_default_or_null(tmp_path:
         "p": ["partition"] * 2,
         "q": [None] * 2,
     }
-    assert isinstance(columns["s"], Column)
+    assert isinstance(columns["s"], FileColumn)
 
 
 @pytest.mark.parametrize("checksums", [True, False])

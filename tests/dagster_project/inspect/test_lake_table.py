@@ -38,7 +38,7 @@ def test_columns_rows_and_a_number_of_them(lake: OpenedLake) -> None:
     assert len(some.head(7)) == len(some.head(7).to_arrow()) == len(some.head(9).head(7)) == 7
     assert repr(some.head(7)) == "mill.notes: name of 100 rows where (n >= 10) and (name is not null), at most 7 rows"
     assert len(notes.head(3)) == 3 and len(notes) == 100
-    assert "mill.notes" in repr(lake)
+    assert repr(lake).endswith('of 1 tables: mill 1; lake["mill.notes"] is one, lake.tables() names all')
 
 
 def test_rows_come_in_the_forms_that_people_use(lake: OpenedLake) -> None:

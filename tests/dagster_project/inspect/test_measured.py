@@ -14,8 +14,8 @@ from dagster_project.cli.data import corpora, thresholds
 from dagster_project.cli.output import print_table
 from dagster_project.cli.quality import policy
 from dagster_project.inspect.corpora import funnel
-from dagster_project.inspect.corpora.funnel import Stage
-from dagster_project.inspect.corpora.policy_preview import Preview, Size
+from dagster_project.inspect.corpora.funnel import FunnelStage
+from dagster_project.inspect.corpora.policy_preview import DocumentVolume, Preview
 from dagster_project.inspect.documents.failed_documents import _distance
 from dagster_project.inspect.lake import corpus_facts
 from dagster_project.inspect.measured import NOT_MEASURED, share_of, share_text
@@ -39,14 +39,14 @@ def _threshold_row() -> None:
 
 
 def _preview() -> None:
-    nothing = Size(0, 0, 0)
+    nothing = DocumentVolume(0, 0, 0)
     policy._print(Preview("notes", "strict@1", "", nothing, nothing, 4.0, False, ()))
 
 
 def _funnel(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(corpora, "lake_catalogue", lambda: None)
     monkeypatch.setattr(corpus_facts, "find_corpus", lambda *_: None)
-    monkeypatch.setattr(funnel, "funnel", lambda *_: [Stage("documents", 0, 0, 0, 0)])
+    monkeypatch.setattr(funnel, "funnel", lambda *_: [FunnelStage("documents", 0, 0, 0, 0)])
     corpora._print_funnel("main", False)
 
 

@@ -15,7 +15,7 @@ from pyiceberg.expressions import EqualTo
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from dagster_project.cli import run_command
-from dagster_project.inspect.documents.trace import Tracer, file_bytes
+from dagster_project.inspect.documents.trace import TokenTracer, file_bytes
 from dagster_project.inspect.lake.dependent_blends import dependent_blends, effect_of_repacking
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.ledger.acts import AUDIT_TABLE
@@ -62,7 +62,7 @@ def windows(lake: TracedLake) -> list[dict[str, Any]]:
 @pytest.mark.nightly
 def test_every_place_of_every_window_is_what_the_trace_says(lake: TracedLake) -> None:
     """Ids agree; the traced spans of a document cover its file from end to end; the rest is specials and padding."""
-    tracer = Tracer(lake.catalogue, PACKED)
+    tracer = TokenTracer(lake.catalogue, PACKED)
     spans: dict[str, list[tuple[int, int]]] = {}
     texts: dict[str, dict[int, tuple[int, int]]] = {}
     for window in windows(lake):
@@ -98,7 +98,7 @@ def test_the_bytes_of_a_token_are_its_text(lake: TracedLake) -> None:
 
     file = lake.catalogue.load_table("main.tokenizer").scan().to_arrow().column("file")[0].as_py()
     tokenizer = Tokenizer.from_str(file)
-    tracer = Tracer(lake.catalogue, PACKED)
+    tracer = TokenTracer(lake.catalogue, PACKED)
     checked = 0
     for window in windows(lake):
         for position in range(0, window["token_count"], 1 if is_nightly() else 2):
@@ -122,7 +122,7 @@ def test_other_encodings_count_in_the_bytes_of_the_file() -> None:
 @pytest.mark.nightly
 def test_a_warm_trace_takes_less_than_a_tenth_of_a_second(lake: TracedLake) -> None:
     """The second question to a tracer, median of eleven."""
-    tracer = Tracer(lake.catalogue, PACKED)
+    tracer = TokenTracer(lake.catalogue, PACKED)
     tracer.trace(0, 0)
     seconds = []
     for position in range(11):

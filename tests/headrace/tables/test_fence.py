@@ -223,7 +223,7 @@ def test_of_two_clones_the_first_to_write_goes_on_until_the_other_takes_its_plac
 def killed_at(step: str, patch: pytest.MonkeyPatch) -> None:
     """Kill the next raise before or after one of its steps."""
     when, _, name = step.partition(" ")
-    classes: list[Any] = [fence._Folder, fence._Object] if name == "put" else [fence._Known]
+    classes: list[Any] = [fence._Folder, fence._Object] if name == "put" else [fence._CatalogueNotes]
 
     def killing(real: Callable[..., Any]) -> Callable[..., None]:
         def killed(*arguments: Any) -> None:
@@ -273,7 +273,7 @@ def test_many_writers_raise_it_at_once(place: Place) -> None:
 
     def write(catalogue: Catalog) -> None:
         for _ in range(8):
-            writers.append(fence._raised(fence._Known.of(catalogue), place.warehouse, over=False))
+            writers.append(fence._raised(fence._CatalogueNotes.of(catalogue), place.warehouse, over=False))
 
     threads = [threading.Thread(target=write, args=(one,)) for one in catalogues]
     for thread in threads:
@@ -283,7 +283,7 @@ def test_many_writers_raise_it_at_once(place: Place) -> None:
     assert len(writers) == 64
     place.append(1)
     assert place.rows() == [0, 1]
-    assert len(fence._Known.of(place.open()).notes) <= 3 * KEPT_NAMES
+    assert len(fence._CatalogueNotes.of(place.open()).notes) <= 3 * KEPT_NAMES
     place.put_back("clone")
     refused(place)
 
@@ -297,7 +297,7 @@ def test_a_lake_of_before_is_adopted_once(place: Place, monkeypatch: pytest.Monk
         place.append(1)
     catalogue = place.open()
     found = fence._place(catalogue, place.warehouse)
-    assert found.look() is None and not fence._Known.of(catalogue).notes
+    assert found.look() is None and not fence._CatalogueNotes.of(catalogue).notes
     place.keep("clone")
     place.append(2)
     assert found.look() is not None

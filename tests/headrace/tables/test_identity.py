@@ -15,7 +15,7 @@ from blender_service.blend.lake_sources import pin_snapshot
 from blender_service.catalogue import open_catalogue as open_in_blender
 from blender_service.exceptions import CatalogueError
 from headrace.tables.exceptions import WrongLakeError
-from headrace.tables.identity import OBJECT, Identity, noted_in_catalogue, noted_in_warehouse
+from headrace.tables.identity import OBJECT, LakeIdentity, noted_in_catalogue, noted_in_warehouse
 from headrace.tables.locations import is_inside, plain
 from headrace.tables.settings import LakeSettings, settings_at
 from spark_jobs.lake.ledger.acts import AUDIT, AUDIT_TABLE, note_act
@@ -129,7 +129,7 @@ def test_a_lost_note_beside_the_files_is_written_again(tmp_path: Path) -> None:
     made(tmp_path / "lake")
     (tmp_path / "lake" / OBJECT).unlink()
     noted = noted_in_catalogue(made(tmp_path / "lake"))
-    assert noted == Identity.of_json((tmp_path / "lake" / OBJECT).read_text())
+    assert noted == LakeIdentity.of_json((tmp_path / "lake" / OBJECT).read_text())
     (tmp_path / "lake" / OBJECT).write_text("{")
     with pytest.raises(WrongLakeError, match="its identity is damaged"):
         open_catalogue(settings_at(tmp_path / "lake"))
@@ -139,7 +139,7 @@ def test_a_lake_that_was_taken_over_is_not_written_by_who_has_it_open(tmp_path: 
     """Every write and every lease compares again; so does the pin of a blend."""
     settings = settings_at(tmp_path / "lake")
     catalogue, blender = made(tmp_path / "lake"), open_in_blender(tmp_path / "lake")
-    other = Identity("another", f"{tmp_path}/lake", "sqlite:/elsewhere.db")
+    other = LakeIdentity("another", f"{tmp_path}/lake", "sqlite:/elsewhere.db")
     (tmp_path / "lake" / OBJECT).write_text(other.to_json())
     before = bytes_of(tmp_path / "lake")
     table = connect(settings).load_table(AUDIT_TABLE)

@@ -17,7 +17,7 @@ from pyiceberg.types import LongType, NestedField
 
 from headrace.tables.exceptions import PackedTableError, WrongLakeError
 from headrace.tables.generations import rows_noted, successor_of, successors
-from headrace.tables.identity import Identity
+from headrace.tables.identity import LakeIdentity
 from headrace.tables.ordinals import file_runs, index_snapshot, require_dense
 from headrace.tables.window_facts import PROPERTY_OF_FACT, properties_at, read_window_facts, stamp
 
@@ -188,10 +188,14 @@ def test_facts_are_those_of_the_snapshot() -> None:
 def test_what_is_no_note_is_damaged(note: str | bytes) -> None:
     """One whose warehouse is null crashed Spark's side later, and was the place `None` to Blender."""
     with pytest.raises(WrongLakeError, match="its identity is damaged"):
-        Identity.of_json(note)
+        LakeIdentity.of_json(note)
 
 
 def test_a_note_of_a_later_version_is_read() -> None:
     """What it says beside is left alone: Spark's side called such a lake damaged, Blender opened it."""
     note = '{"lake": "a", "warehouse": "/w", "catalogue": "c", "region": "x"}'
-    assert Identity.of_json(note) == Identity("a", "/w", "c") == Identity.of_json(Identity("a", "/w", "c").to_json())
+    assert (
+        LakeIdentity.of_json(note)
+        == LakeIdentity("a", "/w", "c")
+        == LakeIdentity.of_json(LakeIdentity("a", "/w", "c").to_json())
+    )

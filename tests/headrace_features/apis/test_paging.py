@@ -10,7 +10,7 @@ from pydantic import ValidationError
 from headrace_features.apis.api_config import ApiSource, Since
 from headrace_features.apis.paging import largest, next_cursor, page_request, since_value, written_at
 from headrace_features.apis.schema_changes import changes, field_types
-from spark_jobs.sources.config.paged_source import Limits
+from spark_jobs.sources.config.paged_source import RequestLimits
 from spark_jobs.sources.paged.rate import Pace, retry_after
 from spark_jobs.sources.records.paths import value_at
 
@@ -61,7 +61,7 @@ def test_the_next_fetch_asks_from_the_largest_value_less_the_lag() -> None:
 def test_the_pace_rises_slowly_and_is_halved() -> None:
     """About one more a second each second; a burst of faults halves it once; Retry-After is a pause for all."""
     now = [0.0]
-    pace = Pace(Limits(start_per_second=2, max_per_second=50), seed=1, clock=lambda: now[0])
+    pace = Pace(RequestLimits(start_per_second=2, max_per_second=50), seed=1, clock=lambda: now[0])
     while now[0] < 10:
         now[0] += pace.reserve()
         pace.succeeded()
@@ -72,7 +72,7 @@ def test_the_pace_rises_slowly_and_is_halved() -> None:
     assert pace.per_second == before / 2 and pace.reserve() == pytest.approx(30)
     waits = [pace.backoff_seconds(attempt) for attempt in range(1, 9)]
     assert all(0 <= wait <= 2 ** (attempt - 1) for attempt, wait in enumerate(waits, start=1))
-    assert waits == [Pace(Limits(), 1).backoff_seconds(1), *waits[1:]]
+    assert waits == [Pace(RequestLimits(), 1).backoff_seconds(1), *waits[1:]]
 
 
 def test_retry_after_is_seconds_or_a_date() -> None:

@@ -15,7 +15,7 @@ import pytest
 
 from headrace_features.apis import streams
 from headrace_features.apis.stream_config import StreamSource
-from headrace_features.apis.stream_folder import Batch, StreamFolder
+from headrace_features.apis.stream_folder import MicroBatch, StreamFolder
 from headrace_features.apis.streams import _Inbox, follow
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.plan.binding import Binding
@@ -217,7 +217,7 @@ def test_messages_land_by_offset_wherever_a_batch_ends(lake_at: Callable[..., La
     inbox = _Inbox("feed", config.source, store, objects)
     for number, (start, end) in enumerate(itertools.pairwise((0, 9, 9, 10, 24))):
         for _ in range(2):
-            inbox.take(Batch(lines[start:end], ["query", number]), number)
+            inbox.take(MicroBatch(lines[start:end], ["query", number]), number)
     materialize(lake, Binding(documents, "feed", {}, config, driving_table="feed.arrivals"))
     assert inbox.records == 24 and rows_of(lake) == folded({"in": lines})
 

@@ -8,7 +8,7 @@ from scipy import stats
 
 from headrace_features.experiments.comparison import (
     Comparison,
-    Verdict,
+    VariantVerdict,
     compare,
     holm,
     power_of,
@@ -17,7 +17,7 @@ from headrace_features.experiments.comparison import (
 from spark_jobs.exceptions import InputError
 
 RATES = (3e-3, 3e-5)
-DIFFERENT = {Verdict.BETTER, Verdict.WORSE, Verdict.DEPENDS_ON_THE_RATE}
+DIFFERENT = {VariantVerdict.BETTER, VariantVerdict.WORSE, VariantVerdict.DEPENDS_ON_THE_RATE}
 
 
 def simulated(
@@ -43,10 +43,10 @@ def test_of_40_equal_pairs_few_are_called_different_and_bad_halves_are_seen() ->
     assert sum(called[:40]) <= 5
     assert sum(called) <= 19  # 200 x .05 and three standard deviations
     bad = [simulated(draw, {"good": (0, 0), "bad": (0.08, 0.04)}) for _ in range(40)]
-    assert sum(all(pair.verdict == Verdict.BETTER for pair in one.pairs) for one in bad) >= 38
+    assert sum(all(pair.verdict == VariantVerdict.BETTER for pair in one.pairs) for one in bad) >= 38
     three = [simulated(draw, {"a": (0, 0), "b": (0, 0), "bad": (0.08, 0.04)}) for _ in range(40)]
     of_bad = [pair for one in three for pair in one.pairs if pair.second == "bad"]
-    assert np.mean([pair.verdict == Verdict.BETTER for pair in of_bad]) > 0.9
+    assert np.mean([pair.verdict == VariantVerdict.BETTER for pair in of_bad]) > 0.9
     assert sum(pair.verdict in DIFFERENT for one in three for pair in one.pairs if pair.second == "b") <= 5
     assert not any(signal.tells_nothing for one in bad for signal in one.sets)
 
@@ -55,11 +55,11 @@ def test_an_order_that_differs_between_rates_is_said() -> None:
     """Better at the high rate and worse at the low one is neither; the same order with other sizes is better."""
     draw = np.random.default_rng(0)
     turned = simulated(draw, {"a": (0, 0), "b": (0.06, -0.03)}, sets=1)
-    assert [pair.verdict for pair in turned.pairs] == [Verdict.DEPENDS_ON_THE_RATE]
+    assert [pair.verdict for pair in turned.pairs] == [VariantVerdict.DEPENDS_ON_THE_RATE]
     assert turned.pairs[0].by_rate[3e-3] < 0 < turned.pairs[0].by_rate[3e-5]
     assert not turned.sets[0].tells_nothing
     same = simulated(draw, {"a": (0, 0), "b": (0.08, 0.02)}, sets=1)
-    assert [pair.verdict for pair in same.pairs] == [Verdict.BETTER]
+    assert [pair.verdict for pair in same.pairs] == [VariantVerdict.BETTER]
 
 
 def test_one_pair_is_a_paired_t_test() -> None:
@@ -71,9 +71,9 @@ def test_one_pair_is_a_paired_t_test() -> None:
     expected = stats.ttest_rel(a, b)
     interval = expected.confidence_interval(0.95)
     assert (pair.p_value, pair.low, pair.high) == pytest.approx((expected.pvalue, interval.low, interval.high))
-    assert pair.verdict == Verdict.BETTER and pair.deviation == pytest.approx(np.std(a - b, ddof=1))
+    assert pair.verdict == VariantVerdict.BETTER and pair.deviation == pytest.approx(np.std(a - b, ddof=1))
     turned = compare(scores, lower_is_better=["x"]).pairs[0]
-    assert turned.verdict == Verdict.WORSE
+    assert turned.verdict == VariantVerdict.WORSE
 
 
 def test_holm_is_holm_and_intervals_agree_with_it() -> None:
@@ -113,11 +113,11 @@ def test_runs_that_came_to_nothing_are_named_and_the_rest_is_compared() -> None:
     scores["b"]["x"][2][1e-3] = np.nan
     (pair,) = compare(scores, lower_is_better=["x"]).pairs
     assert (pair.seeds, pair.left_out, list(pair.by_rate)) == ((0, 1, 3, 4), (2,), [1e-3])
-    assert pair.verdict == Verdict.BETTER
+    assert pair.verdict == VariantVerdict.BETTER
     same = compare({"a": scores["a"], "b": scores["a"]}, lower_is_better=["x"])
-    assert (same.pairs[0].verdict, same.pairs[0].p_value) == (Verdict.NO_DIFFERENCE_SEEN, 1)
+    assert (same.pairs[0].verdict, same.pairs[0].p_value) == (VariantVerdict.NO_DIFFERENCE_SEEN, 1)
     none = compare({"a": scores["a"], "b": {"x": {}}}, lower_is_better=["x"])
-    assert none.pairs[0].verdict == Verdict.NO_DIFFERENCE_SEEN and none.sets[0].tells_nothing
+    assert none.pairs[0].verdict == VariantVerdict.NO_DIFFERENCE_SEEN and none.sets[0].tells_nothing
     with pytest.raises(InputError, match="did you mean 'x'"):
         compare(scores, lower_is_better=["xx"])
     with pytest.raises(InputError, match="not of the same sets, such as x"):
@@ -152,7 +152,7 @@ def test_runs_that_read_much_of_their_data_are_no_surer_for_it() -> None:
         }
         for given in called:
             (pair,) = compare(scores, lower_is_better=["set"], read_share=lambda *_, given=given: given).pairs
-            called[given] += pair.verdict is not Verdict.NO_DIFFERENCE_SEEN
+            called[given] += pair.verdict is not VariantVerdict.NO_DIFFERENCE_SEEN
     assert called[0.0] > 0.15 * count and called[share] < 0.07 * count
     assert seeds_needed(1.0, 1.0, excess=share / (1 - share)) is None
     assert (seeds_needed(2.2, 1.0, excess=share / (1 - share)) or 0) > (seeds_needed(2.2, 1.0) or 0)

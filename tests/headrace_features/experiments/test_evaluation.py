@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is an extra")
 
-from headrace_features.experiments.evaluation import Item, score_documents, score_items
+from headrace_features.experiments.evaluation import ChoiceQuestion, score_documents, score_items
 from headrace_features.models.network import Network
 from headrace_features.models.network_shape import ModelShape
 from spark_jobs.exceptions import InputError
@@ -47,8 +47,10 @@ def test_every_token_of_a_document_counts_once() -> None:
 
 def test_question_and_answer_are_tokenized_together() -> None:
     """`The cats` is another last token than `The cat`; so from there on tokens count, for each of the answers."""
-    item = Item("The cat", ("s", " is", " sat"), right=1)
-    found = score_items(NETWORK, [item, Item("The cat is", ("s",)), Item("The cat is", (" sat",))], encode)
+    item = ChoiceQuestion("The cat", ("s", " is", " sat"), right=1)
+    found = score_items(
+        NETWORK, [item, ChoiceQuestion("The cat is", ("s",)), ChoiceQuestion("The cat is", (" sat",))], encode
+    )
     the, cat, cats, is_, sat, s = range(256, 262)
     answers = [
         nats(NETWORK, [the, cats])[0],
@@ -70,7 +72,9 @@ def test_accuracy_is_that_of_the_likeliest_per_byte() -> None:
     draw = np.random.default_rng(1)
     letters = [chr(97 + one) for one in range(20)]
     items = [
-        Item("".join(draw.choice(letters, 12)), tuple("".join(draw.choice(letters, n)) for n in (1, 2, 3)), n % 3)
+        ChoiceQuestion(
+            "".join(draw.choice(letters, 12)), tuple("".join(draw.choice(letters, n)) for n in (1, 2, 3)), n % 3
+        )
         for n in range(12)
     ]
     found = score_items(NETWORK, items, encode)
@@ -85,8 +89,13 @@ def test_accuracy_is_that_of_the_likeliest_per_byte() -> None:
 
 def test_items_that_cannot_be_scored_are_left_out_with_a_reason() -> None:
     """They neither stop nor shift those beside them."""
-    good = Item("The", (" cat", " sat"), 0)
-    bad = [Item("", ("The",)), Item("The", (" cat",), 1), Item("The", ("",)), Item("The", ("abcdefghi",))]
+    good = ChoiceQuestion("The", (" cat", " sat"), 0)
+    bad = [
+        ChoiceQuestion("", ("The",)),
+        ChoiceQuestion("The", (" cat",), 1),
+        ChoiceQuestion("The", ("",)),
+        ChoiceQuestion("The", ("abcdefghi",)),
+    ]
     found = score_items(NETWORK, [bad[0], good, *bad[1:]], encode)
     assert found.items.tolist() == [1]
     assert found.log_probabilities.tolist() == score_items(NETWORK, [good], encode).log_probabilities.tolist()

@@ -16,9 +16,9 @@ from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError, DefinitionError
 from headrace.tables.settings import LakeSettings, load_settings, settings_at
 from headrace_features.experiments.declaration import ExperimentDeclaration, HeldOut, declare_experiment
-from headrace_features.experiments.experiment import Experiment
+from headrace_features.experiments.experiment import LakeExperiment
 from headrace_features.experiments.held_out import excluded_documents, read_sets
-from headrace_features.experiments.reading import Contents, Rows, rows_of
+from headrace_features.experiments.reading import VariantContents, VariantRows, rows_of
 from headrace_features.experiments.report import report_of
 from headrace_features.synthetic.answers import Answer
 from headrace_features.synthetic.attempts import AnswerStore, Landed
@@ -114,8 +114,8 @@ def test_rows_are_without_what_is_left_out_and_end_at_the_budget(catalogue: Cata
     """By brute force from the rows as they were written; two seeds have other orders of the same rows."""
     by_document = {name: (row, count) for row in packed.rows for name, _, count, _ in row.segments}
     gone = dict.fromkeys(list(by_document)[::3], "near")
-    experiment = Experiment(declared(), catalogue, settings_at(Path("/nowhere")))
-    blend, contents = experiment.blend("one", 0), Contents()
+    experiment = LakeExperiment(declared(), catalogue, settings_at(Path("/nowhere")))
+    blend, contents = experiment.blend("one", 0), VariantContents()
     read = list(rows_of(catalogue, blend, gone, 3000, 0, contents))
     tokens = Counter(
         tuple(ids[numbers == number].tolist())
@@ -132,14 +132,14 @@ def test_rows_are_without_what_is_left_out_and_end_at_the_budget(catalogue: Cata
     assert tokens and not tokens - written
     assert contents.tokens == sum(rows.tokens for rows in read) and 3000 <= contents.tokens < 3000 + 16
     assert contents.left_out["near"] > 50 and contents.digest and len(contents.documents) > 100
-    again, other = Contents(), Contents()
+    again, other = VariantContents(), VariantContents()
     list(rows_of(catalogue, blend, gone, 3000, 0, again))
     list(rows_of(catalogue, blend, gone, 3000, 1, other))
     assert again.digest == contents.digest != other.digest
     joined = read[0].cut(0, 3).followed_by(read[0].cut(3, 7))
-    assert isinstance(joined, Rows) and np.array_equal(joined.input_ids, read[0].input_ids[:7])
+    assert isinstance(joined, VariantRows) and np.array_equal(joined.input_ids, read[0].input_ids[:7])
     with pytest.raises(CommandError, match="almost all"):
-        list(rows_of(catalogue, blend, dict.fromkeys(by_document, "near"), 3000, 0, Contents()))
+        list(rows_of(catalogue, blend, dict.fromkeys(by_document, "near"), 3000, 0, VariantContents()))
 
 
 @pytest.mark.parametrize(("budget", "disjoint"), [(6000, False), (2000, True)])
@@ -150,12 +150,12 @@ def test_samples_are_disjoint_where_an_epoch_has_room_for_them(
     create_packed(catalogue, "main.packed_notes_16").append(900, seed=1)
     (tmp_path / "essays.jsonl").write_text(json.dumps({"text": "an essay"}))
     held_out = {"essays": {"file": str(tmp_path / "essays.jsonl")}}
-    experiment = Experiment(
+    experiment = LakeExperiment(
         declared(command=[], held_out=held_out, budget_tokens=budget), catalogue, settings_at(tmp_path)
     )
     read: Counter[tuple[int, ...]] = Counter()
     for run in (one for one in experiment.runs() if one.variant == "one"):
-        groups = rows_of(catalogue, run.blend, {}, budget, run.seed, made := Contents(), run.start)
+        groups = rows_of(catalogue, run.blend, {}, budget, run.seed, made := VariantContents(), run.start)
         read.update({tuple(row) for rows in groups for row in rows.input_ids.tolist()})
         assert made.digest == run.rows_digest
     assert experiment.disjoint == disjoint
@@ -203,7 +203,7 @@ def test_a_run_is_known_by_what_decides_it(catalogue: Catalog, packed: PackedFix
     log = settings.home / "log"
     settings.home.mkdir(parents=True, exist_ok=True)
     command = [sys.executable, "-c", _COMMAND, "{seed}", "{rate}", "{blend}", str(log)]
-    experiment = Experiment(declared(command=command), catalogue, settings)
+    experiment = LakeExperiment(declared(command=command), catalogue, settings)
     with pytest.raises(CommandError, match="headrace run trial"):
         report_of(experiment)
     first = experiment.do(experiment.missing())
@@ -224,9 +224,9 @@ def test_a_run_is_known_by_what_decides_it(catalogue: Catalog, packed: PackedFix
         "by chance": "",
     }
     assert "one against other on essays: no difference seen" in text and "6 of 6 runs" in text
-    more = Experiment(declared(command=command, budget_tokens=4000), catalogue, settings)
+    more = LakeExperiment(declared(command=command, budget_tokens=4000), catalogue, settings)
     assert len(more.missing()) == 6
-    failing = Experiment(declared(command=[sys.executable, "-c", "print('no')"], seeds=1), catalogue, settings)
+    failing = LakeExperiment(declared(command=[sys.executable, "-c", "print('no')"], seeds=1), catalogue, settings)
     with pytest.raises(CommandError, match="must be a JSON object"):
         list(failing.do(failing.missing()))
 
@@ -256,6 +256,6 @@ def test_variants_that_differ_in_more_than_their_data_are_refused(catalogue: Cat
     """Another tokenizer without a budget in bytes."""
     create_packed(catalogue, "raw.packed_notes_16", tokenizer_sha256="a" * 64).append(50, seed=2)
     variants = {"one": {"sources": {"main.packed_notes_16": 1}}, "raw": {"sources": {"raw.packed_notes_16": 1}}}
-    experiment = Experiment(declared(variants=variants), catalogue, settings_at(Path("/nowhere")))
+    experiment = LakeExperiment(declared(variants=variants), catalogue, settings_at(Path("/nowhere")))
     with pytest.raises(CommandError, match="different tokenizers; give budget_bytes"):
         experiment.check()

@@ -14,7 +14,7 @@ pytest.importorskip("lm_eval", reason="lm-evaluation-harness is an extra")
 
 from dagster_project.exceptions import CommandError
 from headrace_features.experiments.declaration import Harness
-from headrace_features.experiments.evaluation import Item, score_items
+from headrace_features.experiments.evaluation import ChoiceQuestion, score_items
 from headrace_features.experiments.harness import harness_digest, harness_scores
 from headrace_features.models.network import Network
 from headrace_features.models.network_shape import ModelShape
@@ -69,7 +69,7 @@ def test_a_task_is_scored_as_the_same_questions_are(tmp_path: Path, monkeypatch:
         (tasks / f"{name}.yaml").write_text(f"task: {name}\n{data}\n{text}")
     found = {one["measure"]: one for one in harness_scores(given(tasks, "animals"), NETWORK, encode)}
     items = [
-        Item(str(one["question"]), tuple(f" {choice}" for choice in one["choices"]), int(str(one["answer"])))  # type: ignore[attr-defined]
+        ChoiceQuestion(str(one["question"]), tuple(f" {choice}" for choice in one["choices"]), int(str(one["answer"])))  # type: ignore[attr-defined]
         for one in QUESTIONS
     ]
     expected = score_items(NETWORK, items, encode)
@@ -78,7 +78,9 @@ def test_a_task_is_scored_as_the_same_questions_are(tmp_path: Path, monkeypatch:
     likeliest = [
         max(
             range(2),
-            key=lambda at: score_items(NETWORK, [Item(item.context, (item.choices[at],))], encode).log_probabilities[0],
+            key=lambda at: score_items(
+                NETWORK, [ChoiceQuestion(item.context, (item.choices[at],))], encode
+            ).log_probabilities[0],
         )
         for item in items
     ]

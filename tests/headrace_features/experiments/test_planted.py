@@ -7,7 +7,7 @@ import pytest
 
 pytest.importorskip("torch", reason="torch is an extra")
 
-from headrace_features.experiments.comparison import Comparison, Verdict, compare
+from headrace_features.experiments.comparison import Comparison, VariantVerdict, compare
 from headrace_features.experiments.evaluation import score_documents
 from headrace_features.experiments.training import network_of, rows_of, train
 from headrace_features.experiments.training_run import TrainingRun
@@ -59,7 +59,7 @@ def test_of_40_equal_halves_few_are_called_different_and_bad_halves_are_seen() -
     equal = bad = 0
     for number in range(40):
         verdicts = {(one.first, one.second, one.evaluation_set): one.verdict for one in experiment(number).pairs}
-        equal += any(verdicts["half", "other", one] != Verdict.NO_DIFFERENCE_SEEN for one in "xy")
-        bad += all(verdicts[name, "bad", one] == Verdict.BETTER for name in ("half", "other") for one in "xy")
+        equal += any(verdicts["half", "other", one] != VariantVerdict.NO_DIFFERENCE_SEEN for one in "xy")
+        bad += all(verdicts[name, "bad", one] == VariantVerdict.BETTER for name in ("half", "other") for one in "xy")
     assert equal <= 5
     assert bad >= 38

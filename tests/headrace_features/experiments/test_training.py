@@ -18,7 +18,7 @@ pytest.importorskip("torch", reason="torch is an extra")
 import torch
 from torch.nn import functional
 
-from headrace_features.experiments.training import Rows, network_of, new_network, next_offset, rows_of, train
+from headrace_features.experiments.training import MemoryRows, network_of, new_network, next_offset, rows_of, train
 from headrace_features.experiments.training_run import SHAPES, Trained, TrainingRun, shape_of
 from headrace_features.models.network import layout
 from headrace_features.models.network_shape import ModelShape
@@ -125,13 +125,13 @@ def test_a_stopped_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     ids, documents = rows()
     expected = train(rows_of(ids, documents, 8), RUN)
 
-    def stopping(start: int, end: int) -> Iterator[Rows]:
+    def stopping(start: int, end: int) -> Iterator[MemoryRows]:
         for batch in rows_of(ids, documents, 8, start):
             if batch.offset >= end:
                 raise KeyboardInterrupt
             yield batch
 
-    def go_on(batches: Iterable[Rows]) -> Trained:
+    def go_on(batches: Iterable[MemoryRows]) -> Trained:
         return train(batches, RUN, checkpoint=tmp_path / "c", checkpoint_steps=3)
 
     with pytest.raises(KeyboardInterrupt):
@@ -207,10 +207,10 @@ def test_mistakes_are_one_line_each(tmp_path: Path) -> None:
         (
             InputError,
             "row 3 came where row 4",
-            lambda: train([Rows(0, ids[:4], documents[:4]), Rows(3, ids, documents)], RUN),
+            lambda: train([MemoryRows(0, ids[:4], documents[:4]), MemoryRows(3, ids, documents)], RUN),
         ),
-        (InputError, "the rows end after", lambda: train([Rows(0, ids, documents)], RUN)),
-        (InputError, "row 5 has token 50", lambda: train([Rows(5, ids * 0 + 50, documents)], RUN)),
+        (InputError, "the rows end after", lambda: train([MemoryRows(0, ids, documents)], RUN)),
+        (InputError, "row 5 has token 50", lambda: train([MemoryRows(5, ids * 0 + 50, documents)], RUN)),
     ]
     for error, message, call in cases:
         with pytest.raises(error, match=message):

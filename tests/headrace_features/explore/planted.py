@@ -17,7 +17,7 @@ from dagster_project.pages_guard import LOCAL_HOSTS
 from headrace.tables.catalogue import load_table
 from headrace.tables.settings import load_settings, settings_at
 from headrace_features.explore.app import make_app
-from headrace_features.explore.dataset_at import DatasetAt, Version
+from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.explorer import Explorer
 from headrace_features.explore.row_index import RowIndex
 from spark_jobs.filters.verdicts import VERDICTS
@@ -81,9 +81,9 @@ class Planted:
         values = [{**empty, "increment": increment, **row} for row in rows]
         table.append(pa.Table.from_pylist(values, schema=table.schema().as_arrow()))
 
-    def index(self, dataset: str = "notes", version: Version | None = None, with_text: bool = True) -> RowIndex:
+    def index(self, dataset: str = "notes", version: DatasetVersion | None = None, with_text: bool = True) -> RowIndex:
         """The index of a dataset, whole."""
-        at = DatasetAt(self.catalogue, dataset, version or Version.newest(self.catalogue, dataset))
+        at = DatasetAt(self.catalogue, dataset, version or DatasetVersion.newest(self.catalogue, dataset))
         found = RowIndex(at, self.folder, with_text)
         found.wait(60)
         found.wait_for_texts(60)

@@ -180,9 +180,9 @@ def test_hidden_texts_are_nowhere(lake: Planted) -> None:
 
 
 def _all():
-    from headrace_features.explore.row_query import Wanted
+    from headrace_features.explore.row_query import RowQuery
 
-    return Wanted()
+    return RowQuery()
 
 
 def test_a_dataset_of_others_is_not_there(lake: Planted) -> None:

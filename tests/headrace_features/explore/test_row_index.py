@@ -18,9 +18,9 @@ from hypothesis import strategies as st
 from dagster_project.exceptions import CommandError
 from headrace.tables.settings import settings_at
 from headrace_features.explore import index_files
-from headrace_features.explore.dataset_at import DatasetAt, Version
+from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.row_index import RowIndex
-from headrace_features.explore.row_query import Wanted
+from headrace_features.explore.row_query import RowQuery
 from tests.headrace_features.explore.planted import ODD, Planted, drawn, plant
 
 ROWS = drawn(230)
@@ -61,7 +61,7 @@ def distance(one: dict[str, Any]) -> float:
     return 0.0 if None in (value, threshold) else abs(value - threshold) / (abs(threshold) or 1)
 
 
-def chosen(wanted: Wanted) -> list[dict[str, Any]]:
+def chosen(wanted: RowQuery) -> list[dict[str, Any]]:
     """The planted rows of a selection in its order, all of them."""
     rows = []
     for row in ROWS:
@@ -84,7 +84,7 @@ def chosen(wanted: Wanted) -> list[dict[str, Any]]:
     return [row for _, _, row in some + none]
 
 
-def paged(index: RowIndex, wanted: Wanted, size: int) -> list[str]:
+def paged(index: RowIndex, wanted: RowQuery, size: int) -> list[str]:
     """All rows of a list, a page at a time, each from the key at the end of the page before."""
     found: list[str] = []
     while True:
@@ -111,7 +111,7 @@ def test_pages_by_key_are_the_sorted_list(
 ) -> None:
     """Every order and selection, with ties and nulls: each row once, nulls last, in the order of plain Python."""
     rule = rule or ("too_long" if sort == "distance" else "")
-    wanted = Wanted(equal=equal, ranges=ranges, rule=rule, sort=sort, descending=descending)
+    wanted = RowQuery(equal=equal, ranges=ranges, rule=rule, sort=sort, descending=descending)
     expected = [row["doc_id"] for row in chosen(wanted)]
     assert paged(index, wanted, size) == expected
     assert index.count(wanted) == len(expected)
@@ -119,7 +119,7 @@ def test_pages_by_key_are_the_sorted_list(
 
 def test_a_filter_that_many_rows_meet_changes_no_row(index: RowIndex, monkeypatch: pytest.MonkeyPatch) -> None:
     """Whether the index of the filter or that of the order is walked, the list is the same."""
-    wanted = Wanted(
+    wanted = RowQuery(
         equal={"kind": "code", "verdict": "kept"}, sort="mean_word_length", ranges={"byte_count": (1, None)}
     )
     for common in (1, 10**9):
@@ -129,16 +129,21 @@ def test_a_filter_that_many_rows_meet_changes_no_row(index: RowIndex, monkeypatc
 
 def test_filters_of_path_and_ids(index: RowIndex) -> None:
     """A part of a path in any case of ASCII letters, others as they are; named documents alone."""
-    for wanted in (Wanted(path="SRC/1"), Wanted(path="Ä/"), Wanted(ids=(ROWS[3]["doc_id"], "0" * 32)), Wanted(ids=())):
+    for wanted in (
+        RowQuery(path="SRC/1"),
+        RowQuery(path="Ä/"),
+        RowQuery(ids=(ROWS[3]["doc_id"], "0" * 32)),
+        RowQuery(ids=()),
+    ):
         assert paged(index, wanted, 7) == [row["doc_id"] for row in chosen(wanted)]
 
 
 def test_a_sample_is_the_same_for_its_seed(index: RowIndex) -> None:
     """Rows from the point on that the seed gives, round the end; every row is in some sample, filtered ones too."""
-    ids = sorted(row["doc_id"] for row in chosen(Wanted(equal={"kind": "prose"})))
+    ids = sorted(row["doc_id"] for row in chosen(RowQuery(equal={"kind": "prose"})))
     seen = set()
     for number in range(40):
-        wanted = Wanted(equal={"kind": "prose"}, seed=f"s{number}")
+        wanted = RowQuery(equal={"kind": "prose"}, seed=f"s{number}")
         point = hashlib.sha256(wanted.seed.encode()).hexdigest()[:32]
         expected = [*(one for one in ids if one > point), *(one for one in ids if one <= point)][:50]
         found = [row["doc_id"] for row in index.rows(wanted)]
@@ -147,8 +152,10 @@ def test_a_sample_is_the_same_for_its_seed(index: RowIndex) -> None:
     assert seen == set(ids)
 
 
-@pytest.mark.parametrize("wanted", [Wanted(), Wanted(equal={"kind": "code"}), Wanted(rule="too_long", path="src")])
-def test_facets_and_histograms_count_as_plain_python_does(index: RowIndex, wanted: Wanted) -> None:
+@pytest.mark.parametrize(
+    "wanted", [RowQuery(), RowQuery(equal={"kind": "code"}), RowQuery(rule="too_long", path="src")]
+)
+def test_facets_and_histograms_count_as_plain_python_does(index: RowIndex, wanted: RowQuery) -> None:
     """Each value with its documents; each bin with the documents between its edges."""
     rows = chosen(wanted)
     for name in ("kind", "language", "repository", "verdict", "increment", "licence"):
@@ -175,10 +182,10 @@ def test_a_column_of_too_many_values_is_not_counted(planted: Planted) -> None:
     rows = [{"doc_id": f"{n:032x}", "path": str(n), "repository": str(n), "language": str(n % 50)} for n in range(1100)]
     planted.add("wide", rows)
     index = planted.index("wide", with_text=False)
-    counted, others = index.facet("language", Wanted())
+    counted, others = index.facet("language", RowQuery())
     assert [n for _, n in counted] == [22] * 20 and others == 22 * 30
     with pytest.raises(CommandError, match="more than 1,000 values"):
-        index.facet("repository", Wanted())
+        index.facet("repository", RowQuery())
 
 
 def test_quantiles_are_those_of_the_sorted_values(index: RowIndex) -> None:
@@ -192,16 +199,16 @@ def test_quantiles_are_those_of_the_sorted_values(index: RowIndex) -> None:
 def test_an_unknown_column_names_the_nearest(index: RowIndex) -> None:
     """Whatever stands in an address never becomes SQL."""
     with pytest.raises(CommandError, match="has no column word_cont; did you mean 'word_count'"):
-        index.rows(Wanted(sort="word_cont"))
+        index.rows(RowQuery(sort="word_cont"))
     for name in ("1; DROP TABLE rows", 'n" FROM rows --', "rowid", "doc_id"):
         with pytest.raises(CommandError, match="has no column"):
-            index.rows(Wanted(sort=name))
+            index.rows(RowQuery(sort=name))
         with pytest.raises(CommandError, match="has no column"):
-            index.histogram(name, Wanted())
+            index.histogram(name, RowQuery())
         with pytest.raises(CommandError, match="has no column"):
-            index.facet(name, Wanted())
+            index.facet(name, RowQuery())
     with pytest.raises(CommandError, match="needs a rule"):
-        index.rows(Wanted(sort="distance"))
+        index.rows(RowQuery(sort="distance"))
 
 
 def test_infinite_and_negative_values_have_bins(planted: Planted) -> None:
@@ -209,10 +216,10 @@ def test_infinite_and_negative_values_have_bins(planted: Planted) -> None:
     scores = [float("inf"), float("-inf"), float("nan"), None, -5.0, *[0.0] * 300, *map(float, range(1, 999, 10))]
     planted.add("far", [{"doc_id": f"{n:032x}", "scores": {"mean_word_length": v}} for n, v in enumerate(scores)])
     index = planted.index("far")
-    edges, counts, _ = index.histogram("mean_word_length", Wanted())
+    edges, counts, _ = index.histogram("mean_word_length", RowQuery())
     assert sum(counts) == len(scores) - 2 and all(abs(edge) < 2000 for edge in edges)
-    assert index.histogram("token_estimate", Wanted())[1] == [0] * 40
-    assert [row["sort_key"] for row in index.rows(Wanted(sort="mean_word_length", descending=True), 2)] == [
+    assert index.histogram("token_estimate", RowQuery())[1] == [0] * 40
+    assert [row["sort_key"] for row in index.rows(RowQuery(sort="mean_word_length", descending=True), 2)] == [
         float("inf"),
         981.0 + 10,
     ]
@@ -221,16 +228,16 @@ def test_infinite_and_negative_values_have_bins(planted: Planted) -> None:
 def test_an_address_of_an_earlier_state_shows_its_rows(planted: Planted) -> None:
     """Rows, columns and increments of its snapshots; one that was never, or is no more, is refused."""
     planted.add("grown", ROWS[:20], odd=False)
-    before = Version.newest(planted.catalogue, "grown")
+    before = DatasetVersion.newest(planted.catalogue, "grown")
     planted.add("grown", ROWS[20:60], increment=1, odd=True)
-    assert planted.index("grown").count(Wanted()) == 60
+    assert planted.index("grown").count(RowQuery()) == 60
     earlier = planted.index("grown", before)
-    assert {row["doc_id"] for row in earlier.rows(Wanted())} == {row["doc_id"] for row in ROWS[:20]}
+    assert {row["doc_id"] for row in earlier.rows(RowQuery())} == {row["doc_id"] for row in ROWS[:20]}
     assert not set(ODD) & set(earlier.numeric) and set(ODD) <= set(planted.index("grown").numeric)
-    assert Version.parse(str(before)) == before
+    assert DatasetVersion.parse(str(before)) == before
     for address in ("", "1", "1-2-3", "1-2-3-4-5", "a-b-c-ü", "0-0-0--1"):
         with pytest.raises(CommandError, match="no version of a dataset"):
-            Version.parse(address)
+            DatasetVersion.parse(address)
     with pytest.raises(CommandError, match="not in the lake any more"):
         DatasetAt(planted.catalogue, "grown", before._replace(texts=12345))
 
@@ -240,11 +247,11 @@ def test_cut_parts_are_of_the_state_that_is_shown(planted: Planted, monkeypatch:
     monkeypatch.setattr(index_files.DatasetAt, "parts", _small_parts)
     planted.add("cut", ROWS[:50])
     planted.add("cut", ROWS[50:90], increment=1)
-    before = Version.newest(planted.catalogue, "cut")
+    before = DatasetVersion.newest(planted.catalogue, "cut")
     planted.catalogue.load_table("cut.documents").delete("increment = 0")
-    assert planted.index("cut").count(Wanted()) == 40
-    assert planted.index("cut", before).count(Wanted()) == 90
-    assert planted.index("cut", before).count(Wanted(equal={"verdict": "kept"})) == sum(
+    assert planted.index("cut").count(RowQuery()) == 40
+    assert planted.index("cut", before).count(RowQuery()) == 90
+    assert planted.index("cut", before).count(RowQuery(equal={"verdict": "kept"})) == sum(
         plain(row, "verdict") == "kept" for row in ROWS[:90]
     )
 
@@ -265,7 +272,7 @@ def test_threads_that_build_one_index_end_with_one(planted: Planted) -> None:
     for thread in threads:
         thread.join()
     assert [one.failure for one in found] == [""] * 4
-    assert [one.count(Wanted()) for one in found] == [100] * 4
+    assert [one.count(RowQuery()) for one in found] == [100] * 4
     assert len([*planted.folder.glob("raced.*")]) == 2
 
 
@@ -273,10 +280,10 @@ def test_a_build_that_was_killed_is_begun_anew(planted: Planted) -> None:
     """What it left is not opened, and removed; a failure is told, and tried again."""
     planted.add("killed", ROWS[:30])
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
-    version = Version.newest(planted.catalogue, "killed")
+    version = DatasetVersion.newest(planted.catalogue, "killed")
     left = planted.folder / f"killed.{version}.rows.3.{int(dead.stdout)}.1.tmp"
     left.write_bytes(b"SQLite format 3\0 and then no more")
-    assert planted.index("killed").count(Wanted()) == 30
+    assert planted.index("killed").count(RowQuery()) == 30
     assert not left.exists()
 
 
@@ -316,24 +323,24 @@ def test_a_dataset_without_some_tables_is_listed(planted: Planted, lacking: tupl
     name = "without_" + "_".join(lacking)
     planted.add(name, [{k: v for k, v in row.items() if k not in lacking} for row in ROWS[:40]])
     index = planted.index(name)
-    assert index.count(Wanted()) == 40 and len(index.rows(Wanted())) == 40
+    assert index.count(RowQuery()) == 40 and len(index.rows(RowQuery())) == 40
     assert bool(index.scores) == ("scores" not in lacking)
-    assert bool(index.previews(index.rows(Wanted()))) == ("content" not in lacking)
-    assert bool(index.facet("verdict", Wanted())[0]) == ("failed" not in lacking)
+    assert bool(index.previews(index.rows(RowQuery()))) == ("content" not in lacking)
+    assert bool(index.facet("verdict", RowQuery())[0]) == ("failed" not in lacking)
 
 
 def test_an_empty_dataset_is_an_empty_list(planted: Planted) -> None:
     """Tables without a row, and a table without a snapshot."""
     planted.add("void", [])
     index = planted.index("void")
-    assert index.rows(Wanted()) == [] and index.count(Wanted(equal={"kind": "code"})) == 0
-    assert index.facet("kind", Wanted()) == ([], 0) and index.progress in (0.0, 1.0)
+    assert index.rows(RowQuery()) == [] and index.count(RowQuery(equal={"kind": "code"})) == 0
+    assert index.facet("kind", RowQuery()) == ([], 0) and index.progress in (0.0, 1.0)
     assert index.quantile("byte_count", 0.5) is None
 
 
 def test_previews_and_places_are_of_their_rows(index: RowIndex) -> None:
     """The first words of each row; whole texts by file and row."""
-    rows = index.rows(Wanted(), 300)
+    rows = index.rows(RowQuery(), 300)
     texts = {row["doc_id"]: row["content"] for row in ROWS}
     previews = index.previews(rows)
     assert [previews[row["n"]] for row in rows] == [texts[row["doc_id"]] for row in rows]

@@ -15,8 +15,8 @@ import pytest
 from headrace.tables.settings import settings_at
 from headrace_features.explore import index_files, text_search
 from headrace_features.explore.row_index import RowIndex
-from headrace_features.explore.row_query import Wanted
-from headrace_features.explore.text_search import Found, Words, search_texts, terms_of
+from headrace_features.explore.row_query import RowQuery
+from headrace_features.explore.text_search import Found, SearchWords, search_texts, terms_of
 from tests.headrace_features.explore.planted import Planted, plant
 from tests.tiers import tries
 
@@ -39,7 +39,7 @@ def drawn_texts(count: int) -> list[str]:
 
 TEXTS = drawn_texts(400)
 IDS = [f"{random.Random(number).getrandbits(128):032x}" for number in range(len(TEXTS))]
-ALL = Wanted()
+ALL = RowQuery()
 CLOSE = re.compile("[\u0e00-\u0eff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af]")
 
 
@@ -77,7 +77,7 @@ def replace_folder(planted: Planted) -> Planted:
     return replace(planted, folder=planted.folder / "words")
 
 
-def everything(planted: Planted, index: RowIndex, words: Words, wanted: Wanted = ALL) -> tuple[set[str], Found]:
+def everything(planted: Planted, index: RowIndex, words: SearchWords, wanted: RowQuery = ALL) -> tuple[set[str], Found]:
     """All hits, from page to page."""
     hits: set[str] = set()
     while True:
@@ -146,7 +146,7 @@ def asked() -> list[str]:
 def test_a_scan_finds_what_plain_python_finds(planted: Planted, scanned: RowIndex, exact: bool) -> None:
     """Anywhere in a text, parts of words too, whatever signs the words hold."""
     for words in asked():
-        hits, found = everything(planted, scanned, Words(words, exact))
+        hits, found = everything(planted, scanned, SearchWords(words, exact))
         assert hits == truth(words, whole=False, exact=exact), repr(words)
         assert not found.whole_words and found.at_most is None
 
@@ -156,19 +156,19 @@ def test_the_index_of_words_finds_what_plain_python_finds(planted: Planted, word
     """Whole words in any script, phrases and case exact; signs alone by a scan; no word is a command of FTS5."""
     assert worded.has_words
     for words in asked():
-        hits, found = everything(planted, worded, Words(words, exact))
+        hits, found = everything(planted, worded, SearchWords(words, exact))
         whole = bool(terms_of(words))
         assert hits == truth(words, whole, exact), repr(words)
         assert found.whole_words == whole
         assert not whole or (found.at_most or 0) >= len(hits)
-        assert everything(planted, worded, Words(words, exact, inside=True))[0] == truth(words, False, exact)
+        assert everything(planted, worded, SearchWords(words, exact, inside=True))[0] == truth(words, False, exact)
 
 
 def test_a_search_is_of_the_selection(planted: Planted, scanned: RowIndex, worded: RowIndex) -> None:
     """A page of hits is full where there are enough in the selection, not in the dataset."""
-    wanted, prose = Wanted(equal={"kind": "prose"}), set(IDS[::3])
+    wanted, prose = RowQuery(equal={"kind": "prose"}), set(IDS[::3])
     for index in (scanned, worded):
-        hits, _ = everything(planted, index, Words("mill"), wanted)
+        hits, _ = everything(planted, index, SearchWords("mill"), wanted)
         assert hits == truth("mill", index is worded, exact=False) & prose
 
 
@@ -177,9 +177,9 @@ def test_a_search_stops_after_its_time_and_goes_on(
 ) -> None:
     """After a batch at the latest, and says how far it came; what is found from there on is the rest."""
     monkeypatch.setattr(text_search, "SECONDS", 0)
-    first = search_texts(planted.catalogue, scanned, Wanted(), Words("nothing at all"))
+    first = search_texts(planted.catalogue, scanned, RowQuery(), SearchWords("nothing at all"))
     assert first.rows == [] and 0 < first.read < first.total
-    hits, _ = everything(planted, scanned, Words("mill"))
+    hits, _ = everything(planted, scanned, SearchWords("mill"))
     assert hits == truth("mill", whole=False, exact=False)
 
 

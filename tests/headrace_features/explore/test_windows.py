@@ -17,7 +17,7 @@ from blender_service.blend.store import open_store
 from blender_service.server.blender import Blender
 from blender_service.server.run_register import RunRegister
 from dagster_project.inspect.documents.document_lookup import find_document, read_text
-from dagster_project.inspect.documents.trace import Tracer
+from dagster_project.inspect.documents.trace import TokenTracer
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.lake.session.catalogue import ensure_table
 from spark_jobs.tokens.token_bytes import Spelling
@@ -62,7 +62,7 @@ def test_a_window_shows_the_tokens_of_its_row(lake: TracedLake, client: TestClie
 
 def test_a_token_leads_to_the_byte_of_its_source(lake: TracedLake, client: TestClient) -> None:
     """What the page says is what the trace says, and the mark is the token's own text."""
-    tracer, marked = Tracer(lake.catalogue, PACKED), 0
+    tracer, marked = TokenTracer(lake.catalogue, PACKED), 0
     for position in range(SIZE):
         found = asked(client, f"/windows/{PACKED}/0/{position}")
         assert found["token"] == tracer.trace(0, position).facts()

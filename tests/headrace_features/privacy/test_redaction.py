@@ -12,7 +12,7 @@ from dagster_project.cli import run_command
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.corpora.policy_preview import preview
 from dagster_project.inspect.corpora.rule_inputs import read_documents
-from dagster_project.inspect.documents.trace import Tracer
+from dagster_project.inspect.documents.trace import TokenTracer
 from dagster_project.metadata import Samples
 from headrace.tables.settings import settings_at
 from headrace_features.privacy.personal_data.names import NamesConfig, located
@@ -87,7 +87,7 @@ def test_a_token_of_a_redacted_text_leads_back_to_its_file(
     assert previewed.kept.documents == 2
 
     write_corpus(catalogue, "notes", 0, {doc_id: texts[name] for doc_id, name in names.items() if verdicts[name] == []})
-    tracer = Tracer(catalogue, f"main.packed_notes_{SIZE}")
+    tracer = TokenTracer(catalogue, f"main.packed_notes_{SIZE}")
     text, source, replaced, covered = texts["mail.txt"].encode(), PAGES["mail.txt"].encode(), set(), dict[int, bytes]()
     for (ordinal,) in project.rows(f"main.packed_notes_{SIZE}", "ordinal"):
         for token in (tracer.trace(ordinal, position) for position in range(SIZE)):

@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Final
 
-from headrace_features.synthetic.executed.checks import Finding
+from headrace_features.synthetic.executed.checks import CheckOutcome
 from headrace_features.synthetic.executed.groups import CPU, FILES, MEMORY, read_text
-from headrace_features.synthetic.executed.sandbox import IDLE, OUTPUT, Outcome, Program, interpreter_of, run
+from headrace_features.synthetic.executed.sandbox import IDLE, OUTPUT, Program, ProgramOutcome, interpreter_of, run
 from headrace_features.synthetic.execution_config import ExecutionLimits
 
 SCRIPT: Final = Path(__file__).with_name("attack_from_inside.py")
@@ -75,7 +75,7 @@ def attacks(name: str) -> tuple[Attack, ...]:
     )
 
 
-def attempts(at_once: int = 4) -> Iterator[Finding]:
+def attempts(at_once: int = 4) -> Iterator[CheckOutcome]:
     """Run all attacks, so many at a time; gives a finding for each."""
     name = f"headrace-attack-{uuid.uuid4().hex}"
     with socket.socket(socket.AF_UNIX) as abstract, ThreadPoolExecutor(at_once) as pool:
@@ -84,7 +84,7 @@ def attempts(at_once: int = 4) -> Iterator[Finding]:
         yield from pool.map(_attempt, attacks(name))
 
 
-def _attempt(attack: Attack) -> Finding:
+def _attempt(attack: Attack) -> CheckOutcome:
     """Run an attack."""
     mark = uuid.uuid4().hex
     python = interpreter_of(sys.executable)
@@ -94,10 +94,10 @@ def _attempt(attack: Attack) -> Finding:
     harm = _harm(attack, outcome)
     if not harm and (left := _left(mark)):
         harm = f"{left} of its processes live on"
-    return Finding(attack.what, harm)
+    return CheckOutcome(attack.what, harm)
 
 
-def _harm(attack: Attack, outcome: Outcome) -> str:
+def _harm(attack: Attack, outcome: ProgramOutcome) -> str:
     """What an attack could do; empty where it was held."""
     if attack.stopped and outcome.reason in attack.stopped:
         over = outcome.cpu_seconds > _CPU_SECONDS + 0.25 * (os.cpu_count() or 1) + 1

@@ -15,8 +15,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from headrace_features.synthetic.answers import Answer, Verdict, answer_of, copied_share, judged, read_answer
-from headrace_features.synthetic.generated_config import Template
+from headrace_features.synthetic.answers import Answer, AnswerVerdict, answer_of, copied_share, judged, read_answer
+from headrace_features.synthetic.generated_config import PromptTemplate
 from headrace_features.synthetic.requests import request_of
 from headrace_features.synthetic.stand_in import StandIn
 from headrace_features.synthetic.thoughts import parted
@@ -59,7 +59,7 @@ def response(content: Any = TEXT, finish: Any = "stop", choice: dict[str, Any] |
     }
 
 
-def verdict(data: Any, template: Template = PLAIN, **fields: Any) -> Verdict:
+def verdict(data: Any, template: PromptTemplate = PLAIN, **fields: Any) -> AnswerVerdict:
     """What a response is worth."""
     answer = answer_of(data)
     assert isinstance(answer, Answer), answer
@@ -361,7 +361,7 @@ def test_what_passes_is_tried_again(fault: str, twin: Twin) -> None:
 
 def test_fenced_json_is_unfenced_once() -> None:
     """Under a schema, where the fence is all of the answer; the JSON is what lands."""
-    template = Template(name="json", user="{text}", answer_schema={"type": "object", "required": ["q"]})
+    template = PromptTemplate(name="json", user="{text}", answer_schema={"type": "object", "required": ["q"]})
     data = json.dumps({"q": "has ``` in it\n"}, indent=1)
     for form in (
         "```json\n{}\n```",

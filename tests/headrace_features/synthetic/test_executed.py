@@ -25,7 +25,7 @@ from headrace_features.synthetic.executed.execution import Bundle, execute
 from headrace_features.synthetic.executed.fetch import fetch_executions
 from headrace_features.synthetic.executed.inside.shown import Shown
 from headrace_features.synthetic.executed.records import canonical
-from headrace_features.synthetic.executed.rows import Document
+from headrace_features.synthetic.executed.rows import CodeDocument
 from headrace_features.synthetic.executed_config import ExecutedSource
 from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.files.objects import ObjectFolder
@@ -145,7 +145,7 @@ def declared(**fields: Any) -> ExecutedSource:
 
 def executed(text: str, source: ExecutedSource | None = None, path: str = "module.py") -> list[Landed]:
     """The rows of a document, the only one of its repository."""
-    document = Document("code", "0" * 32, path, text)
+    document = CodeDocument("code", "0" * 32, path, text)
     (rows,) = execute(Bundle("shop", {path: text}, (document,)), source or declared())
     return rows
 
@@ -287,7 +287,7 @@ def test_a_repository_is_imported_as_it_lies_there() -> None:
         "src/random.py": "def three(): return 3\n",
         "src/shop/lacking.py": "import numpy_that_is_not_there\n",
     }
-    documents = tuple(Document("code", str(at), path, text) for at, (path, text) in enumerate(files.items()))
+    documents = tuple(CodeDocument("code", str(at), path, text) for at, (path, text) in enumerate(files.items()))
     found = dict(zip(files, execute(Bundle("shop", files, documents), declared()), strict=True))
     assert records(found["src/shop/money.py"])[0]["output"] == "6"
     (row,) = found["src/shop/lacking.py"]
@@ -404,7 +404,7 @@ def test_names_of_files_have_any_characters() -> None:
     files = {"größe/日本 x.py": "from größe import zahl\ndef test_one(): return zahl.A\n", "größe/zahl.py": "A = 5\n"}
     files["größe/__init__.py"] = ""
     (path, text), *_ = files.items()
-    (rows,) = execute(Bundle("shop", files, (Document("code", "0" * 32, path, text),)), declared())
+    (rows,) = execute(Bundle("shop", files, (CodeDocument("code", "0" * 32, path, text),)), declared())
     assert [one["output"] for one in records(rows)] == ["5"]
 
 

@@ -31,7 +31,7 @@ from headrace_features.synthetic.asked import Asked
 from headrace_features.synthetic.attempts import AnswerStore, Landed
 from headrace_features.synthetic.families import descendants
 from headrace_features.synthetic.fetch import AnswerPages, ask
-from headrace_features.synthetic.generated_config import GeneratedSource, Template
+from headrace_features.synthetic.generated_config import GeneratedSource, PromptTemplate
 from headrace_features.synthetic.parents import parent_texts
 from headrace_features.synthetic.requests import Parent, Request, parts_of, request_of
 from headrace_features.synthetic.stand_in import StandIn, application
@@ -48,7 +48,7 @@ from tests.dagster_project.inspect.test_lake_status import put
 from tests.headrace_features.synthetic.misbehaving import FAULTS, Misbehaving
 
 VOCABULARY = ["".join(letters) for letters in zip("bdfgklmnprstvz" * 2, "aeiou" * 6, "xyzklmnrstbdf" * 3, strict=False)]
-PLAIN = Template(name="plain", user="Say it again:\n\n{text}")
+PLAIN = PromptTemplate(name="plain", user="Say it again:\n\n{text}")
 
 
 def declared(url: str, **fields: Any) -> GeneratedSource:
@@ -148,8 +148,8 @@ def test_a_key_is_all_that_is_sent() -> None:
     first = request_of(parent, PLAIN, source.endpoint)
     others = [
         request_of(Parent("notes", "a", "one  two", 0, 8), PLAIN, source.endpoint),
-        request_of(parent, Template(name="plain", user="Say it:\n\n{text}"), source.endpoint),
-        request_of(parent, Template(name="plain", user=PLAIN.user, system="Do."), source.endpoint),
+        request_of(parent, PromptTemplate(name="plain", user="Say it:\n\n{text}"), source.endpoint),
+        request_of(parent, PromptTemplate(name="plain", user=PLAIN.user, system="Do."), source.endpoint),
         request_of(parent, PLAIN, source.endpoint.model_copy(update={"model": "n"})),
         request_of(parent, PLAIN, source.endpoint.model_copy(update={"more": {"top_p": 0.9}})),
         request_of(parent, PLAIN, source.endpoint, sample=1),
@@ -173,12 +173,12 @@ def test_parts_of_a_parent_are_all_of_it(text: str, most: int) -> None:
 def test_answers_are_judged_by_kind() -> None:
     """Each kind of unusable answer has its reason; a usable one loses the prefix that was asked for."""
     parent = "The mill stood at the river, and its race was dry for most of the summer of that year."
-    schema = Template(name="json", user="{text}", answer_schema={"type": "object", "required": ["q"]})
-    prefixed = Template(name="p", user="{text}", prefix="Here:")
+    schema = PromptTemplate(name="json", user="{text}", answer_schema={"type": "object", "required": ["q"]})
+    prefixed = PromptTemplate(name="p", user="{text}", prefix="Here:")
 
-    nested = Template(name="deep", user="{text}", answer_schema={"items": {"$ref": "#"}})
+    nested = PromptTemplate(name="deep", user="{text}", answer_schema={"items": {"$ref": "#"}})
 
-    def verdict(answer: Answer, template: Template = PLAIN, **more: Any) -> str:
+    def verdict(answer: Answer, template: PromptTemplate = PLAIN, **more: Any) -> str:
         answer = replace(answer, finish=answer.finish or "stop")
         return judged(answer, template, parent, declared("http://localhost", **more))[1]
 

@@ -18,7 +18,7 @@ import pytest
 
 from headrace_features.synthetic.executed import checks, groups, sandbox
 from headrace_features.synthetic.executed.checks import CHECKS, check, require_sandbox
-from headrace_features.synthetic.executed.sandbox import Outcome, Program, interpreter_of, run
+from headrace_features.synthetic.executed.sandbox import Program, ProgramOutcome, interpreter_of, run
 from headrace_features.synthetic.execution_config import ExecutionLimits
 from spark_jobs.exceptions import SetupError
 from tests.headrace_features.synthetic.sandbox_attacks import SCRIPT, attempts
@@ -30,7 +30,7 @@ PYTHON = interpreter_of(sys.executable)
 LIMITS = ExecutionLimits(idle_seconds=1)
 
 
-def python(code: str, *arguments: str, limits: ExecutionLimits = LIMITS, **fields: object) -> Outcome:
+def python(code: str, *arguments: str, limits: ExecutionLimits = LIMITS, **fields: object) -> ProgramOutcome:
     """Run some Python in the sandbox."""
     command = (PYTHON.path, "-I", "-S", "-c", code, *arguments)
     return run(Program(command, PYTHON.folders, **fields), limits)  # type: ignore[arg-type]
@@ -129,7 +129,7 @@ def test_a_sandbox_that_does_not_start_says_what_mends_it(
     monkeypatch: pytest.MonkeyPatch, settings: dict[str, str], errors: bytes, wanted: str
 ) -> None:
     """A single line, not one for each check; execution is refused with it."""
-    monkeypatch.setattr(checks, "run", lambda *_: Outcome(1, b"", errors, "", 0.0))
+    monkeypatch.setattr(checks, "run", lambda *_: ProgramOutcome(1, b"", errors, "", 0.0))
     monkeypatch.setattr(checks, "read_text", lambda path: settings.get(str(path).removeprefix("/proc/sys/"), ""))
     (found,) = check()
     assert wanted in found.mend and errors.decode() in found.harm

@@ -10,7 +10,7 @@ import pytest
 
 from spark_jobs.code.dependencies import DEPENDENCIES, DEPENDENCY_METHODS, DependenciesConfig, dependencies
 from spark_jobs.code.grouped_rows import grouped_rows
-from spark_jobs.code.imports.dependency import Dependency, Repository
+from spark_jobs.code.imports.dependency import Dependency, RepositoryTexts
 from spark_jobs.code.repository_edges import RESOLVERS, found_batches, merged, method_of
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits
 from spark_jobs.sources.languages import PAST
@@ -206,9 +206,9 @@ def test_the_method_says_what_the_order_rests_on(imports: int, symbols: int, met
 
 def test_resolvers_see_all_paths_and_only_the_texts_that_are_read() -> None:
     """In the order of the bytes of the paths, with an empty text where there is none."""
-    seen: list[Repository] = []
+    seen: list[RepositoryTexts] = []
 
-    def resolver(repository: Repository) -> list[Dependency]:
+    def resolver(repository: RepositoryTexts) -> list[Dependency]:
         seen.append(repository)
         return []
 

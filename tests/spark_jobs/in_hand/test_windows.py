@@ -9,12 +9,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.in_hand.windows import Packed, pack
+from spark_jobs.in_hand.windows import PackedWindows, pack
 
 PADDING, END = -1, 99
 
 
-def documents_of(packed: Packed, count: int, has_end: bool) -> list[list[int]]:
+def documents_of(packed: PackedWindows, count: int, has_end: bool) -> list[list[int]]:
     """The documents, put together from the segments of all windows."""
     pieces: dict[int, list[tuple[int, list[int]]]] = {}
     for window in packed.windows.to_pylist():
@@ -68,7 +68,7 @@ def test_windows_are_nearly_full_and_neighbours_share_them() -> None:
     together = pack(documents, 2048, order=folders)
     assert min(alone.utilisation, together.utilisation) > 0.99
 
-    def mean_folders(packed: Packed) -> float:
+    def mean_folders(packed: PackedWindows) -> float:
         rows = [{folders[segment["row"]] for segment in window["segments"]} for window in packed.windows.to_pylist()]
         return float(np.mean([len(names) for names in rows]))
 

@@ -15,16 +15,16 @@ from pygments.token import Comment, Name, String
 from spark_jobs.dedup.bags.token_counting import lex_text
 from spark_jobs.lexing.language_syntax import SYNTAXES
 from spark_jobs.lexing.lexers import LEXERS, syntax_tables, word_hash
-from spark_jobs.lexing.machine import IDENTIFIER, KEYWORD, MARK, NUMBER, QUOTED, TEXT, Block
+from spark_jobs.lexing.machine import IDENTIFIER, KEYWORD, MARK, NUMBER, QUOTED, TEXT, TokenBlock
 from spark_jobs.lexing.word_characters import word_tables
 
 MARKS = {IDENTIFIER: "", NUMBER: "#", TEXT: "~", KEYWORD: "!", MARK: "", QUOTED: ""}
 SITE = Path(sysconfig.get_paths()["purelib"])
 
 
-def tokens_of(text: bytes, lexer: int, structure: bool = False) -> Block:
+def tokens_of(text: bytes, lexer: int, structure: bool = False) -> TokenBlock:
     """Every token of a text in order."""
-    found: Block = lex_text(np.frombuffer(text, np.uint8), lexer, structure, syntax_tables(), word_tables())
+    found: TokenBlock = lex_text(np.frombuffer(text, np.uint8), lexer, structure, syntax_tables(), word_tables())
     return found
 
 

@@ -13,8 +13,8 @@ import pytest
 from headrace import Column, ConfigModel, Cut, Failed, Scope, Table, selection, step
 from spark_jobs.exceptions import InputError, StepDeclarationError, StepRunError
 from spark_jobs.lake.declare.step import Output
-from spark_jobs.selection.columns import _Declared, _judged
-from spark_jobs.selection.declared import Place, Selection
+from spark_jobs.selection.columns import _judged, _SelectionNames
+from spark_jobs.selection.declared import Selection, SelectionPlace
 from spark_jobs.selection.verdicts import Verdicts, edited
 from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
@@ -41,14 +41,14 @@ def below(value: pa.Array, largest: pa.Table, config: Share) -> Iterator[Failed]
     yield Failed("above", pc.greater(value, most), value, most)
 
 
-def bound(chosen: Selection, config: Any, place: Place) -> list[Any]:
+def bound(chosen: Selection, config: Any, place: SelectionPlace) -> list[Any]:
     """The steps of a selection at a place."""
     return list(chosen.arrange(config, place))
 
 
 def test_a_frozen_table_is_computed_first_and_given_whole(spark: SparkSession) -> None:
     """Its inputs are named as those of the selection; the function gets all of its rows."""
-    place = Place("main", ("a", "b"), "main.shaped", frozenset({"shaped"}))
+    place = SelectionPlace("main", ("a", "b"), "main.shaped", frozenset({"shaped"}))
     first, then = bound(below, Share(share=0.25), place)
     assert first.inputs == {"values": ("a.values", "b.values")}
     assert then.inputs == {"survivors": "main.shaped", "values": ("a.values", "b.values"), "largest": "main.largest"}
@@ -61,7 +61,7 @@ def test_a_frozen_table_is_computed_first_and_given_whole(spark: SparkSession) -
 
 def test_names_of_tables_mean_the_corpus_then_its_datasets() -> None:
     """Another namespace is named; `survivors` are those that came so far; a dataset of no corpus is refused."""
-    place = Place("main", ("a", "b"), "main.shaped", frozenset({"clusters"}))
+    place = SelectionPlace("main", ("a", "b"), "main.shaped", frozenset({"clusters"}))
     sources = {name: place.source(name) for name in ("survivors", "clusters", "texts", "lab.losses")}
     assert sources == {
         "survivors": "main.shaped",
@@ -165,7 +165,7 @@ def quotient(value: pa.Array) -> Iterator[Failed]:
 def test_a_function_that_fails_is_named(function: Callable[..., Any], said: str) -> None:
     """Where it runs, with what it has to give."""
     stage = selection(reads=("values",), version="1")(function).stage
-    declared = _Declared(stage, function, ("values",))
+    declared = _SelectionNames(stage, function, ("values",))
     batch = pa.RecordBatch.from_pydict({"dataset": ["d"] * 2, "shard": [0] * 2, "doc_id": ["a", "b"], "value": [1, 2]})
     with pytest.raises(StepRunError, match=said):
         list(_judged([batch], declared, None, {}))
@@ -183,7 +183,7 @@ def test_a_column_that_is_not_there_or_twice_is_named(
 ) -> None:
     """Before anything is computed."""
     (only,) = bound(
-        selection(reads=reads, version="1")(function), ConfigModel(), Place("main", ("a",), "main.survivors")
+        selection(reads=reads, version="1")(function), ConfigModel(), SelectionPlace("main", ("a",), "main.survivors")
     )
     rows = spark.createDataFrame([("d", 0, "a", 1)], ROW)
     with pytest.raises(InputError, match=said):

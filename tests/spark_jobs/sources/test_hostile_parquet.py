@@ -236,7 +236,7 @@ def test_answers_that_are_no_rows_are_a_fault_of_the_file(monkeypatch: pytest.Mo
     good = {"row": 0, "rows": 2, "columns": [["string", False, [None, *map(bytes, columns["text"].buffers()[1:])]]]}
     offsets, data = good["columns"][0][2][1:]  # type: ignore[index]
     rows = reader._rows(good, ["text"])
-    assert isinstance(rows, reader.Rows) and rows.values() == {"text": ["ab", "c"]}
+    assert isinstance(rows, reader.ParquetRows) and rows.values() == {"text": ["ab", "c"]}
     bad: list[Any] = [
         {**good, "rows": 3000},
         {**good, "rows": -1},

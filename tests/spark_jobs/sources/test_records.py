@@ -32,7 +32,7 @@ from spark_jobs.sources.opening.compression import decompressed
 from spark_jobs.sources.opening.gzip_members import GzipMembers
 from spark_jobs.sources.paged.page_records import page_records
 from spark_jobs.sources.records.plain_values import exact_number
-from spark_jobs.sources.records.records import Line, Record, Refused, numbered_lines
+from spark_jobs.sources.records.records import FileLine, Record, Refused, numbered_lines
 from spark_jobs.sources.refusals import Reason
 from tests.spark_jobs.sources.one_by_one import one_by_one
 from tests.tiers import tries
@@ -157,7 +157,7 @@ def test_a_byte_order_mark_before_the_first_line_is_no_fault() -> None:
 def test_a_huge_line_is_skipped_without_being_held() -> None:
     """Its end is found again, and the next line has the right number."""
     stream = pa.BufferReader(b"first\n" + b"x" * 1_000_000 + b"\nthird\n" + b"y" * 1_000_000)
-    numbers = [(line.number, isinstance(line, Line)) for line in numbered_lines(stream, 1000)]
+    numbers = [(line.number, isinstance(line, FileLine)) for line in numbered_lines(stream, 1000)]
     assert numbers == [(1, True), (2, False), (3, True), (4, False)]
 
 
@@ -173,7 +173,7 @@ def test_lines_are_those_of_split(lines: list[bytes], ends: bool, chunk: int) ->
 
     data = b"\n".join(lines) + b"\n" * ends
     found = list(numbered_lines(Trickle(data), 1000))
-    assert found == [Line(n, line.strip()) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
+    assert found == [FileLine(n, line.strip()) for n, line in enumerate(data.split(b"\n"), 1) if line.strip()]
 
 
 COMPRESS = {

@@ -21,7 +21,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
 from spark_jobs.tokens.fast.fast_encoder import FastEncoder, encoder_version, reference_version
-from spark_jobs.tokens.hf_tokenizer import Encoder, load_reference
+from spark_jobs.tokens.hf_tokenizer import ExactEncoder, load_reference
 from tests.spark_jobs.packing.encoders import (
     HARD_TEXT,
     SOURCES,
@@ -149,10 +149,10 @@ def test_where_the_fast_encoder_fails_the_reference_encodes() -> None:
 def test_where_the_reference_fails_the_error_names_a_document(monkeypatch: pytest.MonkeyPatch) -> None:
     """One line with what it raised, a panic of Rust as well, instead of the end of the process."""
 
-    def fails(self: Encoder, texts: object, batch_characters: int) -> None:
+    def fails(self: ExactEncoder, texts: object, batch_characters: int) -> None:
         raise BaseExceptionGroup("as a panic of Rust is", [RuntimeError()])
 
-    monkeypatch.setattr(Encoder, "encode", fails)
+    monkeypatch.setattr(ExactEncoder, "encode", fails)
     with pytest.raises(InputError, match=r"fails on one of 2 documents, the first is [0-9a-f]{32}: as a panic of Rust"):
         ids(encoder(), [EXCLUDED, EXCLUDED])
 

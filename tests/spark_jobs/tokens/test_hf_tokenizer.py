@@ -16,7 +16,7 @@ from tokenizers import AddedToken, Tokenizer, models, normalizers, pre_tokenizer
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.hf_tokenizer import (
-    Encoder,
+    ExactEncoder,
     can_cut_at_lines,
     cut_at_lines,
     cut_before_spaces,
@@ -75,7 +75,7 @@ def test_trained_file_has_the_two_specials_and_all_bytes(trained: str) -> None:
 def test_ids_decode_to_the_text(trained_once: str, texts: list[str]) -> None:
     """Any text comes back from its ids, the empty one from none."""
     tokenizer = Tokenizer.from_str(trained_once)
-    for text, ids in zip(texts, Encoder(trained_once).encode(texts, 1000), strict=True):
+    for text, ids in zip(texts, ExactEncoder(trained_once).encode(texts, 1000), strict=True):
         assert tokenizer.decode(ids.tolist(), skip_special_tokens=False) == text
         assert len(ids) or not text
 
@@ -88,7 +88,7 @@ def trained_once() -> str:
 
 def test_special_token_text_stays_text(trained: str) -> None:
     """A document that quotes a special token holds its characters, not its id."""
-    (ids,) = Encoder(trained).encode(["a <|endoftext|> b<|padding|>"], 1000)
+    (ids,) = ExactEncoder(trained).encode(["a <|endoftext|> b<|padding|>"], 1000)
     assert not {0, 1} & set(ids.tolist())
     assert Tokenizer.from_str(trained).decode(ids.tolist()) == "a <|endoftext|> b<|padding|>"
 
@@ -102,7 +102,7 @@ def test_cutting_long_documents_changes_no_id(trained_once: str, texts: list[str
     """However small the batches, ids are those of the whole text at once."""
     tokenizer = Tokenizer.from_str(trained_once)
     tokenizer.encode_special_tokens = True
-    found = [ids.tolist() for ids in Encoder(trained_once).encode(texts, batch_characters)]
+    found = [ids.tolist() for ids in ExactEncoder(trained_once).encode(texts, batch_characters)]
     assert found == [tokenizer.encode(text, add_special_tokens=False).ids for text in texts]
 
 
@@ -147,7 +147,7 @@ def test_real_sources_are_cut_into_many_pieces_with_equal_ids(trained: str) -> N
     """A long document of real code is encoded in bounded batches."""
     text = "".join(SOURCES)
     assert len(cut_at_lines(text, 1000)) > 20
-    (ids,) = Encoder(trained).encode([text], 4000)
+    (ids,) = ExactEncoder(trained).encode([text], 4000)
     tokenizer = Tokenizer.from_str(trained)
     tokenizer.encode_special_tokens = True
     assert ids.tolist() == tokenizer.encode(text).ids
@@ -171,7 +171,7 @@ def test_uncuttable_tokenizer_encodes_long_documents_whole(trained: str) -> None
     """With a normalizer the ids still are the library's."""
     tokenizer = Tokenizer.from_str(trained)
     tokenizer.normalizer = normalizers.Lowercase()
-    (ids,) = Encoder(tokenizer.to_str()).encode(["Ab\ncd\n" * 50], 10)
+    (ids,) = ExactEncoder(tokenizer.to_str()).encode(["Ab\ncd\n" * 50], 10)
     assert ids.tolist() == tokenizer.encode("Ab\ncd\n" * 50).ids
 
 
@@ -184,8 +184,8 @@ def test_truncation_padding_and_template_of_a_file_are_off(trained: str) -> None
     tokenizer.enable_truncation(3)
     tokenizer.enable_padding(length=50, pad_id=1)
     texts = ["def f(x): return x + 1", ""]
-    found = [ids.tolist() for ids in Encoder(tokenizer.to_str()).encode(texts, 1000)]
-    assert found == [ids.tolist() for ids in Encoder(trained).encode(texts, 1000)]
+    found = [ids.tolist() for ids in ExactEncoder(tokenizer.to_str()).encode(texts, 1000)]
+    assert found == [ids.tolist() for ids in ExactEncoder(trained).encode(texts, 1000)]
 
 
 def word_tokenizer(*specials: str) -> str:

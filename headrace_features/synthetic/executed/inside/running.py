@@ -22,7 +22,7 @@ from typing import Any
 
 from .shown import Shown
 from .stating import Session, future_flags
-from .tracing import Tracer
+from .tracing import CallTracer
 
 _LOOK_SECONDS = 0.05
 _TICKS = os.sysconf("SC_CLK_TCK")
@@ -161,7 +161,7 @@ def _made(module: ModuleType, statements: list[tuple[str, Any]], request: dict[s
     What its file states of a statement, if anything, is beside it, and is compared with what it gave.
     """
     names, flags = dict(vars(module)), future_flags(module)
-    tracer = Tracer(request["root"], request["trace_steps"], request["trace_characters"])
+    tracer = CallTracer(request["root"], request["trace_steps"], request["trace_characters"])
     done, as_stated, printed_bytes = list[dict[str, Any]](), list[bool](), 0
     for statement, stated in statements:
         written = _Printed(request["output_bytes"] - printed_bytes)

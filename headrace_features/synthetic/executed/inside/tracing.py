@@ -19,7 +19,7 @@ from .shown import Shown, name_of
 _VALUES = 12  # most values in an event
 
 
-class Tracer:
+class CallTracer:
     """Notes events until there are enough.
 
     Attributes:

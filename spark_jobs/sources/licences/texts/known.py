@@ -14,7 +14,7 @@ import numpy as np
 import numpy.typing as npt
 
 from spark_jobs.sources.licences.texts.matching import Compiled, compiled
-from spark_jobs.sources.licences.texts.templates import Template, read_templates
+from spark_jobs.sources.licences.texts.templates import LicenceTemplate, read_templates
 from spark_jobs.threads import made_once
 
 Hashes: TypeAlias = npt.NDArray[np.uint32]
@@ -28,7 +28,7 @@ _KEPT: Final = 256  # templates whose runs are kept, 20 kB each
 _LEAST_NEAR: Final = 0.3  # share of the template's runs or of the text's
 
 
-class Known(NamedTuple):
+class TemplateIndex(NamedTuple):
     """All templates.
 
     Attributes:
@@ -39,7 +39,7 @@ class Known(NamedTuple):
         sizes: (templates,) how many sampled runs each has.
     """
 
-    templates: tuple[Template, ...]
+    templates: tuple[LicenceTemplate, ...]
     compiled: tuple[Compiled, ...]
     signs: tuple[frozenset[int], ...]
     sign_table: npt.NDArray[np.bool_]
@@ -63,7 +63,7 @@ def run_hashes(letters: str) -> Hashes:
 
 
 @made_once
-def known() -> Known:
+def known() -> TemplateIndex:
     """The table, made once a process: see `read_templates`."""
     templates = tuple(read_templates())
     fixed = [
@@ -85,7 +85,7 @@ def known() -> Known:
     owners = np.repeat(np.arange(len(templates)), [len(s) for s in sampled])
     hashes = np.concatenate(sampled)
     order = np.argsort(hashes, kind="stable")
-    return Known(
+    return TemplateIndex(
         templates,
         tuple(compiled(t.parts) for t in templates),
         tuple(signs),

@@ -10,7 +10,7 @@ from __future__ import annotations
 from os.path import commonprefix
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from spark_jobs.sources.licences.texts.words import Words
+from spark_jobs.sources.licences.texts.words import LicenceWords
 
 States: TypeAlias = "dict[int, int]"  # place in the letters -> where the match began, the lowest
 
@@ -22,7 +22,7 @@ _MAX_NOTICES: Final = 2000  # words of notices of copyright
 _NOTICE_LETTERS: Final = 600  # of notices before the first words that have to be there
 
 
-class Span(NamedTuple):
+class TemplateSpan(NamedTuple):
     """A part of a text that is a template's: from its first word or its first fixed words to its end, in letters."""
 
     start: int
@@ -75,7 +75,7 @@ def _squeezed(parts: Any) -> tuple[Any, ...]:
     )
 
 
-def spans(template: Compiled, text: Words) -> list[Span]:
+def spans(template: Compiled, text: LicenceWords) -> list[TemplateSpan]:
     """All parts of a text that are a template's, in order of their fixed words."""
     fixed = template.body[0]
     places = []
@@ -94,10 +94,12 @@ def spans(template: Compiled, text: Words) -> list[Span]:
     for end, origin in _through(template.body, {place: place for place in places if place in begins}, text).items():
         first, last = ends.get(origin, (end, end))
         ends[origin] = min(first, end), max(last, end)
-    return [Span(begins[origin], origin, end) for origin, both in sorted(ends.items()) for end in sorted(set(both))]
+    return [
+        TemplateSpan(begins[origin], origin, end) for origin, both in sorted(ends.items()) for end in sorted(set(both))
+    ]
 
 
-def difference(template: Compiled, text: Words) -> tuple[int, int, int] | None:
+def difference(template: Compiled, text: LicenceWords) -> tuple[int, int, int] | None:
     """Where a text first differs from a template's fixed words: place in the text, part, letters of it that are equal.
 
     None where it does not have the first longer fixed words, or differs by names.
@@ -114,7 +116,7 @@ def difference(template: Compiled, text: Words) -> tuple[int, int, int] | None:
     return None
 
 
-def _through(parts: Any, states: States, text: Words) -> States:
+def _through(parts: Any, states: States, text: LicenceWords) -> States:
     """The states behind a list of parts."""
     for part in parts:
         if not states:
@@ -123,7 +125,7 @@ def _through(parts: Any, states: States, text: Words) -> States:
     return states
 
 
-def _step(part: Any, states: States, text: Words) -> States:
+def _step(part: Any, states: States, text: LicenceWords) -> States:
     if isinstance(part, str):
         letters, length = text.letters, len(part)
         return {place + length: origin for place, origin in states.items() if letters.startswith(part, place)}
@@ -143,7 +145,7 @@ def _joined(several: list[States]) -> States:
     return joined
 
 
-def _free(kind: str, states: States, text: Words) -> States:
+def _free(kind: str, states: States, text: LicenceWords) -> States:
     """The ends of the words from each state on that an item's number, a name or a notice may consist of."""
     is_part = {"b": text.is_mark, "n": text.is_number}.get(kind, text.is_name)
     most = _MAX_MARKS if kind == "b" else _MAX_NOTICES if kind == "c" else _MAX_NAMES

@@ -20,9 +20,9 @@ from spark_jobs.sources.licences.texts.known import (
     run_hashes,
     runs_of,
 )
-from spark_jobs.sources.licences.texts.matching import Span, difference, spans
-from spark_jobs.sources.licences.texts.templates import Template
-from spark_jobs.sources.licences.texts.words import Words, decoded, is_condition, listed
+from spark_jobs.sources.licences.texts.matching import TemplateSpan, difference, spans
+from spark_jobs.sources.licences.texts.templates import LicenceTemplate
+from spark_jobs.sources.licences.texts.words import LicenceWords, decoded, is_condition, listed
 
 _MAX_BYTES: Final = 1_000_000  # of a file that is looked at
 _CONTEXT: Final = 8  # words that are shown where a text first differs
@@ -82,13 +82,13 @@ class TextMatch(NamedTuple):
     missing: str = ""
 
 
-class _Part(NamedTuple):
+class _RecognisedPart(NamedTuple):
     """A template that a part of the text equals."""
 
-    span: Span
+    span: TemplateSpan
     letters: int
     rank: int
-    template: Template
+    template: LicenceTemplate
 
 
 def known_text(data: bytes) -> str | None:
@@ -100,7 +100,7 @@ def recognised(data: bytes) -> TextMatch:
     """What the text of a file is, or what it is near."""
     if len(data) > _MAX_BYTES:
         return TextMatch(None)
-    text = Words(decoded(data))
+    text = LicenceWords(decoded(data))
     hashes = run_hashes(text.letters)
     parts = _cover(text, hashes)
     ids = [part.template.name for part in parts]
@@ -121,11 +121,11 @@ def recognised(data: bytes) -> TextMatch:
     return TextMatch(None, known().templates[near].name, *_difference(text, hashes, near))
 
 
-def _cover(text: Words, hashes: Hashes) -> list[_Part]:
+def _cover(text: LicenceWords, hashes: Hashes) -> list[_RecognisedPart]:
     """The templates that cover most of a text without overlap, in its order."""
     table = known()
     parts = [
-        _Part(span, span.end - span.start, rank, table.templates[rank])
+        _RecognisedPart(span, span.end - span.start, rank, table.templates[rank])
         for rank in candidates(hashes)
         for span in spans(table.compiled[rank], text)
     ]
@@ -135,7 +135,7 @@ def _cover(text: Words, hashes: Hashes) -> list[_Part]:
     if len(parts) > 1:
         parts = [part._replace(letters=_shared(part, hashes)) for part in parts]
     parts.sort(key=lambda part: (part.span.end, part.span.fixed, part.rank))
-    best: list[tuple[int, list[_Part]]] = [(0, [])]  # of the first k parts: letters covered, and the parts
+    best: list[tuple[int, list[_RecognisedPart]]] = [(0, [])]  # of the first k parts: letters covered, and the parts
     for k, part in enumerate(parts):
         options = [best[k]]
         for limit in (part.span.fixed, part.span.start):  # what stands before the fixed words can be another's end
@@ -149,17 +149,17 @@ def _cover(text: Words, hashes: Hashes) -> list[_Part]:
     return best[-1][1]
 
 
-def _holds(outer: Span, inner: Span) -> bool:
+def _holds(outer: TemplateSpan, inner: TemplateSpan) -> bool:
     return outer.start <= inner.start and inner.end <= outer.end
 
 
-def _shared(part: _Part, hashes: Hashes) -> int:
+def _shared(part: _RecognisedPart, hashes: Hashes) -> int:
     """How many letters of a part are the template's own words, and no names."""
     of_part = hashes[part.span.start : max(part.span.start, part.span.end - RUN + 1)]
     return int(are_in(of_part, runs_of(part.rank)[0]).sum()) + 1
 
 
-def _gaps(parts: list[_Part], text: Words) -> Iterator[tuple[int, int, int]]:
+def _gaps(parts: list[_RecognisedPart], text: LicenceWords) -> Iterator[tuple[int, int, int]]:
     """The words between the parts, before the first and behind the last: first, end, and the end of the next title."""
     place = 0
     for part in parts:
@@ -171,7 +171,7 @@ def _gaps(parts: list[_Part], text: Words) -> Iterator[tuple[int, int, int]]:
         yield text.word_at(place), len(text.words), len(text.words)
 
 
-def _is_harmless(text: Words, first: int, end: int, title: int, ids: list[str]) -> bool:
+def _is_harmless(text: LicenceWords, first: int, end: int, title: int, ids: list[str]) -> bool:
     """Whether words beside a licence's text are notices, titles, names or addresses, or say that it is the licence."""
     licence_words = _words_of_ids(ids)
     stated = _stated(text, first, title, licence_words)
@@ -186,18 +186,18 @@ def _words_of_ids(ids: list[str]) -> set[str]:
     return words | {_FAMILIES[word] for word in words if word in _FAMILIES}
 
 
-def _title(part: _Part, text: Words) -> tuple[int, int]:
+def _title(part: _RecognisedPart, text: LicenceWords) -> tuple[int, int]:
     return text.word_at(part.span.start), text.word_at(part.span.fixed)
 
 
-def _contradicts(part: _Part, text: Words) -> bool:
+def _contradicts(part: _RecognisedPart, text: LicenceWords) -> bool:
     """Whether the title of a part names another licence: `MIT License` above the text of JSON's."""
     named = {text.words[k] for k in range(*_title(part, text)) if text.names_licence(k)}
     others = named - _words_of_ids([part.template.name])
     return bool(others) and not others <= set(all_words(part.template.parts))
 
 
-def _stated(text: Words, first: int, end: int, licence_words: set[str]) -> set[int]:
+def _stated(text: LicenceWords, first: int, end: int, licence_words: set[str]) -> set[int]:
     """The words of a sentence that says that something is under the licences of the given words."""
     words = text.words[first:end]
     stated: set[int] = set()
@@ -214,7 +214,7 @@ def _stated(text: Words, first: int, end: int, licence_words: set[str]) -> set[i
     return stated
 
 
-def _expression(parts: list[_Part]) -> str | None:
+def _expression(parts: list[_RecognisedPart]) -> str | None:
     """The licences of a text's parts; None without one, and for an exception that belongs to none of them."""
     licences: list[str] = []
     exceptions: list[str] = []
@@ -233,16 +233,16 @@ def _expression(parts: list[_Part]) -> str | None:
     return " AND ".join(names) or None
 
 
-def _difference(text: Words, hashes: Hashes, rank: int) -> tuple[str, str]:
+def _difference(text: LicenceWords, hashes: Hashes, rank: int) -> tuple[str, str]:
     """What a text has beside a template's words, and what it lacks of those that have to be there."""
     parts = known().templates[rank].parts
-    fixed = Words(plain_words(parts, with_optional=False))
+    fixed = LicenceWords(plain_words(parts, with_optional=False))
     more = " … ".join(text.raw(first, end) for first, end in _uncovered(text, hashes, runs_of(rank)[0]))
     lacking = _uncovered(fixed, run_hashes(fixed.letters), np.sort(hashes))
     less = " … ".join(fixed.raw(first, end) for first, end in lacking)
     if not more and not less and (first_difference := difference(known().compiled[rank], text)):
         place, part, letters = first_difference  # words that stand elsewhere in the licence too
-        k, words = text.word_at(place), Words(str(parts[part]))
+        k, words = text.word_at(place), LicenceWords(str(parts[part]))
         j = max(0, words.word_at(letters + 1) - 1)
         more, less = (
             text.raw(k - 1, min(len(text.words), k + _CONTEXT)),
@@ -251,7 +251,7 @@ def _difference(text: Words, hashes: Hashes, rank: int) -> tuple[str, str]:
     return more[:_MAX_SHOWN], less[:_MAX_SHOWN]
 
 
-def _uncovered(text: Words, hashes: Hashes, others: Hashes) -> Iterator[tuple[int, int]]:
+def _uncovered(text: LicenceWords, hashes: Hashes, others: Hashes) -> Iterator[tuple[int, int]]:
     """The runs of words of a text that none of some sorted runs of letters covers, names left out: first and end."""
     begins = np.zeros(len(text.letters) + 1, dtype=np.int64)
     shared = np.flatnonzero(are_in(hashes, others))

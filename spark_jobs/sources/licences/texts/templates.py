@@ -26,7 +26,7 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from spark_jobs.sources.licences.texts.words import Words
+from spark_jobs.sources.licences.texts.words import LicenceWords
 
 Part: TypeAlias = "str | list[Any]"
 
@@ -39,7 +39,7 @@ _ITEM: Final = re.compile(r"(?m)^[ \t]*(?:\(?(?:\d{1,2}(?:\.\d{1,2})*|[a-z]|[ivx
 _NOTICE: Final = re.compile(r"(?i)(?:\A|\n)\s*Copyright(?: \(C\))?\s*\Z")  # before the holder's name
 
 
-class Template(NamedTuple):
+class LicenceTemplate(NamedTuple):
     """A licence, an exception or a licence's notice.
 
     Attributes:
@@ -53,9 +53,9 @@ class Template(NamedTuple):
     parts: list[Part]
 
 
-def read_templates() -> list[Template]:
+def read_templates() -> list[LicenceTemplate]:
     """All templates, the preferred one of several with the same text first."""
-    return [Template(*row) for row in json.loads(lzma.decompress(TABLE.read_bytes()))]
+    return [LicenceTemplate(*row) for row in json.loads(lzma.decompress(TABLE.read_bytes()))]
 
 
 def parsed(template: str) -> list[Part]:
@@ -91,7 +91,7 @@ def _fixed(text: str) -> list[Part]:
 
 
 def _words(text: str) -> str:
-    return " ".join(Words(text).words)
+    return " ".join(LicenceWords(text).words)
 
 
 def _replaceable(original: str, match: str) -> list[Part]:
@@ -169,27 +169,27 @@ def _repeated(least: int, most: int, tokens: Any) -> list[Part]:
     return inner if not inner or least else [["o", *inner]]
 
 
-def _official(folder: Path) -> Iterator[Template]:
+def _official(folder: Path) -> Iterator[LicenceTemplate]:
     """The templates of SPDX's list: ids in force alone."""
     rows = [json.loads(path.read_text()) for path in sorted(folder.glob("json/details/*.json"))]
     for row in rows:
         if not row["isDeprecatedLicenseId"]:
-            yield Template(row["licenseId"], "text", parsed(row["standardLicenseTemplate"]))
+            yield LicenceTemplate(row["licenseId"], "text", parsed(row["standardLicenseTemplate"]))
             if header := row.get("standardLicenseHeaderTemplate"):
-                yield Template(row["licenseId"], "notice", parsed(header))
+                yield LicenceTemplate(row["licenseId"], "notice", parsed(header))
     for path in sorted(folder.glob("json/exceptions/*.json")):
         row = json.loads(path.read_text())
         if not row["isDeprecatedLicenseId"]:
-            yield Template(row["licenseExceptionId"], "exception", parsed(row["licenseExceptionTemplate"]))
+            yield LicenceTemplate(row["licenseExceptionId"], "exception", parsed(row["licenseExceptionTemplate"]))
 
 
-def _preference(template: Template) -> tuple[bool, int, str, str]:
+def _preference(template: LicenceTemplate) -> tuple[bool, int, str, str]:
     """Of ids with the same text the one that grants least goes first, of these the shortest."""
     return (template.name.endswith("-or-later"), len(template.name), template.name, template.kind)
 
 
 if __name__ == "__main__":
-    distinct: dict[str, Template] = {}
+    distinct: dict[str, LicenceTemplate] = {}
     for template in sorted(_official(Path(sys.argv[1])), key=_preference):
         distinct.setdefault(json.dumps([template.kind, template.parts]), template)
     templates = list(distinct.values())

@@ -169,7 +169,7 @@ _REPLACED: Final[tuple[tuple[tuple[str, ...], re.Pattern[str], str | Callable[[r
 )
 
 
-class Words:
+class LicenceWords:
     """The words of a text, and `letters`: the same without what is between them.
 
     Attributes:

@@ -20,7 +20,7 @@ import pytest
 from headrace.tables.settings import settings_at
 from headrace_features.models.clusters import cluster_losses as module
 from headrace_features.models.clusters.cluster_losses import CLUSTER_LOSSES, ClusterLossesConfig, cluster_losses
-from headrace_features.models.clusters.proxy_config import ProxyModelConfig, TrainingConfig
+from headrace_features.models.clusters.proxy_config import ProxyModelConfig, ProxyTrainingConfig
 from headrace_features.models.clusters.proxy_model import PROXY_MODEL, proxy_model, trained
 from headrace_features.models.ngram_model import NgramConfig
 from headrace_features.models.ngram_training import train
@@ -187,7 +187,7 @@ def test_pieces_hold_every_byte_as_a_target_once(model: bytes) -> None:
     """Each piece begins with the token before its first target."""
     found = read_causal_model(model, "made", "cpu")
     text = "the mill at the river " * 9
-    cut = pieces(found, [text, "", "a"], TrainingConfig(piece_tokens=32))
+    cut = pieces(found, [text, "", "a"], ProxyTrainingConfig(piece_tokens=32))
     assert bytes(token for piece in cut[:-1] for token in piece[1:]) == text.encode()
     assert cut[-1][1:] == [ord("a")] and max(map(len, cut)) == 33
 
@@ -251,7 +251,7 @@ def test_planted_clusters_have_the_order_of_theory(real_data: Path) -> None:
     documents = [make(number) for number in range(20, 50) for make in kinds.values()]
     config = ProxyModelConfig(width=48, piece_tokens=128, steps=300)
     model = read_causal_model(trained(documents, config)["file"][0].as_py(), "made", "cpu")
-    training = TrainingConfig(piece_tokens=128)
+    training = ProxyTrainingConfig(piece_tokens=128)
     found = {name: learnt(model, [make(number) for number in range(16)], training) for name, make in kinds.items()}
     losses = {name: one.after for name, one in found.items() if one is not None}
     before = {name: one.before for name, one in found.items() if one is not None}

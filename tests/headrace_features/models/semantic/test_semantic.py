@@ -19,6 +19,7 @@ from headrace_features.models.semantic.cells import (
     semantic_cells,
     semantic_centroids,
 )
+from headrace_features.models.semantic.compared import families, with_families
 from headrace_features.models.semantic.pairs import SemanticPairsConfig, semantic_pairs
 from headrace_features.models.semantic.recall import SemanticRecallConfig, semantic_recall
 from headrace_features.models.semantic.removals import SEMANTIC_REMOVALS, SemanticRemovalsConfig, semantic_removals
@@ -280,3 +281,20 @@ def test_rows_are_identical_for_1_2_and_7_partitions(spark: SparkSession) -> Non
         assert {name: sorted(map(str, rows)) for name, rows in other.items()} == plain
     names = [column.name for column in SEMANTIC_CELLS.columns]
     assert names == list(steps(spark, documents)["semantic_cells"][0].asDict())[:-1]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3])
+def test_families_are_told_apart_however_many_there_are(spark: SparkSession, count: int) -> None:
+    """One too, whose name is the only value of its column; documents of none have 0."""
+    rows: list[tuple[str, dict[str, str], int]] = [(f"{number:032x}", {}, 0) for number in range(9)]
+    for family in range(count):
+        parent = {"parent": rows[family][0], "parent_dataset": "d"}
+        rows += [(f"{100 + 10 * family + child:032x}", parent, 0) for child in range(2)]
+    documents = spark.createDataFrame(rows, DOCUMENTS_DDL)
+    told = with_families(documents.select("doc_id"), families(documents, documents, 1000)).collect()
+    family_of = {row["doc_id"]: row["family"] for row in told}
+    assert len(told) == len(rows)
+    for family in range(count):
+        kin = {family_of[rows[family][0]], *(family_of[f"{100 + 10 * family + child:032x}"] for child in range(2))}
+        assert len(kin) == 1 and 0 not in kin
+    assert len(set(family_of.values())) == count + 1 and {family_of[row[0]] for row in rows[count:9]} == {0}

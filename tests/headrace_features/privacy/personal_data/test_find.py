@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_features.privacy.personal_data.find import SPANS_TYPE, Span, resolve, score
+from headrace_features.privacy.personal_data.find import SPANS_TYPE, DetectedSpan, resolve, score
 from headrace_features.privacy.personal_data.rules import KINDS, RULES
 from tests.headrace_features.privacy.personal_data.planted import MAKERS, decoy, planted
 
@@ -221,7 +221,7 @@ def test_long_texts_of_one_unit_take_no_square_of_time(unit: str) -> None:
 
 
 SPANS = st.builds(
-    lambda start, length, kind, confidence: Span(start, start + length, kind, f"{kind}_rule", confidence),
+    lambda start, length, kind, confidence: DetectedSpan(start, start + length, kind, f"{kind}_rule", confidence),
     st.integers(0, 40),
     st.integers(1, 9),
     st.sampled_from(KINDS),
@@ -230,7 +230,9 @@ SPANS = st.builds(
 
 
 @given(st.lists(SPANS, max_size=12), st.randoms())
-def test_overlaps_are_resolved_as_by_picking_the_best_again_and_again(spans: list[Span], rng: random.Random) -> None:
+def test_overlaps_are_resolved_as_by_picking_the_best_again_and_again(
+    spans: list[DetectedSpan], rng: random.Random
+) -> None:
     """The longest, then the surest, then by kind: beside a slow reference, in any order."""
     rest, expected = set(spans), []
     while rest:

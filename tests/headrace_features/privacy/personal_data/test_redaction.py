@@ -7,7 +7,7 @@ import pyarrow as pa
 from hypothesis import given
 from hypothesis import strategies as st
 
-from headrace_features.privacy.personal_data.find import Span, score
+from headrace_features.privacy.personal_data.find import DetectedSpan, score
 from headrace_features.privacy.personal_data.redacted_texts import redact
 from spark_jobs.text.normalization import NO_EDITS, REDACTED, Edits, compose, normalize, source_spans
 from spark_jobs.text.text_columns import EDITS_TYPE, edits_column, edits_of
@@ -15,9 +15,9 @@ from spark_jobs.text.text_columns import EDITS_TYPE, edits_column, edits_of
 FIELDS = ("rule", "start", "end", "replacement_length")
 
 
-def spans_of(text: str) -> list[Span]:
+def spans_of(text: str) -> list[DetectedSpan]:
     """What patterns find in a text."""
-    return [Span(**span) for span in score(pa.array([text]))["spans"][0].as_py()]
+    return [DetectedSpan(**span) for span in score(pa.array([text]))["spans"][0].as_py()]
 
 
 def test_placeholders_are_stable_inside_a_document() -> None:
@@ -112,7 +112,7 @@ def test_every_placeholder_leads_back_to_the_bytes_it_stands_for(source: str, da
     low = data.draw(st.integers(0, len(text) - 1))
     high = data.draw(st.integers(low + 1, len(text)))
     start, end = len(text[:low].encode()), len(text[:high].encode())
-    new, second = redact(text, [Span(start, end, "name", "r", 1.0)])
+    new, second = redact(text, [DetectedSpan(start, end, "name", "r", 1.0)])
     assert new == f"{text[:low]}<NAME_1>{text[high:]}"
     composed = compose(first, second)
     starts, ends = source_spans(composed, np.array([start]), np.array([start + len("<NAME_1>")]))

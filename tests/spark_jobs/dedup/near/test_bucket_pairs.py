@@ -12,7 +12,7 @@ from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.dedup.near import bucket_pairs
 from spark_jobs.dedup.near.bucket_members import all_pairs
 from spark_jobs.dedup.near.bucket_pairs import agreeing_in_buckets
-from spark_jobs.dedup.near.comparison import Known, agreeing_rows
+from spark_jobs.dedup.near.comparison import SignatureColumns, agreeing_rows
 from spark_jobs.dedup.near.key_filter import filter_bytes, put_keys
 from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
 from tests.spark_jobs.dedup.near.test_verification import made
@@ -65,7 +65,7 @@ def test_pairs_are_those_of_all_candidates_once(
         inside = filled.tobytes()
     lowest = KindThreshold(code=0.75, prose=0.7)
 
-    documents = Known.of(known, lowest)
+    documents = SignatureColumns.of(known, lowest)
     first_new = int((increments == 0).sum())
     found = agreeing_in_buckets(
         pa.Table.from_batches(batches), documents, first_new, inside, tmp_path / "buckets", threads=2

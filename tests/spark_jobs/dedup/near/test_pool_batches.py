@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from spark_jobs.dedup.bags.bag_arrays import binary_column
 from spark_jobs.dedup.near import pool_batches
-from spark_jobs.dedup.near.pool_batches import Done, leading, pivots_of, similar_to_pivots
+from spark_jobs.dedup.near.pool_batches import FinishedBatches, leading, pivots_of, similar_to_pivots
 from tests.spark_jobs.dedup.made_bags import at_the_bound
 from tests.spark_jobs.dedup.near.test_prefix_join import THRESHOLDS, Weights, as_bags, documents_of, similarity
 from tests.tiers import tries
@@ -68,7 +68,7 @@ def test_the_kept_are_those_of_all_pairs_one_after_another(seed: int, monkeypatc
     }
     order = np.lexsort((pool.column("place").to_numpy(), pool.column("increment").to_numpy())).tolist()
     found: dict[tuple[int, int], Fraction] = {}
-    done, batches = Done(), 0
+    done, batches = FinishedBatches(), 0
     while True:
         kept = [greedy(found, order, threshold) for threshold in THRESHOLDS]
         groups = [sum((row in one) << group for group, one in enumerate(kept)) for row in range(len(rows))]
@@ -135,7 +135,7 @@ def test_a_batch_has_the_first_documents_that_were_in_none(
     with pytest.MonkeyPatch.context() as patched:
         patched.setattr(pool_batches, "BATCH_DOCUMENTS", documents)
         patched.setattr(pool_batches, "BATCH_TOKENS", tokens)
-        done, compared = Done(), dict[int, int]()
+        done, compared = FinishedBatches(), dict[int, int]()
         for kept, taken in steps:
             table = pa.table(
                 {

@@ -14,7 +14,7 @@ import pytest
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact
 from spark_jobs.dedup.near import comparison, verification
 from spark_jobs.dedup.near.comparison import SIGNATURE_LOSS, BagRows, similar_pairs, taken
-from spark_jobs.dedup.near.verification import Index, verified_pairs
+from spark_jobs.dedup.near.verification import SignatureIndex, verified_pairs
 from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
 from spark_jobs.dedup.sketches.similarity import least_agreement
 from tests.spark_jobs.dedup.made_bags import at_the_bound
@@ -190,7 +190,7 @@ def test_an_engine_finds_the_pairs_that_the_driver_finds(
     candidates = spark.createDataFrame(neighbours(len(bags)))
     rows = []
     for driver_candidates in (0, len(bags) // 2):
-        index = Index(signatures, stored, driver_candidates)
+        index = SignatureIndex(signatures, stored, driver_candidates)
         found, _ = verified_pairs(candidates, len(bags) // 2, index, KindThreshold())
         rows.append(sorted(found.collect()))
     assert rows[0] == rows[1] and {(row.left_place, row.right_place) for row in rows[0]} == reaching

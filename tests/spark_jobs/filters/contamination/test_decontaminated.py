@@ -16,7 +16,7 @@ from spark_jobs.filters.contamination.decontaminated import (
     present_evals,
     retire,
 )
-from spark_jobs.filters.contamination.eval_set import Item, encode, item_id
+from spark_jobs.filters.contamination.eval_set import EvalText, encode, item_id
 from spark_jobs.lake.run.registry import record
 from spark_jobs.lake.session.catalogue import open_catalogue
 
@@ -43,7 +43,7 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     catalogue = open_catalogue(settings)
     assert present_evals(catalogue) == PresentEvals()
     for name, version, text in (("quiz", "1", "An older question"), ("quiz", "2", QUESTION), ("other", "1", QUESTION)):
-        record(catalogue, "eval_set", name, version, encode([Item(item_id(text), "q", text)]))
+        record(catalogue, "eval_set", name, version, encode([EvalText(item_id(text), "q", text)]))
     return tmp_path
 
 
@@ -60,7 +60,7 @@ def test_an_eval_set_that_is_retired_is_searched_for_no_more(lake: Path) -> None
     assert present_evals(catalogue).labels == ("other@1",)
     with pytest.raises(InputError, match=r"eval set quiz: is not searched for .there are other"):
         retire(catalogue, "quiz")
-    record(catalogue, "eval_set", "quiz", "3", encode([Item(item_id(QUESTION), "q", QUESTION)]))
+    record(catalogue, "eval_set", "quiz", "3", encode([EvalText(item_id(QUESTION), "q", QUESTION)]))
     assert present_evals(catalogue).labels == ("other@1", "quiz@3")
     with pytest.raises(InputError, match="eval_set Bad name@1: write a name of a-z"):
         record(catalogue, "eval_set", "Bad name", "1", b"")

@@ -14,7 +14,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.contamination.eval_set import EvalSet, Item, decode, encode, item_id, read_eval_set
+from spark_jobs.filters.contamination.eval_set import EvalSet, EvalText, decode, encode, item_id, read_eval_set
 
 ROWS = [
     {"question": 'How many\neggs, "whole" ones?', "answer": "Ten."},
@@ -136,12 +136,12 @@ def test_a_missing_file_and_no_column_are_refused(tmp_path: Path) -> None:
 
 def test_items_survive_their_bytes() -> None:
     """`decode` gives what `encode` was given, in one order; the bytes are the same in every version."""
-    items = [Item("b", 'z"', "x\u2028\n"), Item("a", "z", "é\0"), Item("a", "z", "é\0")]
+    items = [EvalText("b", 'z"', "x\u2028\n"), EvalText("a", "z", "é\0"), EvalText("a", "z", "é\0")]
     assert decode(encode(items)) == (items[1], items[0])
     assert encode(items[:2]) == encode(items[1::-1])
-    assert encode([Item("1", "q", "é")]) == b'{"format": "headrace-eval-set-1"}\n["q", "1", "\xc3\xa9"]\n'
+    assert encode([EvalText("1", "q", "é")]) == b'{"format": "headrace-eval-set-1"}\n["q", "1", "\xc3\xa9"]\n'
     golden = "cb7eed2f0532a517"
-    assert EvalSet("e", (Item("1", "q", "é"),)).content_sha256.startswith(golden)
+    assert EvalSet("e", (EvalText("1", "q", "é"),)).content_sha256.startswith(golden)
 
 
 @pytest.mark.parametrize("data", [b"", b"\xff", b"{}", b'{"format": "headrace-eval-set-1"}\n["q"]\n', b"[]"])

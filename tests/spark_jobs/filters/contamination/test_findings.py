@@ -16,11 +16,11 @@ import pyarrow.parquet as pq
 import pytest
 
 from spark_jobs.exceptions import InputError
-from spark_jobs.filters.contamination.eval_set import EvalSet, Item, item_id, read_eval_set
+from spark_jobs.filters.contamination.eval_set import EvalSet, EvalText, item_id, read_eval_set
 from spark_jobs.filters.contamination.findings import FINDINGS_TYPE, score
 from spark_jobs.filters.contamination.folded_document import Settings
 from spark_jobs.filters.contamination.folding import fold_tables, folded_words
-from spark_jobs.filters.contamination.index import ContaminationConfig, Contents, index_of
+from spark_jobs.filters.contamination.index import ContaminationConfig, IndexContents, index_of
 from spark_jobs.filters.contamination.kernel import MOST_ROWS, find
 from spark_jobs.text.text_columns import utf8_arrays
 
@@ -33,10 +33,10 @@ CHINESE = "小明昨天在图书馆借了三本书，今天又借了五本书，
 
 def eval_set(name: str, *texts: str) -> EvalSet:
     """An eval set with these texts."""
-    return EvalSet(name, tuple(Item(item_id(text), "question", text) for text in texts))
+    return EvalSet(name, tuple(EvalText(item_id(text), "question", text) for text in texts))
 
 
-def findings(texts: list[str], contents: Contents) -> list[list[dict[str, Any]]]:
+def findings(texts: list[str], contents: IndexContents) -> list[list[dict[str, Any]]]:
     """Findings of each text."""
     column = score(pa.array(texts, type=pa.string()), contents)["findings"]
     assert column.type == FINDINGS_TYPE
@@ -168,7 +168,7 @@ def mixed(texts: list[str], vocabulary: list[str], draw: random.Random) -> str:
     return "".join(word.upper() + draw.choice([" ", "  ", "-\n", ", ", "", "\\n"]) for word in words)
 
 
-def compare(document: str, text: str, found: list[dict[str, Any]], contents: Contents) -> None:
+def compare(document: str, text: str, found: list[dict[str, Any]], contents: IndexContents) -> None:
     """The findings of an item in a document against the plain search."""
     index = contents.arrays
     assert index is not None

@@ -12,7 +12,7 @@ from spark_jobs.lake.declare.step import Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table, spark_schema
 from spark_jobs.lake.files.audit import check_names
 from spark_jobs.lake.ledger.digests import digest
-from spark_jobs.lake.ledger.materialization import Place
+from spark_jobs.lake.ledger.materialization import TableSlice
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.steps import DOUBLES, NUMBERS, FactorConfig, bind, doubles, one, rows
 from tests.tiers import needs_spark, on_spark
@@ -66,9 +66,9 @@ def test_rows_out_of_their_partition_are_refused(lake: Lake) -> None:
     def parted(numbers):  # type: ignore[no-untyped-def]
         return numbers.selectExpr("n", "if(n = 2, 'other', 'mine') AS name")
 
-    place = Place("mine", "name = 'mine'", EqualTo("name", "mine"))
+    place = TableSlice("mine", "name = 'mine'", EqualTo("name", "mine"))
     others = dataclasses.replace(parted, function=lambda numbers: numbers.selectExpr("n", "'other' AS name"))
-    theirs = Place("other", "name = 'other'", EqualTo("name", "other"))
+    theirs = TableSlice("other", "name = 'other'", EqualTo("name", "other"))
     materialize(lake, dataclasses.replace(bind(others), partition=theirs))  # rows in their place are not told of
     binding = dataclasses.replace(bind(parted), partition=place)
     with pytest.raises(AuditError, match=r"rows_in_place: 1 rows .*, such as n 2, name other$"):
@@ -121,9 +121,9 @@ def test_a_file_with_rows_of_two_partitions_is_not_replaced(lake: Lake) -> None:
     def noons(numbers):  # type: ignore[no-untyped-def]
         return numbers.selectExpr("n", "timestamp_ntz'2026-01-02 10:00:00' + make_dt_interval(0, n) AS at")
 
-    def between(start: str, end: str) -> Place:
+    def between(start: str, end: str) -> TableSlice:
         predicate = f"at >= timestamp_ntz'{start}' AND at < timestamp_ntz'{end}'"
-        return Place(start, predicate, And(GreaterThanOrEqual("at", start), LessThan("at", end)))
+        return TableSlice(start, predicate, And(GreaterThanOrEqual("at", start), LessThan("at", end)))
 
     day = between("2026-01-02T00:00:00", "2026-01-03T00:00:00")
     assert one(materialize(lake, dataclasses.replace(bind(noons), partition=day))).version.count == 4

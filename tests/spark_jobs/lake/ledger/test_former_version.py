@@ -10,7 +10,7 @@ from unittest.mock import Mock
 import pyarrow as pa
 import pytest
 
-from dagster_project.inspect.lake.verification import Verdict, verified
+from dagster_project.inspect.lake.verification import TableVerdict, verified
 from spark_jobs.lake.declare.step import Scope, Step, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.ledger.former_version import former_digests, is_of_engine
@@ -41,7 +41,7 @@ def nested(numbers):  # type: ignore[no-untyped-def]
     return numbers.selectExpr("n", "array(n / 100000.0D, null) AS scores")
 
 
-def verify(lake: Lake, name: str) -> Verdict:
+def verify(lake: Lake, name: str) -> TableVerdict:
     """What `dataset verify` says of a table of `demo`."""
     return verified(lake.session(), Ledger.fresh(lake.catalogue), f"demo.{name}")
 
@@ -163,9 +163,9 @@ def test_a_former_version_is_judged_by_who_can(lake: Lake, name: str, other_engi
     engine = OTHER[writer] if other_engine else writer
     age(lake, f"demo.{name}", engine, off)
     verdict = verify(lake, name)
-    assert verdict == Verdict(4, said.format(other=engine.capitalize()), "another" not in said)
+    assert verdict == TableVerdict(4, said.format(other=engine.capitalize()), "another" not in said)
     if verdict.is_sound:
-        assert verify(lake, name) == Verdict(4, "as recorded", True)
+        assert verify(lake, name) == TableVerdict(4, "as recorded", True)
         table = lake.catalogue.load_table(f"demo.{name}")
         rows = table.scan().to_arrow()
         other = pa.array([99, *rows["n"].to_pylist()[1:]], pa.int64())
@@ -181,4 +181,4 @@ def test_rows_that_are_missing_are_damage_whoever_wrote_them(lake: Lake) -> None
     rows = lake.ledger.places("demo.nested")["0"]
     more = dataclasses.replace(rows.data_version, count=5)
     lake.ledger.record([dataclasses.replace(rows, data_version=more)])
-    assert verify(lake, "nested") == Verdict(4, "increment 0: 4 rows of another version", False)
+    assert verify(lake, "nested") == TableVerdict(4, "increment 0: 4 rows of another version", False)

@@ -8,7 +8,7 @@ import pytest
 from pyiceberg.expressions import AlwaysTrue, EqualTo, GreaterThanOrEqual
 
 from spark_jobs.lake.ledger.data_version import DataVersion
-from spark_jobs.lake.ledger.materialization import FORGOTTEN, Materialization, Place, forgotten, withdrawn
+from spark_jobs.lake.ledger.materialization import FORGOTTEN, Materialization, TableSlice, forgotten, withdrawn
 
 ROW = Materialization(
     table="d.numbers", place="12", step="numbers", step_key="key", data_version=DataVersion(3, 5), code_version="1",
@@ -19,10 +19,12 @@ ROW = Materialization(
 
 def test_a_place_is_the_whole_table_or_an_increment_and_later_ones() -> None:
     """What is written there, and what goes for it."""
-    assert Place.whole() == Place("", "true", AlwaysTrue())
-    one = Place.increment(3)
-    assert one == Place("3", "increment = 3", EqualTo("increment", 3))
-    assert Place.increment(3, and_later=True) == Place("3", "increment = 3", GreaterThanOrEqual("increment", 3))
+    assert TableSlice.whole() == TableSlice("", "true", AlwaysTrue())
+    one = TableSlice.increment(3)
+    assert one == TableSlice("3", "increment = 3", EqualTo("increment", 3))
+    assert TableSlice.increment(3, and_later=True) == TableSlice(
+        "3", "increment = 3", GreaterThanOrEqual("increment", 3)
+    )
 
 
 def test_a_row_comes_back_from_its_text() -> None:

@@ -76,7 +76,7 @@ def up_to_date(ledger: Ledger, rows: list[Materialization]) -> None:
     for one in rows:
         reads = reads_of(SO_FAR, ledger, one.increment)
         key = plan._key(SO_FAR, reads, one.place)
-        inputs = plan.Task(plan.Place.whole(), one.increment, key, reads).inputs
+        inputs = plan.Task(plan.TableSlice.whole(), one.increment, key, reads).inputs
         made.append(dataclasses.replace(one, step_key=key, inputs=inputs))
     ledger.record(made)
 

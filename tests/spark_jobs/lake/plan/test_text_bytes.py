@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from spark_jobs.lake.ledger.materialization import Place
+from spark_jobs.lake.ledger.materialization import TableSlice
 from spark_jobs.lake.plan.due import Due
 from spark_jobs.lake.plan.estimates import read_bytes
 from spark_jobs.lake.plan.reads import Read
@@ -114,7 +114,7 @@ def test_a_history_counts_for_what_is_joined_with_it(
     ledger: Any = SimpleNamespace(places={"a.texts": places}.__getitem__)
     binding: Any = SimpleNamespace(inputs={"texts": "a.texts"}, driving_table=None)
     read = Read("a.texts", 1, dict.fromkeys(places, "v"), {0: 0, 1: 1, 2: 2}, None, labelled=False)
-    place = Place.whole() if increment is None else Place.increment(increment)
+    place = TableSlice.whole() if increment is None else TableSlice.increment(increment)
     reads = {"texts": (read,)} if is_planned else None
     found = read_bytes(ledger, binding, Due(place, increment, "new", exists=exists, reads=reads))
     assert found == (new * TYPICAL, held * TYPICAL)

@@ -16,7 +16,7 @@ from spark_jobs.lake.ledger.digests import digest
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.run import maintenance
-from spark_jobs.lake.run.maintenance import TASKS, Done, alone, run_task, tables_of
+from spark_jobs.lake.run.maintenance import TASKS, MaintenanceResult, alone, run_task, tables_of
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.steps import FolderConfig, bind, land, numbers, ranked
 
@@ -66,12 +66,12 @@ def test_what_fails_of_a_table_or_of_a_task_is_a_line_and_stops_nothing() -> Non
     faults = {"a.java": Py4JError(java), "b.held": LeaseError("b.held: a run is writing it"), "c.fine": None}
 
     @alone
-    def cleaned(lake: Any, table: str) -> Done:
+    def cleaned(lake: Any, table: str) -> MaintenanceResult:
         if (fault := faults[table]) is not None:
             raise fault
-        return Done(table, 1, "cleaned")
+        return MaintenanceResult(table, 1, "cleaned")
 
-    def task(lake: Any, days: float, dry_run: bool) -> Iterator[Done]:
+    def task(lake: Any, days: float, dry_run: bool) -> Iterator[MaintenanceResult]:
         for table in faults:
             yield cleaned(lake, table)
         raise OSError("the list of tables ends")

@@ -13,7 +13,7 @@ from spark_jobs.exceptions import ConfigError, RolloutError
 from spark_jobs.lake.declare.step import Scope, step
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.lake.run.rollout import Rollout
+from spark_jobs.lake.run.rollout import TrialConfig
 from tests.spark_jobs.lake.steps import FolderConfig, bind, land, numbers, one
 
 PARTS = Table(
@@ -85,13 +85,13 @@ def test_a_change_is_tried_on_shards_and_refused_before_the_rest(planted: Lake, 
         "mean of size of marks is 3, was 2": (MeasuredConfig(marked=3), 0.4),
     }
     for said, (config, limit) in refused.items():
-        rolled = dataclasses.replace(planted, rollout=Rollout.parse("10,50,100", limit))
+        rolled = dataclasses.replace(planted, rollout=TrialConfig.parse("10,50,100", limit))
         with pytest.raises(RolloutError) as caught:
             materialize(rolled, bind(measured, config))
         message = str(caught.value)
         assert said in message and ": increment 1, after 1 of 8 shards, against what is published of them" in message
         assert planted.ledger.places("demo.measured")["1"] == before["1"]
-    rolled = dataclasses.replace(planted, rollout=Rollout.parse("10,25,50,100", 0.05))
+    rolled = dataclasses.replace(planted, rollout=TrialConfig.parse("10,25,50,100", 0.05))
     assert one(materialize(rolled, bind(measured, MeasuredConfig(factor=1.04)))).computed == ("0", "1")
     assert rolled.rollout is not None
     assert rolled.rollout.said == {"demo.measured": "tried on 1, 2, 4 of 8 shards: no column moved beyond 0.05"}, (
@@ -113,10 +113,10 @@ def test_what_is_no_rollout_is_told() -> None:
     """Percentages ascend to 100, the drift is a share; tags of a Dagster run say the same."""
     for stages in ("", "10,25", "50,10,100", "10,x,100", "0,100", "10,10,100", "100,110"):
         with pytest.raises(ConfigError, match="percentages that ascend to 100"):
-            Rollout.parse(stages)
+            TrialConfig.parse(stages)
     for drift in ("much", 0, -1, float("nan"), float("inf")):
         with pytest.raises(ConfigError, match="a share above 0"):
-            Rollout.parse("10,100", drift)
-    assert Rollout.of_tags({"headrace/command": "run"}) is None
-    given = Rollout.parse("10%, 25,100", 0.2)
-    assert Rollout.of_tags(given.tags) == given
+            TrialConfig.parse("10,100", drift)
+    assert TrialConfig.of_tags({"headrace/command": "run"}) is None
+    given = TrialConfig.parse("10%, 25,100", 0.2)
+    assert TrialConfig.of_tags(given.tags) == given

@@ -42,7 +42,7 @@ _OF_OTHERS = re.compile(r"pyiceberg(\.\w+)*")
 
 def sources() -> list[Path]:
     """The modules of the project but the one."""
-    packages = ("spark_jobs", "dagster_project", "blender_service", "headrace")
+    packages = ("spark_jobs", "dagster_project", "blender_service", "headrace", "headrace_features")
     files = (file for package in packages for file in (_ROOT / package).rglob("*.py"))
     return [file for file in files if file != _ROOT / _CORE]
 

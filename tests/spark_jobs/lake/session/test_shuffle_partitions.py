@@ -10,7 +10,7 @@ import pytest
 from spark_jobs.lake.session.shuffle_partitions import (
     FOLLOW,
     SHUFFLE_PARTITIONS,
-    Size,
+    InputSize,
     default_count,
     follow_input,
     listed_size,
@@ -28,16 +28,16 @@ MIB, GIB = 1 << 20, 1 << 30
 @pytest.mark.parametrize(
     ("size", "cores", "count"),
     [
-        (Size(0, 0), 400, 1),
-        (Size(60, 3), 400, 1),  # three lines on a large cluster
-        (Size(5 * MIB, 100), 400, 5),
-        (Size(MIB, 100_000), 400, 10),  # small rows are work too
-        (Size(GIB, 100_000), 2, 16),  # two a core are not enough: 64 MiB each
-        (Size(GIB, 100_000), 400, 800),
-        (Size(1000 * GIB, 1), 400, 16_000),
+        (InputSize(0, 0), 400, 1),
+        (InputSize(60, 3), 400, 1),  # three lines on a large cluster
+        (InputSize(5 * MIB, 100), 400, 5),
+        (InputSize(MIB, 100_000), 400, 10),  # small rows are work too
+        (InputSize(GIB, 100_000), 2, 16),  # two a core are not enough: 64 MiB each
+        (InputSize(GIB, 100_000), 400, 800),
+        (InputSize(1000 * GIB, 1), 400, 16_000),
     ],
 )
-def test_partitions_grow_with_the_input_and_the_cores(size: Size, cores: int, count: int) -> None:
+def test_partitions_grow_with_the_input_and_the_cores(size: InputSize, cores: int, count: int) -> None:
     """From one, over two for each core, to 64 MiB each."""
     assert partition_count(size, cores) == count
 
@@ -45,7 +45,7 @@ def test_partitions_grow_with_the_input_and_the_cores(size: Size, cores: int, co
 def test_of_a_listing_what_has_not_changed_is_no_input() -> None:
     """A source of a thousand files with a new one is as large as that one; other listings are as large as they are."""
     listing = pa.table({"byte_count": [10, None, 7, 1000], "unchanged": [False, False, False, True]})
-    assert listed_size(listing) == Size(17, 3)
+    assert listed_size(listing) == InputSize(17, 3)
     assert listed_size(pa.table({"location": ["a", "b"]})).row_count == 2
 
 
@@ -54,13 +54,13 @@ def test_a_number_that_was_given_stays(spark: SparkSession) -> None:
     """The session of the tests has its partitions set; one that follows its input sets them by each."""
     session = spark.newSession()
     before = session.conf.get(SHUFFLE_PARTITIONS)
-    follow_input(session, [Size(GIB, 1), Size(GIB, 1)])
+    follow_input(session, [InputSize(GIB, 1), InputSize(GIB, 1)])
     assert session.conf.get(SHUFFLE_PARTITIONS) == before == spark_settings()[SHUFFLE_PARTITIONS]
     session.conf.set(FOLLOW, "true")
-    follow_input(session, [Size(GIB, 1), Size(GIB, 1)])
+    follow_input(session, [InputSize(GIB, 1), InputSize(GIB, 1)])
     assert session.conf.get(SHUFFLE_PARTITIONS) == "32"
     names = "spark.sql.codegen.wholeStage", "spark.sql.codegen.factoryMode", "spark.sql.adaptive.enabled"
     assert [session.conf.get(name) for name in names] == ["true", "FALLBACK", "true"]
-    follow_input(session, [Size(MIB, 9000)])
+    follow_input(session, [InputSize(MIB, 9000)])
     assert [session.conf.get(name) for name in names] == ["false", "NO_CODEGEN", "false"], "tiny queries"
     assert default_count(1) == 4 and default_count(16) == 32

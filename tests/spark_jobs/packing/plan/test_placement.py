@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from spark_jobs.exceptions import TableMismatchError
-from spark_jobs.packing.plan.affinity import Chosen, choose_plan, plan_shards
+from spark_jobs.packing.plan.affinity import AffinityPlan, choose_plan, plan_shards
 from spark_jobs.packing.plan.placement import (
     EMPTY_DOCUMENTS,
     Placer,
@@ -64,7 +64,7 @@ def counted(batches: list[pa.RecordBatch], rules: UnitRules) -> dict[tuple[int, 
     return {key: row["units"] for key, row in zip(keys, rows, strict=True)}
 
 
-def planned(counts: dict[tuple[int, int, int], int], theta: int, shards: int, window_tokens: int) -> Chosen:
+def planned(counts: dict[tuple[int, int, int], int], theta: int, shards: int, window_tokens: int) -> AffinityPlan:
     """The plan under one theta."""
     histograms: dict[tuple[int, int], dict[int, int]] = {}
     for (own_theta, bucket, length), units in counts.items():

@@ -9,9 +9,9 @@ import pytest
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.packing.windows import assemble
 from spark_jobs.packing.windows.assemble import PARTS_SCHEMA, assemble_windows
-from spark_jobs.packing.windows.window_facts import WindowFacts
+from spark_jobs.packing.windows.window_facts import WindowForm
 
-FACTS = WindowFacts(window_tokens=8, end_of_document_id=0, padding_id=1, vocabulary_size=10)
+FACTS = WindowForm(window_tokens=8, end_of_document_id=0, padding_id=1, vocabulary_size=10)
 PARTS = [
     (7, 0, "a", 0, [5, 6, 7], True),
     (7, 4, "b", 0, [9, 9], True),
@@ -55,7 +55,7 @@ def test_windows_are_laid_out_as_drawn() -> None:
 
 def test_a_beginning_of_document_comes_before_the_first_piece() -> None:
     """It takes a place of its own in the first piece of a document, and in no other."""
-    facts = WindowFacts(8, end_of_document_id=0, padding_id=1, vocabulary_size=10, beginning_of_document_id=3)
+    facts = WindowForm(8, end_of_document_id=0, padding_id=1, vocabulary_size=10, beginning_of_document_id=3)
     parts = [(0, 0, "a", 0, [5, 6], True), (0, 4, "b", 0, [7, 8, 9], False), (1, 0, "b", 3, [4], True)]
     found = [row for windows in assemble_windows([batch(parts, begins=True)], facts) for row in windows.to_pylist()]
     assert [row["input_ids"] for row in found] == [[3, 5, 6, 0, 3, 7, 8, 9], [4, 0, 1, 1, 1, 1, 1, 1]]

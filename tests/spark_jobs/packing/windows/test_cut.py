@@ -14,11 +14,11 @@ from spark_jobs.lake.files.side_reads import SideReads
 from spark_jobs.packing.windows import cut as cut_module
 from spark_jobs.packing.windows.assemble import PARTS_SCHEMA
 from spark_jobs.packing.windows.cut import cut_pieces
-from spark_jobs.packing.windows.window_facts import WindowFacts
+from spark_jobs.packing.windows.window_facts import WindowForm
 
 DOCUMENTS = [[5, 6, 7, 8, 9], [], [70_000, 1], [4] * 30, [3, 2]]
-SMALL = WindowFacts(8, end_of_document_id=0, padding_id=1, vocabulary_size=1 << 16)
-LARGE = WindowFacts(8, end_of_document_id=0, padding_id=1, vocabulary_size=70_001)
+SMALL = WindowForm(8, end_of_document_id=0, padding_id=1, vocabulary_size=1 << 16)
+LARGE = WindowForm(8, end_of_document_id=0, padding_id=1, vocabulary_size=70_001)
 Piece = tuple[int, int, int]
 
 
@@ -32,7 +32,7 @@ def file(tmp_path: Path) -> str:
     return str(path)
 
 
-def cut(file: str, pieces: list[Piece], facts: WindowFacts) -> list[list[int]]:
+def cut(file: str, pieces: list[Piece], facts: WindowForm) -> list[list[int]]:
     """Ids of pieces (row, document_start, own_tokens)."""
     count = len(pieces)
     rows = pa.RecordBatch.from_pydict(

@@ -14,9 +14,9 @@ from spark_jobs.packing.windows.token_digest import (
     length_sums,
     segment_sums,
 )
-from spark_jobs.packing.windows.window_facts import WindowFacts
+from spark_jobs.packing.windows.window_facts import WindowForm
 
-FACTS = WindowFacts(8, end_of_document_id=0, padding_id=1, vocabulary_size=50, beginning_of_document_id=2)
+FACTS = WindowForm(8, end_of_document_id=0, padding_id=1, vocabulary_size=50, beginning_of_document_id=2)
 Window = tuple[list[int], list[tuple[str, int, int, int]]]
 SEGMENTS = pa.list_(pa.struct(SEGMENT_FIELDS))
 DOCUMENTS = {"a": [7, 8, 9], "b": [5, 5, 5, 5, 5, 5, 5, 5, 5], "none": []}

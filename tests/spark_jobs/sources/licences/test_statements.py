@@ -8,7 +8,7 @@ from collections.abc import Mapping
 import pytest
 
 from spark_jobs.sources.licences.expressions import UNKNOWN
-from spark_jobs.sources.licences.statements import Statement, of_distribution, of_repository, of_texts
+from spark_jobs.sources.licences.statements import LicenceStatement, of_distribution, of_repository, of_texts
 from tests.spark_jobs.sources.licences.variants import official_texts
 
 MIT = b"""MIT License
@@ -32,7 +32,7 @@ GPL = official_texts()["GPL-3.0-only"].encode()
 OSI = "License :: OSI Approved :: "
 
 
-def _of(files: Mapping[str, str | bytes | None]) -> Statement:
+def _of(files: Mapping[str, str | bytes | None]) -> LicenceStatement:
     contents = {name: text.encode() if isinstance(text, str) else text for name, text in files.items()}
     return of_repository(contents.get, list(contents))
 
@@ -111,7 +111,7 @@ def test_a_manifest_that_states_nothing_leaves_it_to_texts(form: str) -> None:
     """Also one that cannot be read."""
     name = form.partition(" ")[0]
     for manifest in (_manifests("")[form], "{", "[", "null", "license = 3", '{"license": 3}', '{"license": []}'):
-        assert _of({name: manifest, "LICENSE": MIT}) == Statement("MIT", "LICENSE")
+        assert _of({name: manifest, "LICENSE": MIT}) == LicenceStatement("MIT", "LICENSE")
 
 
 def test_several_licences_of_old_manifests_are_a_choice() -> None:
@@ -171,8 +171,8 @@ def test_a_text_with_more_in_it_is_near_a_licence_and_unknown() -> None:
 @pytest.mark.parametrize("text", ["", " \n", "See the LICENSE file.\n", "\ufeff"])
 def test_a_file_that_says_nothing_is_passed_over(text: str) -> None:
     """Empty, or a reference."""
-    assert _of({"LICENSE": text}) == Statement()
-    assert _of({"COPYING": text, "LICENSE": MIT}) == Statement("MIT", "LICENSE")
+    assert _of({"LICENSE": text}) == LicenceStatement()
+    assert _of({"COPYING": text, "LICENSE": MIT}) == LicenceStatement("MIT", "LICENSE")
 
 
 def test_a_file_may_hold_a_name_or_a_sentence() -> None:
@@ -218,7 +218,7 @@ def test_a_short_text_with_more_in_it_is_unknown(sentence: str, more: str) -> No
 def test_names_of_files_that_are_texts_of_licences(name: str, is_text: bool) -> None:
     """Before or behind the word stands which one; code is none."""
     statement = _of({name: GPL})
-    assert (statement.licence == "GPL-3.0-only") == is_text and (statement == Statement()) != is_text
+    assert (statement.licence == "GPL-3.0-only") == is_text and (statement == LicenceStatement()) != is_text
 
 
 def test_the_lesser_licence_comes_with_the_text_of_the_other() -> None:
@@ -267,7 +267,7 @@ def test_texts_are_asked_where_metadata_say_nothing_or_a_family() -> None:
     texts = {"a/LICENSE": MIT}
     near = of_distribution(None, [OSI + bsd], None, {"a/LICENSE": MIT + b"\nDo no evil, or pay.\n"})
     assert near.licence == f"{UNKNOWN}BSD-License" and "a/LICENSE is nearest to" in near.detail
-    assert of_distribution(None, [], None, texts) == Statement("MIT", "a/LICENSE")
+    assert of_distribution(None, [], None, texts) == LicenceStatement("MIT", "a/LICENSE")
     assert of_distribution(None, [], "see LICENSE", texts).licence == "MIT"
     assert of_distribution(None, [OSI + bsd], None, texts).licence == f"{UNKNOWN}MIT-or-BSD-License"
     assert of_distribution(None, [], "Dual License", texts).licence == "MIT"
@@ -281,4 +281,4 @@ def test_texts_of_one_name_count_each() -> None:
     """As in a wheel that vendors others."""
     apache = b"Apache-2.0"
     statement = of_texts({"licenses/LICENSE": MIT, "licenses/vendored/LICENSE": apache})
-    assert statement == Statement("Apache-2.0 AND MIT", "licenses/LICENSE, licenses/vendored/LICENSE")
+    assert statement == LicenceStatement("Apache-2.0 AND MIT", "licenses/LICENSE, licenses/vendored/LICENSE")

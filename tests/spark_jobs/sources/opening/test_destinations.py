@@ -19,11 +19,11 @@ from pyiceberg.catalog import Catalog
 
 from headrace.tables.settings import settings_at
 from headrace_features.apis.addresses import fetch_addresses
-from headrace_features.apis.client import Answer, ApiClient, Fault
+from headrace_features.apis.client import ApiClient, Fault, HttpAnswer
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.sources.config.paged_source import Limits
+from spark_jobs.sources.config.paged_source import RequestLimits
 from spark_jobs.sources.config.source_config import FilesSource
 from spark_jobs.sources.opening import destinations
 from spark_jobs.sources.opening.destinations import Destinations, ForbiddenAddressError, is_public
@@ -47,7 +47,7 @@ KNOWN_PRIVATE = (
     "192.0.0.192",
     "10.0.0.1",
 )
-LIMITS = Limits(start_per_second=1000, max_per_second=1000, backoff_seconds=0.01, tries=1, timeout_seconds=5)
+LIMITS = RequestLimits(start_per_second=1000, max_per_second=1000, backoff_seconds=0.01, tries=1, timeout_seconds=5)
 
 
 @dataclass
@@ -182,10 +182,10 @@ def test_no_form_of_a_private_address_is_a_destination() -> None:
         Destinations.of(["http://localhost:8000/v1"]).require("http", "localhost", 6379)
 
 
-def _asked(url: str, named: list[str], **more: Any) -> Answer | Fault:
+def _asked(url: str, named: list[str], **more: Any) -> HttpAnswer | Fault:
     """What a client of APIs gets at an address."""
 
-    async def ask() -> Answer | Fault:
+    async def ask() -> HttpAnswer | Fault:
         client = ApiClient(LIMITS, named=named, **more)
         try:
             return await client.get(url, {}, {})
@@ -213,9 +213,9 @@ def test_a_redirect_of_an_api_never_reaches_a_private_address(
     assert isinstance(got, Fault) and got.refusal.reason == Reason.FORBIDDEN_ADDRESS and not got.again
     assert f"leads to inside.example:{inside.port} at 127.0.0.1, no public address" in got.refusal.detail
     for named, more in (([url, public.to], {}), ([url], {"allowed": [f"inside.example:{inside.port}"]})):
-        assert isinstance(_asked(url, named, **more), Answer)
+        assert isinstance(_asked(url, named, **more), HttpAnswer)
     own = f"http://127.0.0.1:{inside.port}/v1"
-    assert isinstance(_asked(own, [own]), Answer)
+    assert isinstance(_asked(own, [own]), HttpAnswer)
     inside.to = f"http://127.0.0.1:{public.port}/x"
     assert isinstance(_asked(own, [own]), Fault)
 
@@ -227,7 +227,7 @@ def test_a_name_is_judged_by_the_address_that_is_connected_to(
     public, inside = sites
     url = f"http://public.example:{public.port}/v1"
 
-    async def ask() -> list[Answer | Fault]:
+    async def ask() -> list[HttpAnswer | Fault]:
         client = ApiClient(LIMITS, named=[url])
         got = [await client.get(url, {}, {})]
         names["public.example"] = ["127.0.0.1"]
@@ -236,7 +236,7 @@ def test_a_name_is_judged_by_the_address_that_is_connected_to(
         return got
 
     first, second = asyncio.run(ask())
-    assert isinstance(first, Answer) and isinstance(second, Fault)
+    assert isinstance(first, HttpAnswer) and isinstance(second, Fault)
     assert second.refusal.reason == Reason.FORBIDDEN_ADDRESS
     names["public.example"] = [PUBLIC]
     public.to = f"http://mixed.example:{inside.port}/x"  # nobody listens there at the public address
@@ -293,8 +293,8 @@ def test_a_proxy_of_the_environment_is_not_asked_for_a_private_address(
     public, inside = sites
     monkeypatch.setenv("http_proxy", f"http://127.0.0.1:{inside.port}")
     got = _asked("http://public.example/v1", ["http://public.example/v1"])
-    assert isinstance(got, Answer) and [path for path, _ in inside.asked] == ["http://public.example/v1"]
-    assert isinstance(_asked("http://elsewhere.example/v1", ["http://elsewhere.example/v1"]), Answer)
+    assert isinstance(got, HttpAnswer) and [path for path, _ in inside.asked] == ["http://public.example/v1"]
+    assert isinstance(_asked("http://elsewhere.example/v1", ["http://elsewhere.example/v1"]), HttpAnswer)
     for url in ("http://169.254.169.254/x", "http://inside.example/x", "http://metadata.google.internal/"):
         got = _asked(url, [])
         assert isinstance(got, Fault) and got.refusal.reason == Reason.FORBIDDEN_ADDRESS

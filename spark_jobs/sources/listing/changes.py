@@ -2,8 +2,8 @@
 
 A file is unchanged when its latest arrival has the same size and the same modification time; its bytes are not read
 again. A refused file is read again when the cause may be removed: it can be opened now, the size limit was raised, the
-column that it lacked is no longer mapped. A file of facts about repositories is read whenever any file is, changed or
-not, so that the facts are known for every new file.
+column that it lacked is no longer mapped. One that landed stays where its reader is not installed. A file of facts
+about repositories is read whenever any file is, changed or not, so that the facts are known for every new file.
 
 A file is gone when it arrived before and is not listed any more. Files below a directory that cannot be read are not
 gone, and a source without any file is an error unless its dataset says `allow_empty`.
@@ -39,6 +39,7 @@ from spark_jobs.sources.taken import BY_PATH, is_taken_as_before
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
+_AWAY = (Reason.NOT_INSTALLED, Reason.UNKNOWN_FORMAT)  # of a file that landed: what brings its reader is not here now
 _OF_ARRIVALS = ("repository", "path", "content_sha256", "object", "byte_count", "status", "reason", "detail", "doc_id")
 
 
@@ -309,7 +310,9 @@ def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfi
     if before["status"] == "gone" or not has_time or not same_file(file, before):
         return False
     if refusal is not None:
-        return bool(reason == refusal.reason)
+        # What was read stays while its reader is away, or a run on a machine without it would take it out of the lake.
+        is_away = refusal.reason in _AWAY and isinstance(config.source, FileReading)
+        return bool(reason == refusal.reason or (reason is None and is_away))
     return _is_refused_still(reason, listed, before, config)
 
 

@@ -186,6 +186,25 @@ def test_without_the_package_its_files_wait(site: Path, tmp_path: Path, monkeypa
     forget()
     documents, _ = landing.land(declared) or ([], [])
     assert len(documents) == 1
+    with monkeypatch.context() as patch:
+        patch.setattr(sys, "path", [one for one in sys.path if one != str(site)])
+        forget()
+        assert landing.land(declared) is None, "what was read stays, and no increment is made of it"
+    forget()
+
+
+def test_what_was_read_stays_while_its_feature_is_not_there(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """A run of a machine without the feature makes no increment of unchanged files; a changed one is refused."""
+    page = tmp_path / "page.html"
+    page.write_text(f"<html><body><p>{'The mill grinds the corn of the village. ' * 20}</p></body></html>")
+    declared, landing = config({"kind": "files", "path": str(tmp_path)}), Landing()
+    documents, _ = landing.land(declared) or ([], [])
+    assert len(documents) == 1
+    monkeypatch.setattr("spark_jobs.sources.reading.built_in.missing", lambda group: {"html": "formats"})
+    assert landing.land(declared) is None
+    page.write_text("<html><body><p>Another mill.</p></body></html>")
+    _, arrivals = landing.land(declared) or ([], [])
+    assert [row["reason"] for row in arrivals] == ["not_installed"]
 
 
 def test_a_scorer_and_a_command_are_found_by_name(site: Path) -> None:

@@ -5,9 +5,12 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import shutil
 import subprocess
 import sys
+import venv
 from collections.abc import Callable, Iterable, Iterator
+from pathlib import Path
 from typing import Any, TypeVar
 
 SMALL = "--small"
@@ -82,3 +85,22 @@ def peer(python: str, *arguments: str, given: str | None = None) -> str:
     if done.returncode:
         raise MissingError(f"the peer failed: {(done.stderr.strip() or 'no message').splitlines()[-1]}")
     return done.stdout
+
+
+def environment(folder: Path, *packages: str) -> Path:
+    """Make an environment with some packages in a folder, by `uv` where it is there, else by pip; gives its Python.
+
+    Raises:
+        MissingError: the packages cannot be installed.
+    """
+    python = folder / "bin" / "python"
+    try:
+        if shutil.which("uv"):
+            subprocess.run(["uv", "venv", "--quiet", "--python", sys.executable, folder], check=True)
+            subprocess.run(["uv", "pip", "install", "--quiet", "--python", python, *packages], check=True)
+        else:
+            venv.create(folder, with_pip=True)
+            subprocess.run([python, "-m", "pip", "install", "--quiet", *packages], check=True)
+    except subprocess.CalledProcessError as error:
+        raise MissingError(f"{', '.join(packages)} cannot be installed") from error
+    return python

@@ -15,11 +15,9 @@ import argparse
 import json
 import math
 import random
-import shutil
 import subprocess
 import sys
 import tempfile
-import venv
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from fractions import Fraction
@@ -33,23 +31,13 @@ from spark_jobs.packing.plan.best_fit import plan_slots
 from spark_jobs.packing.plan.units import cut_documents
 
 sys.path.insert(0, str(Path(__file__).parent))
+sys.path.insert(0, str(Path(__file__).parents[1]))
+from command import environment
 from in_environment import BLENDS, PACKINGS, SIZES, WEIGHTS, WINDOW, Row
 
 PACKAGES = ("datasets==5.2.0", "grain==0.2.18", "webdataset==1.0.2")
 DOCUMENTS, MEDIAN, SPREAD, LONGEST = 2000, 398, 0.6, 3423
 SECONDS = 600
-
-
-def environment(folder: Path) -> Path:
-    """Make an environment with the peers in a folder; gives its Python."""
-    python = folder / "bin" / "python"
-    if shutil.which("uv"):
-        subprocess.run(["uv", "venv", "--python", sys.executable, folder], check=True)
-        subprocess.run(["uv", "pip", "install", "--python", python, *PACKAGES], check=True)
-    else:
-        venv.create(folder, with_pip=True)
-        subprocess.run([python, "-m", "pip", "install", "--quiet", *PACKAGES], check=True)
-    return python
 
 
 def asked(python: Path, what: str, name: str, given: str = "") -> Any:
@@ -179,7 +167,7 @@ def main() -> None:
     parser.add_argument("--python", type=Path, help="of an environment with the peers; by default one is made")
     given = parser.parse_args().python
     with tempfile.TemporaryDirectory() as folder:
-        for line in tables(given or environment(Path(folder))):
+        for line in tables(given or environment(Path(folder), *PACKAGES)):
             print(line, flush=True)
 
 

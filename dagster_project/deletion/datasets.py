@@ -38,6 +38,7 @@ from spark_jobs.lake.plan.decisions import DELETE
 from spark_jobs.lake.plan.reads import taken_increments
 from spark_jobs.lake.run.releases import releases
 from spark_jobs.sources.kinds import forget
+from spark_jobs.sources.landing.derivations import staying
 
 if TYPE_CHECKING:
     from spark_jobs.lake.run.materialize import Lake
@@ -82,6 +83,7 @@ class Deletion:
             yield f"blends served from {table} with padding in their place: {', '.join(blends)}"
         for name in self.releases:
             yield f"release {name} names its tables, which it cannot show any more"
+        yield from staying(f"keeps of {self.dataset}")
 
 
 def plan_deletion(catalogue: Catalog, dataset: str) -> Deletion:

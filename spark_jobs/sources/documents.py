@@ -280,7 +280,7 @@ def _require_seen(read: DataFrame, config: DocumentsConfig) -> None:
 def _is_readable(location: str, source: Source) -> bool:
     """Whether this process can open a file of a source and read from it."""
     try:
-        with kind_of(source).opening() as opens, opens({"location": location}, 1) as file:
+        with kind_of(source).opening() as opens, opens(location, 1) as file:
             file.read(1)
     except OSError:
         return False

@@ -23,6 +23,12 @@ def document_id(dataset: str, repository: str | None, path: str, content_sha256:
     return sha256_hex(json_array(dataset, repository, path, content_sha256))[:32]
 
 
+def identified(dataset: str, shards: int, repository: str | None, path: str, content_sha256: str) -> tuple[str, int]:
+    """The `doc_id` and the shard of a document; arguments as of `document_id` and `shard_of`."""
+    doc_id = document_id(dataset, repository, path, content_sha256)
+    return doc_id, shard_of(repository, doc_id, shards)
+
+
 def json_array(*texts: str | None) -> bytes:
     """The JSON array of some texts, in UTF-8 without white space and without escapes for characters beyond ASCII."""
     return f"[{','.join(['null' if text is None else quoted(text) for text in texts])}]".encode()

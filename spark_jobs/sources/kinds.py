@@ -23,6 +23,7 @@ from typing import TYPE_CHECKING, Any, ClassVar, Final, Generic, TypeAlias, Type
 from spark_jobs.exceptions import InputError
 from spark_jobs.features import brought, missing
 from spark_jobs.plugins import attribute, reference
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.opening.file_trees import open_file
 from spark_jobs.sources.refusals import Refusal
 
@@ -36,8 +37,10 @@ if TYPE_CHECKING:
 S = TypeVar("S")
 Listing: TypeAlias = "pa.Table | None"
 """Rows of `listing_rows.LISTING`; None where nothing is new, changed or gone."""
-Opens: TypeAlias = "Callable[[Mapping[str, Any], int], AbstractContextManager[Any]]"
-"""Opens the file of a row of the listing or of `arrivals`; the number is the most bytes to read of a blob of git."""
+Opens: TypeAlias = "Callable[[str, int], AbstractContextManager[Any]]"
+"""Opens the file at a location; the number is the most bytes to read of a blob of git."""
+OpensListed: TypeAlias = "Callable[[ListedFile, int], AbstractContextManager[Any]]"
+"""Opens a listed file; the number as for `Opens`."""
 KINDS: Final[Mapping[str, str]] = {
     "files": "spark_jobs.sources.files:FileKind",
     "python_code": "spark_jobs.sources.repositories.repositories:CodeKind",
@@ -103,7 +106,7 @@ class Kind(Generic[S]):
     @contextlib.contextmanager
     def opening(self) -> Iterator[Opens]:
         """A function that opens files of the source; what it needs, such as processes, is held for one task."""
-        yield lambda file, _: self.open(file["location"])
+        yield lambda location, _: self.open(location)
 
     def open(self, location: str) -> Any:
         """The bytes at a location.
@@ -143,6 +146,26 @@ def kind_named(name: str) -> type[Kind[Any]]:
 def kind_of(source: Any) -> Kind[Any]:
     """The code of a source's kind."""
     return kind_named(getattr(source, "listed_as", source.kind))(source)
+
+
+@contextlib.contextmanager
+def opening(source: Any, objects: ObjectFolder | None = None) -> Iterator[OpensListed]:
+    """A function that opens listed files: by a member's stream, else what is kept, else at the source.
+
+    Args:
+        source: as it is declared.
+        objects: where bytes are kept, if that is known.
+    """
+    with kind_of(source).opening() as at_source:
+
+        def opens(file: ListedFile, most_bytes: int) -> AbstractContextManager[Any]:
+            if file.stream is not None:
+                return contextlib.nullcontext(file.stream)
+            if file.object is None or objects is None:
+                return at_source(file.location, most_bytes)
+            return objects.open(file.object)  # type: ignore[no-any-return]
+
+        yield opens
 
 
 def forget(dataset: str, catalogue: Catalog, objects: Collection[str] | None = None) -> None:

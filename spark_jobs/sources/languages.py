@@ -118,6 +118,13 @@ def language_of_text(
     return None if name is None else _languages()[name]
 
 
+def language_named_by(
+    path: str, data: bytes, model: Callable[[bytes], Language | None] | None = None
+) -> Language | None:
+    """As `language_of_text`, but None where the name says nothing, whatever is in the file."""
+    return language_of_text(path, data, model) if linguist.by_name(path) else None
+
+
 def kinds_of(path: str) -> frozenset[str]:
     """The kinds of text that a file of this name may hold; none where the name says nothing."""
     return frozenset(_languages()[name].kind for name in linguist.by_name(path))

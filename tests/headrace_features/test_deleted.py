@@ -155,6 +155,22 @@ def test_what_a_dataset_asks_of_a_feature_that_is_not_there_is_told_by_name(feat
     assert f"step {step!r} is of the feature {feature}" in asked.stderr.splitlines()[-1]
 
 
+def test_deletion_tells_what_stays_of_a_feature_that_is_not_there(tmp_path: Path) -> None:
+    """Of a dataset its answers, of documents what models wrote from them, which nobody here can find."""
+    copy = Deleted(tmp_path, "synthetic")
+    copy.headrace("init", "pond")
+    pond = tmp_path / "pond"
+    (pond / "saved").mkdir()
+    (pond / "saved" / "a.md").write_text("# A mill")
+    copy.headrace("dataset", "add", "pages", "--from", "saved", folder=pond)
+    assert copy.headrace("run", "pages", folder=pond).returncode == 0
+    stays = "stays, for it is not installed here; delete it where it is"
+    planned = copy.headrace("dataset", "delete", "pages", "--plan", folder=pond)
+    assert f"what the feature synthetic keeps of pages {stays}" in planned.stdout.splitlines()
+    excised = copy.headrace("doc", "excise", "0" * 32, "--with-derived", "--yes", folder=pond)
+    assert f"what the feature synthetic wrote from these {stays}" in excised.stdout.splitlines()
+
+
 @pytest.mark.nightly
 def test_files_of_a_format_that_is_not_there_say_so_and_are_read_once_it_is(tmp_path: Path) -> None:
     """A row of arrivals names the feature, and the rest lands; in an archive it is one line of an error."""

@@ -246,6 +246,7 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
     import pyarrow.compute as pc
 
     from spark_jobs.sources.config.file_source import FileSource
+    from spark_jobs.sources.listed_file import ListedFile
     from spark_jobs.sources.reading.built_in import COLUMN_READERS
     from spark_jobs.sources.reading.record_files import record_columns
 
@@ -256,7 +257,7 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
         return
     first = records[0]
     try:
-        columns = record_columns(first, source)
+        columns = record_columns(ListedFile.of(first), source)
     except OSError:
         return  # the run records in `arrivals` why the file was rejected
     for field, column in source.role_columns.items():

@@ -110,7 +110,7 @@ def _excise_documents(
     )
     from spark_jobs.lake.ledger.acts import EXCISE, note_act
     from spark_jobs.lake.plan.excisions import record_excisions
-    from spark_jobs.sources.landing.derivations import descendants, forget_derived
+    from spark_jobs.sources.landing.derivations import descendants, forget_derived, staying
 
     run_id = run_id_of("doc excise")
     lake = open_lake(run_id)
@@ -129,6 +129,8 @@ def _excise_documents(
     if derived:
         fate = "go too" if with_derived else "stay; --with-derived removes them too"
         say(f"{len(derived):,} documents that models wrote from these {fate}", err=as_json)
+    for line in staying("wrote from these"):
+        say(line, err=as_json)
     wanted |= derived if with_derived else set()
     if not yes:
         click.confirm(f"{len(wanted)} documents go from packed tables for good. Go on?", abort=True, err=as_json)

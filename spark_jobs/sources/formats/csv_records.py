@@ -60,13 +60,13 @@ class CsvRow(NamedTuple):
 
 def read_csv(file: RecordFile) -> Iterator[Record | Refused]:
     """Records of a file; see `csv_records`."""
-    delimiter = _DELIMITERS[file.row["reader"]]
+    delimiter = _DELIMITERS[file.listed.reader]
     return csv_records(file.plain(), delimiter, file.source, file.max_bytes, file.partitions)
 
 
 def names_in(file: RecordFile) -> list[str]:
     """Names in the header of a file."""
-    names = csv_columns(file.plain(), _DELIMITERS[file.row["reader"]], file.max_bytes)
+    names = csv_columns(file.plain(), _DELIMITERS[file.listed.reader], file.max_bytes)
     return list(dict.fromkeys((*names, *file.partitions)))
 
 

@@ -38,8 +38,8 @@ class GitKind(Kind[GitSource]):
         allowed = functools.cache(lambda: allowed_folders(find_repositories(self.source)))
         with contextlib.closing(BlobReaders(absolute(self.source.cache), allowed)) as blobs:
 
-            def opened(file: Mapping[str, Any], most_bytes: int) -> io.BytesIO:
-                blob = _BLOB.match(file["location"])
+            def opened(location: str, most_bytes: int) -> io.BytesIO:
+                blob = _BLOB.match(location)
                 if blob is None:
                     raise OSError("no blob of a git repository")
                 return io.BytesIO(blobs.read(blob[1], blob[2], most_bytes))

@@ -85,5 +85,10 @@ def forget_derived(catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) -
     """Delete what was said about documents for good; gives lines on what went."""
     for each in derivations():
         yield from each.forget(catalogue, doc_ids, wait_seconds)
+    yield from staying("keeps of them")
+
+
+def staying(what: str) -> Iterator[str]:
+    """A line for each feature that is not there, on what it keeps or wrote, which nobody else can delete."""
     for feature in sorted(set(missing("derivations").values())):
-        yield f"what the feature {feature} keeps of them stays, for it is not installed here; delete it where it is"
+        yield f"what the feature {feature} {what} stays, for it is not installed here; delete it where it is"

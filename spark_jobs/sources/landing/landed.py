@@ -10,8 +10,8 @@ may have been changed since; then it is named with both hashes, and its bytes ar
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping
-from contextlib import AbstractContextManager
 from functools import partial
+from itertools import chain
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import pyarrow as pa
@@ -19,14 +19,16 @@ import pyarrow as pa
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder, sha256_of
 from spark_jobs.sources.config.source_config import DocumentsConfig, Source
-from spark_jobs.sources.kinds import Opens, kind_of
+from spark_jobs.sources.kinds import OpensListed, opening
 from spark_jobs.sources.landing.provenance import landed_digest
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.listing.changes import listed_again
 from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import unreadable
 from spark_jobs.sources.opening.streams import Stream
-from spark_jobs.sources.reading.files import read_file
-from spark_jobs.sources.reading.rows import ReadingRules, Row, opened
+from spark_jobs.sources.reading.files import read_parts
+from spark_jobs.sources.reading.record_rows import each_row
+from spark_jobs.sources.reading.rows import ReadingRules, Row
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame
@@ -74,17 +76,17 @@ def find_document(
         InputError: the document is in none of them; a file that cannot be read, or has other bytes, is named first.
     """
     faults, tried = list[str](), list[str]()
-    with kind_of(config.source).opening() as opens:
+    with opening(config.source, objects) as opens:
         rules = ReadingRules(
             config.dataset, config.shards, config.max_document_bytes, config.source, objects, opens=opens
         )
         for arrival in arrivals:
             tried.append(arrival["location"])
-            if fault := _fault(arrival, objects, opens):
+            if fault := _fault(arrival, opens):
                 faults.append(f"{arrival['location']}: {fault}")
                 continue
             file = listed_again(config, arrival)
-            for row in read_file(file, rules):
+            for row in chain.from_iterable(map(each_row, read_parts(file, rules))):
                 if row["doc_id"] == doc_id:
                     return arrival, row, _place(file, row, rules)
     others = f" and {len(tried) - 1} others" if len(tried) > 1 else ""
@@ -100,10 +102,7 @@ def landed_chunks(
     Raises:
         OSError: they cannot be read.
     """
-    with (
-        kind_of(config.source).opening() as opens,
-        open_landed(arrival, objects, opens) as stream,
-    ):
+    with opening(config.source, objects) as opens, opens(ListedFile.of(arrival), _BLOB_BYTES) as stream:
         if place.start is None or place.end is None:
             yield from iter(lambda: bytes(stream.read(_CHUNK_BYTES)), b"")
             return
@@ -113,20 +112,10 @@ def landed_chunks(
             position += len(chunk)
 
 
-def open_landed(arrival: Mapping[str, Any], objects: ObjectFolder, opens: Opens) -> AbstractContextManager[Any]:
-    """Open a file that landed: what is kept of it, else what is at its location.
-
-    Raises:
-        OSError: it cannot be read.
-    """
-    kept = arrival["object"]
-    return opens(arrival, _BLOB_BYTES) if kept is None else objects.open(kept)
-
-
-def _fault(arrival: Mapping[str, Any], objects: ObjectFolder, opens: Opens) -> str | None:
+def _fault(arrival: Mapping[str, Any], opens: OpensListed) -> str | None:
     """What is wrong with the bytes of a file that landed; None where they are as they were."""
     try:
-        with open_landed(arrival, objects, opens) as stream:
+        with opens(ListedFile.of(arrival), _BLOB_BYTES) as stream:
             sha256 = sha256_of(stream)
     except OSError as error:
         kept = f"its copy {arrival['object']} " if arrival["object"] else ""
@@ -141,12 +130,12 @@ def _fault(arrival: Mapping[str, Any], objects: ObjectFolder, opens: Opens) -> s
     )
 
 
-def _place(file: Row, row: Row, rules: ReadingRules) -> LandedPlace:
+def _place(file: ListedFile, row: Row, rules: ReadingRules) -> LandedPlace:
     """Where a document is in its file, by the columns that its reader gave."""
     unit, number = row.get("unit"), row.get("number")
-    if unit == "line" and file["reader"] == "jsonl" and number:
-        with opened(file, rules) as stream:
-            return LandedPlace(unit, number, *_line_bytes(decompressed_by_name(stream, file["location"]), number))
+    if unit == "line" and file.reader == "jsonl" and number:
+        with rules.opens(file, rules.max_document_bytes) as stream:
+            return LandedPlace(unit, number, *_line_bytes(decompressed_by_name(stream, file.location), number))
     offset = row["metadata"].get("offset") if unit == "offset" else None
     return LandedPlace(unit, number, int(offset) if offset is not None else None, None, row.get("member"))
 
@@ -210,7 +199,7 @@ def unlike_provenance(arrivals: DataFrame, provenance: DataFrame) -> DataFrame:
 
 
 def _check_files(batches: Iterator[pa.RecordBatch], objects: ObjectFolder, source: Source) -> Iterator[pa.RecordBatch]:
-    with kind_of(source).opening() as opens:
+    with opening(source, objects) as opens:
         for batch in batches:
-            rows = [{"location": row["location"], "fault": _fault(row, objects, opens)} for row in batch.to_pylist()]
+            rows = [{"location": row["location"], "fault": _fault(row, opens)} for row in batch.to_pylist()]
             yield pa.RecordBatch.from_pylist([row for row in rows if row["fault"]], _UNLIKE)

@@ -29,6 +29,7 @@ from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.config.source_config import DocumentsConfig, PythonCodeSource
 from spark_jobs.sources.kinds import Kind, Listing, S, kind_of
 from spark_jobs.sources.languages import Language, language_columns
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, is_uri, same_file
 from spark_jobs.sources.opening.remote_trees import has_validator, is_web
@@ -69,15 +70,15 @@ def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wa
     kind_of(config.source).fetch(config.dataset, catalogue, objects, wait_seconds)
 
 
-def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> dict[str, Any]:
-    """The row of the listing (`LISTING`) of a file that arrived, to read it once more; the source is not asked.
+def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> ListedFile:
+    """A file that arrived, to read it once more; the source is not asked.
 
     Args:
         config: as it was when the file arrived.
         arrival: the row of `arrivals`.
     """
     unchanged = {name: arrival[name] for name in ("location", "repository", "path", "byte_count", "object")}
-    return listing_row(**unchanged | kind_of(config.source).again(arrival))
+    return ListedFile.of(unchanged | kind_of(config.source).again(arrival))
 
 
 @dataclass(frozen=True)

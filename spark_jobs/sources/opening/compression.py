@@ -6,6 +6,7 @@ The codec is told by the extension or by the first bytes. Streams that follow ea
 from __future__ import annotations
 
 import bz2
+import hashlib
 import io
 import lzma
 import os
@@ -13,7 +14,7 @@ import struct
 import zlib
 from collections.abc import Callable
 from functools import partial
-from typing import Final, Protocol
+from typing import Final, NamedTuple, Protocol
 
 import pyarrow as pa
 import zstandard
@@ -21,7 +22,7 @@ import zstandard
 from spark_jobs.sources.opening.gzip_members import GzipMembers
 from spark_jobs.sources.opening.limits import ArchiveLimits
 from spark_jobs.sources.opening.streams import HashedFile, Stream, read_up_to
-from spark_jobs.sources.refusals import Reason, RefusedError
+from spark_jobs.sources.refusals import Reason, RefusedError, first_line, reason_of
 
 CODECS: Final = {
     **{".gz": "gzip", ".gzip": "gzip", ".zst": "zstd", ".zstd": "zstd", ".bz2": "bz2", ".bz": "bz2"},
@@ -112,6 +113,53 @@ def decompressed_by_name(file: Stream, location: str, limits: ArchiveLimits | No
     """The stream of an open file, decompressed by its extension."""
     codec = CODECS.get(os.path.splitext(location.lower())[1])
     return file if codec is None else decompressed(file, codec, limits)
+
+
+def unpacked(path: str) -> str:
+    """A name without the extension of its compression."""
+    stem, extension = os.path.splitext(path)
+    return stem if extension.lower() in CODECS else path
+
+
+class WholeFile(NamedTuple):
+    """The bytes of a file, decompressed.
+
+    Attributes:
+        name: of the file, without the extension of its compression.
+        data: the bytes, or as many as were asked for.
+        content_sha256: of the bytes, in lower-case hex.
+        sha256: of the file as it is.
+    """
+
+    name: str
+    data: bytes
+    content_sha256: str
+    sha256: str
+
+
+def whole_file(file: Stream, name: str, most_bytes: int, limits: ArchiveLimits | None = None) -> WholeFile:
+    """Read a file, decompressed by its name, in one go.
+
+    Args:
+        file: at its start.
+        name: of it.
+        most_bytes: that are held.
+        limits: of decompression.
+
+    Raises:
+        OSError: it cannot be read.
+    """
+    with HashedFile(file) as source:
+        plain = decompressed_by_name(source, name, limits)
+        try:
+            data = read_up_to(plain, most_bytes)
+        except (OSError, pa.ArrowException) as error:
+            if plain is source:
+                raise
+            raise RefusedError(reason_of(error, Reason.CORRUPT_ARCHIVE), f"damaged: {first_line(error)}") from error
+        sha256 = source.sha256_to_end()
+    content_sha256 = sha256 if plain is source else hashlib.sha256(data).hexdigest()
+    return WholeFile(unpacked(name), data, content_sha256, sha256)
 
 
 class _ZstdFrame:

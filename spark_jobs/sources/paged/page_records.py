@@ -51,7 +51,7 @@ def _has(answer: Any, path: str) -> bool:
 
 def read_page(file: RecordFile) -> Iterator[Record | Refused]:
     """Records of a kept page; their metadata has the number of the page and their place there. See `page_records`."""
-    page, endpoint = file.row["location"].rpartition(PAGE_MARK)[2], file.row["path"]
+    page, endpoint = file.listed.location.rpartition(PAGE_MARK)[2], file.listed.path
     path = file.source.records_path(endpoint)
     for record in page_records(file.raw.read(), path, file.source, endpoint, file.max_bytes):
         place = {PAGE: f"{page}#item:{record.number}"}

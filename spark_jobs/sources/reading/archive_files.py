@@ -8,14 +8,16 @@ member is the one below the folder that holds all of them.
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import replace
 from itertools import chain
-from typing import NamedTuple
+from typing import TypeAlias
 
 from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.languages import EXTRACTED_BY, language_columns
+from spark_jobs.sources.listed_file import Enclosing, ListedFile
 from spark_jobs.sources.opening.archives import Member, Unpacking, archive_members
 from spark_jobs.sources.opening.file_trees import is_hidden, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
@@ -23,34 +25,27 @@ from spark_jobs.sources.opening.table_folders import engine_refusal
 from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package, not_there
 from spark_jobs.sources.reading.readers import reader_by_name
 from spark_jobs.sources.reading.record_rows import DocumentRows, each_row
-from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, closing_arrivals, opened
+from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, closing_arrivals, refused_part
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.taken import BY_PATH
 
+_Read: TypeAlias = "Callable[[ListedFile], Iterable[Row | DocumentRows]]"
 _CONTROL = re.compile(r"[\x00-\x1f\x7f]")
 _DRIVE = re.compile(r"[A-Za-z]:")
 _DAMAGES = (str(Reason.CORRUPT_ARCHIVE), str(Reason.DECOMPRESSION_BOMB))
 
 
-class _Outer(NamedTuple):
-    """What archives in one archive share: the limits that are left, and the ids of documents so far."""
-
-    unpacking: Unpacking
-    seen: set[str]
-    depth: int
-
-
-def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[Row | DocumentRows]]) -> Iterator[Row]:
+def read_archive(file: ListedFile, rules: ReadingRules, read: _Read) -> Iterator[Row]:
     """Documents, facts and refusals of the members of an archive, then its arrival.
 
     Ids of all documents are held to find repeated ones, about 100 bytes for each.
 
     Args:
-        file: a row of the listing, or one that this function made for a member.
+        file: as it is listed, or a member.
         rules: of the dataset.
         read: gives the rows of one member.
     """
-    outer = file.get("outer") or _Outer(Unpacking(rules.source.archives), set(), 1)
+    outer = file.enclosing or Enclosing(Unpacking(rules.source.archives), set(), 1)
     if outer.depth > rules.source.archives.max_depth:
         detail = f"an archive at depth {outer.depth}; max_depth is {rules.source.archives.max_depth}"
         yield arrival(file, Refusal(Reason.DECOMPRESSION_BOMB, detail))
@@ -58,8 +53,8 @@ def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[
     names, fault, damaged, content_sha256 = set[str](), None, None, None
     document_count = refused_count = 0
     try:
-        with opened(file, rules) as stream, HashedFile(stream) as source:
-            for member in archive_members(source, file["byte_count"], outer.unpacking):
+        with rules.opens(file, rules.max_document_bytes) as stream, HashedFile(stream) as source:
+            for member in archive_members(source, file.byte_count, outer.unpacking):
                 if member.name is None:
                     fault = member.refusal
                     continue
@@ -83,32 +78,26 @@ def read_archive(file: Row, rules: ReadingRules, read: Callable[[Row], Iterator[
 
 
 def _member_rows(
-    member: Member,
-    file: Row,
-    outer: _Outer,
-    names: set[str],
-    rules: ReadingRules,
-    read: Callable[[Row], Iterator[Row | DocumentRows]],
+    member: Member, file: ListedFile, outer: Enclosing, names: set[str], rules: ReadingRules, read: _Read
 ) -> Iterator[Row]:
     """Documents at the location of the archive, facts, and refusals at the location of the member or record."""
     member_file = _member_file(member, file, outer, names, rules)
     if isinstance(member_file, Refusal):
-        yield arrival({"location": f"{file['location']}#{_shown(member.name or '')}"}, member_file)
+        yield refused_part(f"{file.location}#{_shown(member.name or '')}", member_file)
     else:
         for row in chain.from_iterable(map(each_row, read(member_file))):
             if row["doc_id"] is None and row.get("status") == "rejected":
-                yield arrival({"location": row["location"]}, Refusal(Reason(row["reason"]), row["detail"]))
+                yield refused_part(row["location"], Refusal(Reason(row["reason"]), row["detail"]))
             elif row["doc_id"] is None and row.get("facts"):
                 yield row
-            elif outer.depth == 1 and row["doc_id"] in outer.seen:
+            elif outer.depth == 1 and row["doc_id"] in outer.doc_ids:
                 repeated = Refusal(Reason.REPEATED_RECORD, "same path and text as an earlier document of the archive")
-                yield arrival({"location": member_file["location"]}, repeated)
+                yield refused_part(member_file.location, repeated)
             elif row["doc_id"] is not None:
                 if outer.depth == 1:
-                    outer.seen.add(row["doc_id"])
-                yield _of_member(row, member_file["location"].removeprefix(f"{file['location']}#")) | {
-                    "location": file["location"]
-                }
+                    outer.doc_ids.add(row["doc_id"])
+                name = member_file.location.removeprefix(f"{file.location}#")
+                yield _of_member(row, name) | {"location": file.location}
 
 
 def _of_member(row: Row, name: str) -> Row:
@@ -120,7 +109,9 @@ def _of_member(row: Row, name: str) -> Row:
     return row | {"metadata": metadata, "member": name if inner is None else f"{name}#{inner}"}
 
 
-def _member_file(member: Member, file: Row, outer: _Outer, names: set[str], rules: ReadingRules) -> Row | Refusal:
+def _member_file(
+    member: Member, file: ListedFile, outer: Enclosing, names: set[str], rules: ReadingRules
+) -> ListedFile | Refusal:
     """A member as a file to be read, or why it is not read."""
     name = "/".join(part for part in (member.name or "").split("/") if part not in ("", "."))
     fault = _bad_name(member.name or "")
@@ -128,7 +119,7 @@ def _member_file(member: Member, file: Row, outer: _Outer, names: set[str], rule
         return Refusal(Reason.HIDDEN, f"{part} in its path")
     if fault is None and kind_of(rules.source).reads_tables:
         fault = engine_refusal(name)
-    columns = kind_of(rules.source).member(name, file["location"]) if fault is None else fault
+    columns = kind_of(rules.source).member(name, file.location) if fault is None else fault
     if isinstance(columns, Refusal) and columns.reason in BY_PATH:
         return columns
     if refusal := fault or member.refusal:
@@ -138,16 +129,17 @@ def _member_file(member: Member, file: Row, outer: _Outer, names: set[str], rule
     names.add(name)
     if isinstance(columns, Refusal):
         return columns
-    return {
-        **file,
-        "path": f"{file['path']}#{name}",
+    of_member = {
+        "path": f"{file.path}#{name}",
         **columns,
-        "location": f"{file['location']}#{name}",
+        "location": f"{file.location}#{name}",
+        "content_sha256": None,
         "object": None,
         "byte_count": member.byte_count,
         "stream": member.stream,
-        "outer": outer._replace(depth=outer.depth + 1),
+        "enclosing": outer._replace(depth=outer.depth + 1),
     }
+    return replace(file, **of_member)
 
 
 def member_columns(source: FileReading, name: str, location: str) -> Row | Refusal:

@@ -8,7 +8,7 @@ from spark_jobs.features import missing
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.config.reader import reader_by_extension
 from spark_jobs.sources.languages import PAGE_START, PLAIN_TEXT, Language, language_columns, language_of
-from spark_jobs.sources.opening.compression import CODECS, ZIP_MAGIC
+from spark_jobs.sources.opening.compression import CODECS, ZIP_MAGIC, unpacked
 from spark_jobs.sources.reading.built_in import COLUMN_READERS, READERS
 from spark_jobs.sources.reading.content_types import content_type
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -86,12 +86,6 @@ def columns_by_content(head: bytes, source: FileReading) -> dict[str, str | None
     if detected.text_kind is not None:
         return by | language_columns("text", Language(detected.text_kind, None, "text/plain"))
     return Refusal(Reason.UNKNOWN_CONTENT, f"no reader for what its content is: {detected.label}")
-
-
-def unpacked(path: str) -> str:
-    """A name without the extension of its compression."""
-    stem, extension = os.path.splitext(path)
-    return stem if extension.lower() in CODECS else path
 
 
 def _reader_of(path: str, source: FileReading, stated: str) -> str | None:

@@ -13,11 +13,12 @@ import pyarrow.compute as pc
 from headrace.kernels.sha256 import sha256_digits
 from spark_jobs.arrays import UInt8Array
 from spark_jobs.sources.config.file_reading import FileReading
-from spark_jobs.sources.languages import kinds_of, language_of_text
+from spark_jobs.sources.languages import DETECTED, language_named_by
 from spark_jobs.sources.licences.expressions import is_recognised
 from spark_jobs.sources.licences.names import stated
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.reading.built_in import COLUMN_READERS, READERS
-from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules, Row, arrival, document_metadata, with_folders
+from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules, Row, of_folders, refused_part
 from spark_jobs.sources.records.columns import Records
 from spark_jobs.sources.refusals import Reason, Refusal
 
@@ -58,12 +59,12 @@ class Seen:
 
 
 def document_rows(
-    file: Row, records: Records, keys: Seen, rules: ReadingRules
+    file: ListedFile, records: Records, keys: Seen, rules: ReadingRules
 ) -> tuple[DocumentRows, Records, list[Row]]:
     """Make documents of records; gives them, their records, and the arrivals of records that were refused.
 
     Args:
-        file: the row of the listing.
+        file: as it is listed.
         records: the records.
         keys: those of the file so far; these are added.
         rules: of the dataset.
@@ -71,7 +72,7 @@ def document_rows(
     content = sha256_of_texts(records.text)
     hashes = digit_strings(content)
     names = pc.coalesce(records.record_id, digit_strings(content[:, :_NAME_DIGITS]))
-    paths = _joined(f"{file['path']}#", names)
+    paths = _joined(f"{file.path}#", names)
     of_repository = pc.coalesce(_quoted(records.repository), "null")
     at_path = _joined(of_repository, ",", _quoted(paths))
     digits = sha256_of_texts(_joined(f"[{quoted(rules.dataset)},", at_path, ',"', hashes, '"]'))[:, :_ID_DIGITS]
@@ -98,13 +99,14 @@ def document_rows(
         "number": records.number,
     }
     columns |= {
-        name: pa.repeat(pa.scalar(file[name], pa.string()), count) for name in ("revision", "media_type", "location")
+        name: pa.repeat(pa.scalar(getattr(file, name), pa.string()), count)
+        for name in ("revision", "media_type", "location")
     }
     columns |= _with_constants(file, columns, records.licence, rules.source)
     arrays = [columns[field.name] if field.name in columns else pa.nulls(count, field.type) for field in READ_ROWS]
     rows = pa.RecordBatch.from_arrays(arrays, schema=READ_ROWS)
 
-    unit = READERS[file["reader"]].unit
+    unit = READERS[file.reader].unit
     reasons = list(
         keys.refusals(_bytes(path_digits).view("V16").ravel().tolist(), _bytes(digits).view("V16").ravel().tolist())
     )
@@ -119,8 +121,8 @@ def document_rows(
             refusal = Refusal(
                 Reason.LISTED_TWICE, f"the {key_name} is that of an earlier {unit}, which has another text"
             )
-        where = {"location": f"{file['location']}#{unit}:{records.number[row].as_py()}"}
-        refused.append(arrival(where, refusal, hashes[row].as_py()))
+        where = f"{file.location}#{unit}:{records.number[row].as_py()}"
+        refused.append(refused_part(where, refusal, hashes[row].as_py()))
     kept = np.array([reason is None for reason in reasons], np.bool_)
     return DocumentRows(rows.filter(pa.array(kept)) if none else rows, unit), records.only(kept), refused
 
@@ -172,34 +174,32 @@ def _licences(stated_as: pa.Array) -> pa.Array:
     return pa.array(map(stated, coded.dictionary.to_pylist()), pa.string()).take(coded.indices)
 
 
-def _with_constants(file: Row, columns: dict[str, pa.Array], stated_as: pa.Array, source: Any) -> dict[str, pa.Array]:
-    """Columns of documents that the file's folders and kinds, or licences that nobody knows, change.
+def _with_constants(
+    file: ListedFile, columns: dict[str, pa.Array], stated_as: pa.Array, source: Any
+) -> dict[str, pa.Array]:
+    """Columns of documents that the file's folders and content, or licences that nobody knows, change.
 
     Args:
-        file: the row of the listing.
+        file: as it is listed.
         columns: of the documents.
         stated_as: their licences as the records state them.
         source: as it is declared.
     """
-    unset, kinds = Row(metadata={}, language=...), columns["kind"].unique().to_pylist()
-    folders = unset if file["reader"] in COLUMN_READERS else with_folders(dict(unset), file, source)
-    of_kinds = {kind: document_metadata({**file, "kind": kind}, source) for kind in kinds}
+    has_folders = isinstance(source, FileReading) and file.reader not in COLUMN_READERS
+    of_file, language = of_folders(file, source) if has_folders else ({}, {})
+    if file.detected:
+        of_file[DETECTED] = file.detected
     unknown = {licence for licence in columns["licence"].unique().to_pylist() if licence and not is_recognised(licence)}
     changed = dict[str, pa.Array]()
-    if folders["language"] is not ...:
-        changed["language"] = pa.repeat(pa.scalar(folders["language"], pa.string()), len(stated_as))
-    if folders["metadata"] or any(of_kinds.values()) or unknown:
+    if language:
+        changed["language"] = pa.repeat(pa.scalar(language["language"], pa.string()), len(stated_as))
+    if of_file or unknown:
         values = zip(
-            *(columns[name].to_pylist() for name in ("kind", "licence", "metadata")), stated_as.to_pylist(), strict=True
+            *(columns[name].to_pylist() for name in ("licence", "metadata")), stated_as.to_pylist(), strict=True
         )
         maps = (
-            {
-                **folders["metadata"],
-                **of_kinds[kind],
-                **({"licence": licence_stated} if licence in unknown else {}),
-                **dict(metadata),
-            }
-            for kind, licence, metadata, licence_stated in values
+            {**of_file, **({"licence": licence_stated} if licence in unknown else {}), **dict(metadata)}
+            for licence, metadata, licence_stated in values
         )
         changed["metadata"] = pa.array([list(metadata.items()) for metadata in maps], columns["metadata"].type)
     return changed
@@ -213,6 +213,6 @@ def _languages(records: Records, source: Any) -> pa.Array:
     languages = records.language.to_pylist()
     for row in np.flatnonzero(~of_prose.to_numpy(zero_copy_only=False)).tolist():
         path = records.record_id[row].as_py() or ""
-        language = language_of_text(path, records.text[row].as_py().encode()) if kinds_of(path) else None
+        language = language_named_by(path, records.text[row].as_py().encode())
         languages[row] = language and language.name
     return pa.array(languages, pa.string())

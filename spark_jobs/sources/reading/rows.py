@@ -7,18 +7,19 @@ is set, as JSON), or an arrival (neither is): one for each file, and one for eac
 
 from __future__ import annotations
 
-import contextlib
 from collections.abc import Iterator
-from contextlib import AbstractContextManager
+from dataclasses import replace
+from operator import attrgetter
 from typing import Any, NamedTuple
 
 import pyarrow as pa
 
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.config.file_reading import FileReading
-from spark_jobs.sources.identity import document_id, sha256_hex, shard_of
-from spark_jobs.sources.kinds import Opens, kind_of
+from spark_jobs.sources.identity import identified, sha256_hex
+from spark_jobs.sources.kinds import OpensListed, kind_of
 from spark_jobs.sources.languages import DETECTED, EVIDENCE, PAST
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.listing_rows import why
 from spark_jobs.sources.opening.table_folders import partitions
 from spark_jobs.sources.records.extracted import Extracted
@@ -26,11 +27,15 @@ from spark_jobs.sources.refusals import Reason, Refusal
 
 Row = dict[str, Any]
 
-_ABOUT = ("doc_id", "repository", "path", "revision", "kind", "language", "media_type", "licence")
+_ABOUT = ("repository", "path", "revision", "kind", "language", "media_type", "licence")
+_ABOUT_FILE = (*_ABOUT, "location")
+_about_file = attrgetter(*_ABOUT_FILE)
+_ARRIVED = ("location", "repository", "path", "object", "byte_count", "modified")
+_arrived = attrgetter(*_ARRIVED)
 READ_ROWS = pa.schema(
     {
         "shard": pa.int32(),
-        **dict.fromkeys((*_ABOUT, "content", "encoding", "content_sha256", "object"), pa.string()),
+        **dict.fromkeys(("doc_id", *_ABOUT, "content", "encoding", "content_sha256", "object"), pa.string()),
         "byte_count": pa.int64(),
         "metadata": pa.map_(pa.string(), pa.string()),
         "location": pa.string(),
@@ -50,88 +55,75 @@ class ReadingRules(NamedTuple):
     source: Any  # as it is declared; a reader is given a source with the fields that it asks for
     objects: ObjectFolder | None = None
     copies: bool = False
-    opens: Opens | None = None  # while files are read: what opens those of the source
+    opens: OpensListed = None  # type: ignore[assignment] # set while files are read
 
 
-def opened(file: Row, rules: ReadingRules) -> AbstractContextManager[Any]:
-    """The bytes of a file: of a member of an archive its stream, else those that are kept, else those at its location.
-
-    Raises:
-        OSError: they cannot be read.
-    """
-    if (stream := file.get("stream")) is not None:
-        return contextlib.nullcontext(stream)
-    kept = file.get("object")
-    if kept is None or rules.objects is None:
-        assert rules.opens is not None
-        return rules.opens(file, rules.max_document_bytes)
-    return rules.objects.open(kept)  # type: ignore[no-any-return]
-
-
-def extracted_document(file: Row, rules: ReadingRules, extracted: Extracted) -> Row | Refusal:
+def extracted_document(file: ListedFile, rules: ReadingRules, extracted: Extracted) -> Row | Refusal:
     """The document of an extracted text; its hash and size are those of the text in UTF-8, not of the file."""
     text, metadata, columns = extracted
     data = text.encode()
     if len(data) > rules.max_document_bytes:
         detail = f"{len(data)} bytes of text; max_document_bytes is {rules.max_document_bytes}"
         return Refusal(Reason.TOO_LARGE, detail)
-    row = document_row({**file, **(columns or {})}, rules, text, "utf-8", sha256_hex(data), len(data))
-    row["metadata"] = {**row["metadata"], **metadata}
+    file = replace(file, **columns) if columns else file  # type: ignore[arg-type]
+    row = document_row(file, rules, text, "utf-8", sha256_hex(data), len(data))
+    row["metadata"] |= metadata
     return row
 
 
 def document_row(
-    file: Row, rules: ReadingRules, content: str, encoding: str, content_sha256: str, byte_count: int
+    file: ListedFile, rules: ReadingRules, content: str, encoding: str, content_sha256: str, byte_count: int
 ) -> Row:
-    """The row of a document, from the listing of its file and from what was read."""
-    doc_id = document_id(rules.dataset, file["repository"], file["path"], content_sha256)
-    return {name: file[name] for name in (*_ABOUT[1:], "location")} | {
-        "shard": shard_of(file["repository"], doc_id, rules.shards),
+    """The row of a document, from the listing of its file, the names of its folders, and what was read."""
+    source = rules.source
+    doc_id, shard = identified(rules.dataset, rules.shards, file.repository, file.path, content_sha256)
+    metadata, columns = dict[str, str](), Row()
+    if isinstance(source, FileReading):
+        if source.metadata_columns or source.language_column:
+            metadata, columns = of_folders(file, source)
+    elif kind_of(source).takes_manifests and file.kind not in source.kinds:
+        metadata[EVIDENCE] = "manifest"  # it serves `dependencies` alone
+    if file.past:
+        metadata[PAST] = "true"
+    if file.detected:
+        metadata[DETECTED] = file.detected
+    return {
+        "shard": shard,
         "doc_id": doc_id,
+        **dict(zip(_ABOUT_FILE, _about_file(file), strict=True)),
         "content": content,
         "encoding": encoding,
         "content_sha256": content_sha256,
         "byte_count": byte_count,
-        "metadata": document_metadata(file, rules.source),
+        "metadata": metadata,
         "status": "landed",
+        **columns,
     }
 
 
-def document_metadata(file: Row, source: Any) -> dict[str, str]:
-    """What the listing of a file says about its documents for their metadata."""
-    metadata = {EVIDENCE: "manifest"} if _is_only_evidence(file["kind"], source) else {}
-    metadata |= {PAST: "true"} if file.get("past") else {}
-    return metadata | ({DETECTED: file["detected"]} if file.get("detected") else {})
+def of_folders(file: ListedFile, source: FileReading) -> tuple[dict[str, str], Row]:
+    """Mapped columns that the names of a file's folders give (`lang=de/`): for `metadata`, and the language."""
+    values = partitions(file.location)
+    metadata = {name: value for name in source.metadata_columns if (value := values.get(name)) is not None}
+    return metadata, {"language": values[source.language_column]} if source.language_column in values else {}
 
 
-def _is_only_evidence(kind: str, source: Any) -> bool:
-    """Whether a file is a manifest of a kind that its source does not take, so that it serves `dependencies` alone."""
-    return kind_of(source).takes_manifests and kind not in source.kinds
-
-
-def with_folders(row: Row, file: Row, source: Any) -> Row:
-    """A document with the columns that the names of its folders give (`lang=de/`), where columns of it are mapped.
-
-    Args:
-        row: the document.
-        file: the row of its listing.
-        source: as it is declared.
-    """
-    if not isinstance(source, FileReading) or not (source.metadata_columns or source.language_column):
-        return row
-    folder_values = partitions(file["location"])
-    named = {name: value for name in source.metadata_columns if (value := folder_values.get(name)) is not None}
-    row["metadata"] = {**named, **row["metadata"]}
-    if source.language_column in folder_values:
-        row["language"] = folder_values[source.language_column]
-    return row
-
-
-def arrival(file: Row, refusal: Refusal | None, content_sha256: str | None = None) -> Row:
+def arrival(file: ListedFile, refusal: Refusal | None, content_sha256: str | None = None) -> Row:
     """The row of an arrival: landed, or rejected with the reason."""
-    file_facts = {name: file.get(name) for name in ("repository", "path", "object", "byte_count", "modified")}
-    status = {"status": "landed" if refusal is None else "rejected", **why(refusal)}
-    return {"doc_id": None, "location": file["location"], "content_sha256": content_sha256, **file_facts, **status}
+    return {
+        "doc_id": None,
+        **dict(zip(_ARRIVED, _arrived(file), strict=True)),
+        "content_sha256": content_sha256,
+        "status": "landed" if refusal is None else "rejected",
+        "reason": refusal and str(refusal.reason),
+        "detail": refusal and refusal.detail,
+    }
+
+
+def refused_part(location: str | None, refusal: Refusal, content_sha256: str | None = None) -> Row:
+    """The row of a record or member that is refused; what is refused of a file is no file, and has no path."""
+    row = {"doc_id": None, "location": location, "content_sha256": content_sha256, "path": None, "status": "rejected"}
+    return row | why(refusal)
 
 
 def facts_row(facts: str, location: str | None = None) -> Row:
@@ -140,7 +132,7 @@ def facts_row(facts: str, location: str | None = None) -> Row:
 
 
 def closing_arrivals(
-    file: Row,
+    file: ListedFile,
     is_usable: bool,
     fault: Refusal | None,
     nothing: Refusal,
@@ -158,6 +150,6 @@ def closing_arrivals(
         detail: what is told of a file that landed.
     """
     if is_usable and fault is not None:
-        yield arrival({"location": f"{file['location']}#rest"}, fault)
+        yield refused_part(f"{file.location}#rest", fault)
     closing = arrival(file, None if is_usable else fault or nothing, content_sha256)
     yield {**closing, "detail": detail} if is_usable else closing

@@ -17,6 +17,7 @@ import pyarrow as pa
 from spark_jobs.exceptions import did_you_mean, nearest
 from spark_jobs.sources.config.file_reading import KINDS, FileReading
 from spark_jobs.sources.encodings.decoding import binary_refusal
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.opening.streams import HashedFile, Stream
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.records.paths import heads
@@ -59,7 +60,7 @@ class RecordFile(NamedTuple):
     """An open file of records, as its reader is given it.
 
     Attributes:
-        row: of the listing.
+        listed: the file.
         raw: its bytes as they are.
         plain: gives its bytes, decompressed by its name, and as UTF-8 where its lines may be in any encoding.
         source: with the mapping of columns.
@@ -68,7 +69,7 @@ class RecordFile(NamedTuple):
         partitions: columns that its folders give, by name.
     """
 
-    row: Mapping[str, Any]
+    listed: ListedFile
     raw: HashedFile
     plain: Callable[[], Stream]
     source: Any

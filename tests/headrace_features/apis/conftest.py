@@ -17,11 +17,12 @@ from headrace_features.apis.fetch import Fetched, fetch_pages
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.listing.changes import discover
 from spark_jobs.sources.paged.checkpoints import Checkpoints
-from spark_jobs.sources.reading.files import ReadingRules, read_file
+from spark_jobs.sources.reading.rows import ReadingRules
 from tests.headrace_features.apis.api_server import Api
-from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
+from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS, read_file
 
 PAGINATORS: dict[str, dict[str, Any]] = {
     "cursor": {"kind": "cursor", "path": "meta.next"},
@@ -66,7 +67,13 @@ class Inbox:
         rules = ReadingRules("items", 1, 10**8, config.source, ObjectFolder.of(self.catalogue, "items"))
         files = listing.to_pylist()
         left = [file for file in files if file["unchanged"] or file["gone"]]
-        rows = [row for file in files if file not in left for row in read_file(file, rules) if not row.get("facts")]
+        rows = [
+            row
+            for file in files
+            if file not in left
+            for row in read_file(ListedFile.of(file), rules)
+            if not row.get("facts")
+        ]
         arrivals = [row for row in rows if not row["doc_id"]]
         arrivals += [{**file, "doc_id": None, "status": "gone" if file["gone"] else "unchanged"} for file in left]
         self.increments += 1

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -11,9 +11,12 @@ import pytest
 
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.kinds import opening
 from spark_jobs.sources.landing.deleted import Gone, tombstones
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.listing.changes import discover
-from spark_jobs.sources.reading.files import read_file
+from spark_jobs.sources.reading.files import read_parts
+from spark_jobs.sources.reading.record_rows import each_row
 from spark_jobs.sources.reading.rows import ReadingRules
 
 Row = dict[str, Any]
@@ -34,6 +37,13 @@ ARRIVAL_ROWS = pa.schema(
         ("doc_id", pa.string()),
     ]
 )
+
+
+def read_file(file: ListedFile, rules: ReadingRules) -> Iterator[Row]:
+    """The rows of a file one by one, those of records with `unit`; the source is opened for it alone."""
+    with opening(rules.source, rules.objects) as opens:
+        for part in read_parts(file, rules._replace(opens=opens)):
+            yield from each_row(part)
 
 
 class Landing:
@@ -60,7 +70,7 @@ class Landing:
             if file["unchanged"] or file["gone"]:
                 arrivals += [{**file, "status": "gone"}] if file["gone"] else []
                 continue
-            *records, arrival = (row for row in read_file(file, rules) if not row.get("facts"))
+            *records, arrival = (row for row in read_file(ListedFile.of(file), rules) if not row.get("facts"))
             new = [row for row in records if row["doc_id"] and row["doc_id"] not in known]
             if arrival["status"] == "landed" and not new:
                 arrival = {**arrival, "status": "unchanged"}

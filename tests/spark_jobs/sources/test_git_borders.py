@@ -146,7 +146,7 @@ def test_nothing_of_a_private_repository_lands(
             assert "outside of what the source names" in refused[0]["detail"], refused
         blob = _at(made / "private").git("rev-parse", "HEAD:other.py").decode().strip()
         with kind_of(config.source).opening() as opens, pytest.raises(OSError):
-            opens({"location": f"{source}/evil@{blob}:other.py"}, 100)
+            opens(f"{source}/evil@{blob}:other.py", 100)
 
 
 def _of(repositories: list[str], tmp_path: Path) -> DocumentsConfig:

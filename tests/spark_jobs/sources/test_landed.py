@@ -18,8 +18,9 @@ import pytest
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.files.objects import ObjectFolder
 from spark_jobs.sources.config.source_config import DocumentsConfig
-from spark_jobs.sources.kinds import kind_of
-from spark_jobs.sources.landing.landed import find_document, landed_chunks, open_landed, unlike_landed
+from spark_jobs.sources.kinds import opening
+from spark_jobs.sources.landing.landed import find_document, landed_chunks, unlike_landed
+from spark_jobs.sources.listed_file import ListedFile
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
 
 if TYPE_CHECKING:
@@ -57,8 +58,8 @@ def test_every_document_is_found_in_its_file(
         found = b"".join(landed_chunks(arrival, place, config, objects))
         if place.unit == "line" and ".jsonl" in document["path"]:
             with (
-                kind_of(config.source).opening() as opens,
-                open_landed(arrival, objects, opens) as stream,
+                opening(config.source, objects) as opens,
+                opens(ListedFile.of(arrival), 1 << 31) as stream,
             ):
                 data_read = bytes(stream.read())
             whole = gzip.decompress(data_read) if document["path"].startswith("r.jsonl.gz") else data_read

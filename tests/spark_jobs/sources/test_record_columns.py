@@ -5,7 +5,9 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 from typing import Any
+from unittest.mock import patch
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -21,10 +23,11 @@ from spark_jobs.sources.identity import sha256_hex
 from spark_jobs.sources.languages import kinds_of, language_of_text
 from spark_jobs.sources.licences.expressions import is_recognised
 from spark_jobs.sources.licences.names import stated
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.opening.streams import BATCH_BYTES
 from spark_jobs.sources.reading import files
-from spark_jobs.sources.reading.record_rows import Seen, document_rows, each_row
-from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules, Row, arrival, document_row, with_folders
+from spark_jobs.sources.reading.record_rows import DocumentRows, Seen, document_rows, each_row
+from spark_jobs.sources.reading.rows import READ_ROWS, ReadingRules, Row, arrival, document_row, refused_part
 from spark_jobs.sources.records.columns import Records, in_columns
 from spark_jobs.sources.records.records import Record, usable_record
 from spark_jobs.sources.refusals import Reason, Refusal
@@ -114,13 +117,7 @@ RECORDS = st.builds(
     st.dictionaries(st.sampled_from(("m", "licence", "lang")), st.sampled_from(("1", "é"))),
     st.just({}),
 )
-FILE = {
-    "path": 'f"é.log',
-    "location": "/x/lang=de/m=0/f.log",
-    "revision": None,
-    "media_type": "text/plain",
-    "reader": "log",
-}
+FILE = ListedFile("/x/lang=de/m=0/f.log", 'f"é.log', "log", media_type="text/plain")
 SOURCES = (
     FilesSource(path="x", text_column="body"),
     MAPPING,
@@ -129,11 +126,11 @@ SOURCES = (
 )
 
 
-def row_of(file: Row, record: Record, seen: dict[Any, str], rules: ReadingRules) -> Row | None:
+def row_of(file: ListedFile, record: Record, seen: dict[Any, str], rules: ReadingRules) -> Row | None:
     """The row of one record, or the arrival of one that is no document; None for a version that says nothing new."""
     data, source = record.text.encode(), rules.source
     digits, licence = sha256_hex(data), stated(record.licence)
-    path, language = f"{file['path']}#{record.record_id or digits[:16]}", record.language
+    path, language = f"{file.path}#{record.record_id or digits[:16]}", record.language
     if record.kind != "prose" and getattr(source, "language_column", None) is None:
         name = record.record_id or ""
         told = language_of_text(name, data) if kinds_of(name) else None
@@ -145,11 +142,10 @@ def row_of(file: Row, record: Record, seen: dict[Any, str], rules: ReadingRules)
         "language": language,
         "licence": licence,
     }
-    row = document_row({**file, **about}, rules, record.text, "utf-8", digits, len(data))
+    folderless = rules._replace(source=FilesSource(path="x")) if file.reader == "parquet" else rules
+    row = document_row(replace(file, **about), folderless, record.text, "utf-8", digits, len(data))
     unknown = {"licence": record.licence} if licence and not is_recognised(licence) else {}
     row["metadata"] = {**row["metadata"], **unknown, **record.metadata}
-    if file["reader"] != "parquet":
-        row = with_folders(row, file, source)
     row |= {"number": record.number}
     key = record.repository, path
     if isinstance(source, ApiSource):
@@ -158,13 +154,13 @@ def row_of(file: Row, record: Record, seen: dict[Any, str], rules: ReadingRules)
     if key not in seen:
         seen[key] = row["doc_id"]
         return row
-    unit = "row" if file["reader"] == "parquet" else "line"
+    unit = "row" if file.reader == "parquet" else "line"
     if seen[key] == row["doc_id"]:
         refusal = Refusal(Reason.REPEATED_RECORD, f"same path and text as an earlier {unit}")
     else:
         said = f"id {record.record_id!r}" if record.record_id else "hash of the text"
         refusal = Refusal(Reason.LISTED_TWICE, f"the {said} is that of an earlier {unit}, which has another text")
-    return arrival({"location": f"{file['location']}#{unit}:{record.number}"}, refusal, digits)
+    return refused_part(f"{file.location}#{unit}:{record.number}", refusal, digits)
 
 
 def as_read(rows: Iterable[Row]) -> list[str]:
@@ -184,7 +180,7 @@ def test_rows_of_a_batch_are_those_of_its_records(
     batches: list[list[Record]], source: Any, reader: str, shards: int
 ) -> None:
     """Ids, paths, hashes, licences, languages, metadata, and which of several at a path is none; over all batches."""
-    rules, file = ReadingRules('d"é', shards, 1000, source), {**FILE, "reader": reader}
+    rules, file = ReadingRules('d"é', shards, 1000, source), replace(FILE, reader=reader)
     seen, found = Seen(isinstance(source, ApiSource)), list[Row]()
     one_seen, wanted = dict[Any, str](), list[Row | None]()
     number = 0
@@ -219,15 +215,17 @@ def test_records_before_an_error_are_not_lost() -> None:
 @given(st.lists(st.sampled_from((0, 1000, 1 << 20, BATCH_BYTES // 3)), max_size=8))
 def test_no_row_is_lost_where_batches_go_out(sizes: list[int]) -> None:
     """Large batches pass as they are, small ones go together with rows."""
-    held, rows = list[pa.RecordBatch](), list[Row]()
+    held, rows, rules = list[DocumentRows](), list[Row](), ReadingRules("d", 1, 1000, SOURCES[0])
     for number, size in enumerate(sizes, 1):
         (columns,) = in_columns([Record(number, "x" * size, None, None, None, None, "prose", {}, {})])
         assert isinstance(columns, Records)
-        held.append(document_rows(FILE, columns, Seen(False), ReadingRules("d", 1, 1000, SOURCES[0]))[0].rows)
-        rows.append(arrival({"location": str(number)}, None))
-    found = pa.Table.from_batches(files._together(held, rows), READ_ROWS)
+        held.append(document_rows(FILE, columns, Seen(False), rules)[0])
+        rows.append(arrival(ListedFile(str(number)), None))
+    listing = pa.RecordBatch.from_pylist([{"location": FILE.location}])
+    with patch.object(files, "read_parts", lambda file, rules: [*held, *rows]):
+        found = pa.Table.from_batches(files.read_files(iter([listing]), rules), READ_ROWS)
     documents = found.filter(pc.is_valid(found["doc_id"])).sort_by("number")
     assert documents["byte_count"].to_pylist() == sizes == pc.utf8_length(documents["content"]).to_pylist()
     assert sorted(found["location"].to_pylist()) == sorted(
-        [FILE["location"]] * len(sizes) + [row["location"] for row in rows]
+        [FILE.location] * len(sizes) + [row["location"] for row in rows]
     )

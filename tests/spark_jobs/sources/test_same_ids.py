@@ -15,8 +15,9 @@ import pytest
 
 from headrace_features.apis.api_config import ApiSource
 from spark_jobs.sources.config.source_config import FilesSource
-from spark_jobs.sources.reading.files import read_file
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.reading.rows import ReadingRules
+from tests.spark_jobs.sources.conftest import read_file
 
 Texts = list[str]
 
@@ -80,10 +81,8 @@ def rows_of(path: Path, reader: str) -> list[dict[str, Any]]:
     source: Any = FilesSource(path="x", text_column="body", id_column="id", xml_element="one")
     if reader == "page":
         source = ApiSource(url="https://x.example/list", text_column="body", id_column="id")
-    names = ("location", "path", "reader", "repository", "revision", "kind", "language", "media_type", "licence")
-    others = ("reason", "detail", "modified", "byte_count", "object", "content_sha256")
-    file = dict.fromkeys((*names, *others)) | {"location": str(path), "path": path.name, "reader": reader}
-    *rows, arrival = read_file({**file, "kind": "prose"}, ReadingRules("d", 1, 100_000, source))
+    file = ListedFile(str(path), path.name, reader, kind="prose")
+    *rows, arrival = read_file(file, ReadingRules("d", 1, 100_000, source))
     assert arrival["status"] == "landed"
     return rows
 
@@ -120,7 +119,6 @@ def test_small_inputs_of_others_are_told(real_data: Path) -> None:
     """Two texts under one id: one document and one refusal."""
     path = real_data / "bugs" / "R7-same-id.jsonl"
     mapping = FilesSource(path="x", text_column="text", id_column="id")
-    file = {"location": str(path), "path": path.name, "reader": "jsonl", "kind": "prose", "reason": None}
-    others = ("detail", "repository", "revision", "language", "media_type", "licence", "byte_count")
-    rows = list(read_file(dict.fromkeys(others) | file, ReadingRules("d", 1, 100_000, mapping)))
+    file = ListedFile(str(path), path.name, "jsonl", kind="prose")
+    rows = list(read_file(file, ReadingRules("d", 1, 100_000, mapping)))
     assert [row["reason"] for row in rows if row["doc_id"] is None] == ["listed_twice", None]

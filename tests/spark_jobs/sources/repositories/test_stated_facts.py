@@ -13,11 +13,12 @@ import pytest
 from pydantic import ValidationError
 
 from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.listing.changes import discover
-from spark_jobs.sources.reading.files import read_file
 from spark_jobs.sources.reading.rows import ReadingRules
 from spark_jobs.sources.records.facts import Facts, stated_facts, stated_lines
 from spark_jobs.sources.records.records import Refused
+from tests.spark_jobs.sources.conftest import read_file
 
 Configs = Callable[..., DocumentsConfig]
 
@@ -147,7 +148,7 @@ def test_an_unchanged_file_of_facts_is_read_beside_changed_ones(
     assert listing is not None
     (row,) = (row for row in listing.to_pylist() if row["reader"] == "repositories")
     rules = ReadingRules(config.dataset, 1, 1000, config.source)
-    (read,) = read_file(row, rules)
+    (read,) = read_file(ListedFile.of(row), rules)
     assert row["unchanged"] and read["location"] is None
     assert json.loads(read["facts"])["fork_of"] == "y" and not json.loads(read["facts"])["touches"]
 

@@ -81,6 +81,7 @@ def reduce_weights(weights: Sequence[Fraction]) -> tuple[int, ...]:
     """
     scale = math.lcm(*(weight.denominator for weight in weights))
     whole = [int(weight * scale) for weight in weights]
+    # The shortest cycle: a multiple gives the same mix and costs memory.
     divisor = math.gcd(*whole)
     return tuple(weight // divisor for weight in whole)
 
@@ -125,6 +126,7 @@ def _earliest_deadline_first(weights: Int64Array) -> NDArray[np.uint8]:
     source_count = weights.size
     cycle_rows = weights.sum()
     schedule = np.zeros(cycle_rows, dtype=np.uint8)
+    # The window of a slot divides by 2n - 2, which is 0 for one source.
     if source_count == 1:
         return schedule
     spread = 2 * source_count - 2
@@ -138,6 +140,7 @@ def _earliest_deadline_first(weights: Int64Array) -> NDArray[np.uint8]:
     for slot in range(1, cycle_rows + 1):
         chosen = -1
         for i in range(source_count):
+            # All rows of the cycle placed, or too early: the prefix would exceed its share.
             if next_row[i] > weights[i] or release[i] > slot:
                 continue
             if chosen < 0 or deadline[i] < deadline[chosen]:

@@ -1,4 +1,4 @@
-"""Record who read what: one JSON line when a stream begins and one when a call ends.
+"""Record readers and their reads: one JSON line when a stream begins and one when a call ends.
 
     {"time": "2026-03-01T12:00:00.000Z", "event": "ended", "call": "ReadBlend", "principal": "trainer", "blend": "9f..",
      "offset": 0, "next_offset": 4096, "rows": 4096, "bytes": 33669120, "status": "OK", ..}
@@ -31,7 +31,7 @@ def utc_now() -> datetime.datetime:
 
 
 class AuditLog:
-    """Observer of calls that writes the lines. A full disk stops no stream: the loss is logged and counted."""
+    """Observer of calls, and writer of the lines. A full disk stops no stream: the loss is logged and counted."""
 
     def __init__(self, path: Path, now: Callable[[], datetime.datetime] = utc_now) -> None:
         """Append to a file.
@@ -49,7 +49,7 @@ class AuditLog:
             raise ServerStartError(f"audit: {path}: {error.strerror}; name a file that can be written") from error
 
     def began(self, call: RpcCall) -> None:
-        """Write that a stream begins."""
+        """Write the beginning of a stream."""
         self._write("began", call)
 
     def answered(self, call: RpcCall, message_bytes: int, seconds: float) -> None:
@@ -105,7 +105,7 @@ class AuditLog:
         return os.open(self._path, os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o600)
 
     def _ends_whole(self) -> bool:
-        """Whether the file does not end in half a line, as a full disk or a server that was killed leaves it."""
+        """Whether the file does not end in half a line, as a full disk or a killed server leaves it."""
         size = os.fstat(self._descriptor).st_size
         return size == 0 or os.pread(self._descriptor, 1, size - 1) == b"\n"
 
@@ -117,7 +117,7 @@ class AuditLog:
 
 
 def _reference(request: Any) -> str:
-    """Give the name of the blend or table that was asked for, as the client wrote it; a long one is cut."""
+    """Give the name of the requested blend or table, as the client wrote it; a long one is cut."""
     for field in ("blend", "parent", "to_blend", "name", "table"):
         value = getattr(request, field, "")
         if isinstance(value, str) and value:

@@ -77,7 +77,7 @@ class Blender:
         self.cache = self._shared.cache
 
     def within(self, may_read: MayRead | None, may_create: MayCreate = lambda table: True, team: str = "") -> Blender:
-        """Give the view of the lake of a caller who may read some tables only; the others do not exist in it.
+        """Give the lake as a caller with access to some tables sees it; the others do not exist in it.
 
         Args:
             may_read: whether a table (namespace.table) may be read; None for all.
@@ -93,19 +93,19 @@ class Blender:
         return view
 
     def create(self, spec: BlendSpec) -> BlendConfig:
-        """Create a blend, or find the one that is already the same; see `draft_blend`, `store_drafts`."""
+        """Create a blend, or find an equal one; see `draft_blend`, `store_drafts`."""
         config = self._store_all(draft_blend(self._catalogue, spec, self._store.objects), spec.name)
         logger.info("created blend %s of %d sources", config.blend_id, len(config.sources))
         return config
 
     def update(self, spec: UpdateSpec) -> BlendConfig:
-        """Create a child of a blend, or find the one that is already the same; see `draft_update`, `store_drafts`."""
+        """Create a child of a blend, or find an equal one; see `draft_update`, `store_drafts`."""
         config = self._store_all(draft_update(self._catalogue, self._store, spec), spec.name)
         logger.info("created blend %s, which follows %s from %s", config.blend_id, config.parent, config.from_offset)
         return config
 
     def _store_all(self, drafts: Sequence[Draft], name: str) -> BlendConfig:
-        """Store drafts if the caller may create them; one that exists already, under this name, is given to anybody.
+        """Store drafts if the caller may create them; an existing one of this name is given to anybody.
 
         Raises:
             NotAllowedError: the caller may not create blends of a table.
@@ -128,7 +128,7 @@ class Blender:
         return delete_blend(self._catalogue, self._store, blend_id)
 
     def draft(self, spec: BlendSpec | UpdateSpec) -> Draft:
-        """Check a request and give the blend that it would make; nothing is pinned or stored."""
+        """Check a request and give its future blend; nothing is pinned or stored."""
         if isinstance(spec, BlendSpec):
             return draft_blend(self._catalogue, spec, self._store.objects)[-1]
         return draft_update(self._catalogue, self._store, spec)[-1]
@@ -159,7 +159,7 @@ class Blender:
         return describe(config, head, offset)
 
     def prove_continuation(self, from_id: str, to_id: str, offset: int) -> int | None:
-        """Prove that a run which has read rows [0, offset) of one blend may continue with another.
+        """Prove that a run may continue with another blend after rows [0, offset) of its own.
 
         Returns:
             The first offset where the two may differ, None if nowhere.
@@ -187,7 +187,7 @@ class Blender:
         return differs_from
 
     def excised_documents(self, blend_id: str) -> dict[str, int]:
-        """Count the documents taken out of each source's table; sources whose table does not say are left out."""
+        """Count the documents taken out of each source's table; sources without a count are left out."""
         stated = self._stated(blend_id, EXCISED_PROPERTY)
         return {name: int(count) for name, count in stated.items() if count.isdecimal()}
 
@@ -226,7 +226,7 @@ class Blender:
         return BlendPage(page, page[-1] if len(page) < len(ahead) else "")
 
     def names(self) -> dict[str, list[str]]:
-        """List the names of each blend that has any."""
+        """List the names of each named blend."""
         return self._store.names()
 
     def names_of(self, blend_id: str) -> list[str]:

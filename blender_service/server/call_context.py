@@ -99,12 +99,12 @@ class RpcCall:
     started: float = field(default_factory=time.monotonic)
 
     def reads(self, blend_id: str, offset: int, names: Sequence[str], window: WindowFacts) -> None:
-        """Note the blend that is read, its first offset, its sources and its window facts."""
+        """Note the blend of a read, its first offset, its sources and its window facts."""
         self.blend_id, self.offset, self.next_offset = blend_id, offset, offset
         self.source_names, self.window_tokens, self.token_bytes = names, window.window_tokens, window.token_bytes
 
     def sends(self, batch: BatchMessage | RowBatch) -> None:
-        """Note a batch that is about to be sent."""
+        """Note a batch about to be sent."""
         self.waiting = bool(batch.waiting_for)
         self.rows += batch.end - batch.offset
         self.next_offset = batch.end
@@ -115,7 +115,7 @@ class RpcCall:
                 self.source_rows[name] = self.source_rows.get(name, 0) + count
 
     def end_of_step(self, reached: int) -> int:
-        """Give `reached`; for a read of one rank's slice, rounded up to the end of the step that it lies in."""
+        """Give `reached`; for a read of one rank's slice, rounded up to the end of its step."""
         first = self.offset or 0
         if not self.request.HasField("slice") or reached <= first:
             return reached
@@ -124,7 +124,7 @@ class RpcCall:
 
     @property
     def status_at_end(self) -> str:
-        """How a call ended that nobody ended otherwise: a client that has all rows may close its stream."""
+        """The status of a call without any other end: a client with all rows may close its stream."""
         return self.status or ("OK" if self.is_whole else "CANCELLED")
 
     def take_source_rows(self) -> dict[str, int]:

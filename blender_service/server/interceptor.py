@@ -67,7 +67,7 @@ class Observer(Protocol):
 
 
 class _Malformed(NamedTuple):
-    """Bytes that could not be parsed as a request."""
+    """Bytes outside of the form of a request."""
 
     problem: str
 
@@ -76,7 +76,7 @@ STREAMS: Final = ("ReadBlend", "PrewarmBlend")  # methods that count as streams
 
 
 class CallInterceptor(grpc.ServerInterceptor):
-    """Guards the methods of headrace's services; health and reflection are open to everybody who can connect."""
+    """Guard of the methods of headrace's services; health and reflection are open to every connection."""
 
     def __init__(
         self,
@@ -87,7 +87,7 @@ class CallInterceptor(grpc.ServerInterceptor):
         observers: Sequence[Observer],
         request_seconds: float,
     ) -> None:
-        """Guard a server; a call whose request has not come after `request_seconds` ends."""
+        """Guard a server; a call without its request after `request_seconds` ends."""
         self._access = access
         self._limits = limits
         self._blender = blender
@@ -124,12 +124,12 @@ class CallInterceptor(grpc.ServerInterceptor):
         return _handler(behaviour, functools.partial(_parse, handler.request_deserializer, method), handler)
 
     def close(self) -> None:
-        """End the threads that watch calls."""
+        """End the threads for the watch over calls."""
         for watch in (self._arriving, self._asking, self._lasting):
             watch.close()
 
     def _open_to_all(self, handler: Any) -> Any:
-        """Bound the calls that need no principal, in threads of their own: health answers however busy others are."""
+        """Bound the calls without a principal, in threads of their own: health answers however busy others are."""
 
         def answer(requests: Iterator[Any], context: grpc.ServicerContext) -> Any:
             return handler.unary_unary(first_of(requests, context), context)
@@ -230,14 +230,14 @@ class CallInterceptor(grpc.ServerInterceptor):
         return request
 
     def _admit_again(self, context: grpc.ServicerContext) -> None:
-        """Check a running stream against tokens and rules that have changed."""
+        """Check a running stream against changed tokens and rules."""
         call = call_of(context)
         call.principal = self._access.principal_of(context)
         call.may_read = self._access.reader(call.principal)
         self._blender.within(call.may_read).config(call.blend_id)
 
     def _end(self, call: RpcCall) -> None:
-        """Notify the observers, then count the stream as ended: a server that stops waits until none is left."""
+        """Notify the observers, then count the stream as ended: a stopping server waits until none is left."""
         call.status = call.status_at_end
         try:
             self._notify("ended", call)
@@ -298,7 +298,7 @@ class _Guard(AbstractContextManager[None]):
 
 
 def _handler(behaviour: Any, parse: Any, handler: Any, serialize: Any = None) -> grpc.RpcMethodHandler[Any, Any]:
-    """Make a handler that reads its request itself, with one answer or a stream of them as `handler` has."""
+    """Make a handler to read its request itself, with one answer or a stream of them as `handler` has."""
     if handler.response_streaming:
         return grpc.stream_stream_rpc_method_handler(behaviour, parse, serialize)
     return grpc.stream_unary_rpc_method_handler(behaviour, parse, serialize)
@@ -321,13 +321,13 @@ def _request_of(requests: Iterator[Any], context: grpc.ServicerContext, arriving
 
 
 def _blend_of(response: Any) -> str:
-    """Give the id of the blend that an answer is about, empty if it is about none or many."""
+    """Give the id of the blend in an answer, empty if there is none or many."""
     blend_id = getattr(response, "id", "") or getattr(response, "to_id", "")
     return blend_id or getattr(getattr(response, "blend", None), "id", "")
 
 
 def _parse(deserialize: Callable[[bytes], Any], method: str, content: bytes) -> Any:
-    """Read a request; one that is malformed is refused later, by a status that says so."""
+    """Read a request; a malformed one is refused later, by a status of its own."""
     try:
         return deserialize(content)
     except DecodeError:

@@ -34,7 +34,7 @@ LOCAL: Any = None  # stands in for gRPC's context; the caller may read everythin
 
 
 class _Lake(NamedTuple):
-    """A lake that this process has open, with its caches."""
+    """A lake open in this process, with its caches."""
 
     blender: Blender
     runs: RunObserver
@@ -83,7 +83,7 @@ class LakeChannel:
         return call
 
     def unary_stream(self, path: str, *_: Any, **__: Any) -> Callable[[rows_pb2.ReadBlendRequest], _Read]:
-        """Give the method that reads rows.
+        """Give the method for reading rows.
 
         Raises:
             InvalidReadError: another method, which is about a server.
@@ -117,7 +117,7 @@ class _Read(Iterator[RowBatch]):
         return next(self._batches)
 
     def cancel(self) -> None:
-        """End the read and release its tables, which are then no longer watched."""
+        """End the read and release its tables; they are no longer watched then."""
         self._cancelled.set()
         self._end(self._call.status_at_end)
         with suppress(ValueError):  # another thread reads just now, and ends at its next batch

@@ -1,4 +1,4 @@
-"""Limit the streams of a server and of each caller, the bytes of messages in flight, and streams that stall."""
+"""Limit the streams of a server and of each caller, the bytes of messages in flight, and stalled streams."""
 
 from __future__ import annotations
 
@@ -55,7 +55,7 @@ class StreamLimits:
 
     @property
     def running(self) -> int:
-        """Number of streams that run now."""
+        """Number of running streams."""
         return self._running.total()
 
     def bounds(self) -> Bounds:
@@ -87,7 +87,7 @@ class StreamLimits:
                 kept.let_go()
 
     def take(self, principal: str, team: str = "") -> None:
-        """Begin a stream, of a caller and the team whose shares he uses.
+        """Begin a stream, of a caller and the team behind his shares.
 
         Raises:
             TooManyStreamsError: the caller, or the server, has as many as it may, or the rest is kept for other teams.
@@ -134,7 +134,7 @@ class StreamLimits:
 
 
 class CallWatch:
-    """Ends calls that stay too long in one state, such as a stream whose client takes nothing.
+    """Watch over calls in one state for too long, such as a stream without a taking client; they end.
 
     gRPC limits neither. One thread checks all calls, so that entering and leaving cost two assignments. With `places`,
     at most so many calls are in that state: one more ends the oldest call of the connection that holds most of them, so
@@ -182,7 +182,7 @@ class CallWatch:
                     context.cancel()
 
     def _make_room(self, places: int) -> None:
-        """End the oldest call of the connection that holds most places; a flood is logged once a second."""
+        """End the oldest call of the connection with most places; a flood is logged once a second."""
         staying = list(self._since.copy())
         peers = [context.peer() for context in staying]
         (most, most_calls), *_ = Counter(peers).most_common(1)

@@ -31,7 +31,7 @@ SECONDS: Final = (0.0005, 0.001, 0.0025, 0.005, 0.01, 0.025, 0.05, 0.1, 0.25, 0.
 
 
 class Metrics:
-    """Observer of calls that counts rows, bytes, times and statuses."""
+    """Observer of calls: counts rows, bytes, times and statuses."""
 
     def __init__(self, limits: StreamLimits, cache: BlockCache, audit_failures: Callable[[], int]) -> None:
         """Count in a registry of its own, so that several servers of one process do not mix."""
@@ -98,7 +98,7 @@ class Metrics:
             self._seconds.labels(call.method).observe(call.seconds)
 
     def serve(self, host: str, port: int, is_ready: Callable[[], bool]) -> tuple[int, Callable[[], None]]:
-        """Answer Prometheus over HTTP, and at `/ready` whether streams may begin; port 0 takes any that is free.
+        """Answer Prometheus over HTTP, and at `/ready` whether streams may begin; port 0 takes any free one.
 
         Returns:
             The port, and what stops it.
@@ -140,7 +140,7 @@ class Metrics:
 
 
 class _CurrentValues(Collector):
-    """Values that other objects count, read when Prometheus asks."""
+    """Values counted by other objects, read when Prometheus asks."""
 
     def __init__(self, limits: StreamLimits, cache: BlockCache, audit_failures: Callable[[], int]) -> None:
         self._limits = limits

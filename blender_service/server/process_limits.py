@@ -22,7 +22,7 @@ def use_one_heap() -> None:
 
 
 def trim_heap() -> None:
-    """Give the memory back to the machine that the heap holds free, where the C library is glibc."""
+    """Give the free memory of the heap back to the machine, where the C library is glibc."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).malloc_trim(0)
 
@@ -34,7 +34,7 @@ def allow_open_files() -> None:
 
 
 def most_connections() -> int:
-    """Give the connections that the limit of open files allows, files of tables left out."""
+    """Give the number of connections within the limit of open files, files of tables left out."""
     limit = _bounded(resource.getrlimit(resource.RLIMIT_NOFILE)[0])
     return limit - min(KEPT_OPEN_FILES, limit // 2)
 

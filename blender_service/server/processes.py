@@ -112,7 +112,7 @@ def _settings_of(operation: OperationConfig, number: int) -> OperationConfig:
 
 
 class _ServerProcess(NamedTuple):
-    """A server process, and the event that it sets once it serves."""
+    """A server process, and its event, set once it serves."""
 
     process: BaseProcess
     started: Event
@@ -137,7 +137,7 @@ def _serve_one(
     add_services: Sequence[AddService],
     started: Event,
 ) -> None:
-    """Serve in a process of its own, which ends with its parent."""
+    """Serve in a process of its own; it ends with its parent."""
     set_up_logging()
     threading.Thread(target=_end_with_parent, daemon=True).start()
     try:

@@ -69,7 +69,7 @@ class RunRead(NamedTuple):
 
 
 def check_run_name(name: str) -> None:
-    """Refuse a name that a run cannot have.
+    """Refuse a name unfit for a run.
 
     Raises:
         InvalidReadError: it says which names are allowed.
@@ -99,7 +99,7 @@ class RunRegister:
         return self._objects.list(f"runs/{NAMES}")
 
     def reads(self, run: str) -> list[RunRead]:
-        """List what a run has read, in the order in which it began.
+        """List the reads of a run, in the order of their beginning.
 
         Raises:
             RunNotFoundError: no run has that name.
@@ -130,7 +130,7 @@ class RunRegister:
         return 0
 
     def losses(self, run: str) -> dict[int, float]:
-        """The losses of a run by the row that their step began at, ascending; of several of one row the last."""
+        """The losses of a run by the first row of their step, ascending; of several of one row the last."""
         losses: dict[int, float] = {}
         for key in self._objects.list(f"runs/{run}"):
             if key.endswith(LOSSES):
@@ -155,7 +155,7 @@ class RunRegister:
 
 
 class RunObserver:
-    """Observer of calls that records named reads, in a thread of its own: a stream must not wait for the store."""
+    """Observer of calls: records named reads, in a thread of its own, since a stream must not wait for the store."""
 
     def __init__(self, register: RunRegister, now: Callable[[], datetime.datetime] = utc_now) -> None:
         """Write to a register; `now` gives the time of day."""
@@ -168,7 +168,7 @@ class RunObserver:
         threading.Thread(target=self._run, name="run-register-late", daemon=True).start()
 
     def began(self, call: RpcCall) -> None:
-        """Write that a read began."""
+        """Write the beginning of a read."""
         if not _is_recorded(call):
             return
         began = self._now()

@@ -75,7 +75,7 @@ DEFAULT_OPERATION: Final = OperationConfig()
 
 
 class AddedService(NamedTuple):
-    """A service that a server offers beside its own.
+    """A service of a server beside its own.
 
     Attributes:
         name: in full, as the protos have it.
@@ -93,7 +93,7 @@ logger = logging.getLogger(__name__)
 
 
 class RunningServer:
-    """A server that answers at `address` until it is stopped."""
+    """A server, answering at `address` until it is stopped."""
 
     def __init__(self, server: grpc.Server, address: str, drain: Drain, limits: StreamLimits):
         """Hold a started server."""
@@ -110,7 +110,7 @@ class RunningServer:
         return 0 if self.address.startswith(UNIX) else int(self.address.rsplit(":", 1)[1])
 
     def at_stop(self, close: Callable[[], None]) -> None:
-        """Register a function that is called once the server has stopped."""
+        """Register a function to call once the server has stopped."""
         self._close.append(close)
 
     def stop(self, grace_seconds: float = STOP_GRACE_SECONDS, drain_seconds: float = 0.0) -> None:
@@ -287,7 +287,7 @@ def on_stop(call: Callable[[int], None]) -> dict[signal.Signals, Any]:
 
 
 def end_process() -> None:
-    """End this process, whose server has stopped, without the interpreter's own end.
+    """End this process after its server has stopped, without the interpreter's own end.
 
     There gRPC waits up to 20 seconds for each client that does not answer its goodbye, and no thread is left to end it.
     """
@@ -305,7 +305,7 @@ def _end_after(seconds: float) -> None:
 
 
 class _Health(health.HealthServicer):  # type: ignore[misc]
-    """gRPC's health service, which alone would keep every name that was ever watched."""
+    """gRPC's health service; that alone would keep every name ever watched."""
 
     def Watch(  # noqa: N802 (the proto's name)
         self, request: health_pb2.HealthCheckRequest, context: grpc.ServicerContext, *callback: Any
@@ -317,7 +317,7 @@ class _Health(health.HealthServicer):  # type: ignore[misc]
 
 
 def compile_kernels() -> None:
-    """Compile the functions that resolve and copy rows, so that the first read does not wait for it."""
+    """Compile the functions for resolving and copying rows, so that the first read does not wait for it."""
     pin = Pin("", "", "", 2, "")
     segments = resolve_segments([SourceOrder(name, 1, pin, 1, True) for name in ("a", "b")])
     order = BlendOrder(0, segments, 1, 1)
@@ -368,7 +368,7 @@ def _bind(server: grpc.Server, host: str, port: int, operation: OperationConfig,
 
 
 def _require_free_path(path: str) -> None:
-    """Refuse a socket on which another server listens, and a file that is no socket: gRPC would replace both.
+    """Refuse a socket with another server at it, and a file other than a socket: gRPC would replace both.
 
     Raises:
         OSError: says which of them it is.

@@ -39,14 +39,14 @@ class BlendServicer(blends_pb2_grpc.BlendServiceServicer):
     def CreateBlend(  # noqa: N802 (the proto's name)
         self, request: blends_pb2.CreateBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
-        """Create a blend, or give the one that is already the same."""
+        """Create a blend, or give an equal one."""
         blender = seen_by(context, self._blender)
         return _message(blender, blender.create(spec_of(request)).blend_id)
 
     def UpdateBlend(  # noqa: N802
         self, request: blends_pb2.UpdateBlendRequest, context: grpc.ServicerContext
     ) -> blends_pb2.Blend:
-        """Create a child of a blend, or give the one that is already the same."""
+        """Create a child of a blend, or give an equal one."""
         blender = seen_by(context, self._blender)
         return _message(blender, blender.update(update_of(request)).blend_id)
 

@@ -46,12 +46,14 @@ def domain_bits(size: Any) -> int:
 def _round(half, word, bits):  # type: ignore[no-untyped-def]
     mixed = (half ^ word) * FIRST_MULTIPLIER
     mixed = mixed ^ (mixed >> _S32)
+    # The top bits: in a product they depend on all bits of the factor, the low ones on few.
     return (mixed * SECOND_MULTIPLIER) >> (_WORD_BITS - bits)
 
 
 @njit
 def permuted(position: Any, word: Any, size: Any, bits: int, rotation: Any) -> Any:
     """The permuted position of a position; `bits` is `domain_bits(size)`, `rotation` is `mix(word) % size`."""
+    # Of one position there is one order; the walk would go round a whole cycle to come back to it.
     if size == _ONE:
         return _ZERO
     high_bits = np.uint64(bits // 2)
@@ -70,6 +72,7 @@ def permuted(position: Any, word: Any, size: Any, bits: int, rotation: Any) -> A
         if position < size:
             break
     position = position + rotation
+    # No modulo is needed: both terms are below the size.
     return position - size if position >= size else position
 
 
@@ -85,6 +88,7 @@ def inverted(position: Any, word: Any, size: Any, bits: int, rotation: Any) -> A
     while True:
         high = position >> low_bits
         low = position & low_mask
+        # The rounds of `permuted` backwards: the low half by words 6, 4, 2, the high half by words 5, 3, 1.
         for pair in range(3):
             odd_word = word + np.uint64(6 - 2 * pair) * GOLDEN
             low = low ^ _round(high, odd_word, low_bits)

@@ -16,7 +16,7 @@ from spark_jobs.lake.files.lookups import read_batches, read_rows
 
 
 def descendants(catalogue: Catalog, doc_ids: Collection[str]) -> set[str]:
-    """Documents of the lake that models wrote from some documents, or from what was written from them."""
+    """Documents of the lake written by models from some documents, or from descendants of these."""
     below, new = set[str](), set(doc_ids)
     while new:
         paths: dict[str, set[str]] = defaultdict(set)
@@ -48,7 +48,7 @@ def roots(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, str]:
 
 
 def _children(catalogue: Catalog, doc_ids: Collection[str]) -> list[tuple[str, str, str]]:
-    """Answers (dataset, template, key) that were accepted about some documents, in all datasets of a lake."""
+    """Accepted answers (dataset, template, key) about some documents, in all datasets of a lake."""
     if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(ANSWERS.name):
         return []
     wanted, children = sorted(doc_ids), list[tuple[str, str, str]]()

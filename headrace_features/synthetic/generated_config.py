@@ -44,7 +44,7 @@ _OWN: Final = {
 
 
 class PromptTemplate(Declared):
-    """What a model is asked about a text, and which form its answer must have."""
+    """The question to a model about a text, and the form of its answer."""
 
     name: str = Field(pattern=_NAME, description="first part of its documents' paths")
     user: str = Field(description="the message; {text} stands for the text of the parent")
@@ -76,7 +76,7 @@ class PromptTemplate(Declared):
 
     @model_validator(mode="after")
     def _holds_the_text(self) -> PromptTemplate:
-        """Refuse a template that asks the same whatever the text."""
+        """Refuse a template with the same question whatever the text."""
         if "{text}" not in self.user:
             raise ValueError(f"template {self.name}: user has no {{text}}, where the parent's text goes")
         return self
@@ -107,7 +107,7 @@ def template_of(template: str | PromptTemplate) -> PromptTemplate:
 
 
 class Parents(Declared):
-    """The documents that a model is asked about, or whose code is executed."""
+    """The documents of the questions to a model, or of executed code."""
 
     dataset: str | None = Field(None, pattern=_NAME, description="a dataset, of which what its policy keeps is taken")
     corpus: str | None = Field(None, pattern=_NAME, description="instead of a dataset: a corpus, with its survivors")
@@ -121,12 +121,12 @@ class Parents(Declared):
 
     @property
     def table(self) -> str:
-        """The table that lists these documents."""
+        """The table of these documents."""
         return f"{self.dataset}.verdicts" if self.dataset is not None else f"{self.corpus}.survivors"
 
 
 class ModelEndpoint(WithoutSecrets):
-    """An endpoint that speaks OpenAI's protocol for chat completions, and the model that it is asked for."""
+    """An endpoint with OpenAI's protocol for chat completions, and the name of its model."""
 
     url: str = Field(pattern=r"^https?://", description="its address, up to and with /v1")
     model: str = Field(min_length=1, description="name of the model")
@@ -245,7 +245,7 @@ class GeneratedSource(PagedSource):
 
     @model_validator(mode="after")
     def _templates_are_known(self) -> GeneratedSource:
-        """Refuse a name that is no template of headrace's, and two templates of one name."""
+        """Refuse a name of no template of headrace's, and two templates of one name."""
         names = Counter(template_of(template).name for template in self.templates)
         if twice := [name for name, count in names.items() if count > 1]:
             raise ValueError(f"templates: {twice[0]} is there twice; name one of them otherwise")

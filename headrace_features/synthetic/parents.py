@@ -28,7 +28,7 @@ _IN_MEMORY: Final = 4  # bytes of a text for one of its file
 
 
 class ParentText(NamedTuple):
-    """A document that a model is asked about."""
+    """A document to ask a model about."""
 
     dataset: str
     doc_id: str
@@ -36,7 +36,7 @@ class ParentText(NamedTuple):
 
 
 def parent_count(catalogue: Catalog, parents: Parents) -> int:
-    """The number of documents that go on, excised ones among them.
+    """The number of kept documents, excised ones among them.
 
     Raises:
         InputError: no document was judged yet.
@@ -48,7 +48,7 @@ def parent_count(catalogue: Catalog, parents: Parents) -> int:
 
 
 def kept_documents(catalogue: Catalog, parents: Parents, seed: int) -> Iterator[pa.RecordBatch]:
-    """The documents that go on and were not excised: key (their rank), dataset, doc_id.
+    """The kept documents without excised ones: key (their rank), dataset, doc_id.
 
     Raises:
         InputError: no document was judged yet.
@@ -64,7 +64,7 @@ def kept_documents(catalogue: Catalog, parents: Parents, seed: int) -> Iterator[
 
 
 def kept_datasets(catalogue: Catalog, parents: Parents) -> list[str]:
-    """The datasets that documents which go on are from, by name.
+    """The datasets of kept documents, by name.
 
     Raises:
         InputError: no document was judged yet.
@@ -115,7 +115,7 @@ def _file_bytes(table: IcebergTable) -> int:
 def parent_texts(
     catalogue: Catalog, parents: Parents, seed: int, first: float = 0.0, last: float = 1.0
 ) -> Iterator[ParentText]:
-    """The documents that go on with their texts, by rank.
+    """The kept documents with their texts, by rank.
 
     Args:
         catalogue: of the lake.
@@ -150,5 +150,5 @@ def parent_texts(
 
 
 def _bound(share: float) -> bytes:
-    """The key below which this share of all keys is."""
+    """The upper end of this share of all keys."""
     return b"\xff" * 17 if share >= 1 else int(share * (1 << 64)).to_bytes(8, "big")

@@ -107,14 +107,14 @@ def until_reached(function: Callable[_Parameters, _Result]) -> Callable[_Paramet
 
 
 class Hold(NamedTuple):
-    """A task that a worker has: its number, and the token of this acquisition."""
+    """A worker's task: its number, and the token of this acquisition."""
 
     number: int
     token: str
 
 
 def answered(connection: sa.Connection, dataset: str, keys: Iterable[str]) -> set[str]:
-    """The keys among these that have an answer."""
+    """The answered keys among these."""
     wanted, keys_there = list(keys), set[str]()
     for at in range(0, len(wanted), KEYS_AT_ONCE):
         some = sa.and_(ANSWERS.c.dataset == dataset, ANSWERS.c.key.in_(wanted[at : at + KEYS_AT_ONCE]))
@@ -123,7 +123,7 @@ def answered(connection: sa.Connection, dataset: str, keys: Iterable[str]) -> se
 
 
 def holds_of(connection: sa.Connection, holds: Collection[Hold]) -> set[Hold]:
-    """The holds among these that are still valid: nobody else took the task or gave it back."""
+    """The valid holds among these: nobody else took the task or gave it back."""
     some = TASKS.c.number.in_([hold.number for hold in holds])
     rows = connection.execute(sa.select(TASKS.c.number, TASKS.c.token).where(some)) if holds else ()
     return {Hold(number, token) for number, token in rows} & set(holds)

@@ -45,7 +45,7 @@ class BudgetError(Exception):
 
 @dataclass(frozen=True)
 class Taken:
-    """A task that was taken.
+    """A taken task.
 
     Attributes:
         hold: number and token, by which the queue checks that this worker still has the task.
@@ -82,7 +82,7 @@ class TaskQueue:
 
     @until_reached
     def counts(self) -> tuple[int, int]:
-        """Requests of all tasks, and tasks that are taken."""
+        """Requests of all tasks, and taken tasks."""
         wanted = sa.select(sa.func.coalesce(sa.func.sum(TASKS.c.requests), 0), sa.func.count(TASKS.c.token))
         with self.store.engine.connect() as connection:
             requests, taken = connection.execute(wanted.where(self._own)).one()
@@ -162,7 +162,7 @@ class TaskQueue:
             return True
 
     def _held(self, connection: sa.Connection, *which: sa.ColumnElement[bool]) -> tuple[int, int]:
-        """Tokens that are reserved by tasks."""
+        """Tokens reserved by tasks."""
         sums = (sa.func.coalesce(sa.func.sum(TASKS.c[name]), 0) for name in ("held_in", "held_out"))
         held_in, held_out = connection.execute(sa.select(*sums).where(self._own, *which)).one()
         return int(held_in), int(held_out)
@@ -183,7 +183,7 @@ class TaskQueue:
 
     @until_reached
     def renew(self, holds: Collection[Hold]) -> set[Hold]:
-        """Extend leases; gives the holds that are lost."""
+        """Extend leases; gives the lost holds."""
         with self.store.transaction() as connection:
             hold_set = holds_of(connection, holds)
             some = TASKS.c.number.in_([hold.number for hold in hold_set])

@@ -92,7 +92,7 @@ class Parted(NamedTuple):
 
 
 def parted(content: str) -> Parted:
-    """The thought in an answer, and the text that is the answer."""
+    """The thought in an answer, and the text without it."""
     content = content.removeprefix("\ufeff")
     if _is_json(content):
         return Parted(content)
@@ -197,7 +197,7 @@ def _masked(text: str) -> str:
 
 
 def _filled(code: str) -> str:
-    """As many characters that are no code, with the ends of its lines."""
+    """As many characters outside of code, with the ends of its lines."""
     return re.sub(r"[^\n]", _FILLER, code)
 
 

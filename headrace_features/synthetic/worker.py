@@ -78,7 +78,7 @@ async def _work(asker: Asker, name: str, queues: Mapping[str, TaskQueue], stoppi
 
 
 def _next(queues: Mapping[str, TaskQueue]) -> str | None:
-    """The dataset with waiting tasks whose priority is the highest."""
+    """The dataset of the highest priority among those with waiting tasks."""
     waiting = [name for name, queue in queues.items() if queue.waits()]
     return max(waiting, key=lambda name: queues[name].priority, default=None)
 

@@ -1,4 +1,4 @@
-"""Which documents of a corpus hold items of benchmarks, and which windows and blends hold those documents."""
+"""Documents of a corpus with items of benchmarks, and the windows and blends of those documents."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from spark_jobs.packing.ordinals import find_windows
 
 @dataclass(frozen=True)
 class HoldingDocument:
-    """A document that holds items of benchmarks.
+    """A document with items of benchmarks.
 
     Attributes:
         doc_id: its id.
@@ -58,7 +58,7 @@ class ContaminationReport:
 
     @property
     def packed(self) -> tuple[HoldingDocument, ...]:
-        """The documents that some served window holds."""
+        """The documents in served windows."""
         return tuple(one for one in self.documents if one.windows)
 
 
@@ -105,7 +105,7 @@ def contamination_report(catalogue: Catalog, corpus: str) -> ContaminationReport
 
 
 def _count_windows(catalogue: Catalog, corpus: str, windows: dict[str, dict[str, int]]) -> dict[str, tuple[str, ...]]:
-    """Count windows of documents in place, in all that is served; gives the blends that serve them."""
+    """Count windows of documents in place, in all that is served; gives their blends."""
     tables = [table for table in packed_tables(catalogue) if table.split(".")[0] == corpus]
     depending = dependent_blends(catalogue, tables)
     blends: dict[str, tuple[str, ...]] = {}

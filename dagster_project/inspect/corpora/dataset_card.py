@@ -1,4 +1,4 @@
-"""A card of a dataset or corpus: Markdown with the metadata header that dataset hubs read; no text of a document.
+"""A card of a dataset or corpus: Markdown with the metadata header for dataset hubs; no text of a document.
 
 Counts are of the documents that count now (`inspect.documents.counted`), and bytes of their texts; settings are those
 that they were computed with (the ledger). A card with noise has no exact count of documents: those that a document
@@ -51,7 +51,7 @@ class CountNoise(Protocol):
 
     @property
     def named_by_chance(self) -> float:
-        """Probability that a group of one document is named."""
+        """Probability of naming a group of one document."""
 
 
 @dataclass(frozen=True)
@@ -130,7 +130,7 @@ Rows = list[tuple[Any, ...]]
 
 
 def _header(name: str, groups: dict[str, Rows], count: int) -> str:
-    """The YAML that dataset hubs read."""
+    """The YAML for dataset hubs."""
     licences, languages = ([str(row[0]) for row in groups[one] if row[0]] for one in ("licence", "language"))
     exact = all(len(row) > 2 for row in groups["kind"])
     header = {
@@ -199,7 +199,7 @@ def _dataset(
 
 
 def _rule_names(ledger: Ledger, dataset: str) -> list[str]:
-    """Rules that the documents of a dataset may fail, by the config of its verdicts."""
+    """Rules for the documents of a dataset, by the config of its verdicts."""
     configs = [json.loads(one.config) for one in ledger.increments(f"{dataset}.verdicts").values()]
     rules = [rule["rule"] for config in configs for rule in config.get("policy", {}).get("rules", [])]
     return list(dict.fromkeys([*rules, "personal_data", "manifest"])) if configs else []
@@ -260,7 +260,7 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: CountNoise | N
 
 
 def _deduplication(catalogue: Catalog, facts: CorpusFacts) -> Iterator[str]:
-    """What deduplication removed of the members that count, and what is left after each step of all that came."""
+    """Members removed by deduplication, among the counted ones, and documents left after each step."""
     members, exact, survivors = (
         members_that_count(catalogue, facts.name, table) for table in ("members", "exact_duplicates", facts.base)
     )

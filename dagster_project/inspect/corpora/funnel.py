@@ -85,7 +85,7 @@ def _documents(catalogue: Catalog, corpus: CorpusFacts) -> pa.Table:
 
 
 def _steps(catalogue: Catalog, corpus: CorpusFacts) -> Iterator[tuple[str, pa.ChunkedArray, bool]]:
-    """The steps that were computed, each with ids of documents, and whether these stay or leave."""
+    """The computed steps, each with ids of documents, and whether these stay or leave."""
     kept = [
         _ids(catalogue, corpus.verdicts.get(dataset, f"{dataset}.verdicts"), kept=True) for dataset in corpus.datasets
     ]

@@ -62,13 +62,13 @@ def kept_at_thresholds(catalogue: Catalog, corpus: CorpusFacts) -> list[dict[str
 
 
 def _applied_to(corpus: CorpusFacts, threshold: float) -> list[str]:
-    """The kinds of documents that go at a threshold."""
+    """The kinds of documents with a threshold of removal."""
     applied = corpus.applied.values if corpus.applied is not None else {}
     return [kind for kind, value in applied.items() if value == threshold]
 
 
 def largest_groups(catalogue: Catalog, corpus: CorpusFacts, count: int) -> list[dict[str, Any]]:
-    """The largest components at the threshold that is applied to their kind: component, document_count, path, kind."""
+    """The largest components at the applied threshold of their kind: component, document_count, path, kind."""
     if corpus.applied is None:
         return []
     columns = ("increment", "threshold", "doc_id", "component", "document_count")

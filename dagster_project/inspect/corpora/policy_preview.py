@@ -149,7 +149,7 @@ class _RuleTally:
     passing: list[_Near] = field(default_factory=list)
 
     def add(self, documents: MeasuredDocuments, one: RuleResult, failures: npt.NDArray[np.int32]) -> None:
-        """Count a part, of which `failures` says how many rules each document fails."""
+        """Count a part; `failures` has the number of failed rules of each document."""
         ids, decided = documents.rows.column("doc_id"), documents.reviewed.get(self.rule.rule, {})
         rows = pc.index_in(pa.array(list(decided), ids.type), value_set=ids).to_pylist() if decided else []
         self.decisions += [
@@ -205,13 +205,13 @@ class _Tally:
 
 
 def judged_rules(policy: Policy, rows: pa.RecordBatch) -> list[Rule]:
-    """The rules of a policy, then those that hold with every policy, if the rows have the columns that they read."""
+    """The rules of a policy, then those of every policy, if the rows have their columns."""
     dropping = [PERSONAL_DATA_RULE] if PERSONAL_DATA_RULE.signal in rows.schema.names else []
     return [*policy.rules, *dropping, *EVIDENCE_RULES]
 
 
 def preview(parts: Iterable[MeasuredDocuments], policy: Policy) -> Preview:
-    """Count the documents that a policy would keep, and those that each of its rules drops."""
+    """Count the documents kept by a policy, and those dropped by each of its rules."""
     tally = _Tally(policy)
     for documents in parts:
         tally.add(documents)
@@ -219,7 +219,7 @@ def preview(parts: Iterable[MeasuredDocuments], policy: Policy) -> Preview:
 
 
 def compare(parts: Iterable[MeasuredDocuments], first: Policy, second: Policy) -> PolicyComparison:
-    """Count the documents that two policies would keep, both or one alone, and the rules that make the difference."""
+    """Count the documents kept by two policies, both or one alone, and the rules behind the difference."""
     one, two = _Tally(first), _Tally(second)
     kept_by = {name: _Count() for name in ("both", "first", "second", "neither")}
     lost, gained = Counter[str](), Counter[str]()

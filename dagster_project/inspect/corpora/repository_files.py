@@ -1,4 +1,4 @@
-"""A repository as its tables say: files in their order, which need which, and which need one another in a cycle."""
+"""A repository as its tables say: files in their order, their needs, and cycles of needs."""
 
 from __future__ import annotations
 

@@ -145,7 +145,7 @@ _Document = tuple[str, str, str]
 
 
 def _by_document(catalogue: Catalog, dataset: str, verdicts: str | None = None) -> dict[_Document, dict[str, Said]]:
-    """The newest decision of each person on each document that was not taken back."""
+    """The newest standing decision of each person on each document."""
     condition = AlwaysTrue() if verdicts is None else EqualTo("verdicts", verdicts)
     columns = ["verdicts", "rule", "doc_id", "person", "decision", "note", "reviewed_at"]
     found: dict[_Document, dict[str, Said]] = {}
@@ -178,7 +178,7 @@ class Reviews:
         self._lock = threading.Lock()
 
     def of_rule(self, verdicts: str, rule: str) -> dict[str, dict[str, Said]]:
-        """What each person decided of the documents that failed a rule, by doc_id."""
+        """Each person's decisions about the failed documents of a rule, by doc_id."""
         with self._lock:
             self._refresh()
             return {one[2]: dict(by) for one, by in self._said.items() if one[:2] == (verdicts, rule)}
@@ -223,7 +223,7 @@ def precision(rule: str, decided: Iterable[str]) -> Precision:
 
 
 def wilson_interval(hits: int, count: int) -> tuple[float, float]:
-    """The 95% interval of a share by Wilson's score (E. B. Wilson 1927), which holds for few and for extreme counts."""
+    """The 95% interval of a share by Wilson's score (E. B. Wilson 1927), valid for few and for extreme counts."""
     if count == 0:
         return 0.0, 1.0
     z2 = _NORMAL_95**2

@@ -52,7 +52,7 @@ class RuleCurve:
     bytes_per_token: float
 
     def failing(self, threshold: float) -> slice:
-        """Slice of the documents that fail the rule at a threshold."""
+        """Slice of the failed documents at a threshold of the rule."""
         if self.rule.below is not None:
             return slice(0, int(np.searchsorted(self.values, threshold, "left")))
         return slice(int(np.searchsorted(self.values, threshold, "right")), len(self.values))
@@ -64,7 +64,7 @@ class RuleCurve:
         return DocumentVolume(documents, size, round(size / self.bytes_per_token))
 
     def nearest(self, threshold: float, count: int) -> tuple[list[tuple[str, float]], list[tuple[str, float]]]:
-        """Documents that fail and that pass, each with its value, the nearest first; of equal values the lowest ids."""
+        """Failed and passed documents, each with its value, the nearest first; of equal values the lowest ids."""
         gone = self.failing(threshold)
         cut = gone.stop if self.rule.below is not None else gone.start
         under: list[int] = []
@@ -84,14 +84,14 @@ class RuleCurve:
         return bin_edges(min(low, own), max(high, own), bins)
 
     def histogram(self, edges: npt.NDArray[np.float64], threshold: float) -> tuple[list[int], list[int]]:
-        """(bins) documents between edges, the first and last with what lies outside; (bins) of these that fail."""
+        """(bins) documents between edges, the first and last with what lies outside; (bins) failed ones of these."""
         places = np.concatenate([[0], np.searchsorted(self.values, edges[1:-1], "left"), [len(self.values)]])
         gone = self.failing(threshold)
         return np.diff(places).tolist(), np.diff(np.clip(places, gone.start, gone.stop)).tolist()
 
 
 def judged_policy(catalogue: Catalog, dataset: str) -> Policy:
-    """The policy that a dataset was judged by last.
+    """The policy of a dataset's last verdicts.
 
     Raises:
         CommandError: it has not been judged.
@@ -112,7 +112,7 @@ def reference_of(policy: Policy, rule: Rule) -> str:
 
 
 def find_rule(policy: Policy, reference: str) -> Rule:
-    """The rule of a reference; of a bare name that several have, the first.
+    """The rule of a reference; of a shared bare name, the first.
 
     Raises:
         CommandError: the policy has none.

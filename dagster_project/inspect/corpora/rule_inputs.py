@@ -1,4 +1,4 @@
-"""Read the columns of a dataset that the rules of policies judge, in parts that fit into memory."""
+"""Read the columns of a dataset for the rules of policies, in parts of bounded memory."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ _Reader = Callable[[str, Sequence[str]], pa.Table]
 
 @dataclass(frozen=True)
 class MeasuredDocuments:
-    """A part of a dataset: D documents with the columns that rules read.
+    """A part of a dataset: D documents with the columns for rules.
 
     Attributes:
         dataset: its name.
@@ -66,7 +66,7 @@ def read_documents(
     declared: Callable[[], Columns] = dict,
     where: BooleanExpression | None = None,
 ) -> Iterator[MeasuredDocuments]:
-    """Read the columns that some policies judge, in parts that fit into memory (`lookups.parts`); at least one part.
+    """Read the columns for some policies, in parts of bounded memory (`lookups.parts`); at least one part.
 
     Args:
         catalogue: the lake's.
@@ -192,7 +192,7 @@ def _aligned(rows: pa.Table, ids: pa.ChunkedArray) -> pa.Table:
 
 
 def _leaves_out(catalogue: Catalog, dataset: str) -> set[Rule]:
-    """The evidence rules (manifests, lock files) that the verdicts applied when they were last computed."""
+    """The evidence rules (manifests, lock files) of the verdicts' last computation."""
     ledger = Ledger.fresh(catalogue)
     rows = list(ledger.increments_there(f"{dataset}.verdicts").values())
     config = json.loads(rows[-1].config) if rows else {}

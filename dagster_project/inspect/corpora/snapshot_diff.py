@@ -1,4 +1,4 @@
-"""Compare two states of a dataset or corpus: documents added and removed, verdicts and removals that changed.
+"""Compare two states of a dataset or corpus: documents added and removed, changed verdicts and removals.
 
 A state is written NAME (now), NAME@SNAPSHOT (any snapshot of one of its tables; the others as of that moment),
 NAME@2026-11-20T12:00 (a time, UTC unless it says otherwise) or NAME@RELEASE. Documents are those that count then
@@ -58,7 +58,7 @@ class LakeState:
 
 @dataclass(frozen=True)
 class Diff:
-    """Two states compared; counts are of documents that count, and `examples` has some ids of each kind.
+    """Two states compared; numbers are of counted documents, and `examples` has some ids of each kind.
 
     Attributes:
         before: documents of the first state.
@@ -153,7 +153,7 @@ def _moment(tables: Mapping[str, IcebergTable], state: str) -> tuple[dict[str, i
 
 
 def _written_with(tables: Mapping[str, IcebergTable], snapshot: Snapshot) -> dict[str, int]:
-    """The snapshots of other tables that were written by the same step and increment."""
+    """The snapshots of other tables by the same step and increment."""
     key = _step_key(snapshot)
     if not key:
         return {}
@@ -274,7 +274,7 @@ def _scan(catalogue: Catalog, state: LakeState, table: str, columns: tuple[str, 
 
 
 def _only_in(these: pa.Table, those: pa.Table) -> pa.Table:
-    """Rows of one table whose document is not in another."""
+    """Rows of one table without their document in another."""
     return without(these, those["doc_id"])
 
 
@@ -307,7 +307,7 @@ def _moved_verdicts(
 
 
 def _failed_rules(catalogue: Catalog, state: LakeState) -> pa.Table:
-    """Each document with the names of the rules that it fails, joined by commas."""
+    """Each document with the names of its failed rules, joined by commas."""
     scan = _scan(catalogue, state, "verdicts", ("doc_id", "failed.element.rule"))
     text = pa.large_string()
     parts = []
@@ -321,7 +321,7 @@ def _failed_rules(catalogue: Catalog, state: LakeState) -> pa.Table:
 
 
 def _after_stages(catalogue: Catalog, first: LakeState, second: LakeState) -> dict[str, tuple[int, int]]:
-    """Documents that count after each stage of the corpora in both states; 0 where a state has no such table."""
+    """Counted documents after each stage of the corpora in both states; 0 where a state has no such table."""
     ledger = Ledger.fresh(catalogue)
     tables = dict.fromkeys(stage.table for state in (second, first) for stage in stages_of(ledger, state.name))
 
@@ -344,7 +344,7 @@ def _totals(
 
 
 def count_tokens(catalogue: Catalog, state: LakeState) -> int:
-    """Tokens of the members of a corpus that count."""
+    """Tokens of the counted members of a corpus."""
     members = members_that_count(catalogue, state.name, at=state.at)
     return _tokens_of(catalogue, state, members["doc_id"].combine_chunks())
 

@@ -1,4 +1,4 @@
-"""Execute the programs that a model writes, each in its own sandbox; results are messages for the model."""
+"""Execute the programs of a model, each in its own sandbox; results are messages for the model."""
 
 from __future__ import annotations
 

@@ -20,7 +20,7 @@ class _Said(BaseModel):
 
 
 class ProgramCall(_Said):
-    """A call that can be made.
+    """A possible call.
 
     Attributes:
         kind: doctest, test, generated.
@@ -41,7 +41,7 @@ class ProgramCall(_Said):
 
 
 class Skipped(_Said):
-    """A function for which there is no call; detail says why."""
+    """A function without a call; detail says why."""
 
     function: str
     first_line: int
@@ -50,7 +50,7 @@ class Skipped(_Said):
 
 
 class Collected(_Said):
-    """The calls that a module offers; or why it could not be imported."""
+    """The calls of a module; or why it could not be imported."""
 
     calls: list[ProgramCall] = []
     skipped: list[Skipped] = []
@@ -58,7 +58,7 @@ class Collected(_Said):
 
 
 class TypedStatement(_Said):
-    """A statement that was typed, what it printed, the value it gave, and the last line of what it raised."""
+    """A typed statement, its output, its value, and the last line of its exception."""
 
     input: str
     printed: str = ""
@@ -99,7 +99,7 @@ def canonical(value: Any, paths: Mapping[str, str]) -> Any:
 
 
 def agreed(results: Sequence[Result]) -> Result:
-    """The result that all runs have; where they differ or one failed, a result with that reason.
+    """The common result of all runs; where they differ or one failed, a result with that reason.
 
     It is as its file states where it is in all runs: what hashes order is written alike here, and not in a docstring.
     """
@@ -113,7 +113,7 @@ def agreed(results: Sequence[Result]) -> Result:
 
 
 def _difference(mine_result: Result, other: Result) -> str:
-    """The first field in which two results differ, with both values."""
+    """The first differing field of two results, with both values."""
     for mine, theirs in zip(mine_result.statements, other.statements, strict=False):
         for name in ("value", "exception", "printed"):
             if getattr(mine, name) != getattr(theirs, name):

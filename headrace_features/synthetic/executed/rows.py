@@ -47,7 +47,7 @@ class CodeDocument:
 
 
 def document_key(source: ExecutedSource, text: str) -> str:
-    """The key under which it is noted that a document was executed."""
+    """The key of the note about a document's execution."""
     return _key(source, text, None)
 
 
@@ -67,12 +67,12 @@ def _facts(source: ExecutedSource) -> dict[str, Any]:
 
 
 def interpreter(source: ExecutedSource) -> Interpreter:
-    """The interpreter that runs a dataset's code."""
+    """The interpreter for a dataset's code."""
     return interpreter_of(source.python or sys.executable)
 
 
 def package_folder(environment: str | None) -> str | None:
-    """The folder of packages that code may import; in a virtual environment that is its site-packages."""
+    """The folder of importable packages; in a virtual environment its site-packages."""
     if environment is None:
         return None
     return str(next(Path(environment).glob("lib/python3*/site-packages"), environment))
@@ -127,7 +127,7 @@ def row_of(
 
 
 def _part(document: CodeDocument, lines: tuple[int, int] | None) -> Parent:
-    """The part of a document that some lines are, with its first and last byte."""
+    """The part of a document in some lines, with its first and last byte."""
     if lines is None:
         return Parent(document.dataset, document.doc_id, document.text, 0, len(_bytes(document.text)))
     every = _LINE.findall(document.text)

@@ -51,7 +51,7 @@ _ENVIRONMENT: Final = {"PATH": "/usr/local/bin:/usr/bin:/bin", "HOME": "/tmp", "
 
 @dataclass(frozen=True)
 class Program:
-    """A program that is to be run.
+    """A program to run.
 
     Attributes:
         command: the command line, with paths as they are in the sandbox.
@@ -174,7 +174,7 @@ def _kill(process: subprocess.Popen[bytes]) -> None:
 
 
 def _bubblewrap(program: Program, limits: ExecutionLimits, uid: int, descriptors: list[int]) -> list[str]:
-    """The command line of a program in the sandbox, as a uid that is not root."""
+    """The command line of a program in the sandbox, as a uid other than root."""
     parents = {above for inside in ("/etc/x", *program.folders) for above in [*PurePosixPath(inside).parents][:-1]}
     parent_options = [
         ("--perms", "0755", "--dir", str(path)) for path in sorted(parents)
@@ -223,7 +223,7 @@ def _limited(program: Program, limits: ExecutionLimits) -> list[str]:
 
 
 def _join(group: Group, command: list[str]) -> list[str]:
-    """A command line that enters its group before anything else is started."""
+    """A command line to enter its group before anything else is started."""
     if not group.joins:
         return command
     writes = "; ".join(f'echo $$ > "${number}" || exit 125' for number in range(1, len(group.joins) + 1))
@@ -258,7 +258,7 @@ def _own_uid() -> Iterator[int]:
 
 @contextlib.contextmanager
 def _sealed(data: bytes) -> Iterator[int]:
-    """A file descriptor of some bytes in memory that nobody can change, at its beginning."""
+    """A file descriptor of some immutable bytes in memory, at its beginning."""
     number = os.memfd_create("headrace", os.MFD_CLOEXEC | os.MFD_ALLOW_SEALING)
     try:
         view = memoryview(data)

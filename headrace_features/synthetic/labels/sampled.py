@@ -63,7 +63,7 @@ def sampled(
     languages: DataFrame | None = None,
     clusters: DataFrame | None = None,
 ) -> DataFrame:
-    """Draw the documents that a judge is asked about.
+    """Draw the documents for a judge.
 
     Args:
         texts: doc_id, language and content.

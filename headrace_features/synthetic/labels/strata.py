@@ -19,7 +19,7 @@ REST: Final = "rest"
 
 @dataclass(frozen=True)
 class Stratum:
-    """Documents that are sampled together.
+    """Documents sampled together.
 
     Attributes:
         name: of the stratum; `rest` for small ones together.

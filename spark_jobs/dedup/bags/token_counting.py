@@ -129,9 +129,11 @@ def _add_words(
     different, often, numbered, labels, k = tally[0], tally[1], tally[2], tally[3], 0
     while k < n:
         is_numbered = different >= FIRST_WORDS and NUMBERS_OF * numbered >= different
+        # 2/5 in whole numbers: no float stands for it exactly, and this decides which tokens count.
         if 5 * often > 2 * (different + 2) or (is_numbered and 5 * (often - labels) > 2 * (different - numbered + 2)):
             break
         start, end = block.starts[k], block.ends[k]
+        # Length and count share a word, so that a slot is 24 bytes and one store writes both.
         count = _add(slots, slot_bits, block.hashes[k], start, (end - start) << 32 | 1)
         if count == 1:
             different += 1
@@ -196,6 +198,7 @@ def _insertion_sort(out: FeatureCounts, first: int, last: int) -> None:
     hashes, starts, lengths, counts = out
     for i in range(first + 1, last):
         h = hashes[i]
+        # The usual case, as slots are in order of the hash but for collisions; nothing is copied then.
         if hashes[i - 1] <= h:
             continue
         start, length, count = starts[i], lengths[i], counts[i]
@@ -266,6 +269,7 @@ def _structure(
         kind = block.classes[k]
         if kind == TEXT:
             continue
+        # + 1, because a step by 0 from 0 is 0, which stands for no part in an empty ring.
         part = block.hashes[k] if kind > TEXT else hash_step(ZERO, U64(kind + 1))
         slot = token_number % STRUCTURE_TOKENS
         polynomial = polynomial * FIRST_MULTIPLIER + part - window[slot] * _LEAVING

@@ -74,6 +74,7 @@ def find_copies(
         for at in range(offsets[record], offsets[record + 1]):
             slot = key_slot(keys, windows[at], windows[at])
             if keys[slot] == 0:
+                # At most half full: probing stays short, and a free slot always ends it.
                 if 2 * used >= keys.size:
                     old_keys, old_firsts, old_several = keys, firsts, several
                     keys, firsts = np.zeros(2 * keys.size, np.uint64), np.zeros(2 * keys.size, np.int64)
@@ -86,8 +87,10 @@ def find_copies(
                 keys[slot], firsts[slot] = windows[at], occurrence
                 used += 1
             else:
+                # A window that its own document repeats is no copy: only another document makes it `several`.
                 if firsts[slot] >> 32 != occurrence >> 32:
                     several[slot] = _MANY
+                # Document and position in one number: the least is the first place in the order of whom to keep.
                 firsts[slot] = min(firsts[slot], occurrence)
             occurrence += 1
     runs, count = np.empty((6, 1024), np.int64), 0
@@ -99,6 +102,7 @@ def find_copies(
         for at in range(offsets[record], offsets[record + 1]):
             slot = key_slot(keys, windows[at], windows[at])
             first, start = firsts[slot] >> 32, firsts[slot] & 0xFFFFFFFF
+            # The first document to have a window keeps it.
             if several[slot] != _MANY or first == document:
                 goes_on = False
                 continue

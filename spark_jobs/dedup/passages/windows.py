@@ -185,8 +185,10 @@ def _windows(bounds: Int64Array, hashes: UInt64Array) -> tuple[Int64Array, UInt6
                 continue
             gram_hash = finish(gram, ZERO)
             grams[at % _GRAMS] = gram_hash
+            # The later of equal ones: it stays inside the window for longer, so anchors change less often.
             if least_at < 0 or gram_hash <= least:
                 least, least_at = gram_hash, at
+            # The least has left the window; only then are all grams of the ring looked at.
             elif at - least_at >= _GRAMS:
                 least, least_at = gram_hash, at
                 for k in range(at - 1, at - _GRAMS, -1):
@@ -207,6 +209,7 @@ def _distinct(offsets: Int64Array, anchors: UInt64Array) -> tuple[Int64Array, UI
     for text in range(texts):
         start = total
         for window in range(offsets[text], offsets[text + 1]):
+            # Neighbouring windows mostly share their anchor, so this leaves little to sort.
             if window == offsets[text] or anchors[window] != anchors[window - 1]:
                 if total == distinct.size:
                     distinct = _grown(distinct, total + 1)
@@ -252,6 +255,7 @@ def chosen_windows(
                 at = np.searchsorted(wanted_here, anchors[window])
                 is_wanted = at < wanted_here.size and wanted_here[at] == anchors[window]
             chosen[window] = is_wanted
+        # A window touches a span from WORDS - 1 words before it on.
         for span in range(left_out_offsets[text], left_out_offsets[text + 1]):
             start, end = left_out[span, 0], left_out[span, 1]
             chosen[min(first + max(start - WORDS + 1, 0), last) : min(first + end, last)] = False

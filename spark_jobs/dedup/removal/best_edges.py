@@ -110,6 +110,7 @@ def _improve(
         shared, united, increment = weights[0][edge], weights[1][edge], increments[edge]
         if best.rows[worse] >= 0:
             order = compared_fractions(shared, united, best.shared[worse], best.united[worse])
+            # Of equally similar ones the older increment, then the lower number, so that no order of the edges shows.
             if not order:
                 order = np.sign(best.increments[worse] - increment)
             if not order:
@@ -125,6 +126,7 @@ def compared_fractions(shared: int, united: int, other_shared: int, other_united
     """-1, 0 or 1: a fraction beside another, exactly, by their continued fractions; both are at least 0."""
     sign = 1
     while True:
+        # Cross products could exceed 64 bits, and floats take close fractions for equal.
         whole, other_whole = shared // united, other_shared // other_united
         if whole != other_whole:
             return sign if whole > other_whole else -sign

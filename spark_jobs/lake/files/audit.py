@@ -1,4 +1,4 @@
-"""The audit: counts the rows that break each blocking check of a table, before they are published.
+"""The audit: counts of rows against each blocking check of a table, before they are published.
 
     row checks, required columns   columns of the rows, counted while they are written, at no extra pass
     keys that come twice           by Arrow over the key columns, above a million rows by a Spark job
@@ -32,7 +32,7 @@ _SHOWN_CHARACTERS = 80
 
 @dataclass(frozen=True)
 class Evidence:
-    """What a proof sees besides the rows that were written: the step's inputs, increment, config and balance."""
+    """What a proof sees besides the written rows: the step's inputs, increment, config and balance."""
 
     frames: Mapping[str, DataFrame]
     increment: int | None
@@ -41,7 +41,7 @@ class Evidence:
 
 
 def check_columns(declared: Table, place: TableSlice) -> dict[str, Column]:
-    """By check, the aggregate that counts the written rows which break it."""
+    """By check, the aggregate for the count of written rows against it."""
     return {
         name: F.expr(f"count_if(NOT coalesce({predicate}, false))")
         for name, predicate in predicates(declared, place).items()
@@ -49,7 +49,7 @@ def check_columns(declared: Table, place: TableSlice) -> dict[str, Column]:
 
 
 def predicates(declared: Table, place: TableSlice) -> dict[str, str]:
-    """By check, the SQL predicate that must be true of every row."""
+    """By check, the SQL predicate to be true of every row."""
     required = [f"`{column.name}` IS NOT NULL" for column in declared.all_columns if column.required]
     first = {REQUIRED: " AND ".join(required), IN_PLACE: place.predicate}
     wanted = {name: predicate for name, predicate in first.items() if predicate not in ("", "true")}
@@ -82,7 +82,7 @@ def check_result(name: str, bad_rows: int, declared: Table) -> CheckResult:
 
 
 def audit_frame(rows: DataFrame, declared: Table, place: TableSlice) -> tuple[CheckResult, ...]:
-    """All blocking checks over rows that were written to Parquet files outside the lake, in Spark jobs of their own."""
+    """All blocking checks over rows in Parquet files outside the lake, in Spark jobs of their own."""
     counts = count_bad(rows, check_columns(declared, place))
     outcome = [check_result(name, count, declared) for name, count in counts.items()]
     outcome += [_repeated_keys(rows, declared)] if declared.key else []
@@ -92,7 +92,7 @@ def audit_frame(rows: DataFrame, declared: Table, place: TableSlice) -> tuple[Ch
 def with_bad_keys(
     checks: Iterable[CheckResult], declared: Table, place: TableSlice, landed: DataFrame, written: DataFrame
 ) -> tuple[CheckResult, ...]:
-    """Add the keys of some bad rows to the results that failed, by a Spark job for each."""
+    """Add the keys of some bad rows to the failed results, by a Spark job for each."""
     conditions = predicates(declared, place)
 
     def bad(name: str) -> DataFrame:
@@ -127,7 +127,7 @@ def count_bad(rows: DataFrame, checks: Mapping[str, Column]) -> dict[str, int]:
 
 
 def _repeated_keys(rows: DataFrame, declared: Table) -> CheckResult:
-    """Rows that share their key with another, by Spark."""
+    """Rows with a repeated key, by Spark."""
     repeated = rows.groupBy(*declared.key).count().where("count > 1").selectExpr("sum(count - 1) AS n").first()
     return check_result(UNIQUE, int((repeated["n"] if repeated else 0) or 0), declared)
 
@@ -140,7 +140,7 @@ def key_check(
     row_count: int,
     landed: Callable[[], DataFrame],
 ) -> list[CheckResult]:
-    """Count rows that share their key with another.
+    """Count rows with a repeated key.
 
     Args:
         table: the table, in which the snapshot is.
@@ -162,7 +162,7 @@ def key_check(
 
 
 def proof_results(declared: Table, landed: DataFrame, evidence: Evidence) -> tuple[CheckResult, ...]:
-    """Count the rows that break each proof of a table."""
+    """Count the rows against each proof of a table."""
     results = []
     for proof in declared.proofs:
         if proof.balance is not None and proof.balance(evidence.frames, evidence.config) == evidence.balance:

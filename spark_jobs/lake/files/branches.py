@@ -63,7 +63,7 @@ def branch_of_a_writer(catalogue: Catalog, identifier: str, branch: str) -> Iter
 
 
 def branch_at_head(catalogue: Catalog, identifier: str, branch: str) -> tuple[IcebergTable, int]:
-    """Make a branch at the head of a table that holds rows; returns the table with it, and the id of the head."""
+    """Make a branch at the head of a table with rows; returns the table with it, and the id of the head."""
     table = catalogue.load_table(identifier)
     base = table.current_snapshot()
     assert base is not None  # the caller knows of rows in it
@@ -79,7 +79,7 @@ def start_branch(
     branch: str,
     base: Snapshot | None,
 ) -> None:
-    """Make a branch at a snapshot, and remove the branches of writers whose processes have ended."""
+    """Make a branch at a snapshot, and remove the branches of writers without a process."""
     stale = [name for name in table.refs() if is_abandoned(name)]
     for name in stale:
         _log.info("%s: removing branch %s of a run that did not end", identifier, name)
@@ -154,7 +154,7 @@ def publish(
 
 
 def note_properties(catalogue: Catalog, identifier: str, properties: Mapping[str, str]) -> None:
-    """Set those properties of a table that differ, for rows that are not written since they are there already."""
+    """Set the differing properties of a table, for rows left unwritten since they are there already."""
 
     def updates(table: IcebergTable) -> tuple[SetPropertiesUpdate, ...]:
         changed = {name: value for name, value in properties.items() if table.properties.get(name) != value}
@@ -164,12 +164,12 @@ def note_properties(catalogue: Catalog, identifier: str, properties: Mapping[str
 
 
 def discard(catalogue: Catalog, written: Written) -> None:
-    """Drop the branch of rows that are not published; their files are deleted by the next expiry of snapshots."""
+    """Drop the branch of unpublished rows; their files are deleted by the next expiry of snapshots."""
     remove_ref(catalogue, written.identifier, written.branch)
 
 
 def require_passed(written: Written) -> None:
-    """Refuse to publish rows that failed a check.
+    """Refuse to publish rows after a failed check.
 
     Raises:
         AuditError: names the checks that failed, with the number of bad rows and the keys of some.

@@ -92,7 +92,7 @@ def merge(catalogue: Catalog, identifier: str, leases: TakeLeases) -> tuple[int,
 
 
 def groups_to_merge(table: IcebergTable, tasks: Iterable[FileScanTask]) -> Iterator[list[DataFile]]:
-    """Small files that are to become one: neighbours in a partition, together no larger than the target size.
+    """Small files to merge into one: neighbours in a partition, together no larger than the target size.
 
     Files with deletes beside them stay, and those of an earlier partitioning or of another format.
     """
@@ -122,7 +122,7 @@ def groups_to_merge(table: IcebergTable, tasks: Iterable[FileScanTask]) -> Itera
 
 
 def _order(table: IcebergTable) -> tuple[str, ...]:
-    """Columns by which the rows of a file are sorted."""
+    """Sort columns of a file's rows."""
     return tuple(table.schema().find_column_name(field.source_id) or "" for field in table.sort_order().fields)
 
 
@@ -266,7 +266,7 @@ def replace_files(
     leases: Leases | None,
     same_rows: bool = True,
 ) -> None:
-    """Replace files by merged ones in one commit, which keeps whatever else was committed meanwhile.
+    """Replace files by merged ones in one commit, and keep whatever else was committed meanwhile.
 
     Args:
         catalogue: the lake's.

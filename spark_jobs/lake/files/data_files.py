@@ -1,4 +1,4 @@
-"""Data files that Python workers write, and the commit that makes them a snapshot; on both engines.
+"""Data files of Python workers, and the commit of them as a snapshot; on both engines.
 
     worker    batches -> checks counted and rows hashed -> row groups of one Parquet file per partition value
     driver    footers and counts of all tasks that ended -> one snapshot on the branch, by PyIceberg
@@ -105,7 +105,7 @@ def _small(field: pa.Field) -> pa.Field:
 
 
 def with_constant(rows_of: ArrowRows, name: str, value: int) -> ArrowRows:
-    """The rows with one more column in front, an int that is the same in all of them."""
+    """The rows with one more column in front, the same int in all of them."""
     make = rows_of.function
 
     def function(batches: Batches) -> Iterator[pa.RecordBatch]:
@@ -146,7 +146,7 @@ def write_frame(
     replaced: BooleanExpression,
     properties: Mapping[str, str],
 ) -> tuple[DataVersion, list[int]]:
-    """Have Python write rows whose checks an engine has computed, as one snapshot of a branch.
+    """Have Python write rows with checks computed by an engine, as one snapshot of a branch.
 
     Args:
         table: where they go.

@@ -62,7 +62,7 @@ _Measured = tuple[pa.RecordBatch, list[int], DataVersion]
 
 @dataclass(frozen=True)
 class PartitionField:
-    """A field of a table's partition: its name, the column that it is of, and whether it is the column's day in UTC."""
+    """A field of a table's partition: its name, its column, and whether it is the column's day in UTC."""
 
     name: str
     column: str
@@ -125,7 +125,7 @@ def write_task(batches: Batches, rules: FileRules) -> Iterator[pa.RecordBatch]:
 def write_checked_task(
     batches: Batches, rules: FileRules, order: tuple[str, ...], checks: int
 ) -> Iterator[pa.RecordBatch]:
-    """Write the rows of a task, which come with the checks that they break.
+    """Write the rows of a task, each with its failed checks.
 
     Args:
         batches: the rows, with a column `BAD` and a number for each check.
@@ -191,7 +191,7 @@ def _as_in_files(rows: pa.RecordBatch, rules: FileRules) -> pa.RecordBatch:
 
 
 def _lacks_a_part(values: pa.Array, kind: pa.DataType) -> bool:
-    """Whether a part of nested values that is required is null in a value that is not."""
+    """Whether a required part of nested values is null inside a present value."""
     if not pa.types.is_nested(kind):
         return False
     if pa.types.is_struct(kind):
@@ -208,7 +208,7 @@ def _lacks_a_part(values: pa.Array, kind: pa.DataType) -> bool:
 
 
 def _with_required(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
-    """The rows that have all required values."""
+    """The rows with all required values."""
     required = [batch.column(field.name) for field in schema if not field.nullable]
     if any(column.null_count for column in required):
         there = np.logical_and.reduce([column.is_valid().to_numpy(zero_copy_only=False) for column in required])
@@ -218,7 +218,7 @@ def _with_required(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
 
 @dataclass
 class _DataFile:
-    """A data file that is being written, and the rows that wait for its next row group."""
+    """A data file under way, and the rows for its next row group."""
 
     path: str
     partition: list[Any]
@@ -245,7 +245,7 @@ class _DataFile:
 
 
 class _TaskFiles:
-    """The files that a task writes, one at a time for each partition value.
+    """The files of a task, one at a time for each partition value.
 
     Of more than `_MOST_OPEN` values that one is closed whose rows came longest ago: of sorted rows, a complete one.
     """

@@ -41,7 +41,7 @@ _KEY = "doc_id"
 def read_columns(
     catalogue: Catalog, identifier: str, columns: Sequence[str], condition: BooleanExpression = EVERYTHING
 ) -> pa.Table | None:
-    """Some columns of the rows that meet a condition; None where there is no such table, or nothing in it.
+    """Some columns of the rows under a condition; None where there is no such table, or nothing in it.
 
     Args:
         catalogue: the lake's.
@@ -81,7 +81,7 @@ def parts(
     condition: BooleanExpression = EVERYTHING,
     snapshot_id: int | None = None,
 ) -> Iterator[BooleanExpression]:
-    """Conditions that cut a table of documents into parts, so that what is read of one fits into memory.
+    """Conditions to cut a table of documents into parts, so that what is read of one fits into memory.
 
     A part is some increments, else some shards of one, else the documents of one shard whose doc_id is in a range: ids
     are hashes, so ranges of one width hold about as many. The parts of a table cut others of the same documents too,
@@ -205,7 +205,7 @@ def first_rows(
     condition: BooleanExpression = EVERYTHING,
     elements: Mapping[str, ElementCondition | TextCondition] = MappingProxyType({}),
 ) -> pa.Table:
-    """Some columns of at most so many rows that meet a condition, whichever come first; the rest is not read.
+    """Some columns of at most so many rows under a condition, whichever come first; the rest is not read.
 
     PyIceberg's own `limit` decodes all files that may hold such rows before it cuts them off.
 
@@ -252,7 +252,7 @@ def first_parts(
 def scan_batches(
     table: IcebergTable, columns: Collection[str], condition: BooleanExpression, count: int
 ) -> Iterator[pa.RecordBatch]:
-    """Rows of the files that may hold some that meet a condition; only as many files are opened as are asked for."""
+    """Rows of the files with possible hits of a condition; only as many files are opened as are asked for."""
     scan = scan_of(table, condition, columns)
     tasks = list(scan.plan_files())
     if any(task.delete_files for task in tasks):  # then rows of the files may not be rows of the table
@@ -308,7 +308,7 @@ def placed_batches(
 
 
 def read_placed_values(table: IcebergTable, path: str, column: str, places: Collection[int]) -> dict[int, Any]:
-    """Values of a wide column of one data file by their rows in it, decoding only row groups that hold one."""
+    """Values of a wide column of one data file by their rows in it, decoding only their row groups."""
     wanted, values, first = np.asarray(sorted(places), np.int64), dict[int, Any](), 0
     with table.io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)

@@ -27,7 +27,7 @@ from spark_jobs.lake.session.tidiness import files_of, manifests_of, remove_file
 
 
 def expire(catalogue: Catalog, identifier: str, older_than: datetime, wait_seconds: float = WAIT_SECONDS) -> int:
-    """Remove snapshots older than a moment, and the files that only they used; heads and tagged snapshots stay.
+    """Remove snapshots older than a moment, and the files of these alone; heads and tagged snapshots stay.
 
     Returns:
         How many were removed.
@@ -63,7 +63,7 @@ def _require_files_inside(catalogue: Catalog, table: IcebergTable) -> None:
 
 
 def _require_collected(table: IcebergTable) -> None:
-    """Refuse a table whose owner wants no file of it deleted, as Iceberg does.
+    """Refuse a table closed to deletions of files by its owner, as Iceberg does.
 
     Raises:
         InputError: it says so in a property.
@@ -74,7 +74,7 @@ def _require_collected(table: IcebergTable) -> None:
 
 
 def old_snapshots(metadata: TableMetadata, older_than: datetime) -> set[int]:
-    """Ids of the snapshots that expiry removes: older than a moment, and not kept by a branch or tag.
+    """Ids of the snapshots for expiry: older than a moment, and not kept by a branch or tag.
 
     A branch keeps its head, and what its own settings of `min_snapshots_to_keep` and `max_snapshot_age_ms` say.
     """
@@ -118,7 +118,7 @@ def remove_orphans(
     dry_run: bool = False,
     wait_seconds: float = WAIT_SECONDS,
 ) -> list[str]:
-    """Remove files below a table's location that no snapshot names, and that are older than a moment; gives them.
+    """Remove files below a table's location without a snapshot and older than a moment; gives them.
 
     Files and folders whose names begin with a dot or an underscore stay, as with Iceberg.
 
@@ -141,7 +141,7 @@ def remove_orphans(
 
 
 def _canonical() -> Callable[[str], str]:
-    """A function that gives all spellings of a file's location one name, with links followed and folders cached."""
+    """A function to give all spellings of a file's location one name, with links followed and folders cached."""
     folder_of = functools.cache(real)
     return lambda path: posixpath.join(folder_of(path.rpartition("/")[0]), path.rpartition("/")[2])
 
@@ -152,7 +152,7 @@ def _is_hidden(path: str, location: str) -> bool:
 
 
 def _named(table: IcebergTable) -> Iterator[str]:
-    """Every file that a table's metadata names, and the metadata themselves."""
+    """Every file in a table's metadata, and the metadata themselves."""
     metadata = table.metadata
     yield table.metadata_location
     yield f"{table.location()}/metadata/version-hint.text"

@@ -1,4 +1,4 @@
-"""Bytes of a namespace that are kept as they came, each object named by the SHA-256 of what it holds.
+"""Bytes of a namespace, kept as they came, each object named by the SHA-256 of its content.
 
     <warehouse>/<namespace>/landed/<first two digits>/<SHA-256>
 
@@ -47,7 +47,7 @@ class _Readable(Protocol):
 
 
 class KeptObject(NamedTuple):
-    """An object that is kept: its location, the SHA-256 of its bytes in lower-case hex, and their number."""
+    """A kept object: its location, the SHA-256 of its bytes in lower-case hex, and their number."""
 
     location: str
     sha256: str
@@ -157,7 +157,7 @@ class ObjectFolder:
         return location if len(parts) <= _PARTS_OF_LOCATION else "/".join((warehouse, *parts[1:]))
 
     def freeze(self, cold: str, before: float) -> int:
-        """Move objects that were kept before a moment to a cold folder; returns how many were moved.
+        """Move objects from before a moment to a cold folder; returns how many were moved.
 
         An object is copied, read back and compared with its hash, and only then removed here; a run that is cut off
         leaves it in both places.
@@ -200,7 +200,7 @@ class ObjectFolder:
         return len(old)
 
     def older(self, before: float) -> list[str]:
-        """Paths of the objects here that were kept before a moment, in seconds since 1970; sorted.
+        """Paths of the objects here from before a moment, in seconds since 1970; sorted.
 
         Raises:
             InputError: as `freeze`.

@@ -134,7 +134,7 @@ def _is_done(catalogue: Catalog, moved: Mapping[str, str]) -> bool:
 
 
 def _next_identity(catalogue: Catalog, former: str, now: str, has_tables: bool) -> LakeIdentity:
-    """The identity that the lake will have: that of an earlier try, or a new one.
+    """The future identity of the lake: that of an earlier try, or a new one.
 
     Raises:
         WrongLakeError: the files are those of another lake.
@@ -203,7 +203,7 @@ class _Relocation:
         return f"{self.now}{location[len(self.former) :]}" if f"{location}/".startswith(f"{self.former}/") else location
 
     def _moved(self, value: Any) -> Any:
-        """A JSON value with all texts that name something in the former place."""
+        """A JSON value with all texts about the former place."""
         if isinstance(value, dict):
             return {key: self._moved(part) for key, part in value.items()}
         if isinstance(value, list):
@@ -275,7 +275,7 @@ class _Relocation:
         return self.written[source]
 
     def _beside(self, source: str) -> str:
-        """The name of a file that is written again: the same for each try, another for each place."""
+        """The name of a rewritten file: the same for each try, another for each place."""
         folder, _, name = source.rpartition("/")
         return f"{folder}/at-{hashlib.sha256(self.now.encode()).hexdigest()[:8]}-{_WRITTEN_AGAIN.sub('', name)}"
 
@@ -283,7 +283,7 @@ class _Relocation:
         return load_file_io(self.properties, place)
 
     def _require_there(self, folder: str) -> None:
-        """Refuse a copy that lacks files; one listing finds those below the table's folder."""
+        """Refuse an incomplete copy; one listing finds the files below the table's folder."""
         lacking = sorted(self.needed - set(files_below(folder, self.properties)))
         lacking = [file for file in lacking if not exists(file, self.properties)]
         if lacking:
@@ -336,7 +336,7 @@ def _register(catalogue: Catalog, now: str, moved: Mapping[str, str]) -> None:
 
 
 def _resume(catalogue: Catalog, now: str) -> None:
-    """Register the tables that a relocation dropped before it was killed."""
+    """Register the tables dropped by a relocation before it was killed."""
     place, properties = f"{now}/{_JOURNAL}", dict(catalogue.properties)
     if isinstance(catalogue, SqlCatalog) or not exists(place, properties):
         return

@@ -40,7 +40,7 @@ def scan_of(
     columns: Collection[str] = ("*",),
     snapshot_id: int | None = None,
 ) -> DataScan:
-    """A scan of some columns of the rows that meet a condition; of the newest snapshot, if none is named."""
+    """A scan of some columns of the rows under a condition; of the newest snapshot, if none is named."""
     return _Scan(
         table_metadata=table.metadata,
         io=table.io,
@@ -108,7 +108,7 @@ class _Scan(DataScan):
 
 
 class _Manifest(ManifestFile):
-    """A manifest that is read once."""
+    """A manifest, read once."""
 
     def fetch_manifest_entry(self, io: FileIO, discard_deleted: bool = True) -> list[ManifestEntry]:
         """Its entries; no scan asks for the deleted ones."""

@@ -1,4 +1,4 @@
-"""Side reads: columns that Python workers read from the data files; Spark passes only the position of each row.
+"""Side reads: columns read by Python workers from the data files; Spark passes only the position of each row.
 
 Spark reads a list out of Iceberg element by element, and hands it to Python the same way: some 100 ns an element
 measured, where Arrow takes 6 to 9. So a frame carries file and row number instead of the lists, and the Python worker
@@ -173,7 +173,7 @@ class SideReads:
     properties: Mapping[str, str]
 
     def fetch(self, batches: Batches) -> Iterator[pa.RecordBatch]:
-        """Replace `data_file` and `data_row` by the columns that are read aside.
+        """Replace `data_file` and `data_row` by the columns of the side read.
 
         Args:
             batches: rows with both; any order gives the right rows, the order of the files is fast.
@@ -190,7 +190,7 @@ class SideReads:
             )
 
     def groups(self, batches: Batches) -> Iterator[tuple[pa.RecordBatch, pa.RecordBatch, Int64Array]]:
-        """Read the row groups that rows lie in, one after the other.
+        """Read the row groups of some rows, one after the other.
 
         Yields:
             N rows; the side reads of the row group that holds them, or of a part of it where a column of it exceeds
@@ -237,7 +237,7 @@ def _pieces(group: pa.Table) -> list[pa.RecordBatch]:
 
 
 def _same_file(batch: pa.RecordBatch) -> Iterator[pa.RecordBatch]:
-    """Parts of a batch that lie in one file each."""
+    """Parts of a batch, of one file each."""
     codes = batch.column(FILE).dictionary_encode().indices.to_numpy()
     for start, end in _stretches(codes):
         yield batch.slice(start, end - start)

@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 
 
 def local_path(path: str) -> str | None:
-    """The path of a local file, which may be given as URI; None for files elsewhere."""
+    """The path of a local file, given as path or URI; None for files elsewhere."""
     location = plain(path)
     return None if "://" in location else location
 

@@ -111,7 +111,7 @@ def _unlike(rows: DataFrame, table: IcebergTable, former: Mapping[str, DataVersi
 
 
 def restated_versions(table: IcebergTable) -> dict[tuple[str, DataVersion], DataVersion]:
-    """Versions of today's form that stand beside former ones, by place and former version."""
+    """Versions of today's form beside former ones, by place and former version."""
     texts: Mapping[str, list[str]] = json.loads(table.properties.get(RESTATED_PROPERTY, "{}"))
     return {
         (place, DataVersion.parse(former)): DataVersion.parse(version) for place, (former, version) in texts.items()
@@ -119,7 +119,7 @@ def restated_versions(table: IcebergTable) -> dict[tuple[str, DataVersion], Data
 
 
 def restate(ledger: Ledger, identifier: str, restated: Mapping[str, tuple[DataVersion, DataVersion]]) -> None:
-    """Put versions of today's form beside former ones, for tables that are read again later.
+    """Put versions of today's form beside former ones, for later readings of the tables.
 
     Raises:
         LeaseError: somebody writes the table.

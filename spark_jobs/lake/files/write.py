@@ -172,7 +172,7 @@ def _fill_branch(
 
 
 def _added(spark: SparkSession, identifier: str, branch: str, base: Snapshot | None) -> DataFrame:
-    """The rows that a branch adds: those in files that the snapshot before it does not have."""
+    """The rows added by a branch: those in files outside of the snapshot before it."""
     if is_embedded(spark):  # it has no column `_file`; keys of misplaced rows are found by their values alone
         return table_rows(spark, identifier, branch=branch)
     rows = spark.table(spark_identifier(identifier, branch)).select("*", "_file")
@@ -210,7 +210,7 @@ def _write_frame(
 
 
 def _layout(declared: Table) -> tuple[str, ...]:
-    """Columns by which the rows of a task are sorted before they are written."""
+    """Sort columns of a task's rows before they are written."""
     return (*(partition_column(part) for part in declared.partition if part != "increment"), *declared.sort)
 
 

@@ -1,1 +1,1 @@
-"""What was computed: step keys, data versions, the ledger's rows, and the leases that keep writers apart."""
+"""What was computed: step keys, data versions, the ledger's rows, and the leases between writers."""

@@ -1,4 +1,4 @@
-"""The table `system.audit`: acts of people and policies that somebody may ask about later.
+"""The table `system.audit`: acts of people and policies, on record for later questions.
 
     read      rows of a namespace that is not public were shown
     release   an increment of a quarantined dataset goes on

@@ -1,4 +1,4 @@
-"""Tables that an engine did not manage: Sail's process ended while it computed one, or it had too little memory.
+"""Tables beyond an engine's means: Sail's process ended while it computed one, or it had too little memory.
 
     logs/under-way/main.pairs.json of the lake's folder
     {"process": {"host": "worker-3", "pid": 4711, ..}, "began": "2026-11-29 13:02:11 UTC", "tried": ["sail"]}
@@ -34,7 +34,7 @@ _under_way: set[Path] = set()
 
 @dataclass(frozen=True)
 class Unmanaged:
-    """A table that an engine did not manage when it last tried.
+    """A table beyond an engine's means at its last try.
 
     Attributes:
         table: identifier.
@@ -57,7 +57,7 @@ class Unmanaged:
 
 
 def unmanaged(catalogue: Catalog, tables: Collection[str]) -> Unmanaged | None:
-    """The first of some tables that an engine did not manage when it last tried.
+    """The first of some tables beyond an engine's means at its last try.
 
     Of a process in another container nothing can be looked up: it counts as gone, which costs the choice of Spark.
     """
@@ -104,7 +104,7 @@ def keep_trace(catalogue: Catalog, table: str, error: Exception) -> str:
 
 
 def forget_attempts() -> None:
-    """Take back the notes of this process, which ends in order while tables are under way."""
+    """Take back the notes of this process at an orderly end amid tables under way."""
     with _lock:
         files = list(_under_way)
     for file in files:
@@ -121,7 +121,7 @@ def _file(catalogue: Catalog, table: str) -> Path:
 
 
 def _read(file: Path) -> dict[str, Any]:
-    """What a note says; empty where there is none, or it was cut off by the end that it tells of."""
+    """The text of a note; empty without one, or where the end of the process cut it off."""
     with contextlib.suppress(OSError, ValueError, KeyError, TypeError):
         facts: dict[str, Any] = json.loads(file.read_text())
         Process(**facts["process"])

@@ -1,4 +1,4 @@
-"""Data versions: an order-independent digest of rows, computed in the pass that writes them.
+"""Data versions: an order-independent digest of rows, computed while they are written.
 
 A row is hashed to 64 bits over the values of its columns (`lake.ledger.row_hashes`); a version is `v2:count:sum:xor` of
 those hashes. Sum and xor do not depend on order, files or partitions, and versions add up: that of a table is the sum
@@ -44,7 +44,7 @@ class DataVersion:
         return DataVersion(self.count + other.count, self.sum + other.sum, self.xor ^ other.xor, form)
 
     def __sub__(self, other: DataVersion) -> DataVersion:
-        """The version of the rows without some of them, which is of the same form."""
+        """The version of the rows without some of them, in the same form."""
         return DataVersion(self.count - other.count, self.sum - other.sum, self.xor ^ other.xor, self.form)
 
     def __str__(self) -> str:

@@ -1,4 +1,4 @@
-"""Data versions of rows that an engine reads: of a frame, or of each of its increments."""
+"""Data versions of rows read by an engine: of a frame, or of each of its increments."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Data versions of the form `v1`, which lakes from before have: made again to judge their tables, never written.
+"""Data versions of the form `v1` in earlier lakes: made again to judge their tables, never written.
 
 The hash was Spark's `xxhash64` over all columns in their order, computed by the engine, with a flag beside each column
 that says whether it is null. Nested values were hashed as the engine's JSON of them, and engines write numbers and
@@ -42,7 +42,7 @@ def former_digests(frame: DataFrame, by_increment: bool) -> dict[str, DataVersio
 
 
 def is_of_engine(frame: DataFrame) -> bool:
-    """Whether the version of some rows depends on the engine that made it."""
+    """Whether the version of some rows depends on its engine."""
     return any(_hashable(name, field.dataType).startswith("to_json") for name, field in _quoted(frame.schema))
 
 

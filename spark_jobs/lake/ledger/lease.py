@@ -1,4 +1,4 @@
-"""One writer per table at a time: an advisory lock that ends with the process that holds it.
+"""One writer per table at a time: an advisory lock until the end of its process.
 
 A lease is a row `(table, holder, host, pid, started, expires)` in the catalogue's own database, taken by an INSERT that
 fails when the row is there. The holder renews it from a thread. A second writer waits. It takes the lease over as soon
@@ -100,7 +100,7 @@ def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WA
 
 @dataclass(frozen=True)
 class Leases:
-    """The leases that one writer took; another writer may have taken them over since.
+    """The leases of one writer; another writer may have taken them over since.
 
     Attributes:
         engine: of the catalogue's database.
@@ -119,7 +119,7 @@ class Leases:
                 _log.warning("lease not renewed: %s", (str(error) or type(error).__name__).splitlines()[0])
 
     def require(self, table: str) -> None:
-        """Refuse a table whose lease another writer took over; else extend the lease.
+        """Refuse a table after another writer took over its lease; else extend the lease.
 
         Raises:
             LeaseError: the lease is lost.
@@ -150,7 +150,7 @@ def is_of_a_writer(name: str) -> bool:
 
 
 def is_abandoned(name: str) -> bool:
-    """Whether a branch was left by a writer that is gone, so that it can be removed.
+    """Whether a branch was left by a dead writer, so that it can be removed.
 
     The process named by the branch is looked up; where it cannot be, a branch counts as abandoned after a week: a lease
     that expired tells nothing, since a writer that was away for a while still writes.

@@ -1,4 +1,4 @@
-"""The ledger `system.materializations`: one row per table and increment (or partition) that was computed.
+"""The ledger `system.materializations`: one row per table and computed increment (or partition).
 
 It answers two questions without Spark: whether a step key has been computed (then nothing is to do), and which data
 version an increment has. Of several rows of one table and place the newest counts. It is valid while the table still
@@ -60,7 +60,7 @@ class _ValidRows:
 
     @functools.cached_property
     def places(self) -> dict[str, Materialization]:
-        """The row of each place that is not marked to be computed anew."""
+        """The row of each place without a mark to compute it anew."""
         return {place: row for place, row in self.found.items() if not row.is_forgotten}
 
     @functools.cached_property
@@ -70,7 +70,7 @@ class _ValidRows:
 
 
 class Ledger:
-    """The rows of the ledger, and which of them are valid for the tables as they are now.
+    """The rows of the ledger, and the valid ones for the tables as they are now.
 
     The ledger is read again only if another process has written it. Steps that run at the same time share one object.
     """
@@ -95,7 +95,7 @@ class Ledger:
         return ledger
 
     def refresh(self) -> None:
-        """Read the ledger if it changed, and drop the tables that changed, so that they are loaded again."""
+        """Read the ledger if it changed, and drop changed tables, so that they are loaded again."""
         with self._lock:
             is_asked = bool(self._tables) and isinstance(self.catalogue, SqlCatalog)  # others answer table by table
             heads = again_if_disconnected(metadata_locations, self.catalogue) if is_asked else {}
@@ -132,11 +132,11 @@ class Ledger:
 
     @property
     def warehouse(self) -> str:
-        """Path or URI of the folder that the tables lie in."""
+        """Path or URI of the tables' folder."""
         return str(self.catalogue.properties.get("warehouse", ""))
 
     def recorded_tables(self) -> list[str]:
-        """Identifiers of all tables that were ever computed."""
+        """Identifiers of all tables ever computed."""
         with self._lock:
             return sorted(self._rows)
 
@@ -190,7 +190,7 @@ class Ledger:
         return [*rows, last]
 
     def increments(self, identifier: str) -> dict[int, Materialization]:
-        """Valid rows of a table by increment, ascending; the caller must not change the dict, which is cached."""
+        """Valid rows of a table by increment, ascending; the dict is cached, and the caller must not change it."""
         standing = self._standing(identifier)
         return standing.increments if standing is not None else {}
 
@@ -204,12 +204,12 @@ class Ledger:
             return {key[2]: at for key, at in self._first.items() if key[:2] == table_key}
 
     def increments_there(self, identifier: str) -> dict[int, Materialization]:
-        """As `increments`, together with increments that are marked to be computed anew but still in the table."""
+        """As `increments`, with those marked to be computed anew but still in the table."""
         standing = self._standing(identifier)
         return _by_increment(standing.found) if standing is not None else {}
 
     def settle(self, identifiers: Collection[str]) -> None:
-        """Record facts that only the present state of some tables shows, before a publish changes that state.
+        """Record facts found in the present state of some tables alone, before a publish changes that state.
 
         Called by a writer under its lease. Two kinds of rows are recorded: those that a crash lost, which are only in
         the table's property, which the next publish overwrites; and withdrawals of snapshots that were rolled back,
@@ -260,7 +260,7 @@ class Ledger:
         self.write(now)
 
     def gather(self, rows: Iterable[Materialization]) -> None:
-        """Add rows of tables that were just published; `write` appends them later, together with others."""
+        """Add rows of newly published tables; `write` appends them later, together with others."""
         new = list(rows)
         with self._lock:
             if new and not self._gathered:
@@ -314,7 +314,7 @@ def _order(place: str) -> tuple[int, str]:
 
 
 def _last(table: IcebergTable) -> Materialization | None:
-    """The row in the property of a table, which the last publish wrote."""
+    """The row in the property of a table, written by the last publish."""
     text = table.properties.get(LAST_PROPERTY)
     last = Materialization.from_json(text) if text else None
     return last if last is not None and last.table_uuid == str(table.metadata.table_uuid) else None

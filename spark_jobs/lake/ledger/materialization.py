@@ -1,4 +1,4 @@
-"""A row of the ledger: the facts of one place (an increment, a partition or a whole table) that was computed."""
+"""A row of the ledger: the facts of one computed place (an increment, a partition or a whole table)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_jobs.lake.ledger.step_key import canonical_json
 
 @dataclass(frozen=True)
 class TableSlice:
-    """The part of a table that one materialization writes.
+    """The part of a table written by one materialization.
 
     Attributes:
         key: name in the ledger: an increment, a partition, or empty for the whole table.
@@ -93,10 +93,10 @@ class Materialization:
 
 
 def forgotten(row: Materialization) -> Materialization:
-    """The ledger row that marks the place of `row` to be computed anew."""
+    """The ledger row to mark the place of `row` for another computation."""
     return dataclasses.replace(row, step_key=FORGOTTEN)
 
 
 def withdrawn(row: Materialization) -> Materialization:
-    """The ledger row that says that the snapshot of `row` was rolled back."""
+    """The ledger row about the rollback of the snapshot of `row`."""
     return dataclasses.replace(row, step_key="", data_version=DataVersion(), inputs={}, row_count=0, byte_count=0)

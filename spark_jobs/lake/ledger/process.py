@@ -1,4 +1,4 @@
-"""Which process wrote a lease, a branch or a run, and whether it lives: one identity for all three.
+"""The process behind a lease, a branch or a run, and whether it lives: one identity for all three.
 
     Process(host="dagster-code", scope="a62a442d-..:4026531836", pid=4711, start=8123456)
 
@@ -45,7 +45,7 @@ class Process:
 
 
 def this_process() -> Process:
-    """The process that asks."""
+    """The asking process."""
     return Process(platform.node(), _scope(), os.getpid(), _start_of(os.getpid()) or 0)
 
 
@@ -82,7 +82,7 @@ def _hidden(pid: int) -> int | None:
 
 
 def user_name() -> str:
-    """Name of the user who runs this process, for records of who did what."""
+    """Name of this process's user, for records of people's acts."""
     try:
         return getpass.getuser()
     except (KeyError, OSError):  # a container's user may have no name

@@ -84,7 +84,7 @@ def _tag(name: str) -> np.uint64:
 
 
 def _decoded(column: pa.Array) -> pa.Array:
-    """The values of an array whose type says how they are held, as a plain one."""
+    """The values of an array of an encoded type, as a plain one."""
     kind = column.type
     if isinstance(kind, pa.BaseExtensionType):
         return _decoded(column.storage)

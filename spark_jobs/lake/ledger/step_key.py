@@ -1,4 +1,4 @@
-"""Step keys: a hash of everything that decides the rows of one increment.
+"""Step keys: a hash of everything behind the rows of one increment.
 
     step key = SHA-256 of (step, code version, config, versions of the inputs read, increment or partition)
 
@@ -21,7 +21,7 @@ def canonical_json(value: Any) -> str:
 
 
 def config_json(config: BaseModel) -> str:
-    """The fields of a config that decide rows, as canonical JSON.
+    """The fields of a config with influence on rows, as canonical JSON.
 
     Fields declared with `json_schema_extra={"affects_rows": False}` (speed, where a file lies) are left out, in configs
     inside of it too.
@@ -30,7 +30,7 @@ def config_json(config: BaseModel) -> str:
 
 
 def _decides_no_row(config: BaseModel) -> dict[str, Any]:
-    """The fields that decide no row, as pydantic's `exclude` takes them."""
+    """The fields without influence on rows, in the form of pydantic's `exclude`."""
     flags: dict[str, Any] = {}
     for name, info in type(config).model_fields.items():
         value = getattr(config, name)

@@ -1,4 +1,4 @@
-"""Which rows of the ledger describe the rows that readers of a table see now.
+"""The rows of the ledger about the present rows of a table.
 
 Main is a chain of snapshots; a row is valid while its snapshot is in that chain. Two operations on tables make this
 harder to tell:
@@ -82,7 +82,7 @@ def refuse_foreign(
     rows: Sequence[Materialization],
     valid: Mapping[str, Materialization],
 ) -> None:
-    """Refuse a table that holds rows which no materialization published.
+    """Refuse a table with rows of no materialization.
 
     To a table that no step computes commands append, as reviews to those of a dataset: it has another scope.
 
@@ -108,7 +108,7 @@ def refuse_foreign(
 
 
 def _chain(table: IcebergTable) -> list[Snapshot]:
-    """Snapshots from the head of main down to the oldest that expiry has left."""
+    """Snapshots from the head of main down to the oldest left by expiry."""
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     chain = []
     snapshot = table.current_snapshot()

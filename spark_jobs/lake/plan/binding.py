@@ -1,4 +1,4 @@
-"""A step bound to the lake: which tables it reads and writes, with which config.
+"""A step bound to the lake: its input and output tables, and its config.
 
 A `Binding` is all that `materialize` needs. Dagster's assets, `headrace run` and `python -m spark_jobs` all make one.
 """
@@ -27,7 +27,7 @@ Source = str | tuple[str, ...]
 
 
 def tables_of(*sources: Source) -> tuple[str, ...]:
-    """Identifiers of the tables that inputs are bound to, in order."""
+    """Identifiers of the tables bound to inputs, in order."""
     return tuple(table for source in sources for table in ((source,) if isinstance(source, str) else source))
 
 
@@ -63,7 +63,7 @@ class Binding:
     unbound: bool = False
 
     def __post_init__(self) -> None:
-        """Refuse a binding that cannot be run.
+        """Refuse a binding unfit for a run.
 
         Raises:
             StepDeclarationError: an input is unbound or unknown, or the step needs a driving table.
@@ -85,12 +85,12 @@ class Binding:
 
     @property
     def discovered(self) -> str | None:
-        """Name of the input that `Step.discover` makes, for a step at the source of data."""
+        """Name of the input made by `Step.discover`, for a step at the source of data."""
         return self.step.inputs[0] if self.step.discover is not None else None
 
     @cached_property
     def config_json(self) -> str:
-        """The fields of its config that decide rows, as canonical JSON."""
+        """The fields of its config with influence on rows, as canonical JSON."""
         return config_json(self.config)
 
     @cached_property
@@ -118,7 +118,7 @@ class Binding:
         base: int,
         objects: ObjectFolder | None = None,
     ) -> Output:
-        """Call the step's function with the values that its parameters name.
+        """Call the step's function with the values named by its parameters.
 
         Args:
             frames: the inputs by parameter.

@@ -1,4 +1,4 @@
-"""Which increments of a quarantined dataset are released: the newest decision about each, in `system.audit`.
+"""Released increments of a quarantined dataset: the newest decision about each, in `system.audit`.
 
 A decision holds for the rows that it was made about, by their data version. So a namespace that is dropped and filled
 anew begins without decisions, unless the rows come out the same. Who decided, when and why decides no row: a step key
@@ -53,7 +53,7 @@ class Waiting:
 
 
 def increments_of(ledger: Ledger, dataset: str) -> list[Waiting]:
-    """Every increment that a quarantined dataset has landed, in order, with the decision that counts."""
+    """Every landed increment of a quarantined dataset, in order, with its newest decision."""
     quarantine = quarantine_of(dataset)
     complete = ledger.increments(f"{quarantine}.arrivals")
     landed = ledger.increments(f"{quarantine}.documents")
@@ -109,7 +109,7 @@ def deletion_of(row: Materialization) -> dict[str, Any]:
 
 
 def is_deleted(row: Materialization | None) -> bool:
-    """Whether a row of the ledger is that of an increment which was deleted for good."""
+    """Whether a row of the ledger is that of an increment deleted for good."""
     return row is not None and bool(row.inputs.get(AUDIT_TABLE, {}).get("versions", {}).get(row.place) == DELETE)
 
 
@@ -171,12 +171,12 @@ def released(ledger: Ledger, binding: Binding) -> dict[int, dict[str, Any]] | No
 
 
 def decisions_in(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The decision among the inputs that a ledger row names."""
+    """The decision among the inputs of a ledger row."""
     return {name: facts for name, facts in inputs.items() if name == AUDIT_TABLE}
 
 
 def quarantined_datasets(ledger: Ledger) -> list[str]:
-    """Datasets that have landed something in quarantine."""
+    """Datasets with something landed in quarantine."""
     names = {table.partition(".")[0] for table in ledger.recorded_tables()}
     return sorted(
         name.removesuffix(SUFFIX) for name in names if is_quarantine(name) and ledger.increments(f"{name}.arrivals")

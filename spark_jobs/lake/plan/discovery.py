@@ -83,7 +83,7 @@ def _reason(binding: Binding, last: Materialization | None, listing: pa.Table) -
 
 
 def _has_other_files(listed_before: pa.Table, listing: pa.Table) -> bool:
-    """Whether a listing, read again or not, has files that are new, changed or gone."""
+    """Whether a listing, read again or not, has new, changed or removed files."""
     listed_before = listed_before.sort_by([("increment", "descending")])
     at = pc.index_in(listing["location"], listed_before["location"])
     before = listed_before.select(["byte_count", "modified"]).take(at)

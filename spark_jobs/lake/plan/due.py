@@ -15,7 +15,7 @@ from spark_jobs.lake.plan.reads import Reads, covers
 
 @dataclass(frozen=True)
 class Due:
-    """A place that a run computes, or may compute.
+    """A place that a run computes for certain, or perhaps.
 
     Attributes:
         place: where its rows go.
@@ -44,7 +44,7 @@ class Due:
 
 @dataclass(frozen=True)
 class ForecastPlace:
-    """Forecast of a place that is due: why, and how much it takes.
+    """Forecast of a due place: why, and how much it takes.
 
     Attributes:
         place: increment or partition; empty for a whole table.
@@ -95,5 +95,5 @@ class Upcoming:
 
 
 def input_tables(binding: Binding) -> list[str]:
-    """Tables that a step reads, and its driving table, each once."""
+    """Input tables of a step, and its driving table, each once."""
     return [*dict.fromkeys(tables_of(*binding.inputs.values(), binding.driving_table or ()))]

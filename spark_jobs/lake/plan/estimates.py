@@ -26,7 +26,7 @@ _LIKE = 20  # places of a table that an estimate is made from
 
 
 def estimated(ledger: Ledger, binding: Binding, due: Due, upcoming: Upcoming) -> ForecastPlace:
-    """Forecast of a place that is due; rows and seconds are estimated where the ledger has similar places."""
+    """Forecast of a due place; rows and seconds are estimated where the ledger has similar places."""
     place = due.place.key
     estimate = ForecastPlace(place, due.reason, due.certain, due.exists)
     history = ledger.places(binding.tables[0])
@@ -57,7 +57,7 @@ def estimated(ledger: Ledger, binding: Binding, due: Due, upcoming: Upcoming) ->
 
 
 def _read_rows(ledger: Ledger, binding: Binding, place: str, upcoming: Upcoming) -> int | None:
-    """Rows of the first input at a place; of a dataset's table all places that are new in this run."""
+    """Rows of the first input at a place; of a dataset's table all new places of this run."""
     if not binding.inputs:
         return None
     total = None
@@ -79,7 +79,7 @@ def _read_rows(ledger: Ledger, binding: Binding, place: str, upcoming: Upcoming)
 
 
 def read_bytes(ledger: Ledger, binding: Binding, due: Due) -> TextBytes:
-    """Text that a place reads of tables.
+    """Text read from tables for a place.
 
     What is new in this run is not there yet; whoever adds steps up counts it once, at the source. Of a history a step
     looks up what belongs to its own increment, so the increments before count for joins alone.
@@ -106,7 +106,7 @@ def _own_places(read: Read, increment: int | None) -> Collection[str]:
 
 
 def listed_bytes(due: Iterable[Due]) -> int | None:
-    """Bytes of text in a source's files that are new; None where it does not say."""
+    """Bytes of text in a source's new files; None where it does not say."""
     listings = [due_part.listing for due_part in due]
     sized = [listing for listing in listings if listing is not None and "unchanged" in listing.column_names]
     return sum(map(listed_text_bytes, sized)) if len(sized) == len(listings) else None

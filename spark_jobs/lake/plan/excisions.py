@@ -69,18 +69,18 @@ def excised_documents(catalogue: Catalog, table: str | None) -> frozenset[str]:
 
 
 def _out_of(table: str | None) -> BooleanExpression:
-    """Condition for rows of the list that name a packed table or all tables; for None, all tables alone."""
+    """Condition for rows of the list about a packed table or all tables; for None, all tables alone."""
     everywhere = IsNull("table")
     return everywhere if table is None else Or(everywhere, EqualTo("table", table))
 
 
 def excised_by(catalogue: Catalog, table: str, run_prefix: str) -> set[str]:
-    """Documents that were excised from a packed table by commands whose run_id begins with a prefix."""
+    """Documents excised from a packed table by commands with a prefix of their run_id."""
     return set(_listed(catalogue, And(EqualTo("table", table), StartsWith("run_id", run_prefix))))
 
 
 def _listed(catalogue: Catalog, condition: BooleanExpression) -> frozenset[str]:
-    """Documents named by the rows of the list that meet a condition."""
+    """Documents named by the rows of the list under a condition."""
     listed = read_columns(catalogue, EXCISIONS, (_DOC_ID,), condition)
     return frozenset() if listed is None else frozenset(listed[_DOC_ID].to_pylist())
 
@@ -120,7 +120,7 @@ def excisions_read(ledger: Ledger, binding: Binding) -> dict[str, dict[str, Any]
 
 
 def excisions_in(inputs: Mapping[str, Any]) -> dict[str, Any]:
-    """The list of excisions among the inputs that a ledger row names."""
+    """The list of excisions among the inputs of a ledger row."""
     return {name: facts for name, facts in inputs.items() if name == EXCISIONS}
 
 

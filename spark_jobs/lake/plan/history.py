@@ -67,7 +67,7 @@ class History:
     """
 
     def __init__(self, pairs: Iterable[tuple[int, int]], rows: Mapping[int, Materialization]) -> None:
-        """Take the increments that are read.
+        """Take the increments read.
 
         Args:
             pairs: the reader's increment, and theirs that it reads beside those of earlier ones; in order.
@@ -105,7 +105,7 @@ class History:
         return MappingPrefix(self._versions, self._places, self.count(increment))
 
     def numbers(self, increment: int) -> Mapping[int, int]:
-        """Their increments, with the number that the reader gives each."""
+        """Their increments, with the reader's number of each."""
         return MappingPrefix(self._numbers, self._order, self.count(increment))
 
     @cached_property

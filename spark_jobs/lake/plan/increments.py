@@ -1,4 +1,4 @@
-"""The step `increments`: which increments of its datasets each increment of a corpus took in."""
+"""The step `increments`: each increment of a corpus, and the increments of datasets taken in by it."""
 
 from __future__ import annotations
 

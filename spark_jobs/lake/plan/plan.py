@@ -45,7 +45,7 @@ from spark_jobs.lake.plan.reasons import UNKNOWN, changed_columns, changed_setti
 
 @dataclass(frozen=True)
 class Task:
-    """One increment (or partition) that has to be computed.
+    """One increment (or partition) to compute.
 
     Attributes:
         place: where its rows go.
@@ -81,7 +81,7 @@ def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
 
 
 def due(ledger: Ledger, binding: Binding, upcoming: Upcoming) -> Iterator[Due]:
-    """The places of a step's tables that are due, in order. The caller records each before it takes the next.
+    """The due places of a step's tables, in order. The caller records each before it takes the next.
 
     Args:
         ledger: what was computed.
@@ -136,7 +136,7 @@ def _has_later(ledger: Ledger, binding: Binding, increment: int) -> bool:
 
 @dataclass(frozen=True)
 class _Planner:
-    """Decides which places of one step are due."""
+    """Find the due places of one step."""
 
     ledger: Ledger
     binding: Binding
@@ -176,7 +176,7 @@ class _Planner:
                 chained = "" if before is not None else _key_before(ledger, binding, number)
 
     def _followed(self) -> list[int]:
-        """Increments of the driving table, those that are upcoming included."""
+        """Increments of the driving table, upcoming ones included."""
         binding, followed = self.binding, self.binding.driving_table
         if followed in self.upcoming.increments:
             return self.upcoming.increments[followed]
@@ -276,7 +276,7 @@ class _Planner:
             raise
 
     def _why_new(self, place: TableSlice, decided: Mapping[str, Any] | None) -> str:
-        """Why a place is computed that the table does not hold."""
+        """Why a place outside of the table is computed."""
         if decided is not None:
             return "released" if decided else "if its rules release it"
         return f"new increment {place.key}" if self.ledger.places(self.binding.tables[0]) else "never computed"
@@ -284,7 +284,7 @@ class _Planner:
     def _why_again(
         self, row: Materialization, reads: Reads | None, chained: str, before: ForecastPlace | None
     ) -> tuple[str, bool]:
-        """Why a place that the table holds is computed again, and whether that is certain; empty where it stays."""
+        """Why a present place is computed again, and whether that is certain; empty where it stays."""
         binding, driving_table = self.binding, self.binding.driving_table or ""
         follows_settings = not self._is_frozen
         unknown = self.upcoming.new(binding) if reads is None else []
@@ -327,7 +327,7 @@ class _Planner:
 
 
 def _key_before(ledger: Ledger, binding: Binding, increment: int) -> str:
-    """Step key of an increment of a numbered table, which goes into the key of the next.
+    """Step key of an increment of a numbered table, a part of the key of the next.
 
     Raises:
         InputError: the increment does not exist, so the first ordinal of the next one is not known.

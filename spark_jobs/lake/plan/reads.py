@@ -25,7 +25,7 @@ from spark_jobs.lake.session.shuffle_partitions import InputSize
 
 
 class LeftOut(NamedTuple):
-    """Documents that are not read: those that a list names for one table or for all.
+    """Documents left out of a read: those on a list for one table or for all.
 
     Attributes:
         listed: identifier of the list, with the columns `doc_id` and `table`.
@@ -40,7 +40,7 @@ class LeftOut(NamedTuple):
 
 @dataclass(frozen=True)
 class Read:
-    """The part of one table that is read.
+    """The input part of one table.
 
     Attributes:
         table: identifier.
@@ -290,7 +290,7 @@ def _is_waiting(binding: Binding, ledger: Ledger, table: str, increment: int | N
 
 
 def _wanted_increments(binding: Binding, ledger: Ledger, table: str, increment: int) -> dict[int, int]:
-    """Number of each input increment that is read, to the number that the reader gives it."""
+    """Number of each input increment, to the reader's number for it."""
     taken = taken_of(binding, ledger, table)
     return dict.fromkeys((increment,) if taken is None else taken.get(increment, ()), increment)
 

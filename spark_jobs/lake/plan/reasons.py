@@ -62,7 +62,7 @@ def changed_columns(ledger: Ledger, binding: Binding) -> str:
 
 
 def refused_columns(ledger: Ledger, binding: Binding) -> str:
-    """Which table of a step has other columns than declared that no run mends, and the mend; else empty."""
+    """The table of a step with other columns than declared, beyond a run's repair, and the mend; else empty."""
     mismatch = _column_mismatch(ledger, binding, True) if keeps_rows(ledger, binding) else ""
     return f"{mismatch}; run first: headrace table delete {mismatch.partition(':')[0]}" if mismatch else ""
 

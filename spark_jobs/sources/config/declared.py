@@ -1,4 +1,4 @@
-"""The base of all models that users declare, and the mark of fields on which no row depends."""
+"""The base of all declared models, and the mark of fields without influence on rows."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ NO_ROWS: Final[dict[str, Any]] = {"affects_rows": False}
 
 
 class Declared(BaseModel):
-    """A frozen value that refuses unknown fields."""
+    """A frozen value without unknown fields."""
 
     # Dagster's components read "100" as a number, quoted or not.
     # What is refused may be a secret that stands in the wrong place, so errors do not repeat it.
@@ -31,6 +31,6 @@ class WithoutSecrets(Declared):
 
     @model_validator(mode="after")
     def _holds_no_secret(self) -> Self:
-        """Refuse a literal that may be a secret: the config stands in tables and in the history of runs."""
+        """Refuse a possible secret as a literal: the config stands in tables and in the history of runs."""
         refuse_secrets(self, self.public)
         return self

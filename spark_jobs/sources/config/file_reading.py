@@ -1,4 +1,4 @@
-"""How files become documents: the fields that all sources of files share."""
+"""How files become documents: the common fields of all sources of files."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Described(WithoutSecrets):
 
 
 class OcrRules(Declared):
-    """Which pages of PDF files and pictures have their text recognised, by what; docs/prepare/ingest_ocr.md."""
+    """Pages of PDF files and pictures for recognition of text, and its engine; docs/prepare/ingest_ocr.md."""
 
     engine: str = Field(
         "none", description="what recognises text: none, rapidocr, or package.module:function of your own"
@@ -148,12 +148,12 @@ class FileReading(Described):
     @field_validator("ocr", mode="before")
     @classmethod
     def _engine_alone(cls, ocr: object) -> object:
-        """Take the name of an engine for rules that name it."""
+        """Take the name of an engine for rules with that name."""
         return {"engine": ocr} if isinstance(ocr, str) else ocr
 
     @model_validator(mode="after")
     def _fields_have_what_they_need(self) -> FileReading:
-        """Refuse facts without a repository or from two origins, and formats without the field that reads them."""
+        """Refuse facts without a repository or from two origins, and formats without their field."""
         for wanted, field in (("xml", "xml_element"), ("log", "line_pattern")):
             if self.format == wanted and getattr(self, field) is None:
                 raise ValueError(f"format is {wanted}, {field} is missing; add it")
@@ -177,18 +177,18 @@ class FileReading(Described):
 
     @property
     def extractors(self) -> tuple[str, ...]:
-        """Packages that extract the text of a page; pages of web archives are never left as markup."""
+        """Packages for the extraction of a page's text; pages of web archives are never left as markup."""
         return ("resiliparse", "trafilatura") if self.extractor in ("both", "none") else (self.extractor,)
 
     @property
     def mapped_columns(self) -> tuple[str, ...]:
-        """Every column that is read from a file of records, each once."""
+        """Every input column of a file of records, each once."""
         named = (*self.role_columns.values(), *self.fact_columns.values(), *self.metadata_columns)
         return tuple(dict.fromkeys(named))
 
     @property
     def role_columns(self) -> dict[str, str]:
-        """The columns that are mapped to one property of a document each, by the field of this config."""
+        """The columns mapped to one property of a document each, by the field of this config."""
         roles = ("text", "id", "repository", "language", "licence", "kind")
         named = {f"{role}_column": getattr(self, f"{role}_column") for role in roles}
         return {field: name for field, name in named.items() if name is not None}

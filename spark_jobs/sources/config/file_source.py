@@ -1,4 +1,4 @@
-"""Sources of files: what of them there is, and their bytes; the base of every source that a package brings.
+"""Sources of files: their listing and their bytes; the base of every source in other packages.
 
     class SqlSource(Source):                       # headrace.Source
         path: str = Field(description="SQLite file")
@@ -32,16 +32,16 @@ class FileSource(FileReading):
 
     @property
     def listed_as(self) -> str:
-        """The kind (`sources.kinds`) whose code lists and opens it."""
+        """The kind (`sources.kinds`) with the code to list and open it."""
         return "files"
 
     @property
     def lake_tables(self) -> tuple[str, ...]:
-        """Tables of this lake that it reads; who may not read them may not read its documents."""
+        """Its input tables in this lake; its documents are closed to those refused there."""
         return ()
 
     def entries(self) -> Iterator[FoundFile]:
-        """Every file that there is now, in any order.
+        """Every file of the present, in any order.
 
         Called on the driver, once a run. A file is read again where its size or time is another than in the run before;
         one that does not come any more is gone. Yield a `refusal` with what is there and cannot be read.

@@ -1,4 +1,4 @@
-"""An Iceberg table as a source: the data files of its newest snapshot, or of one that is named, read where they lie.
+"""An Iceberg table as a source: the data files of its newest or of a named snapshot, read where they lie.
 
 source: {kind: iceberg, table: web.pages, catalogue: {type: rest, uri: https://..}, text_column: body, id_column: url}
 
@@ -45,7 +45,7 @@ class IcebergSource(FileSource):
     @field_validator("format")
     @classmethod
     def _format_is_parquet(cls, name: str) -> str:
-        """Refuse any format but Parquet, which is that of the files of a table."""
+        """Refuse any format but Parquet, the format of a table's files."""
         if name != "parquet":
             raise ValueError(f"{name} is no format of a table's files that is read; leave it out")
         return name
@@ -56,7 +56,7 @@ class IcebergSource(FileSource):
         return () if self.catalogue else (self.table,)
 
     def entries(self) -> Iterator[FoundFile]:
-        """The data files of the snapshot; the size of one counts the files that delete rows of it."""
+        """The data files of the snapshot; the size of one includes its files of deleted rows."""
         from pyiceberg.manifest import FileFormat
 
         _scanned.forget()  # what was committed since the last run counts
@@ -122,7 +122,7 @@ def _scanned(source: str) -> tuple[Table, dict[str, FileScanTask]]:
 
 
 def _as_it_is(table: Table, task: FileScanTask) -> IO[bytes]:
-    """A temporary Parquet file with the rows of a data file that are left, in the present schema of the table."""
+    """A temporary Parquet file with a data file's remaining rows, in the present schema of the table."""
     import pyarrow.parquet as pq
     from pyiceberg.expressions import AlwaysTrue
     from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow

@@ -1,4 +1,4 @@
-"""What sources have in common whose records are kept page by page, and how a server is asked.
+"""The common fields of sources with records kept page by page, and the pace of requests to a server.
 
 Pages are brought by kinds of features: of an API, of a stream, of the answers of a model, of executed code.
 """
@@ -35,7 +35,7 @@ def header_secret_of(setting: str, variable: str) -> str:
 
 
 def _is_variable(name: str) -> str:
-    """Refuse what is rather a secret than the name of a variable that holds it."""
+    """Refuse what looks like a secret where the name of its variable belongs."""
     if not is_plain(name):
         raise ValueError("is the name of an environment variable, and this looks like a secret; set one, and name it")
     return name
@@ -64,7 +64,7 @@ class RequestLimits(Declared):
 
 
 class PagedSource(WithoutSecrets):
-    """Fields that all sources with pages of records share: which column of a record means what."""
+    """Common fields of all sources with pages of records: the meaning of a record's columns."""
 
     if TYPE_CHECKING:
         kind: Any  # each declares a literal of its own
@@ -97,7 +97,7 @@ class PagedSource(WithoutSecrets):
 
     @property
     def mapping(self) -> FileReading:
-        """The mapping of columns, in the form that readers of files take."""
+        """The mapping of columns, in the form for readers of files."""
         from spark_jobs.sources.config.file_reading import FileReading
 
         roles = ("text", "id", "repository", "language", "licence", "kind")

@@ -1,4 +1,4 @@
-"""Readers of formats that headrace does not know: from the bytes of a file to its documents.
+"""Readers of formats unknown to headrace: from the bytes of a file to its documents.
 
     @reader(extensions=(".srt",), version="1")
     def subtitles(data: bytes) -> Iterator[Document | Refusal]:
@@ -65,7 +65,7 @@ class BuiltIn(NamedTuple):
 
 @dataclass(frozen=True)
 class Document:
-    """A document that a reader found in a file.
+    """A document in a file, as its reader gives it.
 
     Attributes:
         text: of it.
@@ -86,7 +86,7 @@ class Document:
 
 @dataclass(frozen=True)
 class Reader:
-    """A function that reads a format.
+    """The reading function of a format.
 
     Attributes:
         function: from the bytes of a file, decompressed, to its documents and what of it cannot be read.
@@ -106,7 +106,7 @@ class Reader:
 def reader(
     *, extensions: Sequence[str], version: str
 ) -> Callable[[Callable[[bytes], Iterable[Document | Refusal]]], Reader]:
-    """Declare a function that reads a format.
+    """Declare the reading function of a format.
 
     Args:
         extensions: of its files, such as `.srt`.
@@ -123,7 +123,7 @@ def reader(
 
 
 def require_reader(name: str) -> str:
-    """The name or reference of a reader that can be imported.
+    """The name or reference of an importable reader.
 
     Raises:
         ConfigError: it cannot.
@@ -133,7 +133,7 @@ def require_reader(name: str) -> str:
 
 
 def reader_by_extension(extension: str) -> str | None:
-    """The name of the reader that an installed package brings for an extension; of several the first by name."""
+    """The name of an installed package's reader for an extension; of several the first by name."""
     return _by_extension().get(extension)
 
 

@@ -1,4 +1,4 @@
-"""The config of a dataset, and of sources: one model for each kind of source that a user can declare.
+"""The config of a dataset, and of sources: one model for each kind of source.
 
 source: {kind: python_code, distributions: [attrs, rich]}
 source: {kind: python_docs, directories: [~/src/*]}
@@ -38,7 +38,7 @@ from spark_jobs.sources.opening.table_folders import without_engine_files
 
 
 class _OfKinds(Declared):
-    """Which files of a repository are taken."""
+    """The choice of files in a repository."""
 
     kinds: tuple[Kind, ...] = Field(
         ("code", "markup", "data"),
@@ -87,7 +87,7 @@ class PythonDocsSource(_Repositories):
 
 
 class RepositorySelection(Declared):
-    """What a git repository must be like to be taken; one that is not is an arrival with the reason."""
+    """The conditions on a git repository; one against them is an arrival with the reason."""
 
     min_commits: int = Field(0, ge=0, description="fewest commits in its history")
     min_authors: int = Field(0, ge=0, description="fewest authors in its history, by e-mail address")
@@ -146,7 +146,7 @@ class PackagesSource(_OfKinds, WithoutSecrets):
 
 
 def _require_kind(name: str) -> None:
-    """Refuse a kind whose feature is not there."""
+    """Refuse a kind without its feature."""
     try:
         reference("kinds", name, ())
     except ConfigError as error:
@@ -204,7 +204,7 @@ class FilesSource(FileSource):
         return "files" if self.urls is None else "addresses"
 
     def entries(self) -> Iterator[FoundFile]:
-        """Files below the path whose names match."""
+        """Files below the path with matching names."""
         wanted = None if self.glob is None else glob_pattern(self.glob)
         for file in without_engine_files(find_files(absolute(self.path), self.stall_seconds)):
             if wanted is None or wanted.fullmatch(file.path) or file.path.endswith("/"):
@@ -224,7 +224,7 @@ _OWN_KINDS = tuple(str(model.model_fields["kind"].default) for model in get_args
 
 
 def _of_its_kind(value: Any, validate: Any) -> Any:
-    """The source that a value declares: one of headrace's, or of the class that a package brings for its kind."""
+    """The source behind a declared value: one of headrace's, or of a package's class for its kind."""
     kind = value.get("kind") if isinstance(value, dict) else None
     if not isinstance(kind, str) or kind in _OWN_KINDS:
         return value if isinstance(value, FileSource) else validate(value)
@@ -279,13 +279,13 @@ class DocumentsConfig(Declared):
 
     @model_validator(mode="after")
     def _evidence_holds_no_secret(self) -> DocumentsConfig:
-        """Refuse addresses of the provenance that may not stand in tables."""
+        """Refuse addresses of the provenance with parts unfit for tables."""
         refuse_secrets(self.provenance, getattr(self.source, "public", ()))
         return self
 
     @model_validator(mode="after")
     def _can_be_copied(self) -> DocumentsConfig:
-        """Refuse `landing: copy` of pages, which are always copied, and of git, whose files never change."""
+        """Refuse `landing: copy` of pages, since they are always copied, and of git, since its files never change."""
         if self.landing == "copy" and isinstance(self.source, PagedSource):
             raise ValueError("landing: copy is what APIs and streams always do; leave it out")
         if self.landing == "copy" and isinstance(self.source, GitSource):

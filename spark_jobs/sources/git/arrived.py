@@ -1,4 +1,4 @@
-"""What arrived of git repositories before: the state of each version and path that a listing starts from."""
+"""Earlier arrivals of git repositories: the state of each version and path at the start of a listing."""
 
 from __future__ import annotations
 
@@ -24,12 +24,12 @@ class Arrived:
 
     @property
     def paths(self) -> set[str]:
-        """The paths that have a document or a refusal."""
+        """The paths with a document or a refusal."""
         return self.live.keys() | self.refused.keys()
 
 
 def damaged(arrivals: pa.Table) -> set[str]:
-    """Repositories with blobs that could not be read; they are looked into again, as they may be whole now."""
+    """Repositories with unreadable blobs; they are looked into again, as they may be whole now."""
     reasons = pa.array(TRIED_AGAIN)
     last = arrivals.filter(pc.field("path").is_valid() & pc.field("reason").isin(reasons))
     return set(last["repository"].to_pylist())

@@ -56,7 +56,7 @@ def _day(seconds: int) -> str:
 
 
 def original_of(histories: dict[str, list[Commit]]) -> str:
-    """The repository that the others of a group were forked from, by who went on in it.
+    """The original of a group of forks, by the authors of its later commits.
 
     All of them share a root commit. The author of most of their common commits decides: the original is where that
     author went on the most. Where the author went on nowhere, it is the one with the fewest commits of its own, since a
@@ -97,7 +97,7 @@ def described_licence(git: IsolatedGit, live: dict[bytes, tuple[str, str]], size
 
 
 def failed_rule(rules: RepositorySelection, facts: Facts) -> str | None:
-    """The first rule that a repository fails, with its value and the one wanted; None where it passes them all."""
+    """The first failed rule of a repository, with its value and the one wanted; None without any."""
     stated = facts.metadata
     for name, key in (("min_commits", "commits"), ("min_authors", "authors"), ("min_files", "files")):
         if int(stated[key]) < getattr(rules, name):

@@ -42,7 +42,7 @@ class Commit(NamedTuple):
 
 
 class FileVersion(NamedTuple):
-    """A blob at a path: the first revision that has it, that revision's time, and its mode in the tree."""
+    """A blob at a path: its first revision, the time of that, and its mode in the tree."""
 
     blob: str
     mode: str
@@ -52,20 +52,20 @@ class FileVersion(NamedTuple):
 
 @dataclass
 class PathHistory:
-    """The versions of one path in order, and the blob that it has in the newest revision (None: it was deleted)."""
+    """The versions of one path in order, and its blob in the newest revision (None: it was deleted)."""
 
     versions: dict[str, FileVersion] = field(default_factory=dict)
     last: str = ""
     live: str | None = None
 
     def ordered(self) -> list[FileVersion]:
-        """The versions in order, but the one that the path has now, or had last, at the end."""
+        """The versions in order, but with the path's present or last one at the end."""
         last = self.versions[self.last]
         return [version for version in self.versions.values() if version is not last] + [last]
 
 
 def tips(git: IsolatedGit, store: Store, revisions: object) -> list[str]:
-    """Commits that decide what is selected: those of all tags, or that of HEAD.
+    """The commits behind a selection: those of all tags, or that of HEAD.
 
     Raises:
         RefusedRepositoryError: there is none.
@@ -90,7 +90,7 @@ def _commits_at(git: IsolatedGit, objects: Iterable[str]) -> list[str]:
 
 
 def commits(git: IsolatedGit, starts: list[str]) -> list[Commit]:
-    """All commits that can be reached, a parent before its children, else by date.
+    """All reachable commits, a parent before its children, else by date.
 
     Raises:
         RefusedRepositoryError: commits are missing or damaged.
@@ -106,7 +106,7 @@ def commits(git: IsolatedGit, starts: list[str]) -> list[Commit]:
 
 
 def selected(history: list[Commit], starts: list[str], revisions: object) -> list[tuple[Commit, str | None]]:
-    """The selected revisions in order, each with the tree that it is compared with (None: an empty one).
+    """The selected revisions in order, each with the tree to compare with (None: an empty one).
 
     Args:
         history: all commits from the tips.
@@ -207,7 +207,7 @@ def tree_files(git: IsolatedGit, tree: str) -> dict[bytes, tuple[str, str]]:
 
 
 def blob_sizes(git: IsolatedGit, blobs: list[str]) -> dict[str, int]:
-    """The sizes of blobs in bytes, without those that are missing."""
+    """The sizes of blobs in bytes, without missing ones."""
     ordered = sorted(set(blobs))
     sizes = {}
     for line in git.output("cat-file", "--batch-check", parts=(f"{blob}\n".encode() for blob in ordered)).split(b"\n"):
@@ -218,7 +218,7 @@ def blob_sizes(git: IsolatedGit, blobs: list[str]) -> dict[str, int]:
 
 
 def author_marks(git: IsolatedGit, live: dict[bytes, tuple[str, str]], paths: Iterable[bytes]) -> dict[bytes, str]:
-    """The paths that .gitattributes marks as generated, vendored or without a diff, with the mark.
+    """The paths marked by .gitattributes as generated, vendored or without a diff, with the mark.
 
     Args:
         git: on the repository.

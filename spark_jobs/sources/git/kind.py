@@ -24,7 +24,7 @@ _BLOB = re.compile(r"(.+?)@([0-9a-f]{40}|[0-9a-f]{64}):", re.DOTALL)
 
 
 class GitKind(Kind[GitSource]):
-    """Git repositories, whose files are blobs."""
+    """Git repositories, with blobs as files."""
 
     takes_manifests = has_versions = True
 
@@ -34,7 +34,7 @@ class GitKind(Kind[GitSource]):
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[Opens]:
-        """Open blobs by one process of git for each of the repositories that were read last."""
+        """Open blobs by one process of git for each of the last repositories read."""
         allowed = functools.cache(lambda: allowed_folders(find_repositories(self.source)))
         with contextlib.closing(BlobReaders(absolute(self.source.cache), allowed)) as blobs:
 
@@ -47,6 +47,6 @@ class GitKind(Kind[GitSource]):
             yield opened
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """As a text, with the blob that its location names."""
+        """As a text, with the blob of its location."""
         blob = arrival["location"].removesuffix(f":{arrival['path']}").rpartition("@")[2]
         return language_columns("text", language_of(arrival["path"]) or PLAIN_TEXT) | {"blob": blob}

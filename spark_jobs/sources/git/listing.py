@@ -1,4 +1,4 @@
-"""List the versions of files in git repositories that have not landed yet, and the paths that are gone.
+"""List the new versions of files in git repositories, and the removed paths.
 
     refs read -> as before? nothing more
               -> commits -> versions of paths (history.py) -> rows for those that are new
@@ -124,7 +124,7 @@ def discover_git(config: DocumentsConfig, source: GitSource, arrivals: pa.Table,
 def _opened(
     repository: GitRepository, config: DocumentsConfig, source: GitSource, allowed: frozenset[str]
 ) -> GitRepository:
-    """A repository with its refs, and the digest of what decides which files are read; or with its refusal."""
+    """A repository with its refs, and the digest behind the choice of its files; or with its refusal."""
     try:
         repository.root.encode()
         store = open_store(repository.root, absolute(source.cache), allowed)
@@ -162,7 +162,7 @@ def _is_refused_as_before(row: Row, states: Mapping[str, Row]) -> bool:
 
 
 def _forks(opened: list[GitRepository]) -> dict[str, str]:
-    """The original of each repository that shares its first root commit with others, by name."""
+    """The original of each repository with a shared first root commit, by name."""
     groups: dict[str, list[GitRepository]] = {}
     for repository in opened:
         if repository.store is not None and repository.store.head is not None:
@@ -194,7 +194,7 @@ def _repository_rows(
     fork_of: str | None,
     reread: bool,
 ) -> list[Row]:
-    """The rows of one repository: its own, those of new versions, and those of paths that are gone."""
+    """The rows of one repository: its own, those of new versions, and those of removed paths."""
     root, name = written(opened.root), opened.name
     repository_row = listing_row(location=root, repository=name, reader="git", content_sha256=opened.digest)
     if opened.store is None or opened.refusal is not None:
@@ -216,7 +216,7 @@ def _rows_of_store(
     fork_of: str | None,
     reread: bool,
 ) -> list[Row]:
-    """The rows of a repository that could be opened.
+    """The rows of an opened repository.
 
     Raises:
         RefusedRepositoryError: its commits or trees are missing or damaged.
@@ -346,7 +346,7 @@ def _first_to_read(
 
 
 def _with_sizes(git: IsolatedGit, rows: list[Row]) -> list[Row]:
-    """The rows with the sizes of their blobs; a blob that is missing is refused."""
+    """The rows with the sizes of their blobs; a missing blob is refused."""
     sizes = blob_sizes(git, [row["blob"] for row in rows if row["reader"] == "text"])
     missing = why(Refusal(Reason.MISSING_OBJECT, "git has no such blob; fetch it, or try git fsck"))
     return [
@@ -358,7 +358,7 @@ def _with_sizes(git: IsolatedGit, rows: list[Row]) -> list[Row]:
 
 
 def _gone(root: str, repository: str, paths: Iterable[str]) -> list[Row]:
-    """Rows of paths that a repository does not have any more; as in git, their blob is written as zeros."""
+    """Rows of a repository's removed paths; as in git, their blob is written as zeros."""
     none = "0" * 40
     return [
         listing_row(location=f"{root}@{none}:{path}", repository=repository, path=path, gone=True, version=0)
@@ -367,7 +367,7 @@ def _gone(root: str, repository: str, paths: Iterable[str]) -> list[Row]:
 
 
 def _microseconds(seconds: int) -> int:
-    """Microseconds since 1970 of the time of a commit, which may be forged."""
+    """Microseconds since 1970 of the time of a commit; it may be forged."""
     return min(max(seconds, 0), _LAST_SECOND) * 1_000_000
 
 

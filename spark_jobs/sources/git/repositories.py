@@ -1,4 +1,4 @@
-"""Which repositories a source of git names, by patterns, folders and files; none of them is opened here."""
+"""The repositories of a source of git, by patterns, folders and files; none of them is opened here."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _PATTERN_SIGN = re.compile(r"[*?[]")
 
 @dataclass(frozen=True)
 class GitRepository:
-    """A repository that the source names.
+    """A repository of the source.
 
     Attributes:
         name: of its folder or file, without .git or .bundle.
@@ -39,7 +39,7 @@ class GitRepository:
 
 
 def find_repositories(source: GitSource) -> list[GitRepository]:
-    """The repositories that a source names, by name: that of the folder or file, without .git or .bundle.
+    """The repositories of a source, by the name of the folder or file, without .git or .bundle.
 
     For a folder that is no repository, those right below it are taken.
 
@@ -65,12 +65,12 @@ def find_repositories(source: GitSource) -> list[GitRepository]:
 
 
 def allowed_folders(repositories: Iterable[GitRepository]) -> frozenset[str]:
-    """Real paths of the repositories that a source names; nothing outside of these is read."""
+    """Real paths of a source's repositories; nothing outside of these is read."""
     return frozenset(os.path.realpath(repository.root) for repository in repositories if not repository.is_linked)
 
 
 def _repositories_in(root: str) -> list[str]:
-    """The repositories right below a folder that is none itself; the root itself where there are none."""
+    """The repositories right below a plain folder; the root itself where there are none."""
     if _is_repository(root) or not os.path.isdir(root) or not os.access(root, os.R_OK | os.X_OK):
         return [root]
     return [path for path in sorted(glob.glob(f"{glob.escape(root)}/*")) if _is_repository(path)] or [root]
@@ -85,5 +85,5 @@ def _is_repository(path: str) -> bool:
 
 
 def written(path: str) -> str:
-    """A path as text; bytes of its name that are no UTF-8 are shown as escapes."""
+    """A path as text, with bytes outside of UTF-8 as escapes."""
     return os.fsencode(path).decode(errors="backslashreplace")

@@ -1,4 +1,4 @@
-"""Open git repositories that nobody trusts, and run git on their objects alone.
+"""Open untrusted git repositories, and run git on their objects alone.
 
 Git executes what the config of a repository names: hooks, pagers, file-system monitors, transports for objects that are
 missing. None of it is read here. Git runs with an empty repository of ours as its GIT_DIR, and the foreign repository
@@ -51,7 +51,7 @@ _SHA256_CONFIG = "[extensions]\n\tobjectformat = sha256\n"
 
 
 class RefusedRepositoryError(Exception):
-    """A repository that cannot be read, with the refusal that becomes its arrival."""
+    """An unreadable repository, with the refusal for its arrival."""
 
     def __init__(self, reason: Reason, detail: str) -> None:
         super().__init__(detail)
@@ -60,7 +60,7 @@ class RefusedRepositoryError(Exception):
 
 @dataclass(frozen=True)
 class Store:
-    """The parts of a repository that are read: its folder of objects, object ids by ref, and that of HEAD."""
+    """The input parts of a repository: its folder of objects, object ids by ref, and that of HEAD."""
 
     objects: str
     refs: dict[str, str]
@@ -106,7 +106,7 @@ def open_store(root: str, cache: str, allowed: frozenset[str] | None = None) -> 
 
 
 def _stay_inside(path: str, allowed: frozenset[str]) -> None:
-    """Refuse what leads out of the repositories that a source names.
+    """Refuse what leads out of the repositories of a source.
 
     Raises:
         RefusedRepositoryError: the real path is in none of the folders.
@@ -120,7 +120,7 @@ def _stay_inside(path: str, allowed: frozenset[str]) -> None:
 
 
 def _git_folders(root: str, allowed: frozenset[str]) -> tuple[str, str]:
-    """The folder that has HEAD, and the one that has objects and refs; they differ for linked work trees."""
+    """The folder of HEAD, and the one of objects and refs; they differ for linked work trees."""
     git_folder = os.path.join(root, ".git") if os.path.lexists(os.path.join(root, ".git")) else root
     if os.path.isfile(git_folder):
         _stay_inside(git_folder, allowed)
@@ -165,7 +165,7 @@ def _text(path: str, limit: int = 4096) -> str:
 
 
 def _resolved(git_folder: str, common: str, refs: dict[str, str]) -> str | None:
-    """The object id that HEAD leads to, through refs that name others; None where a branch has no commit yet."""
+    """The object id behind HEAD, through refs to other refs; None where a branch has no commit yet."""
     head = _text(os.path.join(git_folder, "HEAD")).strip()
     for _ in range(_REF_LINKS):
         name = head.removeprefix("ref:").strip()
@@ -268,7 +268,7 @@ class IsolatedGit(contextlib.AbstractContextManager["IsolatedGit"]):
         shutil.rmtree(self._folder, ignore_errors=True)
 
     def start(self, *arguments: str, stdin: IO[bytes] | int, stderr: IO[bytes] | int) -> subprocess.Popen[bytes]:
-        """A git process whose heap is bounded.
+        """A git process with a bounded heap.
 
         Raises:
             InputError: git is not installed.
@@ -331,7 +331,7 @@ class BlobReader:
         self._process: subprocess.Popen[bytes] | None = None
 
     def read(self, oid: str, limit: int) -> bytes:
-        """The bytes of a blob; of one that is longer than `limit`, that many and one more.
+        """The bytes of a blob; of a longer one than `limit`, that many and one more.
 
         Raises:
             OSError: it is missing or damaged.

@@ -32,7 +32,7 @@ class Session:
         self._places: list[int] = []
 
     def show(self, value: object) -> None:
-        """Note a value that an interpreter would show (`sys.displayhook`)."""
+        """Note a value for the interpreter's output (`sys.displayhook`)."""
         if value is not None:
             self.values.append(value)
             self._places.append(self.printed.tell())

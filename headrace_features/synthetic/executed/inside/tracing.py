@@ -1,4 +1,4 @@
-"""A trace of a call: which lines of the repository ran, with which values, what came back or was raised.
+"""A trace of a call: lines of the repository with their values, and the result or exception.
 
 An event is a line of text; values are written without running code of the program:
 
@@ -71,7 +71,7 @@ class CallTracer:
             self.events.append(f"{head}  {values}" if values else head)
 
     def _changes(self, frame: FrameType) -> str:
-        """The values of a function's variables that are other than at its last event."""
+        """The changed values of a function's variables since its last event."""
         before = self._before.setdefault(id(frame), {})
         parts = []
         for name, value in list(frame.f_locals.items()):
@@ -86,7 +86,7 @@ class CallTracer:
 
 
 def _message(error: Any) -> str:
-    """The arguments of an exception that are plain values, as text."""
+    """The plain values among an exception's arguments, as text."""
     arguments: tuple[Any, ...] = BaseException.__dict__["args"].__get__(
         error
     )  # a class may have its own, which is code

@@ -155,6 +155,7 @@ def test_what_a_dataset_asks_of_a_feature_that_is_not_there_is_told_by_name(feat
     assert f"step {step!r} is of the feature {feature}" in asked.stderr.splitlines()[-1]
 
 
+@pytest.mark.nightly
 def test_deletion_tells_what_stays_of_a_feature_that_is_not_there(tmp_path: Path) -> None:
     """Of a dataset its answers, of documents what models wrote from them, which nobody here can find."""
     copy = Deleted(tmp_path, "synthetic")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import re
 from pathlib import Path
 
@@ -10,7 +11,7 @@ import pytest
 pytest.importorskip("torch", reason="torch is in the extra torch")
 pytest.importorskip("transformers", reason="transformers is in the extra transformers")
 
-from tests.blender_service.packed_models import TABLE, is_measurable, measure_all, safe_call, tiny
+from tests.blender_service.packed_models import TABLE, Outcome, is_measurable, measure_all, safe_call, tiny
 
 PAGE = (Path(__file__).parents[2] / "docs" / "feed" / "frameworks.md").read_text("utf-8")
 
@@ -20,12 +21,18 @@ STATED = {name: call for call, row in _ROWS.items() if row for name in re.findal
 QUICK = ("llama", "mistral", "gpt_oss", "mamba")
 
 
+@functools.cache
+def measured_of(model_type: str) -> dict[str, Outcome]:
+    """What each call of a tiny model leaks, for all tests once."""
+    return measure_all(tiny(model_type))
+
+
 @pytest.mark.parametrize(
     "model_type", [*QUICK, *(pytest.param(name, marks=pytest.mark.nightly) for name in STATED if name not in QUICK)]
 )
 def test_the_page_names_the_call_that_keeps_documents_apart(model_type: str) -> None:
     """The first of the table's calls by which a document has the logits that it has alone, whatever comes before."""
-    measured = measure_all(tiny(model_type))
+    measured = measured_of(model_type)
     assert is_measurable(measured), measured
     assert safe_call(measured) == STATED[model_type], measured
 
@@ -33,5 +40,5 @@ def test_the_page_names_the_call_that_keeps_documents_apart(model_type: str) -> 
 @pytest.mark.parametrize("model_type", QUICK)
 def test_every_call_leaks_where_nothing_is_said(model_type: str) -> None:
     """Positions with a cache, or beside a mask of ones, keep nothing apart, as the page warns."""
-    measured = measure_all(tiny(model_type))
+    measured = measured_of(model_type)
     assert min(measured[name].leak for name in ("cached", "ones", "nothing")) > 0.1

@@ -143,6 +143,7 @@ def test_what_redact_cannot_mean_is_refused(tmp_path: Path, more: dict[str, Any]
         dataset_assets(declaration(tmp_path, **more))
 
 
+@pytest.mark.nightly
 def test_a_model_finds_names_for_a_dataset(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """It is of the registry or a folder; then its kinds can be redacted, and another model is another config."""
     pytest.importorskip("spacy", reason="spacy is in the extra names")

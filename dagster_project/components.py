@@ -138,8 +138,8 @@ class Dataset(dg.Component, dg.Model, dg.Resolvable):
         if self.trust == "trusted" and not self.release and not self.scans:
             return None
         where = f"dataset {self.name}"
-        made: Intake | None = part("quarantine", where)(self.name, self.trust, self.release, self.scans, folder)
-        return made
+        intake: Intake | None = part("quarantine", where)(self.name, self.trust, self.release, self.scans, folder)
+        return intake
 
 
 class Corpus(dg.Component, dg.Model, dg.Resolvable):

@@ -236,8 +236,10 @@ def _rewritten(declared: DatasetDeclaration) -> RewrittenTexts:
     searched = declared.scorers.get(PERSONAL_DATA)
     if not declared.redact and searched is None:
         return RewrittenTexts()
-    made: RewrittenTexts = part("redact", f"dataset {declared.name}")(declared.name, declared.redact, searched or {})
-    return made
+    rewritten: RewrittenTexts = part("redact", f"dataset {declared.name}")(
+        declared.name, declared.redact, searched or {}
+    )
+    return rewritten
 
 
 def _texts(declared: DatasetDeclaration, rewritten: RewrittenTexts) -> list[Link]:

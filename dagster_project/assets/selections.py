@@ -176,18 +176,21 @@ def listed(corpus: str, select: Sequence[Any]) -> dict[str, Any]:
     Raises:
         DefinitionError: an entry names no selection, or two; one comes twice; decontamination is not the last.
     """
-    found = dict[str, Any]()
+    by_name = dict[str, Any]()
     for entry in select:
         named = {entry: None} if isinstance(entry, str) else entry
         if not isinstance(named, Mapping) or len(named) != 1:
             raise DefinitionError(f"corpus {corpus}: select: {entry!r} is not one selection; write - NAME: {{..}}")
         ((name, settings),) = named.items()
-        if name in found:
+        if name in by_name:
             raise DefinitionError(f"corpus {corpus}: select: {name} comes twice; take one of them out")
-        found[str(name)] = _settings(corpus, str(name), settings)
-    if LAST in found and found[LAST] != OFF and [*found][-1] != LAST:
-        raise DefinitionError(f"corpus {corpus}: select: {LAST} comes last; write it behind {[*found][-1]}")
-    return {**{name: settings for name, settings in found.items() if name != LAST}, LAST: found.get(LAST, {})}
+        by_name[str(name)] = _settings(corpus, str(name), settings)
+    if LAST in by_name and by_name[LAST] != OFF and [*by_name][-1] != LAST:
+        raise DefinitionError(f"corpus {corpus}: select: {LAST} comes last; write it behind {[*by_name][-1]}")
+    return {
+        **{name: settings for name, settings in by_name.items() if name != LAST},
+        LAST: by_name.get(LAST, {}),
+    }
 
 
 def _settings(corpus: str, name: str, given: Any) -> Any:

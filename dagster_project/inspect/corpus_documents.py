@@ -1,4 +1,4 @@
-"""The documents of a corpus that go on, with the texts that go on of them.
+"""The documents left in a corpus, with their texts after cuts.
 
 lake.documents("mine").head(1000).to_pandas()
 for batch in lake.documents("mine").batches(): ..           a shard of a dataset at a time
@@ -27,7 +27,7 @@ _TEXT = ("doc_id", "kind", "language", "content")
 
 @dataclass(frozen=True, repr=False)
 class CorpusDocuments(StreamedRows):
-    """Documents of a corpus behind its last selection, dataset by dataset; those that were taken out are not there.
+    """Documents of a corpus behind its last selection, dataset by dataset, without excised ones.
 
     Columns are dataset, doc_id, kind, language, content: the text that is tokenized, after cuts. Held are the ids of a
     shard of a dataset.
@@ -56,7 +56,7 @@ class CorpusDocuments(StreamedRows):
     def batches(self) -> Iterator[pa.RecordBatch]:
         """The documents, some thousand at a time."""
         missing, schema = sys.maxsize if self.most is None else self.most, self.schema
-        excised = pa.array(sorted(excised_documents(self.catalogue, None)), pa.string())
+        excised = self._excised()
         for dataset in self.corpus.datasets:
             for part in self._of_dataset(dataset, excised):
                 rows = part.slice(0, missing)
@@ -67,13 +67,20 @@ class CorpusDocuments(StreamedRows):
                     return
 
     def __len__(self) -> int:
-        """Number of the documents."""
-        return sum(batch.num_rows for batch in self.batches())
+        """Number of the documents, from their ids alone."""
+        excised = self._excised()
+        ids = (ids for dataset in self.corpus.datasets for _, ids in self._going_on(dataset, excised))
+        count = sum(map(len, ids))
+        return count if self.most is None else min(count, self.most)
 
     def __repr__(self) -> str:
         most = f", at most {self.most:,}" if self.most is not None else ""
         stage = self.corpus.going_on
         return f"documents of {self.corpus.name} in {stage}, of {', '.join(self.corpus.datasets)}{most}"
+
+    def _excised(self) -> pa.Array:
+        """Ids of the documents taken out of all tables."""
+        return pa.array(sorted(excised_documents(self.catalogue, None)), pa.string())
 
     def _of_dataset(self, dataset: str, excised: pa.Array) -> Iterator[pa.Table]:
         """Texts of the documents of a dataset that go on, shard by shard."""

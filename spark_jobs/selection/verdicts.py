@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import accumulate
 from operator import index
 from typing import TYPE_CHECKING, Any
 
@@ -141,7 +142,8 @@ def edited(batch: pa.RecordBatch, cuts: Sequence[Cut]) -> tuple[list[str], list[
         )
         if any(start < 0 or end <= start or end > len(text) for start, end, _ in listed):
             raise ValueError(f"a span of {listed} is outside of a text of {len(text)} characters, or empty")
-        apart = [one for at, one in enumerate(listed) if all(one[0] >= before[1] for before in listed[:at])]
+        ends = accumulate((end for _, end, _ in listed), max, initial=0)  # of all spans before each one
+        apart = [span for span, before in zip(listed, ends, strict=False) if span[0] >= before]
         left, made = without(text, [(start, end) for start, end, _ in apart], "")
         texts.append(left)
         edits.append([{**edit, "rule": rule} for edit, (_, _, rule) in zip(made, apart, strict=True)])

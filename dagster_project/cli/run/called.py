@@ -119,5 +119,5 @@ def _lines(output: IO[bytes]) -> Iterator[StepLine]:
 def _message(errors: str) -> str:
     """The last line in which the command says why it ended; the last of all where there is no such line."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
-    said = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
-    return (said or lines or ["run: it ended without a word"])[-1]
+    messages = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
+    return (messages or lines or ["run: it ended without a word"])[-1]

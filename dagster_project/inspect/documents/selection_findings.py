@@ -41,8 +41,8 @@ def stage_finding(
 ) -> TableFinding | None:
     """What became of a document at a stage: by the stage's finding, else by the rules it failed and what was cut."""
     if stage.finding:
-        found: TableFinding | None = attribute(stage.finding)(catalogue, corpus, document, row, stage)
-        return found
+        finding: TableFinding | None = attribute(stage.finding)(catalogue, corpus, document, row, stage)
+        return finding
     table, columns = corpus.own(stage.reasons), ("failed", "edits") if stage.cuts else ("failed",)
     rows = read_rows(catalogue, table, columns, row)
     if not rows:

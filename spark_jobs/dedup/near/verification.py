@@ -135,13 +135,13 @@ def verified_buckets(
         index: signatures and bags.
         lowest: lowest weighted Jaccard similarity, by kind of document.
         increment: the new one.
-        not_among: a filter of places (`key_filter`), on Spark; pairs of two places in it are left out.
+        not_among: a filter of places (`key_filter`); pairs of two places in it are left out.
 
     Returns:
         As `verified_pairs`.
     """
     if is_embedded(buckets):
-        similar = _verified_buckets_here(buckets, index, lowest, increment)
+        similar = _verified_buckets_here(buckets, index, lowest, increment, not_among)
         verified = keep_batches(buckets.sparkSession, similar, PAIRS_DDL)
         return verified, (verified,)
     candidates = buckets.mapInArrow(partial(all_pairs, not_among=not_among), CANDIDATES_DDL).distinct()
@@ -235,10 +235,12 @@ def verified_here(candidates: pa.Table, index: SignatureIndex, lowest: KindThres
         yield from _verified(signatures, [agreeing_rows(candidates, signatures, lowest, core_count())], index, lowest)
 
 
-def _verified_buckets_here(buckets: DataFrame, index: SignatureIndex, lowest: KindThreshold, increment: int) -> Pairs:
+def _verified_buckets_here(
+    buckets: DataFrame, index: SignatureIndex, lowest: KindThreshold, increment: int, not_among: bytes | None
+) -> Pairs:
     """As `verified_here`, of all pairs in buckets; held are 60 bytes for each document and 8 for an agreeing pair."""
     with mapped_rows(buckets) as lists, _known(index, _members(lists)) as signatures:
-        yield from _verified(signatures, _agreeing_in(lists, signatures, lowest, increment, None), index, lowest)
+        yield from _verified(signatures, _agreeing_in(lists, signatures, lowest, increment, not_among), index, lowest)
 
 
 def split_by_pool(
@@ -260,17 +262,15 @@ def split_by_pool(
         files, to be released.
     """
     session, in_pool = buckets.sparkSession, np.frombuffer(pool, np.uint8)
-    signed_columns, stored_columns = (*ENDS, *SIGNATURE), (*ENDS, "total_weight", *BAG)
+    signed = index.signatures.select(*ENDS, *SIGNATURE)
+    bags = index.bags.select(*ENDS, "total_weight", *BAG)
     with mapped_rows(buckets) as lists:
         wanted = [filter_of_places(_members(lists), index.signatures), in_pool]
-        with mapped_rows(passing_any(index.signatures.select(*signed_columns), wanted)) as signatures:
-            pool_signatures = keep_batches(
-                session, kept_batches(signatures, in_pool), index.signatures.select(*signed_columns).schema
-            )
+        with mapped_rows(passing_any(signed, wanted)) as signatures:
+            pool_signatures = keep_batches(session, kept_batches(signatures, in_pool), signed.schema)
             agreeing = _agreeing_in(lists, signatures, lowest, increment, pool)
             used, places = _used(signatures, agreeing)
             wanted = [filter_of_places([places], index.bags), in_pool]
-            bags = index.bags.select(*stored_columns)
             with mapped_rows(passing_any(bags, wanted)) as stored:
                 pool_bags = keep_batches(session, kept_batches(stored, in_pool), bags.schema)
                 similar = BaggedDocuments.of(signatures, used, stored, lowest).similar(agreeing)

@@ -10,7 +10,8 @@ from pydantic import Field
 
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold
 from spark_jobs.lake.declare.step import ConfigModel, Scope, renamed, step
-from spark_jobs.lake.declare.tables import Column, Table
+from spark_jobs.lake.declare.tables import Table
+from spark_jobs.selection.kept import IDENTITY
 from spark_jobs.spark_sql import DataFrame, F
 
 
@@ -26,11 +27,7 @@ class SurvivorsConfig(ConfigModel):
 SURVIVORS = Table(
     name="survivors",
     comment="One row per document that goes on: a member of the corpus that repeats no other.",
-    columns=(
-        Column("dataset!", "string", "dataset that the document came from"),
-        Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
-        Column("doc_id!", "string", "identity of the document"),
-    ),
+    columns=IDENTITY,
     key=("doc_id",),
     partition=("increment", "shard"),
 )

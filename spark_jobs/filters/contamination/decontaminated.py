@@ -27,6 +27,7 @@ from spark_jobs.lake.engine.arrangement import persist
 from spark_jobs.lake.files.side_reads import map_joined
 from spark_jobs.lake.ledger.step_key import canonical_json
 from spark_jobs.lake.run.registry import REGISTRY, Entry, entries, record
+from spark_jobs.selection.kept import IDENTITY, KEYS
 from spark_jobs.spark_sql import DataFrame
 
 if TYPE_CHECKING:
@@ -100,12 +101,6 @@ EVALS_PROPERTY: Final = "headrace.evals"
 the corpus says so."""
 
 _RETIRED: Final = hashlib.sha256(encode([])).hexdigest()
-_KEYS = ("dataset", "shard", "doc_id")
-_IDENTITY = (
-    Column("dataset!", "string", "dataset that the document came from"),
-    Column("shard!", "int", "hash of the repository (else the doc_id) modulo the dataset's shards"),
-    Column("doc_id!", "string", "identity of the document"),
-)
 
 
 class PresentEvals(NamedTuple):
@@ -164,7 +159,7 @@ class DecontaminatedConfig(SearchedEvals):
 DECONTAMINATED = Table(
     name="decontaminated",
     comment="One row per document that goes on: it holds no item of a benchmark.",
-    columns=_IDENTITY,
+    columns=IDENTITY,
     key=("doc_id",),
     partition=("increment", "shard"),
 )
@@ -185,7 +180,7 @@ CONTAMINATED = Table(
     name="contaminated",
     comment="One row per document that holds an item of a benchmark, whether or not it goes on.",
     columns=(
-        *_IDENTITY,
+        *IDENTITY,
         FINDINGS_COLUMN,
         Column("max_share!", "double", "largest share of an item that the text holds"),
         Column("removed!", "boolean", "whether it is left out of `decontaminated`"),
@@ -216,9 +211,9 @@ def decontaminated(survivors: DataFrame, documents: DataFrame, config: Decontami
         InputError: the registry lacks an eval set.
     """
     search = functools.partial(_found, contents=index_of_registered(config), min_share=config.min_share)
-    narrow = survivors.select(*_KEYS)
-    scored = persist(map_joined(documents, narrow, _KEYS, _KEYS, ["content"], search, _DDL).to_frame())
-    kept = narrow.join(scored.where("removed").select("doc_id"), "doc_id", "left_anti").select(*_KEYS)
+    narrow = survivors.select(*KEYS)
+    scored = persist(map_joined(documents, narrow, KEYS, KEYS, ["content"], search, _DDL).to_frame())
+    kept = narrow.join(scored.where("removed").select("doc_id"), "doc_id", "left_anti").select(*KEYS)
     return Output({DECONTAMINATED.name: kept, CONTAMINATED.name: scored}, persisted=(scored,))
 
 
@@ -234,8 +229,8 @@ def _found(batches: Iterable[pa.RecordBatch], contents: IndexContents, min_share
         has_findings = pc.greater(pc.list_value_length(findings), 0)
         findings = findings.filter(has_findings)
         shares = largest_shares(findings)
-        keys = [batch.column(name).filter(has_findings) for name in _KEYS]
+        keys = [batch.column(name).filter(has_findings) for name in KEYS]
         yield pa.RecordBatch.from_arrays(
             [*keys, findings, shares, pc.greater_equal(shares, min_share)],
-            names=[*_KEYS, "findings", "max_share", "removed"],
+            names=[*KEYS, "findings", "max_share", "removed"],
         )

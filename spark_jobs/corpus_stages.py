@@ -1,4 +1,4 @@
-"""The stages that a corpus of a lake went through: `spark_jobs.selection.stages` with what is known of each table."""
+"""The stages of a corpus in a lake, by its ledger and table properties (`spark_jobs.selection.stages`)."""
 
 from __future__ import annotations
 

@@ -194,7 +194,7 @@ def listed(corpus: str, select: Sequence[Any]) -> dict[str, Any]:
 
 
 def _settings(corpus: str, name: str, given: Any) -> Any:
-    """The settings behind a name: a mapping, which nothing stands for too; `off` for decontamination alone."""
+    """Check the settings behind a name: a mapping, or nothing for an empty one; `off` for decontamination alone."""
     if name == LAST and given in (False, OFF):  # YAML reads off as false
         return OFF
     if given is None or (name == LAST and given in (True, "required")):
@@ -225,7 +225,7 @@ FORMER: Final = ("shape", "passages", LAST)
 
 
 def instead(former: Mapping[str, Any]) -> str:
-    """What to write in place of fields, and of the level semantic, that are selections now.
+    """Tell what to write in place of former fields, and of the former level semantic.
 
     Args:
         former: what was written, by selection.

@@ -1,4 +1,4 @@
-"""Make the steps of a dataset that redacts: its texts are searched, and what is found is replaced.
+"""Make the steps for a dataset's redaction: a search of its texts, then texts with replacements.
 
 redact: {mail: replace, secret: drop}
 scorers: {personal_data: {min_confidence: 0.8, names: {model: people@1}}}

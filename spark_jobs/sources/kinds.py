@@ -150,7 +150,7 @@ def kind_of(source: Any) -> Kind[Any]:
 
 @contextlib.contextmanager
 def opening(source: Any, objects: ObjectFolder | None = None) -> Iterator[OpensListed]:
-    """A function that opens listed files: by a member's stream, else what is kept, else at the source.
+    """Give the function for opening listed files: a member's stream, else the kept copy, else the source.
 
     Args:
         source: as it is declared.

@@ -19,6 +19,8 @@ from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.planted_lake import draw, edited, run_declared
 
+pytestmark = pytest.mark.nightly  # a lake of its own; each function has tests of its own in the default tier
+
 _WINDOW = 64
 _PERSONAL = ("ada@lovelace.org", "+49 30 901820", "DE89 3704 0044 0532 0130 00", "Cafe\u0301", "Köln\r\n", "@", "7")
 _MODULES = 24

@@ -1,4 +1,4 @@
-"""Formats of records with columns, and what is told of texts; the feature `formats` has those to be extracted.
+"""Readers of the core: records with columns, plain texts; the feature `formats` has pages, office files and mail.
 
 jsonl_records.py, csv_records.py, parquet_records.py (parquet_batches.py: its child)   records with columns
 json_records.py    files of JSON objects; parquet_leaves.py, parquet_paths.py, variants.py: values of Parquet

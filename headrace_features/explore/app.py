@@ -29,7 +29,7 @@ if TYPE_CHECKING:
 # Modules of pages, each with PATHS, path to handler; they are imported when one of them is first asked for.
 PAGES: Final = (
     "documents document rules duplicates review compare windows blends training repositories find "
-    "selection query"
+    "selection query similar vectors"
 )
 
 

@@ -9,11 +9,12 @@ from __future__ import annotations
 
 import contextlib
 import functools
+import itertools
 import math
 import sqlite3
 import threading
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +28,7 @@ from headrace_features.explore.browser_left import HAS_LEFT
 from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
 from headrace_features.explore.row_query import FACETS, Columns, RowQuery, match_all, stretches, where
-from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, read_placed_values
+from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, placed_values, read_placed_values
 from spark_jobs.lake.files.scans import scan_of
 
 BUDGET_SECONDS: Final = 5.0
@@ -39,6 +40,7 @@ _KEPT_FILES: Final = 6  # indexes kept of a dataset; the least recently opened a
 _STEPS: Final = 20_000  # instructions of SQLite's virtual machine between two looks at the clock
 _LAST: Final = (1 << 63) - 1
 _COMMON: Final = 20_000  # from so many matches on, rows are read in the sorted order, else sorted
+_NO_FILES: Final[Mapping[str, Path]] = {}
 _MOST_SHOWN: Final = 10_000  # documents of first rows whose partition is remembered
 
 
@@ -145,7 +147,7 @@ class RowIndex:
                 query = (
                     f"SELECT {shown}, {key} AS sort_key FROM {joins}{where([*wheres, *more])} ORDER BY {order} LIMIT ?"
                 )
-                rows += self._ask(query, [*values, *bounds, count - len(rows)], gone=wanted.removed)
+                rows += self._ask(query, [*values, *bounds, count - len(rows)], gone=wanted.attached)
         return rows
 
     def named(self, name: str) -> list[tuple[int, int]]:
@@ -201,7 +203,7 @@ class RowIndex:
         of = ["words MATCH ?", "w.rowid >= ?", "x.t = w.rowid", "r.n = x.n", *wheres]
         query = f"SELECT x.t, x.file, x.row, r.doc_id FROM words w CROSS JOIN texts x CROSS JOIN {joins}{where(of)}"
         arguments = [match_all(terms), start, *values, count]
-        return self._ask(f"{query} ORDER BY w.rowid LIMIT ?", arguments, self._texts, wanted.removed)
+        return self._ask(f"{query} ORDER BY w.rowid LIMIT ?", arguments, self._texts, wanted.attached)
 
     def count_with_words(self, terms: Sequence[str]) -> int:
         """How many texts have all terms."""
@@ -212,7 +214,7 @@ class RowIndex:
         """Rows of the table itself while the index is being built, in no order; none where the selection needs it."""
         documents = self._at.table("documents")
         needs = wanted.sort or wanted.rule or wanted.path or wanted.ranges or wanted.seed or "verdict" in wanted.equal
-        if documents is None or needs or wanted.after:
+        if documents is None or needs or wanted.after or wanted.within:
             return []
         head = documents[0].current_snapshot()
         if wanted.ids == () or head is None or head.snapshot_id != documents[1]:
@@ -245,11 +247,39 @@ class RowIndex:
                 texts[numbers[row]] = text
         return texts
 
+    def placed(self, wanted: RowQuery, start: int, count: int) -> list[dict[str, Any]]:
+        """Rows of a selection among some texts of the dataset, in the order of their files, with file, row and rules.
+
+        Args:
+            wanted: the selection; its order means nothing.
+            start: the first text; where texts are hidden, the first row.
+            count: texts that are looked at.
+        """
+        wheres, values, joins = self._columns.conditions(wanted)
+        at, file = ("x.t", self._texts) if self._with_text else ("r.n", None)
+        if file is not None:  # text by text, unless few are named: then SQLite begins with them
+            joins = f"texts x {'CROSS JOIN' if wanted.ids is None else 'JOIN'} {joins}"
+            wheres.append("r.n = x.n")
+        shown = f"r.*{', x.file, x.row' if file is not None else ''}"
+        rules = "(SELECT group_concat(o.rule) FROM failed o WHERE o.n = r.n) AS rules"
+        of = where([*wheres, f"{at} >= ?", f"{at} < ?"])
+        query = f"SELECT {shown}, {rules} FROM {joins}{of} ORDER BY {at}"
+        return self._ask(query, [*values, start, start + count], file, wanted.attached)
+
+    def each_text(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str]]:
+        """Rows of `placed` with their texts, of which few are in memory at a time."""
+        table = self._at.table("texts")
+        assert table is not None
+        paths = {row["file"]: row["path"] for row in self._ask("SELECT file, path FROM files", [], self._texts)}
+        for file, some in itertools.groupby(rows, key=lambda row: row["file"]):
+            at = {row["row"]: row for row in some}
+            yield from ((at[place], text) for place, text in placed_values(table[0], paths[file], "content", at))
+
     def count(self, wanted: RowQuery) -> int:
         """How many documents there are."""
         wheres, values, joins = self._columns.conditions(wanted)
         query = f"SELECT count(*) AS n FROM {joins}{where(wheres)}"
-        return int(self._ask(query, values, gone=wanted.removed)[0]["n"])
+        return int(self._ask(query, values, gone=wanted.attached)[0]["n"])
 
     def facet(self, name: str, wanted: RowQuery) -> tuple[list[tuple[str, int]], int]:
         """The most frequent values of a column with their documents, at most twenty, and the documents of all others.
@@ -270,7 +300,7 @@ class RowIndex:
             f"SELECT {column} AS value, count(*) AS n FROM {joins}{where(wheres)} GROUP BY 1 ORDER BY 2 DESC "
             f"LIMIT {_MOST_DISTINCT}",
             values,
-            gone=wanted.removed,
+            gone=wanted.attached,
         )
         if len(counted) == _MOST_DISTINCT:
             raise CommandError(f"{name} has more than {_MOST_DISTINCT - 1:,} values; they are not counted")
@@ -299,7 +329,7 @@ class RowIndex:
             f"SELECT {place} AS bin, count(*) AS n, sum(r.kept = 0) AS rejected FROM {joins}"
             f"{where([*wheres, f'r.{quoted(name)} IS NOT NULL'])} GROUP BY 1",
             [low, bins / (high - low), *values],
-            gone=wanted.removed,
+            gone=wanted.attached,
         )
         all_of, rejected = [0] * bins, [0] * bins
         for row in counted:
@@ -332,7 +362,7 @@ class RowIndex:
         return bool(self._ask(query, [value])[0]["n"] == _COMMON)
 
     def _ask(
-        self, query: str, values: Sequence[Any], file: Path | None = None, gone: Path | None = None
+        self, query: str, values: Sequence[Any], file: Path | None = None, gone: Mapping[str, Path] = _NO_FILES
     ) -> list[dict[str, Any]]:
         """Rows of a query as dictionaries, within the budget.
 
@@ -340,7 +370,7 @@ class RowIndex:
             query: in SQL.
             values: for its `?`.
             file: the database asked; by default that of rows, which else is attached as `listed`.
-            gone: a further database, attached as `gone`.
+            gone: further databases, by the name that each is attached as.
 
         Raises:
             CommandError: it took longer, or nobody waits for it any more.
@@ -350,8 +380,8 @@ class RowIndex:
             opened.row_factory = sqlite3.Row
             if file is not None:
                 opened.execute("ATTACH ? AS listed", [f"file:{self._rows}?mode=ro&immutable=1"])
-            if gone is not None:
-                opened.execute("ATTACH ? AS gone", [f"file:{gone}?mode=ro&immutable=1"])
+            for name, further in gone.items():
+                opened.execute(f"ATTACH ? AS {name}", [f"file:{further}?mode=ro&immutable=1"])
             has_left = HAS_LEFT.get()
             opened.set_progress_handler(lambda: time.monotonic() > deadline or has_left(), _STEPS)
             try:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any
+from urllib.parse import urlencode
 
 from pydantic import Field, TypeAdapter
 from starlette.requests import Request
@@ -18,9 +19,10 @@ from headrace_features.explore.answers import address, answer, explorer_of, prin
 from headrace_features.explore.browser_left import while_asked
 from headrace_features.explore.charts import histogram
 from headrace_features.explore.row_index import PAGE, RowIndex
-from headrace_features.explore.row_query import FACETS, RowQuery
+from headrace_features.explore.row_query import FACETS, RowQuery, Within
 from headrace_features.explore.text_search import Found, SearchWords, search_texts
 from headrace_features.explore.texts import inline
+from headrace_features.explore.vector_map import PREFIX
 
 _SortValue: TypeAdapter[Any] = TypeAdapter(Annotated[int, Field(strict=True, lt=1 << 63)] | float | str | None)
 _QUICK_ROWS = 20_000  # the index of so few is built while the page waits
@@ -38,6 +40,8 @@ _STATE = (
     "path",
     "removed",
     "rule",
+    "tag",
+    "map",
 )  # fields of an address that filter no column
 
 
@@ -54,7 +58,9 @@ def documents(request: Request) -> Response:
         "newest": str(type(index.version).newest(explorer.catalogue, dataset)),
     }  # fmt: skip
     searched: Found | None = None
-    wanted = wanted_of(query, index, explorer.removed(principal, query.get("removed", "")))
+    wanted = wanted_of(
+        query, index, explorer.removed(principal, query.get("removed", "")), explorer.within(dataset, query)
+    )
     if query.get("q", "").strip():
         if shown["hidden"]:
             raise CommandError(shown["hidden"])
@@ -64,8 +70,10 @@ def documents(request: Request) -> Response:
         rows = searched.rows
     else:
         rows = index.rows(wanted) if whole else index.first_rows(wanted)
-    previews = index.previews(rows)
+    previews, tags = index.previews(rows), explorer.tags(dataset)
+    tagged = tags.of(row["doc_id"] for row in rows)
     for row in rows:
+        row["tags"] = tagged.get(row["doc_id"], [])
         excerpt = searched.excerpts.get(row["doc_id"]) if searched is not None else None
         row["excerpt"] = excerpt or inline(" ".join(previews.get(row["n"], "").split())[:200])
     more = whole and searched is None and len(rows) == PAGE and "seed" not in query
@@ -76,6 +84,9 @@ def documents(request: Request) -> Response:
         changed["from"] = searched.read
     shown |= {
         "rows": rows,
+        "tags": tags.counts(),
+        "_map": any(name.startswith(PREFIX) for _, name in explorer.catalogue.list_tables(dataset)),
+        "_state": urlencode({**query, "at": str(index.version)}),
         "searched": searched and {**vars(searched), "rows": len(rows), "excerpts": None},
         "texts_read": index.text_progress if whole and not shown["hidden"] and not index.wait_for_texts(0) else None,
         "_dagster": address_of(DAGSTER),
@@ -94,7 +105,7 @@ def facets(request: Request) -> Response:
     if not index.wait(60.0):
         raise CommandError(f"{dataset}: its rows are still being read; counts come when that is done")
     removed = query.get("removed", "")
-    wanted = wanted_of(query, index, explorer.removed(principal, removed))
+    wanted = wanted_of(query, index, explorer.removed(principal, removed), explorer.within(dataset, query))
     base = f"/datasets/{dataset}/documents"
     answered: dict[str, Any] = {"dataset": dataset, "total": index.total, "late": []}
     try:
@@ -150,7 +161,9 @@ def jump(request: Request) -> Response:
     return RedirectResponse(address(f"/datasets/{dataset}/documents", query, after=after), 303)
 
 
-def wanted_of(query: Mapping[str, str], index: RowIndex, removed: Path | None = None) -> RowQuery:
+def wanted_of(
+    query: Mapping[str, str], index: RowIndex, removed: Path | None = None, within: tuple[Within, ...] = ()
+) -> RowQuery:
     """The selection and order that an address says.
 
     Raises:
@@ -178,6 +191,7 @@ def wanted_of(query: Mapping[str, str], index: RowIndex, removed: Path | None = 
         ranges=ranges,
         path=query.get("path", ""),
         removed=removed,
+        within=within,
         sort=query.get("sort", ""),
         descending=query.get("way") == "down",
         after=after,

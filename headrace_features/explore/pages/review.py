@@ -154,7 +154,8 @@ def _queue(request: Request, query: Mapping[str, str]) -> _Queue:
         raise CommandError("a search has no queue: it stops at its first hits; take the words out")
     fields = {name: value for name, value in query.items() if name not in (*_OWN, "after")}
     fields["at"] = str(index.version)
-    wanted = wanted_of(fields, index, explorer.removed(person, query.get("removed", "")))
+    removed, within = explorer.removed(person, query.get("removed", "")), explorer.within(dataset, query)
+    wanted = wanted_of(fields, index, removed, within)
     return _Queue(explorer, person, dataset, query.get("rule", ""), fields, index, wanted)
 
 

@@ -27,7 +27,9 @@ if TYPE_CHECKING:
     from headrace_features.explore.explorer import Explorer
 
 # Modules of pages, each with PATHS, path to handler; they are imported when one of them is first asked for.
-PAGES: Final = "documents document rules duplicates review compare windows blends training repositories find"
+PAGES: Final = (
+    "dataset documents document refused rules duplicates review compare windows blends training repositories find"
+)
 
 
 def make_app(

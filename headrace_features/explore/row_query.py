@@ -17,6 +17,21 @@ _LOWER: Final = {code: code + 32 for code in range(ord("A"), ord("Z") + 1)}  # a
 
 
 @dataclass(frozen=True)
+class Within:
+    """Documents of a further SQLite file alone, such as those with a tag.
+
+    Attributes:
+        file: with a table docs(doc_id, ..).
+        condition: about columns of that table, in SQL.
+        values: for its `?`.
+    """
+
+    file: Path
+    condition: str
+    values: tuple[Any, ...]
+
+
+@dataclass(frozen=True)
 class RowQuery:
     """Which documents of a list, in which order.
 
@@ -27,6 +42,7 @@ class RowQuery:
         path: what the path contains.
         ids: these documents alone; None for all.
         removed: file of what deduplication removed from a corpus (`removed_index`): these documents alone.
+        within: further conditions, each by a file.
         sort: numeric column, `path`, or `distance` (to the threshold of the rule; of removed ones their similarity);
             empty for a fixed order by doc_id.
         descending: the greatest first.
@@ -40,10 +56,21 @@ class RowQuery:
     path: str = ""
     ids: tuple[str, ...] | None = None
     removed: Path | None = None
+    within: tuple[Within, ...] = ()
     sort: str = ""
     descending: bool = False
     after: tuple[Any, str] | None = None
     seed: str = ""
+
+    @property
+    def attached(self) -> dict[str, Path]:
+        """The further files that its SQL reads, by the name of each there."""
+        gone = {"gone": self.removed} if self.removed is not None else {}
+        return gone | {f"within{at}": one.file for at, one in enumerate(self.within)}
+
+    def needs_rows(self, narrow: Sequence[str]) -> bool:
+        """Whether the index of rows is needed to count it, besides facets and some numeric columns."""
+        return bool(self.path or self.ids is not None or self.attached or set(self.ranges) - {*narrow})
 
 
 @dataclass(frozen=True)
@@ -101,6 +128,9 @@ class Columns:
         if wanted.ids is not None:
             wheres.append(f"r.doc_id IN ({', '.join('?' * len(wanted.ids))})")
             values += [bytes.fromhex(doc_id) for doc_id in wanted.ids]
+        for at, one in enumerate(wanted.within):
+            wheres.append(f"r.doc_id IN (SELECT doc_id FROM within{at}.docs WHERE {one.condition})")
+            values += one.values
         return wheres, values, joins
 
     def key(self, wanted: RowQuery) -> str:
@@ -149,11 +179,6 @@ def stretches(
         return [([*empty, *behind[0]], behind[1], f"{row}{way}")]
     within = ([f"({key}, {row}) {sign} (?, ?)"], [value, place]) if place is not None else ([f"{key} IS NOT NULL"], [])
     return [(*within, f"{key}{way}, {row}{way}"), (empty, [], f"{row}{way}")]
-
-
-def match_all(terms: Sequence[str]) -> str:
-    """All of some terms, for FTS5: each is one string to it, whatever it is made of."""
-    return " ".join(quoted(term) for term in terms)
 
 
 def where(conditions: Sequence[str]) -> str:

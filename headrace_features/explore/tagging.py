@@ -42,10 +42,6 @@ class Tags:
         chosen = tagged[tagged["doc_id"].isin(list(doc_ids))] if len(tagged) else tagged
         return {str(doc_id): list(tags) for doc_id, tags in chosen.groupby("doc_id")["tag"]}
 
-    def every(self) -> dict[str, list[str]]:
-        """The tags of all documents that have some, by doc_id."""
-        return {str(doc_id): list(tags) for doc_id, tags in self.now().groupby("doc_id")["tag"]}
-
     def counts(self) -> dict[str, int]:
         """How many documents have each tag, the most frequent first."""
         return {str(tag): int(n) for tag, n in self.now()["tag"].value_counts().items()}

@@ -69,8 +69,8 @@ class Tags:
             has = set(tagged.loc[tagged["tag"] == tag, "doc_id"])
             changed = sorted({*doc_ids} - has if act == TAG else {*doc_ids} & has)
             if changed:
-                rows = ({"doc_id": doc_id, "tag": tag, "why": why} for doc_id in changed)
-                note_acts(self._catalogue, act, self._dataset, rows, who=person)
+                columns = {"doc_id": changed, "tag": [tag] * len(changed)}
+                note_acts(self._catalogue, act, self._dataset, columns, why=why, who=person)
         return len(changed)
 
     def undo(self, at: str, who: str, tag: str, person: str) -> int:

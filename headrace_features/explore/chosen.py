@@ -38,12 +38,10 @@ class Chosen:
 
     def parts(self) -> Iterator[list[dict[str, Any]]]:
         """Their rows in the order of the files with their texts, some thousand at a time."""
-        for start in range(0, max(self.index.total, self.index.texts_total) + 1, _PART):
-            yield self.index.placed(self.wanted, start, _PART)
-
-    def ids(self) -> list[str]:
-        """Their doc_ids."""
-        return [row["doc_id"] for part in self.parts() for row in part]
+        end = max(self.index.total, self.index.texts_total) + 1
+        step = _PART if self.wanted.ids is None else end
+        for start in range(0, end, step):
+            yield self.index.placed(self.wanted, start, step)
 
 
 def chosen_of(explorer: Explorer, principal: str, dataset: str, fields: Mapping[str, str]) -> Chosen:

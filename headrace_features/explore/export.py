@@ -14,7 +14,7 @@ import csv
 import io
 import json
 import zipfile
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
 from typing import IO, Any, Final
 
@@ -32,12 +32,13 @@ FORMATS: Final = ("jsonl", "parquet", "csv")
 _FLUSH_BYTES: Final = 4 << 20  # of texts that are in memory
 _FORMULA: Final = tuple("=+-@\t\r")  # a spreadsheet would compute a cell that begins so
 _Row = dict[str, Any]
+_Tags = Callable[[Iterable[str]], Mapping[str, list[str]]]
 
 
 def exported(
     catalogue: Catalog,
     chosen: Chosen,
-    tags: Mapping[str, list[str]],
+    tags: _Tags,
     form: str,
     facts: Mapping[str, Any],
     now: datetime,
@@ -47,7 +48,7 @@ def exported(
     Args:
         catalogue: of the lake, for the list of excised documents.
         chosen: the documents.
-        tags: of each document, by doc_id.
+        tags: gives those of some documents, by doc_id.
         form: one of FORMATS.
         facts: what else selection.json says.
         now: the time of the files.
@@ -80,12 +81,10 @@ def excised(catalogue: Catalog) -> set[str]:
     return {row["doc_id"] for row in named if not row["run_id"].startswith(SUPERSEDE_PREFIX)}
 
 
-def _rows(
-    chosen: Chosen, gone: set[str], tags: Mapping[str, list[str]], with_text: bool, left_out: dict[str, int]
-) -> Iterator[_Row]:
+def _rows(chosen: Chosen, gone: set[str], tags: _Tags, with_text: bool, left_out: dict[str, int]) -> Iterator[_Row]:
     """Documents with their texts, but for those that never leave."""
     for part in chosen.parts():
-        stay = []
+        stay, tagged = [], tags(row["doc_id"] for row in part)
         for row in part:
             rules = row["rules"].split(",") if row["rules"] else []
             why = "excised" if row["doc_id"] in gone else ""
@@ -94,7 +93,7 @@ def _rows(
                 left_out[why] += 1
                 continue
             kept = None if row["kept"] is None else bool(row["kept"])
-            stay.append({**row, "kept": kept, "failed": rules, "tags": tags.get(row["doc_id"], [])})
+            stay.append({**row, "kept": kept, "failed": rules, "tags": tagged.get(row["doc_id"], [])})
         texts = chosen.index.each_text(stay) if with_text else ((row, None) for row in stay)
         yield from ({**row, "text": text} for row, text in texts)
 

@@ -12,6 +12,7 @@ import itertools
 import sqlite3
 import threading
 from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -266,16 +267,25 @@ class RowIndex:
             start: the first text; where texts are hidden, the first row.
             count: texts that are looked at.
         """
-        wheres, values, joins = self._columns.conditions(wanted)
+        wheres, values, joins = self._columns.conditions(replace(wanted, rule=""))
+        if wanted.rule:  # looked up for each row; SQLite would begin with all rows of the rule
+            wheres.append("EXISTS (SELECT 1 FROM failed f WHERE f.n = r.n AND +f.rule = ?)")
+            values.append(wanted.rule)
         at, file = ("x.t", self._texts) if self._with_text else ("r.n", None)
-        if file is not None:  # text by text, unless few are named: then SQLite begins with them
-            joins = f"texts x {'CROSS JOIN' if wanted.ids is None else 'JOIN'} {joins}"
+        if file is not None:  # text by text, unless few are named
+            joins = f"texts x CROSS JOIN {joins}" if wanted.ids is None else f"{joins} CROSS JOIN texts x"
             wheres.append("r.n = x.n")
         shown = f"r.*{', x.file, x.row' if file is not None else ''}"
         rules = "(SELECT group_concat(o.rule) FROM failed o WHERE o.n = r.n) AS rules"
         of = where([*wheres, f"{at} >= ?", f"{at} < ?"])
         query = f"SELECT {shown}, {rules} FROM {joins}{of} ORDER BY {at}"
         return self._ask(query, [*values, start, start + count], file, wanted.attached)
+
+    def ids(self, wanted: RowQuery) -> list[str]:
+        """The documents of a selection, in no order."""
+        wheres, values, joins = self._columns.conditions(wanted)
+        rows = self._ask(f"SELECT r.doc_id FROM {joins}{where(wheres)}", values, gone=wanted.attached)
+        return [row["doc_id"] for row in rows]
 
     def each_text(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str]]:
         """Rows of `placed` with their texts, of which few are in memory at a time."""

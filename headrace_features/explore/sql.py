@@ -2,7 +2,8 @@
 
 A query is parsed first. What it may name are tables that the reader may see, as DATASET.TABLE, and functions that
 make rows of their arguments alone. Each table is a scan of its Parquet files by Arrow, so only the columns and row
-groups that the query needs are read. Texts that are not shown, and excised documents, are not there.
+groups that the query needs are read. Texts that are not shown, and excised documents, are not there. The query runs in
+a process of its own (`sql_child`).
 """
 
 from __future__ import annotations
@@ -10,10 +11,10 @@ from __future__ import annotations
 import functools
 import json
 import operator
+import os
 import secrets
 import threading
-import time
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
@@ -23,28 +24,20 @@ from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
 
 from dagster_project.exceptions import CommandError
 from headrace_features.explore.index_files import quoted
+from headrace_features.explore.sql_child import SETTINGS, answered
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.files.scans import scan_of
+from spark_jobs.sources.opening.parser_process import run_apart
+from spark_jobs.sources.refusals import Refusal
 
 if TYPE_CHECKING:
-    import duckdb
     from pyiceberg.table import Table as IcebergTable
 
 SECONDS: Final = 10.0
 MOST_ROWS: Final = 1000
-_MOST_CHARACTERS: Final = 2000  # of a value that is shown
+_MEMORY_BYTES: Final = 3 << 30  # addresses of the process; DuckDB has 1 GB of them for its own rows
 _ROW_MAKERS: Final = ("range", "generate_series", "unnest")  # table functions that read nothing
-_AT_ONCE: Final = threading.BoundedSemaphore(2)  # queries; each has a thread of its own and its memory
-_SETTINGS: Final[Mapping[str, str | bool | int | float | list[str]]] = {
-    "enable_external_access": "false",
-    "autoinstall_known_extensions": "false",
-    "autoload_known_extensions": "false",
-    "allow_community_extensions": "false",
-    "python_enable_replacements": "false",
-    "temp_directory": "",
-    "memory_limit": "1GB",
-    "threads": "2",
-}
+_AT_ONCE: Final = threading.BoundedSemaphore(2)  # queries; each has a process and its memory
 
 
 @dataclass(frozen=True)
@@ -60,27 +53,10 @@ class SqlTable:
     hidden: Collection[str] = ()
 
 
-@dataclass(frozen=True)
-class SqlAnswer:
-    """What a query gave.
-
-    Attributes:
-        columns: name and type of each.
-        rows: at most MOST_ROWS.
-        more: whether there are further rows.
-        seconds: that it took.
-    """
-
-    columns: list[tuple[str, str]]
-    rows: list[tuple[Any, ...]]
-    more: bool
-    seconds: float
-
-
 def run_sql(
     query: str, tables: Callable[[str], SqlTable | None], names: Collection[str], excised: Collection[str]
-) -> SqlAnswer:
-    """Answer a query.
+) -> dict[str, Any]:
+    """Answer a query: columns (name, type), at most MOST_ROWS rows, whether there are more, and the seconds it took.
 
     Args:
         query: one SELECT.
@@ -89,48 +65,51 @@ def run_sql(
         excised: documents that are not there.
 
     Raises:
-        CommandError: it is no SELECT, names something else, fails, or takes too long.
+        CommandError: it is no SELECT, names something else, fails, or takes too much time or memory.
     """
-    import duckdb
-
-    began = time.monotonic()
+    plain, read = checked(query)
+    views: list[tuple[str, dict[str, Any]]] = []
+    for name in read:
+        if (shown := tables(name)) is None:
+            raise CommandError(f"there is no table {name[:100]}{did_you_mean(name, names)}")
+        views += _views(name, shown, excised)
+    sources = {name: source for _, read_by in views for name, source in read_by.items()}
+    store = {name: value for name, value in os.environ.items() if name.startswith(("AWS_", "GOOGLE_", "AZURE_"))}
     if not _AT_ONCE.acquire(timeout=SECONDS):
         raise CommandError("other queries are still running; ask again in a moment")
-    opened = duckdb.connect(":memory:", config=dict(_SETTINGS))
-    stop = threading.Timer(SECONDS, opened.interrupt)
     try:
-        stop.start()
-        plain, read = _checked(opened, query)
-        for name in read:
-            if (shown := tables(name)) is None:
-                raise CommandError(f"there is no table {name[:100]}{did_you_mean(name, names)}")
-            _add(opened, name, shown, excised)
-        opened.execute("SET lock_configuration = true")
-        return _answered(opened, plain, began)
-    except RecursionError as error:
-        raise CommandError("it is nested too deeply; write it flat") from error
-    except duckdb.InterruptException as error:
-        raise CommandError(f"it takes longer than {SECONDS:g} s; ask for less") from error
-    except duckdb.Error as error:
-        raise CommandError(str(error).strip()[:2000]) from error
+        given = [view for view, _ in views], sources, (SECONDS, MOST_ROWS), store
+        answer = run_apart(answered, round(2 * SECONDS) + 1, plain, *given, memory_bytes=_MEMORY_BYTES)
     finally:
-        stop.cancel()
-        opened.close()
         _AT_ONCE.release()
+    if isinstance(answer, Refusal):
+        raise CommandError(f"it takes more than {SECONDS:g} s or {_MEMORY_BYTES >> 30} GB; ask for less")
+    if "error" in answer:
+        raise CommandError(answer["error"])
+    return dict(answer)
 
 
-def _checked(opened: duckdb.DuckDBPyConnection, query: str) -> tuple[str, list[str]]:
+def checked(query: str) -> tuple[str, list[str]]:
     """The query as DuckDB's parser writes it, without comments, and the tables that it names.
 
     Raises:
         CommandError: it is no single SELECT, or reads something else than tables of the lake.
     """
-    ((text,),) = opened.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
-    parsed = json.loads(text)
-    if parsed.get("error"):
-        raise CommandError(f"{parsed.get('error_message', 'it cannot be parsed')[:500]}; write one SELECT")
-    if len(parsed["statements"]) != 1:
-        raise CommandError(f"these are {len(parsed['statements'])} statements; write one SELECT")
+    import duckdb
+
+    try:
+        with duckdb.connect(":memory:", config=dict(SETTINGS)) as opened:
+            ((text,),) = opened.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
+            parsed = json.loads(text)
+            if parsed.get("error"):
+                raise CommandError(f"{parsed.get('error_message', 'it cannot be parsed')[:500]}; write one SELECT")
+            if len(parsed["statements"]) != 1:
+                raise CommandError(f"these are {len(parsed['statements'])} statements; write one SELECT")
+            ((plain,),) = opened.execute("SELECT json_deserialize_sql(?)", [text]).fetchall()
+    except RecursionError as error:
+        raise CommandError("it is nested too deeply; write it flat") from error
+    except duckdb.Error as error:
+        raise CommandError(str(error).strip()[:500]) from error
     nodes = list(_nodes(parsed))
     within = {entry["key"] for node in nodes for entry in _listed(node.get("cte_map"))}
     read: dict[str, None] = {}
@@ -144,7 +123,6 @@ def _checked(opened: duckdb.DuckDBPyConnection, query: str) -> tuple[str, list[s
             place = [part for part in (node["catalog_name"], node["schema_name"], node["table_name"]) if part]
             if not (len(place) == 1 and place[0] in within):
                 read[".".join(place)] = None
-    ((plain,),) = opened.execute("SELECT json_deserialize_sql(?)", [text]).fetchall()
     return plain, list(read)
 
 
@@ -162,28 +140,34 @@ def _listed(ctes: Any) -> Sequence[dict[str, Any]]:
     return ctes.get("map") or () if isinstance(ctes, dict) else ()
 
 
-def _add(opened: duckdb.DuckDBPyConnection, name: str, shown: SqlTable, excised: Collection[str]) -> None:
-    """Make a table of the lake readable under its name; what lies behind has a name that nobody can guess."""
+def _views(name: str, shown: SqlTable, excised: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+    """Statements that make a table of the lake readable under its name, each with what it reads."""
     namespace, _, table = name.partition(".")
-    behind, source = f"_{secrets.token_hex(16)}", _source(shown.table)
-    opened.register(behind, source)
+    behind, source = f"_{secrets.token_hex(16)}", _source(name, shown.table)
     columns = [column for column in source.schema.names if column not in shown.hidden]
-    view = f"SELECT {', '.join(map(quoted, columns))} FROM {behind}"
+    view, read = f"SELECT {', '.join(map(quoted, columns))} FROM {behind}", {behind: source}
     if excised and "doc_id" in columns:
-        opened.register(f"{behind}_out", pa.table({"doc_id": sorted(excised)}))
+        read[f"{behind}_out"] = pa.table({"doc_id": sorted(excised)})
         view += f" WHERE doc_id NOT IN (SELECT doc_id FROM {behind}_out)"
-    opened.execute(f"CREATE SCHEMA IF NOT EXISTS {quoted(namespace)}")
-    opened.execute(f"CREATE VIEW {quoted(namespace)}.{quoted(table)} AS {view}")
+    yield f"CREATE SCHEMA IF NOT EXISTS {quoted(namespace)}", {}
+    yield f"CREATE VIEW {quoted(namespace)}.{quoted(table)} AS {view}", read
 
 
-def _source(table: IcebergTable) -> Any:
-    """The newest rows of a table, as something that DuckDB reads some columns and row groups of."""
-    scan, schema = scan_of(table), schema_to_pyarrow(table.schema(), include_field_ids=False)
-    tasks, io = list(scan.plan_files()), table.io
+def _source(name: str, table: IcebergTable) -> Any:
+    """The newest rows of a table, as something that DuckDB reads some columns and row groups of.
+
+    Raises:
+        CommandError: rows of its files are deleted by other files, which headrace does not write.
+    """
+    schema, tasks, io = (
+        schema_to_pyarrow(table.schema(), include_field_ids=False),
+        [*scan_of(table).plan_files()],
+        table.io,
+    )
     if not tasks:
         return schema.empty_table()
     if any(task.delete_files for task in tasks) or not isinstance(io, PyArrowFileIO):
-        return scan.to_arrow_batch_reader()
+        raise CommandError(f"{name}: it has rows that other files delete, so it cannot be read here")
     names = [field.name for field in table.spec().fields]
     form, fragments = ds.ParquetFileFormat(), []
     systems: dict[tuple[str, str], Any] = {}
@@ -197,17 +181,3 @@ def _source(table: IcebergTable) -> Any:
     there = fragments[-1].physical_schema  # what it has not, a column was added after it was written
     fields = [there.field(field.name) if field.name in there.names else field for field in schema]
     return ds.FileSystemDataset(fragments, pa.schema(fields), form, next(iter(systems.values())))
-
-
-def _answered(opened: duckdb.DuckDBPyConnection, query: str, began: float) -> SqlAnswer:
-    """Columns and first rows of a query; long texts are cut before they come here."""
-    described = opened.execute(f"DESCRIBE SELECT * FROM ({query})").fetchall()
-    columns = [(str(row[0]), str(row[1])) for row in described]
-    names = [f"c{at}" for at in range(len(columns))]
-    cut = {"VARCHAR": "left({0}, {1})", "BLOB": "left(hex({0}), {1})"}
-    shown = [
-        cut.get(kind, "{0}").format(name, _MOST_CHARACTERS) for name, (_, kind) in zip(names, columns, strict=True)
-    ]
-    whole = f"SELECT {', '.join(shown)} FROM ({query}) AS t({', '.join(names)}) LIMIT {MOST_ROWS + 1}"
-    rows = opened.execute(whole).fetchall()
-    return SqlAnswer(columns, rows[:MOST_ROWS], len(rows) > MOST_ROWS, time.monotonic() - began)

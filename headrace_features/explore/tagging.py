@@ -42,10 +42,6 @@ class Tags:
         chosen = tagged[tagged["doc_id"].isin(list(doc_ids))] if len(tagged) else tagged
         return {str(doc_id): list(tags) for doc_id, tags in chosen.groupby("doc_id")["tag"]}
 
-    def every(self) -> dict[str, list[str]]:
-        """The tags of all documents that have some, by doc_id."""
-        return {str(doc_id): list(tags) for doc_id, tags in self.now().groupby("doc_id")["tag"]}
-
     def counts(self) -> dict[str, int]:
         """How many documents have each tag, the most frequent first."""
         return {str(tag): int(n) for tag, n in self.now()["tag"].value_counts().items()}
@@ -73,8 +69,8 @@ class Tags:
             has = set(tagged.loc[tagged["tag"] == tag, "doc_id"])
             changed = sorted({*doc_ids} - has if act == TAG else {*doc_ids} & has)
             if changed:
-                rows = ({"doc_id": doc_id, "tag": tag, "why": why} for doc_id in changed)
-                note_acts(self._catalogue, act, self._dataset, rows, who=person)
+                columns = {"doc_id": changed, "tag": [tag] * len(changed)}
+                note_acts(self._catalogue, act, self._dataset, columns, why=why, who=person)
         return len(changed)
 
     def undo(self, at: str, who: str, tag: str, person: str) -> int:

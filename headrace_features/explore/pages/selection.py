@@ -25,7 +25,9 @@ def tag(request: Request, fields: Mapping[str, str]) -> Response:
     if hidden := explorer.hides_text(dataset):
         raise CommandError(hidden)
     why = fields.get("why", "").strip()[:500] or None
-    explorer.tags(dataset).note(fields.get("act", ""), fields.get("tag", "").strip(), chosen.ids(), person, why)
+    explorer.tags(dataset).note(
+        fields.get("act", ""), fields.get("tag", "").strip(), chosen.index.ids(chosen.wanted), person, why
+    )
     return RedirectResponse(address(f"/datasets/{dataset}/documents", chosen.query), 303)
 
 
@@ -57,11 +59,12 @@ def export(request: Request, fields: Mapping[str, str]) -> Response:
         raise CommandError(f"format {form[:40]!r}{did_you_mean(form, FORMATS)}; write one of {', '.join(FORMATS)}")
     chosen = chosen_of(explorer, person, dataset, fields)
     versions = {name: str(version) for name, version in zip(TABLES, chosen.index.version, strict=True) if version}
+    ticked = list(chosen.wanted.ids or ()) if chosen.ticked else None
     facts = {
-        "dataset": dataset, "filter": {**chosen.query}, "ticked": chosen.ids() if chosen.ticked else None,
+        "dataset": dataset, "filter": {**chosen.query}, "ticked": ticked,
         "versions": versions, "exported_by": person, "exported_at": now.isoformat(), "format": form,
     }  # fmt: skip
-    pieces = exported(explorer.catalogue, chosen, explorer.tags(dataset).every(), form, facts, now)
+    pieces = exported(explorer.catalogue, chosen, explorer.tags(dataset).of, form, facts, now)
     name = f"{dataset}-{now:%Y%m%dT%H%M%SZ}.zip"
     headers = {"Content-Disposition": f'attachment; filename="{name}"'}
     return StreamingResponse(pieces, media_type="application/zip", headers=headers)

@@ -14,7 +14,7 @@ Releases and refusals are also what `lake.run.decisions` reads: the newest of an
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
@@ -63,32 +63,41 @@ def note_act(
     Raises:
         CatalogueError: the row cannot be written; then the act must not happen.
     """
-    facts = {"increment": increment, "version": version, "why": why}
-    note_acts(catalogue, act, subject, [facts], who=who, now=now)
+    note_acts(catalogue, act, subject, {"increment": [increment], "version": [version]}, why=why, who=who, now=now)
 
 
 def note_acts(
     catalogue: Catalog,
     act: str,
     subject: str,
-    rows: Iterable[Mapping[str, Any]],
+    columns: Mapping[str, Sequence[Any]],
     *,
+    why: str | None = None,
     who: str | None = None,
     now: datetime | None = None,
 ) -> None:
-    """Write rows of `system.audit` in one commit, each with facts of its own.
+    """Write N rows of `system.audit` in one commit: (N) values of each of some columns, the others alike.
 
     Raises:
         CatalogueError: they cannot be written; then the act must not happen.
     """
-    common = {
+    alike = {
         "at": now or datetime.now(UTC),
         "who": who or user_name(),
         "act": act,
         "subject": subject,
         "how": " ".join(["headrace", *shown_words(sys.argv[1:])]),
+        "why": why,
     }
+    count = len(next(iter(columns.values())))
     with catalogue_errors():
         table = ensure_table(catalogue, AUDIT_TABLE, AUDIT, {SCOPE_PROPERTY: "audit"})
-        table.append(pa.Table.from_pylist([{**common, **row} for row in rows], schema=table.schema().as_arrow()))
+        schema = table.schema().as_arrow()
+        values = (
+            pa.array(columns[field.name], field.type)
+            if field.name in columns
+            else pa.repeat(pa.scalar(alike.get(field.name), field.type), count)
+            for field in schema
+        )
+        table.append(pa.table(list(values), schema=schema))
         tidy(catalogue, table)

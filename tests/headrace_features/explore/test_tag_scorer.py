@@ -62,7 +62,7 @@ def test_a_tag_that_was_written_into_the_past_is_told(catalogue: Catalog) -> Non
     from datetime import datetime
 
     late = datetime.fromisoformat(config.until)
-    note_acts(catalogue, "tag", "notes", [{"doc_id": "1" * 32, "tag": "a"}], who="bob", now=late)
+    note_acts(catalogue, "tag", "notes", {"doc_id": ["1" * 32], "tag": ["a"]}, who="bob", now=late)
     with pytest.raises(InputError, match="run it again"):
         frozen_tags(config)
 

@@ -1,6 +1,6 @@
 """Documents similar to one of a corpus, by the signatures and bags that its deduplication stored.
 
-All signatures are compared with one (256 bytes each, a second for some million documents), so what no band found is
+All signatures are compared with one (256 bytes each, one to two seconds for a million), so what no band found is
 found too; of the nearest the bags are compared exactly. Nothing is computed again.
 """
 

@@ -23,7 +23,7 @@ from spark_jobs.exceptions import ConfigError, did_you_mean, nearest
 from spark_jobs.features import PACKAGE, brought, missing
 
 GROUPS: Final = (
-    *("sources", "readers", "scorers", "selections", "commands", "pages", "services"),
+    *("sources", "readers", "scorers", "selections", "commands", "pages", "services", "exports"),
     *("kinds", "steps", "names", "parts", "reader_parts", "derivations", "declarations"),
 )
 T = TypeVar("T")

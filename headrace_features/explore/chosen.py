@@ -59,7 +59,7 @@ def chosen_of(explorer: Explorer, principal: str, dataset: str, fields: Mapping[
     query["at"] = str(index.version)
     listed = {name: value for name, value in query.items() if name not in ("after", "from")}
     removed = explorer.removed(principal, query.get("removed", ""))
-    wanted = wanted_of(listed, index, removed, explorer.within(dataset, query))
+    wanted = wanted_of(listed, index, removed, explorer.within(principal, dataset, query))
     if not fields.get("all"):
         ids = tuple(name.removeprefix(_TICKED) for name in fields if name.startswith(_TICKED))
         if not ids:

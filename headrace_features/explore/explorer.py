@@ -8,6 +8,7 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
+from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -20,7 +21,7 @@ from blender_service.exceptions import BlenderError
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.reviews import Reviews
-from dagster_project.inspect.corpora.snapshot_diff import find_state
+from dagster_project.inspect.corpora.snapshot_diff import LakeState, find_state
 from dagster_project.inspect.documents.blend_rows import dataset_of
 from dagster_project.inspect.documents.counted import At, DatasetCounts, count_documents, members_that_count
 from dagster_project.inspect.documents.document_lookup import FoundDocument, documents_named, latest_of
@@ -31,7 +32,7 @@ from dagster_project.restrictions import note_read
 from headrace.tables.catalogue import SqlLake, load_table
 from headrace.tables.quarantine import is_quarantine
 from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
-from headrace_features.explore.removed_index import removed_index
+from headrace_features.explore.removed_index import moved_index, removed_index
 from headrace_features.explore.row_index import RowIndex, file_of
 from headrace_features.explore.row_query import Within
 from headrace_features.explore.tagging import Tags
@@ -51,6 +52,7 @@ _ANSWERS_AT_HAND = 16
 _DECLARED_SECONDS = 3.0
 _LONG_SECONDS = 5.0
 Snapshots = tuple[tuple[str, int], ...]
+StateKey = tuple[str, str, Snapshots, datetime | None]
 Answer = TypeVar("Answer")
 
 
@@ -266,8 +268,8 @@ class Explorer:
             raise CommandError(f"the map of {dataset}.{name} is still being computed; open this page again in a moment")
         return file if file.exists() else map_file(self.catalogue, *key)
 
-    def within(self, dataset: str, query: Mapping[str, str]) -> tuple[Within, ...]:
-        """The conditions of an address that need a further file: the tag of documents, and a part of their map.
+    def within(self, principal: str, dataset: str, query: Mapping[str, str]) -> tuple[Within, ...]:
+        """The conditions of an address that need a further file: a tag, a part of a map, documents that moved.
 
         Raises:
             CommandError: a value cannot be read.
@@ -278,7 +280,7 @@ class Explorer:
         if query.get("map"):
             table, box = box_of(query["map"])
             chosen.append(within_box(self.vector_map(dataset, table), box))
-        return tuple(chosen)
+        return (*chosen, *self.moved(principal, query))
 
     def snapshots(self, namespace: str) -> Snapshots:
         """The newest snapshot of each table of a dataset or corpus, by name of the table."""
@@ -297,6 +299,23 @@ class Explorer:
         if file is None:
             raise CommandError(f"what went from {corpus} is still being read; open this page again in a moment")
         return file
+
+    def moved(self, principal: str, query: Mapping[str, str]) -> tuple[Within, ...]:
+        """The documents that fail `rule` in the state `until` and did not in `since`, or with `passed` the reverse.
+
+        Raises:
+            CommandError: a state is not there for this reader, or they are still being compared.
+        """
+        if not query.get("since"):
+            return ()
+        states = [find_state(self.catalogue, query.get(name, "")) for name in ("since", "until")]
+        self.reads(principal, *(state.name for state in states), sums_alone=True)
+        keys = tuple((state.name, state.text, tuple(sorted(state.snapshots.items())), state.moment) for state in states)
+        rule, is_passed = query.get("passed") or query.get("rule", ""), bool(query.get("passed"))
+        file = self.computed(_moved, keys, rule, is_passed, self._folder, wait_seconds=_LONG_SECONDS)
+        if file is None:
+            raise CommandError("the two states are still being compared; open this page again in a moment")
+        return (Within(file, "1", ()),)
 
     def kept(self, dataset: str) -> int | None:
         """How many documents the policy of a dataset keeps; None while they are being counted, as of a large one."""
@@ -350,6 +369,11 @@ class Explorer:
             index = RowIndex(DatasetAt(self.catalogue, dataset, version), self._folder, with_text=key[2])
             self._indexes.put(key, index)
             return index
+
+
+def _moved(catalogue: Catalog, keys: tuple[StateKey, ...], rule: str, is_passed: bool, folder: Path) -> Path:
+    first, second = (LakeState(name, text, dict(snapshots), moment) for name, text, snapshots, moment in keys)
+    return moved_index(catalogue, first, second, rule, is_passed, folder)
 
 
 def _count_documents(catalogue: Catalog, dataset: str, at: Snapshots) -> DatasetCounts:

@@ -1,11 +1,10 @@
-"""Write the two SQLite files of an index: documents with their verdicts and signals, and where their texts lie.
+"""Write the SQLite files of an index: documents with their verdicts and signals, and where their texts lie.
 
 Each is written under another name and renamed when it is complete, so a file that can be opened is complete; what a
 killed build left is removed by the next.
 
-    NAME.VERSION.rows    rows (n in the order of doc_id), failed (rules of a row), bounds (of histograms)
-    NAME.VERSION.texts   texts (t in the order of the files, the row n, file and row there, first words), files,
-                         words (FTS5 over t, without texts and places of words: candidates), of 1 GB of text on
+    NAME.VERSION.rows    rows (n in the order of doc_id), failed (rules of a row)
+    NAME.VERSION.texts   texts (t in the order of the files, the row n, file and row there, first words), files
 """
 
 from __future__ import annotations
@@ -30,13 +29,11 @@ from spark_jobs.lake.files.lookups import placed_batches
 PREVIEW: Final = 300
 NARROW: Final = ("increment", "shard", "path", "repository", "kind", "language", "licence", "byte_count")
 INDEXED: Final = ("path", "repository", "kind", "language", "licence", "increment", "kept")
-WORDS_FROM_BYTES: Final = 1_000_000_000  # below, a scan of all texts takes a few seconds
-TOKENIZER: Final = "unicode61 remove_diacritics 0"
 _OWN: Final = ("n", "doc_id", *NARROW, "kept")
 _NUMBERS: Final = ("int", "long", "float", "double")
 _CHUNK: Final = 50_000  # rows that are Python objects at a time
 _TEXTS: Final = 2048  # texts likewise
-_FINITE: Final = "BETWEEN -1.7976931348623157e308 AND 1.7976931348623157e308"
+_UNSAFE: Final = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -200000"
 # Scripts without spaces between words: each character is a word of its own.
 _CLOSE: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"
@@ -85,7 +82,7 @@ def build_rows(dataset: DatasetAt, file: Path, progress: Progress) -> None:
         database.execute(f"CREATE TABLE unsorted.failed {failed}")
         database.execute(f"CREATE TABLE failed {failed.replace('id', 'n INT')}")
         for condition in dataset.parts():
-            for chunk in _chunks(_part(dataset, scores, condition)):
+            for chunk in _chunks(part_of(dataset, scores, condition)):
                 ids = [bytes.fromhex(doc_id) for doc_id in chunk.column("doc_id").to_pylist()]
                 columns = [chunk.column(name).to_pylist() for name in (*_OWN[2:], *scores)]
                 marks = ", ".join("?" * (1 + len(columns)))
@@ -103,31 +100,17 @@ def build_rows(dataset: DatasetAt, file: Path, progress: Progress) -> None:
             database.execute(f"CREATE INDEX {quoted(f'by_{name}')} ON rows ({quoted(name)})")
         database.execute("CREATE INDEX by_rule ON failed (rule, distance, n)")
         database.execute("CREATE INDEX failed_of ON failed (n)")
-        database.execute("CREATE TABLE bounds (name TEXT, low REAL, high REAL, there INT)")
-        for name in ("byte_count", *scores):
-            of = f"FROM rows WHERE {quoted(name)} {_FINITE}"
-            (there,) = database.execute(f"SELECT count(*) {of}").fetchone()
-            query = f"SELECT {quoted(name)} {of} ORDER BY 1 LIMIT 1 OFFSET ?"
-            at = [int(share * (there - 1)) for share in (0.005, 0.995)] if there else []
-            ends = [database.execute(query, [offset]).fetchone()[0] for offset in at]
-            (filled,) = database.execute(f"SELECT count({quoted(name)}) FROM rows").fetchone()
-            database.executemany("INSERT INTO bounds VALUES (?, ?, ?, ?)", [(name, *ends, filled)] if ends else [])
         database.commit()
         database.execute("DETACH unsorted")
 
 
 def build_texts(dataset: DatasetAt, rows: Path, file: Path, progress: Progress) -> None:
-    """Write where the texts of rows are, their first words, and from 1 GB of text on an index of all words."""
+    """Write where the texts of rows are, and their first words."""
     total, at, numbers = dataset.summed("texts"), 0, dict[str, int]()
     with written(file) as (database, _):
         database.execute("ATTACH ? AS of", [f"file:{rows}?mode=ro&immutable=1"])
         database.execute("CREATE TABLE files (file INTEGER PRIMARY KEY, path TEXT)")
         database.execute("CREATE TABLE texts (t INTEGER PRIMARY KEY, n INT, file INT, row INT, preview TEXT)")
-        (size,) = database.execute("SELECT sum(byte_count) FROM of.rows").fetchone()
-        with_words = (size or 0) >= WORDS_FROM_BYTES
-        if with_words:
-            options = f"content='', detail=none, columnsize=0, tokenize='{TOKENIZER}'"
-            database.execute(f"CREATE VIRTUAL TABLE words USING fts5(content, {options})")
         texts = dataset.table("texts")
         for path, row, batch in placed_batches(*texts, ("doc_id", "content"), _TEXTS) if texts is not None else ():
             ids, contents = batch.column("doc_id").to_pylist(), batch.column("content")
@@ -140,8 +123,6 @@ def build_texts(dataset: DatasetAt, rows: Path, file: Path, progress: Progress) 
                     for place, (doc_id, preview) in enumerate(zip(ids, previews, strict=True))
                 ),
             )
-            if with_words:
-                database.executemany("INSERT INTO words (rowid, content) VALUES (?, ?)", _words(contents, at))
             at += len(batch)
             progress(at / max(total, at))
         database.executemany("INSERT INTO files VALUES (?, ?)", ((number, path) for path, number in numbers.items()))
@@ -150,27 +131,34 @@ def build_texts(dataset: DatasetAt, rows: Path, file: Path, progress: Progress) 
         database.execute("DETACH of")
 
 
-def _words(contents: pa.Array, first: int) -> Iterator[tuple[int, str]]:
-    return ((first + place, apart(text)) for place, text in enumerate(contents.to_pylist()))
+@contextlib.contextmanager
+def complete(file: Path) -> Iterator[Path]:
+    """A path to write to, which is renamed to `file` when the block ends without an error."""
+    file.parent.mkdir(parents=True, exist_ok=True)
+    for left in file.parent.glob("*.tmp"):
+        if not Path(f"/proc/{left.name.split('.')[-3]}").exists():
+            left.unlink(missing_ok=True)
+    unfinished = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}.tmp")
+    try:
+        yield unfinished
+        unfinished.replace(file)
+    finally:
+        unfinished.unlink(missing_ok=True)
 
 
 @contextlib.contextmanager
 def written(file: Path) -> Iterator[tuple[sqlite3.Connection, Path]]:
     """A database that is renamed to `file` when the block ends without an error, and a path for a temporary one."""
-    file.parent.mkdir(parents=True, exist_ok=True)
-    for left in file.parent.glob("*.tmp"):
-        if not Path(f"/proc/{left.name.split('.')[-3]}").exists():
-            left.unlink(missing_ok=True)
-    stem = f"{file.name}.{os.getpid()}.{threading.get_ident()}"
-    unfinished, unsorted = file.with_name(f"{stem}.tmp"), file.with_name(f"{stem}-unsorted.tmp")
-    try:
-        with contextlib.closing(sqlite3.connect(f"file:{unfinished}", uri=True)) as database:
-            database.executescript("PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -200000")
-            yield database, unsorted
-        unfinished.replace(file)
-    finally:
-        unfinished.unlink(missing_ok=True)
-        unsorted.unlink(missing_ok=True)
+    with complete(file) as unfinished:
+        unsorted = unfinished.with_name(f"{unfinished.stem}-unsorted.tmp")
+        try:
+            with contextlib.closing(sqlite3.connect(f"file:{unfinished}", uri=True)) as database:
+                database.executescript(
+                    "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -200000"
+                )
+                yield database, unsorted
+        finally:
+            unsorted.unlink(missing_ok=True)
 
 
 def _affinity(name: str) -> str:
@@ -182,10 +170,12 @@ def _chunks(table: pa.Table) -> Iterator[pa.Table]:
     return (table.slice(start, _CHUNK) for start in range(0, len(table), _CHUNK))
 
 
-def _part(dataset: DatasetAt, scores: Sequence[str], condition: BooleanExpression) -> pa.Table:
+def part_of(
+    dataset: DatasetAt, scores: Sequence[str], condition: BooleanExpression, narrow: Sequence[str] = NARROW
+) -> pa.Table:
     """Some documents, each with its signals, verdict and failed rules; nulls where a document has none."""
     there = dataset.columns("documents")
-    documents = dataset.read("documents", ("doc_id", *(name for name in NARROW if name in there)), condition)
+    documents = dataset.read("documents", ("doc_id", *(name for name in narrow if name in there)), condition)
     if documents is None:
         return pa.table({name: pa.nulls(0) for name in (*_OWN[1:], "failed", *scores)})
     signals = dataset.read("signals", ("doc_id", *scores), condition)

@@ -1,4 +1,4 @@
-"""What deduplication removed from a corpus as a SQLite file, so that a list of documents can be filtered by it."""
+"""What deduplication removed, and what fails a rule in one of two states alone, as SQLite files that filter lists."""
 
 from __future__ import annotations
 
@@ -11,6 +11,7 @@ import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import In
 
+from dagster_project.inspect.corpora.snapshot_diff import LakeState, moved_documents
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus
 from headrace_features.explore.index_files import written
 from spark_jobs.lake.files.lookups import read_columns
@@ -36,6 +37,31 @@ def removed_index(catalogue: Catalog, name: str, at: object, folder: Path) -> Pa
             database.executemany("INSERT OR IGNORE INTO removed VALUES (?, ?, ?, ?)", zip(ids, *others, strict=True))
         database.execute("CREATE INDEX by_similarity ON removed (similarity, doc_id)")
         database.commit()
+    return file
+
+
+def moved_index(
+    catalogue: Catalog, first: LakeState, second: LakeState, rule: str, is_passed: bool, folder: Path
+) -> Path:
+    """Write the file of documents that fail a rule in the second state alone, or in the first alone: docs(doc_id).
+
+    Args:
+        catalogue: of the lake.
+        first: a state of a dataset.
+        second: another of it, or of another dataset.
+        rule: by its name.
+        is_passed: whether it is in the first that they fail it.
+        folder: where the file lies.
+    """
+    states = [(state.name, sorted(state.snapshots.items()), state.moment) for state in (first, second)]
+    digest = hashlib.sha256(repr((states, rule, is_passed)).encode()).hexdigest()[:16]
+    file = folder / f"{second.name}.{digest}.moved.sqlite"
+    if not file.exists():
+        ids = moved_documents(catalogue, first, second, rule)[is_passed].to_pylist()
+        with written(file) as (database, _):
+            database.execute("CREATE TABLE docs (doc_id BLOB PRIMARY KEY)")
+            database.executemany("INSERT INTO docs VALUES (?)", ((bytes.fromhex(doc_id),) for doc_id in ids))
+            database.commit()
     return file
 
 

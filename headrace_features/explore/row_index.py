@@ -1,4 +1,4 @@
-"""An index of a dataset's documents for lists: narrow columns, first words and failed rules in SQLite files.
+"""An index of a dataset's documents for lists: counts, narrow columns, first words and failed rules in files.
 
 It is built on demand in a thread, for one version of the dataset's tables, which the files' names say; pages show what
 there is while it is built. Rows come by key (sort value, row), never by offset, and every query has a budget of time.
@@ -7,41 +7,38 @@ It holds candidates and counts: texts are read from the lake.
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import itertools
-import math
 import sqlite3
 import threading
-import time
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
+import numpy as np
 from pyiceberg.expressions import And, EqualTo, In
 
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
-from dagster_project.inspect.bins import bin_edges, is_spread
 from dagster_project.inspect.documents.document_lookup import is_prefix
-from headrace_features.explore.browser_left import HAS_LEFT
+from headrace_features.explore.budgeted import Answer, numbers_of, within_budget
 from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
+from headrace_features.explore.facet_columns import CHARTS, Counts, FacetColumns, Mask, build_columns
 from headrace_features.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
-from headrace_features.explore.row_query import FACETS, Columns, RowQuery, match_all, stretches, where
+from headrace_features.explore.row_query import FACETS, Columns, RowQuery, stretches, where
+from headrace_features.explore.word_index import WordIndex
+from spark_jobs.arrays import Float64Array
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, placed_values, read_placed_values
 from spark_jobs.lake.files.scans import scan_of
 
-BUDGET_SECONDS: Final = 5.0
 PAGE: Final = 50
-_MOST_VALUES: Final = 20
-_MOST_DISTINCT: Final = 1001
-_FORMAT: Final = 3
-_KEPT_FILES: Final = 6  # indexes kept of a dataset; the least recently opened are deleted
-_STEPS: Final = 20_000  # instructions of SQLite's virtual machine between two looks at the clock
+_FORMAT: Final = 4
+_KEPT_FILES: Final = 12  # of the indexes of a dataset; the least recently opened are deleted
 _LAST: Final = (1 << 63) - 1
 _COMMON: Final = 20_000  # from so many matches on, rows are read in the sorted order, else sorted
 _NO_FILES: Final[Mapping[str, Path]] = {}
+_MOST_WIDE: Final = 4  # numeric columns, and masks of selections, that are at hand
 _MOST_SHOWN: Final = 10_000  # documents of first rows whose partition is remembered
 
 
@@ -54,29 +51,34 @@ class RowIndex:
         scores: numeric signals.
         total: documents that it has when it is whole.
         texts_total: texts likewise.
+        words: of its texts.
         failure: why it could not be built; empty where nothing went wrong.
     """
 
     def __init__(self, at: DatasetAt, folder: Path, with_text: bool = True) -> None:
         """Open the files of an index, or begin to build them in a thread."""
         self._at, self.dataset, self.version = at, at.name, at.version
-        self._rows, self._texts = (file_of(folder, at.name, at.version, kind) for kind in ("rows", "texts"))
+        self._narrow, self._rows, self._texts = (
+            file_of(folder, at.name, at.version, kind) for kind in ("columns", "rows", "texts")
+        )
         self._with_text = with_text
         self.scores = scores_of(at)
         self._columns = Columns(at.name, ("byte_count", *self.scores))
+        files = {"worded": file_of(folder, at.name, at.version, "words"), "placed": self._texts, "listed": self._rows}
+        self.words = WordIndex(at, files, self._columns)
         self.total, self.texts_total = at.summed("documents"), at.summed("texts")
         self.failure = ""
-        self._listed, self._searchable = threading.Event(), threading.Event()
+        self._counted, self._listed, self._searchable = (threading.Event() for _ in range(3))
+        self._facets: FacetColumns | None = None
+        self._wide = RecentlyUsed[str, Float64Array](_MOST_WIDE)
+        self._masks = RecentlyUsed[Hashable, Mask](_MOST_WIDE)
         self._shares = [0.0, 0.0]
         self._shown = RecentlyUsed[str, tuple[int, int]](_MOST_SHOWN)
-        if self._rows.exists():
-            self._listed.set()
-        if self._texts.exists() or not with_text:
-            self._searchable.set()
-        for file in (self._rows, self._texts):
+        for file, event in self._events:
             if file.exists():
+                event.set()
                 file.touch()
-        if not (self._listed.is_set() and self._searchable.is_set()):
+        if not all(event.is_set() for _, event in self._events):
             threading.Thread(target=self._build_safely, name=f"index-{at.name}", daemon=True).start()
 
     @property
@@ -85,11 +87,25 @@ class RowIndex:
         return [*self._columns.numeric]
 
     @property
+    def narrow(self) -> list[str]:
+        """Those of them that counts have without the rows."""
+        return self.numeric[:CHARTS]
+
+    @property
     def is_usable(self) -> bool:
         """Whether it may still be asked: it did not fail, and nobody deleted its files."""
-        files = ((self._listed, self._rows), (self._searchable, self._texts))
-        wanted = files if self._with_text else files[:1]
-        return not self.failure and all(file.exists() for done, file in wanted if done.is_set())
+        return not self.failure and all(file.exists() for file, done in self._events if done.is_set())
+
+    @property
+    def _events(self) -> list[tuple[Path, threading.Event]]:
+        """The files of the index, each with what is set when it is there or cannot be written."""
+        files = [(self._narrow, self._counted), (self._rows, self._listed), (self._texts, self._searchable)]
+        return files if self._with_text else files[:2]
+
+    def wait_for_counts(self, seconds: float) -> bool:
+        """Wait until selections that need no row can be counted; say whether they can."""
+        self._counted.wait(seconds)
+        return self._narrow.exists()
 
     def wait(self, seconds: float) -> bool:
         """Wait until its rows can be listed; say whether they can.
@@ -104,7 +120,8 @@ class RowIndex:
 
     def wait_for_texts(self, seconds: float) -> bool:
         """Wait until it knows first words and where texts are; say whether it does."""
-        self._searchable.wait(seconds)
+        if self._with_text:
+            self._searchable.wait(seconds)
         return self._with_text and self._texts.exists()
 
     @property
@@ -189,33 +206,27 @@ class RowIndex:
 
     @property
     def has_words(self) -> bool:
-        """Whether its texts are indexed by their words, as from 1 GB of them on."""
-        if not self.wait_for_texts(0):
-            return False
-        return bool(self._ask("SELECT 1 AS one FROM sqlite_master WHERE name = 'words'", [], self._texts))
+        """Whether lists are searched by the index of words, as of a large dataset."""
+        return self.words.is_large and self.wait_for_texts(0) and self.words.wait(0)
 
-    def with_words(self, terms: Sequence[str], wanted: RowQuery, start: int, count: int) -> list[dict[str, Any]]:
-        """Candidates of a search, from `start` on: `t`, `file` and `row` of texts that have all terms.
+    def text_number(self, doc_id: str) -> int | None:
+        """The number of a document's text; None where it has none."""
+        query = "SELECT x.t FROM texts x JOIN rows r ON r.n = x.n WHERE r.doc_id = ?"
+        rows = self._ask(query, [bytes.fromhex(doc_id)], self._texts)
+        return rows[0]["t"] if rows else None
 
-        Raises:
-            CommandError: the query took longer than its budget.
-        """
-        wheres, values, joins = self._columns.conditions(wanted)
-        of = ["words MATCH ?", "w.rowid >= ?", "x.t = w.rowid", "r.n = x.n", *wheres]
-        query = f"SELECT x.t, x.file, x.row, r.doc_id FROM words w CROSS JOIN texts x CROSS JOIN {joins}{where(of)}"
-        arguments = [match_all(terms), start, *values, count]
-        return self._ask(f"{query} ORDER BY w.rowid LIMIT ?", arguments, self._texts, wanted.attached)
-
-    def count_with_words(self, terms: Sequence[str]) -> int:
-        """How many texts have all terms."""
-        query = "SELECT count(*) AS n FROM words WHERE words MATCH ?"
-        return int(self._ask(query, [match_all(terms)], self._texts)[0]["n"])
+    def numbered(self, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
+        """Documents by the numbers of their texts: rows of a list, with the text's place and first words."""
+        marks = ", ".join("?" * len(numbers))
+        query = f"SELECT r.*, x.* FROM texts x JOIN rows r ON r.n = x.n WHERE x.t IN ({marks})"
+        return {row["t"]: row for row in self._ask(query, [*numbers], self._texts)}
 
     def first_rows(self, wanted: RowQuery, count: int = PAGE) -> list[dict[str, Any]]:
         """Rows of the table itself while the index is being built, in no order; none where the selection needs it."""
         documents = self._at.table("documents")
-        needs = wanted.sort or wanted.rule or wanted.path or wanted.ranges or wanted.seed or "verdict" in wanted.equal
-        if documents is None or needs or wanted.after or wanted.within:
+        needs = bool(wanted.sort or wanted.rule or wanted.path or wanted.ranges or wanted.seed or wanted.within)
+        needs = needs or "verdict" in wanted.equal
+        if documents is None or needs or wanted.after:
             return []
         head = documents[0].current_snapshot()
         if wanted.ids == () or head is None or head.snapshot_id != documents[1]:
@@ -291,75 +302,58 @@ class RowIndex:
         query = f"SELECT count(*) AS n FROM {joins}{where(wheres)}"
         return int(self._ask(query, values, gone=wanted.attached)[0]["n"])
 
-    def facet(self, name: str, wanted: RowQuery) -> tuple[list[tuple[str, int]], int]:
-        """The most frequent values of a column with their documents, at most twenty, and the documents of all others.
+    def counts(self, wanted: RowQuery, among: Mask | None = None) -> Counts:
+        """Counts of a selection, or of its documents among some; only a selection that needs rows waits for these.
 
         Raises:
-            CommandError: there is no such column, or the query took longer than its budget.
+            CommandError: a column is not known, rows are still being read, or they took longer than their budget.
         """
-        wheres, values, joins = self._columns.conditions(wanted)
-        if name == "rule":
-            of = f"{joins} JOIN failed f ON f.n = r.n" if wheres else "failed f"
-            joins = joins if wanted.rule else of
-            column = "f.rule"
-        elif name == "verdict":
-            column = "r.kept"  # as its index has it
-        else:
-            column = f"r.{self._columns.known(name, FACETS)}"
-        counted = self._ask(
-            f"SELECT {column} AS value, count(*) AS n FROM {joins}{where(wheres)} GROUP BY 1 ORDER BY 2 DESC "
-            f"LIMIT {_MOST_DISTINCT}",
-            values,
-            gone=wanted.attached,
-        )
-        if len(counted) == _MOST_DISTINCT:
-            raise CommandError(f"{name} has more than {_MOST_DISTINCT - 1:,} values; they are not counted")
-        shown = {1: "kept", 0: "rejected"}.get if name == "verdict" else str
-        first = [
-            (str(shown(row["value"])), int(row["n"])) for row in counted[:_MOST_VALUES] if row["value"] is not None
-        ]
-        return first, sum(int(row["n"]) for row in counted[_MOST_VALUES:])
-
-    def histogram(self, name: str, wanted: RowQuery, bins: int = 40) -> tuple[list[float], list[int], list[int]]:
-        """How the values of a numeric column are spread.
-
-        Returns:
-            (bins + 1) edges between the .5% and 99.5% quantile, the first and last bin with what lies outside; (bins)
-            documents; (bins) of these that were rejected.
-        """
-        column = f"r.{quoted(self._columns.known(name, self.numeric))}"
-        bounds = self._bounds(name)
-        edges = bin_edges(*bounds, bins).tolist()
-        low, high = edges[0], edges[-1]
-        if is_spread(*bounds):
-            low, high, column = math.log1p(low), math.log1p(high), f"ln(1 + max({column}, 0))"
-        wheres, values, joins = self._columns.conditions(wanted)
-        place = f"max(0, min({bins - 1}, CAST(({column} - ?) * ? AS INT)))"
-        counted = self._ask(
-            f"SELECT {place} AS bin, count(*) AS n, sum(r.kept = 0) AS rejected FROM {joins}"
-            f"{where([*wheres, f'r.{quoted(name)} IS NOT NULL'])} GROUP BY 1",
-            [low, bins / (high - low), *values],
-            gone=wanted.attached,
-        )
-        all_of, rejected = [0] * bins, [0] * bins
-        for row in counted:
-            all_of[row["bin"]], rejected[row["bin"]] = row["n"], row["rejected"] or 0
-        return edges, all_of, rejected
+        columns, masks = self._columns_there(), [] if among is None else [among]
+        for name, value in wanted.equal.items():
+            masks.append(columns.meet(self._columns.known(name, FACETS), value))
+        if wanted.rule:
+            masks.append(columns.meet("rule", wanted.rule))
+        for name, bounds in wanted.ranges.items():
+            masks.append(columns.between(self._columns.known(name, self.numeric), *bounds))
+        if wanted.path or wanted.ids is not None or wanted.attached:
+            some = RowQuery(path=wanted.path, ids=wanted.ids, removed=wanted.removed, within=wanted.within)
+            masks.append(self._mask(some))
+        return Counts(columns, functools.reduce(np.logical_and, masks) if masks else None, wanted.rule, self._columns)
 
     def quantile(self, name: str, share: float) -> float | None:
         """The value below which so much of a numeric column lies."""
         column = quoted(self._columns.known(name, self.numeric))
-        counted = self._ask("SELECT there FROM bounds WHERE name = ?", [name])
-        last = counted[0]["there"] - 1 if counted else 0
+        last = self._ask(f"SELECT count({column}) AS there FROM rows", [])[0]["there"] - 1
         at = min(max(int(share * (last + 1)), 0), last)
         way, offset = ("", at) if 2 * at < last else (" DESC", last - at)  # from the nearer end
         query = f"SELECT {column} AS v FROM rows WHERE {column} IS NOT NULL ORDER BY {column}{way} LIMIT 1 OFFSET ?"
         values = self._ask(query, [offset])
         return values[0]["v"] if values else None
 
-    def _bounds(self, name: str) -> tuple[float, float]:
-        bounds = self._ask("SELECT low, high FROM bounds WHERE name = ?", [name])
-        return (bounds[0]["low"], bounds[0]["high"]) if bounds else (0.0, 1.0)
+    def _columns_there(self) -> FacetColumns:
+        if self._facets is None:
+            self._facets = FacetColumns(self._narrow, self._numbers)
+        return self._facets
+
+    def _numbers(self, name: str) -> Float64Array:
+        """(N) values of a numeric column in the order of `n`, NaN where there is none."""
+
+        def read() -> Float64Array:
+            return self._run(f"SELECT {quoted(name)} FROM rows ORDER BY n", [], numbers_of)
+
+        return self._wide.find(name, read)
+
+    def _mask(self, wanted: RowQuery) -> Mask:
+        """The documents of a selection that the index alone knows, in the order of `n`."""
+
+        def read() -> Mask:
+            wheres, values, joins = self._columns.conditions(wanted)
+            mask = np.zeros(len(self._columns_there()), np.bool_)
+            numbers = self._run(f"SELECT r.n FROM {joins}{where(wheres)}", values, numbers_of, gone=wanted.attached)
+            mask[numbers.astype(np.int64) - 1] = True
+            return mask
+
+        return self._masks.find((wanted.path, wanted.ids, wanted.removed, wanted.within), read)
 
     def _place(self, doc_id: bytes, descending: bool) -> int:
         """The row of a doc_id; if that is gone, of the one before it, or after it in descending order."""
@@ -374,38 +368,37 @@ class RowIndex:
     def _ask(
         self, query: str, values: Sequence[Any], file: Path | None = None, gone: Mapping[str, Path] = _NO_FILES
     ) -> list[dict[str, Any]]:
-        """Rows of a query as dictionaries, within the budget.
-
-        Args:
-            query: in SQL.
-            values: for its `?`.
-            file: the database asked; by default that of rows, which else is attached as `listed`.
-            gone: further databases, by the name that each is attached as.
-
-        Raises:
-            CommandError: it took longer, or nobody waits for it any more.
-        """
-        deadline = time.monotonic() + BUDGET_SECONDS
-        with contextlib.closing(sqlite3.connect(f"file:{file or self._rows}?mode=ro&immutable=1", uri=True)) as opened:
-            opened.row_factory = sqlite3.Row
-            if file is not None:
-                opened.execute("ATTACH ? AS listed", [f"file:{self._rows}?mode=ro&immutable=1"])
-            for name, further in gone.items():
-                opened.execute(f"ATTACH ? AS {name}", [f"file:{further}?mode=ro&immutable=1"])
-            has_left = HAS_LEFT.get()
-            opened.set_progress_handler(lambda: time.monotonic() > deadline or has_left(), _STEPS)
-            try:
-                rows = [dict(row) for row in opened.execute(query, values)]
-            except sqlite3.OperationalError as error:
-                if "interrupted" in str(error):
-                    raise CommandError(
-                        f"{self.dataset}: this takes longer than {BUDGET_SECONDS:g} s; narrow the list by a filter"
-                    ) from error
-                raise
+        """Rows of a query as dictionaries, within the budget, as `_run` says."""
+        rows = self._run(query, values, lambda cursor: [dict(row) for row in cursor], file, gone)
         for row in rows:
             if isinstance(row.get("doc_id"), bytes):
                 row["doc_id"] = row["doc_id"].hex()
         return rows
+
+    def _run(
+        self,
+        query: str,
+        values: Sequence[Any],
+        read: Callable[[sqlite3.Cursor], Answer],
+        file: Path | None = None,
+        gone: Mapping[str, Path] = _NO_FILES,
+    ) -> Answer:
+        """What `read` makes of the rows of a query.
+
+        Args:
+            query: in SQL.
+            values: for its `?`.
+            read: called with the rows, `sqlite3.Row` each.
+            file: the database asked; by default that of rows, which else is attached as `listed`.
+            gone: further databases, by the name that each is attached as.
+
+        Raises:
+            CommandError: rows are still being read, it took longer, or nobody waits for it any more.
+        """
+        if not self._rows.exists():
+            raise CommandError(f"{self.dataset}: its rows are still being read; this comes when that is done")
+        further = {**gone, "listed": self._rows} if file is not None else gone
+        return within_budget(self.dataset, file or self._rows, further, query, values, read)
 
     def _files(self, suffix: str) -> list[Path]:
         """Files of all versions of the dataset."""
@@ -413,11 +406,16 @@ class RowIndex:
 
     def _build_safely(self) -> None:
         try:
+            if not self._narrow.exists():
+                build_columns(self._at, self._narrow)
+            self._counted.set()
             if not self._rows.exists():
                 build_rows(self._at, self._rows, self._read_so_far(0))
             self._listed.set()
             if self._with_text and not self._texts.exists():
                 build_texts(self._at, self._rows, self._texts, self._read_so_far(1))
+            if self._with_text and self.words.is_large:
+                self.words.wait(0)
             kept = sorted(self._files(f".{_FORMAT}"), key=lambda file: file.stat().st_mtime)[-_KEPT_FILES:]
             for file in self._files(".[0-9]*"):
                 if file not in kept and file.suffix != ".tmp":
@@ -425,13 +423,13 @@ class RowIndex:
         except Exception as error:  # noqa: BLE001 (a page says it; the server goes on)
             self.failure = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
         finally:
-            self._listed.set()
-            self._searchable.set()
+            for _, event in self._events:
+                event.set()
 
     def _read_so_far(self, at: int) -> Callable[[float], None]:
         return lambda share: self._shares.__setitem__(at, share)
 
 
 def file_of(folder: Path, dataset: str, version: DatasetVersion, kind: str) -> Path:
-    """The file of an index, of `rows` or of `texts`."""
+    """The file of an index: of `columns`, `rows`, `texts` or `words`."""
     return folder / f"{dataset}.{version}.{kind}.{_FORMAT}"

@@ -68,6 +68,10 @@ class RowQuery:
         gone = {"gone": self.removed} if self.removed is not None else {}
         return gone | {f"within{at}": one.file for at, one in enumerate(self.within)}
 
+    def needs_rows(self, narrow: Sequence[str]) -> bool:
+        """Whether the index of rows is needed to count it, besides facets and some numeric columns."""
+        return bool(self.path or self.ids is not None or self.attached or set(self.ranges) - {*narrow})
+
 
 @dataclass(frozen=True)
 class Columns:
@@ -175,11 +179,6 @@ def stretches(
         return [([*empty, *behind[0]], behind[1], f"{row}{way}")]
     within = ([f"({key}, {row}) {sign} (?, ?)"], [value, place]) if place is not None else ([f"{key} IS NOT NULL"], [])
     return [(*within, f"{key}{way}, {row}{way}"), (empty, [], f"{row}{way}")]
-
-
-def match_all(terms: Sequence[str]) -> str:
-    """All of some terms, for FTS5: each is one string to it, whatever it is made of."""
-    return " ".join(quoted(term) for term in terms)
 
 
 def where(conditions: Sequence[str]) -> str:

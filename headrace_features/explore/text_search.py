@@ -20,10 +20,11 @@ from pyiceberg.catalog import Catalog
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.search import Scan, around, pattern_of
-from headrace_features.explore.index_files import TOKENIZER, apart, is_close
+from headrace_features.explore.index_files import apart, is_close
 from headrace_features.explore.row_index import PAGE, RowIndex
 from headrace_features.explore.row_query import RowQuery
 from headrace_features.explore.texts import Mark, inline
+from headrace_features.explore.word_index import TOKENIZER
 
 SECONDS: Final = 0.7
 _WORD: Final = "[^\\W_]|[\u0300-\u036f\ue000-\uf8ff]"  # what is one word with a letter beside it, as for SQLite
@@ -89,7 +90,7 @@ def search_texts(catalogue: Catalog, index: RowIndex, wanted: RowQuery, search: 
             here = []
         rows += here
         shown = {row["doc_id"] for row in here}
-        ids |= {doc_id: _excerpt(*around(text, pattern)) for _, doc_id, text in matches if doc_id in shown}
+        ids |= {doc_id: excerpt(*around(text, pattern)) for _, doc_id, text in matches if doc_id in shown}
         if len(rows) == PAGE:
             read = next(number for number, doc_id, _ in matches if doc_id == rows[-1]["doc_id"])  # noqa: PLW2901
             break
@@ -125,20 +126,20 @@ def _by_words(index: RowIndex, wanted: RowQuery, search: SearchWords, terms: lis
     excerpts: dict[str, Markup] = {}
     at = search.start
     while len(ids) < PAGE and time.monotonic() < deadline:
-        candidates = index.with_words(terms, wanted, at, _CANDIDATES)
+        candidates = index.words.candidates(terms, wanted, at, _CANDIDATES)
         texts = index.texts_of([(row["t"], row["file"], row["row"]) for row in candidates])
         for row in candidates:
             at, text = row["t"] + 1, texts[row["t"]]
             if pattern.search(text) is not None:
                 ids.append(row["doc_id"])
-                excerpts[row["doc_id"]] = _excerpt(*around(text, pattern))
+                excerpts[row["doc_id"]] = excerpt(*around(text, pattern))
                 if len(ids) == PAGE:
                     break
         if len(candidates) < _CANDIDATES and len(ids) < PAGE:
             at = total
             break
     try:
-        at_most = index.count_with_words(terms)
+        at_most = index.words.count(terms)
     except CommandError:
         at_most = None
     return Found(_rows(index, wanted, ids), excerpts, min(at, total), total, at_most, True)
@@ -154,5 +155,6 @@ def _rows(index: RowIndex, wanted: RowQuery, ids: list[str]) -> list[dict[str, A
     return [rows[doc_id] for doc_id in ids if doc_id in rows]
 
 
-def _excerpt(before: str, words: str, behind: str) -> Markup:
+def excerpt(before: str, words: str, behind: str) -> Markup:
+    """Words with what is around them, marked."""
     return inline(before + words + behind, [Mark(len(before), len(before) + len(words), "hit")])

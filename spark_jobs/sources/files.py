@@ -15,7 +15,7 @@ from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_columns
 from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, facts_files, located
 from spark_jobs.sources.listing_rows import why
-from spark_jobs.sources.opening.file_trees import FoundFile, absolute, is_file, stat_web_file
+from spark_jobs.sources.opening.file_trees import FoundFile, absolute, is_file, leads_out, stat_web_file
 from spark_jobs.sources.opening.remote_trees import is_web
 from spark_jobs.sources.opening.table_folders import partitions
 from spark_jobs.sources.reading.archive_files import member_columns
@@ -52,7 +52,7 @@ class FileKind(ListedKind[F]):
                 attribute(READERS["log"].check)(source, folders)
             except InputError as error:
                 raise InputError(f"dataset {config.dataset}: {error}") from error
-        records = [file.path for file in files if file.reader in COLUMN_READERS]
+        records = [file.path for file in files if file.reader in COLUMN_READERS and file.file.refusal is None]
         if records and source.text_column is None:
             raise InputError(
                 f"dataset {config.dataset}: {len(records)} files of records (such as {min(records)}) "
@@ -83,7 +83,9 @@ class FileKind(ListedKind[F]):
         if is_web(root):  # a server that answers to everything would have it link to more
             file = stat_web_file(f"{root}/{FACTS_FILE}", FACTS_FILE, source.stall_seconds)
             return iter(() if file.refusal else (Listed(file, file.path, "repositories", None),))
-        return facts_files(f"{root}/{FACTS_FILE}" if is_file(f"{root}/{FACTS_FILE}") else None)
+        facts = f"{root}/{FACTS_FILE}"
+        is_out = source.links == "inside" and leads_out(facts, root) is not None
+        return facts_files(facts if is_file(facts) and not is_out else None)
 
     def _tree(self) -> Iterator[Listed]:
         try:

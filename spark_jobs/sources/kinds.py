@@ -66,6 +66,9 @@ class Kind(Generic[S]):
     reads_tables: ClassVar[bool] = False
     """Whether its folders may be those of tables, beside whose data engines keep files of their own."""
 
+    is_remote: ClassVar[bool] = False
+    """Whether a file is downloaded whole to be opened, so that a plan opens none."""
+
     steps: ClassVar[tuple[str, ...]] = ()
     """Further steps of its datasets, as `module:name`; each reads `arrivals` with the config of `documents`."""
 

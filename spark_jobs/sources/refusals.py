@@ -20,6 +20,8 @@ class Reason(enum.StrEnum):
     """A pipe, socket or device: reading it could wait for ever. In archives, a link too."""
     BAD_NAME = "bad_name"
     """The file's name is no UTF-8, so no path could be written down for it; in archives also one that leads out."""
+    OUTSIDE_LINK = "outside_link"
+    """A symbolic link that leads out of the source's folder, where the source does not say `links: follow`."""
     LISTED_TWICE = "listed_twice"
     """A directory, mostly a link to one, whose files are listed already; a loop of links ends here. Or a member of an
     archive with the name of an earlier one, or a record with the id of an earlier one and another text."""

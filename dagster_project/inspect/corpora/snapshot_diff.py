@@ -286,16 +286,27 @@ def _some(rows: pa.Table) -> list[str]:
     return sorted(rows["doc_id"].slice(0, _EXAMPLES).to_pylist())
 
 
+def moved_documents(
+    catalogue: Catalog, first: LakeState, second: LakeState, rule: str
+) -> tuple[pa.ChunkedArray, pa.ChunkedArray]:
+    """The ids of documents of both states of a dataset that fail a rule in the second alone, and in the first alone."""
+    documents = [documents_that_count(catalogue, state.name, at=state.at) for state in (first, second)]
+    moved = _moved(catalogue, first, second, _both(*documents)["doc_id"])
+    none, comma = pa.scalar("", pa.large_string()), pa.scalar(",", pa.large_string())
+    had, has = (
+        pc.match_substring(pc.binary_join_element_wise(none, moved[name], none, comma), f",{rule},")
+        for name in ("rules", "rules_after")
+    )
+    return tuple(moved.filter(pc.and_not(one, other))["doc_id"] for one, other in ((has, had), (had, has)))
+
+
 def _moved_verdicts(
     catalogue: Catalog, first: LakeState, second: LakeState, doc_ids: pa.ChunkedArray
 ) -> tuple[dict[str, int], dict[str, int]]:
     """By rule, how many of some documents fail it in the second state alone, and in the first alone."""
     if first.name == second.name and first.snapshots.get("verdicts") == second.snapshots.get("verdicts"):
         return {}, {}
-    judged = [_failed_rules(catalogue, state) for state in (first, second)]
-    joined = judged[0].join(judged[1], "doc_id", join_type="inner", right_suffix="_after")
-    moved = joined.filter(pc.not_equal(joined["rules"], joined["rules_after"]))
-    moved = moved.filter(pc.is_in(moved["doc_id"], value_set=doc_ids.combine_chunks()))
+    moved = _moved(catalogue, first, second, doc_ids)
     groups = moved.group_by(["rules", "rules_after"]).aggregate([([], "count_all")])
     failed: Counter[str] = Counter()
     passed: Counter[str] = Counter()
@@ -304,6 +315,14 @@ def _moved_verdicts(
         for counter, rules in ((failed, has - had), (passed, had - has)):
             counter.update(dict.fromkeys(rules, row["count_all"]))
     return dict(sorted(failed.items())), dict(sorted(passed.items()))
+
+
+def _moved(catalogue: Catalog, first: LakeState, second: LakeState, doc_ids: pa.ChunkedArray) -> pa.Table:
+    """Some documents whose failed rules differ, with these in both states: doc_id, rules, rules_after."""
+    judged = [_failed_rules(catalogue, state) for state in (first, second)]
+    joined = judged[0].join(judged[1], "doc_id", join_type="inner", right_suffix="_after")
+    moved = joined.filter(pc.not_equal(joined["rules"], joined["rules_after"]))
+    return moved.filter(pc.is_in(moved["doc_id"], value_set=doc_ids.combine_chunks()))
 
 
 def _failed_rules(catalogue: Catalog, state: LakeState) -> pa.Table:

@@ -23,6 +23,7 @@ from dagster_project.inspect.documents.side_by_side import compare as side_by_si
 from dagster_project.project.declared import dataset_file
 from headrace.tables.catalogue import load_table
 from headrace_features.explore.answers import answer, explorer_of, principal_of
+from headrace_features.explore.dataset_at import TABLES, DatasetVersion
 from headrace_features.explore.explorer import Explorer, Snapshots
 from headrace_features.explore.pages.duplicates import marked
 from spark_jobs.filters.policy import Policy
@@ -104,8 +105,10 @@ def states_compared(explorer: Explorer, principal: str, first: str, second: str)
     changed = [
         _changed(explorer, principal, doc_id) for doc_id in difference.examples.get("changed", ()) if doc_id in about
     ]
+    newest = {name: states[1].snapshots.get(name, 0) for name in TABLES}
     return {
-        "kind": kind, **{k: v for k, v in asdict(difference).items() if k != "examples"},
+        "kind": kind, "_moved": {"name": states[1].name, "at": str(DatasetVersion(**newest))},
+        **{k: v for k, v in asdict(difference).items() if k != "examples"},
         "examples": {name: _rows(some, about) for name, some in difference.examples.items()},
         "changes": [{k: v for k, v in change.items() if k != "marked"} for change in changed if change],
         "_changes": [change for change in changed if change],

@@ -3,17 +3,24 @@
 from __future__ import annotations
 
 import bisect
+import contextlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
+from urllib.parse import parse_qsl
 
 from starlette.requests import Request
 from starlette.responses import Response
 
-from dagster_project.inspect.documents.document_lookup import read_text
+from dagster_project.exceptions import CommandError
+from dagster_project.inspect.documents.document_lookup import FoundDocument, read_text
 from dagster_project.inspect.documents.document_story import tell_story
 from dagster_project.inspect.documents.search import spans_of
 from dagster_project.inspect.documents.shown_text import placed_edits
+from headrace_features.explore import ranked_search
 from headrace_features.explore.answers import address, answer, explorer_of, principal_of
+from headrace_features.explore.explorer import Explorer
+from headrace_features.explore.list_place import Places
+from headrace_features.explore.pages.documents import places
 from headrace_features.explore.texts import WINDOW, Mark, lines
 from spark_jobs.lake.files.lookups import read_rows
 
@@ -31,6 +38,7 @@ def document(request: Request) -> Response:
     text = None if hidden else read_text(explorer.catalogue, subject)
     marks = [] if text is None else list(_edits(explorer.catalogue, subject, text))
     hits = spans_of(text or "", query.get("q", ""), _MOST_HITS)
+    before, behind = _beside(explorer, principal, subject, query.get("list", ""))
     windows = explorer.windows_of(principal, subject)[:_MOST_WINDOWS]
     off = set(query.get("off", "").split(",")) - {""}
     kinds = sorted({*(mark.kind for mark in marks), *(["hit"] if hits else [])})
@@ -53,11 +61,25 @@ def document(request: Request) -> Response:
         "all_hits": len(hits) < _MOST_HITS,
         "kinds": kinds,
         "text": None if text is None else text[start : start + WINDOW],
+        "before": before,
+        "behind": behind,
         "_switches": [_switch(request.url.path, query, kind, off) for kind in kinds],
         "_lines": [] if text is None else lines(text, on, start, start + WINDOW),
         "_places": _places(request.url.path, query, starts, start),
     }
     return answer(request, "document.html", shown)
+
+
+def _beside(explorer: Explorer, principal: str, subject: FoundDocument, place: str) -> Places:
+    """The documents before and after one in the list whose address it was opened with."""
+    path, _, fields = place.partition("?")
+    query = dict(parse_qsl(fields))
+    with contextlib.suppress(CommandError):  # a list that is no more, or of a reader who may see more
+        if path == "/find":
+            return ranked_search.places(explorer, principal, query, subject.dataset, subject.doc_id)
+        if path == f"/datasets/{subject.dataset}/documents":
+            return places(explorer, principal, subject.dataset, query, subject.doc_id)
+    return None, None
 
 
 def raw(request: Request) -> Response:

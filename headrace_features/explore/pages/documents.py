@@ -18,6 +18,8 @@ from dagster_project.exceptions import CommandError
 from headrace_features.explore.answers import address, answer, explorer_of, principal_of
 from headrace_features.explore.browser_left import while_asked
 from headrace_features.explore.charts import histogram
+from headrace_features.explore.explorer import Explorer
+from headrace_features.explore.list_place import Places, among, beside
 from headrace_features.explore.row_index import PAGE, RowIndex
 from headrace_features.explore.row_query import FACETS, RowQuery, Within
 from headrace_features.explore.text_search import Found, SearchWords, search_texts
@@ -26,6 +28,7 @@ from headrace_features.explore.vector_map import PREFIX
 
 _SortValue: TypeAdapter[Any] = TypeAdapter(Annotated[int, Field(strict=True, lt=1 << 63)] | float | str | None)
 _QUICK_ROWS = 20_000  # the index of so few is built while the page waits
+_LONG_SECONDS = 60.0  # for counts, which come late
 _WAIT_SECONDS = 0.7  # for an index that is being built; then the page shows what there is
 _STATE = (
     "after",
@@ -42,6 +45,9 @@ _STATE = (
     "rule",
     "tag",
     "map",
+    "since",
+    "until",
+    "passed",
 )  # fields of an address that filter no column
 
 
@@ -58,15 +64,12 @@ def documents(request: Request) -> Response:
         "newest": str(type(index.version).newest(explorer.catalogue, dataset)),
     }  # fmt: skip
     searched: Found | None = None
-    wanted = wanted_of(
-        query, index, explorer.removed(principal, query.get("removed", "")), explorer.within(dataset, query)
-    )
+    removed = explorer.removed(principal, query.get("removed", ""))
+    wanted = wanted_of(query, index, removed, explorer.within(principal, dataset, query))
     if query.get("q", "").strip():
         if shown["hidden"]:
             raise CommandError(shown["hidden"])
-        start = int(_number(query.get("from"), "from") or 0)
-        words = SearchWords(query["q"], query.get("case") == "exact", bool(query.get("inside")), start)
-        searched = search_texts(explorer.catalogue, index, wanted, words)
+        searched = search_texts(explorer.catalogue, index, wanted, words_of(query))
         rows = searched.rows
     else:
         rows = index.rows(wanted) if whole else index.first_rows(wanted)
@@ -90,10 +93,32 @@ def documents(request: Request) -> Response:
         "searched": searched and {**vars(searched), "rows": len(rows), "excerpts": None},
         "texts_read": index.text_progress if whole and not shown["hidden"] and not index.wait_for_texts(0) else None,
         "_dagster": address_of(DAGSTER),
+        "_here": address(request.url.path.removesuffix(".json"), query, at=str(index.version)),
         "earlier": None if whole or index.earlier is None else str(index.earlier),
         "next": address(request.url.path, query, at=str(index.version), **changed) if changed else None,
     }
     return answer(request, "documents.html", shown)
+
+
+def places(explorer: Explorer, principal: str, dataset: str, query: dict[str, str], doc_id: str) -> Places:
+    """The documents before and after one in a list, which may be a search; None where there is none."""
+    index = explorer.index(dataset, query.get("at"))
+    removed, fields = explorer.removed(principal, query.get("removed", "")), {**query, "after": ""}
+    wanted = wanted_of(fields, index, removed, explorer.within(principal, dataset, query))
+    if query.get("q", "").strip():
+        hides = explorer.hides_text(dataset)  # whose neighbours would tell which texts have the words
+        hits = [] if hides else search_texts(explorer.catalogue, index, wanted, words_of(query)).rows
+        return among([row["doc_id"] for row in hits], doc_id)
+    rows = index.rows(replace(wanted, ids=(doc_id,), seed=""), 1) if index.wait(0) else []
+    if not rows:
+        return None, None
+    return beside(index, wanted, rows[0], False), beside(index, wanted, rows[0], True)
+
+
+def words_of(query: Mapping[str, str]) -> SearchWords:
+    """The words that an address searches."""
+    start = int(_number(query.get("from"), "from") or 0)
+    return SearchWords(query["q"], query.get("case") == "exact", bool(query.get("inside")), start)
 
 
 def facets(request: Request) -> Response:
@@ -102,36 +127,28 @@ def facets(request: Request) -> Response:
     explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
     explorer.reads(principal, dataset)
     index = explorer.index(dataset, query.get("at"))
-    if not index.wait(60.0):
-        raise CommandError(f"{dataset}: its rows are still being read; counts come when that is done")
     removed = query.get("removed", "")
-    wanted = wanted_of(query, index, explorer.removed(principal, removed), explorer.within(dataset, query))
+    wanted = wanted_of(query, index, explorer.removed(principal, removed), explorer.within(principal, dataset, query))
+    is_whole = index.wait(_LONG_SECONDS if index.total < _QUICK_ROWS or wanted.needs_rows(index.narrow) else 0)
+    if not index.wait_for_counts(_LONG_SECONDS) or (wanted.needs_rows(index.narrow) and not is_whole):
+        raise CommandError(f"{dataset}: its rows are still being read; counts come when that is done")
+    counted = index.counts(wanted)
     base = f"/datasets/{dataset}/documents"
-    answered: dict[str, Any] = {"dataset": dataset, "total": index.total, "late": []}
-    try:
-        answered["selected"] = index.count(wanted)
-    except CommandError as error:
-        answered |= {"selected": None, "late": [str(error)]}
+    answered: dict[str, Any] = {"dataset": dataset, "total": index.total, "late": [], "selected": counted.total}
     values, charts = {}, {}
     for name in FACETS:
-        try:
-            values[name], others = index.facet(name, wanted)
-        except CommandError as error:
-            answered["late"].append(str(error))
-            continue
+        values[name], others = counted.facet(name)
         if others:
             values[name].append(("", others))
     values["removed"] = []
-    for corpus in explorer.corpora(principal):
+    for corpus in explorer.corpora(principal) if is_whole else ():
         if dataset in corpus.datasets and "survivors" in corpus.tables and removed in ("", corpus.name):
             try:
                 gone = replace(wanted, removed=explorer.removed(principal, corpus.name))
-                values["removed"].append((corpus.name, index.count(gone)))
+                values["removed"].append((corpus.name, index.counts(gone).total))
             except CommandError as error:
                 answered["late"].append(str(error))
-    for name in dict.fromkeys(
-        [*(column for column in (query.get("sort"),) if column in index.numeric), *index.numeric[:6]]
-    ):
+    for name in dict.fromkeys([*(column for column in (query.get("sort"),) if column in index.numeric), *index.narrow]):
 
         def link(low: float | None, high: float | None, name: str = name) -> str:
             bounds = {f"{name}.min": low, f"{name}.max": high}
@@ -139,7 +156,7 @@ def facets(request: Request) -> Response:
             return address(base, query, after=None, **fields)
 
         try:
-            edges, counts, rejected = index.histogram(name, wanted)
+            edges, counts, rejected = counted.histogram(name)
         except CommandError as error:
             answered["late"].append(str(error))
             continue

@@ -1,32 +1,47 @@
-"""Find a document by its doc_id, the first digits of it, or its path: the field at the top of every page."""
+"""The field at the top of every page: a document by its doc_id, the first digits of it or its path, else a search."""
 
 from __future__ import annotations
+
+from typing import Final
 
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
 from dagster_project.exceptions import CommandError
-from headrace_features.explore.answers import answer, explorer_of, principal_of
+from headrace_features.explore.answers import address, answer, explorer_of, principal_of
+from headrace_features.explore.browser_left import while_asked
+from headrace_features.explore.ranked_search import SHOWN, rank, shown
 
-_MOST = 200
+_MOST: Final = 200
+_PAGE: Final = 20  # each excerpt is read from a row group of its own
 
 
 def find(request: Request) -> Response:
-    """The document that is named, or a list where there are several."""
-    explorer, principal, name = explorer_of(request), principal_of(request), request.query_params.get("q", "").strip()
-    if not name:
-        raise CommandError("say what to find: a doc_id, its first 6 or more digits, or a path")
-    documents = explorer.named(principal, name)
-    if not documents:
-        raise CommandError(
-            f"no document here has the doc_id or path {name[:200]}; give all of the path, or 6 digits or more of the "
-            "doc_id; words are searched in the list of a dataset"
-        )
-    explorer.reads(principal, *{document.dataset for document in documents})
-    if len(documents) == 1 and not request.url.path.endswith(".json"):
-        return RedirectResponse(f"/documents/{documents[0].doc_id}", 303)
-    shown = [document.facts() for document in documents[:_MOST]]
-    return answer(request, "find.html", {"given": name, "count": len(documents), "documents": shown})
+    """The document that is named, a list where there are several; else what has the words, the best first."""
+    explorer, principal, query = explorer_of(request), principal_of(request), dict(request.query_params)
+    words, start = query.get("q", "").strip(), query.get("from", "")
+    if not words:
+        raise CommandError("say what to find: words, a doc_id, its first 6 or more digits, or a path")
+    filters = {name: query[name] for name in ("dataset", *SHOWN) if query.get(name)}
+    documents = [] if filters or start else explorer.named(principal, words)
+    if documents:
+        explorer.reads(principal, *{document.dataset for document in documents})
+        if len(documents) == 1 and not request.url.path.endswith(".json"):
+            return RedirectResponse(f"/documents/{documents[0].doc_id}", 303)
+        facts = [document.facts() for document in documents[:_MOST]]
+        return answer(request, "find.html", {"given": words, "count": len(documents), "documents": facts})
+    ranking = rank(explorer, principal, query)
+    first = int(start) if start.isdecimal() and len(start) < 6 else 0
+    hits = ranking.hits[first : first + _PAGE]
+    explorer.reads(principal, *{dataset for dataset, _ in hits})
+    more = first + _PAGE if first + _PAGE < len(ranking.hits) else None
+    values = {
+        "words": words, "count": ranking.total, "facets": ranking.facets, "late": ranking.late, "start": first,
+        "documents": shown(explorer, hits, words), "_filters": filters,
+        "next": address(request.url.path, query, **{"from": more}) if more else None,
+        "_here": address(request.url.path, query),
+    }  # fmt: skip
+    return answer(request, "search.html", values)
 
 
-PATHS = {"/find": find}
+PATHS = {"/find": while_asked(find)}

@@ -48,12 +48,13 @@ def lake(request: Request) -> Response:
     if request.url.path == "/" and not request.app.state.opened.done():
         return answer(request, "lake.html", {"datasets": None, "corpora": None, "_others": added_names()})
     explorer, principal = explorer_of(request), principal_of(request)
-    datasets = [_dataset(explorer, name) for name in explorer.datasets(principal)]
+    datasets = [dataset_card(explorer, name) for name in explorer.datasets(principal)]
     corpora = [_corpus(explorer, corpus) for corpus in explorer.corpora(principal)]
     return answer(request, "lake.html", {"datasets": datasets, "corpora": corpora, "_others": added_names()})
 
 
-def _dataset(explorer: Explorer, name: str) -> Card:
+def dataset_card(explorer: Explorer, name: str) -> Card:
+    """The card of a dataset."""
     landed, changed = _records(explorer, f"{name}.documents")
     texts, later = _records(explorer, f"{name}.texts")
     judged, latest = _records(explorer, f"{name}.verdicts")
@@ -99,7 +100,7 @@ def go(request: Request) -> Response:
     """Redirect from a namespace, by which Dagster links here, to its page."""
     name = request.path_params["name"]
     is_corpus = name in explorer_of(request).corpus_tables(principal_of(request))
-    return RedirectResponse(f"/corpora/{name}" if is_corpus else f"/datasets/{name}/documents", 303)
+    return RedirectResponse(f"/corpora/{name}" if is_corpus else f"/datasets/{name}", 303)
 
 
 PATHS = {"/": lake, "/lake": lake, "/go/{name}": go}

@@ -15,6 +15,7 @@ from dagster_project.inspect.corpora.reviews import DECISIONS, UNDONE, Said, pre
 from dagster_project.inspect.documents.document_lookup import read_text
 from headrace_features.explore.answers import address, answer, explorer_of, on_form, principal_of
 from headrace_features.explore.explorer import Explorer
+from headrace_features.explore.list_place import beside
 from headrace_features.explore.pages.documents import wanted_of
 from headrace_features.explore.row_index import PAGE, RowIndex
 from headrace_features.explore.row_query import RowQuery
@@ -54,22 +55,6 @@ class _Queue:
         """How many documents the queue has."""
         count = self.index.count(self.wanted)
         return min(count, PAGE) if self.wanted.seed else count
-
-    def beside(self, row: Mapping[str, Any], behind: bool) -> str | None:
-        """The document after a row of the queue, or the one before it."""
-        if self.wanted.seed:
-            ids = [row["doc_id"] for row in self.index.rows(self.wanted, PAGE)]
-            at = ids.index(row["doc_id"]) + (1 if behind else -1)
-            return ids[at] if 0 <= at < len(ids) else None
-        descending = self.wanted.descending if behind else not self.wanted.descending
-        after = (row["sort_key"], row["doc_id"])
-        rows = self.index.rows(replace(self.wanted, descending=descending, after=after), 1)
-        if self.wanted.sort and not behind:  # documents without a value are last in both directions
-            if row["sort_key"] is None and not rows:
-                rows = self.index.rows(replace(self.wanted, descending=descending), 1)
-            elif row["sort_key"] is not None and rows and rows[0]["sort_key"] is None:
-                return None
-        return rows[0]["doc_id"] if rows else None
 
     def row(self, doc_id: str) -> dict[str, Any]:
         """A document of the queue.
@@ -118,7 +103,8 @@ def review(request: Request) -> Response:
         ours = mine.get(doc_id)
         values |= {
             "text": text and text[:WINDOW], "characters": len(text or ""), "failed": queue.index.failed(doc_id),
-            "mine": ours and ours._asdict(), "next": queue.beside(row, True), "previous": queue.beside(row, False),
+            "mine": ours and ours._asdict(), "previous": beside(queue.index, queue.wanted, row, False),
+            "next": beside(queue.index, queue.wanted, row, True),
             "_lines": [] if text is None else lines(text, (), 0, WINDOW),
         }  # fmt: skip
         if done:
@@ -139,7 +125,8 @@ def decide(request: Request, fields: Mapping[str, str]) -> Response:
     verdict = Said(decision, note if decision != UNDONE else None)
     queue.explorer.reviews(queue.dataset).decide(queue.verdicts, failure, queue.person, verdict)
     back = decision == UNDONE
-    goal = {"doc": row["doc_id"]} if back else {"doc": queue.beside(row, True), "last": row["doc_id"]}
+    after = None if back else beside(queue.index, queue.wanted, row, True)
+    goal = {"doc": row["doc_id"]} if back else {"doc": after, "last": row["doc_id"]}
     return RedirectResponse(address(f"/datasets/{queue.dataset}/review", queue.query, **goal), 303)
 
 
@@ -154,14 +141,14 @@ def _queue(request: Request, query: Mapping[str, str]) -> _Queue:
         raise CommandError("a search has no queue: it stops at its first hits; take the words out")
     fields = {name: value for name, value in query.items() if name not in (*_OWN, "after")}
     fields["at"] = str(index.version)
-    removed, within = explorer.removed(person, query.get("removed", "")), explorer.within(dataset, query)
+    removed, within = explorer.removed(person, query.get("removed", "")), explorer.within(person, dataset, query)
     wanted = wanted_of(fields, index, removed, within)
     return _Queue(explorer, person, dataset, query.get("rule", ""), fields, index, wanted)
 
 
 def _choose(request: Request, queue: _Queue) -> Response:
     """The page to choose a rule on, of those that documents of the list failed."""
-    rules, _ = queue.index.facet("rule", queue.wanted)
+    rules, _ = queue.index.counts(queue.wanted).facet("rule")
     values = {"dataset": queue.dataset, "rules": rules, "_queue": queue.query}
     return answer(request, "review_rules.html", values)
 

@@ -12,13 +12,34 @@ for (const place of all("[data-late]")) {
       if (document.getElementById("late")) late?.removeAttribute("id");
       if (late) place.replaceChildren(document.adoptNode(late));
       all(".histogram", place).forEach(brush);
+      stack(place);
       reachable();
     })
     .catch(() => {});
 }
 const reachable = () => all(".scroll").forEach((box) => { if (box.scrollWidth > box.clientWidth) box.tabIndex = 0; });
+// On a phone the cells of a row stand below one another, each with the name of its column.
+function stack(where) {
+  for (const table of all(".scroll > table:not(.diff)", where)) {
+    const names = all("thead th", table).map((name) => name.innerText.trim());
+    all("tbody tr", table).forEach((row) => [...row.cells].forEach((cell, at) => {
+      if (at && cell.innerText.trim() && names.length > 1) cell.dataset.name = names[at] ?? "";
+    }));
+    table.classList.add("stacked");
+  }
+}
+stack(document);
 reachable(); // what is scrolled can be scrolled by keys
 for (const place of all("[data-reload]")) setTimeout(() => location.reload(), 1500);
+
+// A button that opens what a phone has no room for.
+for (const button of all("[data-toggle]")) {
+  button.hidden = false;
+  button.addEventListener("click", () => {
+    const isOpen = document.getElementById(button.dataset.toggle).classList.toggle("open");
+    button.setAttribute("aria-expanded", isOpen);
+  });
+}
 
 // Drag over a histogram: the documents between two values.
 function brush(chart) {
@@ -49,7 +70,7 @@ function brush(chart) {
       return;
     }
     const next = new URL(location.href);
-    next.pathname = next.pathname.replace(/\/facets$/, "/documents");
+    next.pathname = next.pathname.replace(/^(\/datasets\/[^/]+).*/, "$1/documents");
     next.searchParams.delete("after");
     const bins = edges.length - 1, first = Math.floor(a * bins), last = Math.ceil(b * bins);
     for (const [end, edge, free] of [["min", first, first === 0], ["max", last, last >= bins]]) {

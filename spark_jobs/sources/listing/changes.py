@@ -41,6 +41,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 _AWAY = (Reason.NOT_INSTALLED, Reason.UNKNOWN_FORMAT)  # of a file that landed: what brings its reader is not here now
+# What a server did, of a file whose bytes may be whole the next time.
+_OF_SERVERS = (Reason.NO_ANSWER, Reason.HTTP_ERROR, Reason.BAD_ANSWER, Reason.FORBIDDEN_ADDRESS)
 _OF_ARRIVALS = ("repository", "path", "content_sha256", "object", "byte_count", "status", "reason", "detail", "doc_id")
 
 
@@ -120,7 +122,11 @@ class ListedKind(Kind[S]):
         deleted, files = _deleted_hashes(arrivals), self.files(config, {} if reread else earlier, lake)
         if files is None:
             return None
-        left = {listed.file.location: listed.refusal for listed in files if _loses_document(listed, earlier)}
+        left = {
+            listed.file.location: listed.file.refusal or listed.refusal
+            for listed in files
+            if _loses_document(listed, earlier)
+        }
         rows: dict[str, dict[str, Any]] = {}  # by location; an unchanged file has one where a step reads more of it
         for listed in files:
             location = listed.file.location
@@ -151,7 +157,8 @@ class ListedKind(Kind[S]):
 
 def _loses_document(listed: Listed, earlier: Earlier) -> bool:
     """Whether a file is left out by its path now, and landed before: then its document is gone."""
-    if listed.refusal is None or listed.refusal.reason not in BY_PATH:
+    refusal = listed.file.refusal or listed.refusal
+    if refusal is None or refusal.reason not in BY_PATH:
         return False
     before = earlier.get(listed.file.location)
     return before is not None and before["status"] != "gone" and before["reason"] is None
@@ -217,7 +224,7 @@ def _gone_rows(files: Iterable[Listed], earlier: Mapping[str, dict[str, Any]]) -
         for listed in files
         if listed.file.path.endswith("/")
         and listed.file.refusal
-        and listed.file.refusal.reason not in (Reason.LISTED_TWICE, Reason.NO_DATA, Reason.HIDDEN)
+        and listed.file.refusal.reason not in (Reason.LISTED_TWICE, Reason.NO_DATA, Reason.HIDDEN, Reason.OUTSIDE_LINK)
     )
     rows = []
     for location in earlier:
@@ -322,7 +329,7 @@ def _is_refused_still(reason: str | None, listed: Listed, before: dict[str, Any]
     file = listed.file
     if reason in (Reason.UNREADABLE, Reason.NOT_A_FILE):
         return not (is_uri(file.location) or os.access(file.location, os.R_OK))
-    if reason in (Reason.OTHER_PACKAGE, Reason.NOT_INSTALLED):
+    if reason in (Reason.OTHER_PACKAGE, Reason.NOT_INSTALLED, *_OF_SERVERS):
         return False
     if reason == Reason.TOO_LARGE:
         return file.byte_count is None or file.byte_count > config.max_document_bytes

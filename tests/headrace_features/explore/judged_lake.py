@@ -99,8 +99,14 @@ def make(catalogue: Catalog, rows: Rows, dataset: str = "notes", increment: int 
     record_policy(catalogue, POLICY)
 
 
-def pages(catalogue: Catalog, folder: Path, shown: Callable[[str], bool] = lambda dataset: True) -> TestClient:
+def pages(
+    catalogue: Catalog,
+    folder: Path,
+    shown: Callable[[str], bool] = lambda dataset: True,
+    reader: Callable[[str], Any] = lambda principal: None,
+) -> TestClient:
     """The pages of a lake, as `ann`; another person is whom the token names."""
-    explorer = Explorer(catalogue, folder / "explore", shown, patience=100)  # tests wait, however busy the machine
+    # Tests wait, however busy the machine.
+    explorer = Explorer(catalogue, folder / "explore", shown, reader, patience=100)
     app = make_app(explorer, frozenset({"testserver"}), lambda token: token)
     return TestClient(app, headers={"Authorization": "Bearer ann"}, follow_redirects=False)  # type: ignore[arg-type]

@@ -95,7 +95,8 @@ class Planted:
         def reader(principal: str) -> Callable[[str], bool]:
             return lambda table: table.partition(".")[0] not in self.forbidden
 
-        return Explorer(self.catalogue, self.folder, lambda name: name in self.shown, reader)
+        # Tests wait, however busy the machine.
+        return Explorer(self.catalogue, self.folder, lambda name: name in self.shown, reader, patience=30)
 
     def client(self, headers: Mapping[str, str] | None = None, host: str = "localhost:4141") -> TestClient:
         """A client of the pages, with the token in a header unless told otherwise."""

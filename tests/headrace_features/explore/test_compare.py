@@ -2,8 +2,12 @@
 
 from __future__ import annotations
 
+import html
+import re
 from dataclasses import asdict
 from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl
 
 import pytest
 from pyiceberg.catalog import Catalog
@@ -63,6 +67,42 @@ def test_two_states_show_what_came_and_went(client: TestClient, catalogue: Catal
     assert "newer text 2" in page and "<script>alert" not in page
     same = client.get("/compare.json?first=notes&second=notes").json()
     assert (same["added"], same["removed"], same["newly_failed"]) == (0, 0, {})
+
+
+@pytest.mark.parametrize("way", ["newly_failed", "newly_passed"])
+def test_a_count_of_moved_verdicts_leads_to_their_documents(
+    client: TestClient, catalogue: Catalog, way: str, tmp_path: Path
+) -> None:
+    """Each rule's count is a link to a list with just those documents and their texts, in pages, to be filtered."""
+    changed = [{**row, "word_count": (row["word_count"] * 7) % 40, "digit_fraction": 0.29} for row in ROWS[:30]]
+    name = f"moved_{way}"
+    make(catalogue, changed, name)
+    client.get(f"/datasets/{name}/facets")
+    had, has = ({row["doc_id"]: failed_rules(row) for row in rows} for rows in (ROWS[:30], changed))
+    page, place = client.get(f"/compare?first=notes&second={name}").text, f"/compare.json?first=notes&second={name}"
+    counts = client.get(place).json()[way]
+    assert counts
+    links = {html.unescape(link) for link in re.findall(r'href="(/datasets/[^"]+since=[^"]+)"', page)}
+    for rule, count in counts.items():
+        field, first, second = ("rule", had, has) if way == "newly_failed" else ("passed", has, had)
+        (link,) = (one for one in links if dict(parse_qsl(one.partition("?")[2])).get(field) == rule)
+        listed = client.get(link.replace("/documents?", "/documents.json?")).json()["rows"]
+        expected = {one for one in had if rule in second[one] and rule not in first[one]}
+        assert {row["doc_id"] for row in listed} == expected and len(listed) == count
+        assert all("text " in row["excerpt"] for row in listed) and f">{count}</a>" in page
+        facets = client.get(link.replace("/documents?", "/facets.json?") + "&kind=prose").json()
+        assert facets["selected"] == sum(row["kind"] == "prose" for row in ROWS[:30] if row["doc_id"] in expected)
+    sure = pages(catalogue, tmp_path, reader=lambda principal: lambda table: not table.startswith("notes."))
+    answer = sure.get(link)
+    assert answer.status_code == 404 and "notes is not here" in answer.text
+
+
+def failed_rules(row: dict[str, Any]) -> set[str]:
+    """The names of the rules that a document fails by its signals."""
+    bounds = {"prose": 20, "code": 5}
+    failed = {"too_few_words"} if row["word_count"] < bounds[row["kind"]] else set()
+    failed |= {"too_many_digits"} if (row["digit_fraction"] or 0) > 0.3 else set()
+    return failed | ({"generated"} if row["generated_marker"] else set())
 
 
 def test_a_changed_document_stands_beside_what_it_was(client: TestClient, catalogue: Catalog) -> None:

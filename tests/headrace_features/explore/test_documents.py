@@ -5,6 +5,9 @@ from __future__ import annotations
 from urllib.parse import urlencode
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from starlette.testclient import TestClient
 
 from headrace_features.explore.texts import WINDOW
 from spark_jobs.lake.ledger.acts import AUDIT
@@ -144,16 +147,70 @@ def test_hostile_documents_are_shown_as_they_are(lake: Planted) -> None:
 def test_the_field_of_every_page_finds_a_document(lake: Planted) -> None:
     """By id, by its first digits, by path; several are a list; none is told."""
     client = lake.client()
-    for given in (ID, ID[:10], ID.upper(), ROWS[0]["path"]):
-        assert client.get("/find", params={"q": f" {given} "}).headers["location"] == f"/documents/{ID}"
+    for name in (ID, ID[:10], ID.upper(), ROWS[0]["path"]):
+        assert client.get("/find", params={"q": f" {name} "}).headers["location"] == f"/documents/{ID}"
     twins = [{"doc_id": f"{'12345678' + digit:0<32}", "path": "same.txt"} for digit in "ab"]
     lake.add("more", twins)
-    for given in ("12345678", "same.txt"):
-        page = client.get("/find", params={"q": given})
+    for name in ("12345678", "same.txt"):
+        page = client.get("/find", params={"q": name})
         assert page.status_code == 200 and all(f"/documents/{one['doc_id']}" in page.text for one in twins)
     assert client.get("/find.json", params={"q": "same.txt"}).json()["count"] == 2
-    for given in ("", "nothing.txt", "123", "f" * 32):
-        assert client.get("/find", params={"q": given}).status_code == 404
+    for name in ("nothing.txt", "123", "f" * 32):  # no document is named so, and none has the words
+        assert client.get("/find.json", params={"q": name}).json()["documents"] == []
+    assert client.get("/find").status_code == 404
+
+
+LISTS = st.fixed_dictionaries(
+    {},
+    optional={
+        "sort": st.sampled_from(["path", "byte_count", "mean_word_length"]),
+        "way": st.just("down"),
+        "kind": st.sampled_from(["prose", "code"]),
+        "rule": st.just("too_long"),
+        "seed": st.sampled_from(["1", "7"]),
+        "q": st.sampled_from(["text 1", "nothing"]),
+    },
+)
+
+
+@pytest.fixture(scope="module")
+def listed(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    """Pages of documents whose failed rules have numbers."""
+
+    def fill(lake: Planted) -> None:
+        numbers = {"value": 1.0, "threshold": 3.0}
+        lake.add("notes", [{**row, "failed": [one | numbers for one in row.get("failed", ())]} for row in ROWS])
+        lake.index()
+
+    return KeptLake(tmp_path_factory.mktemp("listed"), fill).again().client()
+
+
+@given(LISTS)
+def test_a_document_has_neighbours_in_its_list(listed: TestClient, query: dict[str, str]) -> None:
+    """Whatever the filters and the order: those beside it there; at the ends none, and the way back to the list."""
+    client = listed
+    place = f"/datasets/notes/documents?{urlencode(query)}"
+    page = client.get(place.replace("?", ".json?")).json()
+    ids = [row["doc_id"] for row in page["rows"]]
+    for at in {0, 1, len(ids) // 2, len(ids) - 1} & {*range(len(ids))}:
+        there = client.get(f"/documents/{ids[at]}.json?{urlencode({'list': place})}").json()
+        assert there["before"] == (ids[at - 1] if at else None)
+        if at + 1 < len(ids) or not page["next"]:
+            assert there["behind"] == (ids[at + 1] if at + 1 < len(ids) else None)
+    if ids:
+        whole, shown = client.get(place).text, client.get(f"/documents/{ids[0]}?{urlencode({'list': place})}").text
+        assert f"/documents/{ids[0]}?" in whole and "list=%2Fdatasets" in whole and ">the list</a>" in shown
+
+
+@pytest.mark.parametrize(
+    "place",
+    ["//evil.example", "/datasets/theirs/documents", "javascript:x", "/datasets/notes/documents?sort=x", "/find"],
+)
+def test_a_list_that_cannot_be_read_has_no_neighbours(lake: Planted, place: str) -> None:
+    """Whatever the address says; no link leads out."""
+    page = lake.client().get(f"/documents/{ID}", params={"list": place})
+    assert page.status_code == 200 and ">next document<" not in page.text
+    assert 'href="//evil' not in page.text and 'href="javascript' not in page.text
 
 
 def test_hidden_texts_are_nowhere(lake: Planted) -> None:
@@ -170,9 +227,13 @@ def test_hidden_texts_are_nowhere(lake: Planted) -> None:
         f"/documents/{'9' * 32}",
         f"/documents/{'9' * 32}/text",
         "/datasets/held/facets",
+        "/datasets/held",
+        "/find?q=private",
+        f"/documents/{'9' * 32}?list=%2Fdatasets%2Fheld%2Fdocuments%3Fq%3Dprivate",
     ):
         for ending in ("", ".json") if not path.endswith("/text") else ("",):
-            page = client.get(path + ending)
+            where, mark, fields = path.partition("?")
+            page = client.get(where + ending + mark + fields)
             assert secret not in page.text and page.status_code in (200, 403)
     assert "texts are not shown" in client.get("/datasets/held/documents?q=private").text
     later = lake.explorer()  # one that was asked a moment ago still says what the declaration said then
@@ -199,8 +260,6 @@ def test_a_dataset_of_others_is_not_there(lake: Planted) -> None:
         f"/documents/{other[:8]}",
         f"/documents/{other}/text",
         f"/documents/{other}/reads",
-        f"/find?q={other}",
-        "/find?q=their.txt",
     ):
         for ending in ("", ".json"):
             if ending and path.endswith("/text"):
@@ -209,6 +268,9 @@ def test_a_dataset_of_others_is_not_there(lake: Planted) -> None:
             page = client.get(f"{where}{ending}?{query}")
             assert page.status_code == 404 and "their text" not in page.text
             assert "increment" not in page.text and "theirs is in" not in page.text
+    for words in (other, "their.txt", "their text"):
+        page = client.get("/find.json", params={"q": words})
+        assert page.json()["count"] == 0 and "theirs" not in page.text
     assert "theirs" not in client.get("/").text
     acts = load_table(lake.catalogue, f"system.{AUDIT.name}")
     assert acts is None or acts.current_snapshot() is None

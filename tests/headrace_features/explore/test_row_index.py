@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from dagster_project.exceptions import CommandError
 from headrace.tables.settings import settings_at
-from headrace_features.explore import index_files
+from headrace_features.explore import index_files, row_index
 from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.row_index import RowIndex
 from headrace_features.explore.row_query import RowQuery
@@ -152,40 +152,63 @@ def test_a_sample_is_the_same_for_its_seed(index: RowIndex) -> None:
     assert seen == set(ids)
 
 
-@pytest.mark.parametrize(
-    "wanted", [RowQuery(), RowQuery(equal={"kind": "code"}), RowQuery(rule="too_long", path="src")]
-)
-def test_facets_and_histograms_count_as_plain_python_does(index: RowIndex, wanted: RowQuery) -> None:
-    """Each value with its documents; each bin with the documents between its edges."""
-    rows = chosen(wanted)
+@given(EQUAL, RANGES, st.sampled_from(["", "", "too_long", "nothing"]), st.sampled_from(["", "src", "Ä/1"]))
+def test_facets_and_histograms_count_as_plain_python_does(
+    index: RowIndex, equal: Any, ranges: Any, rule: str, path: str
+) -> None:
+    """Of any selection: each value with its documents; each bin with the documents between its edges."""
+    ranges = {name: ends for name, ends in ranges.items() if ends != (None, None)}
+    wanted = RowQuery(equal=equal, ranges=ranges, rule=rule, path=path)
+    rows, counts = chosen(wanted), index.counts(wanted)
+    assert counts.total == len(rows) == index.count(wanted)
     for name in ("kind", "language", "repository", "verdict", "increment", "licence"):
-        counted, others = index.facet(name, wanted)
+        counted, others = counts.facet(name)
         assert dict(counted) == Counter(str(v) for row in rows if (v := plain(row, name)) is not None)
-        assert others == 0
+        assert others == 0 and [n for _, n in counted] == sorted((n for _, n in counted), reverse=True)
     failed = Counter(one["rule"] for row in rows for one in row.get("failed", ()))
-    assert dict(index.facet("rule", wanted)[0]) == (
-        {wanted.rule: failed[wanted.rule]} if wanted.rule else {name: count for name, count in failed.items() if count}
-    )
+    every = {name: count for name, count in failed.items() if count and rule in ("", name)}
+    assert dict(counts.facet("rule")[0]) == every
     for name in ("byte_count", "word_count", "mean_word_length", *ODD):
-        edges, counts, rejected = index.histogram(name, wanted, 8)
+        edges, documents, rejected = counts.histogram(name, 8)
         values = [(v, plain(row, "verdict")) for row in rows if (v := plain(row, name)) is not None]
-        assert sum(counts) == len(values) and edges == sorted(edges)
+        assert sum(documents) == len(values) and edges == sorted(edges)
         assert sum(rejected) == sum(verdict == "rejected" for _, verdict in values)
-        inner = [(low, high, count) for low, high, count in zip(edges[:-1], edges[1:], counts, strict=True)][1:-1]
+        inner = [(low, high, count) for low, high, count in zip(edges[:-1], edges[1:], documents, strict=True)][1:-1]
         for low, high, count in inner:
             within = sum(low < value < high for value, _ in values)
             assert within <= count <= within + sum(value in (low, high) for value, _ in values)
 
 
-def test_a_column_of_too_many_values_is_not_counted(planted: Planted) -> None:
-    """Above a thousand values a facet says so; of fewer it gives the first twenty and the sum of the others."""
+def test_counts_are_there_before_rows(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Facets and ranges of a dataset whose rows are still being read; what needs rows says so, and is there later."""
+    go = threading.Event()
+    build = row_index.build_rows
+    monkeypatch.setattr(row_index, "build_rows", lambda *given: (go.wait(60), build(*given)))
+    planted.add("slow", ROWS)
+    at = DatasetAt(planted.catalogue, "slow", DatasetVersion.newest(planted.catalogue, "slow"))
+    index = RowIndex(at, planted.folder)
+    try:
+        assert index.wait_for_counts(60) and not index.wait(0)
+        narrow = RowQuery(equal={"kind": "code"}, rule="too_long", ranges={"byte_count": (5, None)})
+        assert not narrow.needs_rows(index.narrow)
+        assert index.counts(narrow).total == len(chosen(narrow)) > 0
+        path = RowQuery(path="src")
+        assert path.needs_rows(index.narrow)
+        with pytest.raises(CommandError, match="still being read"):
+            index.counts(path)
+    finally:
+        go.set()
+    assert index.wait(60) and index.counts(path).total == len(chosen(path))
+
+
+def test_a_facet_of_many_values_has_the_first_twenty(planted: Planted) -> None:
+    """And the sum of all others, however many these are."""
     rows = [{"doc_id": f"{n:032x}", "path": str(n), "repository": str(n), "language": str(n % 50)} for n in range(1100)]
     planted.add("wide", rows)
-    index = planted.index("wide", with_text=False)
-    counted, others = index.facet("language", RowQuery())
-    assert [n for _, n in counted] == [22] * 20 and others == 22 * 30
-    with pytest.raises(CommandError, match="more than 1,000 values"):
-        index.facet("repository", RowQuery())
+    counts = planted.index("wide", with_text=False).counts(RowQuery())
+    for name, share, values in (("language", 22, 50), ("repository", 1, 1100)):
+        counted, others = counts.facet(name)
+        assert [n for _, n in counted] == [share] * 20 and others == share * (values - 20)
 
 
 def test_quantiles_are_those_of_the_sorted_values(index: RowIndex) -> None:
@@ -204,9 +227,9 @@ def test_an_unknown_column_names_the_nearest(index: RowIndex) -> None:
         with pytest.raises(CommandError, match="has no column"):
             index.rows(RowQuery(sort=name))
         with pytest.raises(CommandError, match="has no column"):
-            index.histogram(name, RowQuery())
+            index.counts(RowQuery()).histogram(name)
         with pytest.raises(CommandError, match="has no column"):
-            index.facet(name, RowQuery())
+            index.counts(RowQuery()).facet(name)
     with pytest.raises(CommandError, match="needs a rule"):
         index.rows(RowQuery(sort="distance"))
 
@@ -216,9 +239,9 @@ def test_infinite_and_negative_values_have_bins(planted: Planted) -> None:
     scores = [float("inf"), float("-inf"), float("nan"), None, -5.0, *[0.0] * 300, *map(float, range(1, 999, 10))]
     planted.add("far", [{"doc_id": f"{n:032x}", "scores": {"mean_word_length": v}} for n, v in enumerate(scores)])
     index = planted.index("far")
-    edges, counts, _ = index.histogram("mean_word_length", RowQuery())
+    edges, counts, _ = index.counts(RowQuery()).histogram("mean_word_length")
     assert sum(counts) == len(scores) - 2 and all(abs(edge) < 2000 for edge in edges)
-    assert index.histogram("token_estimate", RowQuery())[1] == [0] * 40
+    assert index.counts(RowQuery()).histogram("token_estimate")[1] == [0] * 40
     assert [row["sort_key"] for row in index.rows(RowQuery(sort="mean_word_length", descending=True), 2)] == [
         float("inf"),
         981.0 + 10,
@@ -273,7 +296,7 @@ def test_threads_that_build_one_index_end_with_one(planted: Planted) -> None:
         thread.join()
     assert [one.failure for one in found] == [""] * 4
     assert [one.count(RowQuery()) for one in found] == [100] * 4
-    assert len([*planted.folder.glob("raced.*")]) == 2
+    assert len([*planted.folder.glob("raced.*")]) == 3
 
 
 def test_a_build_that_was_killed_is_begun_anew(planted: Planted) -> None:
@@ -281,7 +304,7 @@ def test_a_build_that_was_killed_is_begun_anew(planted: Planted) -> None:
     planted.add("killed", ROWS[:30])
     dead = subprocess.run([sys.executable, "-c", "import os; print(os.getpid())"], capture_output=True, check=True)
     version = DatasetVersion.newest(planted.catalogue, "killed")
-    left = planted.folder / f"killed.{version}.rows.3.{int(dead.stdout)}.1.tmp"
+    left = planted.folder / f"killed.{version}.rows.4.{int(dead.stdout)}.1.tmp"
     left.write_bytes(b"SQLite format 3\0 and then no more")
     assert planted.index("killed").count(RowQuery()) == 30
     assert not left.exists()
@@ -296,7 +319,7 @@ def test_a_build_that_failed_says_why_and_is_tried_again(planted: Planted, monke
         patch.setattr("headrace_features.explore.row_index.build_rows", _full)
         with pytest.raises(CommandError, match="rows cannot be listed: OSError: No space left"):
             explorer.index("full").wait(60)
-    assert not [*planted.folder.glob("full.*")]
+    assert not [*planted.folder.glob("full.*.rows.*")]
     assert explorer.index("full").wait(60)
 
 
@@ -306,15 +329,15 @@ def _full(*arguments: Any) -> None:
 
 def test_files_of_earlier_states_go(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index is gigabytes; those that were not opened for longest are deleted."""
-    monkeypatch.setattr("headrace_features.explore.row_index._KEPT_FILES", 2)
+    monkeypatch.setattr("headrace_features.explore.row_index._KEPT_FILES", 3)
     for number in range(2):
         planted.add("many", ROWS[number * 10 : number * 10 + 10], increment=number)
         planted.index("many")
     for _ in range(100):
-        if len([*planted.folder.glob("many.*")]) <= 2:
+        if len([*planted.folder.glob("many.*")]) <= 3:
             break
         threading.Event().wait(0.05)
-    assert len([*planted.folder.glob("many.*")]) == 2
+    assert len([*planted.folder.glob("many.*")]) == 3
 
 
 @pytest.mark.parametrize("lacking", [("scores",), ("failed",), ("content",), ("scores", "failed", "content")])
@@ -326,7 +349,7 @@ def test_a_dataset_without_some_tables_is_listed(planted: Planted, lacking: tupl
     assert index.count(RowQuery()) == 40 and len(index.rows(RowQuery())) == 40
     assert bool(index.scores) == ("scores" not in lacking)
     assert bool(index.previews(index.rows(RowQuery()))) == ("content" not in lacking)
-    assert bool(index.facet("verdict", RowQuery())[0]) == ("failed" not in lacking)
+    assert bool(index.counts(RowQuery()).facet("verdict")[0]) == ("failed" not in lacking)
 
 
 def test_an_empty_dataset_is_an_empty_list(planted: Planted) -> None:
@@ -334,7 +357,7 @@ def test_an_empty_dataset_is_an_empty_list(planted: Planted) -> None:
     planted.add("void", [])
     index = planted.index("void")
     assert index.rows(RowQuery()) == [] and index.count(RowQuery(equal={"kind": "code"})) == 0
-    assert index.facet("kind", RowQuery()) == ([], 0) and index.progress in (0.0, 1.0)
+    assert index.counts(RowQuery()).facet("kind") == ([], 0) and index.progress in (0.0, 1.0)
     assert index.quantile("byte_count", 0.5) is None
 
 

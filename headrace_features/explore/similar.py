@@ -51,7 +51,7 @@ def similar_in(catalogue: Catalog, name: str, at: Hashable, doc_id: str) -> dict
     estimated, exact = {**estimated, **dict.fromkeys(equal, 1.0)}, {**exact, **dict.fromkeys(equal, 1.0)}
     others = [other for other in exact if other != doc_id]
     about, removed = members_named(catalogue, corpus, others), removed_of(catalogue, corpus, others)
-    rows = [
+    rows: list[dict[str, Any]] = [
         {"doc_id": other, "estimated": estimated[other], "exact": exact[other], "removed": removed.get(other)}
         | {fact: about[other][fact] for fact in ("dataset", "path")}
         for other in others

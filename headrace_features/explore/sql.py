@@ -85,8 +85,10 @@ def checked(query: str) -> tuple[str, list[str]]:
     Raises:
         CommandError: it is no single SELECT, or reads something else than tables of the lake.
     """
-    import duckdb
-
+    try:
+        import duckdb
+    except ImportError as error:
+        raise CommandError("duckdb is not installed; run: pip install 'headrace[explore]'") from error
     try:
         with duckdb.connect(":memory:", config=dict(SETTINGS)) as opened:
             ((text,),) = opened.execute("SELECT json_serialize_sql(?)", [query]).fetchall()

@@ -8,7 +8,10 @@ from collections.abc import Callable, Sequence
 import numpy as np
 from markupsafe import Markup
 
+from headrace_features.explore.answers import number
+
 WIDTH, HEIGHT = 220, 48
+_FEW_TICKS, _TICKS, _TICKS_FROM = 3, 5, 400  # values of an axis, more of them from so many pixels on
 RECT = Markup('<rect class="{}" x="{:.2f}" y="{:.2f}" width="{:.2f}" height="{:.2f}"/>')
 
 
@@ -48,13 +51,23 @@ def histogram(
     if line is not None and edges[-1] > edges[0]:
         x = float(np.interp(line, edges, np.linspace(0, width, len(edges))))
         drawn = Markup('<line class="threshold" x1="{:.1f}" x2="{:.1f}" y1="0" y2="{}"/>').format(x, x, height)
-    return Markup(
+    drawing = Markup(
         '<svg class="histogram" viewBox="0 0 {} {}" width="{}" height="{}" role="group" aria-label="{}" '
         'data-edges="{}" data-name="{}" preserveAspectRatio="none">{}{}</svg>'
     ).format(
         width, height, width, height, f"histogram of {name}", ",".join(f"{edge:.6g}" for edge in edges), name,
         Markup("").join(bars), drawn,
     )  # fmt: skip
+    ticks = np.linspace(0, len(edges) - 1, _TICKS if width >= _TICKS_FROM else _FEW_TICKS).round().astype(int)
+    return with_axes(drawing, (number(most), "0"), [number(edges[at]) for at in ticks])
+
+
+def with_axes(drawing: Markup, up: Sequence[str], across: Sequence[str]) -> Markup:
+    """A picture with the values of its axes, of each at even distances: from the top down, from the left."""
+    sides = (Markup("").join(Markup("<span>{}</span>").format(text) for text in texts) for texts in (up, across))
+    return Markup('<div class="axes"><div class="up">{1}</div>{0}<div class="ends">{2}</div></div>').format(
+        drawing, *sides
+    )
 
 
 def share_bar(parts: Sequence[tuple[str, float]], name: str) -> Markup:

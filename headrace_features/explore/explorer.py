@@ -8,7 +8,6 @@ import threading
 import time
 from collections.abc import Callable, Hashable, Mapping
 from concurrent.futures import Future, ThreadPoolExecutor
-from datetime import datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -21,7 +20,7 @@ from blender_service.exceptions import BlenderError
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.reviews import Reviews
-from dagster_project.inspect.corpora.snapshot_diff import LakeState, find_state
+from dagster_project.inspect.corpora.snapshot_diff import find_state
 from dagster_project.inspect.documents.blend_rows import dataset_of
 from dagster_project.inspect.documents.counted import At, DatasetCounts, count_documents, members_that_count
 from dagster_project.inspect.documents.document_lookup import FoundDocument, documents_named, latest_of
@@ -52,7 +51,6 @@ _ANSWERS_AT_HAND = 16
 _DECLARED_SECONDS = 3.0
 _LONG_SECONDS = 5.0
 Snapshots = tuple[tuple[str, int], ...]
-StateKey = tuple[str, str, Snapshots, datetime | None]
 Answer = TypeVar("Answer")
 
 
@@ -308,11 +306,13 @@ class Explorer:
         """
         if not query.get("since"):
             return ()
-        states = [find_state(self.catalogue, query.get(name, "")) for name in ("since", "until")]
-        self.reads(principal, *(state.name for state in states), sums_alone=True)
-        keys = tuple((state.name, state.text, tuple(sorted(state.snapshots.items())), state.moment) for state in states)
-        rule, is_passed = query.get("passed") or query.get("rule", ""), bool(query.get("passed"))
-        file = self.computed(_moved, keys, rule, is_passed, self._folder, wait_seconds=_LONG_SECONDS)
+        texts = [query["since"], query.get("until", "")]
+        names = [text.partition("@")[0] for text in texts]
+        self.reads(principal, *names, sums_alone=True)
+        rule, at = query.get("passed") or query.get("rule", ""), tuple(self.snapshots(name) for name in names)
+        file = self.computed(
+            _moved, *texts, rule, bool(query.get("passed")), self._folder, at, wait_seconds=_LONG_SECONDS
+        )
         if file is None:
             raise CommandError("the two states are still being compared; open this page again in a moment")
         return (Within(file, "1", ()),)
@@ -371,9 +371,8 @@ class Explorer:
             return index
 
 
-def _moved(catalogue: Catalog, keys: tuple[StateKey, ...], rule: str, is_passed: bool, folder: Path) -> Path:
-    first, second = (LakeState(name, text, dict(snapshots), moment) for name, text, snapshots, moment in keys)
-    return moved_index(catalogue, first, second, rule, is_passed, folder)
+def _moved(catalogue: Catalog, since: str, until: str, rule: str, is_passed: bool, folder: Path, at: object) -> Path:
+    return moved_index(catalogue, find_state(catalogue, since), find_state(catalogue, until), rule, is_passed, folder)
 
 
 def _count_documents(catalogue: Catalog, dataset: str, at: Snapshots) -> DatasetCounts:

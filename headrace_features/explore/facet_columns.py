@@ -66,7 +66,7 @@ class FacetColumns:
 
     def meet(self, name: str, value: str) -> Mask:
         """The rows with a value in a column of a facet; of `rule` those that failed it."""
-        codes, values, rows = self._codes(name)
+        codes, values, rows = self.codes(name)
         at = values.index(value) if value in values else len(values)
         mask: Mask = codes == at
         if rows is not None:
@@ -79,30 +79,6 @@ class FacetColumns:
         values = self.values(name)
         return (values >= (-np.inf if low is None else low)) & (values <= (np.inf if high is None else high))
 
-    def facet(self, name: str, mask: Mask | None) -> tuple[list[tuple[str, int]], int]:
-        """The most frequent values of a column with their documents, at most twenty, and the sum of all others."""
-        codes, values, rows = self._codes(name)
-        if mask is not None:
-            codes = codes[mask if rows is None else mask[rows]]
-        counted = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # -1 is no value
-        first = np.argsort(-counted, kind="stable")[:MOST_VALUES]
-        return [(values[at], int(counted[at])) for at in first if counted[at]], int(
-            counted.sum() - counted[first].sum()
-        )
-
-    def histogram(self, name: str, mask: Mask | None, bins: int) -> tuple[list[float], list[int], list[int]]:
-        """How the values of a numeric column are spread, as `Counts.histogram` says."""
-        values, rejected = self.values(name), self.meet("verdict", "rejected")
-        low, high = self._bounds(name)
-        edges = bin_edges(low, high, bins).tolist()
-        there = ~np.isnan(values) if mask is None else mask & ~np.isnan(values)
-        values, rejected, first, last = values[there], rejected[there], edges[0], edges[-1]
-        if is_spread(low, high):
-            first, last, values = np.log1p(first), np.log1p(last), np.log1p(np.maximum(values, 0))
-        places = np.clip((values - first) * (bins / (last - first)), 0, bins - 1).astype(np.int64)
-        both = (np.bincount(some, minlength=bins).tolist() for some in (places, places[rejected]))
-        return edges, *both
-
     def values(self, name: str) -> Float64Array:
         """(N) values of a numeric column, NaN where there is none."""
         if _NUMBER + name not in self._rows.column_names:
@@ -110,7 +86,7 @@ class FacetColumns:
         values: Float64Array = self._rows[_NUMBER + name].combine_chunks().to_numpy(zero_copy_only=False)
         return values
 
-    def _bounds(self, name: str) -> tuple[float, float]:
+    def bounds(self, name: str) -> tuple[float, float]:
         """The .5% and the 99.5% quantile of the finite values; 0 and 1 where there is none."""
         if name not in self._edges:
             finite = self.values(name)
@@ -120,7 +96,7 @@ class FacetColumns:
             self._edges[name] = low, high
         return self._edges[name]
 
-    def _codes(self, name: str) -> tuple[npt.NDArray[Any], list[str], Int64Array | None]:
+    def codes(self, name: str) -> tuple[npt.NDArray[Any], list[str], Int64Array | None]:
         """Codes of a facet's values (-1 for none), the values, and the rows of the codes; None for one a row."""
         column, rows = self._rows[name].combine_chunks(), None
         if name == "rule":
@@ -140,6 +116,7 @@ class Counts:
         """Count the rows of a mask, None for all; where they are those that failed a rule, no other rule is counted."""
         self._columns, self.mask, self._rule, self._names = columns, mask, rule, names
         self.total = len(columns) if mask is None else int(mask.sum())
+        self._rejected = columns.meet("verdict", "rejected")
 
     def facet(self, name: str) -> tuple[list[tuple[str, int]], int]:
         """The most frequent values of a column with their documents, at most twenty, and the sum of all others.
@@ -147,9 +124,15 @@ class Counts:
         Raises:
             CommandError: there is no such column.
         """
+        codes, values, rows = self._columns.codes(self._names.known(name, FACETS))
+        if self.mask is not None:
+            codes = codes[self.mask if rows is None else self.mask[rows]]
+        counted = np.bincount(codes + 1, minlength=len(values) + 1)[1:]  # -1 is no value
         if name == "rule" and self._rule:
-            return ([(self._rule, self.total)] if self.total else []), 0
-        return self._columns.facet(self._names.known(name, FACETS), self.mask)
+            counted[[value != self._rule for value in values]] = 0
+        first = np.argsort(-counted, kind="stable")[:MOST_VALUES]
+        others = int(counted.sum() - counted[first].sum())
+        return [(values[at], int(counted[at])) for at in first if counted[at]], others
 
     def histogram(self, name: str, bins: int = 40) -> tuple[list[float], list[int], list[int]]:
         """How the values of a numeric column are spread.
@@ -161,7 +144,16 @@ class Counts:
         Raises:
             CommandError: there is no such column, or it takes longer than its budget.
         """
-        return self._columns.histogram(self._names.known(name, self._names.numeric), self.mask, bins)
+        values = self._columns.values(self._names.known(name, self._names.numeric))
+        low, high = self._columns.bounds(name)
+        edges = bin_edges(low, high, bins).tolist()
+        there = ~np.isnan(values) if self.mask is None else self.mask & ~np.isnan(values)
+        values, rejected, first, last = values[there], self._rejected[there], edges[0], edges[-1]
+        if is_spread(low, high):
+            first, last, values = np.log1p(first), np.log1p(last), np.log1p(np.maximum(values, 0))
+        places = np.clip((values - first) * (bins / (last - first)), 0, bins - 1).astype(np.int64)
+        both = (np.bincount(some, minlength=bins).tolist() for some in (places, places[rejected]))
+        return edges, *both
 
 
 def _halves(ids: pa.ChunkedArray) -> npt.NDArray[np.uint64]:

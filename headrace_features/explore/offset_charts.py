@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 from markupsafe import Markup
 
-from headrace_features.explore.charts import RECT
+from headrace_features.explore.answers import count, number
+from headrace_features.explore.charts import RECT, with_axes
 
 WIDE, TALL = 900, 180
 COLOURS = 8  # classes c0, c1, .. of the style sheet
@@ -77,7 +78,7 @@ def plot(
     parts += [_AT.format(place([at], [bottom])[0][0], TALL, text) for at, text in lines_at]
     for offset, value, text in points:
         parts.append(_POINT.format(link(offset), text, text, *place([offset], [value])[0]))
-    return _wide(name, parts)
+    return _wide(name, parts, map(number, np.linspace(top, bottom, 3)), map(count, np.linspace(first, last, 5)))
 
 
 def columns(
@@ -108,7 +109,7 @@ def columns(
             steps[source] += [f"{left:.1f},{TALL * due:.1f}", f"{right:.1f},{TALL * due:.1f}"]
         parts.append(_LINK.format(link(low), "\n".join(texts), Markup("").join(rects)))
     parts += [Markup('<polyline class="threshold" points="{}"/>').format(" ".join(corners)) for corners in steps[:-1]]
-    return _wide("mix over offsets", parts)
+    return _wide("mix over offsets", parts, ("100%", "50%", "0%"), map(count, np.linspace(edges[0], edges[-1], 5)))
 
 
 def scatter(points: Sequence[tuple[float, float, float, str, str, str]], name: str) -> Markup:
@@ -131,10 +132,12 @@ def scatter(points: Sequence[tuple[float, float, float, str, str, str]], name: s
                 'y1="{4:.1f}" y2="{5:.1f}"/><path class="dot {2}" d="M{3:.1f} {4:.1f}h0"/></a>'
             ).format(link, text, kind, x, y, before)
         )
-    return _wide(name, parts)
+    sizes = np.exp(np.linspace(across.min(), across.max(), 5))
+    return _wide(name, parts, map(number, np.linspace(heights.max(), low, 3)), map(count, sizes))
 
 
-def _wide(name: str, parts: Sequence[Markup]) -> Markup:
-    return Markup(
+def _wide(name: str, parts: Sequence[Markup], up: Iterable[str], across: Iterable[str]) -> Markup:
+    drawing = Markup(
         '<svg class="wide" viewBox="0 0 {} {}" role="group" aria-label="{}" preserveAspectRatio="none">{}</svg>'
     ).format(WIDE, TALL, name, Markup("").join(parts))
+    return with_axes(drawing, [*up], [*across])

@@ -18,7 +18,6 @@ import numpy as np
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.search import around
 from headrace_features.explore.explorer import Explorer
-from headrace_features.explore.list_place import Places, among
 from headrace_features.explore.row_query import RowQuery
 from headrace_features.explore.text_search import excerpt, whole_words
 from headrace_features.explore.word_index import units_of
@@ -111,14 +110,3 @@ def shown(explorer: Explorer, hits: list[tuple[str, int]], words: str) -> list[d
         for number, row in some.items():
             rows[dataset, number] = {**row, "dataset": dataset, "excerpt": excerpt(*around(texts[number], pattern))}
     return [rows[hit] for hit in hits if hit in rows]
-
-
-def places(explorer: Explorer, principal: str, query: Mapping[str, str], dataset: str, doc_id: str) -> Places:
-    """The documents before and after a hit in the ranking; None where there is none."""
-    hits, number = rank(explorer, principal, query).hits, explorer.index(dataset).text_number(doc_id)
-    before, behind = among(hits, (dataset, number or 0))
-    return _doc_id(explorer, before), _doc_id(explorer, behind)
-
-
-def _doc_id(explorer: Explorer, hit: tuple[str, int] | None) -> str | None:
-    return None if hit is None else str(explorer.index(hit[0]).numbered([hit[1]])[hit[1]]["doc_id"])

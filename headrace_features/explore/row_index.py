@@ -298,9 +298,7 @@ class RowIndex:
 
     def count(self, wanted: RowQuery) -> int:
         """How many documents there are."""
-        wheres, values, joins = self._columns.conditions(wanted)
-        query = f"SELECT count(*) AS n FROM {joins}{where(wheres)}"
-        return int(self._ask(query, values, gone=wanted.attached)[0]["n"])
+        return self.counts(wanted).total
 
     def counts(self, wanted: RowQuery, among: Mask | None = None) -> Counts:
         """Counts of a selection, or of its documents among some; only a selection that needs rows waits for these.

@@ -156,7 +156,7 @@ class RefusedError(OSError):
         self.refusal = Refusal(reason, detail)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: object) -> str:
     """The first line of an error's message, at most 300 characters; the name of its class where it has none."""
     return kept_message((str(error) or type(error).__name__).splitlines()[0])[:300]
 

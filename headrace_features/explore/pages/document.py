@@ -16,11 +16,9 @@ from dagster_project.inspect.documents.document_lookup import FoundDocument, rea
 from dagster_project.inspect.documents.document_story import tell_story
 from dagster_project.inspect.documents.search import spans_of
 from dagster_project.inspect.documents.shown_text import placed_edits
-from headrace_features.explore import ranked_search
 from headrace_features.explore.answers import address, answer, explorer_of, principal_of
 from headrace_features.explore.explorer import Explorer
-from headrace_features.explore.list_place import Places
-from headrace_features.explore.pages.documents import places
+from headrace_features.explore.pages import documents, find
 from headrace_features.explore.texts import WINDOW, Mark, lines
 from spark_jobs.lake.files.lookups import read_rows
 
@@ -70,15 +68,15 @@ def document(request: Request) -> Response:
     return answer(request, "document.html", shown)
 
 
-def _beside(explorer: Explorer, principal: str, subject: FoundDocument, place: str) -> Places:
+def _beside(explorer: Explorer, principal: str, subject: FoundDocument, place: str) -> documents.Places:
     """The documents before and after one in the list whose address it was opened with."""
     path, _, fields = place.partition("?")
     query = dict(parse_qsl(fields))
     with contextlib.suppress(CommandError):  # a list that is no more, or of a reader who may see more
         if path == "/find":
-            return ranked_search.places(explorer, principal, query, subject.dataset, subject.doc_id)
+            return find.places(explorer, principal, query, subject.dataset, subject.doc_id)
         if path == f"/datasets/{subject.dataset}/documents":
-            return places(explorer, principal, subject.dataset, query, subject.doc_id)
+            return documents.places(explorer, principal, subject.dataset, query, subject.doc_id)
     return None, None
 
 

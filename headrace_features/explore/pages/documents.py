@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated, Any, TypeVar
 from urllib.parse import urlencode
 
 from pydantic import Field, TypeAdapter
@@ -19,13 +19,14 @@ from headrace_features.explore.answers import address, answer, explorer_of, prin
 from headrace_features.explore.browser_left import while_asked
 from headrace_features.explore.charts import histogram
 from headrace_features.explore.explorer import Explorer
-from headrace_features.explore.list_place import Places, among, beside
 from headrace_features.explore.row_index import PAGE, RowIndex
 from headrace_features.explore.row_query import FACETS, RowQuery, Within
 from headrace_features.explore.text_search import Found, SearchWords, search_texts
 from headrace_features.explore.texts import inline
 from headrace_features.explore.vector_map import PREFIX
 
+Places = tuple[str | None, str | None]
+Hit = TypeVar("Hit")
 _SortValue: TypeAdapter[Any] = TypeAdapter(Annotated[int, Field(strict=True, lt=1 << 63)] | float | str | None)
 _QUICK_ROWS = 20_000  # the index of so few is built while the page waits
 _LONG_SECONDS = 60.0  # for counts, which come late
@@ -113,6 +114,29 @@ def places(explorer: Explorer, principal: str, dataset: str, query: dict[str, st
     if not rows:
         return None, None
     return beside(index, wanted, rows[0], False), beside(index, wanted, rows[0], True)
+
+
+def beside(index: RowIndex, wanted: RowQuery, row: Mapping[str, Any], behind: bool) -> str | None:
+    """The document after a row of a list, or the one before it."""
+    if wanted.seed:
+        return among([one["doc_id"] for one in index.rows(wanted, PAGE)], row["doc_id"])[behind]
+    descending = wanted.descending if behind else not wanted.descending
+    after = (row["sort_key"], row["doc_id"])
+    rows = index.rows(replace(wanted, descending=descending, after=after), 1)
+    if wanted.sort and not behind:  # documents without a value are last in both directions
+        if row["sort_key"] is None and not rows:
+            rows = index.rows(replace(wanted, descending=descending), 1)
+        elif row["sort_key"] is not None and rows and rows[0]["sort_key"] is None:
+            return None
+    return str(rows[0]["doc_id"]) if rows else None
+
+
+def among(hits: Sequence[Hit], hit: Hit) -> tuple[Hit | None, Hit | None]:
+    """The hits before and after one of them; None where there is none."""
+    if hit not in hits:
+        return None, None
+    at = hits.index(hit)
+    return (hits[at - 1] if at else None), (hits[at + 1] if at + 1 < len(hits) else None)
 
 
 def words_of(query: Mapping[str, str]) -> SearchWords:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from typing import Final
 
 from starlette.requests import Request
@@ -10,6 +11,8 @@ from starlette.responses import RedirectResponse, Response
 from dagster_project.exceptions import CommandError
 from headrace_features.explore.answers import address, answer, explorer_of, principal_of
 from headrace_features.explore.browser_left import while_asked
+from headrace_features.explore.explorer import Explorer
+from headrace_features.explore.pages.documents import Places, among
 from headrace_features.explore.ranked_search import SHOWN, rank, shown
 
 _MOST: Final = 200
@@ -42,6 +45,17 @@ def find(request: Request) -> Response:
         "_here": address(request.url.path, query),
     }  # fmt: skip
     return answer(request, "search.html", values)
+
+
+def places(explorer: Explorer, principal: str, query: Mapping[str, str], dataset: str, doc_id: str) -> Places:
+    """The documents before and after a hit in the ranking; None where there is none."""
+    hits, number = rank(explorer, principal, query).hits, explorer.index(dataset).text_number(doc_id)
+    before, behind = among(hits, (dataset, number or 0))
+    return _doc_id(explorer, before), _doc_id(explorer, behind)
+
+
+def _doc_id(explorer: Explorer, hit: tuple[str, int] | None) -> str | None:
+    return None if hit is None else str(explorer.index(hit[0]).numbered([hit[1]])[hit[1]]["doc_id"])
 
 
 PATHS = {"/find": while_asked(find)}

@@ -52,11 +52,7 @@ def refusals(catalogue: Catalog, dataset: str, snapshot: int) -> pa.Table:
     """The arrivals of a dataset that were refused, the newest increment first, each in the order of locations."""
     table = load_table(catalogue, f"{dataset}.arrivals")
     assert table is not None
-    there = [field.name for field in table.schema().fields]
-    shown = [name for name in COLUMNS if name in there]
-    rows = scan_of(table, EqualTo("status", "rejected"), shown, snapshot).to_arrow()
-    for name in {*COLUMNS} - {*shown}:
-        rows = rows.append_column(name, pa.nulls(len(rows), pa.string()))
+    rows = scan_of(table, EqualTo("status", "rejected"), COLUMNS, snapshot).to_arrow()
     return rows.select(COLUMNS).sort_by([("increment", "descending"), ("location", "ascending")])
 
 

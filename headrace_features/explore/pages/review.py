@@ -15,8 +15,7 @@ from dagster_project.inspect.corpora.reviews import DECISIONS, UNDONE, Said, pre
 from dagster_project.inspect.documents.document_lookup import read_text
 from headrace_features.explore.answers import address, answer, explorer_of, on_form, principal_of
 from headrace_features.explore.explorer import Explorer
-from headrace_features.explore.list_place import beside
-from headrace_features.explore.pages.documents import wanted_of
+from headrace_features.explore.pages.documents import beside, wanted_of
 from headrace_features.explore.row_index import PAGE, RowIndex
 from headrace_features.explore.row_query import RowQuery
 from headrace_features.explore.texts import WINDOW, lines

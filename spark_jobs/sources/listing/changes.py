@@ -2,8 +2,9 @@
 
 A file is unchanged when its latest arrival has the same size and the same modification time; its bytes are not read
 again. A refused file is read again when the cause may be removed: it can be opened now, the size limit was raised, the
-column that it lacked is no longer mapped. One that landed stays where its reader is not installed. A file of facts
-about repositories is read whenever any file is, changed or not, so that the facts are known for every new file.
+column that it lacked is no longer mapped, the packages of its reader can be imported (`lacking`). One that landed stays
+where its reader is not installed. A file of facts about repositories is read whenever any file is, changed or not, so
+that the facts are known for every new file.
 
 A file is gone when it arrived before and is not listed any more. Files below a directory that cannot be read are not
 gone, and a source without any file is an error unless its dataset says `allow_empty`.
@@ -30,6 +31,7 @@ from spark_jobs.sources.config.source_config import DocumentsConfig, PythonCodeS
 from spark_jobs.sources.kinds import Kind, Listing, S, kind_of
 from spark_jobs.sources.languages import Language, language_columns
 from spark_jobs.sources.listed_file import ListedFile
+from spark_jobs.sources.listing.lacking import Lacking
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, is_uri, same_file
 from spark_jobs.sources.opening.remote_trees import has_validator, is_web
@@ -120,6 +122,7 @@ class ListedKind(Kind[S]):
         """See `discover`."""
         earlier = LatestArrivals(arrivals)
         deleted, files = _deleted_hashes(arrivals), self.files(config, {} if reread else earlier, lake)
+        lacking = Lacking(self.source, arrivals)
         if files is None:
             return None
         left = {
@@ -133,7 +136,7 @@ class ListedKind(Kind[S]):
             before = earlier.get(location)
             if location in left:
                 continue
-            earlier_row = before if before and _is_unchanged(listed, before, config) else None
+            earlier_row = before if before and _is_unchanged(listed, before, config, lacking) else None
             stays = (
                 earlier_row is not None and earlier_row["reason"] == Reason.DELETED and listed.reader != "repositories"
             )
@@ -308,8 +311,8 @@ def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
     return hashes
 
 
-def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
-    """Whether a file has not changed since its arrival, nor has the cause of its refusal."""
+def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfig, lacking: Lacking) -> bool:
+    """Whether a file has not changed since its arrival, nor has the cause of its refusal, or of a part of it."""
     file = listed.file
     reason, refusal = before["reason"], file.refusal or listed.refusal
     if refusal is not None and refusal.reason in BY_PATH:
@@ -321,6 +324,8 @@ def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfi
         # What was read stays while its reader is away, or a run on a machine without it would take it out of the lake.
         is_away = refusal.reason in _AWAY and isinstance(config.source, FileReading)
         return bool(reason == refusal.reason or (reason is None and is_away))
+    if lacking.is_mended(file.location, listed.reader, reason):
+        return False
     return _is_refused_still(reason, listed, before, config)
 
 
@@ -329,7 +334,7 @@ def _is_refused_still(reason: str | None, listed: Listed, before: dict[str, Any]
     file = listed.file
     if reason in (Reason.UNREADABLE, Reason.NOT_A_FILE):
         return not (is_uri(file.location) or os.access(file.location, os.R_OK))
-    if reason in (Reason.OTHER_PACKAGE, Reason.NOT_INSTALLED, *_OF_SERVERS):
+    if reason in (Reason.OTHER_PACKAGE, *_OF_SERVERS):
         return False
     if reason == Reason.TOO_LARGE:
         return file.byte_count is None or file.byte_count > config.max_document_bytes

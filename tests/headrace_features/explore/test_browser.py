@@ -109,6 +109,42 @@ def test_a_reader_moves_by_keys(browser: Any, address: str) -> None:
     assert page.wrong == []
 
 
+def test_a_reader_curates_on_a_phone(browser: Any, address: str) -> None:
+    """A search, its documents one after the other, the list with counts behind a button; nothing is cut."""
+    page = page_of(browser, address, viewport={"width": 400, "height": 800})
+
+    def whole() -> bool:
+        return bool(
+            page.evaluate(
+                "document.documentElement.scrollWidth <= innerWidth"
+                " && [...document.querySelectorAll('.scroll')].every((box) => box.scrollWidth <= box.clientWidth)"
+            )
+        )
+
+    page.keyboard.press("/")
+    page.keyboard.type("text words")
+    page.keyboard.press("Enter")
+    page.get_by_text("120 documents").wait_for()
+    assert whole() and page.locator("mark.hit").count() >= 20 and not page.locator("#side").is_visible()
+    page.locator("[data-row] a").first.click()
+    first = page.locator("h1").inner_text()
+    press(page, ".")
+    assert page.locator("h1").inner_text() != first and whole()
+    press(page, ",")
+    assert page.locator("h1").inner_text() == first
+    page.goto(f"{address}/datasets/notes/documents?sort=word_count")
+    assert whole() and page.locator("[data-name='verdict']").count() >= 40
+    assert not page.locator("#side").is_visible()
+    page.get_by_role("button", name="counts and filters").click()
+    page.locator("#late .axes .up").first.wait_for()
+    assert page.locator("#side").is_visible() and whole()
+    page.locator("#side .facet a", has_text="code").first.click()
+    page.wait_for_url("**kind=code**")
+    page.goto(f"{address}/datasets/notes")
+    page.locator("#late").wait_for()
+    assert whole() and page.wrong == []
+
+
 @NIGHTLY
 def test_a_hostile_document_does_nothing(browser: Any, address: str) -> None:
     """Its script does not run, its image is not asked for, its path is text, its long line wraps."""
@@ -141,11 +177,15 @@ def test_pages_are_accessible(browser: Any, address: str, scheme: str, width: in
         "/datasets/notes/documents?sort=word_count&path=11",
         "/datasets/notes/documents?rule=too_long&sort=distance&q=text&path=1",
         "/datasets/notes/facets",
+        "/datasets/notes",
+        "/datasets/notes/refused",
+        "/find?q=text",
         f"/documents/{ROWS[1]['doc_id']}?q=text",
         f"/documents/{HOSTILE}?q=evil",
         "/nothing",
     ):
         page.goto(address + path)
+        page.locator("[data-toggle]:visible").evaluate_all("buttons => buttons.forEach((button) => button.click())")
         if page.locator("[data-late]").count():
             page.locator("#late").wait_for()
         page.evaluate("document.querySelectorAll('.chart').forEach((one, at) => at < 2 || one.remove())")  # all alike

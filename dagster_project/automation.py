@@ -97,8 +97,18 @@ def automated(
                 description="Looks at every source and lands what is new; the automation condition goes on from there.",
             )
         )
-    nightly = dg.ScheduleDefinition(name="nightly_ingest", job=everything, cron_schedule=_NIGHTLY)
-    weekly = dg.ScheduleDefinition(name="weekly_maintenance", job=maintenance, cron_schedule=_WEEKLY)
+    nightly = dg.ScheduleDefinition(
+        name="nightly_ingest",
+        job=everything,
+        cron_schedule=_NIGHTLY,
+        description="Looks at every source each night, and brings what follows from anything new up to date.",
+    )
+    weekly = dg.ScheduleDefinition(
+        name="weekly_maintenance",
+        job=maintenance,
+        cron_schedule=_WEEKLY,
+        description="Merges small files and removes old snapshots, orphan files, old runs each week; no row changes.",
+    )
     return dg.Definitions(
         assets=[maintenance_assets(keeping, history)],
         asset_checks=list(status_checks(keys, thresholds, keeping)),

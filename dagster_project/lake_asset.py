@@ -267,7 +267,11 @@ class LakeAsset:
         tags = {"headrace/domain": self.shown.domain} if self.shown.domain else {}
         what = inspect.cleandoc(self.step.function.__doc__ or "").partition("\n\nArgs:")[0]
         shell = f"In a terminal: `headrace run {identifier}`, then `headrace table show {identifier} --rows 5`."
-        text = "\n\n".join(part for part in (table.comment, what, shell) if part)
+        # Its job makes several runs, so that Dagster's page of the asset lists none.
+        job = (
+            f"In Dagster: the job `{self.namespace}` brings every partition up to date." if self.partitions_def else ""
+        )
+        text = "\n\n".join(part for part in (table.comment, what, shell, job) if part)
         return dg.AssetSpec(
             identifier.split("."),
             deps=[dg.AssetDep(dg.AssetKey(name.split("."))) for name in self._upstream()],
@@ -380,7 +384,9 @@ class LakeAsset:
         graph = context.job_def.asset_layer.asset_graph
         as_drawn = drawn_before(previous, str(outcome.version)) if partition is None else {}
         draws = None if as_drawn else plot
-        values = materialization_metadata(outcome, table, iceberg, shown, self.samples(graph), draws) | as_drawn
+        documents = load_table(lake.catalogue, f"{self.namespace}.documents") if iceberg is not None else None
+        samples = self.samples(graph)
+        values = materialization_metadata(outcome, table, iceberg, shown, samples, draws, documents) | as_drawn
         read = {name: asset.declared(name) for name in self._upstream() if (asset := declared_asset(graph, name))}
         values |= carried_columns(table, read)
         if not outcome.computed:

@@ -4,16 +4,17 @@ from __future__ import annotations
 
 import base64
 import enum
+import functools
 import inspect
 import os
 import warnings
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import dagster as dg
 import pyarrow as pa
-from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo
+from pyiceberg.expressions import AlwaysTrue, And, BooleanExpression, EqualTo, In
 from pyiceberg.expressions.parser import parse
 from pyiceberg.table import Table as IcebergTable
 
@@ -103,8 +104,12 @@ def materialization_metadata(
     shown: BooleanExpression,
     samples: Samples,
     plot: Plot | None,
+    documents: IcebergTable | None = None,
 ) -> dict[str, Any]:
-    """Facts of one materialization; sample (of the rows `shown`) and plot only where something was computed."""
+    """Facts of one materialization; sample (of the rows `shown`) and plot only where something was computed.
+
+    Rejected documents are named by their paths, which are those of `documents`.
+    """
     latest = outcome.latest
     values: dict[str, Any] = {
         "dagster/row_count": outcome.version.count,
@@ -134,6 +139,9 @@ def materialization_metadata(
                 values[f"{declared.notice.called}_sample"] = dg.MetadataValue.md(sample)
         if any(column.name == KEPT for column in declared.columns) and outcome.version.count:
             values["kept_share"] = round(iceberg.scan(EqualTo(KEPT, True)).count() / outcome.version.count, 4)
+            rejected = And(EqualTo(KEPT, False), shown)
+            if sample := sample_rows(iceberg, declared, rejected, samples, documents):
+                values["rejected_sample"] = dg.MetadataValue.md(sample)
         if plot is not None:
             values["plot"] = dg.MetadataValue.md(plot_markdown(iceberg, plot))
     return values
@@ -241,8 +249,14 @@ def shown_rows(declared: Table, computed: tuple[str, ...]) -> BooleanExpression:
     return EqualTo("increment", int(computed[-1])) if declared.has_increments and computed else AlwaysTrue()
 
 
-def sample_rows(iceberg: IcebergTable, declared: Table, shown: BooleanExpression, samples: Samples) -> str:
-    """A Markdown table of a few rows; empty where the policy shows none or the table is empty."""
+def sample_rows(
+    iceberg: IcebergTable,
+    declared: Table,
+    shown: BooleanExpression,
+    samples: Samples,
+    documents: IcebergTable | None = None,
+) -> str:
+    """A Markdown table of a few rows, with their paths of `documents`; empty where the policy shows none or none is."""
     if samples is Samples.NONE:
         return ""
     hidden = set(declared.sampled) if samples is Samples.IDS else set()
@@ -250,9 +264,21 @@ def sample_rows(iceberg: IcebergTable, declared: Table, shown: BooleanExpression
     rows = first_rows(iceberg, names, _SAMPLE_ROWS, shown).to_pylist()
     if not rows:
         return ""
+    if documents is not None and "doc_id" in names and "path" not in names:
+        paths = _paths(documents, rows)
+        rows = [{**row, "path": paths.get(row["doc_id"], "")} for row in rows]
+        names = ["path", *names]
     lines = ["| " + " | ".join(names) + " |", "|" + " --- |" * len(names)]
     lines += ["| " + " | ".join(_cell(row[name]) for name in names) + " |" for row in rows]
     return "\n".join(lines)
+
+
+def _paths(documents: IcebergTable, rows: Sequence[Mapping[str, Any]]) -> dict[str, str]:
+    """Paths of the documents of some rows by doc_id, read from the shards of their increments alone."""
+    of_rows = {name: {row[name] for row in rows if name in row} for name in ("increment", "shard", "doc_id")}
+    wanted = functools.reduce(And, (In(name, values) for name, values in of_rows.items() if values))
+    found = documents.scan(wanted, ("doc_id", "path")).to_arrow()
+    return dict(zip(found["doc_id"].to_pylist(), found["path"].to_pylist(), strict=True))
 
 
 def refused_rows(check: CheckResult, samples: Samples) -> dict[str, dg.MetadataValue[Any]]:

@@ -3,7 +3,7 @@
     restrictions   a table reads rows that those who see the table may not see
     quarantine     a dataset lands what a quarantine keeps, or was declared otherwise before
     binding        an input of a table of one's own is not there, or nothing says which increments it follows
-    columns        a table of the lake has other columns than are declared
+    columns        a table of the lake has other columns than are declared, or a selection names one that none has
     names          a policy's version stands for other rules; a model, label or benchmark is not in the
                    registry; the file of a tokenizer cannot be used
 
@@ -20,11 +20,13 @@ import dagster as dg
 from pydantic import ValidationError
 
 from dagster_project.exceptions import DefinitionError
-from dagster_project.lake_asset import LakeAsset, declared_assets
+from dagster_project.lake_asset import LakeAsset, declared_asset, declared_assets
 from dagster_project.restrictions import refuse_forbidden_reads
 from headrace.tables.exceptions import CatalogueError
 from spark_jobs.exceptions import DeclarationError, SparkJobsError
+from spark_jobs.lake.declare.tables import INCREMENT
 from spark_jobs.lake.ledger.step_key import config_json
+from spark_jobs.lake.plan.binding import tables_of
 from spark_jobs.lake.plan.decisions import refuse_around_quarantine
 from spark_jobs.lake.plan.reasons import refused_columns
 
@@ -88,6 +90,8 @@ def _refuse(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger, traine
         refuse_around_quarantine(ledger, binding)
     if refused := refused_columns(ledger, binding):
         raise DeclarationError(refused)
+    if asset.step.refuse_columns is not None and (read := _columns(asset, graph, ledger)) is not None:
+        asset.step.refuse_columns(read)
     settings = config_json(config)
     computed = ledger.places(asset.tables[0]).values()
     if computed and all(row.config == settings for row in computed):
@@ -96,3 +100,21 @@ def _refuse(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger, traine
         asset.upkeep.refuse(ledger.catalogue)
     if asset.step.refuse is not None and not any(f'"{name}@' in settings for name in trained):
         asset.step.refuse(config)
+
+
+def _columns(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger) -> dict[str, frozenset[str]] | None:
+    """Columns of each input of a step, as declared, else as they are; None where that of a table is not known yet."""
+    columns = {}
+    for name, source in asset.inputs.items():
+        of_tables = []
+        for identifier in tables_of(source):
+            declaring, table = declared_asset(graph, identifier), ledger.table(identifier)
+            if declaring is not None:
+                of_tables.append({column.name for column in declaring.declared(identifier).columns})
+            elif table is not None:
+                of_tables.append({*table.schema().column_names} - {INCREMENT.name})
+            else:
+                return None
+        # Of several tables a step reads their union.
+        columns[name] = frozenset(set.intersection(*of_tables)) if of_tables else frozenset()
+    return columns

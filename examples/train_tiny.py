@@ -22,7 +22,7 @@ from contextlib import closing
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import torch
 from torch import Tensor, distributed, nn
@@ -197,7 +197,7 @@ def train(dataset: BlendDataset, arguments: argparse.Namespace) -> dict[str, Any
     progress = Progress(arguments.state)
     progress.load(model, optimizer, dataset)
     losses: list[float] = []
-    with closing(endless(dataset)) as batches:
+    with closing(endless(dataset)) as batches, log_of(arguments) as log:
         for step, batch in enumerate(batches, start=1):
             part = {name: batch[name][:, :window_tokens] for name in DENSE}
             loss = model(**part) * (dataset.loss_scale / arguments.processes)
@@ -208,6 +208,7 @@ def train(dataset: BlendDataset, arguments: argparse.Namespace) -> dict[str, Any
             optimizer.step()
             progress.count(batch)
             losses.append(summed(loss.detach()).item())
+            log.write(json.dumps({"offset": int(batch["offset"]), "loss": losses[-1]}) + "\n")
             if is_first() and (step % 10 == 0 or step == 1):
                 sys.stdout.write(f"step {step:4d}  loss {losses[-1]:.3f}  {time.monotonic() - started:.1f} s\n")
                 sys.stdout.flush()
@@ -223,6 +224,12 @@ def train(dataset: BlendDataset, arguments: argparse.Namespace) -> dict[str, Any
         "seconds": round(time.monotonic() - started, 1),
         "input_stall_share": round(dataset.input_stall_share, 4),
     }
+
+
+def log_of(arguments: argparse.Namespace) -> IO[str]:
+    """The file that the losses go to; where no such file is wanted, or another process writes it, they go nowhere."""
+    path = arguments.losses if arguments.losses is not None and is_first() else os.devnull
+    return Path(path).open("a", encoding="utf-8")
 
 
 def run_rank(rank: int, arguments: argparse.Namespace, meeting: str) -> None:
@@ -304,6 +311,11 @@ def main(arguments_given: Sequence[str] | None = None) -> int:
     parser.add_argument("--save-every", type=int, default=0, metavar="STEPS", help="also save every so many steps")
     parser.add_argument("--prove", action="store_true", help="train nothing; check the rows of --state")
     parser.add_argument("--run", default="", help="name of this run, for `headrace runs --training`")
+    parser.add_argument(
+        "--losses",
+        type=Path,
+        help="append the loss of each step to this file, for `headrace runs --training RUN --losses`",
+    )
     parser.add_argument("--json", action="store_true", help="print one line of JSON at the end")
     arguments = parser.parse_args(arguments_given)
     if arguments.steps < 1:

@@ -146,16 +146,25 @@ install_packages() {
   fi
   touch "$UNFINISHED"
   if [ "$1" = user ]; then
-    say "installing what users need: 1.8 GB beside torch, which has 4.6 GB with CUDA"
+    say "installing what users need: 1.3 GB beside torch, which has 4.6 GB with CUDA"
     # Versions and hashes are those of the lock; an extra brings what it needs alone.
     quietly "installing packages" "${pip[@]}" --compile-bytecode --require-hashes -r pyproject.toml \
       "${USER_EXTRAS[@]/#/--extra=}" --constraint requirements.lock
+    rm -rf "$VENV"/lib/python*/site-packages/pyspark/{data,examples,jars} # .45 GB that Sail does without
   else
     say "installing the packages of requirements.lock, 8.6 GB of which half is torch with CUDA"
-    quietly "installing packages" "${pip[@]}" --compile-bytecode --require-hashes -r requirements.lock
+    quietly "installing packages" "${pip[@]}" --compile-bytecode --require-hashes -r requirements.lock $(spark_anew)
   fi
   quietly "installing headrace" "${pip[@]}" --no-deps --editable .
   rm "$UNFINISHED"
+}
+
+# What a user's installation left out of PySpark comes back with a developer's, which make setup-spark makes too.
+spark_anew() {
+  local pyspark
+  for pyspark in "$VENV"/lib/python*/site-packages/pyspark; do
+    if [ -d "$pyspark" ] && [ ! -d "$pyspark/jars" ]; then echo --reinstall-package pyspark; fi
+  done
 }
 
 # Waits until no other set-up works in this directory.

@@ -13,5 +13,4 @@ picture() {
   chromium --headless=new --no-sandbox --disable-gpu --hide-scrollbars --window-size="$3" --virtual-time-budget=40000 \
     --screenshot="docs/$2" "http://127.0.0.1:$port$1" 2> /dev/null
 }
-picture /asset-groups asset_graph.png 1500,760
 picture /assets/python_docs/verdicts asset_page.png 1400,1500

@@ -19,11 +19,11 @@ from collections.abc import Iterable
 from importlib.metadata import EntryPoint, entry_points
 from typing import Any, Final, TypeVar
 
-from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.exceptions import ConfigError, did_you_mean, nearest
 from spark_jobs.features import PACKAGE, brought, missing
 
 GROUPS: Final = (
-    *("sources", "readers", "scorers", "selections", "commands", "pages", "services"),
+    *("sources", "readers", "scorers", "selections", "commands", "pages", "services", "exports"),
     *("kinds", "steps", "names", "parts", "reader_parts", "derivations", "declarations"),
 )
 T = TypeVar("T")
@@ -93,8 +93,11 @@ def attribute(reference: str) -> Any:
     Raises:
         Exception: of any kind, where the module cannot be imported or has no such attribute.
     """
-    module, _, name = reference.partition(":")
-    return getattr(importlib.import_module(module), name)
+    place, _, name = reference.partition(":")
+    module = importlib.import_module(place)
+    if not hasattr(module, name):
+        raise AttributeError(f"{place} has no {name!r}{nearest(name, vars(module))}")
+    return getattr(module, name)
 
 
 def load(group: str, name: str, of: type[T], own: Iterable[str] = ()) -> T:

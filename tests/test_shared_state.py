@@ -37,6 +37,7 @@ _OF_A_TASK = "of an object that one task makes for itself"
 _LOCKED = "locked, and a test contends for it"
 _REVIEWED = {
     "spark_jobs.child_processes._children": _LOCKED,
+    "spark_jobs.importing._importable": _DRIVER,
     "spark_jobs.code.syntax.definitions._loaded": _CHILD,
     "spark_jobs.code.syntax.syntax_worker.resource.setrlimit()": _CHILD,
     "spark_jobs.code.syntax.syntax_worker.signal.setitimer()": _CHILD,

@@ -39,7 +39,7 @@ _LOSSES = "cluster_losses"  # table of the losses of clusters
 DRIVING_TABLE = "increments"  # table whose increments every step of the corpus follows
 _ANY_EVALS = ("any@1",)  # in place of those of a registry that has none
 _MEMBERS = (increments, members, revisions)
-_STAGES = {"dedup": "2_duplicates", "clusters": "3_selection", "selection": "3_selection", "code": "4_tokens"}
+_STAGES = {"dedup": "duplicates", "clusters": "selection", "selection": "selection", "code": "tokens"}
 
 
 @dataclass(frozen=True)
@@ -226,10 +226,10 @@ def _tables(chain: Iterable[Link]) -> set[str]:
 def _stage(made: Step, domain: str, is_read: bool) -> str:
     """The asset group of a step in the UI; `measures` for tables without a reading step."""
     if made in _MEMBERS:
-        return "1_members"
+        return "members"
     if made.numbered:
-        return "5_packed"
-    return _STAGES.get(domain, "4_tokens") if is_read else "measures"
+        return "packed"
+    return _STAGES.get(domain, "tokens") if is_read else "measures"
 
 
 def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tuple[str, ...]) -> Iterable[Link]:

@@ -261,6 +261,8 @@ def _scorer(
 ) -> tuple[Scorer, Mapping[str, Any]]:
     """A scorer as its config makes it, and the config."""
     scorer = find_scorer(reference)
+    if "dataset" in scorer.config.model_fields:  # what it measures is kept by the name of the dataset
+        values = {**values, "dataset": declared.name}
     if scorer.of_config is None:
         return scorer, values
     config = {**values, **declared.steps.get(scorer.name, {})}

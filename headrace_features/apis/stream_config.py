@@ -8,6 +8,7 @@ from pydantic import Field, model_validator
 
 from spark_jobs.sources.config.declared import NO_ROWS, Declared
 from spark_jobs.sources.config.paged_source import PagedSource, Variable
+from spark_jobs.sources.opening.file_trees import ABOUT_LINKS, Links
 
 
 class KafkaLogin(Declared):
@@ -59,6 +60,7 @@ class StreamSource(PagedSource):
     kind: Literal["stream"] = "stream"
     path: str | None = Field(None, min_length=1, description="folder to which files of JSON lines are moved when whole")
     kafka: KafkaTopic | None = Field(None, description="instead of path: a topic")
+    links: Links = Field("inside", description=ABOUT_LINKS, json_schema_extra=NO_ROWS)
     seal_records: int = Field(10_000, ge=1, description="how many records make an increment", json_schema_extra=NO_ROWS)
     seal_seconds: float = Field(
         300, gt=0, description="age after which fewer records make one", json_schema_extra=NO_ROWS

@@ -9,6 +9,7 @@ pages are missing is read again, as the same files.
 from __future__ import annotations
 
 import json
+import logging
 import re
 from collections.abc import Iterable, Iterator
 from pathlib import Path
@@ -16,10 +17,12 @@ from typing import Final, NamedTuple
 from urllib.parse import unquote, urlsplit
 
 from spark_jobs.sources.opening.compression import decompressed_by_name
-from spark_jobs.sources.opening.file_trees import absolute, find_files, open_file
+from spark_jobs.sources.opening.file_trees import FoundFile, Links, absolute, find_files, open_file
 from spark_jobs.sources.paged.checkpoints import StoredPage
 from spark_jobs.sources.records.records import Refused, numbered_lines
+from spark_jobs.sources.refusals import Reason
 
+_log = logging.getLogger(__name__)
 _MOST_LINE_BYTES: Final = 1 << 30
 _BEING_WRITTEN: Final = re.compile(r"(^|/)(\.|_(?![^/]*=))|\._COPYING_$")  # as Spark and Hadoop know such files
 
@@ -34,7 +37,9 @@ class MicroBatch(NamedTuple):
 class StreamFolder:
     """The files of a folder that were not read yet."""
 
-    def __init__(self, path: str, most_files: int, pages: Iterable[StoredPage], state: Path) -> None:
+    def __init__(
+        self, path: str, most_files: int, pages: Iterable[StoredPage], state: Path, links: Links = "inside"
+    ) -> None:
         """Know what was read.
 
         Args:
@@ -42,8 +47,10 @@ class StreamFolder:
             most_files: of a micro-batch.
             pages: that were kept of it.
             state: folder in which Spark kept what it had read, before headrace listed folders itself.
+            links: whether links may lead out of the folder.
         """
-        self._root, self._most_files = absolute(path), most_files
+        self._root, self._most_files, self._links = absolute(path), most_files, links
+        self._told = set[str]()
         self._locations = dict[str, str]()
         whole, begun = set[tuple[str, ...]](), dict[tuple[str, ...], None]()
         for page in pages:
@@ -60,17 +67,22 @@ class StreamFolder:
         Raises:
             InputError: there is no such folder.
         """
-        self._locations = {
-            file.path: file.location
-            for file in find_files(self._root)
-            if file.refusal is None and not _BEING_WRITTEN.search(file.path)
-        }
+        self._locations = {file.path: file.location for file in self._files() if not _BEING_WRITTEN.search(file.path)}
         while self._begun:
             names = [name for name in self._begun.pop(0) if name in self._locations]
             if names:
                 return self._batch(names)
         new = sorted(self._locations.keys() - self._read)
         return self._batch(new[: self._most_files]) if new else None
+
+    def _files(self) -> Iterator[FoundFile]:
+        """Files that can be read; a link that leads out of the folder is told once."""
+        for file in find_files(self._root, links=self._links):
+            if file.refusal is None:
+                yield file
+            elif file.refusal.reason == Reason.OUTSIDE_LINK and file.path not in self._told:
+                self._told.add(file.path)
+                _log.warning("%s is not read: %s", file.location, file.refusal.detail)
 
     def _batch(self, names: list[str]) -> MicroBatch:
         self._read.update(names)

@@ -131,7 +131,7 @@ def _folder(source: StreamSource, inbox: _Inbox, state: Path) -> Iterator[Callab
     """A function that keeps the next micro-batch of a folder; it says whether there is none."""
     assert source.path is not None
     state.mkdir(parents=True, exist_ok=True)  # an operator sees that the stream was followed from this machine
-    folder = StreamFolder(source.path, source.files, inbox.pages(), state)
+    folder = StreamFolder(source.path, source.files, inbox.pages(), state, source.links)
     numbers = itertools.count(len(inbox.pages()))
 
     def read_on() -> bool:

@@ -28,12 +28,14 @@ from dagster_project.inspect.documents.document_windows import HeldIn, windows_o
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, namespaces_with
 from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.restrictions import note_read
-from headrace.tables.catalogue import SqlLake
+from headrace.tables.catalogue import SqlLake, load_table
 from headrace.tables.quarantine import is_quarantine
 from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.removed_index import moved_index, removed_index
 from headrace_features.explore.row_index import RowIndex, file_of
 from headrace_features.explore.row_query import Within
+from headrace_features.explore.tagging import Tags
+from headrace_features.explore.vector_map import PREFIX, box_of, map_file, within_box
 from spark_jobs.exceptions import nearest
 from spark_jobs.lake.files.lookups import EVERYTHING
 from spark_jobs.lake.files.scans import scan_of
@@ -85,6 +87,7 @@ class Explorer:
         self._indexes = RecentlyUsed[tuple[str, DatasetVersion, bool], RowIndex](_INDEXES_AT_HAND)
         self._answers = RecentlyUsed[Hashable, Future[Any]](_ANSWERS_AT_HAND)
         self._reviews = RecentlyUsed[str, Reviews](_INDEXES_AT_HAND)
+        self._tags = RecentlyUsed[str, Tags](_INDEXES_AT_HAND)
         self._threads = ThreadPoolExecutor(2, "answers")
         self._hidden: dict[str, tuple[str, float]] = {}
         self._blenders: RecentlyUsed[str, Blender] = RecentlyUsed(1)
@@ -242,6 +245,40 @@ class Explorer:
     def reviews(self, dataset: str) -> Reviews:
         """What people decided of documents of a dataset."""
         return self._reviews.find(dataset, lambda: Reviews(self._lake, dataset))
+
+    def tags(self, dataset: str) -> Tags:
+        """The tags that people gave documents of a dataset."""
+        return self._tags.find(dataset, lambda: Tags(self._lake, dataset))
+
+    def vector_map(self, dataset: str, name: str) -> Path:
+        """The map of a table of vectors.
+
+        Raises:
+            CommandError: there is no such table, or its map is still being computed.
+        """
+        table = load_table(self.catalogue, f"{dataset}.{name}") if name.startswith(PREFIX) else None
+        head = table.current_snapshot() if table is not None else None
+        if head is None:
+            raise CommandError(f"{dataset} has no map of {name[:60]!r}; its page says which there are")
+        key = (dataset, name, head.snapshot_id, self._folder)
+        file = self.computed(map_file, *key, wait_seconds=_LONG_SECONDS)
+        if file is None:
+            raise CommandError(f"the map of {dataset}.{name} is still being computed; open this page again in a moment")
+        return file if file.exists() else map_file(self.catalogue, *key)
+
+    def within(self, principal: str, dataset: str, query: Mapping[str, str]) -> tuple[Within, ...]:
+        """The conditions of an address that need a further file: a tag, a part of a map, documents that moved.
+
+        Raises:
+            CommandError: a value cannot be read.
+        """
+        chosen = []
+        if query.get("tag"):
+            chosen.append(Within(self.tags(dataset).file(self._folder), "tag = ?", (query["tag"],)))
+        if query.get("map"):
+            table, box = box_of(query["map"])
+            chosen.append(within_box(self.vector_map(dataset, table), box))
+        return (*chosen, *self.moved(principal, query))
 
     def snapshots(self, namespace: str) -> Snapshots:
         """The newest snapshot of each table of a dataset or corpus, by name of the table."""

@@ -210,8 +210,10 @@ def places_of(ids: pa.ChunkedArray, others: pa.ChunkedArray) -> pa.Array:
 def halves_of(ids: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
     """(2, N) the halves of doc_ids as numbers, whose order is that of the ids."""
     texts = ids.cast(pa.large_string()).combine_chunks()
-    first = 32 * texts.offset
-    digits = memoryview(texts.buffers()[2])[first : first + 32 * len(texts)] if len(texts) else b""
+    if not len(texts):
+        return np.zeros((2, 0), np.uint64)
+    first = int(np.frombuffer(texts.buffers()[1], np.int64)[texts.offset])
+    digits = memoryview(texts.buffers()[2])[first : first + 32 * len(texts)]
     return np.frombuffer(binascii.unhexlify(digits), ">u8").reshape(-1, 2).T.astype(np.uint64)
 
 

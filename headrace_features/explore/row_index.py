@@ -8,9 +8,11 @@ It holds candidates and counts: texts are read from the lake.
 from __future__ import annotations
 
 import functools
+import itertools
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, Final
 
@@ -27,7 +29,7 @@ from headrace_features.explore.index_files import NARROW, build_rows, build_text
 from headrace_features.explore.row_query import FACETS, Columns, RowQuery, stretches, where
 from headrace_features.explore.word_index import WordIndex
 from spark_jobs.arrays import Float64Array
-from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, read_placed_values
+from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, placed_values, read_placed_values
 from spark_jobs.lake.files.scans import scan_of
 
 PAGE: Final = 50
@@ -256,6 +258,43 @@ class RowIndex:
             for row, text in read_placed_values(table[0], paths[file], "content", numbers).items():
                 texts[numbers[row]] = text
         return texts
+
+    def placed(self, wanted: RowQuery, start: int, count: int) -> list[dict[str, Any]]:
+        """Rows of a selection among some texts of the dataset, in the order of their files, with file, row and rules.
+
+        Args:
+            wanted: the selection; its order means nothing.
+            start: the first text; where texts are hidden, the first row.
+            count: texts that are looked at.
+        """
+        wheres, values, joins = self._columns.conditions(replace(wanted, rule=""))
+        if wanted.rule:  # looked up for each row; SQLite would begin with all rows of the rule
+            wheres.append("EXISTS (SELECT 1 FROM failed f WHERE f.n = r.n AND +f.rule = ?)")
+            values.append(wanted.rule)
+        at, file = ("x.t", self._texts) if self._with_text else ("r.n", None)
+        if file is not None:  # text by text, unless few are named
+            joins = f"texts x CROSS JOIN {joins}" if wanted.ids is None else f"{joins} CROSS JOIN texts x"
+            wheres.append("r.n = x.n")
+        shown = f"r.*{', x.file, x.row' if file is not None else ''}"
+        rules = "(SELECT group_concat(o.rule) FROM failed o WHERE o.n = r.n) AS rules"
+        of = where([*wheres, f"{at} >= ?", f"{at} < ?"])
+        query = f"SELECT {shown}, {rules} FROM {joins}{of} ORDER BY {at}"
+        return self._ask(query, [*values, start, start + count], file, wanted.attached)
+
+    def ids(self, wanted: RowQuery) -> list[str]:
+        """The documents of a selection, in no order."""
+        wheres, values, joins = self._columns.conditions(wanted)
+        rows = self._ask(f"SELECT r.doc_id FROM {joins}{where(wheres)}", values, gone=wanted.attached)
+        return [row["doc_id"] for row in rows]
+
+    def each_text(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str]]:
+        """Rows of `placed` with their texts, of which few are in memory at a time."""
+        table = self._at.table("texts")
+        assert table is not None
+        paths = {row["file"]: row["path"] for row in self._ask("SELECT file, path FROM files", [], self._texts)}
+        for file, some in itertools.groupby(rows, key=lambda row: row["file"]):
+            at = {row["row"]: row for row in some}
+            yield from ((at[place], text) for place, text in placed_values(table[0], paths[file], "content", at))
 
     def count(self, wanted: RowQuery) -> int:
         """How many documents there are."""

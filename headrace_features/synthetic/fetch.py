@@ -44,6 +44,7 @@ _AHEAD: Final = 1000  # requests in the queue: enough for workers that come, few
 _LOOK_SECONDS: Final = 0.1
 _TELL_SECONDS: Final = 10.0
 _EXECUTOR: Final = "headrace_features.synthetic.executed.programs:program_executor"
+_PACKAGES: Final = ("aiohttp", "jsonschema")
 _REQUEST: Final = "generated"  # what pages are kept under: all requests of a dataset have one list
 
 _log = logging.getLogger(__name__)
@@ -63,6 +64,10 @@ class GeneratedKind(PagedKind[GeneratedSource]):
         """Forget what a model was asked, and what code gave, for a dataset and its judges."""
         if objects is None and isinstance(catalogue, SqlCatalog):
             AnswerStore(catalogue, dataset).forget()
+
+    def packages(self) -> Mapping[str, tuple[str, ...]]:
+        """What asking needs."""
+        return {"generate": _PACKAGES}
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
         """Ask for the answers that a dataset lacks; see `fetch_answers`."""
@@ -150,7 +155,7 @@ def require_packages(dataset: str) -> None:
     Raises:
         InputError: names the package, and the extra that brings it.
     """
-    if missing := [name for name in ("aiohttp", "jsonschema") if find_spec(name) is None]:
+    if missing := [name for name in _PACKAGES if find_spec(name) is None]:
         raise InputError(f"{dataset}: {missing[0]} is not installed; run: pip install 'headrace[generate]'")
 
 

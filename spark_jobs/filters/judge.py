@@ -140,6 +140,9 @@ def _failing(signal: pa.Array, rule: Rule) -> tuple[pa.Array, pa.Array]:
     nothing = pa.nulls(len(signal), pa.float64())
     if rule.equals == PRESENT:
         return pc.is_valid(signal), nothing
+    if pa.types.is_list(signal.type) or pa.types.is_large_list(signal.type):
+        holders = pc.list_parent_indices(signal).filter(pc.equal(pc.list_flatten(signal), rule.equals))
+        return pa.array(np.isin(np.arange(len(signal)), holders)), nothing
     if rule.not_in is not None:
         listed = pc.is_in(signal, pa.array(rule.not_in, signal.type))
         return pc.and_(pc.is_valid(signal), pc.invert(listed)), nothing

@@ -16,6 +16,8 @@ for all `kinds` and `languages` unless it names some. A signal is
     documents.licence                   a column of `documents`
     metadata.KEY                        what the source says of the document; numbers where they are compared
 
+    tags.name                           the tags that people gave it in the explorer; fails where one of them `is` it
+
 A rule of the same name as an extended one replaces it, for the kinds that it names. *Resolved*, a policy has its rules
 alone; their canonical JSON is what step keys and the registry hold.
 """
@@ -234,6 +236,8 @@ def _wrong_condition(rule: Rule, kind: str) -> str:
     (condition,) = rule.conditions
     if rule.equals == PRESENT:
         return ""
+    if kind.startswith("list<string"):
+        return "" if isinstance(rule.equals, str) else "write is with a text that the list may hold"
     if kind in _NUMBERS:
         number = condition in ("below", "above") or isinstance(rule.equals, float)
         return "" if number else "write below or above a number"

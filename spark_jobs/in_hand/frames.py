@@ -2,8 +2,8 @@
 
 pandas, Polars, Arrow     a frame, and one of its columns of texts
 Hugging Face datasets     as they are; rows are chosen by number, nothing is written
-list, tuple               of texts, or of dictionaries with a text each
-anything else             with the Arrow C stream, or an iterator of batches, becomes an Arrow table
+list, tuple, NumPy array  of texts, or of dictionaries with a text each; an iterator of them becomes a list
+anything else             with the Arrow C stream, a stream of Hugging Face or an iterator of batches: an Arrow table
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ import pyarrow as pa
 from spark_jobs.arrays import Int64Array
 from spark_jobs.exceptions import InputError, nearest
 
+_STREAM_ROWS = 1000  # of a stream at a time, as `datasets` reads by itself
 _TEXTS = (pa.string(), pa.large_string(), pa.string_view())
 
 
@@ -55,8 +56,11 @@ def frame_of(data: Any, column: str | None = "text") -> Frame:
         InputError: there is no such column, or it holds no texts.
     """
     library = type(data).__module__.partition(".")[0]
+    data = _gathered(data) if isinstance(data, Iterator) else data
     if isinstance(data, list | tuple):
         return _of_list(data, column)
+    if isinstance(data, np.ndarray) and data.ndim == 1:
+        return Frame(_texts(_array(data.tolist(), column), column), lambda rows: data[rows])
     if library == "pandas":
         values = data if column is None or data.ndim == 1 else data[_named(column, map(str, data.columns))]
         return Frame(_texts(pa.array(values, from_pandas=True), column), lambda rows: data.iloc[rows])
@@ -64,7 +68,11 @@ def frame_of(data: Any, column: str | None = "text") -> Frame:
         frame = data.collect() if hasattr(data, "collect") else data
         values = frame if not hasattr(frame, "columns") else frame[_named(column, frame.columns)]
         return Frame(_texts(values.to_arrow(), column), lambda rows: frame[rows])
-    if library == "datasets":
+    if library == "datasets" and isinstance(data, Mapping):
+        raise InputError(f"headrace: a {type(data).__name__} has splits; give one of them: {', '.join(data)}")
+    if library == "datasets" and not hasattr(data, "select"):  # a stream, which has neither length nor columns
+        data = _gathered(pa.Table.from_pydict(batch) for batch in data.iter(_STREAM_ROWS))
+    elif library == "datasets":
         named = _named(column, data.column_names)
         values = data.select_columns([named]).with_format("arrow")[:][named]
         return Frame(_texts(values, column), data.select)
@@ -78,31 +86,41 @@ def frame_of(data: Any, column: str | None = "text") -> Frame:
 
 
 def _table(data: Any) -> pa.Table:
-    """An Arrow table of a stream, or of an iterator of batches.
+    """An Arrow table of a stream.
 
     Raises:
-        InputError: the data is neither.
+        InputError: the data is none.
     """
     if hasattr(data, "__arrow_c_stream__") or hasattr(data, "__arrow_c_array__"):
         return pa.table(data) if hasattr(data, "__arrow_c_stream__") else pa.Table.from_batches([pa.record_batch(data)])
-    if isinstance(data, Iterator):
-        batches = [pa.record_batch(batch) for batch in data]
-        if batches:
-            return pa.Table.from_batches(batches)
     raise InputError(
         f"headrace: a {type(data).__name__} is no data that is read; give a pandas, Polars or Arrow frame, a Hugging "
-        "Face dataset, a list of texts, or an iterator of Arrow batches"
+        "Face dataset, a list of texts, or an iterator of texts or Arrow batches"
     )
+
+
+def _gathered(parts: Iterator[Any]) -> Any:
+    """What an iterator gives: an Arrow table of batches, a list of anything else."""
+    gathered = list(parts)
+    if gathered and all(hasattr(part, "__arrow_c_stream__") for part in gathered):
+        return pa.concat_tables([pa.table(part) for part in gathered], promote_options="default")
+    if gathered and all(hasattr(part, "__arrow_c_array__") for part in gathered):
+        return pa.Table.from_batches([pa.record_batch(part) for part in gathered])
+    return gathered
 
 
 def _of_list(data: Sequence[Any], column: str | None) -> Frame:
     """A list of texts, or of dictionaries."""
     values: Sequence[Any] = data
     if data and isinstance(data[0], Mapping):
-        names = {name for row in data for name in row}
+        for number, row in enumerate(data):
+            if not isinstance(row, Mapping):
+                raise InputError(f"headrace: row {number} is a {type(row).__name__}, and row 0 is not; give one kind")
+        names = dict.fromkeys(name for row in data for name in row)
         named = _named(column, names)
         values = [row.get(named) for row in data]
-    return Frame(_texts(_array(values, column), column), lambda rows: [data[row] for row in rows.tolist()])
+    kind = tuple if isinstance(data, tuple) else list
+    return Frame(_texts(_array(values, column), column), lambda rows: kind(data[row] for row in rows.tolist()))
 
 
 def _array(values: Sequence[Any], column: str | None) -> pa.Array:

@@ -141,10 +141,16 @@ def _lists(ids: Any) -> pa.ListArray:
         pa.types.is_list(array.type) or pa.types.is_large_list(array.type) or pa.types.is_fixed_size_list(array.type)
     ):
         raise InputError(f"pack: a {type(ids).__name__} is no column of lists of token ids; give what tokenize gives")
-    whole = array.cast(pa.large_list(pa.int32()))
+    try:
+        whole = array.cast(pa.large_list(pa.int32()))
+    except pa.ArrowInvalid as error:
+        raise InputError(f"pack: these are no token ids: {error}; give what tokenize gives") from error
+    given = whole.flatten()
+    if given.null_count or (len(given) and pc.min(given).as_py() < 0):
+        raise InputError("pack: an id is missing or below 0; give what tokenize gives")
     lengths = pc.fill_null(pc.list_value_length(whole), 0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return pa.LargeListArray.from_arrays(pa.array(offsets), whole.flatten())
+    return pa.LargeListArray.from_arrays(pa.array(offsets), given)
 
 
 def _order(order: Any, count: int) -> Int64Array:

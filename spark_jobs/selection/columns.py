@@ -200,7 +200,8 @@ def _step(declared: _SelectionNames, version: str) -> Step:
     rows.__module__, rows.__name__, rows.__doc__ = declared.select.__module__, stage.name, declared.select.__doc__
     model = annotated_config(stage.name, declared.select) if declared.takes_config else NoConfig
     tables = (kept_table(stage, stage.table), reasons)
-    return Step(stage.name, version, Scope.INCREMENT, tables, model, rows, any_engine=True)
+    require = functools.partial(_require_columns, declared)
+    return Step(stage.name, version, Scope.INCREMENT, tables, model, rows, any_engine=True, refuse_columns=require)
 
 
 def _selected(declared: _SelectionNames, survivors: DataFrame, config: Any, frames: Mapping[str, DataFrame]) -> Output:
@@ -212,7 +213,8 @@ def _selected(declared: _SelectionNames, survivors: DataFrame, config: Any, fram
     whole = {parameter: frames.pop(name).toArrow() for parameter, name in declared.whole.items()}
     if stage.cuts:
         wanted = (*wanted, *(name for name in ("kind", "language") if name not in wanted))
-    places = {name: _place_of(stage.name, name, frames) for name in wanted if name not in KEYS}
+    columns_read = {name: frozenset(frame.columns) for name, frame in frames.items()}
+    places = {name: _place_of(stage.name, name, columns_read) for name in wanted if name not in KEYS}
     documents = survivors.select(*KEYS)
     wide = places.pop(_WIDE, None)
     for table, frame in frames.items():
@@ -237,22 +239,37 @@ def _text_ddl(stage: SelectionStage) -> tuple[str, ...]:
     return ("kind string, language string, content string", _EDITS_DDL) if stage.cuts else ()
 
 
-def _place_of(called: str, name: str, frames: Mapping[str, DataFrame]) -> tuple[str, str]:
+def _require_columns(declared: _SelectionNames, columns: Mapping[str, frozenset[str]]) -> None:
+    """Refuse a parameter that names no column of the tables that are read, or of two; see `Step.refuse_columns`."""
+    read = {
+        name: there for name, there in columns.items() if name not in {SURVIVORS, _CUT_TEXTS, *declared.whole.values()}
+    }
+    for name in declared.columns:
+        if name not in KEYS:
+            _place_of(declared.stage.name, name, read)
+
+
+def _place_of(called: str, name: str, columns: Mapping[str, frozenset[str]]) -> tuple[str, str]:
     """The table and column named by a parameter; `TABLE__COLUMN` tells two of one name apart.
+
+    Args:
+        called: the selection.
+        name: of the parameter.
+        columns: of the tables that are read, by input.
 
     Raises:
         InputError: no table has such a column, or two have.
     """
-    found = [(table, name) for table, frame in frames.items() if name in frame.columns]
+    found = [(table, name) for table, there in columns.items() if name in there]
     found += [
         (table, name.removeprefix(f"{table}__"))
-        for table, frame in frames.items()
-        if name.startswith(f"{table}__") and name.removeprefix(f"{table}__") in frame.columns
+        for table, there in columns.items()
+        if name.startswith(f"{table}__") and name.removeprefix(f"{table}__") in there
     ]
     if not found:
-        there = sorted({column for frame in frames.values() for column in frame.columns})
+        there = sorted({column for names in columns.values() for column in names})
         raise InputError(
-            f"selection {called}: none of {', '.join(frames) or 'its tables'} has a column {name!r}"
+            f"selection {called}: none of {', '.join(columns) or 'its tables'} has a column {name!r}"
             f"{did_you_mean(name, there)}; rename the parameter, or read the table that has it"
         )
     if len(found) > 1:

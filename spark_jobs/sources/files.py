@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 from collections.abc import Iterable, Iterator, Mapping
+from itertools import islice
 from typing import Any, TypeVar
 
 from pyiceberg.catalog import Catalog
@@ -15,15 +17,24 @@ from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_columns
 from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, facts_files, located
 from spark_jobs.sources.listing_rows import why
-from spark_jobs.sources.opening.file_trees import FoundFile, absolute, is_file, stat_web_file
+from spark_jobs.sources.opening.file_trees import FoundFile, absolute, is_file, leads_out, stat_web_file
 from spark_jobs.sources.opening.remote_trees import is_web
 from spark_jobs.sources.opening.table_folders import partitions
 from spark_jobs.sources.reading.archive_files import member_columns
-from spark_jobs.sources.reading.built_in import COLUMN_READERS, COLUMNLESS_READERS, READERS, missing_package, not_there
+from spark_jobs.sources.reading.built_in import (
+    COLUMN_READERS,
+    COLUMNLESS_READERS,
+    READERS,
+    missing_package,
+    not_installed,
+    not_there,
+    packages_of,
+)
 from spark_jobs.sources.reading.readers import is_picture, reader_by_name
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 F = TypeVar("F", bound=FileSource)
+_LOOKED_AT = 10_000  # files by whose names it is told which packages a source needs
 
 
 class FileKind(ListedKind[F]):
@@ -37,7 +48,7 @@ class FileKind(ListedKind[F]):
         Raises:
             InputError: they cannot be listed, or records have no text column.
         """
-        return self.checked(config, (*self._facts(), *self._tree()))
+        return self.checked(config, (*self._facts(), *map(self.listed, self._entries())))
 
     def checked(self, config: DocumentsConfig, listed: Iterable[Listed]) -> list[Listed]:
         """Sort files by location, and refuse a source whose settings do not fit the formats of its files.
@@ -49,10 +60,11 @@ class FileKind(ListedKind[F]):
         if source.line_pattern is not None and "log" in READERS and missing_package("log", source) is None:
             try:
                 folders = {name for file in files if file.reader == "log" for name in partitions(file.file.location)}
-                attribute(READERS["log"].check)(source, folders)
+                with contextlib.suppress(ImportError):  # then its files are refused
+                    attribute(READERS["log"].check)(source, folders)
             except InputError as error:
                 raise InputError(f"dataset {config.dataset}: {error}") from error
-        records = [file.path for file in files if file.reader in COLUMN_READERS]
+        records = [file.path for file in files if file.reader in COLUMN_READERS and file.file.refusal is None]
         if records and source.text_column is None:
             raise InputError(
                 f"dataset {config.dataset}: {len(records)} files of records (such as {min(records)}) "
@@ -83,11 +95,13 @@ class FileKind(ListedKind[F]):
         if is_web(root):  # a server that answers to everything would have it link to more
             file = stat_web_file(f"{root}/{FACTS_FILE}", FACTS_FILE, source.stall_seconds)
             return iter(() if file.refusal else (Listed(file, file.path, "repositories", None),))
-        return facts_files(f"{root}/{FACTS_FILE}" if is_file(f"{root}/{FACTS_FILE}") else None)
+        facts = f"{root}/{FACTS_FILE}"
+        is_out = source.links == "inside" and leads_out(facts, root) is not None
+        return facts_files(facts if is_file(facts) and not is_out else None)
 
-    def _tree(self) -> Iterator[Listed]:
+    def _entries(self) -> Iterator[FoundFile]:
         try:
-            yield from map(self.listed, self.source.entries())
+            yield from self.source.entries()
         except SparkJobsError:
             raise
         except Exception as error:  # a class of somebody else's may fail in any way
@@ -102,13 +116,21 @@ class FileKind(ListedKind[F]):
         elif absent := not_there(reader):
             refusal = absent
         elif package := missing_package(reader, self.source):
-            mend = f"pip install 'headrace[{READERS[reader].extra}]' and run again"
-            refusal = Refusal(Reason.NOT_INSTALLED, f"its reader needs {package}, which is not installed; {mend}")
+            refusal = not_installed(reader, package)
         return Listed(file, file.path, reader, language, None, refusal)
 
     def reader_of(self, path: str) -> tuple[str | None, Language]:
         """The reader of a file and what its documents are, by its path."""
         return reader_by_name(path, self.source, self.source.format)
+
+    def packages(self) -> Mapping[str, tuple[str, ...]]:
+        """Those of the readers of its first files, and what lists them."""
+        readers = {self.reader_of(file.path)[0] for file in islice(self._entries(), _LOOKED_AT)}
+        needed = dict[str, tuple[str, ...]]()
+        for reader in sorted(name for name in readers if name is not None and name in READERS):
+            extra = READERS[reader].extra
+            needed[extra] = (*needed.get(extra, ()), *packages_of(reader, self.source))
+        return {extra: tuple(dict.fromkeys(packages)) for extra, packages in needed.items() if packages}
 
     def open(self, location: str) -> Any:
         """The bytes at a location.

@@ -4,6 +4,7 @@
     changes    which files or pages are new, changed or gone: rows of the listing, which say how each is read
     opening    bytes of a listed file, on the workers
     member     which files in an archive are read, and how
+    packages   what of foreign packages the source needs, for those who look before a run
     again      how a file that arrived before is read again, without asking the source
     steps      further steps of its datasets; `facts` for the page of their documents
     follow     bring what comes until interrupted, where the source is a stream
@@ -66,6 +67,9 @@ class Kind(Generic[S]):
     reads_tables: ClassVar[bool] = False
     """Whether its folders may be those of tables, beside whose data engines keep files of their own."""
 
+    is_remote: ClassVar[bool] = False
+    """Whether a file is downloaded whole to be opened, so that a plan opens none."""
+
     steps: ClassVar[tuple[str, ...]] = ()
     """Further steps of its datasets, as `module:name`; each reads `arrivals` with the config of `documents`."""
 
@@ -115,6 +119,15 @@ class Kind(Generic[S]):
             OSError: they cannot be read.
         """
         return open_file(location)
+
+    def packages(self) -> Mapping[str, tuple[str, ...]]:
+        """Foreign packages that the source needs now, by the extra of headrace that installs them.
+
+        Raises:
+            OSError: its files cannot be listed.
+            InputError: likewise.
+        """
+        return {}
 
     def member(self, name: str, location: str) -> dict[str, Any] | Refusal:
         """Columns of the listing for a member of the archive at a location, or why it is left out or not read."""

@@ -20,6 +20,8 @@ class Reason(enum.StrEnum):
     """A pipe, socket or device: reading it could wait for ever. In archives, a link too."""
     BAD_NAME = "bad_name"
     """The file's name is no UTF-8, so no path could be written down for it; in archives also one that leads out."""
+    OUTSIDE_LINK = "outside_link"
+    """A symbolic link that leads out of the source's folder, where the source does not say `links: follow`."""
     LISTED_TWICE = "listed_twice"
     """A directory, mostly a link to one, whose files are listed already; a loop of links ends here. Or a member of an
     archive with the name of an earlier one, or a record with the id of an earlier one and another text."""
@@ -154,7 +156,7 @@ class RefusedError(OSError):
         self.refusal = Refusal(reason, detail)
 
 
-def first_line(error: Exception) -> str:
+def first_line(error: object) -> str:
     """The first line of an error's message, at most 300 characters; the name of its class where it has none."""
     return kept_message((str(error) or type(error).__name__).splitlines()[0])[:300]
 

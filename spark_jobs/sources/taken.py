@@ -17,7 +17,7 @@ from spark_jobs.sources.languages import Language, is_manifest, kinds_of, langua
 from spark_jobs.sources.opening.file_trees import LEFT_OUT
 from spark_jobs.sources.refusals import Reason, Refusal
 
-BY_PATH: Final = (str(Reason.HIDDEN), str(Reason.OTHER_KIND))
+BY_PATH: Final = (str(Reason.HIDDEN), str(Reason.OTHER_KIND), str(Reason.OUTSIDE_LINK))
 """Reasons for which a file is left out by its path."""
 _TAKEN = "kinds taken are "
 _BY_CONTENT = " by its content"

@@ -80,6 +80,9 @@ def test_jobs_are_there_and_what_runs_by_itself_is_off(notes: Path) -> None:
         "nightly_ingest": "STOPPED",
         "weekly_maintenance": "STOPPED",
     }
+    shown = [*repository.schedule_defs, *(one for one in repository.sensor_defs if one.name == "notes_files")]
+    shown += [jobs[name] for name in ("everything", "ingest", "maintenance", "notes", "small")]
+    assert not [one.name for one in shown if not one.description]
     sensors = {one.name: one.default_status.value for one in repository.sensor_defs}
     assert sensors == {"default_automation_condition_sensor": "STOPPED", "notes_files": "STOPPED"}
     assert not [key for key in select(load_definitions(), []) if key.path[0] == "maintenance"]

@@ -164,7 +164,7 @@ def test_adding_a_dataset_writes_what_loads(defs: Path, lake_env: Path, notes: P
     ((_, attributes),) = declarations("headrace.Corpus")
     assert attributes == {"name": "small", "datasets": ["notes"], "window_tokens": [2048]}
     groups = {spec.group_name for spec in load_definitions().resolve_all_asset_specs()}
-    stages = {f"small_{stage}" for stage in ("1_members", "2_duplicates", "4_tokens", "5_packed", "measures")}
+    stages = {f"small_{stage}" for stage in ("members", "duplicates", "tokens", "packed", "measures")}
     assert groups == {"notes", "maintenance", *stages}
 
 

@@ -18,12 +18,12 @@ DATASET_TABLES = (
     *("dependencies", "dependency_methods"),
 )
 CORPUS_TABLES = {
-    "1_members": ("increments", "members", "revisions"),
-    "2_duplicates": (
+    "members": ("increments", "members", "revisions"),
+    "duplicates": (
         *("exact_duplicates", "vocabulary", "bags", "background", "signatures", "buckets", "bands", "pairs"),
         *("large_buckets", "components", "removals", "survivors"),
     ),
-    "4_tokens": ("ordered", "tokenizer", "tokenizer_certificate", "tokens"),
+    "tokens": ("ordered", "tokenizer", "tokenizer_certificate", "tokens"),
     "measures": ("token_statistics", "thresholds"),
 }
 PACKED = tuple(f"packed_{dataset}_{length}" for dataset in ("python_code", "python_docs") for length in (512, 2048))
@@ -31,7 +31,7 @@ TABLES = {
     **{f"python_code.{table}": "python_code" for table in DATASET_TABLES},
     **{f"python_docs.{table}": "python_docs" for table in DATASET_TABLES},
     **{f"main.{table}": f"main_{stage}" for stage, tables in CORPUS_TABLES.items() for table in tables},
-    **{f"main.{table}": "main_5_packed" for table in PACKED},
+    **{f"main.{table}": "main_packed" for table in PACKED},
 }
 
 

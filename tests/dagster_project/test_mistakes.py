@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from pathlib import Path
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
 from dagster_project.cli import run_command
@@ -18,6 +20,8 @@ from spark_jobs.filters.policy_registry import record_policy
 from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import open_catalogue
+from spark_jobs.selection.columns import selection
+from spark_jobs.selection.verdicts import Failed
 from spark_jobs.text.signals import SIGNALS
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.inspect.test_lake_status import put
@@ -36,6 +40,13 @@ attributes:
   name: small
   datasets: [notes]
   tokenizer: {{file: {path}}}
+"""
+SELECTING = """\
+type: headrace.Corpus
+attributes:
+  name: small
+  datasets: [notes]
+  select: ["{name}"]
 """
 POLICY = "policy: {name: own, version: '1', rules: [{rule: few, signal: word_count, below: %d}]}"
 
@@ -76,6 +87,36 @@ def test_plan_run_and_doctor_find_the_same(
         put(catalogue, "notes", SIGNALS, 0, [{"doc_id": "a"}])
         assert run_command(["policy", "preview", "notes", "."]) == 2
         assert "give it a new version" in capfd.readouterr().err
+
+
+@selection(reads=("signals", "texts"), version="1")
+def terse(word_cuont: pa.Array) -> Iterator[Failed]:
+    """Read a column that there is not."""
+    yield Failed("terse", pa.array([False] * len(word_cuont)))
+
+
+@selection(reads=("signals", "survivors"), version="1")
+def short(word_count: pa.Array) -> Iterator[Failed]:
+    """Read one that there is."""
+    yield Failed("short", pa.array([False] * len(word_count)))
+
+
+@pytest.mark.parametrize("name", ["terse", "short"])
+def test_a_selection_of_a_column_that_no_table_has_is_found_before_the_run(
+    declare: WriteDefs, lake_env: Path, tmp_path: Path, capfd: Said, name: str
+) -> None:
+    """By what the declarations say, with the nearest column; one that is there is none."""
+    (tmp_path / "a.md").write_text("a text")
+    declare("notes", DATASET.format(path=tmp_path / "a.md", more="samples: ids"))
+    declare("small", SELECTING.format(name=f"{__name__}:{name}"))
+    found = run_command(["plan"])
+    err = capfd.readouterr().err
+    if name == "short":
+        assert found == 0 and not err
+    else:
+        assert found == 2 and err.count("\n") == 1
+        assert "none of signals, texts has a column 'word_cuont'; did you mean 'word_count'" in err
+    assert tables_in(open_catalogue(load_settings()), "notes") == []
 
 
 def test_a_key_that_is_there_twice_is_refused_by_all(

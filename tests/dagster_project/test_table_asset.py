@@ -429,6 +429,10 @@ def test_a_day_is_replaced_and_the_next_stays(
     assert len(both) == 4 and both[0] == (first, 0)
     result = project.run(partition="2024-03-10", config={"demo.parted": {"rows": 1}})
     assert result.success, failures(result)
+    said = {
+        spec.description for spec in project.definitions.resolve_all_asset_specs() if spec.key == key("demo.parted")
+    }
+    assert "the job `demo` brings every partition up to date" in str(said)
     assert project.rows("demo.parted", "part", "n") == [both[0], *both[2:]]
     assert project.facts("demo.parted", "2024-03-10")["sample"].count("\n") == 2
 

@@ -56,7 +56,7 @@ def publish(
     identifier = f"{space}.{declared.name}"
     table = ensure_table(catalogue, identifier, declared, {})
     table.append(pa.Table.from_pylist([{**row, "increment": increment} for row in rows], table.schema().as_arrow()))
-    digest = int(hashlib.sha256(json.dumps(rows, sort_keys=True).encode()).hexdigest()[:15], 16)
+    digest = int(hashlib.sha256(json.dumps(rows, sort_keys=True, default=repr).encode()).hexdigest()[:15], 16)
     snapshot = catalogue.load_table(identifier).current_snapshot()
     assert snapshot is not None
     Ledger(catalogue).record(

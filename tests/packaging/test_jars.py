@@ -1,6 +1,7 @@
 """The jars that Spark loads are the locked ones or none."""
 
 import hashlib
+import importlib.util
 import re
 import sys
 from pathlib import Path
@@ -10,7 +11,7 @@ import pytest
 from dagster_project.cli.output import progress_shown
 from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import SetupError
-from spark_jobs.lake.session import jars
+from spark_jobs.lake.session import jars, session
 from spark_jobs.lake.session.session import require_installation
 from tests.tiers import needs_spark
 
@@ -137,6 +138,20 @@ def test_proxy_of_the_environment_reaches_java(monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.delenv("https_proxy")
     monkeypatch.delenv("HTTPS_PROXY", raising=False)
     assert jars._proxy_options() == []
+
+
+def test_a_users_installation_has_no_spark(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """PySpark without its jars, as `make setup-user` leaves it: no way is left to Spark, and the mend is named."""
+    monkeypatch.setattr(jars, "java_home", lambda: tmp_path)
+    assert jars.has_spark()
+    (tmp_path / "__init__.py").write_text("")
+    spec = importlib.util.spec_from_file_location("pyspark", tmp_path / "__init__.py")
+    monkeypatch.setattr(jars.importlib.util, "find_spec", lambda _: spec)
+    assert not jars.has_spark()
+    monkeypatch.setenv("HEADRACE_ENGINE", "spark")
+    monkeypatch.setattr(session, "java_home", lambda: tmp_path)
+    with pytest.raises(SetupError, match="run: make setup-spark"):
+        session.require_installation(settings_at(tmp_path))
 
 
 def test_jar_comes_from_a_mirror_by_the_real_ivy(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

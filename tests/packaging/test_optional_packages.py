@@ -35,7 +35,7 @@ ALLOWED = {
     "spark_jobs/tokens/fast/fast_encoder.py:_version": "ids are the reference's: a certificate says where it is so",
     "dagster_project/cli/begin/init.py:_origin": "headrace itself, from a checkout",
     "spark_jobs/lake/session/python_workers.py:main": "where workers find PySpark, which is required",
-    "spark_jobs/lake/session/jars.py:_ivy_command": "where PySpark's jars are, which is required",
+    "spark_jobs/lake/session/jars.py:require_spark": "where PySpark's jars are, which is required",
     "headrace_features/models/clusters/proxy_config.py:require_torch": REFUSED,
     "spark_jobs/filters/languages/languages.py:installed_model_path": REFUSED,
     "headrace_features/privacy/profanity/profanity.py:_installed": REFUSED,
@@ -43,6 +43,11 @@ ALLOWED = {
     "headrace_features/synthetic/generated_config.py:_is_a_schema": "checked before asking, and refused without it",
     "spark_jobs/sources/reading/built_in.py:missing_package": REFUSED,
     "spark_jobs/sources/opening/parser_process.py:serve": REFUSED,
+    "spark_jobs/sources/reading/record_files.py:_records": REFUSED,
+    "spark_jobs/sources/files.py:checked": REFUSED,
+    "spark_jobs/importing.py:import_faults": "who asks refuses, or says what mends it",
+    "spark_jobs/importing.py:_mend": "which command brings what is missing",
+    "spark_jobs/importing.py:unmet_requirements": "likewise",
     "headrace_features/formats/pages/line_hyphens.py:_stop_lists": REFUSED,
 }
 """Functions that may ask whether a package is there, or go on without it, each with why no row depends on it.

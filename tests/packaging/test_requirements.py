@@ -17,6 +17,7 @@ CLIENT = ("blender_service.client", "blender_service.torch", "headrace_features.
 # Extras that product code may import from; the others are for tests and benchmarks.
 OPTIONAL = (
     *("dagster-pyspark", "filters", "ingest", "java", "ocr", "postgres", "privacy", "s3", "telemetry", "torch"),
+    "experiments",
     "explore",
     "generate",
     "harness",
@@ -40,7 +41,7 @@ def declared(repository: Path) -> dict[str, set[str]]:
     return {extra: {canonicalize_name(Requirement(line).name) for line in lines} for extra, lines in lists.items()}
 
 
-def _imports(path: Path) -> Iterator[str]:
+def imports(path: Path) -> Iterator[str]:
     """Give the modules that a file imports, anywhere in it; of `from a import b` both `a` and `a.b`."""
     for node in ast.walk(ast.parse(path.read_text("utf-8"))):
         if isinstance(node, ast.Import):
@@ -50,7 +51,7 @@ def _imports(path: Path) -> Iterator[str]:
             yield from (f"{node.module}.{alias.name}" for alias in node.names)
 
 
-def _distributions(modules: set[str]) -> set[str]:
+def distributions(modules: set[str]) -> set[str]:
     """Name the distributions that foreign modules come from.
 
     Several distributions share the package `google`: there the one counts that has the module's file.
@@ -78,7 +79,7 @@ def _has_module(name: str, stem: str) -> bool:
 def _imported_by(repository: Path, *folders: str) -> set[str]:
     files = [path for folder in folders for path in (repository / folder).rglob("*.py")]
     assert files
-    return _distributions({module for path in files for module in _imports(path)})
+    return distributions({module for path in files for module in imports(path)})
 
 
 def _client_modules(repository: Path) -> set[str]:
@@ -92,7 +93,7 @@ def _client_modules(repository: Path) -> set[str]:
         stem = repository / module.replace(".", "/")
         for path in (stem.with_suffix(".py"), stem / "__init__.py"):
             if path.exists():
-                waiting += _imports(path)
+                waiting += imports(path)
     return seen
 
 
@@ -100,7 +101,7 @@ def test_client_imports_what_an_installation_without_extras_has(
     repository: Path, declared: dict[str, set[str]]
 ) -> None:
     """The modules of a training job import the base requirements, all of them, and torch; nothing else."""
-    assert _distributions(_client_modules(repository)) == declared[""] | {"torch"}
+    assert distributions(_client_modules(repository)) == declared[""] | {"torch"}
 
 
 def test_product_code_declares_what_it_imports(repository: Path, declared: dict[str, set[str]]) -> None:

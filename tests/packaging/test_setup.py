@@ -152,17 +152,27 @@ def test_set_up_runs_once_and_again_when_a_lock_changes(with_python: Machine) ->
 
 
 def test_users_get_no_tools_of_tests(with_python: Machine) -> None:
-    """Extras of users alone, at the versions and hashes of the lock; whoever has all packages needs no more."""
+    """Extras of users alone, at the versions and hashes of the lock; whoever has all packages needs no more.
+
+    Spark's jars, which Sail does without, come with a developer's.
+    """
     with_python.add("uv", FAKE_UV)
-    done = with_python.set_up("user")
+    spark = "mkdir -p .venv/lib/python3/site-packages/pyspark/jars"
+    done = with_python.set_up("user", FAKE_UV=spark)
     assert done.returncode == 0, done.stderr
+    assert not [*with_python.checkout.glob(".venv/lib/*/site-packages/pyspark/jars")]
     installed = (with_python.checkout / "uv-calls").read_text("utf-8").splitlines()[1]
     assert "--require-hashes -r pyproject.toml" in installed and "--constraint requirements.lock" in installed
     extras = {word.removeprefix("--extra=") for word in installed.split() if word.startswith("--extra=")}
     assert "platform" in extras
     assert not extras & {"bench", "dev", "docs", "frameworks", "java", "readers"}
     assert with_python.set_up("user").stdout == ""
-    assert "ready after" in with_python.set_up().stdout  # a developer's is more
+    assert "ready after" in with_python.set_up(FAKE_UV=spark).stdout  # a developer's is more
+    calls = with_python.checkout / "uv-calls"
+    assert calls.read_text("utf-8").count("--reinstall-package pyspark") == 1
+    _change(with_python, "pyproject.toml")
+    assert "ready after" in with_python.set_up().stdout
+    assert calls.read_text("utf-8").count("--reinstall-package pyspark") == 1
     assert with_python.set_up("user").stdout == ""
 
 

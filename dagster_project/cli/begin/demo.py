@@ -4,7 +4,8 @@ tables   every asset of the demo's two datasets and their corpus, as with `headr
 blend    code and docs, 3 to 1; the same tables give the same blend
 serve    Blender in a process of its own, on a free port of the loopback
 train    examples/train_tiny.py in another process, which gets all data over gRPC; once for each blend, since the same
-         blend gives the same training
+         blend gives the same training. Run and blend have the same name, and the losses are taken over from the run's
+         log: `headrace explore` leads from a rise of the loss to the documents of that step
 """
 
 from __future__ import annotations
@@ -14,7 +15,7 @@ import json
 import subprocess
 import sys
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -25,6 +26,7 @@ from dagster_project.cli.output import say
 from dagster_project.cli.run.execution import execute, require_done
 from dagster_project.cli.run.step_lines import StepLine, print_left, print_line
 from dagster_project.exceptions import CommandError, RunFailedError
+from dagster_project.inspect.lake.training_runs import take_losses
 from dagster_project.project.loading import lake_catalogue
 from headrace.tables.settings import load_settings
 
@@ -61,14 +63,17 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
     require_done(lines, "headrace demo")
     tell("2/3  blend: code and docs, 3 to 1")
     blend_id = _create_blend()
-    tell(f"     {blend_id}")
+    name = f"demo-{blend_id[:8]}"  # a name is bound for good, and other files of this machine give another blend
+    tell(f"     {name}, {blend_id}")
     tell(f"3/3  train: {steps} steps on batches that come over gRPC")
     result = load_settings().home / "demo" / f"{blend_id[:12]}_{steps}_steps.json"
     training = None if again else _trained(result)
     if training is None:
         with _blender() as address:
-            training = _train(address, blend_id, steps, tell)
-        result.parent.mkdir(parents=True, exist_ok=True)
+            result.parent.mkdir(parents=True, exist_ok=True)
+            losses = result.with_suffix(".losses.jsonl")
+            training = _train(address, blend_id, ["--run", name, "--losses", str(losses), "--steps", str(steps)], tell)
+        take_losses(lake_catalogue(), name, losses)
         result.write_text(json.dumps(vars(training)))
     else:
         tell("     trained before on this blend; once more: headrace demo --again")
@@ -78,7 +83,7 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
         facts = {"steps": [vars(line) for line in lines], "blend": blend_id, "utilisation": utilisation}
         say(json.dumps({**facts, "training": vars(training), "seconds": round(seconds, 1)}))
         return
-    _summarise(utilisation, blend_id, training, seconds)
+    _summarise(utilisation, name, training, seconds)
 
 
 def _tell_failure(line: StepLine) -> None:
@@ -100,7 +105,9 @@ def _create_blend() -> str:
     from blender_service.server.blender import Blender
 
     sources = tuple(SourceSpec(table=table, weight=weight, max_epochs=0) for table, weight in _SOURCES.items())
-    blend_id: str = Blender(open_catalogue()).create(BlendSpec(sources, seed=17)).blend_id
+    blender = Blender(open_catalogue())
+    blend_id: str = blender.create(BlendSpec(sources, seed=17)).blend_id
+    blender.bind(f"demo-{blend_id[:8]}", blend_id)
     return blend_id
 
 
@@ -127,10 +134,9 @@ def _address(server: subprocess.Popen[str]) -> str:
     raise CommandError(f"Blender did not start: {' '.join(lines)[:500]}; try `headrace serve`")
 
 
-def _train(address: str, blend_id: str, steps: int, tell: Any) -> Training:
+def _train(address: str, blend_id: str, options: Sequence[str], tell: Any) -> Training:
     """Run the example, and print its progress."""
-    arguments = ["--address", address, "--blend", blend_id, "--steps", str(steps), "--json"]
-    command = [sys.executable, str(_EXAMPLE), *arguments]
+    command = [sys.executable, str(_EXAMPLE), "--address", address, "--blend", blend_id, *options, "--json"]
     lines: list[str] = []
     with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as job:
         for line in job.stdout or ():
@@ -158,7 +164,7 @@ def _utilisation() -> dict[str, float]:
     return shares
 
 
-def _summarise(utilisation: dict[str, float], blend_id: str, training: Training, seconds: float) -> None:
+def _summarise(utilisation: dict[str, float], name: str, training: Training, seconds: float) -> None:
     say("\npacking utilisation")
     for table, share in utilisation.items():
         say(f"  {table:<32} {share:8.3%}")
@@ -167,6 +173,7 @@ def _summarise(utilisation: dict[str, float], blend_id: str, training: Training,
         f"{training.first_loss:.3f} at the first step, {training.last_loss:.3f} at the last, {training.seconds:.1f} s"
     )
     say(f"\nDone in {seconds:.0f} s. Next:")
+    say(f"  .venv/bin/headrace explore               training runs, {name}: its loss, the documents behind each rise")
     say("  .venv/bin/headrace ui                                    the graph, every table, its rows and checks")
     say("  .venv/bin/headrace dataset add notes --from PATH         your own files as a dataset")
-    say(f"  .venv/bin/headrace blend show {blend_id[:12]}               what the model was trained on")
+    say(f"  .venv/bin/headrace blend show {name}               what the model was trained on")

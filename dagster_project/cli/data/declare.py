@@ -26,6 +26,7 @@ _ORIGINS = {  # by kind of source: the field that --from fills, and the page of 
     "web": ("urls", "docs/prepare/ingest.md"),
     "api": ("url", "docs/prepare/ingest_api.md"),
     "stream": ("path", "docs/prepare/ingest_streams.md"),
+    "hub": ("repo_id", "docs/prepare/ingest.md"),
     "iceberg": ("table", "docs/prepare/ingest.md"),
     "git": ("repositories", "docs/prepare/ingest_git.md"),
     "packages": ("path", "docs/prepare/ingest_archives.md"),

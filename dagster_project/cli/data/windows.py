@@ -10,8 +10,11 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from dagster_project.cli.output import JSON, print_json, print_table, say
+from dagster_project.cli.tree import refuse_repetition
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue, open_lake, run_id_of
+from spark_jobs.features import missing
+from spark_jobs.plugins import added, load
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -221,7 +224,28 @@ def _documents_of(catalogue: Catalog, increment: str) -> set[str]:
     return doc_ids
 
 
-@click.command()
+class _Export(click.Command):
+    """The command `export`, where the name of an export that a feature or package brings may come first."""
+
+    def make_context(
+        self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
+    ) -> click.Context:
+        """The context of this command, or of the one that `headrace.exports` has under the first word."""
+        if args and (args[0] in added("exports") or args[0] in missing("exports")):
+            command = load("exports", args[0], click.Command)
+            refuse_repetition(command)
+            return command.make_context(f"{info_name} {args[0]}", args[1:], parent, **extra)
+        return super().make_context(info_name, args, parent, **extra)
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """The other exports, then the example."""
+        if names := added("exports"):
+            formatter.write_paragraph()
+            formatter.write_text(f"Other exports: {', '.join(f'headrace export {name} --help' for name in names)}")
+        super().format_epilog(ctx, formatter)
+
+
+@click.command(cls=_Export)
 @click.argument("table")
 @click.argument("folder", metavar="DIR", type=click.Path(file_okay=False, path_type=Path))
 @click.option(

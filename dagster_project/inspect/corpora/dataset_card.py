@@ -69,8 +69,14 @@ class Privacy:
     draw: Callable[[list[int], float], list[int]] | None = None
 
 
-def card(catalogue: Catalog, name: str, privacy: Privacy | None = None) -> str:
+def card(catalogue: Catalog, name: str, privacy: Privacy | None = None, header: Mapping[str, Any] | None = None) -> str:
     """The card of a dataset or corpus; with `privacy` without exact counts.
+
+    Args:
+        catalogue: of the lake.
+        name: the dataset or corpus.
+        privacy: how much it may tell.
+        header: further keys of the YAML, and values in place of its own.
 
     Raises:
         CommandError: neither is there under this name, or epsilon or the least group are not above 0.
@@ -104,8 +110,8 @@ def card(catalogue: Catalog, name: str, privacy: Privacy | None = None) -> str:
     else:
         parts = list(_dataset(catalogue, ledger, name, noise, groups))
     title = f"# {name}\n\n{'Datasets: ' + ', '.join(sources) + '. ' if is_corpus else ''}Made by headrace."
-    header = _header(name, groups, rows.num_rows)
-    return "\n\n".join([header, title, *stated, *parts, _provenance(ledger, state, noise)]) + "\n"
+    yaml = _header(name, groups, rows.num_rows, header or {})
+    return "\n\n".join([yaml, title, *stated, *parts, _provenance(ledger, state, noise)]) + "\n"
 
 
 def _privacy(privacy: Privacy, noise: CountNoise, touched: int) -> str:
@@ -129,7 +135,7 @@ Rows = list[tuple[Any, ...]]
 """Value of a column, documents, and without noise bytes; the most frequent first."""
 
 
-def _header(name: str, groups: dict[str, Rows], count: int) -> str:
+def _header(name: str, groups: dict[str, Rows], count: int, more: Mapping[str, Any]) -> str:
     """The YAML for dataset hubs."""
     licences, languages = ([str(row[0]) for row in groups[one] if row[0]] for one in ("licence", "language"))
     exact = all(len(row) > 2 for row in groups["kind"])
@@ -137,9 +143,10 @@ def _header(name: str, groups: dict[str, Rows], count: int) -> str:
         "pretty_name": name,
         "license": _hub_licences(licences),
         "language": [value for value in languages if len(value) in (2, 3) and value.islower()],
-        "size_categories": [_size_category(count if exact else sum(row[1] for row in groups["kind"]))],
+        "size_categories": [size_category(count if exact else sum(row[1] for row in groups["kind"]))],
         "task_categories": ["text-generation"],
         "tags": ["headrace"],
+        **more,
     }
     out = io.StringIO()
     yaml = YAML(typ="safe", pure=True)
@@ -157,7 +164,7 @@ def _hub_licences(licences: list[str]) -> list[str]:
     return list(known) or ["unknown"]
 
 
-def _size_category(count: int) -> str:
+def size_category(count: int) -> str:
     """The size as hubs write it: `n<1K`, `1K<n<10K` and so on to `n>1T`."""
     at = next((at for at in range(len(_STEPS)) if count < 1_000 * 10**at), len(_STEPS))
     return "n<1K" if at == 0 else "n>1T" if at == len(_STEPS) else f"{_STEPS[at - 1]}<n<{_STEPS[at]}"

@@ -30,7 +30,7 @@ from spark_jobs.lake.engine.memory import BESIDE_HEAP, SPARK_MEMORY, embedded_me
 from spark_jobs.lake.ledger.ledger_table import LEDGER
 from spark_jobs.lake.session.catalogue import connect, open_catalogue, require_folder, require_writable
 from spark_jobs.lake.session.cluster import is_local
-from spark_jobs.lake.session.jars import archive_path, jar_paths, missing_jars
+from spark_jobs.lake.session.jars import archive_path, jar_paths, missing_jars, require_spark
 from spark_jobs.lake.session.java import java_home, java_version
 from spark_jobs.lake.session.object_store import require_store
 from spark_jobs.lake.session.spark_settings import jar_purposes
@@ -114,6 +114,7 @@ def _java(settings: LakeSettings) -> tuple[str, str]:
 
 
 def _jars(settings: LakeSettings) -> tuple[str, str]:
+    require_spark()
     purposes = sorted(jar_purposes(settings))
     python = Path(sys.executable).name
     if missing := missing_jars(jar_purposes(settings)):

@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
+from urllib.parse import urlencode
 
 from pydantic import Field, TypeAdapter
 from starlette.requests import Request
@@ -22,6 +23,7 @@ from headrace_features.explore.row_index import PAGE, RowIndex
 from headrace_features.explore.row_query import FACETS, RowQuery, Within
 from headrace_features.explore.text_search import Found, SearchWords, search_texts
 from headrace_features.explore.texts import inline
+from headrace_features.explore.vector_map import PREFIX
 
 Places = tuple[str | None, str | None]
 Hit = TypeVar("Hit")
@@ -42,6 +44,8 @@ _STATE = (
     "path",
     "removed",
     "rule",
+    "tag",
+    "map",
     "since",
     "until",
     "passed",
@@ -62,7 +66,7 @@ def documents(request: Request) -> Response:
     }  # fmt: skip
     searched: Found | None = None
     removed = explorer.removed(principal, query.get("removed", ""))
-    wanted = wanted_of(query, index, removed, explorer.moved(principal, query))
+    wanted = wanted_of(query, index, removed, explorer.within(principal, dataset, query))
     if query.get("q", "").strip():
         if shown["hidden"]:
             raise CommandError(shown["hidden"])
@@ -70,8 +74,10 @@ def documents(request: Request) -> Response:
         rows = searched.rows
     else:
         rows = index.rows(wanted) if whole else index.first_rows(wanted)
-    previews = index.previews(rows)
+    previews, tags = index.previews(rows), explorer.tags(dataset)
+    tagged = tags.of(row["doc_id"] for row in rows)
     for row in rows:
+        row["tags"] = tagged.get(row["doc_id"], [])
         excerpt = searched.excerpts.get(row["doc_id"]) if searched is not None else None
         row["excerpt"] = excerpt or inline(" ".join(previews.get(row["n"], "").split())[:200])
     more = whole and searched is None and len(rows) == PAGE and "seed" not in query
@@ -82,6 +88,9 @@ def documents(request: Request) -> Response:
         changed["from"] = searched.read
     shown |= {
         "rows": rows,
+        "tags": tags.counts(),
+        "_map": any(name.startswith(PREFIX) for _, name in explorer.catalogue.list_tables(dataset)),
+        "_state": urlencode({**query, "at": str(index.version)}),
         "searched": searched and {**vars(searched), "rows": len(rows), "excerpts": None},
         "texts_read": index.text_progress if whole and not shown["hidden"] and not index.wait_for_texts(0) else None,
         "_dagster": address_of(DAGSTER),
@@ -96,7 +105,7 @@ def places(explorer: Explorer, principal: str, dataset: str, query: dict[str, st
     """The documents before and after one in a list, which may be a search; None where there is none."""
     index = explorer.index(dataset, query.get("at"))
     removed, fields = explorer.removed(principal, query.get("removed", "")), {**query, "after": ""}
-    wanted = wanted_of(fields, index, removed, explorer.moved(principal, query))
+    wanted = wanted_of(fields, index, removed, explorer.within(principal, dataset, query))
     if query.get("q", "").strip():
         hides = explorer.hides_text(dataset)  # whose neighbours would tell which texts have the words
         hits = [] if hides else search_texts(explorer.catalogue, index, wanted, words_of(query)).rows
@@ -143,7 +152,7 @@ def facets(request: Request) -> Response:
     explorer.reads(principal, dataset)
     index = explorer.index(dataset, query.get("at"))
     removed = query.get("removed", "")
-    wanted = wanted_of(query, index, explorer.removed(principal, removed), explorer.moved(principal, query))
+    wanted = wanted_of(query, index, explorer.removed(principal, removed), explorer.within(principal, dataset, query))
     is_whole = index.wait(_LONG_SECONDS if index.total < _QUICK_ROWS or wanted.needs_rows(index.narrow) else 0)
     if not index.wait_for_counts(_LONG_SECONDS) or (wanted.needs_rows(index.narrow) and not is_whole):
         raise CommandError(f"{dataset}: its rows are still being read; counts come when that is done")

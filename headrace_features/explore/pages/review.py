@@ -140,8 +140,8 @@ def _queue(request: Request, query: Mapping[str, str]) -> _Queue:
         raise CommandError("a search has no queue: it stops at its first hits; take the words out")
     fields = {name: value for name, value in query.items() if name not in (*_OWN, "after")}
     fields["at"] = str(index.version)
-    removed = explorer.removed(person, query.get("removed", ""))
-    wanted = wanted_of(fields, index, removed, explorer.moved(person, query))
+    removed, within = explorer.removed(person, query.get("removed", "")), explorer.within(person, dataset, query)
+    wanted = wanted_of(fields, index, removed, within)
     return _Queue(explorer, person, dataset, query.get("rule", ""), fields, index, wanted)
 
 

@@ -82,6 +82,36 @@ function brush(chart) {
 }
 all(".histogram").filter((chart) => !chart.closest("[data-still]")).forEach(brush);
 
+// Draw a rectangle on a map: the documents in it.
+for (const map of all("svg.map")) {
+  let from = null;
+  const box = document.createElementNS("http://www.w3.org/2000/svg", "rect"), size = map.viewBox.baseVal;
+  const at = (event) => {
+    const frame = map.getBoundingClientRect(), share = (v) => Math.min(1, Math.max(0, v));
+    return [share((event.clientX - frame.left) / frame.width), share((event.clientY - frame.top) / frame.height)];
+  };
+  const corners = (event) => at(event).map((v, i) => [Math.min(v, from[i]), Math.max(v, from[i])]);
+  map.addEventListener("dragstart", (event) => event.preventDefault());
+  map.addEventListener("pointerdown", (event) => { from = at(event); event.preventDefault(); });
+  map.addEventListener("pointermove", (event) => {
+    if (from === null) return;
+    const [[left, right], [top, low]] = corners(event);
+    const placed = { x: left * size.width, width: (right - left) * size.width, y: top * size.height, height: (low - top) * size.height };
+    for (const [name, value] of Object.entries({ ...placed, class: "chosen", "pointer-events": "none" })) box.setAttribute(name, value);
+    map.append(box);
+  });
+  map.addEventListener("pointerup", (event) => {
+    const [[left, right], [top, low]] = corners(event);
+    from = null;
+    if (right - left < 0.005 || low - top < 0.005) return;
+    event.preventDefault();
+    const [x0, x1, y0, y1] = map.dataset.bounds.split(",").map(Number), x = (v) => x0 + v * (x1 - x0), y = (v) => y1 - v * (y1 - y0);
+    const next = new URL(map.dataset.list, location);
+    next.searchParams.set("map", `${map.dataset.table}:${[x(left), x(right), y(low), y(top)].map((v) => v.toPrecision(6)).join(",")}`);
+    location.assign(next);
+  });
+}
+
 // A form that is followed while it changes: the pieces of the page with data-live are taken from its answer. While it
 // moves these are sums; texts come once it rests.
 const REST = 300;
@@ -112,6 +142,12 @@ for (const form of all("form[data-follow]")) {
   all("[data-steps]", form).forEach((slider) => (slider.hidden = false));
 }
 
+// One box ticks all of a page.
+for (const box of all("[data-ticks]")) {
+  box.hidden = false;
+  box.addEventListener("change", () => all(`[name^="doc."][form="${box.dataset.ticks}"]`).forEach((one) => (one.checked = box.checked)));
+}
+
 // Keys. Rows are whatever has data-row.
 let at = -1;
 function move(step) {
@@ -125,11 +161,12 @@ function move(step) {
 const page = (which) => document.querySelector(`[data-page="${which}"]`)?.click();
 const keys = {
   j: () => move(1), k: () => move(-1), n: () => page("next"), p: () => page("previous") ?? page("first"),
+  x: () => all("[data-row]")[at]?.querySelector("input")?.click(),
   g: () => location.assign("/"), "?": () => document.getElementById("help").showModal(),
   "/": () => { const fields = all('[data-key="/"]'); (fields.at(-1) ?? fields[0])?.focus(); },
 };
 let sent = false; // a key is meant for the page that is seen, so none counts while the next one comes
-addEventListener("submit", () => (sent = true));
+addEventListener("submit", (event) => (sent = !event.submitter?.hasAttribute("data-stays")));
 addEventListener("pageshow", () => (sent = false));
 addEventListener("keydown", (event) => {
   if (sent) return;

@@ -80,6 +80,8 @@ def read_pages(reader: str, data: bytes, source: FileReading) -> Extracted | Ref
     for number, layer in enumerate(layers):
         wants = layer.wants_ocr and rules.engine != "none"
         read = _read_page(reader, data, number, rules) if wants and read_count < rules.max_pages else None
+        if isinstance(read, Refusal) and read.reason == Reason.NOT_INSTALLED:
+            return read  # else the engine's being there would decide the text
         read_count += read is not None
         used = {"used": "layer" if layer.text else "none", "character_count": len(layer.text)}
         report = {

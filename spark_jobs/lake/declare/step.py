@@ -202,6 +202,8 @@ class Step:
         listed_rows: for a step with `discover`: how many rows what it listed will make; None where that is not known.
         stays: for a step of scope frozen: from the config to whether its rows stay though those that they were computed
             from change; a new generation alone (`refreeze`) computes them anew.
+        refuse_columns: raises for columns, by input, that the step cannot work with; called before a run computes
+            anything.
     """
 
     name: str
@@ -223,6 +225,7 @@ class Step:
     sample: Sample | None = None
     news: News | None = None
     stays: Callable[[Any], bool] | None = None
+    refuse_columns: Callable[[Mapping[str, frozenset[str]]], object] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""

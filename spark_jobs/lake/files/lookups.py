@@ -309,16 +309,20 @@ def placed_batches(
 
 def read_placed_values(table: IcebergTable, path: str, column: str, places: Collection[int]) -> dict[int, Any]:
     """Values of a wide column of one data file by their rows in it, decoding only their row groups."""
-    wanted, values, first = np.asarray(sorted(places), np.int64), dict[int, Any](), 0
+    return dict(placed_values(table, path, column, places))
+
+
+def placed_values(table: IcebergTable, path: str, column: str, places: Collection[int]) -> Iterator[tuple[int, Any]]:
+    """As `read_placed_values`, one value after the other, in the order of the rows."""
+    wanted, first = np.asarray(sorted(places), np.int64), 0
     with table.io.new_input(path).open() as stream:
         file = pq.ParquetFile(stream, buffer_size=_BUFFER_BYTES, page_checksum_verification=True)
         for group in range(file.num_row_groups):
             group_rows = file.metadata.row_group(group).num_rows
             inside = wanted[(wanted >= first) & (wanted < first + group_rows)] - first
             for row, value, _ in _decoded(file, group, column, inside):
-                values[first + row] = value
+                yield first + row, value
             first += group_rows
-    return values
 
 
 def _decoded(file: pq.ParquetFile, group: int, column: str, rows: Int64Array) -> Iterator[tuple[int, Any, int]]:

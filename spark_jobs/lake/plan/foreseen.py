@@ -13,7 +13,7 @@ from spark_jobs.lake.engine.memory import spark_fits
 from spark_jobs.lake.ledger.attempts import Unmanaged, unmanaged
 from spark_jobs.lake.plan.binding import Binding, tables_of
 from spark_jobs.lake.plan.due import ForecastPlace
-from spark_jobs.lake.session.java import has_java
+from spark_jobs.lake.session.jars import has_spark
 
 
 @dataclass(frozen=True)
@@ -123,7 +123,7 @@ def engine_needs(forecasts: Collection[StepForecast | None], catalogue: Catalog)
 def another_way(failed: Unmanaged) -> str:
     """A way that was not tried to compute a table that an engine did not manage; empty where all were."""
     left = [way for way in WAYS if way not in failed.tried]
-    return next((way for way in left if way == CAREFUL or (way == SPARK and spark_fits() and has_java())), "")
+    return next((way for way in left if way == CAREFUL or (way == SPARK and spark_fits() and has_spark())), "")
 
 
 def reason_for_spark(steps: Iterable[tuple[str, Step]]) -> str:

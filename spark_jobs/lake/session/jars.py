@@ -182,12 +182,31 @@ def _fetch_one(jar: Jar, scratch: Path) -> Path:
     return path
 
 
-def _ivy_command(jar: Jar, scratch: Path) -> list[str]:
+def require_spark() -> Path:
+    """The jar of Ivy, as one of all that Spark consists of.
+
+    Raises:
+        SetupError: they are not here, as after `make setup-user`: Sail needs PySpark's Python alone.
+    """
     spec = importlib.util.find_spec("pyspark")
     home = Path(spec.origin).parent if spec is not None and spec.origin is not None else Path()
     ivy = next(home.glob("jars/ivy-*.jar"), None)
     if ivy is None:
-        raise SetupError("jars: pyspark is not installed here, and its Ivy fetches the jars; run: make setup")
+        raise SetupError("jars: Spark itself is not installed here, only its Python; run: make setup-spark")
+    return ivy
+
+
+def has_spark() -> bool:
+    """Whether Spark is installed here, with a Java that it runs on."""
+    try:
+        java_home(), require_spark()
+    except SetupError:
+        return False
+    return True
+
+
+def _ivy_command(jar: Jar, scratch: Path) -> list[str]:
+    ivy = require_spark()
     settings = os.environ.get("HEADRACE_IVY_SETTINGS")
     return [
         str(java_home() / "bin" / "java"),

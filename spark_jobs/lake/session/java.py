@@ -60,15 +60,6 @@ def java_home() -> Path:
     )
 
 
-def has_java() -> bool:
-    """Whether there is a Java that Spark runs on."""
-    try:
-        java_home()
-    except SetupError:
-        return False
-    return True
-
-
 def java_version(home: Path) -> int:
     """The major version of the Java in `home` (8 for "1.8.0_392"), 0 where there is none that runs."""
     java = home / "bin" / "java"

@@ -36,7 +36,7 @@ from spark_jobs.lake.engine.memory import spark_heap
 from spark_jobs.lake.session import spark_settings
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.cluster import is_local, join_cluster
-from spark_jobs.lake.session.jars import archive_options, installed_jars
+from spark_jobs.lake.session.jars import archive_options, installed_jars, require_spark
 from spark_jobs.lake.session.java import java_home
 from spark_jobs.lake.session.shuffle_partitions import FOLLOW, SHUFFLE_PARTITIONS, default_count
 from spark_jobs.lake.session.spark_errors import spark_cause
@@ -114,10 +114,11 @@ def require_installation(settings: LakeSettings) -> None:
     """Look for what a session needs of this machine before anything is computed; jars that are missing are fetched.
 
     Raises:
-        SetupError: Java is missing, or a jar is missing and cannot be fetched.
+        SetupError: Java or Spark itself is missing, or a jar is missing and cannot be fetched.
     """
     if "PYSPARK_GATEWAY_PORT" not in os.environ and engine_name() != SAIL:
         java_home()
+        require_spark()
         installed_jars(spark_settings.jar_purposes(settings))
 
 

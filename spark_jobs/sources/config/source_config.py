@@ -32,7 +32,15 @@ from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.config.iceberg_source import IcebergSource
 from spark_jobs.sources.config.paged_source import PagedSource, RequestLimits
 from spark_jobs.sources.licences.names import required_ids
-from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, glob_pattern, open_file
+from spark_jobs.sources.opening.file_trees import (
+    ABOUT_LINKS,
+    FoundFile,
+    Links,
+    absolute,
+    find_files,
+    glob_pattern,
+    open_file,
+)
 from spark_jobs.sources.opening.limits import ArchiveLimits
 from spark_jobs.sources.opening.table_folders import without_engine_files
 
@@ -62,6 +70,8 @@ class _Repositories(Described):
     directories: tuple[str, ...] = Field(
         (), description="directories, each one repository named after it; PATH/* makes every subdirectory of PATH one"
     )
+
+    links: Links = Field("inside", description=ABOUT_LINKS, json_schema_extra=NO_ROWS)  # a listing has what follows
 
     @model_validator(mode="after")
     def _one_origin(self) -> _Repositories:
@@ -143,6 +153,7 @@ class PackagesSource(_OfKinds, WithoutSecrets):
     kind: Literal["packages"] = "packages"
     path: str = Field(min_length=1, description="package or directory of packages, or a URI that PyArrow opens")
     archives: ArchiveLimits = Field(ArchiveLimits(), description="how much of a package is unpacked")
+    links: Links = Field("inside", description=ABOUT_LINKS, json_schema_extra=NO_ROWS)
 
 
 def _require_kind(name: str) -> None:
@@ -175,6 +186,7 @@ class FilesSource(FileSource):
     glob: str | None = Field(
         None, min_length=1, description="only files whose path below `path` matches, e.g. *.jsonl.gz or 2026/**/part-*"
     )
+    links: Links = Field("inside", description=ABOUT_LINKS, json_schema_extra=NO_ROWS)
     stall_seconds: float = Field(
         60,
         gt=0,
@@ -206,7 +218,7 @@ class FilesSource(FileSource):
     def entries(self) -> Iterator[FoundFile]:
         """Files below the path with matching names."""
         wanted = None if self.glob is None else glob_pattern(self.glob)
-        for file in without_engine_files(find_files(absolute(self.path), self.stall_seconds)):
+        for file in without_engine_files(find_files(absolute(self.path), self.stall_seconds, links=self.links)):
             if wanted is None or wanted.fullmatch(file.path) or file.path.endswith("/"):
                 yield file
 

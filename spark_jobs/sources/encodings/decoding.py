@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import Any, NamedTuple
 
 from spark_jobs.sources.opening.streams import Stream
-from spark_jobs.sources.refusals import Reason, Refusal
+from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
 
 DETECTION_BYTES = 1 << 20
 """Bytes by which an encoding is detected."""
@@ -125,7 +125,10 @@ class Recoded:
         if codec is not None:
             self.facts = {"source_encoding": codec, "source_encoding_by": "byte order mark"}
         elif not _is_utf8(data):
-            self.facts = getattr(self._detect(data), "metadata", {})
+            detected = self._detect(data)
+            if isinstance(detected, Refusal) and detected.reason == Reason.NOT_INSTALLED:
+                raise RefusedError(detected.reason, detected.detail)
+            self.facts = getattr(detected, "metadata", {})
             codec = self.facts.get("source_encoding")
         if codec not in (None, "utf-8-sig"):
             self._decoder = codecs.getincrementaldecoder(codec)("surrogateescape")

@@ -2,8 +2,9 @@
 
 A file is unchanged when its latest arrival has the same size and the same modification time; its bytes are not read
 again. A refused file is read again when the cause may be removed: it can be opened now, the size limit was raised, the
-column that it lacked is no longer mapped. One that landed stays where its reader is not installed. A file of facts
-about repositories is read whenever any file is, changed or not, so that the facts are known for every new file.
+column that it lacked is no longer mapped, the packages of its reader can be imported (`lacking`). One that landed stays
+where its reader is not installed. A file of facts about repositories is read whenever any file is, changed or not, so
+that the facts are known for every new file.
 
 A file is gone when it arrived before and is not listed any more. Files below a directory that cannot be read are not
 gone, and a source without any file is an error unless its dataset says `allow_empty`.
@@ -30,6 +31,7 @@ from spark_jobs.sources.config.source_config import DocumentsConfig, PythonCodeS
 from spark_jobs.sources.kinds import Kind, Listing, S, kind_of
 from spark_jobs.sources.languages import Language, language_columns
 from spark_jobs.sources.listed_file import ListedFile
+from spark_jobs.sources.listing.lacking import Lacking
 from spark_jobs.sources.listing_rows import LISTING, listing_row, why
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, is_uri, same_file
 from spark_jobs.sources.opening.remote_trees import has_validator, is_web
@@ -41,6 +43,8 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 _AWAY = (Reason.NOT_INSTALLED, Reason.UNKNOWN_FORMAT)  # of a file that landed: what brings its reader is not here now
+# What a server did, of a file whose bytes may be whole the next time.
+_OF_SERVERS = (Reason.NO_ANSWER, Reason.HTTP_ERROR, Reason.BAD_ANSWER, Reason.FORBIDDEN_ADDRESS)
 _OF_ARRIVALS = ("repository", "path", "content_sha256", "object", "byte_count", "status", "reason", "detail", "doc_id")
 
 
@@ -118,16 +122,21 @@ class ListedKind(Kind[S]):
         """See `discover`."""
         earlier = LatestArrivals(arrivals)
         deleted, files = _deleted_hashes(arrivals), self.files(config, {} if reread else earlier, lake)
+        lacking = Lacking(self.source, arrivals)
         if files is None:
             return None
-        left = {listed.file.location: listed.refusal for listed in files if _loses_document(listed, earlier)}
+        left = {
+            listed.file.location: listed.file.refusal or listed.refusal
+            for listed in files
+            if _loses_document(listed, earlier)
+        }
         rows: dict[str, dict[str, Any]] = {}  # by location; an unchanged file has one where a step reads more of it
         for listed in files:
             location = listed.file.location
             before = earlier.get(location)
             if location in left:
                 continue
-            earlier_row = before if before and _is_unchanged(listed, before, config) else None
+            earlier_row = before if before and _is_unchanged(listed, before, config, lacking) else None
             stays = (
                 earlier_row is not None and earlier_row["reason"] == Reason.DELETED and listed.reader != "repositories"
             )
@@ -151,7 +160,8 @@ class ListedKind(Kind[S]):
 
 def _loses_document(listed: Listed, earlier: Earlier) -> bool:
     """Whether a file is left out by its path now, and landed before: then its document is gone."""
-    if listed.refusal is None or listed.refusal.reason not in BY_PATH:
+    refusal = listed.file.refusal or listed.refusal
+    if refusal is None or refusal.reason not in BY_PATH:
         return False
     before = earlier.get(listed.file.location)
     return before is not None and before["status"] != "gone" and before["reason"] is None
@@ -217,7 +227,7 @@ def _gone_rows(files: Iterable[Listed], earlier: Mapping[str, dict[str, Any]]) -
         for listed in files
         if listed.file.path.endswith("/")
         and listed.file.refusal
-        and listed.file.refusal.reason not in (Reason.LISTED_TWICE, Reason.NO_DATA, Reason.HIDDEN)
+        and listed.file.refusal.reason not in (Reason.LISTED_TWICE, Reason.NO_DATA, Reason.HIDDEN, Reason.OUTSIDE_LINK)
     )
     rows = []
     for location in earlier:
@@ -301,8 +311,8 @@ def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
     return hashes
 
 
-def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfig) -> bool:
-    """Whether a file has not changed since its arrival, nor has the cause of its refusal."""
+def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfig, lacking: Lacking) -> bool:
+    """Whether a file has not changed since its arrival, nor has the cause of its refusal, or of a part of it."""
     file = listed.file
     reason, refusal = before["reason"], file.refusal or listed.refusal
     if refusal is not None and refusal.reason in BY_PATH:
@@ -314,6 +324,8 @@ def _is_unchanged(listed: Listed, before: dict[str, Any], config: DocumentsConfi
         # What was read stays while its reader is away, or a run on a machine without it would take it out of the lake.
         is_away = refusal.reason in _AWAY and isinstance(config.source, FileReading)
         return bool(reason == refusal.reason or (reason is None and is_away))
+    if lacking.is_mended(file.location, listed.reader, reason):
+        return False
     return _is_refused_still(reason, listed, before, config)
 
 
@@ -322,7 +334,7 @@ def _is_refused_still(reason: str | None, listed: Listed, before: dict[str, Any]
     file = listed.file
     if reason in (Reason.UNREADABLE, Reason.NOT_A_FILE):
         return not (is_uri(file.location) or os.access(file.location, os.R_OK))
-    if reason in (Reason.OTHER_PACKAGE, Reason.NOT_INSTALLED):
+    if reason in (Reason.OTHER_PACKAGE, *_OF_SERVERS):
         return False
     if reason == Reason.TOO_LARGE:
         return file.byte_count is None or file.byte_count > config.max_document_bytes

@@ -8,6 +8,7 @@ import pyarrow.parquet as pq
 
 from spark_jobs.exceptions import SparkJobsError
 from spark_jobs.sources.config.source_config import DocumentsConfig
+from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.opening.file_trees import open_file
 from spark_jobs.sources.reading.built_in import ONE_DOCUMENT_READERS
 
@@ -22,9 +23,10 @@ def listed_rows(config: DocumentsConfig, listing: pa.Table) -> int | None:
         listing: what is new, changed or gone at its source.
 
     Returns:
-        The number, None where a file of other records, an archive or too many footers are among them.
+        The number, None where a file of other records, an archive or too many footers are among them, or it would have
+        to be downloaded.
     """
-    if "unchanged" not in listing.column_names:
+    if "unchanged" not in listing.column_names or kind_of(config.source).is_remote:
         return None
     new = listing.filter(~pc.field("unchanged") & ~pc.field("gone") & pc.field("reason").is_null())
     if kinds := getattr(config.source, "kinds", None):  # of files that only their content can tell, most hold no text

@@ -2,8 +2,8 @@
 
 Hidden files and directories (a leading dot), `__pycache__` and `node_modules` are left out: version control and build
 tools keep their own there. A directory reached by a link is walked after all real ones and never twice, so a loop of
-links ends, and the real path of a file wins over a linked one. A file or directory that cannot be read, and a directory
-that is met a second time, is listed with its refusal.
+links ends, and the real path of a file wins over a linked one. A file or directory that cannot be read, a directory
+that is met a second time, and a link that leads out of the root, are listed with their refusals.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ import os
 import re
 import stat
 from collections.abc import Iterator, Mapping
-from typing import NamedTuple
+from typing import Final, Literal, NamedTuple
 from urllib.parse import quote
 
 import pyarrow as pa
@@ -27,6 +27,9 @@ _FOREIGN_BYTE = re.compile("[\udc80-\udcff]")  # a byte of a name that is not UT
 LEFT_OUT = frozenset({"__pycache__", "node_modules"})
 STALL_SECONDS = 60.0
 """How long a web server may give nothing, where no source says so."""
+Links = Literal["inside", "follow"]
+ABOUT_LINKS: Final = "symbolic links that lead out of the folder: inside refuses them, follow reads what they lead to"
+"""What a source says of its field `links`."""
 
 
 class FoundFile(NamedTuple):
@@ -89,21 +92,32 @@ def is_file(location: str) -> bool:
         raise InputError(f"{location}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
 
 
-def find_files(root: str, stall_seconds: float = STALL_SECONDS, tells_hidden: bool = False) -> Iterator[FoundFile]:
+def leads_out(path: str, root: str) -> Refusal | None:
+    """Why a path below a root is not read without `links: follow`: its real place is not below that of the root."""
+    real, inside = os.path.realpath(path), os.path.realpath(root)
+    if real == inside or real.startswith(inside.rstrip("/") + "/"):
+        return None
+    return Refusal(Reason.OUTSIDE_LINK, f"a link to {real}, out of the source's folder; `links: follow` reads it")
+
+
+def find_files(
+    root: str, stall_seconds: float = STALL_SECONDS, tells_hidden: bool = False, links: Links = "inside"
+) -> Iterator[FoundFile]:
     """Every file below `root` (an absolute path or URI), or `root` itself where it is a file; in any order.
 
     Args:
         root: where.
         stall_seconds: how long a web server may give nothing.
         tells_hidden: whether hidden files and folders of a local tree are told, each with its refusal.
+        links: whether links of a local tree may lead out of it; the root itself may be one.
 
     Raises:
         InputError: nothing is there, or the file system cannot be reached.
     """
     if is_uri(root):
-        yield from _find_by_uri(root, stall_seconds)
+        yield from _find_by_uri(root, stall_seconds, links)
     elif os.path.isdir(root):
-        yield from _walk(root, tells_hidden)
+        yield from _walk(root, tells_hidden, links)
     elif os.path.lexists(root):
         yield stat_file(root, os.path.basename(root))
     else:
@@ -145,7 +159,7 @@ def glob_pattern(glob: str) -> re.Pattern[str]:
     return re.compile(body if "/" in glob else f"(?:.*/)?{body}")
 
 
-def _walk(root: str, tells_hidden: bool) -> Iterator[FoundFile]:
+def _walk(root: str, tells_hidden: bool, links: Links) -> Iterator[FoundFile]:
     """Walk real directories first, then linked ones; each directory once."""
     directories: dict[tuple[int, int], str] = {}
     real, linked = [(root, "")], list[tuple[str, str]]()
@@ -169,8 +183,11 @@ def _walk(root: str, tells_hidden: bool) -> Iterator[FoundFile]:
                     refusal = Refusal(Reason.HIDDEN, f"{entry.name} in its path")
                     yield FoundFile(entry.path, path + "/" * _is_directory(entry), None, None, refusal)
                 continue
+            out = leads_out(entry.path, root) if links == "inside" and entry.is_symlink() else None
             if _FOREIGN_BYTE.search(path):
                 yield _badly_named(entry.path, path)
+            elif out is not None:
+                yield FoundFile(entry.path, path + "/" * _is_directory(entry), None, None, out)
             elif _is_directory(entry):
                 (linked if entry.is_symlink() else real).append((entry.path, path + "/"))
             else:
@@ -191,13 +208,19 @@ def _badly_named(location: str, path: str) -> FoundFile:
     return FoundFile(shown, shown_path, None, None, Refusal(Reason.BAD_NAME, "the name is not UTF-8; rename the file"))
 
 
-def _find_by_uri(root: str, stall_seconds: float) -> Iterator[FoundFile]:
+def _find_by_uri(root: str, stall_seconds: float, links: Links) -> Iterator[FoundFile]:
     """Files of a PyArrow file system; locations stay URIs."""
     if is_web(root):
         yield from _find_on_web(root, stall_seconds)
         return
+    scheme, _, rest = root.partition("://")
+    query = "".join(rest.partition("?")[1:])
     try:
         file_system, base = file_system_of(root)
+        if isinstance(file_system, fs.LocalFileSystem):  # PyArrow follows links wherever they lead
+            for local in find_files(base, links=links):
+                yield local._replace(location=f"{scheme}://{quote(local.location)}{query}")
+            return
         info = file_system.get_file_info(base)
         matching = (
             [info]
@@ -206,13 +229,11 @@ def _find_by_uri(root: str, stall_seconds: float) -> Iterator[FoundFile]:
         )
     except (OSError, pa.ArrowException) as error:
         raise InputError(f"{root}: {str(error).splitlines()[0]}; check the URI and the credentials") from error
-    scheme, _, rest = root.partition("://")
-    query = rest.partition("?")[1:]
     for file in matching:
         path = file.base_name if file.path == base else file.path[len(base) :].lstrip("/")
         if file.type == fs.FileType.File and not any(map(is_hidden, path.split("/"))):
             modified = None if file.mtime_ns is None else file.mtime_ns // 1000
-            location = f"{scheme}://{quote(file.path)}{''.join(query)}"
+            location = f"{scheme}://{quote(file.path)}{query}"
             yield FoundFile(location, path, file.size, modified)
 
 

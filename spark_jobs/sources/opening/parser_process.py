@@ -34,7 +34,7 @@ from typing import IO, Any
 
 from headrace.process.memory_limit import resident_bytes
 from spark_jobs.child_processes import end_child, end_with_parent, idle_child, keep_child, start_child
-from spark_jobs.sources.refusals import Reason, Refusal, RefusedError
+from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, first_line
 
 MEMORY_BYTES = 704 << 20
 """Address space of the child; more is refused by the operating system, and the child ends."""
@@ -147,8 +147,7 @@ def _answers_of(
         while (message := _receive(child.stdout, memory_bytes))[0] != "end":
             what, value = message
             if what == "missing":
-                where = f"{value} on {platform.node()}"
-                yield Refusal(Reason.NOT_INSTALLED, f"{where}; pip install 'headrace[ingest,ocr]' where files are read")
+                yield Refusal(Reason.NOT_INSTALLED, lacking(value))
             elif what == "read" and file is not None:
                 _give(child.stdin, file, value, memory_bytes)
             else:
@@ -162,6 +161,12 @@ def _answers_of(
             keep_child(kind, child)
         else:
             end_child(child)
+
+
+def lacking(error: object) -> str:
+    """What is said of a package that could not be imported on this machine."""
+    mend = "pip install 'headrace[ingest,ocr]' where files are read, or what headrace doctor names there"
+    return f"{first_line(error)} on {platform.node()}; {mend}"
 
 
 def serve(parent: int, memory_bytes: int) -> None:

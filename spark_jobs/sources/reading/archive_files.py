@@ -13,7 +13,6 @@ from dataclasses import replace
 from itertools import chain
 from typing import TypeAlias
 
-from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.kinds import kind_of
 from spark_jobs.sources.languages import EXTRACTED_BY, language_columns
@@ -22,7 +21,7 @@ from spark_jobs.sources.opening.archives import Member, Unpacking, archive_membe
 from spark_jobs.sources.opening.file_trees import is_hidden, unreadable
 from spark_jobs.sources.opening.streams import HashedFile
 from spark_jobs.sources.opening.table_folders import engine_refusal
-from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package, not_there
+from spark_jobs.sources.reading.built_in import COLUMN_READERS, missing_package, not_installed, not_there
 from spark_jobs.sources.reading.readers import reader_by_name
 from spark_jobs.sources.reading.record_rows import DocumentRows, each_row
 from spark_jobs.sources.reading.rows import ReadingRules, Row, arrival, closing_arrivals, refused_part
@@ -50,7 +49,7 @@ def read_archive(file: ListedFile, rules: ReadingRules, read: _Read) -> Iterator
         detail = f"an archive at depth {outer.depth}; max_depth is {rules.source.archives.max_depth}"
         yield arrival(file, Refusal(Reason.DECOMPRESSION_BOMB, detail))
         return
-    names, fault, damaged, content_sha256 = set[str](), None, None, None
+    names, fault, damaged, lacking, content_sha256 = set[str](), None, None, None, None
     document_count = refused_count = 0
     try:
         with rules.opens(file, rules.max_document_bytes) as stream, HashedFile(stream) as source:
@@ -64,12 +63,15 @@ def read_archive(file: ListedFile, rules: ReadingRules, read: _Read) -> Iterator
                     elif row.get("status") == "rejected":
                         refused_count += row["reason"] not in BY_PATH
                         damaged = row["location"] if row["reason"] in _DAMAGES else damaged
+                        if row["reason"] == Reason.NOT_INSTALLED:  # not read to its end: what it held is not gone
+                            lacking = lacking or Refusal(Reason.NOT_INSTALLED, row["detail"])
                     yield row
             content_sha256 = source.sha256_to_end()
     except OSError as error:
         fault = unreadable(error)
     if document_count and fault is None and damaged is not None and outer.depth == 1:
         fault = Refusal(Reason.CORRUPT_ARCHIVE, f"what is damaged at {damaged} is not read")
+    fault = fault or lacking
     every = Refusal(Reason.NO_USABLE_RECORD, f"all {refused_count} of its members and records were refused")
     nothing = every if refused_count else Refusal(Reason.EMPTY, "it holds no file that is taken")
     taking = kind_of(rules.source).taking() if outer.depth == 1 else None
@@ -150,9 +152,9 @@ def member_columns(source: FileReading, name: str, location: str) -> Row | Refus
     if reader in COLUMN_READERS and source.text_column is None:
         return Refusal(Reason.MISSING_COLUMN, "a file of records, and no text_column; name the column of the text")
     if absent := not_there(reader):
-        raise InputError(f"{location}#{name}: {absent.detail}")
+        return absent
     if package := missing_package(reader, source):
-        raise InputError(f"{location}#{name} needs {package}; pip install 'headrace[ingest]'")
+        return not_installed(reader, package)
     return language_columns(reader, language)
 
 

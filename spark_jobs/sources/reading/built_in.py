@@ -101,13 +101,24 @@ def extract(reader: str, data: bytes, *options: Any, source: FileReading) -> Ext
         return Refusal(Reason.UNDECODABLE, f"lone surrogate at {error.start} of the extracted text")
 
 
-def missing_package(reader: str, source: FileReading) -> str | None:
-    """A package that a reader needs and that is not installed, if there is one."""
+def packages_of(reader: str, source: FileReading) -> tuple[str, ...]:
+    """The foreign packages that a reader needs for the files of a source."""
     of = READERS.get(reader, BuiltIn("document"))
     needed = of.packages if of.needs is None else (*of.packages, *of.needs(source))
     if of.recoded and source.encoding != "strict":
         needed += PARTS["legacy"].packages
-    return next((name for name in needed if importlib.util.find_spec(name) is None), None)
+    return needed
+
+
+def missing_package(reader: str, source: FileReading) -> str | None:
+    """A package that a reader needs and that is not installed, if there is one."""
+    return next((name for name in packages_of(reader, source) if importlib.util.find_spec(name) is None), None)
+
+
+def not_installed(reader: str, package: str) -> Refusal:
+    """The refusal of a file whose reader needs a package that is not installed."""
+    mend = f"pip install 'headrace[{READERS[reader].extra}]' and run again"
+    return Refusal(Reason.NOT_INSTALLED, f"its reader needs {package}, which is not installed; {mend}")
 
 
 def not_there(reader: str | None) -> Refusal | None:

@@ -27,7 +27,7 @@ from spark_jobs.sources.opening.compression import WholeFile, whole_file
 from spark_jobs.sources.opening.file_trees import unreadable
 from spark_jobs.sources.opening.streams import BATCH_BYTES, HashedFile
 from spark_jobs.sources.reading.archive_files import read_archive
-from spark_jobs.sources.reading.built_in import READERS, extract, not_there
+from spark_jobs.sources.reading.built_in import READERS, extract, missing_package, not_installed, not_there
 from spark_jobs.sources.reading.content_types import text_language
 from spark_jobs.sources.reading.foreign import read_foreign
 from spark_jobs.sources.reading.readers import columns_by_content
@@ -144,8 +144,14 @@ def _read_detected(file: ListedFile, rules: ReadingRules) -> Iterable[Row | Docu
         model = text_language if rules.source.unknown == "detect" else None
         language = language_taken(file.path, head, rules.source.kinds, model)
         columns = language if isinstance(language, Refusal) else language_columns("text", language)
-    refusal = columns if isinstance(columns, Refusal) else not_there(columns["reader"])
-    if isinstance(columns, Refusal) or refusal is not None:
+    if isinstance(columns, Refusal):
+        return [arrival(file, columns)]
+    reader = columns["reader"] or ""
+    refusal = not_there(reader)
+    if refusal is None and isinstance(rules.source, FileReading):
+        package = missing_package(reader, rules.source)
+        refusal = not_installed(reader, package) if package else None
+    if refusal is not None:
         return [arrival(file, refusal)]
     stream = None if file.stream is None else source  # of a member, what was read comes again
     return read_parts(replace(file, **columns, stream=stream), rules)  # type: ignore[arg-type]
@@ -234,6 +240,8 @@ def _text_document(file: ListedFile, whole: WholeFile, rules: ReadingRules) -> R
     decoded, metadata = decode(data, declares_encoding=file.language in DECLARES_ENCODING), dict[str, str]()
     if isinstance(source, FileReading) and isinstance(decoded, Refusal) and source.encoding != "strict":
         detected = extract("legacy", data[:DETECTION_BYTES], len(data) <= DETECTION_BYTES, source=source)
+        if isinstance(detected, Refusal) and detected.reason == Reason.NOT_INSTALLED:
+            return detected
         if not isinstance(detected, Refusal):
             whole_text = decode_as(data, detected.metadata["source_encoding"])
             decoded, metadata = (decoded, {}) if isinstance(whole_text, Refusal) else (whole_text, detected.metadata)

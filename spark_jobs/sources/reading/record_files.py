@@ -13,6 +13,7 @@ from spark_jobs.sources.kinds import kind_of, opening
 from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.opening.compression import decompressed_by_name
 from spark_jobs.sources.opening.file_trees import open_file, unreadable
+from spark_jobs.sources.opening.parser_process import lacking
 from spark_jobs.sources.opening.streams import HashedFile
 from spark_jobs.sources.opening.table_folders import partitions
 from spark_jobs.sources.reading.built_in import READERS, extract
@@ -51,6 +52,8 @@ def read_records(file: ListedFile, rules: ReadingRules) -> Iterator[Row | Docume
                     fault = part.refusal if fault is None else fault.and_also(part.refusal)
                 else:
                     refused_count += 1
+                    if part.refusal.reason == Reason.NOT_INSTALLED:  # not read to its end: what it held is not gone
+                        fault = fault or part.refusal
                     yield refused_part(f"{file.location}#{unit}:{part.number}", part.refusal)
             content_sha256 = source.sha256_to_end()
     except OSError as error:
@@ -112,11 +115,16 @@ def _records(file: ListedFile, source: HashedFile, rules: ReadingRules) -> Itera
     """The records of an open file."""
     reader = READERS[file.reader]
     parsed = _given(file, source, rules.source, rules.max_document_bytes)
+    try:
+        read = attribute(reader.function)
+    except ImportError as error:
+        yield Refused(None, Refusal(Reason.NOT_INSTALLED, lacking(error)))
+        return
     if not reader.recoded or rules.source.encoding == "strict":
-        yield from attribute(reader.function)(parsed)
+        yield from read(parsed)
         return
     recoded = Recoded(parsed.plain(), lambda data: parsed.extract("legacy", data, False))
-    for record in attribute(reader.function)(parsed._replace(plain=lambda: recoded)):
+    for record in read(parsed._replace(plain=lambda: recoded)):
         is_refused = isinstance(record, Refused)
         yield record if is_refused else record._replace(metadata={**recoded.facts, **record.metadata})
 

@@ -117,7 +117,7 @@ def list_packages(
         source: where they are.
         earlier: the latest arrival at each location.
     """
-    files = {file.location: file for file in find_files(absolute(source.path))}
+    files = {file.location: file for file in find_files(absolute(source.path), links=source.links)}
     package_rows = {location: before for location, before in earlier.items() if before["path"] == "."}
     before_of = {location: package_rows[location] for location in files.keys() & package_rows.keys()}
     as_before = {

@@ -32,7 +32,7 @@ from spark_jobs.sources.licences.statements import (
     strings_in,
 )
 from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, facts_files, located
-from spark_jobs.sources.opening.file_trees import FoundFile, absolute, find_files, stat_file
+from spark_jobs.sources.opening.file_trees import FoundFile, Links, absolute, find_files, leads_out, stat_file
 from spark_jobs.sources.records.facts import Facts
 from spark_jobs.sources.refusals import Reason, Refusal
 from spark_jobs.sources.taken import left_out
@@ -61,6 +61,8 @@ class ListedRepository:
     facts: Facts
     root: str
     distribution: importlib.metadata.Distribution | None = None
+    links: Links = "inside"
+    refusal: Refusal | None = None  # of the whole, where its directory is a link that leads out
 
     def files(self, left_out: Callable[[str], Refusal | None]) -> Iterator[tuple[FoundFile, Refusal | None]]:
         """Every file and what could not be listed, with why it is left out; paths are below the root (site-packages).
@@ -70,8 +72,10 @@ class ListedRepository:
         Args:
             left_out: why a file is left out, by its path.
         """
-        if self.distribution is None:
-            for file in find_files(self.root, tells_hidden=True):
+        if self.refusal is not None:
+            yield FoundFile(self.root, "/", None, None, self.refusal), self.refusal
+        elif self.distribution is None:
+            for file in find_files(self.root, tells_hidden=True, links=self.links):
                 yield file, file.refusal if file.path.endswith("/") else left_out(file.path)
         else:
             yield from _distribution_files(self.distribution, self.root, left_out)
@@ -115,13 +119,18 @@ def _declared_name(distribution: importlib.metadata.Distribution) -> str | None:
     return match[1].strip() if match else _header(distribution.metadata, "Name")
 
 
-def directory_repositories(patterns: Iterable[str]) -> list[ListedRepository]:
+def directory_repositories(patterns: Iterable[str], links: Links = "inside") -> list[ListedRepository]:
     """The directories named, with `PATH/*` standing for every subdirectory of PATH, in order of their names.
+
+    Args:
+        patterns: as the source names them.
+        links: whether those below PATH, and what is in a directory, may be links that lead out of it.
 
     Raises:
         InputError: a pattern finds no directory, or two directories have one name.
     """
     path_of_name: dict[str, str] = {}
+    refusals: dict[str, Refusal | None] = {}
     for pattern in patterns:
         full = absolute(pattern)
         paths = [path for path in sorted(glob.glob(full)) if os.path.isdir(path)] if "*" in full else [full]
@@ -133,7 +142,14 @@ def directory_repositories(patterns: Iterable[str]) -> list[ListedRepository]:
                 raise InputError(
                     f"{path_of_name[name]} and {path} are both named {name}; a dataset needs distinct names"
                 )
-    return [ListedRepository(_project_facts(name, path), path) for name, path in sorted(path_of_name.items())]
+            if links == "inside" and "*" in full:
+                refusals[path] = leads_out(path, os.path.dirname(full.partition("*")[0]))
+    return [
+        ListedRepository(Facts(name), path, None, links, refusal)
+        if (refusal := refusals.get(path))
+        else ListedRepository(_project_facts(name, path, links), path, None, links)
+        for name, path in sorted(path_of_name.items())
+    ]
 
 
 def distribution_facts(
@@ -199,16 +215,20 @@ def _home_page(home_page: str | None, project_urls: Sequence[str]) -> str | None
     return next((urls[label] for label in wanted if label in urls), None)
 
 
-def _project_facts(name: str, path: str) -> Facts:
+def _project_facts(name: str, path: str, links: Links) -> Facts:
     """Facts out of a directory's pyproject.toml, where it can be read; the licence as for repositories of git."""
+
+    def is_out(file_name: str) -> bool:
+        return links == "inside" and leads_out(os.path.join(path, file_name), path) is not None
 
     def content(file_name: str) -> bytes | None:
         try:
-            return _small_file(os.path.join(path, file_name))
+            return None if is_out(file_name) else _small_file(os.path.join(path, file_name))
         except OSError:
             return None
 
-    licence = of_repository(content, sorted(entry.name for entry in os.scandir(path) if entry.is_file()))
+    names = sorted(entry.name for entry in os.scandir(path) if entry.is_file() and not is_out(entry.name))
+    licence = of_repository(content, names)
     try:
         project = tomllib.loads((content("pyproject.toml") or b"").decode("utf-8-sig")).get("project", {})
     except ValueError:
@@ -264,10 +284,17 @@ class _PythonKind(ListedKind[P]):
         """Files of facts (the one that is named, else those in the folders that hold directories), then all others."""
         source = self.source
         roots = sorted({os.path.dirname(absolute(pattern)) for pattern in source.directories})
-        files = [f"{root}/{FACTS_FILE}" for root in roots if os.path.isfile(f"{root}/{FACTS_FILE}")]
+        files = [
+            file
+            for root in roots
+            for file in [f"{root}/{FACTS_FILE}"]
+            if os.path.isfile(file) and not (source.links == "inside" and leads_out(file, root))
+        ]
         facts = facts_files(*(files if source.repositories is None else (source.repositories,)))
         named = source.directories
-        repositories = directory_repositories(named) if named else installed_repositories(source.distributions)
+        repositories = (
+            directory_repositories(named, source.links) if named else installed_repositories(source.distributions)
+        )
         return located(config, (*facts, *(listed for repository in repositories for listed in self.listed(repository))))
 
     def listed(self, repository: ListedRepository) -> Iterator[Listed]:

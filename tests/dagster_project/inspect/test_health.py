@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import importlib.util
 import shutil
 import socket
 from pathlib import Path
@@ -12,8 +13,12 @@ from dagster_project.cli import run_command
 from dagster_project.inspect.lake import health
 from headrace.process.memory_limit import Memory
 from headrace.tables.settings import LakeSettings, settings_at
+from spark_jobs import importing
 from spark_jobs.lake.engine import memory
 from spark_jobs.lake.session.jars import CORE, locked_jars
+from tests.dagster_project.conftest import WriteDefs
+
+Said = pytest.CaptureFixture[str]
 
 
 @pytest.fixture(autouse=True)
@@ -115,3 +120,50 @@ def test_an_engine_that_does_not_exist_is_refused_at_once(
     said = "HEADRACE_ENGINE=sial: there is no such engine; did you mean 'sail'?; set spark, sail, auto"
     assert err.splitlines()[-1].endswith(said)
     assert out == "" or (said in out.splitlines()[0] and "declarations" in out.splitlines()[-1])
+
+
+PAGES = "type: headrace.Dataset\nattributes: {name: pages, source: {kind: files, path: %s}}\n"
+
+
+@pytest.mark.parametrize("fault", ["absent", "broken", "none"])
+def test_doctor_imports_what_sources_need(
+    declare: WriteDefs, lake_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Said, fault: str
+) -> None:
+    """By the names of their files: a package that is there and does not import is told, with the mend that works."""
+    pytest.importorskip("trafilatura")
+    (tmp_path / "pages").mkdir()
+    (tmp_path / "pages" / "a.html").write_text("<p>A page")
+    declare("pages", PAGES % (tmp_path / "pages"))
+    importing._importable.clear()
+    if fault == "absent":
+        find = importlib.util.find_spec
+        hidden = "trafilatura"
+        monkeypatch.setattr(importlib.util, "find_spec", lambda name, *of: None if name == hidden else find(name, *of))
+    if fault == "broken":
+        (tmp_path / "trafilatura").mkdir()
+        (tmp_path / "trafilatura/__init__.py").write_text("import no_such_package")
+        monkeypatch.syspath_prepend(tmp_path)
+    assert run_command(["doctor"]) == (0 if fault == "none" else 2)
+    importing._importable.clear()
+    told = [line.split(maxsplit=2) for line in capfd.readouterr().out.splitlines() if " packages " in line]
+    assert (
+        told
+        == {
+            "none": [
+                [
+                    "ok",
+                    "packages",
+                    "justext, lxml_html_clean, resiliparse, trafilatura can be imported, as sources need them",
+                ]
+            ],
+            "absent": [["fault", "packages", "trafilatura: it is not installed; run: pip install 'headrace[html]'"]],
+            "broken": [
+                [
+                    "fault",
+                    "packages",
+                    "trafilatura: it cannot be imported (ModuleNotFoundError: No module named 'no_such_package'); run: "
+                    "pip install --force-reinstall --no-deps trafilatura",
+                ]
+            ],
+        }[fault]
+    )

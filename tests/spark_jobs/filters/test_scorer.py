@@ -98,7 +98,7 @@ def test_scorers_are_found_by_name_and_by_place() -> None:
     assert find_scorer(f"{__name__}:vowels").name == "vowels"
     for reference, said in (
         ("vowels", "scorer 'vowels' is not known"),
-        (f"{__name__}:vowel", "has no attribute 'vowel'"),
+        (f"{__name__}:vowel", "has no 'vowel'; did you mean 'vowels'"),
         (f"{__name__}:VOWELS", r"is a tuple; it has to be a Scorer \(docs"),
     ):
         with pytest.raises(ConfigError, match=said):

@@ -29,9 +29,16 @@ def frames() -> dict[str, Any]:
         "arrow batches": iter(pa.table({"n": range(4), "text": TEXTS}).to_batches(max_chunksize=3)),
         "record batch": pa.table({"n": range(4), "text": TEXTS}).to_batches()[0],
         "arrow array": pa.array(TEXTS),
+        "tuple": tuple(TEXTS),
+        "numpy": np.array(TEXTS, object),
+        "generator": (text for text in TEXTS),
+        "generator of dictionaries": ({"text": text} for text in TEXTS),
+        "arrow tables": iter([pa.table({"text": TEXTS[:2]}), pa.table({"text": TEXTS[2:]})]),
+        "arrow reader": pa.table({"n": range(4), "text": TEXTS}).to_reader(max_chunksize=3),
     }
     columns = {"n": list(range(4)), "text": TEXTS}
     rows["datasets"] = datasets.Dataset.from_dict(columns)
+    rows["datasets stream"] = rows["datasets"].to_iterable_dataset()
     for library in (pandas, polars):
         rows[library.__name__] = library.DataFrame(columns)
         rows[f"{library.__name__} series"] = library.Series(TEXTS)
@@ -46,7 +53,8 @@ def test_rows_of_a_frame(name: str) -> None:
     assert frame.texts.to_pylist() == TEXTS and frame.texts.type == pa.large_string()
     assert [text for batch in frame.batches(5) for text in batch.to_pylist()] == ["one", "", "three", "four"]
     chosen = frame.rows(ROWS)
-    if name not in ("arrow batches", "record batch"):
+    streams = ("arrow batches", "arrow tables", "arrow reader", "record batch", "datasets stream")
+    if name not in streams and not name.startswith("generator"):
         assert type(chosen) is type(data)
     assert frame_of(chosen, "text").texts.to_pylist() == ["one", "three"]
 
@@ -58,6 +66,12 @@ def test_rows_of_a_frame(name: str) -> None:
         ([1, 2], "holds no texts"),
         (pa.table({"n": [1]}), "there is no column 'text'; columns: n"),
         ([{"body": "x"}], "there is no column 'text'"),
+        ([{"text": "x"}, "y"], "row 1 is a str, and row 0 is not"),
+        (
+            datasets.DatasetDict(train=datasets.Dataset.from_dict({"text": ["x"]})),
+            "has splits; give one of them: train",
+        ),
+        (iter([1, 2]), "holds no texts"),
     ],
 )
 def test_other_data_is_refused_in_a_line(data: object, message: str) -> None:

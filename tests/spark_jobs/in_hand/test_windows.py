@@ -91,6 +91,10 @@ def test_nulls_slices_and_other_types() -> None:
     ("ids", "options", "message"),
     [
         (["a"], {}, "no lists of token ids"),
+        ([[1, None]], {}, "an id is missing or below 0"),
+        ([[1], [-1]], {}, "an id is missing or below 0"),
+        (pa.array([[1 << 40]]), {}, "these are no token ids"),
+        ([[1 << 40]], {}, "no lists of token ids"),
         (pa.array([1, 2]), {}, "no column of lists of token ids"),
         ([[1]], {"order": ["a", "b"]}, "order has 2 values for 1 documents"),
     ],

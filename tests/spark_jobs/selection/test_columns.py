@@ -190,6 +190,23 @@ def test_a_column_that_is_not_there_or_twice_is_named(
         only.step(survivors=rows.drop("value"), **dict.fromkeys(reads, rows))
 
 
+@pytest.mark.parametrize(
+    ("function", "reads", "said"), [(unknown, ("values",), "'value'"), (twice, ("values", "others"), "others__value")]
+)
+def test_such_a_column_is_told_before_the_run(function: Callable[..., Any], reads: tuple[str, ...], said: str) -> None:
+    """By the columns of what it reads, which declarations tell; those of `survivors` are none of them."""
+    place = SelectionPlace("main", ("a",), "main.survivors")
+    (only,) = bound(selection(reads=reads, version="1")(function), ConfigModel(), place)
+    refuse = only.step.refuse_columns
+    assert refuse is not None
+    there = {name: frozenset({"doc_id", "value"}) for name in ("survivors", *reads)}
+    with pytest.raises(InputError, match=said):
+        refuse(there)
+    right = {**there, "values": frozenset({"doc_id", "valeu"}), "others": frozenset({"doc_id"})}
+    if function is unknown:
+        refuse({name: right[name] for name in there})
+
+
 def test_a_selection_of_the_name_of_a_table_that_it_reads_is_refused() -> None:
     """Its own table would be taken for that."""
     with pytest.raises(StepDeclarationError, match="it reads a table of its name"):

@@ -94,7 +94,7 @@ def test_each_way_is_tried_once_and_the_last_is_kept(lake: Any, monkeypatch: pyt
         (True, False, ("sail", CAREFUL)),
     ):
         monkeypatch.setattr(foreseen, "spark_fits", lambda fits=fits: fits)
-        monkeypatch.setattr(foreseen, "has_java", lambda java=java: java)
+        monkeypatch.setattr(foreseen, "has_spark", lambda java=java: java)
         for way, following in zip(ways, (*ways[1:], ""), strict=True):
             take(monkeypatch, way)
             with pytest.raises(StepMemoryError), attempt(lake, "main.pairs"):

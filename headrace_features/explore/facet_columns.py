@@ -23,7 +23,7 @@ import pyarrow.compute as pc
 
 from dagster_project.inspect.bins import bin_edges, is_spread
 from headrace_features.explore.dataset_at import DatasetAt
-from headrace_features.explore.index_files import complete, part_of, scores_of
+from headrace_features.explore.index_files import complete, halves_of, part_of, scores_of
 from headrace_features.explore.row_query import FACETS, Columns
 from spark_jobs.arrays import Float64Array, Int64Array
 
@@ -40,7 +40,7 @@ def build_columns(dataset: DatasetAt, file: Path) -> None:
     scores = scores_of(dataset)[: CHARTS - 1]
     parts = (part_of(dataset, scores, condition, (*_NAMES, "byte_count")) for condition in dataset.parts())
     table = pa.concat_tables(parts, promote_options="permissive")
-    order = np.lexsort(_halves(table["doc_id"])[::-1])
+    order = np.lexsort(halves_of(table["doc_id"])[::-1])
     columns = {name: pc.dictionary_encode(table[name]).combine_chunks().take(order) for name in _NAMES}
     verdicts = pc.if_else(table["kept"].cast(pa.bool_()), "kept", "rejected")
     columns["verdict"] = pc.dictionary_encode(verdicts).combine_chunks().take(order)
@@ -154,17 +154,6 @@ class Counts:
         places = np.clip((values - first) * (bins / (last - first)), 0, bins - 1).astype(np.int64)
         both = (np.bincount(some, minlength=bins).tolist() for some in (places, places[rejected]))
         return edges, *both
-
-
-def _halves(ids: pa.ChunkedArray) -> npt.NDArray[np.uint64]:
-    """(2, N) the halves of doc_ids, whose order is that of the ids."""
-    texts = ids.cast(pa.large_string()).combine_chunks()
-    if not len(texts):
-        return np.zeros((2, 0), np.uint64)
-    first = int(np.frombuffer(texts.buffers()[1], np.int64)[texts.offset])
-    digits = np.frombuffer(texts.buffers()[2], np.uint8, 32 * len(texts), first)
-    nibbles = (digits & 15) + 9 * (digits >> 6)  # of ASCII: 0x30 is 0, 0x61 is a
-    return (nibbles[::2] << 4 | nibbles[1::2]).view(">u8").reshape(-1, 2).T.astype(np.uint64)
 
 
 def _rules(lists: pa.ListArray, order: Int64Array) -> pa.ListArray:

@@ -112,6 +112,42 @@ def test_a_reader_moves_by_keys(browser: Any, address: str) -> None:
     assert page.wrong == []
 
 
+def test_a_reader_curates_on_a_phone(browser: Any, address: str) -> None:
+    """A search, its documents one after the other, the list with counts behind a button; nothing is cut."""
+    page = page_of(browser, address, viewport={"width": 400, "height": 800})
+
+    def whole() -> bool:
+        return bool(
+            page.evaluate(
+                "document.documentElement.scrollWidth <= innerWidth"
+                " && [...document.querySelectorAll('.scroll')].every((box) => box.scrollWidth <= box.clientWidth)"
+            )
+        )
+
+    page.keyboard.press("/")
+    page.keyboard.type("text words")
+    page.keyboard.press("Enter")
+    page.get_by_text("120 documents").wait_for()
+    assert whole() and page.locator("mark.hit").count() >= 20 and not page.locator("#side").is_visible()
+    page.locator("[data-row] a").first.click()
+    first = page.locator("h1").inner_text()
+    press(page, ".")
+    assert page.locator("h1").inner_text() != first and whole()
+    press(page, ",")
+    assert page.locator("h1").inner_text() == first
+    page.goto(f"{address}/datasets/notes/documents?sort=word_count")
+    assert whole() and page.locator("[data-name='verdict']").count() >= 40
+    assert not page.locator("#side").is_visible()
+    page.get_by_role("button", name="counts and filters").click()
+    page.locator("#late .axes .up").first.wait_for()
+    assert page.locator("#side").is_visible() and whole()
+    page.locator("#side .facet a", has_text="code").first.click()
+    page.wait_for_url("**kind=code**")
+    page.goto(f"{address}/datasets/notes")
+    page.locator("#late").wait_for()
+    assert whole() and page.wrong == []
+
+
 @NIGHTLY
 def test_documents_are_ticked_by_keys_and_taken_along(browser: Any, lake_env: Path, tmp_path: Path) -> None:
     """One by `x`, all of a page by one box; keys go on after a file came; a rectangle of the map is a list."""
@@ -181,6 +217,9 @@ def test_pages_are_accessible(browser: Any, address: str, scheme: str, width: in
         "/datasets/notes/documents?sort=word_count&path=11",
         "/datasets/notes/documents?rule=too_long&sort=distance&q=text&path=1",
         "/datasets/notes/facets",
+        "/datasets/notes",
+        "/datasets/notes/refused",
+        "/find?q=text",
         f"/documents/{ROWS[1]['doc_id']}?q=text",
         f"/documents/{HOSTILE}?q=evil",
         "/sql?q=SELECT%20kind%2C%20count(*)%20FROM%20notes.documents%20GROUP%20BY%20ALL",
@@ -188,6 +227,7 @@ def test_pages_are_accessible(browser: Any, address: str, scheme: str, width: in
         "/nothing",
     ):
         page.goto(address + path)
+        page.locator("[data-toggle]:visible").evaluate_all("buttons => buttons.forEach((button) => button.click())")
         if page.locator("[data-late]").count():
             page.locator("#late").wait_for(state="attached")
         if page.locator("button.narrow:visible").count():  # counts and filters stand behind a button

@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
@@ -283,6 +284,19 @@ def _small_parts(self: DatasetAt) -> Any:
     from spark_jobs.lake.files.lookups import parts
 
     return parts(self._catalogue, f"{self.name}.documents", 15, snapshot_id=self.version.documents or None)
+
+
+IDS = st.builds("{}{}".format, *[st.sampled_from(["0" * 16, "f" * 16, "00000000deadbeef", "8" * 16])] * 2)
+
+
+@given(st.lists(IDS, max_size=8), st.lists(IDS, max_size=8, unique=True), st.integers(0, 3))
+def test_places_of_ids_are_those_of_arrow(ids: list[str], others: list[str], cut: int) -> None:
+    """With ids of one half, of slices, in several chunks, none at all."""
+    chunks = [pa.array(["1" * 32, *part], pa.string())[1:] for part in (ids[:cut], ids[cut:])]
+    some, there = pa.chunked_array(chunks, pa.string()), pa.chunked_array([others], pa.large_string())
+    assert index_files.places_of(some, there).to_pylist() == [others.index(i) if i in others else None for i in ids]
+    halves = index_files.halves_of(some).T.tolist()
+    assert [f"{first:016x}{second:016x}" for first, second in halves] == ids
 
 
 def test_threads_that_build_one_index_end_with_one(planted: Planted) -> None:

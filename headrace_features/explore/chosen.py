@@ -37,11 +37,12 @@ class Chosen:
     ticked: bool
 
     def parts(self) -> Iterator[list[dict[str, Any]]]:
-        """Their rows in the order of the files with their texts, some thousand at a time."""
+        """Their rows in the order of the files with their texts, then those without; some thousand at a time."""
         end = max(self.index.total, self.index.texts_total) + 1
         step = _PART if self.wanted.ids is None else end
-        for start in range(0, end, step):
-            yield self.index.placed(self.wanted, start, step)
+        for some in (self.index.placed, self.index.without_text):
+            for start in range(0, end, step):
+                yield some(self.wanted, start, step)
 
 
 def chosen_of(explorer: Explorer, principal: str, dataset: str, fields: Mapping[str, str]) -> Chosen:

@@ -137,7 +137,7 @@ class RowIndex:
     @property
     def earlier(self) -> DatasetVersion | None:
         """The newest other version whose rows are at hand."""
-        others = [file for file in self._files(self._rows.suffix) if file != self._rows]
+        others = [file for file in self._files(f".rows.{_FORMAT}") if file != self._rows]
         newest = max(others, key=lambda file: file.stat().st_mtime, default=None)
         return (
             DatasetVersion.parse(newest.name.removeprefix(f"{self.dataset}.").split(".")[0])

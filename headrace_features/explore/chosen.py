@@ -69,7 +69,7 @@ def chosen_of(explorer: Explorer, principal: str, dataset: str, fields: Mapping[
             raise CommandError("a document is not named by its id; tick it on the list")
         return Chosen(index, query, replace(wanted, ids=ids, sort="", seed=""), True)
     if query.get("q", "").strip():
-        words = SearchWords(query["q"], query.get("case") == "exact", bool(query.get("inside")))
+        words = SearchWords(query["q"], query.get("case") == "exact", bool(query.get("inside")), most=_MOST_HITS + 1)
         wanted = replace(wanted, ids=_found(explorer, index, wanted, words))
     elif wanted.seed:
         wanted = replace(wanted, ids=tuple(row["doc_id"] for row in index.rows(wanted, PAGE)))
@@ -77,7 +77,7 @@ def chosen_of(explorer: Explorer, principal: str, dataset: str, fields: Mapping[
 
 
 def _found(explorer: Explorer, index: RowIndex, wanted: RowQuery, words: SearchWords) -> tuple[str, ...]:
-    """All documents with some words, page by page."""
+    """All documents with some words."""
     if hidden := explorer.hides_text(index.dataset):
         raise CommandError(hidden)
     ids: list[str] = []

@@ -275,10 +275,15 @@ class RowIndex:
 
     def without_text(self, wanted: RowQuery, start: int, count: int) -> list[dict[str, Any]]:
         """Rows of a selection among some documents, with rules, that have no text yet; none where texts are hidden."""
-        if not self._with_text:
+        if not self._with_text or self._texted == self.total:
             return []
         textless = "NOT EXISTS (SELECT 1 FROM texts x WHERE x.n = r.n)"
         return self._with_rules(wanted, "{0}", textless, "r.n", (start, start + count))
+
+    @functools.cached_property
+    def _texted(self) -> int:
+        """How many documents have a text."""
+        return int(self._ask("SELECT count(DISTINCT n) AS there FROM texts", [], self._texts)[0]["there"])
 
     def _with_rules(
         self, wanted: RowQuery, joined: str, condition: str, at: str, bounds: tuple[int, int], more: str = ""

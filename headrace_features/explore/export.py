@@ -13,6 +13,7 @@ from __future__ import annotations
 import csv
 import io
 import json
+import math
 import zipfile
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from datetime import datetime
@@ -30,7 +31,8 @@ from spark_jobs.lake.plan.excisions import EXCISIONS, SUPERSEDE_PREFIX
 
 FORMATS: Final = ("jsonl", "parquet", "csv")
 _FLUSH_BYTES: Final = 4 << 20  # of texts that are in memory
-_FORMULA: Final = tuple("=+-@\t\r")  # a spreadsheet would compute a cell that begins so
+_FORMULA: Final = tuple("=+-@\t\r'")  # a spreadsheet would compute a cell that begins so; ' is our mark against it
+_INFINITE: Final = (math.inf, -math.inf)
 _Row = dict[str, Any]
 _Tags = Callable[[Iterable[str]], Mapping[str, list[str]]]
 
@@ -69,7 +71,9 @@ def exported(
             close()
         about = {**facts, "count": written, "left_out": left_out, "columns": schema.names}
         if form == "csv":
-            about["cells"] = "one that begins with = + - @, a tab or a return has a ' before it"
+            about["cells"] = "one that begins with = + - @ ', a tab or a return has a ' before it"
+        elif form == "jsonl":
+            about["numbers"] = "one that is infinite, which JSON cannot write, is null"
         archive.writestr(zipfile.ZipInfo("selection.json", now.timetuple()[:6]), json.dumps(about, indent=2))
     yield sink.taken()
 
@@ -125,7 +129,8 @@ _Writer = tuple[Callable[[list[_Row]], object], Callable[[], object]]
 def _jsonl(file: IO[bytes], schema: pa.Schema) -> _Writer:
     def write(rows: list[_Row]) -> None:
         for row in rows:
-            file.write(json.dumps({name: row[name] for name in schema.names}, ensure_ascii=False).encode() + b"\n")
+            values = {name: None if row[name] in _INFINITE else row[name] for name in schema.names}
+            file.write(json.dumps(values, ensure_ascii=False, allow_nan=False).encode() + b"\n")
 
     return write, lambda: None
 

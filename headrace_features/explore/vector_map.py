@@ -11,6 +11,7 @@ from pathlib import Path
 from typing import Final
 
 import numpy as np
+import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
 
@@ -64,12 +65,14 @@ def within_box(file: Path, box: tuple[float, float, float, float]) -> Within:
 
 
 def _vectors(catalogue: Catalog, table: str) -> _Batches:
-    """(doc_ids, (D, K) their vectors) of the documents that have one."""
+    """(doc_ids, (D, K) their vectors) of the documents that have one with a direction."""
     for batch in read_batches(catalogue, table, ("doc_id", "vector")):
         there = batch.filter(pc.is_valid(batch.column("vector")))
         if len(there):
             rows = np.frombuffer(b"".join(there.column("vector").to_pylist()), "<i2").reshape(len(there), -1)
-            yield there.column("doc_id").to_pylist(), rows / np.linalg.norm(rows, axis=1, keepdims=True)
+            lengths = np.linalg.norm(rows, axis=1)
+            points = lengths > 0
+            yield there.filter(pa.array(points)).column("doc_id").to_pylist(), rows[points] / lengths[points, None]
 
 
 def _axes(batches: _Batches) -> tuple[Float64Array, Float64Array]:

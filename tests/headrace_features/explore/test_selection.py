@@ -138,7 +138,7 @@ def test_what_people_took_out_never_leaves(client: TestClient, catalogue: Catalo
 
 def test_cells_are_no_formulas(catalogue: Catalog, tmp_path: Path) -> None:
     """In CSV each text that a spreadsheet would compute has a mark before it; the other formats have it as it is."""
-    evil = ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "plain", 'quo"te,\nline']
+    evil = ["=HYPERLINK(1)", "+1", "-1", "@SUM(A1)", "\tx", "\rx", "plain", 'quo"te,\nline', "'=x", "'twas"]
     rows = judged_rows(len(evil), seed=8)
     for row, text in zip(rows, evil, strict=True):
         row |= {"path": text, "content": text}
@@ -151,8 +151,10 @@ def test_cells_are_no_formulas(catalogue: Catalog, tmp_path: Path) -> None:
         if form == "jsonl":
             assert sorted(json.loads(line)["text"] for line in file.split("\n")[:-1]) == sorted(evil)
             continue
-        for row in csv.DictReader(io.StringIO(file, newline="")):
-            assert row["text"] == row["path"] and row["text"].removeprefix("'") in evil
+        cells = [*csv.DictReader(io.StringIO(file, newline=""))]
+        assert sorted(row["text"].removeprefix("'") for row in cells) == sorted(evil)
+        for row in cells:
+            assert row["text"] == row["path"]
             assert not re.match(r"[=+\-@\t\r]", row["text"])
 
 
@@ -273,3 +275,19 @@ def test_all_that_a_search_finds_comes_of_few_reads(client: TestClient, most: in
         assert sent.status_code == 404 and f"more than {most} documents have these words" in sent.text
     else:
         assert exported(client, {"state": "q=text", "all": "1"})[1]["count"] == len(ROWS)
+
+
+def test_every_line_is_json(lake_env: Path, tmp_path: Path) -> None:
+    """An infinite signal, for which JSON has no number, is null in JSONL, which is said beside it."""
+    planted = plant(tmp_path)
+    infinite = [float("inf"), float("-inf"), float("nan"), 1.5]
+    planted.add(
+        "notes", [{**row, "scores": {"mean_word_length": n}} for row, n in zip(drawn(4), infinite, strict=True)]
+    )
+    client = planted.client()
+    assert client.get(f"{PLACE}/facets").status_code == 200
+    rows, about = exported(client, {"all": "1"})
+    assert sorted(str(row["mean_word_length"]) for row in rows) == ["1.5", "None", "None", "None"]
+    assert "null" in about["numbers"]
+    rows, _ = exported(client, {"all": "1", "format": "parquet"})
+    assert {str(row["mean_word_length"]) for row in rows} == {"inf", "-inf", "None", "1.5"}

@@ -15,8 +15,7 @@ from spark_jobs.dedup.bags.bags import BAGS
 from spark_jobs.dedup.sketches.signatures import SIGNATURES, SignaturesConfig, _sign
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.waiting_lake import publish
-from tests.headrace_features.explore.judged_lake import make
-from tests.headrace_features.explore.served import pages
+from tests.headrace_features.explore.judged_lake import make, pages
 from tests.headrace_features.explore.test_duplicates import BY_ID, DISTINCT, FIRST, ROWS, corpus_tables, similarity
 
 

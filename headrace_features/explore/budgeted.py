@@ -40,23 +40,33 @@ def within_budget(
         read: called with the rows.
 
     Raises:
-        CommandError: it took longer, or nobody waits for it any more.
+        CommandError: it took longer, nobody waits for it any more, or a file is damaged, and deleted then.
     """
     deadline = time.monotonic() + BUDGET_SECONDS
     with contextlib.closing(sqlite3.connect(f"file:{file}?mode=ro&immutable=1", uri=True)) as opened:
         opened.row_factory = sqlite3.Row
-        for name, other in further.items():
-            opened.execute(f"ATTACH ? AS {name}", [f"file:{other}?mode=ro&immutable=1"])
         has_left = HAS_LEFT.get()
-        opened.set_progress_handler(lambda: time.monotonic() > deadline or has_left(), _STEPS)
         try:
+            for name, other in further.items():
+                opened.execute(f"ATTACH ? AS {name}", [f"file:{other}?mode=ro&immutable=1"])
+            opened.set_progress_handler(lambda: time.monotonic() > deadline or has_left(), _STEPS)
             return read(opened.execute(query, values))
-        except sqlite3.OperationalError as error:
+        except sqlite3.DatabaseError as error:
             if "interrupted" in str(error):
                 raise CommandError(
                     f"{dataset}: this takes longer than {BUDGET_SECONDS:g} s; narrow the list by a filter"
                 ) from error
-            raise
+            # an empty file has no table; the other subclasses are mistakes of a query
+            if type(error) is not sqlite3.DatabaseError and "no such table" not in str(error):
+                raise
+            raise damaged(dataset, file, *further.values()) from error
+
+
+def damaged(dataset: str, *files: Path) -> CommandError:
+    """Delete files that cannot be read, one of which is damaged as by a power cut; the error that says so."""
+    for file in files:
+        file.unlink(missing_ok=True)
+    return CommandError(f"{dataset}: an index was damaged and is built anew; open this page again in a moment")
 
 
 def numbers_of(cursor: sqlite3.Cursor) -> Float64Array:

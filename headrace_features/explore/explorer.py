@@ -261,10 +261,15 @@ class Explorer:
         if head is None:
             raise CommandError(f"{dataset} has no map of {name[:60]!r}; its page says which there are")
         key = (dataset, name, head.snapshot_id, self._folder)
-        file = self.computed(map_file, *key, wait_seconds=_LONG_SECONDS)
+        file = self._file(map_file, *key)
         if file is None:
             raise CommandError(f"the map of {dataset}.{name} is still being computed; open this page again in a moment")
-        return file if file.exists() else map_file(self.catalogue, *key)
+        return file
+
+    def _file(self, write: Callable[..., Path], *key: Hashable) -> Path | None:
+        """A file that is written once and may be deleted at any time; None while it is being written."""
+        file = self.computed(write, *key, wait_seconds=_LONG_SECONDS)
+        return file if file is None or file.exists() else write(self.catalogue, *key)
 
     def within(self, principal: str, dataset: str, query: Mapping[str, str]) -> tuple[Within, ...]:
         """The conditions of an address that need a further file: a tag, a part of a map, documents that moved.
@@ -293,7 +298,7 @@ class Explorer:
         if not corpus:
             return None
         self.reads(principal, corpus)
-        file = self.computed(removed_index, corpus, self.snapshots(corpus), self._folder, wait_seconds=_LONG_SECONDS)
+        file = self._file(removed_index, corpus, self.snapshots(corpus), self._folder)
         if file is None:
             raise CommandError(f"what went from {corpus} is still being read; open this page again in a moment")
         return file
@@ -310,9 +315,7 @@ class Explorer:
         names = [text.partition("@")[0] for text in texts]
         self.reads(principal, *names, sums_alone=True)
         rule, at = query.get("passed") or query.get("rule", ""), tuple(self.snapshots(name) for name in names)
-        file = self.computed(
-            _moved, *texts, rule, bool(query.get("passed")), self._folder, at, wait_seconds=_LONG_SECONDS
-        )
+        file = self._file(_moved, *texts, rule, bool(query.get("passed")), self._folder, at)
         if file is None:
             raise CommandError("the two states are still being compared; open this page again in a moment")
         return (Within(file, "1", ()),)

@@ -143,6 +143,8 @@ def complete(file: Path) -> Iterator[Path]:
     unfinished = file.with_name(f"{file.name}.{os.getpid()}.{threading.get_ident()}.tmp")
     try:
         yield unfinished
+        with unfinished.open("rb") as whole:  # SQLite does not (`synchronous = OFF`); a name may outlive its bytes
+            os.fsync(whole.fileno())
         unfinished.replace(file)
     finally:
         unfinished.unlink(missing_ok=True)

@@ -17,12 +17,13 @@ from pathlib import Path
 from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from pyiceberg.expressions import And, EqualTo, In
 
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import is_prefix
-from headrace_features.explore.budgeted import Answer, numbers_of, within_budget
+from headrace_features.explore.budgeted import Answer, damaged, numbers_of, within_budget
 from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.facet_columns import CHARTS, Counts, FacetColumns, Mask, build_columns
 from headrace_features.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
@@ -349,7 +350,10 @@ class RowIndex:
 
     def _columns_there(self) -> FacetColumns:
         if self._facets is None:
-            self._facets = FacetColumns(self._narrow, self._numbers)
+            try:
+                self._facets = FacetColumns(self._narrow, self._numbers)
+            except pa.ArrowInvalid as error:
+                raise damaged(self.dataset, self._narrow) from error
         return self._facets
 
     def _numbers(self, name: str) -> Float64Array:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import html
 import re
+import threading
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -95,6 +96,29 @@ def test_a_count_of_moved_verdicts_leads_to_their_documents(
     sure = pages(catalogue, tmp_path, reader=lambda principal: lambda table: not table.startswith("notes."))
     answer = sure.get(link)
     assert answer.status_code == 404 and "notes is not here" in answer.text
+
+
+@pytest.mark.parametrize("damage", [None, b"", b"junk" * 99])
+def test_moved_documents_are_looked_up_anew(catalogue: Catalog, tmp_path: Path, damage: bytes | None) -> None:
+    """Where somebody deleted their file, as indexes may be at any time, or it is damaged, while the pages are open."""
+    name = "anew_deleted" if damage is None else f"anew_{len(damage)}"
+    make(catalogue, [{**row, "word_count": 0} for row in ROWS], name)
+    client, link = pages(catalogue, tmp_path), f"/datasets/{name}/documents.json"
+    fields = {"since": "notes", "until": name, "rule": "too_few_words"}
+    client.get(link.replace("documents", "facets"))
+    before = client.get(link, params=fields).json()["rows"]
+    (file,) = (tmp_path / "explore").glob("*.moved.sqlite")
+    file.unlink()
+    if damage is not None:
+        file.write_bytes(damage)
+        assert "built anew" in client.get(link, params=fields).text
+    for _ in range(50):  # the rows that were asked with it are built anew too
+        again = client.get(link, params=fields)
+        if "rows" in again.json() and again.json()["rows"] == before:
+            break
+        assert again.status_code < 500
+        threading.Event().wait(0.1)
+    assert before and again.json()["rows"] == before
 
 
 def failed_rules(row: dict[str, Any]) -> set[str]:

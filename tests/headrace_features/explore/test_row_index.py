@@ -369,6 +369,43 @@ def test_the_earlier_state_that_is_offered_is_another(planted: Planted, monkeypa
     assert building.wait(60)
 
 
+@pytest.mark.parametrize("damage", ["cut", "zeros", "junk", "empty", "deleted"])
+@pytest.mark.parametrize("kind", ["columns", "rows", "texts", "words"])
+def test_a_damaged_file_is_built_anew(planted: Planted, kind: str, damage: str) -> None:
+    """As after a power cut, or somebody's rm: a page says so at most once, then all is as before."""
+    name = f"{kind}_{damage}"
+    planted.add(name, ROWS[:30])
+    planted.shown.add(name)
+    assert planted.index(name).words.wait(60)
+    pages = [
+        f"/datasets/{name}/facets.json",
+        f"/datasets/{name}/documents.json?sort=path",
+        f"/find.json?q=text&dataset={name}",
+    ]
+
+    def shown(answer: Any) -> dict[str, Any]:
+        parts = ("rows", "facets", "histograms", "selected", "documents", "count")
+        return {part: answer.json()[part] for part in parts if part in answer.json()}
+
+    client = planted.client()
+    before = [shown(client.get(page)) for page in pages]
+    assert all(before)
+    for file in planted.folder.glob(f"{name}.*.{kind}.*"):
+        whole = file.read_bytes()
+        file.unlink()
+        if damage != "deleted":
+            file.write_bytes(
+                {"cut": whole[: len(whole) // 3], "zeros": bytes(len(whole)), "junk": b"x" * 99, "empty": b""}[damage]
+            )
+    client = planted.client()
+    for page, wanted in zip(pages, before, strict=True):
+        answers = [client.get(page)]
+        while shown(answers[-1]) != wanted and len(answers) < 50:
+            threading.Event().wait(0.1)
+            answers.append(client.get(page))
+        assert shown(answers[-1]) == wanted and all(answer.status_code < 500 for answer in answers), answers[-1].text
+
+
 @pytest.mark.parametrize("lacking", [("scores",), ("failed",), ("content",), ("scores", "failed", "content")])
 def test_a_dataset_without_some_tables_is_listed(planted: Planted, lacking: tuple[str, ...]) -> None:
     """Without signals, verdicts or texts: the rows, with nothing in their place."""

@@ -307,7 +307,7 @@ def served(root: Path) -> Iterator[tuple[str, float, Callable[[], float]]]:
     """An explorer of a lake: its address, when its command began, the seconds of a core that it has used."""
     environment = {f"PYICEBERG_CATALOG__LAKE__{k.upper()}": v for k, v in settings_at(root).properties.items()}
     program = "from dagster_project.command import spare_collector; spare_collector(); "
-    program += "from headrace_features.explore import serving; from dagster_project.cli import declared; "
+    program += "from headrace_features.explore import serving; from dagster_project.project import declared; "
     program += "declared.texts_are_shown = lambda name: True; serving.serve_pages('127.0.0.1', 0, None, None, ())"
     began = time.perf_counter()
     paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])

@@ -81,7 +81,7 @@ def checkout(tmp_path: Path) -> Checkout:
 def test_the_readme_is_read_in_three_minutes() -> None:
     """What it is, the two commands and what they print stand in the first 30 lines, and all of it has 700 words."""
     first = "\n".join(_README.splitlines()[:30])
-    for needed in ("make demo", "make test", "docs/explore_loss.png", "packing utilisation", "loss"):
+    for needed in ("make demo", "make test", "docs/explore_demo.png", "packing utilisation", "loss"):
         assert needed in first
     assert len(_README.split()) <= 700
 

@@ -25,7 +25,7 @@ def needs_spark(test: Test) -> Test:
     return on_spark(pytest.mark.skipif(is_sail, reason="asks Spark itself")(test))
 
 
-DEFAULT_EXAMPLES = 25
+DEFAULT_EXAMPLES = 10
 
 # A loaded machine is no reason for an example to fail, so neither profile has a deadline.
 settings.register_profile("default", max_examples=DEFAULT_EXAMPLES, derandomize=True, deadline=None)

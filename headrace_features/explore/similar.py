@@ -1,13 +1,12 @@
 """Documents similar to one of a corpus, by the signatures and bags that its deduplication stored.
 
-All signatures are compared with one (256 bytes each, a second for some million documents), so what no band found is
+All signatures are compared with one (256 bytes each, one to two seconds for a million), so what no band found is
 found too; of the nearest the bags are compared exactly. Nothing is computed again.
 """
 
 from __future__ import annotations
 
 from collections.abc import Hashable
-from dataclasses import dataclass
 from typing import Any, Final
 
 import numpy as np
@@ -28,29 +27,11 @@ _CHANCE: Final = 1 / 256  # share of the values of two signatures that agree by 
 _LEAST_AGREEING: Final = SIGNATURE_VALUES // 16  # fewer say nothing: J below .06 or so
 
 
-@dataclass(frozen=True)
-class Similar:
-    """A document, and how similar it is.
+def similar_in(catalogue: Catalog, name: str, at: Hashable, doc_id: str) -> dict[str, Any]:
+    """The most similar `documents` of a corpus, the nearest first, and whether the document `has_signature` there.
 
-    Attributes:
-        doc_id: its identity.
-        dataset: its dataset.
-        path: its path.
-        estimated: J by the signatures.
-        exact: J by the bags; of documents whose letters are equal 1.
-        removed: the level at which the corpus removed it; None where it was kept.
-    """
-
-    doc_id: str
-    dataset: str
-    path: str
-    estimated: float
-    exact: float
-    removed: str | None
-
-
-def similar_in(catalogue: Catalog, name: str, at: Hashable, doc_id: str) -> list[Similar] | None:
-    """The most similar documents of a corpus, the nearest first; None where the document has no signature in it.
+    Each has doc_id, dataset, path, J as `estimated` by signatures and `exact` by bags (1 where all letters are equal),
+    and the level at which the corpus `removed` it, None where it was kept.
 
     Args:
         catalogue: of the lake.
@@ -63,21 +44,21 @@ def similar_in(catalogue: Catalog, name: str, at: Hashable, doc_id: str) -> list
     columns = ("kind", "signature", "signature_version")
     own = read_rows(catalogue, corpus.own("signatures"), columns, EqualTo("doc_id", subject))
     if not own:
-        return None
+        return {"has_signature": False, "documents": []}
     estimated = _nearest(catalogue, corpus, own[0])
     exact = _exactly(catalogue, corpus, subject, [*estimated])
     equal = {one.doc_id for one in find_neighbours(catalogue, corpus, doc_id, 1.0) if one.match != "near"}
     estimated, exact = {**estimated, **dict.fromkeys(equal, 1.0)}, {**exact, **dict.fromkeys(equal, 1.0)}
     others = [other for other in exact if other != doc_id]
     about, removed = members_named(catalogue, corpus, others), removed_of(catalogue, corpus, others)
-    rows = [
-        Similar(
-            other, about[other]["dataset"], about[other]["path"], estimated[other], exact[other], removed.get(other)
-        )
+    rows: list[dict[str, Any]] = [
+        {"doc_id": other, "estimated": estimated[other], "exact": exact[other], "removed": removed.get(other)}
+        | {fact: about[other][fact] for fact in ("dataset", "path")}
         for other in others
         if other in about
     ]
-    return sorted(rows, key=lambda row: (-row.exact, -row.estimated, row.doc_id))[:_MOST]
+    rows.sort(key=lambda row: (-row["exact"], -row["estimated"], row["doc_id"]))
+    return {"has_signature": True, "documents": rows[:_MOST]}
 
 
 def _nearest(catalogue: Catalog, corpus: CorpusFacts, own: dict[str, Any]) -> dict[str, float]:

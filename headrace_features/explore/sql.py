@@ -15,7 +15,6 @@ import os
 import secrets
 import threading
 from collections.abc import Callable, Collection, Iterator, Sequence
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Final
 
 import pyarrow as pa
@@ -40,21 +39,12 @@ _ROW_MAKERS: Final = ("range", "generate_series", "unnest")  # table functions t
 _AT_ONCE: Final = threading.BoundedSemaphore(2)  # queries; each has a process and its memory
 
 
-@dataclass(frozen=True)
-class SqlTable:
-    """A table as a reader may see it.
-
-    Attributes:
-        table: of the lake.
-        hidden: columns that are not there for this reader.
-    """
-
-    table: IcebergTable
-    hidden: Collection[str] = ()
+Seen = tuple["IcebergTable", Collection[str]]
+"""A table, and its columns that are not there for a reader."""
 
 
 def run_sql(
-    query: str, tables: Callable[[str], SqlTable | None], names: Collection[str], excised: Collection[str]
+    query: str, tables: Callable[[str], Seen | None], names: Collection[str], excised: Collection[str]
 ) -> dict[str, Any]:
     """Answer a query: columns (name, type), at most MOST_ROWS rows, whether there are more, and the seconds it took.
 
@@ -95,8 +85,10 @@ def checked(query: str) -> tuple[str, list[str]]:
     Raises:
         CommandError: it is no single SELECT, or reads something else than tables of the lake.
     """
-    import duckdb
-
+    try:
+        import duckdb
+    except ImportError as error:
+        raise CommandError("duckdb is not installed; run: pip install 'headrace[explore]'") from error
     try:
         with duckdb.connect(":memory:", config=dict(SETTINGS)) as opened:
             ((text,),) = opened.execute("SELECT json_serialize_sql(?)", [query]).fetchall()
@@ -140,11 +132,11 @@ def _listed(ctes: Any) -> Sequence[dict[str, Any]]:
     return ctes.get("map") or () if isinstance(ctes, dict) else ()
 
 
-def _views(name: str, shown: SqlTable, excised: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
+def _views(name: str, shown: Seen, excised: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Statements that make a table of the lake readable under its name, each with what it reads."""
     namespace, _, table = name.partition(".")
-    behind, source = f"_{secrets.token_hex(16)}", _source(name, shown.table)
-    columns = [column for column in source.schema.names if column not in shown.hidden]
+    behind, source = f"_{secrets.token_hex(16)}", _source(name, shown[0])
+    columns = [column for column in source.schema.names if column not in shown[1]]
     view, read = f"SELECT {', '.join(map(quoted, columns))} FROM {behind}", {behind: source}
     if excised and "doc_id" in columns:
         read[f"{behind}_out"] = pa.table({"doc_id": sorted(excised)})

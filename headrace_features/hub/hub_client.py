@@ -26,7 +26,8 @@ import httpx2
 from headrace_features.hub.hub_files import HubFile
 from spark_jobs.credentials import hide, without_secrets
 from spark_jobs.exceptions import nearest
-from spark_jobs.sources.opening.destinations import Destinations, ForbiddenAddressError
+from spark_jobs.sources.opening.destinations import Destinations
+from spark_jobs.sources.opening.file_trees import STALL_SECONDS
 from spark_jobs.sources.refusals import Reason, RefusedError
 
 if TYPE_CHECKING:
@@ -56,9 +57,7 @@ class Hub:
         def require(request: httpx2.Request) -> None:  # also of each redirect
             destinations.require(request.url.scheme, request.url.host, request.url.port)
 
-        self._client = httpx2.Client(
-            follow_redirects=True, timeout=source.stall_seconds, event_hooks={"request": [require]}
-        )
+        self._client = httpx2.Client(follow_redirects=True, timeout=STALL_SECONDS, event_hooks={"request": [require]})
 
     def __enter__(self) -> Self:
         return self
@@ -87,8 +86,7 @@ class Hub:
         page: str | None = f"{self._api}/tree/{commit}?recursive=true"
         while page:
             with self._answer(page) as response:
-                entries = self._json(response)
-                page = self._next(response)
+                entries, page = self._json(response), self._next(response)
             try:
                 files = [
                     HubFile.listed(self._source.repo_id, commit, entry) for entry in entries if entry["type"] == "file"
@@ -199,7 +197,7 @@ class Hub:
         """The last of at most five answers.
 
         Raises:
-            RefusedError: there is none, or a redirect leads where no request may go.
+            RefusedError: there is none; a `ForbiddenAddressError` where a redirect leads where no request may go.
         """
         for number in range(_TRIES):
             try:
@@ -209,8 +207,6 @@ class Hub:
                 if wait is None:
                     return response
                 response.close()
-            except ForbiddenAddressError as error:
-                raise RefusedError(error.refusal.reason, f"{self.endpoint} {error.refusal.detail}") from error
             except httpx2.RequestError as error:
                 if number == _TRIES - 1:
                     detail = f"{self.endpoint} gives no answer ({without_secrets(str(error) or type(error).__name__)})"

@@ -4,7 +4,7 @@
     packed_notes_2048/train-00000.parquet         windows by ordinal
     texts/train-00000.parquet                     rows of a table with `doc_id` and `content`, by increment and file
 
-Memory is a batch of rows, and the same snapshot gives the same names and bytes. Columns of the layout (`increment`,
+Memory is a few row groups, and the same snapshot gives the same names and bytes. Columns of the layout (`increment`,
 `shard`) are left out; a map becomes a list of keys and values, which `datasets` can read.
 """
 
@@ -20,7 +20,9 @@ import pyarrow.compute as pc
 import pyarrow.parquet as pq
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import AlwaysTrue
-from pyiceberg.io.pyarrow import ArrowScan
+from pyiceberg.io.pyarrow import ArrowScan, schema_to_pyarrow
+from pyiceberg.schema import Schema
+from pyiceberg.table import FileScanTask
 from pyiceberg.table import Table as IcebergTable
 
 from blender_service.auth.access import CorpusDatasets
@@ -36,7 +38,7 @@ from spark_jobs.packing.ordinals import ordinal_runs
 _LAYOUT = ("increment", "shard")
 _WINDOWS = ("ordinal", "token_count", "input_ids", "segments")
 _GROUP_BYTES, _GROUP_ROWS = 32 << 20, 10_000  # of a row group: what a reader of the Hub holds at a time
-_BATCH_ROWS = 256
+_BATCH_ROWS, _READ_BYTES = 256, 1 << 20
 
 
 class Written(NamedTuple):
@@ -115,7 +117,8 @@ def _write_table(catalogue: Catalog, name: str, table: IcebergTable, folder: Pat
     target.mkdir()
     excised = excised_documents(catalogue, name)
     left = set[str]()
-    batches = _windows(name, table, excised) if _is_packed(table) else _texts(name, table, excised, left)
+    is_packed = PROPERTY_OF_FACT["window_tokens"] in table.properties
+    batches = _windows(name, table, excised) if is_packed else _texts(name, table, excised, left)
     rows, shards = _write_shards(_groups(batches), target, shard_bytes)
     if not rows:
         raise CommandError(f"{name} has no row to export; headrace run {name.partition('.')[0]}")
@@ -140,10 +143,6 @@ def _write_shards(groups: Iterator[pa.Table], target: Path, shard_bytes: int) ->
         if writer is not None:
             writer.close()
     return rows, shards
-
-
-def _is_packed(table: IcebergTable) -> bool:
-    return PROPERTY_OF_FACT["window_tokens"] in table.properties
 
 
 def _windows(name: str, table: IcebergTable, excised: Collection[str]) -> Iterator[pa.RecordBatch]:
@@ -172,25 +171,36 @@ def _texts(name: str, table: IcebergTable, excised: Collection[str], left: set[s
         raise CommandError(f"{name} is neither packed nor has it doc_id and content; name a table of windows or texts")
     gone = pa.array(sorted(excised), pa.string())
     schema = table.schema().select(*(columns - set(_LAYOUT)))
-    scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
     for task in sorted(table.scan().plan_files(), key=lambda task: (str(task.file.partition), task.file.file_path)):
-        for batch in scan.to_record_batches([task]):
+        for batch in _rows_of(table, task, schema):
             is_out = pc.is_in(batch.column("doc_id").cast(pa.string()), gone)
             left.update(batch.filter(is_out).column("doc_id").to_pylist())
             yield batch.filter(pc.invert(is_out))
 
 
+def _rows_of(table: IcebergTable, task: FileScanTask, schema: Schema) -> Iterator[pa.RecordBatch]:
+    """Rows of a data file; PyIceberg, which holds all of them, reads those with deleted rows or another schema."""
+    arrow = schema_to_pyarrow(schema, include_field_ids=False)
+    if task.delete_files or len(table.schemas()) > 1:
+        scan = ArrowScan(table.metadata, table.io, schema, AlwaysTrue())
+        for rows in scan.to_record_batches([task]):
+            yield from pa.Table.from_batches([rows.cast(arrow)]).to_batches(_BATCH_ROWS)
+        return
+    with table.io.new_input(task.file.file_path).open() as stream:
+        file = pq.ParquetFile(stream, buffer_size=_READ_BYTES, pre_buffer=False, page_checksum_verification=True)
+        for batch in file.iter_batches(_BATCH_ROWS, columns=arrow.names):
+            yield batch.select(arrow.names).cast(arrow)
+
+
 def _groups(batches: Iterator[pa.RecordBatch]) -> Iterator[pa.Table]:
     """Row groups of at most `_GROUP_ROWS` rows, and of little more than `_GROUP_BYTES`."""
     waiting, rows, size = list[pa.RecordBatch](), 0, 0
-    for whole in batches:
-        for start in range(0, whole.num_rows, _BATCH_ROWS):
-            batch = whole.slice(start, _BATCH_ROWS)
-            waiting.append(batch)
-            rows, size = rows + batch.num_rows, size + batch.nbytes
-            if size >= _GROUP_BYTES or rows > _GROUP_ROWS - _BATCH_ROWS:
-                yield _plain(pa.Table.from_batches(waiting))
-                waiting, rows, size = [], 0, 0
+    for batch in batches:
+        waiting.append(batch)
+        rows, size = rows + batch.num_rows, size + batch.nbytes
+        if size >= _GROUP_BYTES or rows > _GROUP_ROWS - _BATCH_ROWS:
+            yield _plain(pa.Table.from_batches(waiting))
+            waiting, rows, size = [], 0, 0
     if waiting:
         yield _plain(pa.Table.from_batches(waiting))
 

@@ -12,7 +12,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from typing import IO, Any, Literal
 
-from pydantic import Field, field_validator
+from pydantic import Field
 
 from headrace_features.hub.hub_files import HubFile
 from spark_jobs.exceptions import InputError
@@ -37,7 +37,7 @@ class HubSource(FileSource):
     glob: str | None = Field(
         None, min_length=1, description="only files whose path matches, such as sample/10BT/* or data/train-*"
     )
-    format: str = Field("parquet", description="of the files; there is no other")
+    format: Literal["parquet"] = Field("parquet", description="of the files; there is no other")
     cache: str = Field(
         "~/.cache/headrace/hub",
         min_length=1,
@@ -53,17 +53,6 @@ class HubSource(FileSource):
     allowed_hosts: tuple[str, ...] = Field(
         (), description="hosts in private networks that redirects may lead to", json_schema_extra=NO_ROWS
     )
-    stall_seconds: float = Field(
-        60, gt=0, description="longest wait for the next bytes of a server", json_schema_extra=NO_ROWS
-    )
-
-    @field_validator("format")
-    @classmethod
-    def _format_is_parquet(cls, name: str) -> str:
-        """Refuse any format but Parquet."""
-        if name != "parquet":
-            raise ValueError(f"{name} is no format that is read from the Hub; leave it out")
-        return name
 
     @property
     def listed_as(self) -> str:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any
 
+from pyiceberg.schema import Schema
+from pyiceberg.types import BinaryType, FixedType, IcebergType, StringType
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -12,10 +14,13 @@ from headrace.tables.catalogue import load_table
 from headrace_features.explore.answers import answer, explorer_of, principal_of
 from headrace_features.explore.explorer import Explorer
 from headrace_features.explore.export import excised
-from headrace_features.explore.sql import MOST_ROWS, SECONDS, SqlTable, run_sql
+from headrace_features.explore.sql import MOST_ROWS, SECONDS, Seen, run_sql
 
-_TEXTS = ("content", "input_ids", "token", "evidence", "example", "text", "reasoning", "answer", "label", "file")
-"""Columns with texts of documents (`Table.sampled`), hidden where these are not shown."""
+_FACTS = (
+    *("doc_id", "content_sha256", "repository", "path", "kind", "language", "licence", "dataset", "status", "reason"),
+    *("rule", "failed", "witness_dataset", "witness_doc_id", "better_dataset", "better_doc_id", "matched"),
+)
+"""Columns that are no text of a document though they are texts: shown where those are hidden."""
 
 
 def query(request: Request) -> Response:
@@ -33,12 +38,12 @@ def query(request: Request) -> Response:
         "seconds": SECONDS,
     }
 
-    def table_of(name: str) -> SqlTable | None:
+    def table_of(name: str) -> Seen | None:
         table = load_table(explorer.catalogue, name) if name in names else None
         if table is None:
             return None
         explorer.reads(principal, name)
-        return SqlTable(table, _hidden(explorer, principal, name))
+        return table, _hidden(explorer, principal, name, table.schema())
 
     if text:
         try:
@@ -48,15 +53,19 @@ def query(request: Request) -> Response:
     return answer(request, "query.html", shown, 400 if shown["error"] else 200)
 
 
-def _hidden(explorer: Explorer, principal: str, name: str) -> list[str]:
-    """Columns with texts that may not be shown: of a corpus, if those of one dataset may not; never texts as landed."""
+def _hidden(explorer: Explorer, principal: str, name: str, schema: Schema) -> list[str]:
+    """Columns that may hold texts that are not shown: of a corpus, if one dataset hides them; never texts as landed."""
     space, _, table = name.partition(".")
-    tables = {listed for _, listed in explorer.catalogue.list_tables(space)}
     corpus = next((facts for facts in explorer.corpora(principal) if facts.name == space), None)
-    datasets = corpus.datasets if corpus is not None else (space,)
-    if any(explorer.hides_text(dataset) for dataset in datasets):
-        return [*_TEXTS]
-    return ["content"] if table in ("documents", "raw_texts") and "raw_texts" in tables else []
+    if any(explorer.hides_text(dataset) for dataset in (corpus.datasets if corpus is not None else (space,))):
+        numbers = [field.name for field in schema.fields if not _may_hold_text(field.field_type)]
+        return [column for column in schema.column_names if column not in (*numbers, *_FACTS)]
+    landed = table in ("documents", "raw_texts") and explorer.catalogue.table_exists(f"{space}.raw_texts")
+    return ["content"] if landed else []
+
+
+def _may_hold_text(kind: IcebergType) -> bool:
+    return not kind.is_primitive or isinstance(kind, StringType | BinaryType | FixedType)
 
 
 PATHS = {"/sql": query}

@@ -16,20 +16,12 @@ def similar(request: Request) -> Response:
     explorer, principal = explorer_of(request), principal_of(request)
     subject = explorer.document(principal, request.path_params["doc_id"])
     found: dict[str, Any] = {}
-    waits = False
     for corpus in explorer.corpora_of(principal, subject):
         if "signatures" in corpus.tables:
             explorer.reads(principal, corpus.name, *corpus.datasets)
-            one = explorer.computed(_similar_documents, corpus.name, explorer.snapshots(corpus.name), subject.doc_id)
-            waits |= one is None
-            found[corpus.name] = one
-    return answer(request, "similar.html", {"document": subject.facts(), "corpora": found, "_waits": waits})
-
-
-def _similar_documents(*arguments: Any) -> dict[str, Any]:
-    """What `similar_in` gives, where None means that it is still being computed."""
-    documents = similar_in(*arguments)
-    return {"has_signature": documents is not None, "documents": documents or []}
+            key = (corpus.name, explorer.snapshots(corpus.name), subject.doc_id)
+            found[corpus.name] = explorer.computed(similar_in, *key)  # None while it is being computed
+    return answer(request, "similar.html", {"document": subject.facts(), "corpora": found})
 
 
 PATHS = {"/documents/{doc_id}/similar": similar}

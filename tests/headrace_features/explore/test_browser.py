@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import importlib.util
+import random
 import shutil
 import socket
 import threading
@@ -14,6 +15,8 @@ from typing import Any
 
 import pytest
 
+from headrace_features.models.vectors import vectors
+from spark_jobs.lake.declare.step import renamed
 from tests.headrace_features.explore.planted import TOKEN, KeptLake, Planted, drawn, plant
 
 CHROMIUM = shutil.which("chromium") or shutil.which("google-chrome")
@@ -146,6 +149,43 @@ def test_a_reader_curates_on_a_phone(browser: Any, address: str) -> None:
 
 
 @NIGHTLY
+def test_documents_are_ticked_by_keys_and_taken_along(browser: Any, lake_env: Path, tmp_path: Path) -> None:
+    """One by `x`, all of a page by one box; keys go on after a file came; a rectangle of the map is a list."""
+    lake = plant(tmp_path)
+    lake.add("notes", judged(60))
+    draw, encoder = random.Random(2), {"encoder": "0" * 64, "reason": None, "shard": 0, "kind": "prose"}
+    vectors_of = [bytes(draw.randrange(256) for _ in range(16)) for _ in range(60)]
+    named = [{"doc_id": row["doc_id"], "vector": vector} for row, vector in zip(judged(60), vectors_of, strict=True)]
+    lake.write("notes", renamed(vectors, "vectors_mini").table, 0, [{**encoder, **row} for row in named])
+    with served(lake) as address:
+        page = page_of(browser, address)
+        page.goto(f"{address}/datasets/notes/documents")
+        ticked = page.locator('[name^="doc."]:checked')
+        page.keyboard.press("j")
+        page.keyboard.press("x")
+        assert ticked.count() == 1
+        page.check("[data-ticks]")
+        assert ticked.count() == 50
+        with page.expect_download() as kept:
+            page.click("text=export")
+        assert kept.value.suggested_filename.endswith(".zip")
+        page.keyboard.press("x")
+        assert ticked.count() == 49
+        page.fill("[name=tag]", "seen")
+        page.click("button[value=tag]")
+        page.locator("a.chip", has_text="seen 49").wait_for()
+        page.goto(f"{address}/datasets/notes/map")
+        box = page.locator("svg.map").bounding_box()
+        page.mouse.move(box["x"] + 1, box["y"] + 1)
+        page.mouse.down()
+        page.mouse.move(box["x"] + box["width"] - 1, box["y"] + box["height"] / 2, steps=4)
+        page.mouse.up()
+        page.wait_for_url("**map=vectors_mini**")
+        assert 0 < page.locator("tr[data-row]").count() < 50
+        assert page.wrong == []
+
+
+@NIGHTLY
 def test_a_hostile_document_does_nothing(browser: Any, address: str) -> None:
     """Its script does not run, its image is not asked for, its path is text, its long line wraps."""
     page = page_of(browser, address, viewport={"width": 400, "height": 800})
@@ -182,6 +222,8 @@ def test_pages_are_accessible(browser: Any, address: str, scheme: str, width: in
         "/find?q=text",
         f"/documents/{ROWS[1]['doc_id']}?q=text",
         f"/documents/{HOSTILE}?q=evil",
+        "/sql?q=SELECT%20kind%2C%20count(*)%20FROM%20notes.documents%20GROUP%20BY%20ALL",
+        "/datasets/notes/tags",
         "/nothing",
     ):
         page.goto(address + path)

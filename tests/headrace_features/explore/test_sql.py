@@ -6,6 +6,7 @@ import dataclasses
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
 import pytest
 from starlette.testclient import TestClient
 
@@ -37,6 +38,8 @@ def client(folder: Path) -> TestClient:
     make(opened, judged_rows(10, seed=6), increment=1)
     for name in ("shy", "theirs"):
         make(opened, judged_rows(5, seed=7), name)
+    opened.create_table("shy.mine", pa.schema([("n", pa.int64()), ("body", pa.string()), ("doc_id", pa.string())]))
+    opened.load_table("shy.mine").append(pa.table({"n": [1], "body": ["text 1"], "doc_id": ["0" * 32]}))
     make(opened, judged_rows(5, seed=7), "masked")
     landed = [{"shard": 0, "edits": [], "doc_id": "0" * 32, "kind": "prose", "content": "+49 170 1234567"}]
     publish(opened, "masked", raw_texts(), 0, landed)
@@ -108,6 +111,7 @@ def test_nothing_else_can_be_read_or_written(client: TestClient, tmp_path: Path,
 
 def test_texts_that_are_hidden_are_hidden_here(client: TestClient) -> None:
     """Of a dataset that does not show them, and texts as they were before personal data was replaced."""
+    assert ask(client, "SELECT * FROM shy.mine")["answer"]["rows"] == [[1, "0" * 32]], "a table of one's own"
     for table in ("shy.texts", "shy.documents", "masked.raw_texts", "masked.documents"):
         shown = ask(client, f"SELECT * FROM {table}")["answer"]
         assert shown["rows"] and "content" not in [name for name, _ in shown["columns"]]

@@ -3,14 +3,14 @@
 from __future__ import annotations
 
 import random
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 
 from headrace.tables.settings import load_settings
-from headrace_features.explore.tag_scorer import TagsConfig, frozen_tags, tagged_batches
+from headrace_features.explore.tag_scorer import TagsConfig, frozen_tags, tagged_batches, tags
 from headrace_features.explore.tagging import Tags
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.filters.judge import failed_of
@@ -18,6 +18,9 @@ from spark_jobs.filters.policy import Policy, check_signals
 from spark_jobs.lake.ledger.acts import note_acts
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.session.catalogue import open_catalogue
+
+if TYPE_CHECKING:
+    from pyspark.sql import SparkSession
 
 NAMES = ("a", "b", "broken_ocr")
 RULE = {"rule": "broken", "signal": "tags.name", "is": "broken_ocr"}
@@ -40,12 +43,12 @@ def rows_of(config: TagsConfig, ids: list[str]) -> dict[str, list[str] | None]:
 def test_rows_are_those_of_the_time_of_the_config(catalogue: Catalog, seed: int) -> None:
     """Of acts of chance, by a dictionary beside; a later act changes the next config, not this one."""
     draw, ids = random.Random(seed), [f"{number:032x}" for number in range(12)]
-    tags, beside, kept = Tags(catalogue, "notes"), dict[str, set[str]](), []
+    given, beside, kept = Tags(catalogue, "notes"), dict[str, set[str]](), []
     Tags(catalogue, "others").note("tag", "a", ids, "bob")
     assert config_json(TagsConfig(dataset="notes")) == config_json(TagsConfig(dataset="notes", digest=""))
     for _ in range(8):
         act, tag, some = draw.choice(["tag", "tag", "untag"]), draw.choice(NAMES), draw.sample(ids, 5)
-        tags.note(act, tag, some, "ann")
+        given.note(act, tag, some, "ann")
         for one in some:
             (beside.setdefault(one, set()).add if act == "tag" else beside.setdefault(one, set()).discard)(tag)
         kept.append((TagsConfig(dataset="notes"), {one: sorted(beside.get(one, ())) or None for one in ids}))
@@ -65,6 +68,20 @@ def test_a_tag_that_was_written_into_the_past_is_told(catalogue: Catalog) -> Non
     note_acts(catalogue, "tag", "notes", {"doc_id": ["1" * 32], "tag": ["a"]}, who="bob", now=late)
     with pytest.raises(InputError, match="run it again"):
         frozen_tags(config)
+
+
+def test_the_step_has_a_row_for_each_text(catalogue: Catalog, spark: SparkSession) -> None:
+    """As every scorer has, which previews of policies ask for; with the columns of its table, on either engine."""
+    ids = [f"{number:032x}" for number in range(9)]
+    Tags(catalogue, "notes").note("tag", "a", ids[:3], "ann")
+    texts = spark.createDataFrame(
+        [(0, one, "prose", "text") for one in ids], "shard int, doc_id string, kind string, content string"
+    )
+    rows = tags(texts, TagsConfig(dataset="notes")).toArrow()
+    assert rows.column_names == [column.name for column in tags.table.columns]
+    assert dict(zip(rows["doc_id"].to_pylist(), rows["name"].to_pylist(), strict=True)) == {
+        one: ["a"] if one in ids[:3] else None for one in ids
+    }
 
 
 @pytest.mark.parametrize("seed", range(4))

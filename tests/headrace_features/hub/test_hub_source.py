@@ -15,6 +15,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from dagster_project.exceptions import DefinitionError
+from dagster_project.run_config import bind_config
 from headrace_features.hub import hub_client
 from headrace_features.hub.hub_files import HubFile, without_commit
 from headrace_features.hub.hub_source import HubSource
@@ -290,7 +292,10 @@ def test_a_location_says_all_of_its_file(path: str, is_lfs: bool, byte_count: in
     assert without_commit(file.location) == without_commit(later.location) != file.location
 
 
-def test_a_source_reads_parquet_alone(hub: HubServer, tmp_path: Path) -> None:
+def test_a_source_reads_parquet_alone() -> None:
     """Another format is refused where it is declared."""
-    with pytest.raises(ValueError, match="jsonl is no format that is read from the Hub; leave it out"):
-        config(hub, tmp_path, format="jsonl")
+    with pytest.raises(DefinitionError, match=r"source.format: 'csv' is not known") as error:
+        bind_config(
+            DocumentsConfig, "a/b", {"dataset": "a", "source": {"kind": "hub", "repo_id": "a", "format": "csv"}}
+        )
+    assert "\n" not in str(error.value)

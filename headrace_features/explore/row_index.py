@@ -24,7 +24,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import is_prefix
 from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.facet_columns import CHARTS, Counts, FacetColumns, Mask, build_columns
-from headrace_features.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
+from headrace_features.explore.index_files import BUILDS, NARROW, build_rows, build_texts, quoted, scores_of
 from headrace_features.explore.row_query import (
     FACETS,
     Answer,
@@ -411,6 +411,10 @@ class RowIndex:
         return [*self._rows.parent.glob(f"{self.dataset}.*{suffix}")]
 
     def _build_safely(self) -> None:
+        with BUILDS:
+            self._build()
+
+    def _build(self) -> None:
         try:
             if not self._narrow.exists():
                 build_columns(self._at, self._narrow)

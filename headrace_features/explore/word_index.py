@@ -20,10 +20,9 @@ import numpy as np
 import numpy.typing as npt
 
 from dagster_project.exceptions import CommandError
-from headrace_features.explore.budgeted import Answer, within_budget
 from headrace_features.explore.dataset_at import DatasetAt
-from headrace_features.explore.index_files import apart, quoted, written
-from headrace_features.explore.row_query import Columns, RowQuery, where
+from headrace_features.explore.index_files import BUILDS, apart, quoted, written
+from headrace_features.explore.row_query import Answer, Columns, RowQuery, where, within_budget
 from spark_jobs.lake.files.lookups import placed_batches
 
 TOKENIZER: Final = "unicode61 remove_diacritics 0"
@@ -106,7 +105,8 @@ class WordIndex:
 
     def _build_safely(self) -> None:
         try:
-            self._build()
+            with BUILDS:
+                self._build()
         except Exception as error:  # noqa: BLE001 (a page says it; the server goes on)
             self.failure = f"{type(error).__name__}: {' '.join(str(error).split())[:300]}"
 

@@ -3,7 +3,7 @@
 It has the places of words and no texts, so matches can be ranked by BM25 and phrases are found. 211,551 pieces of RFCs
 (164 MB) take 4.2 s of a core, 62 MB of memory and 57 MB of disk, a third of the texts; without places, which FTS5 needs
 to rank, 2.8 s and 19 MB. `the`, in 180,218 of them, is ranked in .22 s of a core, any rarer word in 4 ms
-(`benchmarks/bench_word_index.py`, which compares tantivy too where that is installed).
+(`benchmarks/bench_word_index.py`); tantivy 0.27.0 has 24 MB, is built in 2.8 s and takes 1 ms, and is one package more.
 """
 
 from __future__ import annotations

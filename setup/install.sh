@@ -190,7 +190,7 @@ set_up() {
   say "$("$python" --version), $("$uv" --version | cut -d' ' -f1,2)"
   mend_scripts
   install_packages "$1"
-  say "compiling kernels, one or two minutes"
+  say "compiling kernels, about half a minute"
   quietly "compiling kernels" "$VENV/bin/python" -m spark_jobs.rehearsal
   quietly "compiling kernels" "$VENV/bin/python" -c 'from blender_service.server.server import compile_kernels; compile_kernels()'
   if [ "$1" = user ]; then stamp fingerprint "$USER_STAMP"; else stamp fingerprint "$STAMP"; fi

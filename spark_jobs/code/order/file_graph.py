@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from spark_jobs.arrays import Int64Array
 
 MAX_VERTICES = 1 << 24  # a key of the heap holds a vertex in 24 bits and a difference of weights in 36
@@ -17,7 +17,7 @@ _DELTA_LIMIT = 1 << 35
 _NONE = -1
 
 
-@compiled
+@inner
 def _adjacency(source: Int64Array, target: Int64Array, vertex_count: int) -> tuple[Int64Array, Int64Array]:
     """Adjacency lists: (E,) targets grouped by source, and (V + 1,) where each source's group starts."""
     start = np.zeros(vertex_count + 1, dtype=np.int64)
@@ -47,7 +47,7 @@ def _push(heap: Int64Array, size: int, value: int) -> int:
     return size + 1
 
 
-@compiled
+@inner
 def _pop(heap: Int64Array, size: int) -> int:
     """Remove and return the least value of a binary heap; the caller decrements the size."""
     least: int = heap[0]
@@ -192,7 +192,7 @@ def reachable(needs: Int64Array, needed: Int64Array, begin: npt.NDArray[np.bool_
     return reached
 
 
-@compiled
+@inner
 def _greedy_key(vertex: int, needs_count: int, users_count: int, delta: int) -> int:
     """Sort key, least first: a vertex that needs nothing, one that nothing needs, else needs less uses; then the id."""
     if needs_count == 0:

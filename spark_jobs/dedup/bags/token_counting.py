@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import key_address
 from headrace.kernels.memory import byte_at, eight_bytes_at, store
 from headrace.kernels.mixing import FIRST_MULTIPLIER
@@ -66,14 +65,14 @@ class FeatureCounts(NamedTuple):
     counts: Int32Array
 
 
-@njit
+@inner
 def _new_counts(size: int) -> FeatureCounts:
     return FeatureCounts(
         np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int32), np.empty(size, np.int32)
     )
 
 
-@njit
+@inner
 def _with_room(counts: FeatureCounts, used: int, more: int) -> FeatureCounts:
     """The counts, copied to larger arrays if `used + more` entries do not fit."""
     if used + more <= counts.hashes.size:
@@ -84,7 +83,7 @@ def _with_room(counts: FeatureCounts, used: int, more: int) -> FeatureCounts:
     return wider
 
 
-@njit
+@inner
 def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count: int) -> int:
     """Add occurrences of a token to the table; its count so far.
 
@@ -101,7 +100,7 @@ def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count:
     return total & 0xFFFFFFFF
 
 
-@njit
+@inner
 def _add_ngrams(ngrams: TokenBlock, n: int, slots: int, slot_bits: int) -> int:
     """Add the first n n-grams of a block to the table; the number of new ones."""
     new = 0
@@ -110,7 +109,7 @@ def _add_ngrams(ngrams: TokenBlock, n: int, slots: int, slot_bits: int) -> int:
     return new
 
 
-@njit
+@inner
 def _add_words(
     block: TokenBlock, n: int, data: int, text_end: int, slots: int, slot_bits: int, tally: Int64Array
 ) -> int:
@@ -146,7 +145,7 @@ def _add_words(
     return k
 
 
-@njit
+@inner
 def _add_runs(block: TokenBlock, first: int, n: int, before: UInt64Array, slots: int, slot_bits: int) -> int:
     """Add to the table, for each token from `first` on, the run that ends with it; the number of new ones.
 
@@ -167,7 +166,7 @@ def _add_runs(block: TokenBlock, first: int, n: int, before: UInt64Array, slots:
     return new
 
 
-@njit
+@inner
 def _remember(block: TokenBlock, n: int, before: UInt64Array) -> None:
     """Update `before`, the last 24 tokens of a text, by the first n of a block."""
     kept = max(before.size - n, 0)
@@ -175,7 +174,7 @@ def _remember(block: TokenBlock, n: int, before: UInt64Array) -> None:
     before[kept:] = block.hashes[n - (before.size - kept) : n]
 
 
-@njit
+@inner
 def _drain(slots: UInt64Array, slot_bits: int, out: FeatureCounts, at: int) -> int:
     """Move the slots' contents to `out` from index `at` on, and free the slots; the index after the last.
 
@@ -192,7 +191,7 @@ def _drain(slots: UInt64Array, slot_bits: int, out: FeatureCounts, at: int) -> i
     return at
 
 
-@njit
+@inner
 def _insertion_sort(out: FeatureCounts, first: int, last: int) -> None:
     """Sort the nearly sorted counts from `first` to `last` by hash."""
     hashes, starts, lengths, counts = out
@@ -209,14 +208,14 @@ def _insertion_sort(out: FeatureCounts, first: int, last: int) -> None:
         hashes[k], starts[k], lengths[k], counts[k] = h, start, length, count
 
 
-@njit
+@inner
 def _finish_block(block: TokenBlock, n: int, salt: np.uint64) -> None:
     hashes = block.hashes
     for k in range(n):
         hashes[k] = finish(hashes[k], salt)
 
 
-@njit
+@inner
 def _pair(block: TokenBlock, n: int, last: UInt64Array, token_number: int, ended: bool) -> int:
     """Replace the finished tokens of a block by the pairs that end in them; the number of pairs.
 
@@ -243,7 +242,7 @@ def _pair(block: TokenBlock, n: int, last: UInt64Array, token_number: int, ended
     return pair_count
 
 
-@njit
+@inner
 def _structure(
     block: TokenBlock, n: int, ngrams: TokenBlock, window: UInt64Array, token_number: int, salt: np.uint64
 ) -> tuple[int, int]:
@@ -288,7 +287,7 @@ def _structure(
     return ngram_count, token_number
 
 
-@njit
+@inner
 def _only_words(block: TokenBlock, n: int) -> int:
     """Keep only the words of a block; the number of them."""
     word_count = 0

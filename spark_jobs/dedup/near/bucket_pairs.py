@@ -20,9 +20,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import slots_for
 from headrace.kernels.memory import eight_bytes_at
 from headrace.kernels.mixing import GOLDEN
@@ -149,7 +148,7 @@ class _Numbers(NamedTuple):
     slots: Int32Array
 
 
-@njit
+@inner
 def _slot(places: Int64Array, slots: Int32Array, place: np.int64) -> np.int64:
     """Where a place is in a hash table, or the free slot for it."""
     mask = np.uint64(slots.size - 1)
@@ -251,7 +250,7 @@ def _meet(stream: Int32Array, first: int, starts: Int64Array, documents: _Number
     return left[:filled], right[:filled]
 
 
-@njit
+@inner
 def _agree(documents: _Numbered, left: int, right: int) -> bool:
     """Whether sizes and signatures of two documents allow the threshold of their kind."""
     if documents.codes[left] != documents.codes[right] or (documents.pooled[left] and documents.pooled[right]):
@@ -271,7 +270,7 @@ def _agree(documents: _Numbered, left: int, right: int) -> bool:
     return bool(np.int64(four * _ONES >> _TOP) >= least)
 
 
-@njit
+@inner
 def _twice(values: Int32Array) -> Int32Array:
     """A copy of an array with room for as many values more."""
     larger = np.empty(2 * values.size, np.int32)

@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
 from spark_jobs.dedup.sketches.bands import BAND_BITS, MAX_BANDS
@@ -192,7 +192,7 @@ def pairs_within(
     return first, second
 
 
-@compiled
+@inner
 def _sizes(
     new_offsets: Int64Array,
     earlier_offsets: Int64Array,

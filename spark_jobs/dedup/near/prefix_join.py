@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 
@@ -144,7 +144,7 @@ def _counter(token: np.uint64) -> np.int64:
     return np.int64(token >> np.uint64(64 - _COUNTER_BITS))
 
 
-@compiled
+@inner
 def lowest_group(groups: np.int32) -> int:
     """Index of the lowest set bit, 0b1100 -> 2; at least one is set."""
     group = 0
@@ -196,7 +196,7 @@ def _prefixes(
     return documents[:filled], tokens[:filled], suffixes[:filled]
 
 
-@compiled
+@inner
 def _can_reach(members: Members, entry: int, other: int, numerators: Int64Array, denominators: Int64Array) -> bool:
     """Whether two members of a list can reach the lowest threshold at which both are compared."""
     common = members.groups[entry] & members.groups[other]
@@ -208,7 +208,7 @@ def _can_reach(members: Members, entry: int, other: int, numerators: Int64Array,
     return bool(suffix * (numerators[group] + denominators[group]) >= needed)
 
 
-@compiled
+@inner
 def _is_heavy(members: Members, entry: int, numerators: Int64Array, denominators: Int64Array) -> bool:
     """Whether a member's suffix suffices for a pair with a member of at least its total weight."""
     group = lowest_group(members.groups[entry])
@@ -266,7 +266,7 @@ def _pivot_pairs(
     return first[:filled], second[:filled]
 
 
-@compiled
+@inner
 def _twice(values: Int64Array) -> Int64Array:
     """A copy of an array with room for as many values more."""
     larger = np.empty(2 * values.size, np.int64)

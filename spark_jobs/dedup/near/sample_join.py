@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import key_slot, slots_for
 from spark_jobs.arrays import Int32Array, Int64Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
@@ -330,7 +330,7 @@ def _candidates(
     return count, steps
 
 
-@compiled
+@inner
 def _cost_of_sums(looked_up: _SampledTokens, index: SampleIndex, doc: int) -> int:
     """Number of additions to sum the weights that a document shares with every sampled one."""
     cost = index.totals.size
@@ -343,7 +343,7 @@ def _cost_of_sums(looked_up: _SampledTokens, index: SampleIndex, doc: int) -> in
     return cost
 
 
-@compiled
+@inner
 def _sum_all(
     documents: _Documents, looked_up: _SampledTokens, index: SampleIndex, doc: int, sums: UInt32Array
 ) -> np.int64:

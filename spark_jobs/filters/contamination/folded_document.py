@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.filters.contamination.folding import FoldTables
@@ -63,7 +62,7 @@ class FoldedDocument(NamedTuple):
     settings: Settings
 
 
-@njit
+@inner
 def fold(
     data: UInt8Array, begin: int, end: int, tables: FoldTables, letters: UInt8Array, marks: Int64Array
 ) -> tuple[UInt8Array, int, int]:
@@ -99,14 +98,14 @@ def fold(
     return letters, count, blocks
 
 
-@njit
+@inner
 def _after_escape(data: UInt8Array, i: int, end: int) -> int:
     """The byte after a backslash at i, or after the n, r or t that follows it."""
     i += 1
     return i + 1 if i < end and (data[i] == 110 or data[i] == 114 or data[i] == 116) else i
 
 
-@njit
+@inner
 def _trace(data: UInt8Array, begin: int, end: int, tables: FoldTables, at_start: bool) -> Any:
     """Fold a part of a text, more slowly than `fold`, and give the origin of each letter.
 
@@ -160,7 +159,7 @@ def fold_items(data: UInt8Array, offsets: Int64Array, tables: FoldTables) -> tup
     return letters[:count].copy(), starts[: words + 1].copy(), text_words
 
 
-@njit
+@inner
 def locate(document: FoldedDocument, letter: int) -> tuple[int, int, bool]:
     """First byte and end of the character that a letter came from, and whether the letter begins a word."""
     block = max(np.searchsorted(document.marks[:, 1], letter) - 1, 0)  # the last mark with a letter before this one
@@ -169,7 +168,7 @@ def locate(document: FoldedDocument, letter: int) -> tuple[int, int, bool]:
     return firsts[k], lasts[k], fresh[k]
 
 
-@njit
+@inner
 def traced(document: FoldedDocument, block: int, stop_block: int) -> Any:
     """`_trace` of some blocks of a document."""
     marks = document.marks

@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import entry_slot
 from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
@@ -94,7 +93,7 @@ def add_to_filter(bloom: UInt64Array, slots: Int32Array, hashes: UInt64Array) ->
         slots[entry_slot(slots, hashes, mixed >> _S12, hashes[seed])] = seed
 
 
-@njit
+@inner
 def bits_of(mixed: np.uint64) -> np.uint64:
     """The two bits of a seed in its word of the filter.
 
@@ -104,7 +103,7 @@ def bits_of(mixed: np.uint64) -> np.uint64:
     return (_ONE << (top & _LOW6)) | (_ONE << (top >> _S6))
 
 
-@njit
+@inner
 def seed_of(index: EvalTextIndex, value: np.uint64, mixed: np.uint64) -> int:
     """The number of the seed with a hash; -1 if there is none."""
     return index.slots[entry_slot(index.slots, index.seed_hashes, mixed >> _S12, value)]

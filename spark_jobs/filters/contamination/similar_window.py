@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import inner
 from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
 from spark_jobs.filters.contamination.folded_document import FoldedDocument, traced
 from spark_jobs.filters.contamination.seeds import BASE, EvalTextIndex
@@ -18,7 +18,7 @@ NUMBER_WEIGHT: Final = 1
 """Weight of a word of digits, the smallest there is: a question is the same when only its numbers are changed."""
 
 
-@njit
+@inner
 def words_between(document: FoldedDocument, first: int, last: int) -> Any:
     """The words in the blocks of a document that hold letters first to last.
 
@@ -44,7 +44,7 @@ def words_between(document: FoldedDocument, first: int, last: int) -> Any:
     return hashes, starts, ends, numeric
 
 
-@njit
+@inner
 def best_window(hashes: UInt64Array, numeric: BoolArray, index: EvalTextIndex, text: int) -> tuple[int, int, int, int]:
     """The window of a document's words with the largest weighted Jaccard similarity to a text.
 
@@ -95,7 +95,7 @@ def best_window(hashes: UInt64Array, numeric: BoolArray, index: EvalTextIndex, t
     return shared, weight + own_weight - shared, first, last
 
 
-@njit
+@inner
 def _enter(in_window: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
     """Count a word that enters the window; returns how much this adds to the weight shared with the text."""
     if rank < 0:
@@ -104,7 +104,7 @@ def _enter(in_window: Int64Array, counts: Int64Array, rank: int, weight: int) ->
     return weight if in_window[rank] <= counts[rank] else 0
 
 
-@njit
+@inner
 def _leave(in_window: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
     """Count a word that leaves the window; returns how much this takes from the weight shared with the text."""
     if rank < 0:

@@ -11,9 +11,9 @@ from itertools import product
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from headrace.kernels import mixing
+from headrace.kernels.compiling import inner
 from headrace.kernels.hash_tables import key_address, key_slot
 from headrace.kernels.memory import eight_bytes_at, four_bytes_at
 from headrace.kernels.mixing import GOLDEN, plain_hash
@@ -92,10 +92,10 @@ def _contractions() -> Iterator[tuple[str, ...]]:
             yield (first[0] + first[1:].title() if first[0] == "'" else first[0].upper() + first[1:], *others)
 
 
-hash_step = njit(mixing.hash_step)
+hash_step = inner(mixing.hash_step)
 
 
-@njit
+@inner
 def hash_points(points: int, start: int, stop: int, h: np.uint64) -> np.uint64:
     """Hash of the code points from start to stop, going on from h."""
     for i in range(start, stop):
@@ -103,7 +103,7 @@ def hash_points(points: int, start: int, stop: int, h: np.uint64) -> np.uint64:
     return h
 
 
-@njit
+@inner
 def look_up(table: int, h: np.uint64) -> np.int64:
     """What the table holds of a hash; 0 for nothing."""
     at = key_address(table, 16, U64((1 << SLOT_BITS) - 1), (h * GOLDEN) >> U64(64 - SLOT_BITS), h)

@@ -14,9 +14,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import slots_for
 from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.filters.heuristics.character_flags import character_flags
@@ -176,7 +175,7 @@ def _measure_texts(
         _measure_text(r, memory, points, starts[text], starts[text + 1], counts[text])
 
 
-@njit
+@inner
 def _measure_text(
     r: KernelAddresses, m: ColumnMemory, points: UInt32Array, start: int, end: int, row: Int64Array
 ) -> None:

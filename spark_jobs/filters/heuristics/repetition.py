@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import inner
 from headrace.kernels.hash_tables import slots_for
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
@@ -37,14 +37,14 @@ MOST_WORDS: Final = 1 << 20
 """Words of a text whose n-grams are counted, about 6 MB of prose, and as many lines: as many as an entry can number."""
 
 
-@njit
+@inner
 def _fill(numbers: UInt64Array | Int32Array, count: int, number: int) -> None:
     """Set the first numbers; a loop is compiled in a tenth of the time of a slice."""
     for k in range(count):
         numbers[k] = number
 
 
-@njit
+@inner
 def _number(keys: UInt64Array, numbers: Int32Array, slots: int, key: np.uint64, next_number: int) -> int:
     """The number of a key; a new one gets `next_number`."""
     mixed = key * GOLDEN
@@ -59,7 +59,7 @@ def _number(keys: UInt64Array, numbers: Int32Array, slots: int, key: np.uint64, 
     return next_number
 
 
-@njit
+@inner
 def duplicates(
     hashes: UInt64Array, lengths: Int32Array, count: int, keys: UInt64Array, numbers: Int32Array
 ) -> tuple[int, int, int]:
@@ -78,7 +78,7 @@ def duplicates(
     return duplicate_count, characters, filled
 
 
-@njit
+@inner
 def _count(table: UInt64Array, slots: int, key: np.uint64, spread: np.uint64) -> np.int64:
     """Count a key of 42 bits; its slot, which numbers it. An entry is the key and, below it, 22 bits of count."""
     slot = np.int64(spread & np.uint64(slots - 1))
@@ -90,7 +90,7 @@ def _count(table: UInt64Array, slots: int, key: np.uint64, spread: np.uint64) ->
         slot = (slot + 1) & (slots - 1)
 
 
-@njit
+@inner
 def ngram_characters(
     hashes: UInt64Array,
     lengths: Int32Array,
@@ -159,7 +159,7 @@ def ngram_characters(
         measured[first + n - 2] = characters
 
 
-@njit
+@inner
 def _characters(lengths: Int32Array, first: int, n: int) -> int:
     """Characters of n words."""
     characters = 0
@@ -168,7 +168,7 @@ def _characters(lengths: Int32Array, first: int, n: int) -> int:
     return characters
 
 
-@njit
+@inner
 def compressed_size(points: UInt8Array, start: int, end: int, places: Int32Array) -> int:
     """Characters that are left when repeated runs become references, as LZ4's blocks have them.
 

@@ -14,9 +14,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.memory import byte_at, four_bytes_at
 from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, UInt32Array, UInt64Array
 from spark_jobs.filters.heuristics.character_flags import SPACE
@@ -173,7 +172,7 @@ def _find_lines(r: KernelAddresses, starts: Int64Array, hashes: UInt64Array, num
     return count
 
 
-@njit
+@inner
 def _link_characters(r: KernelAddresses, first: int, last: int) -> int:
     """Characters of a line that are in links."""
     state, link_end, characters = 0, first, 0

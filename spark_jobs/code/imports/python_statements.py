@@ -11,8 +11,8 @@ The pass recognizes strings (doctests and templates contain imports too), commen
     lazy import f                   import_inner    runs when f is used (PEP 810)
     cimport g                       import          of Cython
 
-It never fails. In text that is no Python it finds whatever looks like an import. A bracket that is never closed ends
-where an unindented line begins with `import`, `from`, `def` or `class`.
+It never fails. In text other than Python it finds whatever looks like an import. A bracket never closed ends where an
+unindented line begins with `import`, `from`, `def` or `class`.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _guards_types(text: UInt8Array, position: int) -> bool:
 
 @inner
 def _string_end(text: UInt8Array, position: int) -> int:
-    """First byte after the string that opens at a position; an unclosed one-line string ends with its line."""
+    """First byte after the string opening at a position; an unclosed one-line string ends with its line."""
     quote = text[position]
     if position + 2 < text.size and text[position + 1] == quote and text[position + 2] == quote:
         position += 3
@@ -129,7 +129,7 @@ def _opens_import(text: UInt8Array, position: int, word: int) -> bool:
 
 @inner
 def _lazy_import(text: UInt8Array, position: int) -> bool:
-    """Whether `lazy` at the beginning of a statement begins an import, on the same line or one that it joins."""
+    """Whether `lazy` at the beginning of a statement begins an import, on the same line or a joined one."""
     position += _LENGTHS[_LAZY]
     while position < text.size and (
         text[position] in (_SPACE, _TAB, _BACKSLASH)
@@ -141,7 +141,7 @@ def _lazy_import(text: UInt8Array, position: int) -> bool:
 
 @inner
 def _opened_block(text: UInt8Array, position: int, word: int) -> int:
-    """The block that a word opens at the beginning of a statement: _FUNCTION, _TYPE_CHECKING, or 0 for others."""
+    """The block opened by a word at the beginning of a statement: _FUNCTION, _TYPE_CHECKING, or 0 for others."""
     if word in (_DEF, _ASYNC):
         return _FUNCTION
     return _TYPE_CHECKING if word == _IF and _guards_types(text, position + 2) else 0
@@ -183,7 +183,7 @@ def _after_token(text: UInt8Array, position: int) -> int:
 
 @inner
 def _first_token(text: UInt8Array, position: int) -> tuple[int, int]:
-    """Indentation in columns of the line that begins at a position, and the position of its first token."""
+    """Indentation in columns of the line beginning at a position, and the position of its first token."""
     indent = 0
     while position < text.size and text[position] in (_SPACE, _TAB, _FORM_FEED):
         indent = (indent // 8 + 1) * 8 if text[position] == _TAB else indent + 1

@@ -2,15 +2,15 @@
 
 A document is folded to letters (`folding`), and a hash of the last `SEED_LETTERS` letters rolls over them. Where an
 item has the same letters from the start of a word on (a *seed*), document and item are compared letter by letter to
-both sides, which gives the longest run that they share:
+both sides, to the longest common run:
 
     item      ..  how many eggs | does Janet sell every day at the market | how much ..
     document  ..  They asked us | Does Janet sell, every-day at the Mar-ket | then we ..
                                   ^ seed: doesjanetselleveryda
 
-If the run holds all words of the item, the finding is *exact*; if it holds an n-gram that counts (`index`), it is of
-kind *ngram*. Several seeds of one item that are close together are also a candidate for *near*: of all windows of the
-document there, the one with the largest weighted Jaccard similarity with the item decides (`similar_window`).
+If the run holds all words of the item, the finding is *exact*; if it holds a counting n-gram (`index`), it is of kind
+*ngram*. Several seeds of one item close together are also a candidate for *near*: of all windows of the document there,
+the one with the largest weighted Jaccard similarity with the item decides (`similar_window`).
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ def _covered(index: EvalTextIndex, text: int, first: int, last: int) -> tuple[in
 
 @inner
 def _is_finding(index: EvalTextIndex, text: int, first: int, last: int) -> bool:
-    """Whether words `first` to `last` of a text are all of it, or hold an n-gram that counts."""
+    """Whether words `first` to `last` of a text are all of it, or hold a counting n-gram."""
     if last <= first:
         return False
     begin, end = index.text_words[text], index.text_words[text + 1]

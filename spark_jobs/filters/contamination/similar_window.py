@@ -1,4 +1,4 @@
-"""The part of a document that is most similar to an item, by weighted Jaccard similarity of their words.
+"""The part of a document most similar to an item, by weighted Jaccard similarity of their words.
 
 A word weighs its inverse document frequency among the items, so that rare words decide.
 """
@@ -20,7 +20,7 @@ NUMBER_WEIGHT: Final = 1
 
 @inner
 def words_between(document: FoldedDocument, first: int, last: int) -> Any:
-    """The words in the blocks of a document that hold letters first to last.
+    """The words in the blocks of letters first to last of a document.
 
     Returns:
         (W,) their hashes, (W,) first bytes, (W,) ends, and (W,) whether they are made of digits.
@@ -49,10 +49,10 @@ def best_window(hashes: UInt64Array, numeric: BoolArray, index: EvalTextIndex, t
     """The window of a document's words with the largest weighted Jaccard similarity to a text.
 
     A window with as many words as the text moves over the document. Of the first window with the largest similarity,
-    words that the text does not have, or has less often, are then taken off both ends.
+    words missing in the text, or less often in it, are then taken off both ends.
 
     Returns:
-        The weight that both share and the weight of both, whose quotient is the similarity; the window's first word and
+        The shared weight and the weight of both, with the similarity as their quotient; the window's first word and
         the word after its last.
     """
     begin, end = index.text_vocabulary[text], index.text_vocabulary[text + 1]
@@ -97,7 +97,7 @@ def best_window(hashes: UInt64Array, numeric: BoolArray, index: EvalTextIndex, t
 
 @inner
 def _enter(in_window: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
-    """Count a word that enters the window; returns how much this adds to the weight shared with the text."""
+    """Count a word entering the window; returns how much this adds to the weight shared with the text."""
     if rank < 0:
         return 0
     in_window[rank] += 1
@@ -106,7 +106,7 @@ def _enter(in_window: Int64Array, counts: Int64Array, rank: int, weight: int) ->
 
 @inner
 def _leave(in_window: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
-    """Count a word that leaves the window; returns how much this takes from the weight shared with the text."""
+    """Count a word leaving the window; returns how much this takes from the weight shared with the text."""
     if rank < 0:
         return 0
     in_window[rank] -= 1

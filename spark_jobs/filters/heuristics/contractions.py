@@ -1,4 +1,4 @@
-"""Runs of characters that are no ordinary words: contractions of several words, abbreviations and emoticons of one.
+"""Runs of characters other than ordinary words: contractions of several words, abbreviations and emoticons of one.
 
 The rules are those of spaCy's English tokenizer, which datatrove counts words with: `don't` is the words `do` and
 `n't`, `dont` likewise `do` and `nt`, `Mr.` and `:-)` are one word each. They are made here from their parts.
@@ -64,7 +64,7 @@ _UNITS: Final = (
 
 
 def rules() -> dict[str, tuple[int, ...]]:
-    """Every rule, with the lengths of the words that it consists of."""
+    """Every rule, with the lengths of its words."""
     lengths: dict[str, tuple[int, ...]] = {}
     for parts in (*_contractions(), *((rule,) for rule in _AS_THEY_ARE.split())):
         for apostrophe in "'’":
@@ -112,7 +112,7 @@ def look_up(table: int, h: np.uint64) -> np.int64:
 
 @made_once
 def rule_shapes() -> Int32Array:
-    """Lengths of rules by their first and last character, which spare most runs a hash.
+    """Lengths of rules by their first and last character, to spare most runs a hash.
 
     Returns:
         (2, 128) bit L is set for the first, and last, characters (modulo 128) of rules with L characters.

@@ -5,7 +5,7 @@ Gopher's bullets and C4 break at whatever `str.splitlines` breaks at (*pieces* h
 LF alone (*lines*, which one or more pieces make).
 
 The kernels write counts of a text into a row, in the order of the constants below, and the hash, length and place of
-each line that is not empty into arrays, from which duplicates and paragraphs are found.
+each line that is not empty into arrays, the source of duplicates and paragraphs.
 """
 
 from __future__ import annotations
@@ -52,15 +52,15 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
     lengths: Int32Array,
     starts: Int32Array,
 ) -> int:
-    """Count what a text's lines have; the number of lines that are not empty and were kept.
+    """Count what a text's lines have; the number of kept nonempty lines.
 
     Args:
         r: the reader; its words are those of this text.
         start: position of the text.
         end: position behind it.
         word_count: its words, as `find_words` says.
-        row: zeros, the counts, which stand at `AT`.
-        hashes: (L,) hash of each line that is not empty.
+        row: zeros, the counts, at `AT`.
+        hashes: (L,) hash of each nonempty line.
         lengths: (L,) its characters, negative where all are white space.
         starts: (L,) where it begins.
     """
@@ -132,7 +132,7 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
 
 @inner
 def _is_mojibake(before: int, point: int) -> bool:
-    """Whether two characters are UTF-8 that was read as Latin-1 or Windows-1252, or the sign of lost characters."""
+    """Whether two characters are UTF-8 read as Latin-1 or Windows-1252, or the sign of lost characters."""
     if point == 0xFFFD:
         return True
     if 0x80 <= point <= 0xBF:
@@ -142,7 +142,7 @@ def _is_mojibake(before: int, point: int) -> bool:
 
 @inner
 def link_span(r: KernelAddresses, piece: int, i: int, end: int) -> tuple[int, int]:
-    """First and last position of the link whose scheme or `www.` ends before i."""
+    """First and last position of the link with a scheme or `www.` ending before i."""
     first = i - 4
     if point_at(r, i - 1) == 0x2F:
         first = i - 3
@@ -197,7 +197,7 @@ def _measure_piece(
 
 @inner
 def _judge_as_c4(r: KernelAddresses, stop: int, word: int, words: int, phrases_met: int, row: Int64Array) -> None:
-    """Count a piece that ends like a sentence and has enough words, in the order of C4's rules."""
+    """Count a piece ending like a sentence, with enough words, in the order of C4's rules."""
     if phrases_met & phrases.LOREM:
         row[AT.lorem] += 1
     elif phrases_met & phrases.JAVASCRIPT:

@@ -1,6 +1,6 @@
 """Measure a column of texts: all heuristics of a text in one visit, while its characters are in the cache of a core.
 
-Texts are taken in chunks of about `CHUNK_BYTES`, which become code points once. Of each text the compiled entry finds
+Texts are taken in chunks of about `CHUNK_BYTES`, turned into code points once. Of each text the compiled entry finds
 the words, measures lines with their help, and looks for repetition among words, lines and paragraphs; what it counts
 becomes columns here. `heuristics.py` says of each what it is.
 """
@@ -47,7 +47,7 @@ _NGRAMS_AT: Final = len(AT)
 
 
 class ColumnMemory(NamedTuple):
-    """Room that the texts of a column share.
+    """Room shared by the texts of a column.
 
     Attributes:
         hashes, starts, lengths, kinds: of words, as in `KernelAddresses`; also of lines, once the words are done with.
@@ -120,7 +120,7 @@ def reader(points: UInt32Array, addresses: Int64Array) -> KernelAddresses:
 
 
 def addresses_of(words: tuple[int, ...] = (0,) * FOLDS) -> Int64Array:
-    """The addresses that `KernelAddresses.memory` points to; without words none can be found."""
+    """The addresses behind `KernelAddresses.memory`; without words none can be found."""
     machine = automaton()
     phrases = (machine.folds.ctypes.data, machine.moves.ctypes.data, machine.outputs.ctypes.data, machine.first_output)
     return np.array([*words, *phrases], dtype=np.int64)

@@ -1,4 +1,4 @@
-"""The memory that the compiled heuristics share: the characters of texts, their words and counts, by address."""
+"""The common memory of the compiled heuristics: the characters of texts, their words and counts, by address."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ WORD_COUNTS: Final = 6
 class KernelAddresses(NamedTuple):
     """The inputs and outputs of the kernels, as addresses (`headrace.kernels.memory` says why).
 
-    There are five, few enough that compiled functions pass them in registers; all others are looked up in `memory`.
+    There are five, few enough for compiled functions to pass them in registers; all others are looked up in `memory`.
 
     Attributes:
         points: uint32 code points of all texts of a chunk.

@@ -1,4 +1,4 @@
-"""Identify the languages of texts in compiled code, window by window of the prose that is in them.
+"""Identify the languages of texts in compiled code, window by window of the prose in them.
 
 Prose is a text without fenced code blocks and addresses:
 
@@ -7,7 +7,7 @@ Prose is a text without fenced code blocks and addresses:
 
 It is cut into windows of equal size. Where they are more than a text may have, as many are spread evenly over it, each
 from the first white space after its even position; nothing is drawn, so a text always has the same windows. A window
-votes for the label that the model finds most probable, with its letters as weight.
+votes for the label most probable to the model, with its letters as weight.
 """
 
 from __future__ import annotations

@@ -30,7 +30,7 @@ def _mixed_pair(seed: np.uint64, position: int, token: np.int32) -> np.uint64:
 def copy_slices(
     source: npt.NDArray[Any], starts: Int64Array, counts: Int64Array, target: npt.NDArray[Any], targets: Int64Array
 ) -> None:
-    """Copy N slices of a source array into a target array, whose integers may be narrower.
+    """Copy N slices of a source array into a target array, possibly of narrower integers.
 
     Args:
         source: values.

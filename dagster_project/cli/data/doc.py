@@ -231,7 +231,7 @@ def _find(catalogue: Catalog, name: str, increment: int | None = None) -> FoundD
 
 
 def require_compared(corpus: CorpusFacts, threshold: float | None, kind: str | None = None) -> None:
-    """Refuse a threshold below the lowest that was compared: pairs below it were never stored.
+    """Refuse a threshold below the lowest compared: pairs below it were never stored.
 
     Raises:
         CommandError: the threshold is below the lowest one of the kind, or of all kinds.

@@ -1,4 +1,4 @@
-"""Pairs in buckets whose signatures agree, found in one process without a list of candidates.
+"""Pairs in buckets with agreeing signatures, found in one process without a list of candidates.
 
 Near-identical documents share a hundred buckets, so buckets have many times more pairs than there are different ones:
 444 million in 5 GB of text. They are not listed and sorted. Documents are numbered in the order (increment, place,
@@ -41,7 +41,7 @@ _SEVEN, _EIGHT, _TOP = np.uint64(7), np.uint64(8), np.uint64(48)
 
 
 class _Numbered(NamedTuple):
-    """D documents by number, which is their rank in the order (increment, place, doc_id).
+    """D documents by number: their rank in the order (increment, place, doc_id).
 
     Attributes:
         weights: (D,) int64 total weights.
@@ -63,7 +63,7 @@ class _Numbered(NamedTuple):
 def agreeing_in_buckets(
     buckets: pa.Table, documents: SignatureColumns, first_new: int, not_among: bytes | None, file: Path, threads: int
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
-    """Pairs of a new document and one before it that share a bucket, and whose sizes and signatures may suffice.
+    """Pairs of a new document and one before it in a shared bucket, with sizes and signatures that may suffice.
 
     Args:
         buckets: columns members and earlier, places of documents.

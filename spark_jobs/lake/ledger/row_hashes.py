@@ -50,7 +50,7 @@ def row_hashes(rows: pa.RecordBatch) -> Int64Array:
     """(N,) signed 64-bit hash of every row, over all columns by their names.
 
     Raises:
-        TableMismatchError: a column has a type that no table has, such as a union.
+        TableMismatchError: a column has a type impossible in tables, such as a union.
     """
     return _of_fields(rows.schema.names, rows.columns, rows.num_rows).view(np.int64)
 

@@ -37,11 +37,12 @@ class Chosen:
     ticked: bool
 
     def parts(self) -> Iterator[list[dict[str, Any]]]:
-        """Their rows in the order of the files with their texts, some thousand at a time."""
+        """Their rows in the order of the files with their texts, then those without; some thousand at a time."""
         end = max(self.index.total, self.index.texts_total) + 1
         step = _PART if self.wanted.ids is None else end
-        for start in range(0, end, step):
-            yield self.index.placed(self.wanted, start, step)
+        for some in (self.index.placed, self.index.without_text):
+            for start in range(0, end, step):
+                yield some(self.wanted, start, step)
 
 
 def chosen_of(explorer: Explorer, principal: str, dataset: str, fields: Mapping[str, str]) -> Chosen:
@@ -68,7 +69,7 @@ def chosen_of(explorer: Explorer, principal: str, dataset: str, fields: Mapping[
             raise CommandError("a document is not named by its id; tick it on the list")
         return Chosen(index, query, replace(wanted, ids=ids, sort="", seed=""), True)
     if query.get("q", "").strip():
-        words = SearchWords(query["q"], query.get("case") == "exact", bool(query.get("inside")))
+        words = SearchWords(query["q"], query.get("case") == "exact", bool(query.get("inside")), most=_MOST_HITS + 1)
         wanted = replace(wanted, ids=_found(explorer, index, wanted, words))
     elif wanted.seed:
         wanted = replace(wanted, ids=tuple(row["doc_id"] for row in index.rows(wanted, PAGE)))
@@ -76,7 +77,7 @@ def chosen_of(explorer: Explorer, principal: str, dataset: str, fields: Mapping[
 
 
 def _found(explorer: Explorer, index: RowIndex, wanted: RowQuery, words: SearchWords) -> tuple[str, ...]:
-    """All documents with some words, page by page."""
+    """All documents with some words."""
     if hidden := explorer.hides_text(index.dataset):
         raise CommandError(hidden)
     ids: list[str] = []

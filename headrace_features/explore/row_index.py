@@ -145,7 +145,7 @@ class RowIndex:
     @property
     def earlier(self) -> DatasetVersion | None:
         """The newest other version whose rows are at hand."""
-        others = [file for file in self._files(self._rows.suffix) if file != self._rows]
+        others = [file for file in self._files(f".rows.{_FORMAT}") if file != self._rows]
         newest = max(others, key=lambda file: file.stat().st_mtime, default=None)
         return (
             DatasetVersion.parse(newest.name.removeprefix(f"{self.dataset}.").split(".")[0])
@@ -275,19 +275,36 @@ class RowIndex:
             start: the first text; where texts are hidden, the first row.
             count: texts that are looked at.
         """
+        if not self._with_text:
+            return self._with_rules(wanted, "{0}", "1", "r.n", (start, start + count))
+        # text by text, unless few are named
+        joined = "texts x CROSS JOIN {0}" if wanted.ids is None else "{0} CROSS JOIN texts x"
+        return self._with_rules(wanted, joined, "r.n = x.n", "x.t", (start, start + count), ", x.file, x.row")
+
+    def without_text(self, wanted: RowQuery, start: int, count: int) -> list[dict[str, Any]]:
+        """Rows of a selection among some documents, with rules, that have no text yet; none where texts are hidden."""
+        if not self._with_text or self._texted == self.total:
+            return []
+        textless = "NOT EXISTS (SELECT 1 FROM texts x WHERE x.n = r.n)"
+        return self._with_rules(wanted, "{0}", textless, "r.n", (start, start + count))
+
+    @functools.cached_property
+    def _texted(self) -> int:
+        """How many documents have a text."""
+        return int(self._ask("SELECT count(DISTINCT n) AS there FROM texts", [], self._texts)[0]["there"])
+
+    def _with_rules(
+        self, wanted: RowQuery, joined: str, condition: str, at: str, bounds: tuple[int, int], more: str = ""
+    ) -> list[dict[str, Any]]:
+        """Rows of a selection with `more` columns and the rules that each failed, where `at` is within bounds."""
         wheres, values, joins = self._columns.conditions(replace(wanted, rule=""))
         if wanted.rule:  # looked up for each row; SQLite would begin with all rows of the rule
             wheres.append("EXISTS (SELECT 1 FROM failed f WHERE f.n = r.n AND +f.rule = ?)")
             values.append(wanted.rule)
-        at, file = ("x.t", self._texts) if self._with_text else ("r.n", None)
-        if file is not None:  # text by text, unless few are named
-            joins = f"texts x CROSS JOIN {joins}" if wanted.ids is None else f"{joins} CROSS JOIN texts x"
-            wheres.append("r.n = x.n")
-        shown = f"r.*{', x.file, x.row' if file is not None else ''}"
         rules = "(SELECT group_concat(o.rule) FROM failed o WHERE o.n = r.n) AS rules"
-        of = where([*wheres, f"{at} >= ?", f"{at} < ?"])
-        query = f"SELECT {shown}, {rules} FROM {joins}{of} ORDER BY {at}"
-        return self._ask(query, [*values, start, start + count], file, wanted.attached)
+        of = where([*wheres, condition, f"{at} >= ?", f"{at} < ?"])
+        query = f"SELECT r.*{more}, {rules} FROM {joined.format(joins)}{of} ORDER BY {at}"
+        return self._ask(query, [*values, *bounds], self._texts if self._with_text else None, wanted.attached)
 
     def ids(self, wanted: RowQuery) -> list[str]:
         """The documents of a selection, in no order."""
@@ -295,12 +312,14 @@ class RowIndex:
         rows = self._ask(f"SELECT r.doc_id FROM {joins}{where(wheres)}", values, gone=wanted.attached)
         return [row["doc_id"] for row in rows]
 
-    def each_text(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str]]:
-        """Rows of `placed` with their texts, of which few are in memory at a time."""
+    def each_text(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str | None]]:
+        """Rows of `placed` and `without_text` with their texts, of which few are in memory at a time."""
         table = self._at.table("texts")
-        assert table is not None
         paths = {row["file"]: row["path"] for row in self._ask("SELECT file, path FROM files", [], self._texts)}
-        for file, some in itertools.groupby(rows, key=lambda row: row["file"]):
+        for file, some in itertools.groupby(rows, key=lambda row: row.get("file")):
+            if file is None or table is None:
+                yield from ((row, None) for row in some)
+                continue
             at = {row["row"]: row for row in some}
             yield from ((at[place], text) for place, text in placed_values(table[0], paths[file], "content", at))
 

@@ -20,6 +20,7 @@ from typing import TYPE_CHECKING, Any, Final
 import pyarrow as pa
 import pyarrow.dataset as ds
 from pyiceberg.io.pyarrow import PyArrowFileIO, schema_to_pyarrow
+from pyiceberg.schema import Schema
 
 from dagster_project.exceptions import CommandError
 from headrace_features.explore.index_files import quoted
@@ -35,6 +36,7 @@ if TYPE_CHECKING:
 SECONDS: Final = 10.0
 MOST_ROWS: Final = 1000
 _MEMORY_BYTES: Final = 3 << 30  # addresses of the process; DuckDB has 1 GB of them for its own rows
+_NUMBER: Final = b"PARQUET:field_id"
 _ROW_MAKERS: Final = ("range", "generate_series", "unnest")  # table functions that read nothing
 _AT_ONCE: Final = threading.BoundedSemaphore(2)  # queries; each has a process and its memory
 
@@ -135,29 +137,37 @@ def _listed(ctes: Any) -> Sequence[dict[str, Any]]:
 def _views(name: str, shown: Seen, excised: Collection[str]) -> Iterator[tuple[str, dict[str, Any]]]:
     """Statements that make a table of the lake readable under its name, each with what it reads."""
     namespace, _, table = name.partition(".")
-    behind, source = f"_{secrets.token_hex(16)}", _source(name, shown[0])
-    columns = [column for column in source.schema.names if column not in shown[1]]
-    view, read = f"SELECT {', '.join(map(quoted, columns))} FROM {behind}", {behind: source}
-    if excised and "doc_id" in columns:
+    behind, read, parts = f"_{secrets.token_hex(16)}", dict[str, Any](), list[str]()
+    columns = [field for field in shown[0].schema().fields if field.name not in shown[1]]
+    goes = excised and "doc_id" in [field.name for field in columns]
+    if goes:
         read[f"{behind}_out"] = pa.table({"doc_id": sorted(excised)})
-        view += f" WHERE doc_id NOT IN (SELECT doc_id FROM {behind}_out)"
+    for at, (source, stored) in enumerate(_sources(name, shown[0])):
+        read[f"{behind}_{at}"] = source
+        marks = {stored_name: f"c{place}" for place, stored_name in enumerate(source.schema.names)}
+        values = [f"{marks.get(stored.get(field.field_id, ''), 'NULL')} AS {quoted(field.name)}" for field in columns]
+        part = f"SELECT {', '.join(values)} FROM {behind}_{at} AS t({', '.join(marks.values())})"
+        if goes and (doc_id := marks.get(stored.get(shown[0].schema().find_field("doc_id").field_id, ""))):
+            # a row without a document, such as a refused file, is of no excised one; NOT IN would drop it
+            part += f" WHERE {doc_id} IS NULL OR {doc_id} NOT IN (SELECT doc_id FROM {behind}_out)"
+        parts.append(part)
     yield f"CREATE SCHEMA IF NOT EXISTS {quoted(namespace)}", {}
-    yield f"CREATE VIEW {quoted(namespace)}.{quoted(table)} AS {view}", read
+    yield f"CREATE VIEW {quoted(namespace)}.{quoted(table)} AS {' UNION ALL '.join(parts)}", read
 
 
-def _source(name: str, table: IcebergTable) -> Any:
-    """The newest rows of a table, as something that DuckDB reads some columns and row groups of.
+def _sources(name: str, table: IcebergTable) -> list[tuple[Any, dict[int, str]]]:
+    """The newest rows of a table, as things that DuckDB reads some columns and row groups of; each with stored names.
+
+    A column is stored under the name that it had, as far as Parquet's writers allow it, so it is known by its number.
+    Files of one layout are one source.
 
     Raises:
         CommandError: rows of its files are deleted by other files, which headrace does not write.
     """
-    schema, tasks, io = (
-        schema_to_pyarrow(table.schema(), include_field_ids=False),
-        [*scan_of(table).plan_files()],
-        table.io,
-    )
+    schema, tasks, io = table.schema(), [*scan_of(table).plan_files()], table.io
     if not tasks:
-        return schema.empty_table()
+        arrow = schema_to_pyarrow(schema, include_field_ids=False)
+        return [(arrow.empty_table(), {field.field_id: field.name for field in schema.fields})]
     if any(task.delete_files for task in tasks) or not isinstance(io, PyArrowFileIO):
         raise CommandError(f"{name}: it has rows that other files delete, so it cannot be read here")
     names = [field.name for field in table.spec().fields]
@@ -170,6 +180,20 @@ def _source(name: str, table: IcebergTable) -> Any:
         place = [ds.field(name) == value for name, value in values.items() if value is not None]
         holds = functools.reduce(operator.and_, place) if place else None
         fragments.append(form.make_fragment(path, system, partition_expression=holds))
-    there = fragments[-1].physical_schema  # what it has not, a column was added after it was written
-    fields = [there.field(field.name) if field.name in there.names else field for field in schema]
-    return ds.FileSystemDataset(fragments, pa.schema(fields), form, next(iter(systems.values())))
+    # of a table whose columns never changed one file tells the layout of all
+    alike = fragments[-1].physical_schema if len(table.metadata.schemas) == 1 else None
+    layouts: dict[str, tuple[pa.Schema, list[Any]]] = {}
+    for fragment in fragments:
+        there = alike or fragment.physical_schema
+        layouts.setdefault(there.to_string(show_schema_metadata=False), (there, []))[1].append(fragment)
+    system = next(iter(systems.values()))
+    return [
+        (ds.FileSystemDataset(some, there.remove_metadata(), form, system), _stored(schema, there))
+        for there, some in layouts.values()
+    ]
+
+
+def _stored(schema: Schema, there: pa.Schema) -> dict[int, str]:
+    """The name in a file of each column, by its number in the table."""
+    numbers = {int(field.metadata[_NUMBER]): field.name for field in there if _NUMBER in (field.metadata or {})}
+    return numbers or {field.field_id: field.name for field in schema.fields}

@@ -40,12 +40,14 @@ class SearchWords:
         exact_case: whether upper and lower case differ.
         inside: whether parts of words are found too, also where there is an index of words.
         start: how many texts an earlier search has read.
+        most: documents that end a search.
     """
 
     words: str
     exact_case: bool = False
     inside: bool = False
     start: int = 0
+    most: int = PAGE
 
 
 @dataclass(frozen=True)
@@ -85,13 +87,13 @@ def search_texts(catalogue: Catalog, index: RowIndex, wanted: RowQuery, search: 
     for read, increment, matches in scan.matches(plain, not search.exact_case, search.start):
         if wanted.equal.get("increment", str(increment)) == str(increment):  # few of the documents are looked up then
             within = replace(wanted, equal={**wanted.equal, "increment": str(increment)})
-            here = _rows(index, within, [doc_id for _, doc_id, _ in matches])[: PAGE - len(rows)]
+            here = _rows(index, within, [doc_id for _, doc_id, _ in matches])[: search.most - len(rows)]
         else:
             here = []
         rows += here
         shown = {row["doc_id"] for row in here}
         ids |= {doc_id: excerpt(*around(text, pattern)) for _, doc_id, text in matches if doc_id in shown}
-        if len(rows) == PAGE:
+        if len(rows) == search.most:
             read = next(number for number, doc_id, _ in matches if doc_id == rows[-1]["doc_id"])  # noqa: PLW2901
             break
         if time.monotonic() > deadline:
@@ -125,7 +127,7 @@ def _by_words(index: RowIndex, wanted: RowQuery, search: SearchWords, terms: lis
     ids: list[str] = []
     excerpts: dict[str, Markup] = {}
     at = search.start
-    while len(ids) < PAGE and time.monotonic() < deadline:
+    while len(ids) < search.most and time.monotonic() < deadline:
         candidates = index.words.candidates(terms, wanted, at, _CANDIDATES)
         texts = index.texts_of([(row["t"], row["file"], row["row"]) for row in candidates])
         for row in candidates:
@@ -133,9 +135,9 @@ def _by_words(index: RowIndex, wanted: RowQuery, search: SearchWords, terms: lis
             if pattern.search(text) is not None:
                 ids.append(row["doc_id"])
                 excerpts[row["doc_id"]] = excerpt(*around(text, pattern))
-                if len(ids) == PAGE:
+                if len(ids) == search.most:
                     break
-        if len(candidates) < _CANDIDATES and len(ids) < PAGE:
+        if len(candidates) < _CANDIDATES and len(ids) < search.most:
             at = total
             break
     try:

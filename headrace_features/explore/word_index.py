@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 import sqlite3
 import threading
+import unicodedata
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
@@ -128,7 +129,8 @@ def units_of(words: str) -> list[str]:
     Raises:
         CommandError: there is none, only signs.
     """
-    units = [phrase or word for phrase, word in _UNITS.findall(words)]
+    # as texts are: NFC, though a keyboard or a file name gave letters and accents apart; FTS5 takes no NUL
+    units = [phrase or word for phrase, word in _UNITS.findall(unicodedata.normalize("NFC", words).replace("\0", " "))]
     units = [unit for unit in units if any(letter.isalnum() for letter in unit)]
     if not units:
         raise CommandError(f"{words[:80]!r} has no word to search; write some letters or digits")

@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import itertools
 import json
-from collections.abc import Mapping, Sequence
+import math
+import time
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Annotated, Any, TypeVar
@@ -31,6 +34,7 @@ _SortValue: TypeAdapter[Any] = TypeAdapter(Annotated[int, Field(strict=True, lt=
 _QUICK_ROWS = 20_000  # the index of so few is built while the page waits
 _LONG_SECONDS = 60.0  # for counts, which come late
 _WAIT_SECONDS = 0.7  # for an index that is being built; then the page shows what there is
+_WALK_SECONDS = 2.0  # for the neighbours of a hit, which may be on other pages of a search
 _STATE = (
     "after",
     "at",
@@ -108,12 +112,37 @@ def places(explorer: Explorer, principal: str, dataset: str, query: dict[str, st
     wanted = wanted_of(fields, index, removed, explorer.within(principal, dataset, query))
     if query.get("q", "").strip():
         hides = explorer.hides_text(dataset)  # whose neighbours would tell which texts have the words
-        hits = [] if hides else search_texts(explorer.catalogue, index, wanted, words_of(query)).rows
-        return among([row["doc_id"] for row in hits], doc_id)
+        return (None, None) if hides else _places_of_hit(explorer, index, wanted, words_of(query), doc_id)
     rows = index.rows(replace(wanted, ids=(doc_id,), seed=""), 1) if index.wait(0) else []
     if not rows:
         return None, None
     return beside(index, wanted, rows[0], False), beside(index, wanted, rows[0], True)
+
+
+def _places_of_hit(explorer: Explorer, index: RowIndex, wanted: RowQuery, words: SearchWords, doc_id: str) -> Places:
+    """The hits before and after one in a search, of whichever page of it; None too where looking takes too long."""
+    number = index.text_number(doc_id) if index.wait_for_texts(0) else None
+    if number is None:
+        rows = search_texts(explorer.catalogue, index, wanted, words).rows
+        return among([row["doc_id"] for row in rows], doc_id)
+    deadline = time.monotonic() + _WALK_SECONDS * explorer.patience
+
+    def hits(start: int) -> Iterator[str]:
+        while start < index.texts_total and time.monotonic() < deadline:
+            found = search_texts(explorer.catalogue, index, wanted, replace(words, start=start))
+            yield from (row["doc_id"] for row in found.rows)
+            start = found.read
+
+    walk, before = hits(number), None
+    if next(walk, None) != doc_id:
+        return None, None
+    for start in dict.fromkeys((words.start, 0)):  # before the first of a page is the last of the pages before
+        if before is None and start <= number:
+            for hit, other in itertools.pairwise(hits(start)):
+                if other == doc_id:
+                    before = hit
+                    break
+    return before, next(walk, None)
 
 
 def beside(index: RowIndex, wanted: RowQuery, row: Mapping[str, Any], behind: bool) -> str | None:
@@ -125,7 +154,7 @@ def beside(index: RowIndex, wanted: RowQuery, row: Mapping[str, Any], behind: bo
     rows = index.rows(replace(wanted, descending=descending, after=after), 1)
     if wanted.sort and not behind:  # documents without a value are last in both directions
         if row["sort_key"] is None and not rows:
-            rows = index.rows(replace(wanted, descending=descending), 1)
+            rows = [row for row in index.rows(replace(wanted, descending=descending), 1) if row["sort_key"] is not None]
         elif row["sort_key"] is not None and rows and rows[0]["sort_key"] is None:
             return None
     return str(rows[0]["doc_id"]) if rows else None
@@ -142,6 +171,8 @@ def among(hits: Sequence[Hit], hit: Hit) -> tuple[Hit | None, Hit | None]:
 def words_of(query: Mapping[str, str]) -> SearchWords:
     """The words that an address searches."""
     start = int(_number(query.get("from"), "from") or 0)
+    if not 0 <= start < 1 << 40:
+        raise CommandError(f"from={query['from'][:40]} is no number of texts; leave it out")
     return SearchWords(query["q"], query.get("case") == "exact", bool(query.get("inside")), start)
 
 
@@ -244,9 +275,11 @@ def _number(text: str | None, name: str) -> float | None:
     if text is None or text == "":
         return None
     try:
-        return float(text)
-    except ValueError as error:
-        raise CommandError(f"{name}={text[:40]} is no number") from error
+        if math.isfinite(number := float(text)):
+            return number
+    except ValueError:
+        pass
+    raise CommandError(f"{name}={text[:40]} is no number")
 
 
 PATHS = {

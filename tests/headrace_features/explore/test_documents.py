@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from pathlib import Path
 from urllib.parse import urlencode
 
 import pytest
@@ -9,10 +10,11 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
+from headrace_features.explore.row_index import PAGE
 from headrace_features.explore.texts import WINDOW
 from spark_jobs.lake.ledger.acts import AUDIT
 from spark_jobs.lake.session.catalogue import load_table
-from tests.headrace_features.explore.planted import ODD, KeptLake, Planted, drawn
+from tests.headrace_features.explore.planted import ODD, KeptLake, Planted, drawn, plant
 
 ROWS = drawn(120, seed=3)
 ID = ROWS[0]["doc_id"]
@@ -200,6 +202,55 @@ def test_a_document_has_neighbours_in_its_list(listed: TestClient, query: dict[s
     if ids:
         whole, shown = client.get(place).text, client.get(f"/documents/{ids[0]}?{urlencode({'list': place})}").text
         assert f"/documents/{ids[0]}?" in whole and "list=%2Fdatasets" in whole and ">the list</a>" in shown
+
+
+@pytest.mark.parametrize("query", [{"q": "words"}, {"q": "text", "kind": "code"}, {"q": "text 1"}], ids=str)
+def test_hits_have_neighbours_on_other_pages(listed: TestClient, query: dict[str, str]) -> None:
+    """The last of a page leads to the first of the next, and back, whichever page the list was opened at."""
+    ids, places, page = list[str](), list[str](), f"/datasets/notes/documents?{urlencode(query)}"
+    while page:
+        shown = listed.get(page.replace("documents?", "documents.json?")).json()
+        ids += [row["doc_id"] for row in shown["rows"]]
+        places += [page] * len(shown["rows"])
+        page = (shown["next"] or "").replace(".json", "")
+    borders = {at for at in range(1, len(ids)) if places[at] != places[at - 1]}
+    assert borders or len(ids) <= PAGE
+    for at in {0, len(ids) - 1, *borders, *(border - 1 for border in borders)}:
+        for place in {places[at], places[0]}:
+            there = listed.get(f"/documents/{ids[at]}.json?{urlencode({'list': place})}").json()
+            assert there["before"] == (ids[at - 1] if at else None)
+            assert there["behind"] == (ids[at + 1] if at + 1 < len(ids) else None)
+
+
+def test_documents_without_a_value_have_the_neighbours_of_their_list(tmp_path: Path, lake_env: Path) -> None:
+    """Where no document has a value of the sorted column, the first has none before it."""
+    planted = plant(tmp_path)
+    rows = [{**row, "scores": {"mean_word_length": None}, "failed": []} for row in ROWS[:4]]
+    planted.add("notes", rows)
+    client = planted.client()
+    for way in ("", "down"):
+        place = f"/datasets/notes/documents?{urlencode({'sort': 'mean_word_length', 'way': way})}"
+        ids = [row["doc_id"] for row in client.get(place.replace("?", ".json?")).json()["rows"]]
+        assert len(ids) == 4
+        for at, doc_id in enumerate(ids):
+            there = client.get(f"/documents/{doc_id}.json?{urlencode({'list': place})}").json()
+            assert [there["before"], there["behind"]] == [[None, *ids][at], [*ids, None][at + 1]]
+
+
+def test_counts_beside_a_search_say_what_they_are_of(listed: TestClient) -> None:
+    """They are those of the filters alone, which only a search makes worth a sentence."""
+    said = "with and without the words"
+    assert said in listed.get("/datasets/notes/facets?q=text").text
+    assert said not in listed.get("/datasets/notes/facets?kind=code").text
+
+
+@pytest.mark.parametrize("number", ["nan", "-nan", "inf", "-inf", "-5", "1e30", "x", "٣"])
+@pytest.mark.parametrize(
+    "address", ["documents?q=text&from=", "jump?sort=byte_count&quantile=", "documents?byte_count.min="]
+)
+def test_an_odd_number_is_answered(listed: TestClient, address: str, number: str) -> None:
+    """By a list, or by a sentence that says which field; never by a page that failed."""
+    assert listed.get(f"/datasets/notes/{address}{number}").status_code in (200, 303, 404)
 
 
 @pytest.mark.parametrize(

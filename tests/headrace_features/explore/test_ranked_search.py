@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+import unicodedata
 from collections import Counter
 from typing import Any
 from urllib.parse import urlencode
@@ -195,3 +196,32 @@ def test_hits_beyond_the_last_are_counted(explorer: Explorer, monkeypatch: pytes
     monkeypatch.setattr(find, "MOST", 10)
     some = rank(explorer, "ada", {"q": "mill"})
     assert some.total == whole.total and some.hits == whole.hits[:10] and some.facets == whole.facets
+
+
+APART = "mill\u0301 \u1112\u1161\u11ab\u1100\u116e\u11a8\u110b\u1165"
+"""A word with an accent, and one of Korean, as some keyboards write them: letter by letter."""
+
+
+@given(
+    st.lists(
+        st.sampled_from([*APART.split(), "\0", "NEAR(", "*", '"', "content:", "-", "^", "mi\0ll", "\x00"]), min_size=1
+    )
+)
+def test_words_are_found_however_they_are_written(odd_client: TestClient, pieces: list[str]) -> None:
+    """Letters and accents apart, a NUL, whatever is syntax elsewhere: a list, or a sentence that says what to write."""
+    answered = odd_client.get(f"/find.json?{urlencode({'q': ' '.join(pieces)})}")
+    assert answered.status_code in (200, 404), answered.text
+    if {*pieces} <= {*APART.split()}:
+        assert [row["path"] for row in answered.json()["documents"]] == ["odd.txt"]
+
+
+@pytest.fixture(scope="module")
+def odd_client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
+    """Pages of a document with the words, composed as a run writes texts."""
+
+    def fill(made: Planted) -> None:
+        text = unicodedata.normalize("NFC", f"{APART} near content")
+        made.add("notes", [{"doc_id": "5" * 32, "path": "odd.txt", "content": text, "kind": "prose"}])
+        assert made.index("notes").words.wait(60)
+
+    return KeptLake(tmp_path_factory.mktemp("odd"), fill).again().client()

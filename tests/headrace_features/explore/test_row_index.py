@@ -375,6 +375,21 @@ def test_files_of_earlier_states_go(planted: Planted, monkeypatch: pytest.Monkey
     assert len([*planted.folder.glob("many.*")]) == 3
 
 
+def test_the_earlier_state_that_is_offered_is_another(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """While rows are read, their narrow columns are there: no state but one whose rows are at hand is offered."""
+    planted.add("waiting", ROWS[:10])
+    before = planted.index("waiting").version
+    planted.add("waiting", ROWS[10:20], increment=1)
+    go_on = threading.Event()
+    build = row_index.build_rows
+    monkeypatch.setattr(row_index, "build_rows", lambda *given: go_on.wait(60) and build(*given))
+    at = DatasetAt(planted.catalogue, "waiting", DatasetVersion.newest(planted.catalogue, "waiting"))
+    building = RowIndex(at, planted.folder)
+    assert building.wait_for_counts(60) and building.earlier == before
+    go_on.set()
+    assert building.wait(60)
+
+
 @pytest.mark.parametrize("lacking", [("scores",), ("failed",), ("content",), ("scores", "failed", "content")])
 def test_a_dataset_without_some_tables_is_listed(planted: Planted, lacking: tuple[str, ...]) -> None:
     """Without signals, verdicts or texts: the rows, with nothing in their place."""

@@ -23,6 +23,7 @@ from spark_jobs.lake.ledger.acts import AUDIT_TABLE, note_act
 from spark_jobs.lake.plan.excisions import SUPERSEDE_PREFIX, record_excisions
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.headrace_features.explore.judged_lake import judged_rows, make, pages
+from tests.headrace_features.explore.planted import drawn, plant
 from tests.headrace_features.explore.served import pages as pages_for
 
 ROWS = judged_rows(60)
@@ -237,3 +238,38 @@ def test_mistakes_and_strangers_are_refused(client: TestClient, catalogue: Catal
     assert not catalogue.table_exists(AUDIT_TABLE)
     rows, about = exported(hidden, {"all": "1"})
     assert len(rows) == len(ROWS) and "text" not in rows[0] and "text" not in about["columns"]
+
+
+@pytest.mark.parametrize("form", ["jsonl", "parquet", "csv"])
+@pytest.mark.parametrize("texts", ["none", "some"])
+def test_documents_without_a_text_leave_too(lake_env: Path, tmp_path: Path, texts: str, form: str) -> None:
+    """What has landed and was not cleaned yet is on the list, so it is in the file, without a text."""
+    planted = plant(tmp_path)
+    rows = drawn(30)
+    facts = [{key: value for key, value in row.items() if key not in ("content", "scores")} for row in rows]
+    planted.add("notes", rows[:20] if texts == "some" else facts[:20])
+    planted.add("notes", facts[20:], increment=1)
+    asked = planted.client()
+    assert asked.get(f"{PLACE}/facets").status_code == 200
+    for query, wanted in (("", rows), ("kind=code", [row for row in rows if row["kind"] == "code"])):
+        given, about = exported(asked, {"state": query, "all": "1", "format": form})
+        assert about["count"] == len(given) == len(wanted)
+        content = {row["doc_id"]: row["content"] if row in rows[:20] and texts == "some" else None for row in wanted}
+        assert {row["doc_id"]: row["text"] or None for row in given} == content
+    few, _ = exported(asked, {f"doc.{row['doc_id']}": "1" for row in (rows[0], rows[25])})
+    assert {row["doc_id"] for row in few} == {rows[0]["doc_id"], rows[25]["doc_id"]}
+
+
+@pytest.mark.parametrize("most", [59, 60, 20_000])
+def test_all_that_a_search_finds_comes_of_few_reads(client: TestClient, most: int, monkeypatch: Any) -> None:
+    """Not of a read of files for each page: 20,001 of a million documents took 99 s before they were refused."""
+    asked: list[int] = []
+    search = chosen_module.search_texts
+    monkeypatch.setattr(chosen_module, "_MOST_HITS", most)
+    monkeypatch.setattr(chosen_module, "search_texts", lambda *given: asked.append(1) or search(*given))
+    sent = client.post(f"{PLACE}/export", data={"state": "q=text", "all": "1"})
+    assert len(asked) == 1
+    if most < len(ROWS):
+        assert sent.status_code == 404 and f"more than {most} documents have these words" in sent.text
+    else:
+        assert exported(client, {"state": "q=text", "all": "1"})[1]["count"] == len(ROWS)

@@ -8,6 +8,7 @@ from typing import Any
 
 import pyarrow as pa
 import pytest
+from pyiceberg.types import DoubleType, LongType
 from starlette.testclient import TestClient
 
 from headrace.tables.settings import settings_at
@@ -164,3 +165,37 @@ def test_a_scan_opens_only_files_that_may_meet_the_condition(tmp_path: Path) -> 
     shown = ask(client, f"SELECT count(path) FROM notes.documents WHERE increment = {there}")
     assert shown["answer"]["rows"] == [[10]]
     assert ask(client, "SELECT count(path) FROM notes.documents")["error"]
+
+
+def test_a_row_without_a_document_is_of_no_excised_one(client: TestClient, folder: Path) -> None:
+    """A refused file has no doc_id: it stays when something else was excised."""
+    rows = pa.table({"doc_id": [None, EXCISED, ROWS[4]["doc_id"]], "n": [1, 2, 3]})
+    opened = open_catalogue(settings_at(folder))
+    opened.create_table("notes.files", rows.schema).append(rows)
+    assert ask(client, "SELECT n FROM notes.files ORDER BY n")["answer"]["rows"] == [[1], [3]]
+
+
+ODD = ('q"q', "Größe (%)", "select", "SELECT", "a b")
+
+
+@pytest.mark.parametrize("steps", range(1, 5))
+def test_a_table_whose_columns_changed_has_the_rows_of_its_scan(client: TestClient, folder: Path, steps: int) -> None:
+    """Columns that were widened, renamed or added, or whose names Parquet writes otherwise, have their values."""
+    name, opened = f"notes.grown{steps}", open_catalogue(settings_at(folder))
+    first = pa.table({"n": pa.array([1, 2], pa.int32()), "was": ["x", None]} | {odd: [len(odd), 0] for odd in ODD})
+    table = opened.create_table(name, first.schema)
+    table.append(first)
+    for step in range(1, steps):
+        with table.update_schema() as update:
+            if step == 1:
+                update.update_column("n", LongType())
+            elif step == 2:
+                update.rename_column("was", "is")
+            else:
+                update.add_column("was", DoubleType())  # as one was named before
+        schema = table.schema().as_arrow()
+        more = {"n": [2**40 + step], "was" if step == 1 else "is": [f"of {step}"], **{odd: [step] for odd in ODD}}
+        table.append(pa.table(more | ({"was": [0.5]} if step == 3 else {})).select(schema.names).cast(schema))
+    wanted = table.scan().to_arrow()
+    every = ask(client, f"SELECT * FROM {name} ORDER BY n")["answer"]["rows"]
+    assert every == [[*row.values()] for row in wanted.sort_by("n").to_pylist()]

@@ -81,6 +81,13 @@ def main() -> None:
                     say("first page after the command", time.perf_counter() - began + opened(address), used(busy()))
                     opened(f"{address}lake")
                     say("and its cards", time.perf_counter() - began, used(busy()))
+            for name in names:
+                with served(root) as (address, _, busy):
+                    opened(f"{address}lake")
+                    before = busy()
+                    took = opened(f"{address}datasets/{name}/facets")
+                    say(f"{name}, no index: counts at first", took, used(busy() - before))
+                shutil.rmtree(root / "explore", ignore_errors=True)
             with served(root) as (address, _, busy):
                 opened(f"{address}lake")
                 measure_all({} if given.lake else without_index(address, names), opened, busy)
@@ -215,9 +222,12 @@ def index(catalogue: Any, dataset: str, folder: Path) -> None:
     made.wait_for_texts(1e5)
     took = time.process_time() - busy
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e6
-    words = ", with words" if made.has_words else ""
-    held = f"{size(made._texts)}{words}; processor {took:.0f} s, most memory {peak:.1f} GB"
+    held = f"{size(made._texts)}; processor {took:.0f} s, most memory {peak:.1f} GB"
     say(f"{dataset}: and of texts", time.perf_counter() - began, held)
+    began, busy = time.perf_counter(), time.process_time()
+    made.words.wait(1e5)
+    words = size(next(folder.glob(f"{dataset}.*.words.*")))
+    say(f"{dataset}: of words", time.perf_counter() - began, f"{words}; processor {time.process_time() - busy:.0f} s")
 
 
 def measure(opened: Callable[[str], float], address: str, name: str, busy: Callable[[], float]) -> None:
@@ -236,6 +246,8 @@ def measure(opened: Callable[[str], float], address: str, name: str, busy: Calla
         "from quantile .9": f"{base}jump?sort={score}&quantile=0.9",
         "document": f"{address}documents/{shown}",
         "found by prefix": f"{address}find?q={shown[:12]}",
+        "ranked: a frequent word": f"{address}find?q=the&dataset={name}",
+        "ranked: a rare word": f"{address}find?q=word77&dataset={name}",
         "a frequent word": f"{base}documents?q=the",
         "a rare word": f"{base}documents?q=word77",
         "a phrase": f"{base}documents?q=denial+of+service",
@@ -307,7 +319,7 @@ def served(root: Path) -> Iterator[tuple[str, float, Callable[[], float]]]:
     """An explorer of a lake: its address, when its command began, the seconds of a core that it has used."""
     environment = {f"PYICEBERG_CATALOG__LAKE__{k.upper()}": v for k, v in settings_at(root).properties.items()}
     program = "from dagster_project.command import spare_collector; spare_collector(); "
-    program += "from headrace_features.explore import serving; from dagster_project.cli import declared; "
+    program += "from headrace_features.explore import serving; from dagster_project.project import declared; "
     program += "declared.texts_are_shown = lambda name: True; serving.serve_pages('127.0.0.1', 0, None, None, ())"
     began = time.perf_counter()
     paths = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])

@@ -1,4 +1,4 @@
-"""Open the lake that is served, and tell what its catalogue and its store raise."""
+"""Open the served lake, and tell what its catalogue and its store raise."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ def open_catalogue(warehouse: str | os.PathLike[str] | None = None) -> Catalog:
 
 @contextmanager
 def lake_errors() -> Iterator[None]:
-    """Raise Blender's errors, which clients know, in place of those of `headrace.tables`."""
+    """Raise Blender's errors, known to clients, in place of those of `headrace.tables`."""
     try:
         yield
     except exceptions.CatalogueError as error:

@@ -48,7 +48,7 @@ class CatalogueError(BlenderError):
 
 
 class FieldViolation(NamedTuple):
-    """One mistake in a request: which field, and what is wrong with it."""
+    """One mistake in a request: the field, and what is wrong with it."""
 
     field: str
     problem: str
@@ -75,7 +75,7 @@ class UpdateRefusedError(InvalidBlendError):
 
 
 class ExhaustedSourceError(BlenderError):
-    """A source that ends the blend has no row left at the first offset of an update."""
+    """A source ending the blend has no row left at the first offset of an update."""
 
 
 class ShrunkSourceError(BlenderError):
@@ -111,7 +111,7 @@ class MalformedMessageError(BlenderError):
 
 
 class InvalidReadError(BlenderError):
-    """A read asks for a slice that cannot be."""
+    """A read asks for an impossible slice."""
 
 
 class OffsetOutOfRangeError(BlenderError):
@@ -119,7 +119,7 @@ class OffsetOutOfRangeError(BlenderError):
 
 
 class RowNotThereYetError(BlenderError):
-    """A live table did not get the row that is next before the read's deadline."""
+    """A live table did not get the next row before the read's deadline."""
 
 
 class WindowMismatchError(BlenderError):
@@ -131,7 +131,7 @@ class StateError(BlenderError):
 
 
 class UnauthenticatedError(BlenderError):
-    """The call has no token, or one that no principal has."""
+    """The call has no token, or one without a principal."""
 
 
 class NotAllowedError(BlenderError):
@@ -151,7 +151,7 @@ class MalformedRequestError(BlenderError):
 
 
 class InternalServerError(BlenderError):
-    """A fault of the server itself; the message has a number under which the server's log has the trace."""
+    """A fault of the server itself; the message has the number of the trace in the server's log."""
 
 
 class AccessConfigError(BlenderError):

@@ -1,4 +1,4 @@
-"""Keep what was used last, within a bound, so that a server that runs for months does not grow with all it has seen."""
+"""Keep what was used last, within a bound, so that a server running for months does not grow with all it has seen."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ class RecentlyUsed(Generic[Key, Value]):
     """Values by key; what was used least recently is forgotten first. Safe for many threads.
 
     A look takes no lock: the key is noted, and moves to the end of the order before anything is forgotten. With a lock,
-    thousands of streams that find what they need would wait for one another.
+    thousands of streams with what they need would wait for one another.
 
     >>> kept = RecentlyUsed[str, int](2)
     >>> for name in ("a", "b", "a", "c"):
@@ -39,7 +39,7 @@ class RecentlyUsed(Generic[Key, Value]):
         Args:
             most: bound of the sum of weights.
             weigh: weight of a value; by default values are counted.
-            forgotten: called with the key of a value that is forgotten, under the lock.
+            forgotten: called with the key of a forgotten value, under the lock.
             stays: whether others are to be forgotten before a value; asked under the lock.
         """
         self._most = most

@@ -1,4 +1,4 @@
-"""Read a blend as a torch dataset, whose state resumes at the very next batch under any world size.
+"""Read a blend as a torch dataset; its state resumes at the very next batch under any world size.
 
     dataset = BlendDataset("127.0.0.1:7170", blend="my-blend", batch_rows=64, rank=rank, world_size=world_size)
     for batch in dataset:
@@ -17,7 +17,7 @@ those that need no tokens, or get them from a peer::
     dataset = BlendDataset(..., mesh=device_mesh, dp=("dp_replicate", "dp_shard"))
     dataset = BlendDataset(..., rank=process // peers, world_size=processes // peers, fetch=process % peers == 0)
 
-A dataset that does not fetch gives one empty batch per step and keeps the same state, so any rank can save it.
+A dataset without `fetch` gives one empty batch per step and keeps the same state, so any rank can save it.
 """
 
 from __future__ import annotations
@@ -129,15 +129,15 @@ class BlendDataset(IterableDataset[Batch]):
             mesh: in place of these two; peers in its other dimensions get the same batches.
             dp: its data-parallel dimension, or all of them; "dp" if left out.
             offset: first row of the first step, 0 if left out; a loaded state replaces it.
-            uneven: allow parts that differ by one row; scale the loss by `loss_scale` then.
+            uneven: allow parts differing by one row; scale the loss by `loss_scale` then.
             expected: tokenizer, window length and vocabulary the model was built for.
-            tensors: names of the tensors that are made; each one costs time.
+            tensors: names of the tensors to make; each one costs time.
             columns: names of columns with a value for each token, such as `trainable`: a tensor each, under its name.
             prefetch_batches: batches held ready.
             device: device of the tensors; None leaves them in memory, new ones for every batch.
-            fetch: False for a rank that only counts steps, as its peers do.
-            workers: processes that read for this one and take its steps in turns, with `lake:`; torch's start method.
-            wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
+            fetch: False for a rank only counting steps, as its peers do.
+            workers: processes to read for this one and take its steps in turns, with `lake:`; torch's start method.
+            wait_seconds: longest wait for a row still missing from a live table, 0 without end.
             identity: token and certificate, and the name of the training run, which is registered in the lake.
             retry_seconds: how long to go on trying to reach a server, or a lake, that does not answer.
             silence_seconds: longest wait for a message of an open stream, which is then opened anew.
@@ -195,7 +195,7 @@ class BlendDataset(IterableDataset[Batch]):
 
     @property
     def input_stall_seconds(self) -> float:
-        """Time that the loop over the dataset waited for batches, after the first one."""
+        """The loop's time of waiting for batches of the dataset, after the first one."""
         return self._clock.input_stall_seconds
 
     @property
@@ -209,7 +209,7 @@ class BlendDataset(IterableDataset[Batch]):
         return self._part.loss_scale
 
     def state_dict(self) -> BlendState:
-        """Give the state of the run: the offset after the last batch that was handed out."""
+        """Give the state of the run: the offset after the last batch handed out."""
         return BlendState(blend=self.blend.blend_id, offset=self._offset)
 
     def load_state_dict(self, state: BlendState) -> None:
@@ -219,7 +219,7 @@ class BlendDataset(IterableDataset[Batch]):
         how a run changes over to an updated blend.
 
         Raises:
-            StateError: no state at all, one beyond the end, or one of a blend whose rows differ below its offset.
+            StateError: no state at all, one beyond the end, or one of a blend with differing rows below its offset.
             BlendNotFoundError: the server does not know the state's blend.
         """
         if not isinstance(state, Mapping) or set(state) != {"blend", "offset"} or not isinstance(state["blend"], str):
@@ -235,7 +235,7 @@ class BlendDataset(IterableDataset[Batch]):
         """Count the steps from `offset` to the end of the blend; a loaded state does not change it.
 
         Raises:
-            TypeError: the blend has no end, so that loops which need a number of steps ask for it.
+            TypeError: the blend has no end, so that loops in need of a number of steps ask for it.
         """
         if self.blend.end is None:
             raise TypeError(
@@ -311,13 +311,13 @@ class BlendDataset(IterableDataset[Batch]):
         return row
 
     def _begin(self, offset: int) -> None:
-        """Make the next iteration start at an offset, and end the one that runs."""
+        """Make the next iteration start at an offset, and end the running one."""
         self._offset = offset
         self._ended = False
         self._iteration = object()
 
     def _check_current(self, iteration: object) -> None:
-        """Refuse to continue an iteration whose steps the state does not count any more."""
+        """Refuse to continue an iteration with steps the state no longer counts."""
         if iteration is not self._iteration:
             raise StateError(
                 "dataset: another iteration has begun, or a state was loaded, since this one began; begin a new one "
@@ -325,7 +325,7 @@ class BlendDataset(IterableDataset[Batch]):
             )
 
     def _counted(self, iteration: object) -> Iterator[Batch]:
-        """Give an empty batch for each step that the peers take."""
+        """Give an empty batch for each step of the peers."""
         self._check_first(iteration)
         while self._has_step:
             self._offset += self._part.step_rows
@@ -334,12 +334,12 @@ class BlendDataset(IterableDataset[Batch]):
         self._ended = True
 
     def _check_first(self, iteration: object) -> None:
-        """Refuse to begin an iteration whose state would be wrong."""
+        """Refuse to begin an iteration with a wrong state."""
         self._check_current(iteration)
         check_lightning(self.blend.end is None, self._is_told_where)
 
     def _fetched(self, iteration: object, begins_run: bool) -> Iterator[Batch]:
-        """Give this rank's part of each step; the server refuses one that begins a run anew by mistake."""
+        """Give this rank's part of each step; the server refuses one beginning a run anew by mistake."""
         self._check_first(iteration)
         ring = Ring(self._device, self._prefetch_batches + 2) if self._device is not None else None
         source: AbstractContextManager[Iterator[Batch]]

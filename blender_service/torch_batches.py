@@ -40,7 +40,7 @@ class Batch(TypedDict, total=False):
         cu_seqlens: (S + 1,) int32, bounds of documents and of padding in the rows laid one after the other.
         max_seqlen: tokens of the longest of them.
 
-    Columns that the dataset was asked for are there under their names: (R, L) bool or float32.
+    Requested columns of the dataset are there under their names: (R, L) bool or float32.
     """
 
     offset: int
@@ -58,7 +58,7 @@ def to_tensors(batch: RowBatch, tensors: Sequence[str] = TENSORS) -> Batch:
 
 
 def _tensors(pieces: list[RowBatch], tensors: Sequence[str], new_array: NewArray) -> Batch:
-    """Make a model's inputs of rows that came in pieces, at least one, in arrays that `new_array` gives."""
+    """Make a model's inputs of rows in pieces, at least one, in arrays of `new_array`."""
     layout = WindowLayout(*pieces, new_array=new_array)
     batch = Batch(offset=pieces[0].offset)
     for name in tensors:
@@ -72,7 +72,7 @@ def _tensors(pieces: list[RowBatch], tensors: Sequence[str], new_array: NewArray
 
 
 class Buffers:
-    """Arrays that batches are made in, each again once nobody holds its tensors any more, nor views of them.
+    """Arrays for batches, each again once nobody holds its tensors any more, nor views of them.
 
     Memory that was written before costs no page faults, which take longer than the writing.
     """
@@ -98,7 +98,7 @@ class Buffers:
 class Steps(IterableDataset[Batch]):
     """One rank's part of each step from an offset on; iterated by worker w of n, each n-th step from the w-th on.
 
-    Workers that take turns are ranks of larger steps: worker 1 of 2 of rank 0 of 2 is rank 2 of 4 in steps of 2B rows.
+    Workers taking turns are ranks of larger steps: worker 1 of 2 of rank 0 of 2 is rank 2 of 4 in steps of 2B rows.
     """
 
     connect: Callable[[], BlenderClient]
@@ -150,7 +150,7 @@ class Steps(IterableDataset[Batch]):
 
 
 class Ring:
-    """Page-locked buffers that batches pass through on their way to a device.
+    """Page-locked buffers for batches on their way to a device.
 
     A buffer is filled again only after the copy out of it is done. With two more buffers than batches are held ready,
     one is always free: one is being filled, one is being copied.
@@ -190,7 +190,7 @@ class Ring:
         return arrived
 
     def _pinned(self, batch: Batch) -> Batch:
-        """Give a batch in page-locked memory where the device is CUDA, which copies from it asynchronously."""
+        """Give a batch in page-locked memory where the device is CUDA: it copies from there asynchronously."""
         if self._device.type == "cuda":
             for name in _dense(batch):
                 batch[name] = batch[name].pin_memory()  # type: ignore[literal-required]
@@ -198,5 +198,5 @@ class Ring:
 
 
 def _dense(batch: Batch) -> list[str]:
-    """Names of the tensors that are of one size in every batch."""
+    """Names of the tensors of one size in every batch."""
     return [name for name, values in batch.items() if isinstance(values, torch.Tensor) and name != "cu_seqlens"]

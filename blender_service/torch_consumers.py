@@ -21,7 +21,7 @@ def is_read_by_data_loader(dataset: object) -> bool:
     """Say whether a torch `DataLoader`, or one of its kind, begins to iterate a dataset.
 
     Raises:
-        InvalidReadError: it would collate batches that are batches already.
+        InvalidReadError: it would collate whole batches again.
     """
     for owner in _callers():
         if isinstance(owner, _BaseDatasetFetcher) and owner.dataset is dataset:

@@ -1,4 +1,4 @@
-"""Masks that keep each document of a window to itself, for models that take one.
+"""Masks to keep each document of a window to itself, for models taking one.
 
 `blender_service.torch` is what a training job imports; docs/feed/frameworks.md says which model needs which mask.
 """
@@ -14,7 +14,7 @@ def block_mask(document_ids: torch.Tensor, block_tokens: int = 128) -> BlockMask
 
     Args:
         document_ids: (R, L); -1 in padding, which sees padding, so that no row of the mask is empty.
-        block_tokens: side of the blocks that are skipped as a whole.
+        block_tokens: side of the blocks skipped as a whole.
     """
     rows, window_tokens = document_ids.shape
 
@@ -27,7 +27,7 @@ def block_mask(document_ids: torch.Tensor, block_tokens: int = 128) -> BlockMask
 
 
 def attention_mask(document_ids: torch.Tensor, dtype: torch.dtype, window: int = 0) -> torch.Tensor:
-    """Give the dense mask that models of transformers take: a token sees the earlier ones of its document, and itself.
+    """Give the dense mask for models of transformers: a token sees the earlier ones of its document, and itself.
 
     It holds L values for each token, so it is for windows of some thousand tokens; longer ones want `block_mask`, or
     `cu_seqlens` with a varlen kernel.

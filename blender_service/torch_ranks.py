@@ -1,4 +1,4 @@
-"""Which part of each step a process trains on, and whether somebody has said so.
+"""A process's part of each step, and whether somebody has said so.
 
 Where several processes train, one that was told neither rank nor world size would train on the same rows as all others.
 """
@@ -27,7 +27,7 @@ DATA_PARALLEL: Final = ("dp", "data")  # how names of such dimensions begin, in 
 
 
 def whole(value: Any) -> int | None:
-    """Give a whole number that may be NumPy's or torch's as Python's, None for what is none."""
+    """Give a whole number, perhaps NumPy's or torch's, as Python's, None for what is none."""
     try:
         return None if isinstance(value, bool) else operator.index(value)
     except TypeError:
@@ -136,5 +136,5 @@ def _rank_in(mesh: DeviceMesh, dimensions: tuple[str, ...]) -> tuple[int, int]:
 
 
 def _along(dimension: DeviceMesh) -> set[int]:
-    """Give the processes along a dimension, of which this process is one."""
+    """Give the processes along a dimension, this process among them."""
     return set(dimension.mesh.flatten().tolist())

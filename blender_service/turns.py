@@ -37,7 +37,7 @@ def turn() -> Iterator[None]:
 def turn_lent() -> Iterator[None]:
     """Lend the turn, where this thread has one, while the `with` block waits for something.
 
-    No lock may be held that somebody waits for in a turn.
+    No lock may be held while somebody waits for it in a turn.
     """
     if not getattr(_of_thread, "has_turn", False):
         yield

@@ -21,10 +21,10 @@ EXPLORER_VARIABLE = "HEADRACE_EXPLORER"  # its address, for definitions that Dag
 
 
 def require_tokens(command: str, host: str, tokens: Path | None) -> None:
-    """Refuse to serve without tokens on an address that others reach.
+    """Refuse to serve without tokens on an address reached by others.
 
     Args:
-        command: which serves, for the message.
+        command: the serving one, for the message.
         host: it listens on.
         tokens: file of tokens; None where nobody is asked for one.
 
@@ -61,7 +61,7 @@ def address_of(name: str) -> str:
 
 
 def document_page(doc_id: str) -> str:
-    """The page of a document in the explorer that runs; empty where none does."""
+    """The page of a document in the running explorer; empty where none does."""
     explorer = address_of(EXPLORER)
     return f"{explorer}/documents/{doc_id}" if explorer else ""
 

@@ -1,4 +1,4 @@
-"""The checks of an asset: those of the audit, which block, and the notice of its table, which warns."""
+"""The checks of an asset: those of the audit (blocking), and the notice of its table (a warning)."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def check_specs(table: Table, identifier: str, is_placed: bool) -> Iterator[dg.A
 
 
 def failed_audit(error: AuditError, samples: Samples) -> Iterator[dg.AssetCheckResult]:
-    """The results of an audit that failed, with the keys of some bad rows as far as samples may be shown."""
+    """The results of a failed audit, with the keys of some bad rows as far as samples may be shown."""
     for check in error.checks:
         yield dg.AssetCheckResult(
             passed=check.passed,
@@ -43,7 +43,7 @@ def failed_audit(error: AuditError, samples: Samples) -> Iterator[dg.AssetCheckR
 
 
 def check_results(table: Table, outcome: TableOutcome, is_placed: bool) -> list[dg.AssetCheckResult]:
-    """The results of an audit that passed; where nothing was computed every check passes, without a count."""
+    """The results of a passed audit; where nothing was computed every check passes, without a count."""
     audited = {check.name: check for check in outcome.checks}
     return [
         dg.AssetCheckResult(
@@ -64,7 +64,7 @@ def notice_result(
     previous: Mapping[str, Any],
     catalogue: Catalog,
 ) -> tuple[dict[str, Any], dg.AssetCheckResult]:
-    """The metadata of a table's notice, and its check, which warns if a count has grown since the last run.
+    """The metadata of a table's notice, and its check, a warning if a count has grown since the last run.
 
     Args:
         table: its declaration.

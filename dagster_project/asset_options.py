@@ -43,12 +43,12 @@ class Presentation:
     Attributes:
         group: asset group; the namespace by default.
         owners: team or e-mail addresses, in Dagster's form.
-        domain: folder of `spark_jobs` that the step belongs to; the asset gets it as a tag.
-        samples: which sample rows the UI and `headrace table show` show; None for what is shown of the most guarded
+        domain: the step's folder of `spark_jobs`; the asset gets it as a tag.
+        samples: the sample rows the UI and `headrace table show` show; None for what is shown of the most guarded
             table that it reads.
         automation: when Dagster's daemon computes the asset by itself.
-        visibility: who may see the rows; the same for all tables of a namespace.
-        pace_seconds: least time between two runs that the sensor of a source asks for.
+        visibility: readers of the rows; the same for all tables of a namespace.
+        pace_seconds: least time between two runs of a source's sensor.
         facts: what the page of the main table shows beside what every table's shows.
     """
 
@@ -73,8 +73,8 @@ class Upkeep:
         published: called once the rows are there, and changes none of them.
         refuse: raises where `before` would, for what the declaration says; called before a run computes anything.
         planned: called before a run from the terminal is planned.
-        keeping: how long what landed is kept, which maintenance sees to.
-        lands: table to which `before` appends, and which the step reads; it is no asset.
+        keeping: how long landed data is kept; maintenance sees to it.
+        lands: table appended to by `before` and read by the step; it is no asset.
     """
 
     before: Callable[[Lake], None] | None = None

@@ -49,13 +49,13 @@ _Job = Any  # Dagster's type of an asset job that is not resolved yet has no pub
 
 
 class LookError(SourceError, dg.DagsterError):
-    """A look of a sensor failed: an error of Dagster's, which the tick shows as it is, and not in another one."""
+    """A look of a sensor failed: an error of Dagster's, shown by the tick as it is, and not in another one."""
 
 
 def automated(
     assets: dg.Definitions, thresholds: Thresholds, history: KeptHistory, whole: Callable[[], dg.Definitions]
 ) -> dg.Definitions:
-    """The jobs, schedules, sensors and checks of thresholds for some assets, and the assets that maintain the lake.
+    """The jobs, schedules, sensors and checks of thresholds for some assets, and the lake's maintenance assets.
 
     Args:
         assets: those of a project.
@@ -121,7 +121,7 @@ def automated(
 def _job(
     assets: dg.Definitions, whole: Callable[[], dg.Definitions], name: str, selection: dg.AssetSelection, text: str
 ) -> _Job:
-    """A job of some tables: one run of their assets, or where some have partitions a step that makes several runs."""
+    """A job of some tables: one run of their assets, or where some have partitions a step of several runs."""
     if any(isinstance(part, dg.AssetsDefinition) and part.partitions_def is not None for part in assets.assets or ()):
         graph = assets.resolve_asset_graph()
         keys = selection.resolve(graph)
@@ -131,9 +131,9 @@ def _job(
 
 
 def _sensor(asset: LakeAsset, job: Callable[[str, dg.AssetSelection, str], _Job]) -> dg.SensorDefinition:
-    """A sensor that runs a dataset and what follows from it when its source has something new.
+    """A sensor to run a dataset and what follows from it when its source has something new.
 
-    Whether it has is what the dataset's next run would find. While a run that it asked for is under way, or was asked
+    Whether it has is what the dataset's next run would find. While its requested run is under way, or was asked
     for a moment ago, what comes waits for the next. A run after which the same state of the source is still to be
     landed has failed: it is asked for again after twice, four times, .. as long, an hour at most.
     """

@@ -44,7 +44,7 @@ def spare_collector() -> None:
 
 
 def _end_at_once(statuses: list[int]) -> None:
-    """End the process after all exit functions, without the two seconds in which Python would free every object.
+    """End the process after all exit functions, without Python's two seconds to free every object.
 
     Args:
         statuses: the exit status; empty where an error ended the command.

@@ -239,7 +239,7 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
     owners: list[str] = Field(default_factory=list, description="team:NAME or e-mail addresses")
 
     def build_defs(self, context: dg.ComponentLoadContext) -> dg.Definitions:
-        """The blend's asset, and that of servers which are prewarmed."""
+        """The blend's asset, and that of prewarmed servers."""
         values = {name: getattr(self, name) for name in type(self).model_fields if name != "owners"}
         declared = declare_blend(values)
         prewarmed = [prewarmed_asset(declared)] if declared.prewarm is not None else []

@@ -1,6 +1,6 @@
 """What Dagster has no public name for, in one place: whatever a new release of it moves is mended here.
 
-The executor runs steps side by side in one process, which Dagster's own cannot; a run is executed in this process and
+The executor runs steps side by side in one process (Dagster's own cannot); a run is executed in this process and
 its dead processes are found; a page of an asset shows what its metadata hold. A test keeps other modules from
 `dagster._`, and `tests/packaging/test_newest.py` runs a project on the newest release.
 """
@@ -79,5 +79,5 @@ __all__ = [
 
 
 def dev_module() -> Any:
-    """The module of the command `dagster dev`, whose web server `dagster_pages` replaces."""
+    """The module of the command `dagster dev`, with its web server replaced by `dagster_pages`."""
     return import_module("dagster._cli.dev")

@@ -3,8 +3,8 @@
     python -m dagster_project.dagster_pages dev ..           `dagster dev`, with its web server behind the guard
     python -m dagster_project.dagster_pages webserver ..     `dagster-webserver` behind the guard
 
-HEADRACE_UI_HOSTS names hosts that are ours beside those of the loopback, with commas between; HEADRACE_UI_TOKENS a file
-of tokens (docs/feed/operation.md, Who may call), without which none is asked for.
+HEADRACE_UI_HOSTS names our hosts beside those of the loopback, with commas between; HEADRACE_UI_TOKENS a file
+of tokens (docs/feed/operation.md, Who may call); without it none is asked for.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ TOKENS: Final = "HEADRACE_UI_TOKENS"
 
 
 def guarded(app: Any) -> Any:
-    """Dagster's application behind the guard that the environment describes.
+    """Dagster's application behind the guard described by the environment.
 
     Raises:
         AccessConfigError: the file of tokens is wrong.
@@ -53,7 +53,7 @@ def webserver() -> None:
 
 
 def dev() -> None:
-    """Run `dagster dev`, which starts the web server as a module, with this module in its place."""
+    """Run `dagster dev` with this module in place of the web server, started as a module."""
     from dagster_project.dagster_core import dev_module
 
     command = dev_module()

@@ -1,4 +1,4 @@
-"""Kinds of declarations that a feature brings beside datasets, corpora and blends.
+"""Kinds of a feature's declarations beside datasets, corpora and blends.
 
 The entry point NAME of the group `declarations` is a `DeclaredKind`: `headrace plan` and `headrace run` print what it
 says of what is declared with `type: headrace.NAME`.
@@ -17,7 +17,7 @@ class DeclaredKind(NamedTuple):
     """What commands print of the declarations of one kind.
 
     Attributes:
-        among: those among some names that have something to print.
+        among: those among some names with something to print.
         plan: lines on what a run of one would do.
         outcome: text on what came of it, after a run.
         is_namespace: whether its name is a namespace, so that no dataset or corpus has it too.

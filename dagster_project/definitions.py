@@ -1,4 +1,4 @@
-"""The definitions that Dagster loads: the assets below `defs`, the lake, and what runs them (`automation`).
+"""The definitions loaded by Dagster: the assets below `defs`, the lake, and what runs them (`automation`).
 
 One process runs all steps of a run: they share one Spark session, and a JVM per step would cost 20 seconds each.
 """
@@ -35,7 +35,7 @@ def build(
     """The project's definitions with some assets, checked; `lake` may have Spark settings of its own.
 
     Raises:
-        DefinitionError: an input that no asset defines, tables that read each other, or an input that the reading
+        DefinitionError: an input without an asset, tables that read each other, or an input that the reading
             table's visibility does not allow.
     """
     around = dg.Definitions(resources={"lake": lake or LakeResource()}, executor=side_by_side)
@@ -85,15 +85,15 @@ def load_project(package: Path) -> dg.Definitions:
 
 @dg.definitions
 def definitions() -> dg.Definitions:
-    """The assets of headrace's own project, which the demo runs."""
+    """The assets of headrace's own project, for the demo."""
     return load_project(Path(__file__).parent)
 
 
 def _require_inputs(definitions: dg.Definitions) -> None:
-    """Refuse inputs that no asset defines, which Dagster would turn into silent external assets.
+    """Refuse inputs without an asset: Dagster would turn them into silent external assets.
 
     Raises:
-        DefinitionError: names every such input and the asset that reads it.
+        DefinitionError: names every such input and the asset reading it.
     """
     specs = list(definitions.resolve_all_asset_specs())
     defined = {spec.key for spec in specs if _STUB not in spec.metadata}
@@ -113,10 +113,10 @@ def _require_inputs(definitions: dg.Definitions) -> None:
 
 
 def _refuse_cycles(definitions: dg.Definitions) -> None:
-    """Refuse tables that are computed from each other, of which Dagster would list the whole project.
+    """Refuse tables computed from each other: Dagster would list the whole project.
 
     Raises:
-        DefinitionError: names the tables of such a circle in the order in which they read each other.
+        DefinitionError: names the tables of such a circle in the order of their reading each other.
     """
     reads = {
         spec.key: {dep.asset_key for dep in spec.deps if dep.asset_key != spec.key}

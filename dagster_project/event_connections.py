@@ -1,8 +1,8 @@
 """Keep the connections to Dagster's databases of events open while this process executes a run.
 
 For each of the dozen events of a step Dagster opens a database anew, an engine of SQLAlchemy included, and waits until
-the disk has it. A run that the machine's crash cuts short is repeated whatever its last events are, so it is enough
-that they are there in order (`synchronous=NORMAL`, which SQLite calls consistent together with its WAL).
+the disk has it. A run cut short by the machine's crash is repeated whatever its last events are, so it is enough
+that they are there in order (`synchronous=NORMAL`, consistent, says SQLite, together with its WAL).
 """
 
 from __future__ import annotations

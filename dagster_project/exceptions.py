@@ -10,7 +10,7 @@ DagsterProjectError         catch this one
 
 
 class DagsterProjectError(Exception):
-    """Base of all errors that dagster_project raises on purpose."""
+    """Base of all errors raised by dagster_project on purpose."""
 
 
 class DefinitionError(DagsterProjectError):
@@ -22,7 +22,7 @@ class CommandError(DagsterProjectError):
 
 
 class SourceError(DagsterProjectError):
-    """A sensor could not read the source that it looks at."""
+    """A sensor could not read its source."""
 
 
 class RunFailedError(DagsterProjectError):
@@ -30,4 +30,4 @@ class RunFailedError(DagsterProjectError):
 
 
 class CheckFailedError(RunFailedError):
-    """A run ended with failed steps, and the first of them computed rows that a check refused."""
+    """A run ended with failed steps, and the first of them computed rows refused by a check."""

@@ -1,10 +1,10 @@
-"""An executor of Dagster that runs steps which do not wait for each other at the same time, in threads of one process.
+"""An executor of Dagster to run independent steps at the same time, in threads of one process.
 
-Dagster has one that runs one step after another in one process, and others that start a process for each step. A JVM
+Dagster has one running one step after another in one process, and others starting a process for each step. A JVM
 for each step would cost 20 seconds, and one step at a time leaves cores idle while Spark plans or the catalogue is
 written. So the steps of a run share the process, its JVM and its cores; each thread has a Spark session of its own.
 
-Of the steps that are ready, the one with the longest chain of steps behind it goes first, because that chain decides
+Of the ready steps, the one with the longest chain of steps behind it goes first, because that chain decides
 when the run ends.
 """
 
@@ -69,7 +69,7 @@ _INTERRUPTED: list[threading.Event] = []
     },
 )
 def side_by_side(context: dg.InitExecutorContext) -> dg.Executor:
-    """Steps that do not wait for each other run at the same time, in threads of one process."""
+    """Independent steps run at the same time, in threads of one process."""
     most: Any = context.executor_config["max_concurrent"]
     if most is not None and most < 1:
         raise DefinitionError(f"execution: max_concurrent is {most}; give 1 or more, or leave it out")
@@ -91,7 +91,7 @@ def run_here(
     raise_on_error: bool = True,
     location: str | None = None,
 ) -> dg.ExecuteInProcessResult:
-    """As `job.execute_in_process`, which would run one step after another whatever the job's executor.
+    """As `job.execute_in_process`; that would run one step after another whatever the job's executor.
 
     Args:
         job: the job; of assets, those of `asset_selection` run.
@@ -101,8 +101,8 @@ def run_here(
         partition_key: the partition of the assets.
         run_id: of the run; a new one by default.
         tags: of the run.
-        raise_on_error: whether a step that fails raises.
-        location: name of the code location that the UI knows the job by, so that its pages show the run.
+        raise_on_error: whether a failing step raises.
+        location: name of the job's code location in the UI, so that its pages show the run.
     """
     run_id = run_id or str(uuid.uuid4())
     give_sign(instance, run_id)  # before the run exists, so that none that is killed stays without
@@ -127,7 +127,7 @@ def run_here(
 
 
 def _with_origin(instance: dg.DagsterInstance, location: str, job: str) -> dg.DagsterInstance:
-    """The same instance, whose runs name a code location: Overview and Jobs leave others out."""
+    """The same instance, with a code location named by its runs: Overview and Jobs leave others out."""
     repository = RemoteRepositoryOrigin(RegisteredCodeLocationOrigin(location), SINGLETON_REPOSITORY_NAME)
     wrapped = copy.copy(instance)
     origin = RemoteJobOrigin(repository, job)
@@ -227,14 +227,14 @@ class _SideBySide(dg.Executor):
 
 
 def _report_stop(instance: dg.DagsterInstance, run_id: str) -> None:
-    """Have Dagster count a command's run that was told to stop as canceled; one that it repeats has to be a failure."""
+    """Have Dagster count a command's stopped run as canceled; a repeated one has to be a failure."""
     run = instance.get_run_by_id(run_id)
     if run is not None and run.status is dg.DagsterRunStatus.STARTED and run.tags.get(RETRIES_TAG) == "0":
         instance.report_run_canceling(run, "its process was told to stop")
 
 
 class _Ended:
-    """A step's thread ended, by an error that it could not report as an event where there is one."""
+    """A step's thread ended, by an error it could not report as an event where there is one."""
 
     def __init__(self, step_key: str, error: BaseException | None = None) -> None:
         self.step_key, self.error = step_key, error
@@ -243,7 +243,7 @@ class _Ended:
 def _run_steps(
     steps: queue.SimpleQueue[dg.StepExecutionContext | None], events: queue.SimpleQueue[dg.DagsterEvent | _Ended]
 ) -> None:
-    """Run the steps that come through a queue, one after another, until None comes; the body of each thread."""
+    """Run the steps from a queue, one after another, until None comes; the body of each thread."""
     while (context := steps.get()) is not None:
         error = None
         try:
@@ -255,7 +255,7 @@ def _run_steps(
 
 
 def _cancel_jobs() -> None:
-    """Cancel what either engine computes in this process, so that steps which wait for it end."""
+    """Cancel what either engine computes in this process, so that steps waiting for it end."""
     from py4j.protocol import Py4JError
     from pyspark import SparkContext
 

@@ -1,4 +1,4 @@
-"""Errors of a run as Dagster keeps them: without secrets, which messages of libraries may have."""
+"""Errors of a run as Dagster keeps them: without the secrets in messages of libraries."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from spark_jobs.credentials import is_tainted, without_secrets
 
 @contextmanager
 def secrets_hidden() -> Iterator[None]:
-    """Let an error that repeats a secret, or has one behind it, leave the block as its message alone.
+    """Let an error with a secret, or with one behind it, leave the block as its message alone.
 
     Dagster keeps messages and traces of an error and of all errors behind it in the history of runs.
     """

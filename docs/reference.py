@@ -106,6 +106,7 @@ def _declarations() -> str:
     from dagster_project.components import Blend, Corpus, Dataset
     from headrace_features.apis.api_config import ApiSource
     from headrace_features.apis.stream_config import StreamSource
+    from headrace_features.hub.hub_source import HubSource
     from headrace_features.models.component import Model
     from spark_jobs.registry import find_selection, selection_names
     from spark_jobs.sources.config.iceberg_source import IcebergSource
@@ -130,7 +131,7 @@ def _declarations() -> str:
     for component in components:
         describe(component, "##", f"`type: headrace.{component.__name__}`\n\n")
         if component is Dataset:
-            sources = (FilesSource, IcebergSource, GitSource, PackagesSource, ApiSource, StreamSource)
+            sources = (FilesSource, IcebergSource, GitSource, PackagesSource, ApiSource, StreamSource, HubSource)
             for source in (*sources, PythonCodeSource, PythonDocsSource):
                 describe(source, "###", f"`source`, kind `{source.model_fields['kind'].default}`: ")
         if component is Corpus:

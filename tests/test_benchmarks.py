@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ast
 import functools
+import importlib.util
 import os
 import re
 import subprocess
@@ -17,6 +18,9 @@ FOLDER = REPOSITORY / "benchmarks"
 BENCHMARKS = sorted(FOLDER.glob("bench_*.py"))
 HELPERS = sorted(set(FOLDER.glob("*.py")) - set(BENCHMARKS))
 every_benchmark = pytest.mark.parametrize("path", BENCHMARKS, ids=lambda path: path.stem)
+_IMPORT = re.compile(
+    r"from ((?:headrace|headrace_features|spark_jobs|dagster_project|blender_service)[.\w]*) import ([\w, ]+)"
+)
 # A row has a figure; what is left out, and the name of a part, have none that counts.
 _ROW = re.compile(r"^(?!left out|made texts|-- |== ).*\d", re.MULTILINE)
 
@@ -52,6 +56,19 @@ def test_every_helper_serves_a_benchmark(path: Path) -> None:
         elif isinstance(node, ast.Constant):
             imported.add(node.value)
     assert {path.stem, path.name} & imported
+
+
+@pytest.mark.parametrize("path", [*BENCHMARKS, *HELPERS], ids=lambda path: path.stem)
+def test_programs_in_strings_import_what_is_there(path: Path) -> None:
+    """No linter looks into `python -c`: a module that moved would be missed only when the benchmark is run."""
+    for node in _nodes(path):
+        if isinstance(node, ast.Constant) and isinstance(node.value, str):
+            for module, names in _IMPORT.findall(node.value):
+                there = importlib.import_module(module)
+                for name in re.findall(r"\w+", names):
+                    assert hasattr(there, name) or importlib.util.find_spec(f"{module}.{name}"), (
+                        f"{module} has no {name}"
+                    )
 
 
 @pytest.mark.nightly

@@ -1,6 +1,6 @@
-"""Decide who calls and which tables they may read: tokens, client certificates, rules and declared visibility together.
+"""Decide on callers and their readable tables: tokens, client certificates, rules and declared visibility together.
 
-Who may read a corpus must be allowed all of its datasets; its table `increments` names them.
+A reader of a corpus must be allowed all of its datasets; its table `increments` names them.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ logger = logging.getLogger(__name__)
 
 
 class Access:
-    """Gives the principal of a call and what it may read, from files that may change while the server runs."""
+    """Gives the principal of a call and what it may read, from files free to change while the server runs."""
 
     def __init__(
         self,
@@ -126,7 +126,7 @@ class Access:
         raise UnauthenticatedError(f"metadata {AUTHORIZATION}: nobody has that token; ask whoever runs the server")
 
     def creator(self, principal: str) -> MayCreate:
-        """Give the test of which tables a principal may create blends of; only a principal who may read them may."""
+        """Give the test of the tables a principal may create blends of; it must be allowed to read them too."""
         rules = self._rules.get() if self._rules is not None else NamespaceRules()
 
         def may_create(table: str) -> bool:
@@ -143,12 +143,12 @@ class Access:
         return self._rules.get().shares(name) if self._rules is not None else {}
 
     def appender(self, principal: str) -> MayCreate:
-        """Give the test of which tables a principal may append to; only a principal who may read them may."""
+        """Give the test of the tables a principal may append to; it must be allowed to read them too."""
         rules = self._rules.get() if self._rules is not None else NamespaceRules()
         return lambda table: rules.allow_append(principal, table.partition(".")[0])
 
     def reader(self, principal: str) -> MayRead | None:
-        """Give the test of which tables a principal may read, by the rules as they are now; None for all tables.
+        """Give the test of a principal's readable tables, by the rules as they are now; None for all tables.
 
         To read a table takes its namespace and, where that is a corpus, all datasets of the corpus; each by the rules,
         and by its declared visibility.

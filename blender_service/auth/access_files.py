@@ -1,4 +1,4 @@
-"""The files that say who calls (bearer tokens) and who may read which namespace (rules), read again when they change.
+"""The files of callers (bearer tokens) and of their readable namespaces (rules), read again when they change.
 
     # principal   token, or the SHA-256 of it, so that the file holds no secret
     pretraining   3q2-7wEjhgYz0Vb8kLmN
@@ -17,7 +17,7 @@
     stream_share = 0.25  # of its streams, kept free of others' reads
 
 Without any rule everybody may read everything, create blends and append. As soon as there is one, what no rule allows
-is denied; blends are created and rollouts appended by those whose rule says so, of tables that they may read. `*`
+is denied; blends are created and rollouts appended by those whose rule says so, of readable tables. `*`
 stands for any characters.
 A corpus holds texts of all its datasets, so reading it takes rules that allow its own namespace and each of its
 datasets. What is declared `restricted` to teams takes membership of one of them besides.
@@ -197,8 +197,8 @@ logger = logging.getLogger(__name__)
 class ReloadingFile(Generic[Value]):
     """The value of a file as it is now, at most a second old; safe for many threads.
 
-    A file that is gone or wrong leaves the last good value in force, with an error in the log: a slip of an editor must
-    not end every training run. To revoke everything, write a file that is valid and empty.
+    A missing or wrong file leaves the last good value in force, with an error in the log: a slip of an editor must
+    not end every training run. To revoke everything, write a valid, empty file.
     """
 
     def __init__(

@@ -74,7 +74,7 @@ def server_credentials(files: TlsFiles) -> grpc.ServerCredentials:
 
 
 class _Renewal:
-    """Notices that the files have changed."""
+    """Notices changes of the files."""
 
     def __init__(self, files: TlsFiles) -> None:
         self._files = files

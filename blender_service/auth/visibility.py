@@ -1,9 +1,9 @@
-"""Who may see the rows of a namespace, as its dataset or corpus declares it: public, restricted to teams, on_device.
+"""The readers of a namespace's rows, as its dataset or corpus declares it: public, restricted to teams, on_device.
 
-Two more facts of a namespace are declared in the same way: that it is a quarantine, whose rows nobody may see until
-they are released, and that it holds test data, which no table of production may hold.
+Two more facts of a namespace are declared in the same way: that it is a quarantine (nobody may see its rows until
+they are released), and that it holds test data, forbidden in tables of production.
 
-The declarations are recorded in the table `system.visibility`, a row for each namespace that is not public. Whoever
+The declarations are recorded in the table `system.visibility`, a row for each namespace but public ones. Whoever
 runs the platform writes it; Blender reads it beside its own rules.
 """
 
@@ -31,7 +31,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Visibility:
-    """Who may see rows.
+    """The readers of rows.
 
     Attributes:
         kind: `public` (everybody), `restricted` (the teams), `on_device` (nobody over the network) or `quarantine`

@@ -1,7 +1,7 @@
 """Show one caller's part of the lake: tables and blends closed to the caller do not exist in it.
 
 Rules are applied to the catalogue and to the store of blends, not to single requests. So every message about a
-forbidden table or blend is, letter for letter, the one about a table or blend that does not exist.
+forbidden table or blend is, letter for letter, the one about a missing table or blend.
 """
 
 from __future__ import annotations

@@ -32,7 +32,7 @@ Uint64Text = Annotated[str, Field(pattern=r"^(0|[1-9][0-9]{0,19})$")]
 
 
 class _Frozen(BaseModel):
-    """A value that never changes, without unknown fields and without conversion of types."""
+    """An unchangeable value, without unknown fields and without conversion of types."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", strict=True)
 
@@ -69,17 +69,17 @@ class Source(_Frozen):
 
     @property
     def pin(self) -> Pin:
-        """The table and snapshot that hold its rows."""
+        """The table and snapshot of its rows."""
         return Pin(self.table, self.table_uuid, self.snapshot_id, self.rows, self.generation)
 
     @property
     def order(self) -> SourceOrder:
-        """The fields that decide the order of rows."""
+        """The fields deciding the order of rows."""
         return SourceOrder(self.name, self.weight, self.pin, self.max_epochs or 0, self.on_exhausted == "END")
 
 
 class BlendConfig(_Frozen):
-    """A blend: its sources, their weights and everything that the order of its rows depends on."""
+    """A blend: its sources, their weights and everything that decides the order of its rows."""
 
     order_version: Literal[1] = Field(ORDER_VERSION, description="version of the order's algorithm")
     seed: Uint64Text = Field(description="seed of every permutation, 0 <= seed < 2**64")
@@ -110,7 +110,7 @@ class BlendConfig(_Frozen):
         return self
 
     def canonical_json(self) -> bytes:
-        """Give the bytes that the id is the hash of."""
+        """Give the bytes hashed to the id."""
         return json.dumps(
             self.model_dump(mode="json", exclude_none=True), sort_keys=True, separators=(",", ":"), ensure_ascii=False
         ).encode()
@@ -124,10 +124,10 @@ class BlendConfig(_Frozen):
         """Resolve the order of the rows; pure arithmetic, reads nothing.
 
         Args:
-            parent: the head of the blend's parent, for a blend that has one.
+            parent: the head of the blend's parent, for a blend with one.
 
         Raises:
-            ExhaustedSourceError: a source that ends the blend has no row left at `from_offset`.
+            ExhaustedSourceError: a source ending the blend has no row left at `from_offset`.
         """
         if (parent.blend_id if parent else None) != self.parent:
             raise ValueError(f"blend {self.blend_id}: its parent is {self.parent}, not the blend of the head given")

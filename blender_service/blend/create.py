@@ -2,7 +2,7 @@
 
 A request becomes drafts first, one for every blend of the chain it asks for, and all mistakes are reported at once.
 Drafts can be shown (`headrace blend create --dry-run`) or stored. The tags come first, so a stored config never names a
-snapshot that maintenance may drop; a crash in between leaves an unused tag, which is harmless.
+snapshot that maintenance may drop; a crash in between leaves an unused, harmless tag.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ from headrace.tables.window_facts import GENERATION_PROPERTY, PROPERTY_OF_FACT, 
 
 
 class Draft(NamedTuple):
-    """A blend that was checked and not stored.
+    """A blend, checked and not stored.
 
     Attributes:
         config: of the blend.
@@ -107,7 +107,7 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None
 
 
 def draft_update(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> list[Draft]:
-    """Check an update, which keeps its parent's rows up to an offset; give the blend of every stage, the last one last.
+    """Check an update (it keeps its parent's rows up to an offset); give the blend of every stage, the last one last.
 
     Raises:
         BlendNotFoundError: there is no such parent.
@@ -133,7 +133,7 @@ def draft_update(catalogue: Catalog, store: BlendStore, spec: UpdateSpec) -> lis
 def store_drafts(store: BlendStore, drafts: Sequence[Draft], name: str = "") -> BlendConfig:
     """Pin the snapshots of drafts, store their configs, bind a name to the last one, and give that.
 
-    Snapshots that a concurrent `delete_blend` frees are pinned again once the configs are stored.
+    Snapshots freed by a concurrent `delete_blend` are pinned again once the configs are stored.
 
     Raises:
         BlendNameTakenError: the name is bound to another blend.
@@ -152,10 +152,10 @@ def store_drafts(store: BlendStore, drafts: Sequence[Draft], name: str = "") -> 
 
 
 def delete_blend(catalogue: Catalog, store: BlendStore, blend_id: str) -> list[str]:
-    """Delete a blend with its names, and free the snapshots that no other blend pins.
+    """Delete a blend with its names, and free the snapshots pinned by no other blend.
 
     Returns:
-        The tags that were removed, each with its table.
+        The removed tags, each with its table.
 
     Raises:
         BlendNotFoundError: there is no such blend.
@@ -280,7 +280,7 @@ def _check_windows(
 
 
 def _check_evals(wanted: Sequence[WantedSource], there: dict[str, LakeSource], evals: str, findings: Findings) -> None:
-    """Check that what the sources hold was searched for the benchmarks that are demanded."""
+    """Check that what the sources hold was searched for the demanded benchmarks."""
     if evals and not re.fullmatch(r"[0-9a-f]{64}", evals):
         findings.mistake("evals", f"is {evals!r}; give the 64 hex digits that `headrace evals show` prints")
         return
@@ -304,7 +304,7 @@ def _check_evals(wanted: Sequence[WantedSource], there: dict[str, LakeSource], e
 def _check_continues(
     wanted: Sequence[WantedSource], there: dict[str, LakeSource], before: dict[str, SourceProgress], findings: Findings
 ) -> None:
-    """Check that every source that was read is still the same table and packing, and has not shrunk."""
+    """Check that every read source is still the same table and packing, and has not shrunk."""
     for source in wanted:
         if source.name not in there or source.name not in before:
             continue
@@ -349,7 +349,7 @@ def _check_repeats(
 
 
 def _settle_weights(wanted: Sequence[WantedSource], findings: Findings) -> tuple[int, ...]:
-    """Give whole weights: those of the parent, or new ones, which must be given for all."""
+    """Give whole weights: those of the parent, or new ones, required for all."""
     if all(not source.weight and source.kept_weight is not None for source in wanted):
         texts = [str(source.kept_weight) for source in wanted]
     else:

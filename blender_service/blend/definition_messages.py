@@ -1,4 +1,4 @@
-"""Messages that define and describe blends: plain values to and from `blends.proto`.
+"""Messages to define and describe blends: plain values to and from `blends.proto`.
 
 The values have the names of the messages' fields, so most of them are converted field by field (`values_of`).
 """
@@ -43,18 +43,18 @@ class Blend:
     Attributes:
         blend_id: SHA-256 of config_json.
         names: bound to its id.
-        config_json: everything that the order of its rows depends on.
+        config_json: everything deciding the order of its rows.
         window_tokens: length of a row.
         tokenizer_sha256: SHA-256 of the tokenizer's file.
         vocabulary_size: number of token ids.
-        end_of_document_id: token that ends a document.
-        padding_id: token that fills the end of a window.
+        end_of_document_id: token at a document's end.
+        padding_id: token filling the end of a window.
         sources: ascending by name.
         seed: of every permutation.
         end: number of its rows, None without end.
-        parent: id of the blend that it goes on from, empty if there is none.
-        from_offset: first row that its own sources decide.
-        warnings: what to know before training on it, such as names of control tokens that are letters in its texts.
+        parent: id of its parent blend, empty if there is none.
+        from_offset: first row of its own sources.
+        warnings: what to know before training on it, such as names of control tokens as letters in its texts.
     """
 
     blend_id: str
@@ -79,12 +79,12 @@ class Blend:
 
 
 class Continuation(NamedTuple):
-    """The server's proof that a run may go on with another blend.
+    """The server's proof of a run's right to go on with another blend.
 
     Attributes:
-        from_id: full id of the blend that was read so far.
+        from_id: full id of the blend read so far.
         to_id: full id of the blend to go on with.
-        offset: first row that the run has not read; below it both blends hold the same rows.
+        offset: first row not read by the run; below it both blends hold the same rows.
         differs_from: first offset where they may differ, None if nowhere.
     """
 
@@ -103,15 +103,15 @@ class SourceDescription:
         table: identifier in the catalogue.
         rows: rows read of it.
         tokens: tokens of those rows, padding included.
-        expected_rows: rows that its weights give it.
+        expected_rows: rows due to it by its weights.
         share: of all rows read.
         expected_share: of all rows, by the weights.
         epochs: passes done, as a fraction; None for a live source.
-        runs_out_at: first offset with a slot that it cannot fill, None if there is none.
+        runs_out_at: first offset with a slot it cannot fill, None if there is none.
         active: whether it takes part where the blend goes on from the offset.
         live: whether it is followed as it grows.
         excised_documents: documents taken out of its table, None if that is not known.
-        evals: digest of the benchmarks that its table was searched for; `off` if its corpus does without; else empty.
+        evals: digest of the benchmarks searched for in its table; `off` if its corpus does without; else empty.
     """
 
     name: str
@@ -163,12 +163,12 @@ class BlendDescription(Description):
 
 
 def create_request(spec: BlendSpec) -> blends_pb2.CreateBlendRequest:
-    """Write the request that creates a blend."""
+    """Write the request for a new blend."""
     return blends_pb2.CreateBlendRequest(**_fields(spec))
 
 
 def update_request(spec: UpdateSpec) -> blends_pb2.UpdateBlendRequest:
-    """Write the request that updates a blend: the first stage is in the message itself, the others are its schedule."""
+    """Write the request to update a blend: the first stage is in the message itself, the others are its schedule."""
     fields = _fields(spec)
     first, *schedule = fields.pop("stages")
     return blends_pb2.UpdateBlendRequest(**fields, **first, schedule=schedule)
@@ -203,7 +203,7 @@ def blend_of(message: blends_pb2.Blend) -> Blend:
 
 
 def continuation_of(message: blends_pb2.Continuation) -> Continuation:
-    """Read the proof that a run may go on."""
+    """Read the proof of a run's right to go on."""
     differs_from = message.differs_from if message.HasField("differs_from") else None
     return Continuation(message.from_id, message.to_id, message.offset, differs_from)
 
@@ -227,7 +227,7 @@ def description_of(message: blends_pb2.BlendDescription) -> BlendDescription:
 
 
 def values_of(message: Message) -> dict[str, Any]:
-    """Give the fields of a message by name; None for an optional field that is not set."""
+    """Give the fields of a message by name; None for an unset optional field."""
     return {
         field.name: getattr(message, field.name) if not field.has_presence or message.HasField(field.name) else None
         for field in message.DESCRIPTOR.fields

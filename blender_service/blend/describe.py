@@ -79,9 +79,9 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Desc
 
 
 def runs_out_at(config: BlendConfig, head: Head) -> dict[str, int]:
-    """Give the first offset with a slot that a source cannot fill, for the sources that run out before the blend ends.
+    """Give the first offset with a slot a source cannot fill, for the sources running out before the blend ends.
 
-    Sources that an update removed have not run out, nor have those without a limit of epochs.
+    Sources removed by an update have not run out, nor have those without a limit of epochs.
     """
     max_epochs = {source.name: source.max_epochs or 0 for source in config.sources}
     last = {part.name: (part, segment.end) for segment in head.segments for part in segment.parts}

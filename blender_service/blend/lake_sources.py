@@ -1,4 +1,4 @@
-"""The sources that a request asks for, with the parent's values filled in: found in the lake, and pinned."""
+"""The sources of a request, with the parent's values filled in: found in the lake, and pinned."""
 
 from __future__ import annotations
 
@@ -31,13 +31,13 @@ MAX_ID_DIGITS: Final = 20  # of 2**64; more digits are a tag or a branch
 
 
 class LakeSource(NamedTuple):
-    """A packed table that was found.
+    """A packed table, looked up.
 
     Attributes:
         table: as PyIceberg knows it.
         window: facts of its rows.
-        pin: the table and snapshot that a source of a blend is bound to.
-        dropped: documents of a table of text that no row holds, by the reason; None where all are held.
+        pin: the table and snapshot of a blend's source.
+        dropped: documents of a table of text outside of all rows, by the reason; None where all are held.
         template: hash of the chat template of all its documents; None where it is no table of chats.
     """
 
@@ -103,9 +103,9 @@ class LakeSources:
         return self._tables[identifier]
 
     def _named_rows(self, table: Table, wanted: WantedSource, snapshot: Snapshot) -> int | None:
-        """Count the rows of the snapshot that a source names; None where that snapshot expired.
+        """Count the rows of the snapshot named by a source; None where that snapshot expired.
 
-        After an excision `snapshot` is a successor of that snapshot, which may hold rows appended since.
+        After an excision `snapshot` is a successor of that snapshot, perhaps with rows appended since.
         """
         exact = table.snapshot_by_id(int(wanted.snapshot)) if _is_id(wanted.snapshot) else None
         if wanted.kept_rows is not None:
@@ -179,7 +179,7 @@ def _commit(table: Table, updates: Callable[[Table], tuple[TableUpdate, ...]]) -
 
 
 def free_snapshot(catalogue: Catalog, pin: Pin) -> list[str]:
-    """Remove the tag of a snapshot that no blend pins any more, also where an excision moved the tag to a successor.
+    """Remove the tag of a snapshot no longer pinned by a blend, also where an excision moved the tag to a successor.
 
     Returns:
         The tag with its table; empty where the table or the tag does not exist.
@@ -198,7 +198,7 @@ def free_snapshot(catalogue: Catalog, pin: Pin) -> list[str]:
 
 @dataclass(frozen=True)
 class WantedSource:
-    """A source of the blend that a request asks for, with its changes applied.
+    """A source of the requested blend, with its changes applied.
 
     Attributes:
         name: its identity.
@@ -208,7 +208,7 @@ class WantedSource:
         max_epochs: passes over it.
         on_exhausted: END or CONTINUE.
         weight: text, empty to keep `kept_weight`.
-        kept_weight: whole weight of the parent, None for a source that the parent does not have now.
+        kept_weight: whole weight of the parent, None for a source absent from the parent now.
         kept_rows: rows of the snapshot, where the parent pinned it; else None.
         kept_generation: of the same; else empty.
         field: prefix of the names of its fields, for messages.
@@ -256,7 +256,7 @@ def apply_changes(
 
     Args:
         parent: its config.
-        before: how far each source was read that took part before the update.
+        before: how far each source taking part before the update was read.
         changes: at most one a source.
         where: prefix of the names of the fields, for messages.
         findings: where mistakes go.
@@ -296,7 +296,7 @@ def apply_changes(
 def _changed(
     former: WantedSource | None, change: SourceChange, before: SourceProgress | None, field: str
 ) -> WantedSource:
-    """Give a source with its changes; one that is new or comes back starts from the defaults."""
+    """Give a source with its changes; a new or returning one starts from the defaults."""
     pin = before.pin if before is not None else None
     pinned = {pin.snapshot_id: (pin.rows, pin.generation)} if pin is not None else {}
     if former is not None:

@@ -1,4 +1,4 @@
-"""Requests that create or update a blend, as plain values, so that a client needs no lake."""
+"""Requests to create or update a blend, as plain values, so that a client needs no lake."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ class SourceSpec:
         name: identity inside the blend; the table's identifier if empty.
         snapshot: id, tag or branch to pin; the current one if empty.
         max_epochs: passes over the table, 1 if None; 0 goes round without end.
-        on_exhausted: END the blend at the first slot that this source cannot fill, or CONTINUE without it; END if None.
+        on_exhausted: END the blend at the first slot this source cannot fill, or CONTINUE without it; END if None.
         live: follow the table as it grows, in the order of its ordinals; it never runs out.
     """
 
@@ -43,7 +43,7 @@ class SourceSpec:
 
 @dataclass(frozen=True)
 class SourceChange:
-    """A change of one source by an update; fields that are empty or None stay as they are.
+    """A change of one source by an update; empty or None fields stay as they are.
 
     A name that the blend does not have now is added, or continues after its last row if the blend once had it; both
     start from the defaults of `SourceSpec`.
@@ -74,7 +74,7 @@ class Stage:
     """Changes of sources from an offset on.
 
     Attributes:
-        from_offset: first row that they decide.
+        from_offset: first row decided by them.
         changes: at most one a source.
         align: round from_offset up to the next end of a cycle, where the mix so far is exact.
     """
@@ -93,12 +93,12 @@ class TextSpec:
         window_tokens: length of a row.
         group_documents: documents, neighbours in their table, that are packed together; 1: each begins a row of its
             own. What is longer than a row goes on in further rows.
-        whole: never cut a document: one that is longer than a row is left out, and counted.
+        whole: never cut a document: one longer than a row is left out, and counted.
         text: column of the text.
         doc_id: column of the document's id.
         trainable: column of the spans that a loss is taken on, list<struct<start, end>> of characters; reads ask for
             the column `trainable`. None: whole documents.
-        template: column of the hash of the chat template, which is one for all documents. None: they are no chats.
+        template: column of the hash of the chat template, the same for all documents. None: they are no chats.
     """
 
     tokenizer: str
@@ -118,12 +118,12 @@ class BlendSpec:
     Attributes:
         sources: at least one.
         seed: of every permutation, 0 <= seed < 2**64.
-        name: bound once to the blend, which can be referred to by it as by its id; none if empty.
-        block_rows: consecutive rows that are read together.
-        group_blocks: blocks whose rows are shuffled together.
+        name: bound once to the blend, a reference to it as its id is; none if empty.
+        block_rows: consecutive rows read together.
+        group_blocks: blocks with rows shuffled together.
         schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
         allow_repeat: whether one table may come under two names, so that its rows repeat.
-        evals: digest of the benchmarks that all sources must have been searched for, 64 hex digits; no demand if empty.
+        evals: digest of the benchmarks all sources must have been searched for, 64 hex digits; no demand if empty.
         texts: how rows are made of tables of text; None for packed tables.
     """
 

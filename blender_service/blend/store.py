@@ -47,7 +47,7 @@ logger = logging.getLogger(__name__)
 
 
 class ObjectStore(Protocol):
-    """The operations that a store of blends needs."""
+    """The operations of a store of blends."""
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
         """Write a new object; False, and no change, where one exists."""
@@ -66,11 +66,11 @@ class LocalStore:
     """Objects as files of one directory tree."""
 
     def __init__(self, root: Path) -> None:
-        """Keep objects under `root`, which need not exist yet."""
+        """Keep objects under `root` (it need not exist yet)."""
         self._root = root
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        """Write a file whole, then link it to its name: the link is atomic and refuses a name that exists."""
+        """Write a file whole, then link it to its name: the link is atomic and refuses an existing name."""
         target = self._root / path
         target.parent.mkdir(parents=True, exist_ok=True)
         descriptor, temporary = tempfile.mkstemp(prefix=".writing-", dir=target.parent)
@@ -153,7 +153,7 @@ class RemoteStore:
 
 
 class S3Store(RemoteStore):
-    """Objects in S3, which itself refuses to write over an object (`If-None-Match`), so one of many writers wins."""
+    """Objects in S3: it refuses by itself to write over an object (`If-None-Match`), so one of many writers wins."""
 
     def __init__(self, filesystem: fs.FileSystem, root: str, properties: Mapping[str, str]) -> None:
         """Keep objects under `root`, bucket first, of the S3 that PyIceberg's `properties` (`s3.*`) name."""
@@ -161,7 +161,7 @@ class S3Store(RemoteStore):
         self._properties = properties
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
-        """Write an object unless it exists; S3 decides between writers that come at once.
+        """Write an object unless it exists; S3 decides between simultaneous writers.
 
         Raises:
             CatalogueError: boto3 is not installed.
@@ -214,10 +214,10 @@ def open_store(catalogue: Catalog) -> BlendStore:
 
 
 def check_name(name: str) -> None:
-    """Refuse a malformed name, and one that could be taken for an id.
+    """Refuse a malformed name, and one easily taken for an id.
 
     Raises:
-        InvalidBlendError: with the rule that the name breaks.
+        InvalidBlendError: with the rule broken by the name.
     """
     if not re.fullmatch(NAME_PATTERN, name) or re.fullmatch(rf"[0-9a-f]{{{MIN_ID_DIGITS},64}}", name):
         raise InvalidBlendError(
@@ -278,7 +278,7 @@ class BlendStore:
         return head
 
     def _stored_head(self, blend_id: str) -> Head | None:
-        """Read the head stored beside a config, None if there is none that can be used."""
+        """Read the head stored beside a config, None if there is no usable one."""
         content = self._objects.read(f"{HEADS}/{blend_id}")
         head = decode_head(blend_id, content) if content is not None else None
         if head is None:
@@ -354,7 +354,7 @@ class BlendStore:
         return {blend_id: names for blend_id, names in by_id.items() if names}
 
     def delete(self, blend_id: str) -> None:
-        """Delete a config, its head and its names; the config last, so a deletion that is cut off leaves it listed."""
+        """Delete a config, its head and its names; the config last, so an interrupted deletion leaves it listed."""
         for name in self.names_of(blend_id):
             self._objects.delete(f"names/{name}")
             self._objects.delete(f"named/{blend_id}/{name}")

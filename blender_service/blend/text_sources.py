@@ -1,4 +1,4 @@
-"""The sources of a text blend: tables of text, and the tokenizer that the blend names by its hash."""
+"""The sources of a text blend: tables of text, and the blend's tokenizer, named by its hash."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ class TextSources(LakeSources):
 
 
 def _find(table: Table, snapshot: Snapshot | None, names: Mapping[str, str], wanted: WantedSource) -> TextColumns | str:
-    """Find columns: those that a parent has pinned, else by the names that they have in the snapshot that is named.
+    """Find columns: those pinned by a parent, else by their names in the named snapshot.
 
     As in SQL, a tag or the id of a snapshot means the schema of that time, the newest snapshot and a branch that of
     today.
@@ -118,7 +118,7 @@ def _find(table: Table, snapshot: Snapshot | None, names: Mapping[str, str], wan
 
 
 def _wrong_types(columns: TextColumns) -> tuple[str, str] | None:
-    """The first column of a type that it cannot have, and what that is; None where all are right."""
+    """The first column of an impossible type, and this type; None where all are right."""
     for name, column in columns.columns.items():
         kind = column.field.field_type
         if name == SPANS and not are_spans(column):

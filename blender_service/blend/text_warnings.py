@@ -1,4 +1,4 @@
-"""What to know of a blend of texts before training on it: control tokens that are letters in its texts."""
+"""What to know of a blend of texts before training on it: control tokens as letters in its texts."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ from blender_service.tables.text_table import NAMES, places_of, warning_of
 
 
 def text_warnings(config: BlendConfig, load: Callable[[str], Table | None], objects: ObjectStore) -> Iterator[str]:
-    """Give a line for each source whose texts hold names of control tokens, as was counted when they were measured.
+    """Give a line for each source with names of control tokens in its texts, as was counted when they were measured.
 
     Args:
         config: of the blend; one of packed tables has no such lines.
-        load: gives a table by its identifier; None for one that is gone, which the read will tell.
+        load: gives a table by its identifier; None for a missing one, as the read will tell.
         objects: the store of the blends.
     """
     for source in config.sources if config.texts is not None else ():

@@ -45,7 +45,7 @@ def check_blend_name(name: str, findings: Findings) -> None:
 
 
 def check_stages(stages: Sequence[Stage], fields: Sequence[str], findings: Findings) -> None:
-    """Check updates that follow each other, each by itself and their order.
+    """Check consecutive updates, each by itself and their order.
 
     Args:
         stages: (n,) ascending by offset.
@@ -73,7 +73,7 @@ def schedule_fields(count: int) -> list[str]:
 def settle_weights(
     names: Sequence[str], texts: Sequence[str], fields: Sequence[str], findings: Findings
 ) -> tuple[int, ...]:
-    """Reduce weights to a cycle; the mistake of a cycle that is too long names the nearest weights that fit.
+    """Reduce weights to a cycle; the mistake of too long a cycle names the nearest fitting weights.
 
     Args:
         names: (n,) of the sources.
@@ -110,7 +110,7 @@ def _check_source_name(name: str, earlier: Sequence[str], where: str, findings: 
 
 
 def _check_settings(source: SourceSpec | SourceChange, live: bool, where: str, findings: Findings) -> None:
-    """Check max_epochs and on_exhausted, which a live source cannot have."""
+    """Check max_epochs and on_exhausted, impossible for a live source."""
     if source.max_epochs is not None and not 0 <= source.max_epochs < 1 << 31:
         findings.mistake(f"{where}.max_epochs", f"is {source.max_epochs}; give 0 (no end) or more")
     if source.on_exhausted not in (None, "END", "CONTINUE"):
@@ -144,7 +144,7 @@ class Findings:
         self.mistakes.append(FieldViolation(field, problem))
 
     def conflict(self, field: str, problem: str) -> None:
-        """Note that a field asks for an update that would repeat or skip rows."""
+        """Note that a field asks for an update repeating or skipping rows."""
         self.conflicts.append(FieldViolation(field, problem))
 
     @property

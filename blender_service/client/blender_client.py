@@ -6,12 +6,12 @@
 
 A read survives a restart of the server: it connects again, with growing pauses, and continues at the first row that was
 not handed out yet. Rows come once and in order. Several replicas are one address: `ipv4:10.0.0.1:7170,10.0.0.2:7170`,
-or a DNS name with several records; a read continues at the next replica that answers.
+or a DNS name with several records; a read continues at the next answering replica.
 
-`Identity` says who the client is (token, certificate) and which training run it reads for. Its files may be renewed
+`Identity` names the client (token, certificate) and its training run. Its files may be renewed
 while a read goes on.
 
-No wait is without end: calls have deadlines, a stream that falls silent is opened again, a server that cannot be
+No wait is without end: calls have deadlines, a silent stream is opened again, a server that cannot be
 reached is given up after `retry_seconds`, and a live row after `wait_seconds`.
 """
 
@@ -100,9 +100,9 @@ class BlenderClient:
         Args:
             address: host:port, or several replicas as a gRPC target; `lake:` reads the lake of PyIceberg's settings,
                 or of the current directory, in this process.
-            identity: who the client is; without one it sends the token of `HEADRACE_TOKEN`, if that is set.
+            identity: of the client; without one it sends the token of `HEADRACE_TOKEN`, if that is set.
             timeout_seconds: longest wait for the answer of a call.
-            retry_seconds: how long to go on trying to reach a server that does not answer.
+            retry_seconds: how long to go on trying to reach an unanswering server.
             silence_seconds: longest wait for a message of an open stream; while a server waits for a live row, it sends
                 an empty batch every few seconds.
 
@@ -138,17 +138,17 @@ class BlenderClient:
         evals: str = "",
         texts: TextSpec | None = None,
     ) -> Blend:
-        """Create a blend, or find the one that is already the same.
+        """Create a blend, or find an equal one.
 
         Args:
             sources: at least one.
             seed: of every permutation.
-            name: bound once to the blend, which can be referred to by it as by its id.
+            name: bound once to the blend, a reference to it as its id is.
             block_rows: consecutive rows read together, 0 for the server's default.
             group_blocks: blocks shuffled together, 0 for the server's default.
             schedule: updates made at once, ascending by offset; the blend is then the last of the chain.
             allow_repeat: whether one table may come under two names, so that its rows repeat.
-            evals: digest of the benchmarks that all sources must have been searched for; no demand if empty.
+            evals: digest of the benchmarks all sources must have been searched for; no demand if empty.
             texts: how rows are made where the sources are tables of text; None for packed tables.
 
         Raises:
@@ -170,11 +170,11 @@ class BlenderClient:
         schedule: Sequence[Stage] = (),
         evals: str = "",
     ) -> Blend:
-        """Create a blend that holds its parent's rows up to an offset, and changes its sources from there.
+        """Create a blend: its parent's rows up to an offset, and changed sources from there.
 
         Args:
             parent: id, start of an id, or name.
-            from_offset: first row that the changes decide.
+            from_offset: first row decided by the changes.
             changes: at most one a source.
             align: round from_offset up to the next end of a cycle, where the mix so far is exact.
             name: bound once to the child.
@@ -223,12 +223,12 @@ class BlenderClient:
             request.page_token = page.next_page_token
 
     def prove_continuation(self, from_blend: str, to_blend: str, offset: int) -> Continuation:
-        """Have the server prove that a run which has read rows [0, offset) of a blend may continue with another one.
+        """Have the server prove that a run, having read rows [0, offset) of a blend, may continue with another one.
 
         Args:
             from_blend: the blend read so far; id, start of an id, or name.
             to_blend: the blend to continue with.
-            offset: first row that was not read.
+            offset: first unread row.
 
         Raises:
             StateError: below the offset the two may hold other rows, so some would be repeated or skipped.
@@ -261,9 +261,9 @@ class BlenderClient:
             offset: first row.
             rows: rows of the blend to cover, 0 until it ends.
             part: only one rank's part of every step; a batch never crosses a step.
-            expected: facts that the rows must have.
+            expected: required facts of the rows.
             max_batch_rows: bound of the rows of a batch, 0 to leave it to the server.
-            wait_seconds: longest wait for a row that a live table does not have yet, 0 without end.
+            wait_seconds: longest wait for a row still missing from a live table, 0 without end.
             columns: names of columns with a value for each token, such as `trainable`, that batches shall have.
             begins_run: refuse to read from row 0 where the identity's run has consumed rows of the blend already.
 
@@ -307,7 +307,7 @@ class BlenderClient:
             blend: id, start of an id, or name.
             offset: first row.
             rows: how many.
-            columns: as of the reads that follow.
+            columns: as of the next reads.
 
         Raises:
             BlenderError: as of `read`; nothing is tried again.
@@ -327,7 +327,7 @@ class BlenderClient:
             raise error_of(error, self.address) from error
 
     def close(self) -> None:
-        """Close the connection; running reads end with an error, also those that wait for a server."""
+        """Close the connection; running reads end with an error, also those waiting for a server."""
         for stream in list(self._streams):
             stream.tell()
         self._closed.set()
@@ -360,9 +360,9 @@ class BlenderClient:
                 backoff.wait(error)
 
     def _renew(self) -> None:
-        """Open another connection for the calls that follow, which goes to another replica where one is frozen.
+        """Open another connection for the next calls: to another replica where one is frozen.
 
-        A process that is stopped keeps its connections, and the kernel takes what is sent to it. Reads that go on over
+        A stopped process keeps its connections, and the kernel takes what is sent to it. Reads that go on over
         an earlier connection keep it until two more were opened.
         """
         with self._lock:

@@ -29,7 +29,7 @@ Options = Sequence[tuple[str, Any]]
 def open_channel(
     address: str, identity: Identity, options: Options = (), environment: Mapping[str, str] | None = None
 ) -> grpc.Channel:
-    """Give a channel whose calls say who the client is; for `lake:` one that answers in this process, from the lake.
+    """Give a channel with calls naming the client; for `lake:` one answering in this process, from the lake.
 
     Raises:
         CatalogueError: there is no lake, or what opens it is not installed.
@@ -46,7 +46,7 @@ def open_channel(
 
 
 def _lake_channel(identity: Identity) -> grpc.Channel:
-    """Import what opens a lake, which a client of servers neither needs nor has, and open the lake."""
+    """Import what opens a lake (a client of servers neither needs nor has it), and open the lake."""
     try:
         opening = importlib.import_module("blender_service.server.lake_channel")
     except ModuleNotFoundError as error:
@@ -58,7 +58,7 @@ def _lake_channel(identity: Identity) -> grpc.Channel:
 
 
 class _PemFiles(NamedTuple):
-    """What the files of TLS hold; None for a file that is not named."""
+    """What the files of TLS hold; None for an unnamed file."""
 
     authority: bytes | None
     key: bytes | None
@@ -66,11 +66,11 @@ class _PemFiles(NamedTuple):
 
 
 class _RenewedChannel:
-    """A TLS channel that is opened anew when its files have changed: gRPC reads them once for each channel.
+    """A TLS channel, opened anew when its files have changed: gRPC reads them once for each channel.
 
-    It has what interceptors need of a channel, who ask it for the method at each call. While a file cannot be read, or
-    is not whole, the channel in use stays. One that was replaced is closed three changes later, as many as one renewal
-    of all files makes, since a call may just have been given it; a read that goes on over it till then continues over
+    It has what interceptors need of a channel: they ask it for the method at each call. While a file cannot be read, or
+    is not whole, the channel in use stays. A replaced one is closed three changes later, as many as one renewal
+    of all files makes, since a call may just have been given it; a read still on it then continues over
     the newest, at its next row.
     """
 
@@ -117,7 +117,7 @@ def _read_pem(identity: Identity) -> _PemFiles:
 
 
 def _whole_pem(path: str) -> bytes | None:
-    """Read a PEM file, but none that is being written: gRPC ends the process where it finds no key in one."""
+    """Read a PEM file, but none still being written: gRPC ends the process where it finds no key in one."""
     pem = read_file(path)
     if pem is not None and not 0 < pem.count(b"-----BEGIN ") == len(_PEM_BLOCK.findall(pem)):
         raise UnauthenticatedError(f"{path}: is no whole PEM file; write it again, or name another")

@@ -1,4 +1,4 @@
-"""Who a client is, and what each of its calls says of it."""
+"""A client's identity, and what each of its calls says of it."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ TOKEN_VARIABLE: Final = "HEADRACE_TOKEN"
 
 
 class Identity(NamedTuple):
-    """Who a client is (token, certificate), and the training run that it reads for.
+    """A client's identity (token, certificate), and its training run.
 
     Attributes:
         token: bearer token; empty for the one of `token_file`, or of the variable `HEADRACE_TOKEN`.
-        token_file: file that holds it, read at every call, so that it can be renewed.
-        authority: PEM file of the authority that signed the server's certificate; with it the connection is TLS. Like
+        token_file: file with it, read at every call, so that it can be renewed.
+        authority: PEM file of the authority behind the server's certificate; with it the connection is TLS. Like
             the other PEM files it is looked at before every call, so that it can be renewed.
-        tls: use TLS, with the authorities that gRPC trusts by default where `authority` names none.
-        certificate: PEM file that shows who the client is (mTLS).
+        tls: use TLS, with gRPC's default authorities where `authority` names none.
+        certificate: PEM file to prove the client's identity (mTLS).
         key: PEM file of the certificate's key.
         run: name of the training run, kept by the server; empty for none.
         run_notes: free text, kept with the run.

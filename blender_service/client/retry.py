@@ -21,9 +21,9 @@ logger = logging.getLogger(__name__)
 
 
 class Backoff:
-    """Pauses that double between attempts, until the time allowed is up.
+    """Doubling pauses between attempts, until the time allowed is up.
 
-    A token that is refused is tried again where it comes from a file, since whoever renews it writes it there and gives
+    A refused token is tried again where it comes from a file, since whoever renews it writes it there and gives
     it to the servers, in either order: for as long as a server that is away where an attempt has succeeded before, else
     for `RENEWAL_SECONDS`, so that a mistake is told soon.
     """
@@ -37,7 +37,7 @@ class Backoff:
         self._start()
 
     def check_open(self) -> None:
-        """Refuse an attempt on a client that was closed."""
+        """Refuse an attempt on a closed client."""
         if self._closed.is_set():
             raise ServerUnavailableError("client: it was closed; connect again")
 
@@ -71,10 +71,10 @@ class Backoff:
 
 
 class SilenceWatch:
-    """Interrupts a wait for a message that lasts too long.
+    """Interrupts too long a wait for a message.
 
-    A server that is stuck still answers the pings of HTTP/2, so keep-alive does not notice it. A thread looks at the
-    wait eight times in the span that is allowed, so a message costs two assignments.
+    A stuck server still answers the pings of HTTP/2, so keep-alive does not notice it. A thread looks at the
+    wait eight times in the allowed span, so a message costs two assignments.
     """
 
     def __init__(self, seconds: float) -> None:
@@ -155,5 +155,5 @@ class InputClock:
 
     @property
     def input_stall_share(self) -> float:
-        """Share of that time in which the loop waited for input, 0 to 1."""
+        """Share of that time spent by the loop in waiting for input, 0 to 1."""
         return self.input_stall_seconds / self.elapsed_seconds if self.elapsed_seconds > 0 else 0.0

@@ -80,12 +80,12 @@ class RowStream(Iterator[RowBatch]):
 
     @property
     def input_stall_seconds(self) -> float:
-        """Time that the consumer waited for batches after the first."""
+        """The consumer's time of waiting for batches after the first."""
         return self.clock.input_stall_seconds
 
     @property
     def input_stall_share(self) -> float:
-        """Share of the time since the first batch in which the consumer waited."""
+        """Share of waiting by the consumer in the time since the first batch."""
         return self.clock.input_stall_share
 
     def __next__(self) -> RowBatch:
@@ -104,7 +104,7 @@ class RowStream(Iterator[RowBatch]):
         return batch
 
     def ahead(self) -> Iterator[RowBatch]:
-        """Give the batches to who reads them ahead of their consumer, and says by `consumes` how far that has come."""
+        """Give the batches to a reader ahead of their consumer; it says by `consumes` how far that has come."""
         return self._batches
 
     def consumes(self, row: int) -> None:
@@ -175,7 +175,7 @@ class RowStream(Iterator[RowBatch]):
             self._watch.end()
 
     def _check_end(self, position: _Position) -> None:
-        """Believe no end of the blend that comes early: rows would be missing, and nobody would see it.
+        """Believe no early end of the blend: rows would be missing, and nobody would see it.
 
         Raises:
             MalformedMessageError: the blend goes on.
@@ -188,7 +188,7 @@ class RowStream(Iterator[RowBatch]):
             )
 
     def _messages(self, call: Any) -> Iterator[RowBatch]:
-        """Give the batches of one connection; empty ones that name a live row are logged and left out."""
+        """Give the batches of one connection; empty ones naming a live row are logged and left out."""
         while True:
             with self._watch.waiting(call.cancel):
                 message: bytes | RowBatch | None = next(call, None)
@@ -216,7 +216,7 @@ class RowStream(Iterator[RowBatch]):
 
 
 class _Position:
-    """The rows of a read that were handed out, and the row that the open connection must send next."""
+    """The handed-out rows of a read, and the row due next from the open connection."""
 
     def __init__(self, request: rows_pb2.ReadBlendRequest, part: Slice | None) -> None:
         self.part = part
@@ -227,11 +227,11 @@ class _Position:
 
     @property
     def done(self) -> bool:
-        """Whether all rows that were asked for are handed out."""
+        """Whether all requested rows are handed out."""
         return self._until is not None and self.step_start >= self._until
 
     def reopened(self, request: rows_pb2.ReadBlendRequest) -> rows_pb2.ReadBlendRequest:
-        """Give the request of a new connection, which starts at the step that is not complete."""
+        """Give the request of a new connection, starting at the incomplete step."""
         self._arriving = self.step_start + (self.part.start if self.part else 0)
         rows = self._until - self.step_start if self._until is not None else 0
         again = rows_pb2.ReadBlendRequest()
@@ -240,10 +240,10 @@ class _Position:
         return again
 
     def undelivered(self, batch: RowBatch) -> RowBatch | None:
-        """Cut rows that were handed out already from a batch, and advance; None if no row is left.
+        """Cut rows handed out already from a batch, and advance; None if no row is left.
 
         Raises:
-            MalformedMessageError: the batch does not begin at the row that comes next.
+            MalformedMessageError: the batch does not begin at the next row.
         """
         if batch.end_of_blend and batch.rows == 0:
             self.next_row = self.step_start = batch.end
@@ -331,6 +331,6 @@ class Prefetcher(Generic[Item]):
 
 @atexit.register
 def _end_all() -> None:
-    """End the threads of iterators that a program leaves open, while that can be done."""
+    """End the threads of iterators left open by a program, while that can be done."""
     for prefetcher in list(_RUNNING):
         prefetcher.interrupt()

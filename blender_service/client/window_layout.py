@@ -29,7 +29,7 @@ NewArray = Callable[[str, tuple[int, int], DTypeLike], NDArray[Any]]
 
 
 def new_array(name: str, shape: tuple[int, int], dtype: DTypeLike) -> NDArray[Any]:
-    """Give an array of any values; `name` says which one of a layout it is for."""
+    """Give an array of any values; `name` is its name in a layout."""
     return np.empty(shape, dtype)
 
 
@@ -37,7 +37,7 @@ class WindowLayout:
     """Arrays over R rows of L tokens; each is made when it is asked for, by segments instead of tokens."""
 
     def __init__(self, *batches: RowBatch, new_array: NewArray = new_array) -> None:
-        """Lay out the rows of batches, at least one, one after the other, in arrays that `new_array` gives."""
+        """Lay out the rows of batches, at least one, one after the other, in arrays of `new_array`."""
         self._batches, self._new_array = batches, new_array
         counts = np.concatenate([batch.segment_counts for batch in batches])
         window_tokens = batches[0].input_ids.shape[1]

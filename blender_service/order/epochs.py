@@ -9,8 +9,8 @@ over all rows::
                                                  ordinal  2 0 | 3 1   5 4   3 0 5 1 4  2
                                                           epoch 0  | extent | epoch 1 over six rows
 
-A live source is read in the order of its ordinals. A source that becomes live goes on after the rows that its epoch
-covers; one that is pinned again shuffles the rows it has not read. No row comes twice in an epoch and none is left out.
+A live source is read in the order of its ordinals. A source turned live goes on after the rows its epoch
+covers; one pinned again shuffles the rows it has not read. No row comes twice in an epoch and none is left out.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from blender_service.exceptions import ShrunkSourceError
 
 
 class ReadRun(NamedTuple):
-    """Consecutive reads of one source whose ordinals follow one rule.
+    """Consecutive reads of one source, with ordinals by one rule.
 
     Attributes:
         first: number k of its first read.
-        rows: how many reads it has, None without end; whole epochs, but for a live run of reads that was cut.
-        base: smallest ordinal that it gives.
+        rows: how many reads it has, None without end; whole epochs, but for a cut live run of reads.
+        base: its smallest ordinal.
         size: rows of one epoch, the ordinals [base, base + size); 0 for rows in the order of their ordinals.
         epoch: of its first row.
     """
@@ -45,7 +45,7 @@ class ReadRun(NamedTuple):
 
     @property
     def reach(self) -> int:
-        """Ordinal after the largest that it gives; only for a run of reads that has an end."""
+        """Ordinal after its largest; only for a run of reads with an end."""
         return self.base + (self.size or self.rows or 0)
 
 
@@ -53,7 +53,7 @@ ReadRuns = tuple[ReadRun, ...]
 
 
 def fresh_read_runs(rows: int | None) -> ReadRuns:
-    """Give the runs of reads of a source of which no row was read.
+    """Give the runs of reads of a still unread source.
 
     Args:
         rows: N of the pinned snapshot, None for a live source.
@@ -62,7 +62,7 @@ def fresh_read_runs(rows: int | None) -> ReadRuns:
 
 
 def read_run_of(read_runs: ReadRuns, row: int) -> ReadRun:
-    """Find the run of reads that a row of the source belongs to."""
+    """Find the run of reads of a row of the source."""
     return next(read_run for read_run in reversed(read_runs) if read_run.first <= row)
 
 
@@ -79,7 +79,7 @@ def epoch_span(read_runs: ReadRuns, epoch: int) -> tuple[int, int]:
 
 
 def covered_rows(read_runs: ReadRuns, consumed: int) -> int:
-    """Count the ordinals that a source has read by the end of its epoch; an update needs a table of that many.
+    """Count the ordinals read of a source by the end of its epoch; an update needs a table of that many.
 
     `consumed` is the number of rows read so far, at least 1.
     """
@@ -118,7 +118,7 @@ def continue_read_runs(read_runs: ReadRuns, consumed: int, old_rows: int | None,
 
 
 def row_limit(read_runs: ReadRuns, max_epochs: int) -> int | None:
-    """Count the rows that a source can give in all, None without end.
+    """Count the rows of a source in all, None without end.
 
     Args:
         read_runs: of the source.

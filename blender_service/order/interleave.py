@@ -1,4 +1,4 @@
-"""Interleave the sources of a blend: weights become a cycle that says which source each row comes from.
+"""Interleave the sources of a blend: weights become a cycle with the source of each row.
 
 Weights are exact fractions, reduced to the smallest integers w with sum P. A cycle of P rows holds w_i rows of source
 i, interleaved by Tijdeman's solution of the chairman assignment problem, here as earliest deadline first on integers::
@@ -32,7 +32,7 @@ class Cycle(NamedTuple):
 
     Attributes:
         weights: (n,) rows of each source in the cycle.
-        source: (P,) which source each slot belongs to.
+        source: (P,) the source of each slot.
         rank: (P,) how many earlier slots of the cycle belong to the same source.
     """
 
@@ -87,7 +87,7 @@ def reduce_weights(weights: Sequence[Fraction]) -> tuple[int, ...]:
 
 
 def quantize(weights: Sequence[Fraction], cycle_rows: int = MAX_CYCLE_ROWS) -> tuple[int, ...]:
-    """Give the nearest whole weights that sum to `cycle_rows`, each at least 1 (largest remainder).
+    """Give the nearest whole weights with the sum `cycle_rows`, each at least 1 (largest remainder).
 
     Args:
         weights: (n,) each > 0.

@@ -69,7 +69,7 @@ class BlendOrder:
             seed: of the blend.
             segments: of the whole blend, those before its first update included.
             block_rows: rows of a block of the grouped permutation.
-            group_blocks: blocks whose rows are shuffled together.
+            group_blocks: blocks with rows shuffled together.
         """
         self.segments = tuple(segments)
         self.names = tuple(sorted({part.name for segment in segments for part in segment.parts}))

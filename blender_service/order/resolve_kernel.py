@@ -17,18 +17,17 @@ All words are uint64 and wrap: numba turns uint64 mixed with int64 into a float,
 from __future__ import annotations
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array, UInt64Array
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.permutation import domain_bits, inverted, mix, permuted
 
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
 
 
-@compiled
+@inner
 def _start_epoch(i, word, size, block_rows, group_blocks, words, bounds):  # type: ignore[no-untyped-def]
     """Fill what all rows of one epoch of source i share: words and rotation, blocks, and where the short one is."""
     block_count = (size + block_rows - 1) // block_rows
@@ -48,7 +47,7 @@ def _start_epoch(i, word, size, block_rows, group_blocks, words, bounds):  # typ
     bounds[i, 5] = block_bits
 
 
-@njit(inline="always")  # as a call of its own it costs a fifth more per row
+@inner(inline="always")  # as a call of its own it costs a fifth more per row
 def _shuffled(i, position, block_rows, group_blocks, words, bounds, blocks):  # type: ignore[no-untyped-def]
     """Send one position of the epoch of source i to its ordinal."""
     full = block_rows * group_blocks

@@ -1,8 +1,8 @@
-"""The head of a blend: what its config resolves to, which is its segments and the chain of updates that led to it.
+"""The head of a blend: what its config resolves to, namely segments and the chain of updates behind it.
 
 A head is derived from the configs of a blend and its ancestors alone. It is stored beside the config, outside its hash,
-so that reading or updating a blend costs one config however long the chain of updates is; a head that is lost, damaged
-or of another version is computed again. Values that repeat (pins, runs of reads) are written once, and then by number.
+so that reading or updating a blend costs one config however long the chain of updates is; a head lost, damaged
+or of another version is computed again. Repeated values (pins, runs of reads) are written once, and then by number.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ class Update(NamedTuple):
 
     Attributes:
         blend_id: its id.
-        from_offset: first offset that it decides; 0 for the one without parent.
+        from_offset: first offset decided by it; 0 for the one without parent.
     """
 
     blend_id: str
@@ -38,7 +38,7 @@ class Head(NamedTuple):
     """What a blend resolves to.
 
     Attributes:
-        segments: of all offsets, those that ancestors decided included.
+        segments: of all offsets, those decided by ancestors included.
         lineage: from the blend without parent to this one.
     """
 
@@ -47,7 +47,7 @@ class Head(NamedTuple):
 
     @property
     def blend_id(self) -> str:
-        """Id of the blend that resolves to this head."""
+        """Id of the blend of this head."""
         return self.lineage[-1].blend_id
 
     @property

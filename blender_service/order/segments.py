@@ -1,4 +1,4 @@
-"""Resolve a blend to segments: ranges of offsets inside which the weights are constant.
+"""Resolve a blend to segments: ranges of offsets with constant weights.
 
 A new segment starts at an update, or where a source runs out. Everything is closed form, no data is read::
 
@@ -28,7 +28,7 @@ OFFSET_LIMIT: Final = 1 << 62  # offset + rows of any read then fits an int64 wi
 
 
 class Pin(NamedTuple):
-    """The table and snapshot that hold the rows of a source.
+    """The table and snapshot of a source's rows.
 
     Attributes:
         table: identifier, namespace.table.
@@ -46,7 +46,7 @@ class Pin(NamedTuple):
 
 
 class SourceOrder(NamedTuple):
-    """The fields of a source that decide the order of rows.
+    """The fields of a source deciding the order of rows.
 
     Attributes:
         name: its identity.
@@ -69,8 +69,8 @@ class Part(NamedTuple):
     Attributes:
         name: of the source.
         weight: rows in one cycle; the weights of a segment have no common divisor.
-        first_row: rows that the source had given before the segment's origin.
-        end_row: rows that it has given at the segment's end, None without end.
+        first_row: rows given by the source before the segment's origin.
+        end_row: rows given by it at the segment's end, None without end.
         read_runs: map its k-th read to an ordinal.
         pin: where its rows are; the latest pin of a source covers the rows of all earlier ones.
     """
@@ -90,7 +90,7 @@ class Segment(NamedTuple):
         origin: offset where its cycle has slot 0; before `start` where an update changed no weight.
         start: its first offset.
         end: offset after its last one, None without end.
-        parts: the sources that take part, ascending by name.
+        parts: the participating sources, ascending by name.
     """
 
     origin: int
@@ -114,7 +114,7 @@ class Segment(NamedTuple):
         return build_cycle(self.weights)
 
     def rows_at(self, offset: int) -> list[int]:
-        """Count the rows that each source has given before an offset of the segment, or at its end."""
+        """Count the rows given by each source before an offset of the segment, or at its end."""
         turns, slot = divmod(offset - self.origin, self.cycle_rows)
         counts = self.cycle.counts_before(slot).tolist() if slot else [0] * len(self.parts)
         return [part.first_row + part.weight * turns + count for part, count in zip(self.parts, counts, strict=True)]
@@ -142,10 +142,10 @@ def resolve_segments(
     Args:
         sources: ascending by name; that order breaks ties inside the cycle.
         kept: the segments before `from_offset`, from `cut_segments`; none for a blend without parent.
-        from_offset: first offset that the sources decide.
+        from_offset: first offset decided by the sources.
 
     Raises:
-        ExhaustedSourceError: a source that ends the blend has no row left at `from_offset`.
+        ExhaustedSourceError: a source ending the blend has no row left at `from_offset`.
     """
     segments = list(kept)
     progress = consumed(segments)
@@ -204,7 +204,7 @@ def _segment_at(
     limits: dict[str, int | None],
     before: Segment | None,
 ) -> Segment:
-    """Build the segment at `start`, up to the first offset whose source has no row left."""
+    """Build the segment at `start`, up to the first offset of a source without a row left."""
     weights = reduce_weights([Fraction(source.weight) for source in active])
     names = tuple(source.name for source in active)
     goes_on = before is not None and before.weights == weights and tuple(part.name for part in before.parts) == names

@@ -27,13 +27,13 @@ SOURCE_SHIFT: Final = 40  # a block's number within its source is below 2**40
 
 
 class BatchMessage(NamedTuple):
-    """The message of a batch, and the facts that a server logs and counts.
+    """The message of a batch, and the facts for a server's log and counts.
 
     Attributes:
         message: of the batch, as it goes over the wire.
         offset: of the first row.
         sources: (R,) index of each row's source, uint8.
-        waiting_for: of a batch without rows, the row that is not there yet.
+        waiting_for: of a batch without rows, the row still missing.
         end_of_blend: whether no row follows.
     """
 
@@ -50,7 +50,7 @@ class BatchMessage(NamedTuple):
 
 
 class Chunk:
-    """Rows whose blocks were located; for one thread.
+    """Rows with located blocks; for one thread.
 
     Attributes:
         block_bytes: of all its blocks together, at most.
@@ -61,7 +61,7 @@ class Chunk:
     def __init__(
         self, resolved: ResolvedRows, readers: Mapping[int, BlockReader], columns: tuple[TokenColumn, ...] = ()
     ) -> None:
-        """Find the blocks of rows, which have these columns."""
+        """Find the blocks of rows, with these columns."""
         self._readers = readers
         self._columns = columns
         block, row_in_block = np.empty((2, resolved.source.size), dtype=np.int64)
@@ -139,5 +139,5 @@ class Chunk:
 
 
 def _narrow(values: NDArray[np.integer]) -> NDArray[np.unsignedinteger]:
-    """Copy numbers, none below 0, into the narrowest type that holds them."""
+    """Copy numbers, none below 0, into the narrowest type for them."""
     return values.astype(np.min_scalar_type(int(values.max(initial=0))))

@@ -48,9 +48,9 @@ class BlendReader:
         Args:
             config: the blend.
             order: its order.
-            readers: of the sources that the read needs, by index into the order's names.
+            readers: of the sources needed by the read, by index into the order's names.
             fetcher: builds blocks ahead, None to build them when they are needed.
-            ahead_bytes: bound of the blocks that one read asks for ahead.
+            ahead_bytes: bound of the blocks requested ahead by one read.
             new_readers: called before each message; gives new readers where other files are served now, as after an
                 excision, else None. With True it asks the catalogue first.
             columns: that rows have beside their ids, as the tables of the readers have them.
@@ -88,7 +88,7 @@ class BlendReader:
     ) -> Iterator[RowBatch]:
         """Give rows from an offset on, in batches; an empty batch with end_of_blend closes the blend.
 
-        A row that a live table does not have yet is waited for; empty batches in between name it (`waiting_for`).
+        A row still missing from a live table is waited for; empty batches in between name it (`waiting_for`).
 
         Args:
             offset: first row.
@@ -117,9 +117,9 @@ class BlendReader:
         bounds: Callable[[], Bounds] = Bounds,
         kept: HeldRows | None = None,
     ) -> Iterator[BatchMessage]:
-        """Give the same batches as `read`, as the messages that a server sends; `bounds` is asked before each.
+        """Give the same batches as `read`, as a server's messages; `bounds` is asked before each.
 
-        `kept` has what the read holds beside the message that was taken last; any thread may let that go.
+        `kept` has what the read holds beside the message taken last; any thread may let that go.
         """
         make, kept = operator.attrgetter("message"), kept or HeldRows()
         return self._begin(make, kept, bounds, offset, rows, part, max_batch_rows, wait_seconds, stopped)
@@ -160,10 +160,10 @@ class BlendReader:
         Args:
             offset: first row.
             rows: how many.
-            most_bytes: of blocks, after which more would push out the first.
+            most_bytes: of blocks; more would push out the first.
 
         Yields:
-            The row that it has come to, and whether it stops there though more were asked for.
+            The row it has come to, and whether it stops there though more were asked for.
 
         Raises:
             BlenderError: as `read` says; a data file cannot be read, or a store does not answer.
@@ -253,7 +253,7 @@ class BlendReader:
     def _read_live(
         self, make: Callable[[Piece], Item], wanted: ReadRows, limits: RowLimits, wait: Wait
     ) -> Iterator[Item]:
-        """Give messages as their rows come into the live tables; rows that are missing cannot be located ahead."""
+        """Give messages as their rows come into the live tables; missing rows cannot be located ahead."""
         number = 0
         while number < wanted.total:
             self._refresh()
@@ -332,7 +332,7 @@ class BlendReader:
     def _copy(self, wanted: ReadRows, planned: Planned, first: int, last: int) -> Copied:
         """Copy rows [first, last) of a chunk out of their blocks, located anew where other files are served now.
 
-        Where that fails the tables are looked at, since the files that held excised documents are deleted in time.
+        Where that fails the tables are looked at, since the files of excised documents are deleted in time.
         """
         located = planned.located
         if located is None or located.version != self._version:
@@ -346,5 +346,5 @@ class BlendReader:
         return Copied(batch, located.version, first, last)
 
     def _copy_there(self, offset: int, rows: int) -> Copied:
-        """Copy the rows [offset, offset + rows), which are there, out of their blocks."""
+        """Copy the rows [offset, offset + rows), all present, out of their blocks."""
         return self._copy(ReadRows(offset, Slice(rows), 1), Planned(0, rows, None), 0, rows)

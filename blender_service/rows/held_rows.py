@@ -1,7 +1,7 @@
-"""What a read holds between two messages: rows copied out of blocks, and chunks of rows that are located ahead.
+"""What a read holds between two messages: rows copied out of blocks, and chunks of rows located ahead.
 
 All of it can be made again. So a server takes it back from reads whose clients read nothing. Threads hand each other
-whole objects alone: a read takes the object that is there, or makes it again.
+whole objects alone: a read takes the present object, or makes it again.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ class Copied:
 
 
 class Piece(NamedTuple):
-    """Rows [first, last) of a copied batch, which stand at an offset of the blend."""
+    """Rows [first, last) of a copied batch, standing at an offset of the blend."""
 
     copied: Copied
     first: int
@@ -53,7 +53,7 @@ class Piece(NamedTuple):
 
 
 class Located(NamedTuple):
-    """A chunk, and the version of the readers in whose blocks it was located."""
+    """A chunk, and the version of the readers of its blocks."""
 
     version: int
     chunk: Chunk
@@ -78,7 +78,7 @@ class HeldRows:
     """What one read holds; `let_go` may be called by any thread at any time.
 
     Attributes:
-        planned: the chunk that is read, and those after it.
+        planned: the chunk being read, and those after it.
     """
 
     def __init__(self) -> None:
@@ -97,7 +97,7 @@ class HeldRows:
         self._copied.append(copied)
 
     def take(self) -> Copied | None:
-        """Give the rows that are held, which are not any more; None if there are none."""
+        """Give the held rows and hold them no longer; None if there are none."""
         try:
             return self._copied.pop()
         except IndexError:

@@ -1,4 +1,4 @@
-"""Which rows a read gives in which order, and how many of them it may hold at once."""
+"""The rows of a read, their order, and how many of them it may hold at once."""
 
 from __future__ import annotations
 
@@ -26,7 +26,7 @@ class Bounds(NamedTuple):
     Attributes:
         message_bytes: in a message; one row may have more.
         copied_bytes: that are copied out of blocks at once; those of a message at least.
-        rows_ahead: rows whose places are known before they are sent.
+        rows_ahead: rows with places known before they are sent.
     """
 
     message_bytes: int = BATCH_BYTES
@@ -74,7 +74,7 @@ class ReadRows(NamedTuple):
     """The rows of a read, numbered from 0: those of a part of each whole step, one step after the other.
 
     Attributes:
-        offset: of the blend, at which the first step begins.
+        offset: of the blend, the first step's beginning.
         part: of each step.
         steps: whole steps.
     """

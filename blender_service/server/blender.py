@@ -81,8 +81,8 @@ class Blender:
 
         Args:
             may_read: whether a table (namespace.table) may be read; None for all.
-            may_create: whether blends of a table that may be read may be created.
-            team: whose share of the cache the caller's reads use.
+            may_create: whether blends of a readable table may be created.
+            team: its share of the cache is for the caller's reads.
         """
         store = self._store if may_read is None else VisibleBlends(self._store, may_read, self._shared.tables_of)
         catalogue = self._catalogue if may_read is None else visible_catalogue(self._catalogue, may_read)
@@ -192,7 +192,7 @@ class Blender:
         return {name: int(count) for name, count in stated.items() if count.isdecimal()}
 
     def searched_evals(self, blend_id: str) -> dict[str, str]:
-        """The digest of the benchmarks that each source's table was searched for; empty where the table states none."""
+        """The digest of the benchmarks searched for in each source's table; empty where the table states none."""
         return self._stated(blend_id, EVALS)
 
     def _stated(self, blend_id: str, name: str) -> dict[str, str]:
@@ -215,7 +215,7 @@ class Blender:
         first).
 
         Raises:
-            InvalidReadError: page_size is out of range, or the token is not one that a page gave.
+            InvalidReadError: page_size is out of range, or the token is not one from a page.
         """
         if not 0 <= page_size <= MAX_PAGE_SIZE:
             raise InvalidReadError(f"list: page_size is {page_size}; give 1 to {MAX_PAGE_SIZE}, or 0 for the default")
@@ -239,7 +239,7 @@ class Blender:
         Args:
             blend_id: of the blend.
             offset: first row.
-            columns: names of columns with a value for each token, which rows shall have (`token_columns`).
+            columns: names of columns with a value for each token, for the rows to have (`token_columns`).
 
         Raises:
             BlendNotFoundError: there is no such blend.

@@ -1,4 +1,4 @@
-"""Hold the facts of one call: who makes it, what it reads, how far it has come, how it ended.
+"""Hold the facts of one call: its caller, what it reads, how far it has come, how it ended.
 
 The interceptor makes an `RpcCall` and passes it to the services inside the context; the services note in it what they
 read; audit log, metrics and register of runs read it.
@@ -35,32 +35,32 @@ class RpcCall:
     Attributes:
         method: its name, such as ReadBlend.
         principal: the caller's name.
-        team: whose shares of the server the call uses, empty for none.
+        team: its shares of the server are for the call; empty for none.
         peer: the caller's address.
-        may_read: which tables the principal may read; None for all.
-        may_create: which of them the principal may create blends of.
-        may_append: which of them the principal may append rollouts to.
+        may_read: the principal's readable tables; None for all.
+        may_create: those of them the principal may create blends of.
+        may_append: those of them the principal may append rollouts to.
         metadata: that the client sent, without the token.
         request: the message.
-        blend_id: of the blend that it defines or reads, empty while that is not known.
+        blend_id: of the blend it defines or reads, empty while unknown.
         offset: first row of a read.
-        next_offset: row after the last one that was handed to gRPC.
+        next_offset: row after the last one handed to gRPC.
         rows: number of rows handed to gRPC.
         message_bytes: of all answers, as serialised.
         source_rows: rows of each source handed to gRPC since metrics last took them.
-        source_names: of the blend that is read.
+        source_names: of the blend being read.
         window_tokens: tokens of a row.
         token_bytes: width of a token.
-        stream_of: principal and team for whom the stream is counted, None if it is not.
+        stream_of: principal and team of the stream's count, None if it is not counted.
         waiting: whether the read waits for a live row.
         has_waited: whether it did at the previous answer.
         is_measured: whether the time to its first rows was taken.
-        counted_seconds: seconds after its start at which metrics last counted it.
-        counted_bytes: bytes of its answers that metrics have counted.
-        is_whole: whether the last row that was asked for, or that the blend has, was handed to gRPC.
+        counted_seconds: seconds from its start to its last count by metrics.
+        counted_bytes: bytes of its answers counted by metrics.
+        is_whole: whether the last requested row, or the blend's last, was handed to gRPC.
         run_key: name of the read in the register of runs, empty for a read without a run.
-        run_reported: seconds after its start at which the register last recorded it.
-        consumed: row after the last one that the client reports as consumed, None where it reports nothing.
+        run_reported: seconds from its start to its last record in the register.
+        consumed: row after the last one reported by the client as consumed, None where it reports nothing.
         status: name of the gRPC status, empty while it runs.
         detail: message of the status.
         started: seconds of the monotonic clock.

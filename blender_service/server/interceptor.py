@@ -7,7 +7,7 @@ Each call goes the same way::
 A caller is authenticated by the headers before the request is awaited, and that wait is bounded in time and number:
 who sends headers alone holds no thread for long, and none that others need.
 
-Observers are notified of the end once, however a call ends: its last answer, an error, a client that disconnects.
+Observers are notified of the end once, however a call ends: its last answer, an error, a disconnecting client.
 """
 
 from __future__ import annotations

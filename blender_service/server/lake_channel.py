@@ -1,7 +1,7 @@
 """Answer a client from the lake in its own process: the address `lake:` in place of a server's `host:port`.
 
 `client.channel` imports this for the address `lake:`, and never otherwise, so that a client needs nothing of the lake.
-Blends, order and rows come from the same `Blender` that a server asks, and rows are never written as messages. Who may
+Blends, order and rows come from a server's `Blender`, and rows are never written as messages. Who may
 open the lake's files may read them: rules of access are a server's. The runs of an `Identity` are registered.
 """
 
@@ -51,7 +51,7 @@ class LakeChannel:
     """What a client asks of a gRPC channel; the methods raise the errors of Blender themselves."""
 
     def __init__(self, identity: Identity) -> None:
-        """Open the lake of PyIceberg's settings, else that of the current directory.
+        """Open the lake of PyIceberg's settings, else the current directory's.
 
         Raises:
             CatalogueError: there is none.
@@ -86,7 +86,7 @@ class LakeChannel:
         """Give the method for reading rows.
 
         Raises:
-            InvalidReadError: another method, which is about a server.
+            InvalidReadError: another method, about a server.
         """
         if not path.endswith("/ReadBlend"):
             raise InvalidReadError(f"lake: {path.rpartition('/')[2]} is for a server; name one")

@@ -42,7 +42,7 @@ class StreamLimits:
     ) -> None:
         """Allow `max_streams` in all and `max_streams_per_principal` to each caller.
 
-        `shares` gives the share of each team that has one; as long as a team has less, others leave that free.
+        `shares` gives the share of each team with one; as long as a team has less, others leave that free.
         """
         self._max_streams = max_streams
         self._max_per_principal = max_streams_per_principal

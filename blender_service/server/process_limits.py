@@ -15,7 +15,7 @@ def use_one_heap() -> None:
     """Make all threads of this process allocate from one heap, where the C library is glibc.
 
     A message is made in one thread and freed in another. By default glibc gives threads heaps of their own, which keep
-    freed memory: with 64 readers some 10 MiB that no thread uses.
+    freed memory: with 64 readers some 10 MiB unused by any thread.
     """
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).mallopt(M_ARENA_MAX, 1)

@@ -2,7 +2,7 @@
 
 SO_REUSEPORT gives each new connection to one of the processes. They share nothing but the lake and the page
 cache of the operating system; each decodes for itself what its streams read, in its part of the memory. A process that
-dies is started again; one that dies while it starts ends them all.
+dies is started again; one dying while it starts ends them all.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ def serve_processes(
     Args:
         processes: how many; limits on streams hold for each of them.
         host: address to listen on.
-        port: to listen on, 0 for any that is free.
+        port: to listen on, 0 for any free one.
         cache_bytes: bound of the decoded blocks of all processes together.
         operation: as for one; the n-th process (from 0) has its metrics at `metrics_port` + n.
         add_services: as for one; they are pickled.

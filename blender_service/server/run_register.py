@@ -72,7 +72,7 @@ def check_run_name(name: str) -> None:
     """Refuse a name unfit for a run.
 
     Raises:
-        InvalidReadError: it says which names are allowed.
+        InvalidReadError: it says the allowed names.
     """
     if not RUN_NAME.fullmatch(name):
         raise InvalidReadError(
@@ -117,7 +117,7 @@ class RunRegister:
     def consumed(self, run: str, blends: Collection[str], principal: str) -> int:
         """Give the row up to which a caller's run consumed rows of blends in its last read that did so, 0 without one.
 
-        Reads that run now do not count, so that peers which begin together do not see one another.
+        Present reads do not count, so that peers beginning together do not see one another.
         """
         keys = [key for key in reversed(self._objects.list(f"runs/{run}")) if not key.endswith(LOSSES)]
         for _, names in itertools.groupby(keys, lambda key: key.split(".", maxsplit=1)[0]):
@@ -202,7 +202,7 @@ class RunObserver:
             self._submit(call, "reached-end", _reached(call))
 
     def check_begins(self, call: RpcCall, blends: Collection[str]) -> None:
-        """Refuse a read that begins a run which has consumed rows of the blend, or of one that this one continues.
+        """Refuse a read beginning a run that has consumed rows of the blend, or of one that this one continues.
 
         Raises:
             StateError: it says how to go on, and how to begin anew.
@@ -218,7 +218,7 @@ class RunObserver:
             )
 
     def consumed(self, read_id: str, row: int, last: bool, principal: str) -> None:
-        """Note how far the consumer of a read has come; one of another caller, or one that is not known, is ignored."""
+        """Note how far the consumer of a read has come; one of another caller, or an unknown one, is ignored."""
         call = self._reads.get(read_id)
         if call is None or call.principal != principal:
             return

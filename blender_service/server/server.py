@@ -156,7 +156,7 @@ class Drain(NamedTuple):
     Attributes:
         begun: once set, no stream begins.
         ending: once set, streams end at their next batch.
-        health: service that then says NOT_SERVING.
+        health: service to say NOT_SERVING then.
     """
 
     begun: threading.Event
@@ -178,11 +178,11 @@ def start(
     Args:
         catalogue: of the lake; opened by `open_catalogue` if None.
         host: address to listen on, or unix:PATH.
-        port: to listen on, 0 for any that is free.
+        port: to listen on, 0 for any free one.
         cache_bytes: bound of the decoded blocks in memory.
-        operation: who may call, how much at once, what is logged.
+        operation: allowed callers, how much at once, what is logged.
         reuse_port: share the port with other processes of this machine.
-        add_services: each adds one more service, whose calls are guarded like the others.
+        add_services: each adds one more service, with calls guarded like the others.
 
     Raises:
         CatalogueError: the lake cannot be opened.
@@ -253,9 +253,9 @@ def serve(
     started: Callable[[], None] = lambda: None,
     add_services: Sequence[AddService] = (),
 ) -> None:
-    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process that ends then.
+    """Serve until SIGTERM or SIGINT, then stop gracefully; for the main thread of a process ending then.
 
-    The process ends even if a thread hangs, as in a store that does not answer. Port 0 is any free one.
+    The process ends even if a thread hangs, as in an unanswering store. Port 0 is any free one.
     """
     stops: SimpleQueue[int] = SimpleQueue()  # not an Event: its lock may be held by the very thread that a signal stops
     use_one_heap()

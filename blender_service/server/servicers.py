@@ -1,6 +1,6 @@
 """The two gRPC services: BlendService defines blends, RowService streams their rows.
 
-Their errors become statuses in the interceptor, which guards every call.
+Their errors become statuses in the interceptor, the guard of every call.
 """
 
 from __future__ import annotations
@@ -114,7 +114,7 @@ class RowServicer:
 
     @property
     def open_streams(self) -> int:
-        """Number of streams that hold blocks or messages now; their calls may have ended already."""
+        """Number of streams with blocks or messages now; their calls may have ended already."""
         return len(self._open)
 
     def ReadBlend(  # noqa: N802 (the proto's name)

@@ -1,4 +1,4 @@
-"""Settings of a server: who may call, how much at once, what is logged. None of them changes a row."""
+"""Settings of a server: allowed callers, how much at once, what is logged. None of them changes a row."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Caches that all views of one lake share, whatever each caller may read: resolved blends, files of tables, blocks."""
+"""Caches shared by all views of one lake, whatever each caller may read: resolved blends, files of tables, blocks."""
 
 from __future__ import annotations
 
@@ -31,12 +31,12 @@ DOCUMENTS_AT_HAND: Final = 100_000_000  # of tables of text at a snapshot, 400 M
 
 
 def _locks() -> tuple[threading.Lock, ...]:
-    """Locks of keys, which share them by their hashes."""
+    """Locks of keys, shared by their hashes."""
     return tuple(threading.Lock() for _ in range(64))
 
 
 class OpenedBlend(NamedTuple):
-    """A blend that was resolved; it never changes."""
+    """A resolved blend; it never changes."""
 
     config: BlendConfig
     head: Head
@@ -79,7 +79,7 @@ class SharedCaches:
 
 
 def warn_of_small_cache(config: BlendConfig, max_bytes: int) -> None:
-    """Warn where the blocks that a blend keeps in use do not fit into the cache."""
+    """Warn where the blocks kept in use by a blend do not fit into the cache."""
     row_bytes = config.window.window_tokens * config.window.token_bytes
     group_rows = config.block_rows * config.group_blocks
     in_use = sum(min(source.rows or group_rows, group_rows) for source in config.sources) * row_bytes

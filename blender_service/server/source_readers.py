@@ -1,4 +1,4 @@
-"""Open the sources of a blend's readers at the files that are served now, and again where their tables change."""
+"""Open the sources of a blend's readers at the files served now, and again where their tables change."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ class SourceReaders:
     def __init__(
         self, shared: SharedCaches, objects: ObjectStore, load: Callable[[str], Table | None], team: str
     ) -> None:
-        """Read tables that `load` gives, as a team; tokenizers lie in `objects`."""
+        """Read tables from `load`, as a team; tokenizers lie in `objects`."""
         self._shared = shared
         self._objects = objects
         self._load = load
@@ -61,7 +61,7 @@ class SourceReaders:
             self._packed_rows(source.name, source.pin, config, self._load(source.table))
 
     def follow(self, config: BlendConfig, sources: Mapping[int, tuple[str, Pin]], wanted: tuple[str, ...]) -> Followed:
-        """Open the sources of a reader, by index into the order's names, with the columns that its rows shall have.
+        """Open the sources of a reader, by index into the order's names, with the columns for its rows.
 
         Raises:
             InvalidReadError: a source has no such column.
@@ -202,6 +202,6 @@ def _paths_that_went(before: tuple[OrdinalRun, ...], after: tuple[OrdinalRun, ..
 
 
 def _runs_of(reader: BlockReader | LiveRows) -> tuple[OrdinalRun, ...]:
-    """Give the files that a source is read from."""
+    """Give the files of a source."""
     blocks = reader.reader if isinstance(reader, LiveRows) else reader
     return blocks.table.runs if blocks is not None else ()

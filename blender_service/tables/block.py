@@ -87,7 +87,7 @@ class RowBlock:
 
     @functools.cached_property
     def byte_count(self) -> int:
-        """Bytes of memory that it takes."""
+        """Its bytes of memory."""
         return sum(array.nbytes for array in (self.input_ids, *self.segments, *self.columns))
 
 

@@ -22,7 +22,7 @@ DEFAULT_CACHE_BYTES: Final = 1 << 30
 
 
 def default_cache_bytes() -> int:
-    """A third of the memory that is free when the server starts, 1 GiB at most."""
+    """A third of the free memory when the server starts, 1 GiB at most."""
     return min(DEFAULT_CACHE_BYTES, memory_limit().free // 3)
 
 
@@ -30,9 +30,9 @@ class BlockCache:
     """Blocks by key; safe for many threads.
 
     Attributes:
-        max_bytes: bound of the blocks that are kept.
-        hits: blocks that were found.
-        misses: blocks that were decoded.
+        max_bytes: bound of the kept blocks.
+        hits: blocks in the cache.
+        misses: blocks to decode.
         share_of: the share of a team, 0 to 1.
     """
 
@@ -51,7 +51,7 @@ class BlockCache:
 
     @property
     def byte_count(self) -> int:
-        """Bytes of the blocks that are kept."""
+        """Bytes of the kept blocks."""
         return self._kept.weight
 
     def get(self, key: BlockKey) -> RowBlock | None:
@@ -59,7 +59,7 @@ class BlockCache:
         return self._kept.get(key)
 
     def count_hits(self, count: int) -> None:
-        """Count blocks that were found."""
+        """Count blocks taken from the cache."""
         with self._lock:
             self.hits += count
 
@@ -68,7 +68,7 @@ class BlockCache:
         return key in self._kept or key in self._claimed
 
     def claim(self, keys: Iterable[BlockKey]) -> tuple[list[BlockKey], dict[BlockKey, Future[RowBlock]]]:
-        """Claim blocks that are to be decoded.
+        """Claim blocks for decoding.
 
         Returns:
             Those that the caller must now decode (`decoded`), and those that are there or that others decode. Such a
@@ -116,13 +116,13 @@ class BlockCache:
                 future.cancel()
 
     def forget(self, paths: Collection[str]) -> None:
-        """Drop the blocks of data files that are not served any more."""
+        """Drop the blocks of data files no longer served."""
         if paths:
             with self._lock:
                 self._kept.forget(lambda key: key.path in paths)
 
     def team_bytes(self) -> dict[str, int]:
-        """Bytes that are kept for each team."""
+        """Bytes kept for each team."""
         return {team: size for team, size in self._team_bytes.items() if size}
 
     def _own(self, key: BlockKey, team: str, size: int) -> None:

@@ -72,7 +72,7 @@ class BlockReader:
         return self._first_blocks[run] + multiple - self._first_multiples[run], ordinals - start
 
     def blocks(self, numbers: Iterable[int]) -> Iterator[tuple[int, RowBlock]]:
-        """Give blocks by number, in any order, decoding those that are not in the cache, one at a time.
+        """Give blocks by number, in any order, decoding those missing from the cache, one at a time.
 
         Raises:
             PackedTableError: a data file cannot be read or is not what the table promises.
@@ -97,7 +97,7 @@ class BlockReader:
             pass
 
     def forget(self, numbers: Iterable[int]) -> None:
-        """Drop all blocks of the files that some blocks lie in."""
+        """Drop all blocks of some blocks' files."""
         self._cache.forget({self._key(number).path for number in numbers})
 
     def is_cached(self, number: int) -> bool:
@@ -105,7 +105,7 @@ class BlockReader:
         return self._key(number) in self._cache
 
     def _decode(self, run: int, numbers: Iterable[int]) -> Iterator[tuple[int, RowBlock]]:
-        """Decode blocks of one file, and wait for those that another thread decodes already."""
+        """Decode blocks of one file, and wait for those in another thread's decoding."""
         wanted = {self._key(number): number for number in numbers}
         while wanted:
             claimed, others = self._cache.claim(wanted)
@@ -129,7 +129,7 @@ class BlockReader:
         return runs
 
     def _run_of(self, block: int) -> int:
-        """Index of the file that a block lies in."""
+        """Index of a block's file."""
         return int(np.searchsorted(self._first_blocks, block, side="right")) - 1
 
     def _build_key(self, block: int) -> BlockKey:
@@ -143,7 +143,7 @@ class BlockReader:
 
 
 def _next_of(pairs: Iterator[tuple[BlockKey, RowBlock]]) -> tuple[BlockKey, RowBlock] | None:
-    """Give the next block that is decoded, None after the last."""
+    """Give the next decoded block, None after the last."""
     with turn_lent():
         return next(pairs, None)
 
@@ -152,7 +152,7 @@ _Wanted = tuple[BlockReader, int, Callable[[], bool]]
 
 
 class BlockFetcher:
-    """Builds blocks ahead in one background thread; a reader builds those that did not fit into the queue itself."""
+    """Builds blocks ahead in one background thread; a reader builds those beyond the queue's room itself."""
 
     def __init__(self) -> None:
         """Start with an empty queue; the thread starts with the first block, and ends with this object."""
@@ -161,7 +161,7 @@ class BlockFetcher:
         self._lock = threading.Lock()
 
     def request(self, reader: BlockReader, blocks: Iterable[int], is_served: Callable[[], bool] = lambda: True) -> None:
-        """Ask for blocks that are not in the cache; returns at once. What `is_served` denies by then is not kept."""
+        """Ask for blocks missing from the cache; returns at once. What `is_served` denies by then is not kept."""
         for block in blocks:
             if reader.is_cached(block):
                 continue
@@ -186,7 +186,7 @@ class BlockFetcher:
 
 
 def _fetch(waiting: queue.Queue[_Wanted | None]) -> None:
-    """Build requested blocks until None comes; those of one table that wait together are built together."""
+    """Build requested blocks until None comes; those of one table waiting together are built together."""
     while (wanted := waiting.get()) is not None:
         batches: dict[int, tuple[BlockReader, set[int], list[Callable[[], bool]]]] = {}
         while wanted is not None:
@@ -211,7 +211,7 @@ def _fetch(waiting: queue.Queue[_Wanted | None]) -> None:
 
 
 def _stop(waiting: queue.Queue[_Wanted | None]) -> None:
-    """End the thread of a queue, and drop the blocks that wait in it."""
+    """End the thread of a queue, and drop the blocks waiting in it."""
     while True:
         try:
             waiting.get_nowait()

@@ -31,7 +31,7 @@ def load_current(catalogue: Catalog, identifier: str, before: Table | None = Non
     """Give a table as it is now, None if there is none; `before` itself where it is still the same.
 
     A table with credentials of its own, which expire, is always a new one. It is for reading: its `metadata` lacks
-    snapshots that only `snapshot_by_id` gives.
+    some snapshots, available from `snapshot_by_id` alone.
     """
     if isinstance(catalogue, SqlLake):
         location = catalogue.metadata_location(identifier)
@@ -49,7 +49,7 @@ def load_current(catalogue: Catalog, identifier: str, before: Table | None = Non
 
 
 def _without_history(catalogue: Catalog) -> Catalog:
-    """Give a catalogue as it is, of a REST catalogue a view that asks for few snapshots."""
+    """Give a catalogue as it is, of a REST catalogue a view asking for few snapshots."""
     if not isinstance(catalogue, RestCatalog):
         return catalogue
     view = copy.copy(catalogue)
@@ -58,14 +58,14 @@ def _without_history(catalogue: Catalog) -> Catalog:
 
 
 class _ReadTable(Table):
-    """A table of which few snapshots are parsed; the others are looked up in its metadata's file."""
+    """A table with few parsed snapshots; the others are looked up in its metadata's file."""
 
     def __init__(self, **of_table: Any) -> None:
         super().__init__(**of_table)
         self._others: dict[int, Snapshot | None] = {}
 
     def snapshot_by_id(self, snapshot_id: int) -> Snapshot | None:
-        """Give a snapshot, None if it is not there; one that no branch or tag names is read now."""
+        """Give a snapshot, None if it is not there; one without a branch or tag is read now."""
         named = super().snapshot_by_id(snapshot_id)
         if named is not None:
             return named
@@ -77,7 +77,7 @@ class _ReadTable(Table):
 
 
 def _read(catalogue: SqlLake, identifier: str, location: str) -> Table:
-    """Read metadata, and parse the snapshots that branches and tags name."""
+    """Read metadata, and parse the snapshots named by branches and tags."""
     raw = _read_json(load_file_io(catalogue.properties, location), location)
     named = {raw.get("current-snapshot-id"), *(ref["snapshot-id"] for ref in (raw.get("refs") or {}).values())}
     raw["snapshots"] = [snapshot for snapshot in raw.get("snapshots") or [] if snapshot["snapshot-id"] in named]

@@ -52,11 +52,11 @@ class StoreError(Exception):
 
 
 class StoredFile:
-    """A file of a store, whose errors are marked.
+    """A file of a store, with marked errors.
 
     Attributes:
         seconds: spent in the store.
-        byte_count: bytes that it gave.
+        byte_count: bytes given by it.
     """
 
     closed = False
@@ -141,7 +141,7 @@ def warn_without_checksums(where: str, file_io: FileIO, paths: Sequence[str], co
 def has_page_checksums(file_io: FileIO, path: str) -> bool:
     """Say whether the pages of a data file have checksums, judged by its first page.
 
-    A file that cannot be read counts as having them: reading its rows will tell what is wrong with it.
+    An unreadable file counts as having them: reading its rows will tell what is wrong with it.
     """
     try:
         with opened_parquet(file_io, path) as (file, stream):

@@ -21,7 +21,7 @@ from headrace.kernels.fixed_texts import first_difference
 
 
 def reference_version() -> str:
-    """The library that gives ids, with its version."""
+    """The library behind the ids, with its version."""
     return f"tokenizers {importlib.metadata.version('tokenizers')}"
 
 
@@ -47,7 +47,7 @@ class EncoderRecord:
 
     @classmethod
     def of(cls, measured: Mapping[str, NDArray[np.generic]]) -> EncoderRecord:
-        """Read the arrays that lie with the lengths; those from before have none of these."""
+        """Read the arrays beside the lengths; those from before have none of these."""
         if "digests" not in measured:
             return cls("the version before", "{}", None)
         return cls(str(measured["encoded_by"]), str(measured["fixed_ids"]), measured["digests"].astype(np.uint32))
@@ -58,7 +58,7 @@ class EncoderRecord:
         return {"encoded_by": np.array(reference_version()), "fixed_ids": np.array(fixed_ids), "digests": digests}
 
     def require_same(self, fixed_ids: Callable[[], str], place: str) -> None:
-        """Refuse another version of the library that gives other ids to a fixed text; the same version is not asked.
+        """Refuse another version of the library with other ids for a fixed text; the same version is not asked.
 
         Args:
             fixed_ids: gives those of the installed library.
@@ -78,14 +78,14 @@ class EncoderRecord:
         Args:
             ids: of the documents, one after the other.
             starts: (N + 1,) first of them of each document.
-            numbers: (N,) which documents they are.
+            numbers: (N,) numbers of the documents.
         """
         if self.digests is None:
             return np.zeros(numbers.size, dtype=np.bool_)
         return np.not_equal(id_digests(ids, starts), self.digests[numbers])
 
     def error(self, what: str, place: str) -> PackedTableError:
-        """The error about a text that gets other ids."""
+        """The error about a text with other ids."""
         return PackedTableError(
             f"{place}: {what} gets other ids by {reference_version()} than by {self.encoded_by}, which measured it; "
             "install that version, or delete that object, which makes another order of rows"

@@ -74,7 +74,7 @@ class FileColumns:
         Args:
             file: open.
             where: the table and the file, for messages.
-            columns: by the name that they get.
+            columns: by their new name.
             mapping: which names of a file without ids are which columns; None where the table has none.
             constants: values of what the file lacks.
 
@@ -96,12 +96,12 @@ class FileColumns:
         """Names in the file of what is to be read."""
 
     def select(self, rows: pa.Table | pa.RecordBatch) -> dict[str, pa.Array]:
-        """Give the columns of rows that were read by `names`, in the types of the table."""
+        """Give the columns of rows read by `names`, in the types of the table."""
         there = _by_id(rows.schema, self._mapped)
         return {name: self._of(rows, there, column) for name, column in self._columns.items()}
 
     def there(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Give the columns of rows that the file has."""
+        """Give the file's columns of rows."""
         arrays = self.select(rows)
         return pa.RecordBatch.from_pydict({name: array for name, array in arrays.items() if name not in self.missing})
 
@@ -119,14 +119,14 @@ class FileColumns:
         return self._typed(array, column.field.field_type, mapped)
 
     def _lacking(self, column: FileColumn, lacking: NestedField, struct: pa.Array | None, count: int) -> pa.Array:
-        """The values of a column that a file lacks, or lacks a struct of."""
+        """The values of a column missing from a file, or with a struct missing there."""
         if lacking is not column.field:
             return pa.nulls(count, _arrow_type(column.field.field_type))
         filled = self._filled(lacking, count)
         return filled if struct is None else pc.if_else(struct.is_valid(), filled, pa.scalar(None, filled.type))
 
     def _typed(self, array: pa.Array, kind: IcebergType, mapped: Sequence[MappedField] | None) -> pa.Array:
-        """A value of a file in the type that the table has now."""
+        """A value of a file in the table's present type."""
         if isinstance(kind, StructType):
             _require(pa.types.is_struct(array.type), "struct", array)
             inner = _by_id(list(array.type), mapped)
@@ -189,7 +189,7 @@ def _arrow_type(kind: IcebergType) -> pa.DataType:
 
 
 def _require(holds: bool, kind: str, array: pa.Array) -> None:
-    """Refuse a file that has another type than the table, as one without field ids may after its names were reused."""
+    """Refuse a file of another type than the table, as one without field ids may after its names were reused."""
     if not holds:
         raise ValueError(f"a column of type {kind} is {array.type} in it")
 
@@ -208,7 +208,7 @@ def _may_become(kind: pa.DataType, target: pa.DataType) -> bool:
 
 
 def _whole(column: pa.ChunkedArray | pa.Array) -> pa.Array:
-    """A column as one array that begins at its buffers' beginning."""
+    """A column as one array from its buffers' beginning."""
     if pa.types.is_string(column.type):  # one array of 2 GB and more needs wide offsets
         column = column.cast(pa.large_string())
     array = column.combine_chunks() if isinstance(column, pa.ChunkedArray) else column

@@ -1,4 +1,4 @@
-"""Read a table that grows while it is read: which rows it has now, and the wait for those it does not have yet.
+"""Read a table while it grows: its rows now, and the wait for those it does not have yet.
 
 Tables of open streams are looked at twice a second (`table_watch`), so a row can be served within a second of its
 commit.

@@ -1,4 +1,4 @@
-"""A packed table pinned to a snapshot: its windows' facts, its files by ordinals, the columns that are read of them."""
+"""A packed table pinned to a snapshot: its windows' facts, its files by ordinals, the columns read of them."""
 
 from __future__ import annotations
 
@@ -46,7 +46,7 @@ class PackedTable(NamedTuple):
         window: facts of its rows.
         runs: its files, ascending, covering [0, rows) without gap.
         io: how its files are opened.
-        most_rows: rows that are served; None for all. The last file may have more.
+        most_rows: served rows; None for all. The last file may have more.
         mirrors: other places of its files.
         decode: makes blocks of ranges of ordinals, where rows do not lie in Parquet as they are served; else None.
         columns: that are read beside the ids, in the order of the blocks' `columns`.
@@ -73,7 +73,7 @@ class PackedTable(NamedTuple):
 
 
 def schema_at(table: Table, snapshot: Snapshot) -> Schema:
-    """Give the schema that a snapshot was written with; the present one where it is not known any more."""
+    """Give the schema a snapshot was written with; the present one where it is not known any more."""
     return table.schemas().get(-1 if snapshot.schema_id is None else snapshot.schema_id, table.schema())
 
 
@@ -108,7 +108,7 @@ def load_table(catalogue: Catalog, identifier: str) -> Table | None:
 
 
 def if_shown(identifier: str, table: Table) -> Table | None:
-    """Give a table, None for one that is quarantined."""
+    """Give a table, None for a quarantined one."""
     return None if quarantine_that_holds(identifier, table.properties) else table
 
 
@@ -152,10 +152,10 @@ def served_snapshot(table: Table | None, name: str, pin: Pin, window: WindowFact
 
 
 def _require_same(table: Table, snapshot: Snapshot | None, where: str, pin: Pin, window: WindowFacts) -> None:
-    """Check that a snapshot has the generation that the blend pinned and the blend's window facts.
+    """Check that a snapshot has the generation pinned by the blend and the blend's window facts.
 
     Raises:
-        SourceChangedError: names the property that differs.
+        SourceChangedError: names the differing property.
     """
     generation = properties_at(table, snapshot).get(GENERATION_PROPERTY, "")
     if generation != pin.generation:

@@ -28,7 +28,7 @@ RETRY_SECONDS: Final = 0.05
 def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[RowBlock]:
     """Give ranges of one data file as blocks, in one pass over the row groups they lie in.
 
-    A file that cannot be read is tried three times, since storage over a network often fails for a moment only. Where
+    An unreadable file is tried three times, since storage over a network often fails for a moment only. Where
     it has mirrors, each is tried before any is again.
 
     Args:
@@ -69,7 +69,7 @@ def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[in
 def _decode_once(
     table: PackedTable, file: pq.ParquetFile, run: OrdinalRun, ranges: Sequence[tuple[int, int]]
 ) -> Iterator[RowBlock]:
-    """Decode the ranges of a file that are still wanted; `ranges` may shrink from its front meanwhile."""
+    """Decode the still wanted ranges of a file; `ranges` may shrink from its front meanwhile."""
     rows_in_file = [(start - run.start, end - run.start) for start, end in ranges]
     starts = [start for start, _ in ranges]
     where = f"table {table.identifier}: file {run.path}"
@@ -88,7 +88,7 @@ def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]], column
     Args:
         file: open.
         ranges: [first, last) of each, ascending, disjoint, all inside the file.
-        columns: to read; those that the file lacks are left out.
+        columns: to read; those missing from the file are left out.
     """
     metadata = file.metadata
     ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
@@ -123,7 +123,7 @@ def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> R
 
     Args:
         rows: columns ordinal, token_count, input_ids, segments, and those of the table's `columns` that the file has.
-        start: ordinal that the first row must have.
+        start: required ordinal of the first row.
         table: whose rows they are.
         path: the file, for messages.
 

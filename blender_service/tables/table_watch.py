@@ -1,4 +1,4 @@
-"""The tables that streams read, each loaded once for all of them; one thread looks at those of open streams.
+"""The tables read by streams, each loaded once for all of them; one thread looks at those of open streams.
 
 It asks twice a second which metadata is the current one, and loads what is new (`current_table`).
 
@@ -49,7 +49,7 @@ class Follower:
 
 
 class TableWatch:
-    """The tables that are followed, as they were seen last.
+    """The followed tables, as they were seen last.
 
     Attributes:
         generation: changes whenever a table has.

@@ -1,4 +1,4 @@
-"""The documents of a table of text at a snapshot, by number: which files hold them, and how they are read.
+"""The documents of a table of text at a snapshot, by number: their files, and how they are read.
 
 Documents are numbered by the names of the data files, then by their place in the file. Columns are those that the
 snapshot has under the names of a rule; where a blend means others of the same names, as the table had them when the
@@ -68,7 +68,7 @@ class TextColumns(NamedTuple):
     note: str
 
     def of_rows(self) -> dict[str, FileColumn]:
-        """Give those that rows are made of."""
+        """Give those needed for rows."""
         return {name: column for name, column in self.columns.items() if name != TEMPLATE}
 
 
@@ -107,7 +107,7 @@ def find_columns(
 
 
 def columns_of_pin(table: Table, snapshot: Snapshot, names: Mapping[str, str], generation: str) -> TextColumns:
-    """Find the columns that a blend is bound to.
+    """Find the columns a blend is bound to.
 
     Raises:
         PackedTableError: the table does not know them any more.
@@ -165,7 +165,7 @@ class Digests(NamedTuple):
     """Digests of a column's values in the G row groups of a table's files.
 
     Attributes:
-        starts: (G,) number of the first document of each that has any.
+        starts: (G,) number of the first document of each with any.
         values: (G,) uint64.
     """
 
@@ -213,7 +213,7 @@ class TextDocuments:
         return int(self._starts[-1])
 
     def read(self, first: int, last: int) -> pa.Table:
-        """Give the documents [first, last): texts, of which none is null, and lists of spans, null for whole documents.
+        """Give the documents [first, last): texts, none of them null, and lists of spans, null for whole documents.
 
         Raises:
             PackedTableError: a data file cannot be read, or has changed since the table was measured.
@@ -293,7 +293,7 @@ def _spans(array: pa.Array) -> pa.Array:
 
 
 def utf8_of(texts: pa.LargeStringArray) -> tuple[np.ndarray[Any, np.dtype[np.uint8]], Int64Array]:
-    """Give the bytes of D texts, of which none is null, and the (D + 1,) place of each in them."""
+    """Give the bytes of D texts, none of them null, and the (D + 1,) place of each in them."""
     if not len(texts):
         return np.empty(0, np.uint8), np.zeros(1, np.int64)
     _, offsets, characters = texts.buffers()

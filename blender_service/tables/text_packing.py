@@ -1,6 +1,6 @@
 """Which tokens of which documents stand in which row of a text blend: arithmetic on lengths, no text is read.
 
-Neighbouring documents of a table make groups of `group_documents`. A document that is longer than a row is cut into
+Neighbouring documents of a table make groups of `group_documents`. A document longer than a row is cut into
 whole rows and a rest; the pieces of a group are put, the longest first, each into the row of its group where it leaves
 the least space. With groups of one document each document begins a row of its own::
 
@@ -54,13 +54,13 @@ class RowPieces(NamedTuple):
 
 @compiled
 def pack(lengths: Int32Array, window: int, group: int, whole: bool) -> tuple[RowPieces, Int64Array]:
-    """Put documents into rows; one of a single token, which ends it, is empty and has no row.
+    """Put documents into rows; one of a single token, its end, is empty and has no row.
 
     Args:
         lengths: (D,) tokens of each document, with the one that ends it; the first one begins a group.
         window: tokens of a row.
         group: documents of a group.
-        whole: leave documents out that are longer than a row.
+        whole: leave documents longer than a row out.
 
     Returns:
         The pieces, and the (G,) number of rows of each group.
@@ -130,6 +130,6 @@ def lay_out(
 
 
 def dropped(lengths: Int32Array, window: int, whole: bool) -> dict[str, int]:
-    """Count the documents that no row holds, by the reason; reasons without any are left out."""
+    """Count the documents without a row, by the reason; reasons without any are left out."""
     counts = {EMPTY: int((lengths <= 1).sum()), TOO_LONG: int((lengths > window).sum()) if whole else 0}
     return {reason: count for reason, count in counts.items() if count}

@@ -4,7 +4,7 @@ The lengths of all documents are computed once for a tokenizer and a snapshot, a
 so that replicas share them; they say which row holds which tokens (`text_packing`), hence how many rows there are, and
 where any of them is. The same pass counts the names of control tokens in the texts, which are letters here.
 
-A document that was excised since has no segment any more: what stands behind it in its row moves up, padding follows.
+A document excised since has no segment any more: what stands behind it in its row moves up, padding follows.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ PACKED_DOCUMENTS: Final = 1 << 18  # of which rows are counted at once
 
 
 class Objects(Protocol):
-    """The operations that are needed of the store of blends."""
+    """The needed operations of the store of blends."""
 
     def put_if_absent(self, path: str, content: bytes) -> bool:
         """Write a new object; say whether it was absent."""
@@ -66,7 +66,7 @@ class Objects(Protocol):
 
 
 class Encoded(NamedTuple):
-    """Tokens of D documents, one after the other, each with the token that ends it; (D + 1,) first one of each."""
+    """Tokens of D documents, one after the other, each with its end token; (D + 1,) first one of each."""
 
     ids: Int32Array
     starts: Int64Array
@@ -83,7 +83,7 @@ class TextEncoder:
         """Read a tokenizer.json.
 
         Raises:
-            PackedTableError: it is none, or has a field that may change ids unseen.
+            PackedTableError: it is none, or has a field able to change ids unseen.
         """
         try:
             self._tokenizer = open_tokenizer(file)
@@ -104,7 +104,7 @@ class TextEncoder:
         return self._joined(self._encodings(texts, self._tokenizer.encode_batch_fast))
 
     def encode_trainable(self, texts: Sequence[str], spans: Sequence[Spans]) -> tuple[Encoded, NDArray[np.bool_]]:
-        """Encode documents, each with the spans that a loss is taken on; (T,) whether it is taken on a token.
+        """Encode documents, each with the spans of its loss; (T,) whether it is taken on a token.
 
         It is slower than `encode`, for the library also says which characters a token is of.
         """
@@ -120,7 +120,7 @@ class TextEncoder:
         return self._joined(noted()), np.concatenate([*masks, np.empty(0, dtype=bool)])
 
     def fixed_ids(self, file: str) -> str:
-        """The ids that tell encoders of a tokenizer.json apart (`fixed_texts`)."""
+        """The ids telling encoders of a tokenizer.json apart (`fixed_texts`)."""
         return fixed_ids(file, lambda texts: [row.ids for row in self._encodings(texts, self._tokenizer.encode_batch)])
 
     def _encodings(self, texts: Sequence[str], encode: Callable[..., list[Any]]) -> Iterator[Any]:
@@ -150,7 +150,7 @@ def trainable(
 ) -> NDArray[np.bool_]:
     """Say which tokens of a document a loss is taken on: those whose characters all lie in one span.
 
-    The token that ends the document belongs to the span that reaches the end of the text.
+    The end token belongs to the span reaching the end of the text.
 
     Args:
         text: of the document.
@@ -159,7 +159,7 @@ def trainable(
         normalize: the tokenizer's normalizer; None if it has none.
 
     Returns:
-        (T + 1,) one for each token, and one for the token that ends the document.
+        (T + 1,) one for each token, and one for the document's end token.
     """
     if spans is None:
         return np.ones(len(offsets) + 1, dtype=bool)
@@ -176,7 +176,7 @@ def _encoder(file: str, end_of_document_id: int) -> TextEncoder:
 
 
 def put_tokenizer(objects: Objects, file: str) -> str:
-    """Keep a tokenizer.json by its hash, which is given."""
+    """Keep a tokenizer.json by its hash; gives the hash."""
     sha256 = hashlib.sha256(file.encode()).hexdigest()
     objects.put_if_absent(f"texts/tokenizers/{sha256}", file.encode())
     return sha256
@@ -201,21 +201,21 @@ def open_text_rows(
     objects: Objects,
     groups: RowGroups,
 ) -> TextRows:
-    """Open the rows that a rule makes of a table of text at a snapshot; see `TextDocuments` and `TextRows`."""
+    """Open the rows made by a rule of a table of text at a snapshot; see `TextDocuments` and `TextRows`."""
     files = text_files(table, identifier, snapshot)
     documents = TextDocuments(identifier, files, table.io, columns.of_rows(), table.name_mapping(), groups)
     return TextRows(identifier, snapshot.snapshot_id, documents, window, rule, objects)
 
 
 def log_warnings(where: str, rows: TextRows, file_io: FileIO) -> None:
-    """Log what to know of a source whose rows are opened."""
+    """Log what to know of a source with opened rows."""
     if rows.warning:
         logger.warning("%s: %s", where, rows.warning)
     warn_without_checksums(where, file_io, [file.path for file in rows.documents.files], OF_TEXTS)
 
 
 def warning_of(names: bytes) -> str:
-    """Say which names of control tokens a table holds, as was counted; empty where it holds none."""
+    """Say the names of control tokens in a table, as counted; empty where it holds none."""
     counted = json.loads(names)
     return told([HeldName(*name) for name in counted["held"]], counted["texts"])
 
@@ -229,7 +229,7 @@ def _some(pieces: RowPieces, chosen: NDArray[np.bool_]) -> RowPieces:
 
 
 class TextRows:
-    """The rows that a rule makes of a table of text at a snapshot."""
+    """The rows made by a rule of a table of text at a snapshot."""
 
     def __init__(
         self,
@@ -240,7 +240,7 @@ class TextRows:
         rule: TextRule,
         objects: Objects,
     ) -> None:
-        """Find the lengths of the documents, which are computed where nobody has yet, and count rows.
+        """Find the lengths of the documents (computed where nobody has yet), and count rows.
 
         Raises:
             PackedTableError: the tokenizer is not in the lake, or the lengths are of other documents.
@@ -329,7 +329,7 @@ class TextRows:
         return (self._block(excised, columns, start, end) for start, end in ranges)
 
     def _block(self, excised: frozenset[str], columns: tuple[TokenColumn, ...], start: int, end: int) -> RowBlock:
-        """Tokenize the documents that the rows [start, end) need."""
+        """Tokenize the documents of the rows [start, end)."""
         groups = np.searchsorted(self._first_rows, [start, end - 1], side="right") - 1
         base = int(groups[0]) * self.rule.group_documents
         pieces, _ = self._pack(base, (int(groups[1]) + 1) * self.rule.group_documents)

@@ -1,8 +1,8 @@
-"""Columns of packed tables with a value for each token; rows carry those that a read names.
+"""Columns of packed tables with a value for each token; rows carry those named by a read.
 
 `trainable` (list<boolean>) says on which tokens a loss is taken. A table without such a column, and a file
 that is older than it, is trained on as a whole: its tokens are true, its padding is false. Any other column, such as
-`log_probability` (list<float>) of a table of rollouts, has to be in the tables of all sources that are read.
+`log_probability` (list<float>) of a table of rollouts, has to be in the tables of all read sources.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _DTYPE_OF: Final[Mapping[type[Any], str]] = {BooleanType: "?", FloatType: "<f4"}
 
 
 class TokenColumn(NamedTuple):
-    """A column that a read names.
+    """A column named by a read.
 
     Attributes:
         name: of the column.
@@ -39,12 +39,12 @@ class TokenColumn(NamedTuple):
 def columns_of(
     tables: Mapping[str, Table | None], wanted: Sequence[str], is_text: bool = False
 ) -> dict[str, tuple[TokenColumn, ...]]:
-    """Find the columns that a read names in the tables of its sources.
+    """Find the columns named by a read in the tables of its sources.
 
     Args:
-        tables: by name of the source; one that does not exist is left out.
+        tables: by name of the source; a missing one is left out.
         wanted: names of columns.
-        is_text: whether they are tables of text, whose columns are none of tokens.
+        is_text: whether they are tables of text, without columns of tokens.
 
     Raises:
         InvalidReadError: a table has no such column, or two have it of different types.

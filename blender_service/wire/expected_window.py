@@ -1,4 +1,4 @@
-"""Refuse rows that the reader was not built for: another tokenizer, window length, vocabulary or dtype."""
+"""Refuse rows unfit for the reader: another tokenizer, window length, vocabulary or dtype."""
 
 from __future__ import annotations
 
@@ -30,7 +30,7 @@ class Window(Protocol):
 
 @dataclass(frozen=True)
 class ExpectedWindow:
-    """The window that a reader was built for; facts that are 0 or empty are not checked.
+    """The window expected by a reader; facts of 0 or empty are not checked.
 
     Attributes:
         window_tokens: length of a row.
@@ -48,7 +48,7 @@ class ExpectedWindow:
         """Compare with a blend.
 
         Raises:
-            WindowMismatchError: naming the first fact that differs.
+            WindowMismatchError: naming the first differing fact.
         """
         if self.tokenizer_sha256 and self.tokenizer_sha256 != window.tokenizer_sha256:
             raise WindowMismatchError(

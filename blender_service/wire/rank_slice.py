@@ -1,6 +1,6 @@
 """Cut a global step into the rows of each rank: plain arithmetic, shared by server, client and torch.
 
-A step of B rows that starts at offset o covers [o, o + B). Rank r of W takes [o + floor(rB/W), o + floor((r+1)B/W))::
+A step of B rows from offset o on covers [o, o + B). Rank r of W takes [o + floor(rB/W), o + floor((r+1)B/W))::
 
     B = 8, W = 2    rank 0: o..o+3    rank 1: o+4..o+7
 
@@ -46,10 +46,10 @@ class Slice(NamedTuple):
         return self.rows * self.world_size / self.step_rows
 
     def check(self) -> None:
-        """Refuse a slice that is impossible, or that would bias a mean of means.
+        """Refuse an impossible slice, or one to bias a mean of means.
 
         Raises:
-            InvalidReadError: with the value that is wrong.
+            InvalidReadError: with the wrong value.
         """
         if self.world_size < 1 or not 0 <= self.rank < self.world_size:
             raise InvalidReadError(

@@ -51,8 +51,8 @@ class RowBatch:
         segment_token_counts: (S,) tokens, int32.
         window_starts: (S,) first token, in the window, int32.
         end_of_blend: whether no row follows.
-        waiting_for: in a batch without rows, the row that a live table does not have yet.
-        columns: (R, L) values of each column that the read named, bool or float32, by name.
+        waiting_for: in a batch without rows, the row still missing from a live table.
+        columns: (R, L) values of each column named by the read, bool or float32, by name.
     """
 
     offset: int
@@ -123,7 +123,7 @@ class MessageCutter:
         self._bytes = {name: _bytes(getattr(batch, name)) for name in (*_OF_ROWS, *_OF_SEGMENTS)}
 
     def cut(self, first: int, last: int, offset: int) -> bytes:
-        """Write the message of the rows [first, last), which begins at an offset of the blend."""
+        """Write the message of the rows [first, last), beginning at an offset of the blend."""
         batch, of = self._batch, self._bytes
         segment, end = self._segments[[first, last]].tolist()
         text, text_end = self._texts[[segment, end]].tolist()
@@ -159,14 +159,14 @@ class MessageCutter:
 
 
 def _ids_head(token_bytes: int, ids_bytes: int) -> bytes:
-    """Write the eight bytes that stand before the ids."""
+    """Write the eight bytes before the ids."""
     length = [(ids_bytes >> shift) & 0x7F | 0x80 for shift in _LENGTH_SHIFTS]
     length[-1] &= 0x7F
     return bytes((0x20, token_bytes, 0x2A, *length))
 
 
 def _ids_end(message: bytes) -> int:
-    """Give the end of the ids of a message that begins with them, of any other 0."""
+    """Give the end of the ids of a message beginning with them, of any other 0."""
     head = message[:_IDS_START]
     if len(head) < _IDS_START or head[7] > 7:
         return 0
@@ -240,7 +240,7 @@ def _values(column: rows_pb2.TokenColumn, rows: int, window_tokens: int) -> NDAr
     """View the values of a column as an array.
 
     Raises:
-        MalformedMessageError: they are of no type that is known, or not as many as there are positions.
+        MalformedMessageError: they are of an unknown type, or not as many as there are positions.
     """
     dtype = _DTYPE_OF.get(column.type)
     if dtype is None:

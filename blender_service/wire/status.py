@@ -1,7 +1,7 @@
 """Translate errors to gRPC statuses on the server, and statuses to the same errors on the client.
 
 The class travels in the standard details of a status (google.rpc.Status with an ErrorInfo, reason `BLEND_NOT_FOUND`
-for `BlendNotFoundError`), so that a client raises the error that the server raised, with its message. errors.proto has
+for `BlendNotFoundError`), so that a client raises the server's error, with its message. errors.proto has
 these two messages too, so that a client needs no package for them.
 """
 
@@ -74,7 +74,7 @@ def details_of(error: BlenderError, message: str) -> bytes:
 
 
 def error_of(rpc_error: grpc.RpcError, address: str) -> BlenderError:
-    """Give back the error that the server raised, or say that it could not be reached."""
+    """Give back the server's error, or say that it could not be reached."""
     call = cast(grpc.Call, rpc_error)  # every error that a call raises is also the call
     details = call.details() or call.code().name
     kind = _kind_of(dict(call.trailing_metadata() or ()).get(DETAILS_KEY, b""))

@@ -1,7 +1,7 @@
 """Make the asset of a declared blend, `blends/<name>`: it creates the blend, or reports that it is unchanged.
 
 A change of weights is then a reviewed change of a file. A blend never changes: each different one gets the next name,
-`<name>.1`, `<name>.2`, .., so a training run under way is not affected, and one that shall change over is given the new
+`<name>.1`, `<name>.2`, .., so a training run under way is not affected, and one about to change over is given the new
 name. The declaration and the current tables decide the blend: more data or other weights make another one.
 """
 

@@ -49,22 +49,22 @@ class CorpusDeclaration:
     Attributes:
         name: its namespace.
         datasets: its datasets; of duplicates in two of them, the one in the dataset listed first is kept.
-        revisions: by dataset, `latest` (the default) or `all`, which keeps older revisions of a document.
-        variants: by dataset, the variant (`assets/datasets.py`) whose verdicts count; else those of its policy.
+        revisions: by dataset, `latest` (the default) or `all`, with older revisions of a document.
+        variants: by dataset, the variant (`assets/datasets.py`) of the verdicts; else those of its policy.
         superseded: `excise` (the default) or `keep` packed documents after a newer revision of them arrived.
         on_delete: the same for documents without a file any more.
         deduplication: levels and thresholds; by default exact and near-duplicates are removed.
         select: selections in their order, each a name or {name: settings}; decontamination comes last, named or not,
             unless {decontaminate: off} is one of them.
-        clusters: `{coarse: .., fine: ..}` (`CentroidsConfig`), by which each survivor is in a cluster; None for none.
+        clusters: `{coarse: .., fine: ..}` (`CentroidsConfig`), a cluster for each survivor; None for none.
         cluster_losses: `{model: NAME@VERSION, ..}` (`ClusterLossesConfig`), or `{proxy: {..}, ..}` with the settings of
-            a small model of the corpus's own (`ProxyModelConfig`), by which clusters are measured; None for none.
+            a small model of the corpus's own (`ProxyModelConfig`), to measure clusters by; None for none.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
         steps: config of other steps, by step.
         samples: the sample rows in the UI.
         owners: in Dagster's form, e.g. `team:data`.
-        visibility: who may see its rows; nobody who may not see those of its datasets.
+        visibility: readers of its rows; all must be readers of its datasets.
     """
 
     name: str
@@ -201,7 +201,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
 
 
 def _chosen(declared: CorpusDeclaration) -> tuple[tuple[DeclaredSelection, ...], PresentEvals]:
-    """The selections of a corpus, and the eval sets that the last one searches for; it is left out where there is none.
+    """The selections of a corpus, and the eval sets searched for by the last one; it is left out where there is none.
 
     Its settings are checked all the same, so that a mistake does not wait for the first benchmark.
     """

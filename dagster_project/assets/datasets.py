@@ -63,7 +63,7 @@ class DatasetDeclaration:
     Attributes:
         name: its namespace.
         source: where its documents come from (`spark_jobs.sources.config.source_config`), as plain values.
-        shards: parts that joins and packing plans work on, a power of two; 1 for small data.
+        shards: parts for joins and packing plans, a power of two; 1 for small data.
         max_document_bytes: larger documents are refused, with a row in `arrivals`.
         allow_empty: whether a source without files means that all were deleted; else it is an error.
         landing: `copy` keeps the bytes of every file read; `reference` leaves them where they are.
@@ -109,7 +109,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
     """The assets of a dataset: arrivals, documents, repositories, texts, signals and scores, verdicts, dependencies.
 
     Where the source configures `ocr` there is `ocr_report` too. With `redact` there are `raw_texts` and
-    `personal_data` before `texts`, which everything else reads.
+    `personal_data` before `texts`, read by everything else.
 
     Raises:
         DefinitionError: a value cannot be used; the message names it.
@@ -196,7 +196,7 @@ def dataset_assets(declared: DatasetDeclaration) -> list[dg.AssetsDefinition]:
 
 
 def _recognised(declared: DatasetDeclaration) -> list[Link]:
-    """The step about pages of recognised text, where the source configures that."""
+    """The step about pages of recognised text, where the source configures it."""
     if "ocr" not in declared.source:
         return []
     return [(part("ocr", f"dataset {declared.name}"), {"documents": f"{declared.name}.documents"}, {}, "sources")]
@@ -332,7 +332,7 @@ def _judging(
 
 
 def _entering(policy: Policy) -> Upkeep:
-    """The work around judging: the policy is entered into the registry, whose entries never change."""
+    """The work around judging: the policy is entered into the registry, for ever."""
     return Upkeep(
         before=lambda lake: _enter(lake, policy), refuse=lambda catalogue: refuse_other_policy(catalogue, policy)
     )

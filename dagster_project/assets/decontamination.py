@@ -107,7 +107,7 @@ def _require_search(lake: Lake, corpus: str, evals: PresentEvals) -> None:
 def _is_made_of(row: Materialization, source: Materialization) -> bool:
     """Whether a row of the ledger was computed from the rows of another one.
 
-    A row that was recovered after a crash names no inputs, and is taken to be.
+    A row recovered after a crash names no inputs, and is taken to be.
     """
     if source.table not in row.inputs:
         return not row.inputs.keys() - {EXCISIONS}

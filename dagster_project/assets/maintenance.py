@@ -1,6 +1,6 @@
 """Assets for the lake's maintenance: what each did is its metadata.
 
-None changes a row, a digest or an ordinal, but for `retention`, which deletes what a dataset declares to be too old.
+None changes a row, a digest or an ordinal, but for `retention` (it deletes what a dataset declares to be too old).
 
 They belong to no bare `headrace run` and not to the job `everything`; the job `maintenance`, its weekly schedule and
 `headrace maintain` run them.

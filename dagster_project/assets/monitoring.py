@@ -1,6 +1,6 @@
 """The thresholds of `headrace status` as asset checks of Dagster: they warn, and refuse nothing.
 
-Each stands at the table that it is about; those of a namespace are one step, which reads the lake once. They run with
+Each stands at its table; those of a namespace are one step, so the lake is read once. They run with
 the tables, in jobs as in `headrace run`, and by themselves in the UI.
 """
 

@@ -1,7 +1,7 @@
 """Parts of features in declarations of datasets and corpora, by their field.
 
 The entry point NAME of the group `parts` makes of the values of a field what stands in the chain of a dataset or
-corpus; a field whose feature is not there is refused.
+corpus; a field of a missing feature is refused.
 """
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ class RewrittenTexts:
     """What stands between the texts of documents, then `raw_texts`, and the table `texts`.
 
     Attributes:
-        measures: steps on raw texts, whose tables rules may read, in place of scorers of those names.
+        measures: steps on raw texts, with tables for rules to read, in place of scorers of those names.
         links: the steps from `raw_texts` to `texts`; none where texts are not rewritten.
         judged: tables of `measures` among every policy's inputs.
     """
@@ -58,7 +58,7 @@ class Intake(Protocol):
         Args:
             name: of the dataset.
             intake: config of the step `documents`.
-            presentation: owners, pace, and who may see the dataset.
+            presentation: owners, pace, and the dataset's readers.
             keeping: how long what landed is kept.
         """
 

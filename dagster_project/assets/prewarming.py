@@ -1,6 +1,6 @@
 """Make the asset `blends/<name>_prewarmed`: a blend's rows in the caches of servers, before a training reads them.
 
-It has no automation of its own and no part in a run of everything, which need no server: a schedule that begins a
+It has no automation of its own and no part in a run of everything (no server is needed there): a schedule beginning a
 training runs it first.
 """
 

@@ -2,7 +2,7 @@
 
     select: [semantic: {..}, shape: {..}, mill.picked: {max_shouting: 0.3}]
 
-Each reads what the one before it left. Selections of duplicates that begin the list belong to deduplication: what they
+Each reads what the one before it left. Selections of duplicates at its beginning belong to deduplication: what they
 leave is `survivors`, and what deduplication leaves before them `distinct`. Decontamination comes last, named or not.
 """
 
@@ -96,7 +96,7 @@ class Chain:
 
     @property
     def before_last(self) -> str:
-        """The same before decontamination, which a benchmark that comes late changes and no tokenizer follows."""
+        """The same before decontamination: a late benchmark changes that, and no tokenizer follows it."""
         return next((one.reads for one in self.placed if one.name == LAST), self.kept)
 
     @property
@@ -137,7 +137,7 @@ def chain_of(
         measured: of those that measure what it leaves, such as clusters.
 
     Raises:
-        DefinitionError: one cannot work at its place, makes a table that is there, or cuts texts behind another.
+        DefinitionError: one cannot work at its place, makes an existing table, or cuts texts behind another.
     """
     base, tables, duplicates = f"{corpus}.{base_of(chosen).name}", {*made}, len(of_duplicates(chosen))
     placed = list[Placed]()

@@ -3,8 +3,8 @@
 `show` of a noun lists all of them, `show NAME` one: `headrace dataset show`, `headrace dataset show notes`.
 
 Commands are imported when they are called, so that `headrace --help` does not wait for Dagster or Spark. The exit
-status is 0 for success, 2 for arguments, declarations or a lake that cannot be used, 3 for rows that a check refused, 4
-for a step that failed, 130 for an interruption.
+status is 0 for success, 2 for unusable arguments, declarations or lakes, 3 for rows refused by a check, 4
+for a failed step, 130 for an interruption.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ _LOUD_SECONDS = 1.0
 
 
 class _LazyGroup(click.Group):
-    """A group whose commands are imported on first use."""
+    """A group of commands, imported on first use."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Names in the order of the help; those of features and of installed packages last."""
@@ -90,7 +90,7 @@ class _LazyGroup(click.Group):
         return command
 
     def shell_complete(self, ctx: click.Context, incomplete: str) -> list[CompletionItem]:
-        """Names and options that begin with `incomplete`, without importing the commands."""
+        """Names and options beginning with `incomplete`, without importing the commands."""
         texts = {name: text for name, (_, text) in _COMMANDS.items()} | _of_features()
         items = [CompletionItem(name, help=text) for name, text in texts.items()]
         return [item for item in items if item.value.startswith(incomplete)] + click.Command.shell_complete(
@@ -111,14 +111,14 @@ class _LazyGroup(click.Group):
 
 
 def _added() -> dict[str, str]:
-    """Commands of features and installed packages, with the object that defines each, without names of core."""
+    """Commands of features and installed packages, with the defining object of each, without names of core."""
     from spark_jobs.plugins import added
 
     return {name: place for name, place in added("commands").items() if name not in _COMMANDS}
 
 
 def _of_features() -> dict[str, str]:
-    """Commands of the features that are there, with the line of their help; their modules are light to import."""
+    """Commands of the present features, with the line of their help; their modules are light to import."""
     from spark_jobs.features import brought
     from spark_jobs.plugins import load
 
@@ -193,7 +193,7 @@ def run_command(arguments: list[str], reads: Reads | None = None) -> int:
 
 
 def tell_error(error: Exception) -> int:
-    """Print an error of a command in one line and give the exit status; one that users cannot cause is raised again."""
+    """Print an error of a command in one line and give the exit status; one not of users' making is raised again."""
     from dagster_project.cli.output import say
 
     if isinstance(error, click.ClickException):
@@ -207,7 +207,7 @@ def tell_error(error: Exception) -> int:
 
 
 def _explain(error: Exception) -> tuple[str | None, int]:
-    """One line and an exit status for errors that users can cause; None for the others."""
+    """One line and an exit status for errors of users' making; None for the others."""
     from dagster_project.exceptions import CheckFailedError, DagsterProjectError, RunFailedError
     from spark_jobs.exceptions import SparkJobsError
     from spark_jobs.lake.session.spark_errors import failure_line, is_spark_error
@@ -232,7 +232,7 @@ def _explain(error: Exception) -> tuple[str | None, int]:
 
 
 def _is_full_disk(error: BaseException) -> bool:
-    """Whether an error or one of its causes is a full disk, which SQLite sometimes reports as an I/O error."""
+    """Whether an error or one of its causes is a full disk: SQLite sometimes reports an I/O error."""
     signs = ("No space left on device", "disk is full", "disk I/O error")
     chain: BaseException | None = error
     while chain is not None:

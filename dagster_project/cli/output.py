@@ -49,16 +49,16 @@ def original_streams() -> Iterator[None]:
 
 
 def say(text: str = "", err: bool = False) -> None:
-    """Print lines as they are; characters that do not print, such as those that steer a terminal, as escapes.
+    """Print lines as they are; unprintable characters, such as those steering a terminal, as escapes.
 
     All that commands print but the texts of documents (`print_raw`) goes through here or through a table, since names,
-    paths and reasons are data that strangers wrote.
+    paths and reasons are data written by strangers.
     """
     click.echo(printable_lines(text), file=_originals.get("stderr" if err else "stdout"), err=err)
 
 
 def print_raw(text: str) -> None:
-    """Print a text as it is for a file or another program; on a terminal characters that do not print are escapes."""
+    """Print a text as it is for a file or another program; on a terminal unprintable characters are escapes."""
     is_seen = sys.stdout.isatty()
     click.echo(printable_lines(text) if is_seen else text, nl=False, color=not is_seen)  # `color`: no escape is dropped
 
@@ -175,10 +175,10 @@ def lists_all(name: object, *also: str) -> bool:
 
     Args:
         name: what was given as NAME.
-        also: parameters that go without a name, beside `--json`.
+        also: parameters without a name, beside `--json`.
 
     Raises:
-        CommandError: an option was given that needs a name, such as `dataset show --card`.
+        CommandError: an option needs a name, such as `dataset show --card`.
     """
     if name:
         return False

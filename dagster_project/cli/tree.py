@@ -1,4 +1,4 @@
-"""An example of each command, and the refusal of options that are given twice."""
+"""An example of each command, and the refusal of options passed twice."""
 
 from __future__ import annotations
 
@@ -69,7 +69,7 @@ def show_examples(command: click.Command, words: str) -> None:
 def refuse_repetition(command: click.Command) -> None:
     """Have a command and all below it refuse an option whose value is given twice, of which click takes the last.
 
-    Those that take many values refuse one KEY=VALUE beside another of the same key.
+    Those for many values refuse one KEY=VALUE beside another of the same key.
     """
     if isinstance(command, click.Group):
         for below in command.commands.values():

@@ -5,7 +5,7 @@
     3. tables dropped, `documents` last  because they say which documents there are to excise
     4. folders of the warehouse          files of the tables, earlier snapshots and kept objects with them
 
-Each part may be done again, so a deletion that was killed is finished by the same command.
+Each part may be done again, so a killed deletion is finished by the same command.
 """
 
 from __future__ import annotations
@@ -148,7 +148,7 @@ def delete_dataset(lake: Lake, plan: Deletion, why: str) -> Iterator[str]:
 
 
 def require_dataset(catalogue: Catalog, name: str) -> None:
-    """Refuse a name under which the lake keeps something else: a path, a corpus, `system`, a folder beside the tables.
+    """Refuse a name of something else in the lake: a path, a corpus, `system`, a folder beside the tables.
 
     Where a deletion was killed the namespace is there still, without tables or with `documents` among them.
 
@@ -167,7 +167,7 @@ def require_dataset(catalogue: Catalog, name: str) -> None:
 def _doc_ids(catalogue: Catalog, plan: Deletion) -> Iterator[set[str]]:
     """The dataset's documents: its own table's, and what corpora took in, should the table have been dropped before.
 
-    They come in parts that fit into memory: increments together where they are small, since the windows of an
+    They come in parts fitting into memory: increments together where they are small, since the windows of an
     increment hold the documents of an increment.
     """
     sources: dict[str, BooleanExpression] = {f"{plan.dataset}.{_MAIN}": EVERYTHING}

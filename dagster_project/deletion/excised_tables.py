@@ -35,7 +35,7 @@ class TableExcision:
 
 
 def known_duplicates(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, dict[str, str | None]]:
-    """Duplicates of some documents, by doc_id: for each corpus the level that removed it, None where it was kept."""
+    """Duplicates of some documents, by doc_id: for each corpus the level of its removal, None where it was kept."""
     from dagster_project.inspect.documents.neighbours import duplicates_of
     from dagster_project.inspect.lake.corpus_facts import corpora
 
@@ -77,7 +77,7 @@ def duplicate_lines(duplicates: Mapping[str, Mapping[str, str | None]], taken: b
 
 
 def excise_documents(lake: Lake, tables: Collection[str], doc_ids: Collection[str]) -> list[TableExcision]:
-    """Excise documents from packed tables, one table after the other; one that fails does not stop the others.
+    """Excise documents from packed tables, one table after the other; a failure does not stop the others.
 
     Args:
         lake: of the tables.

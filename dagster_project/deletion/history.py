@@ -69,7 +69,7 @@ def read_kept_history(package: Path) -> KeptHistory:
     """How much of Dagster's history a project keeps, from the pyproject.toml above its package.
 
     Raises:
-        DefinitionError: a field does not exist, or has a value that cannot be used.
+        DefinitionError: a field does not exist, or has an unusable value.
     """
     return project_settings(package, "history", KeptHistory)
 
@@ -79,7 +79,7 @@ def forget_history(
 ) -> Iterator[MaintenanceResult]:
     """Removes old runs from Dagster's history; the last ones of each job and table stay, and the newest of each asset.
 
-    How old is `[tool.headrace.history]` in the project's pyproject.toml, not the age that files go by.
+    How old is `[tool.headrace.history]` in the project's pyproject.toml, not the age for files.
     """
     if instance is None or instance.is_ephemeral:
         return
@@ -249,9 +249,9 @@ def _shrink(lake: Lake, name: str, instance: dg.DagsterInstance) -> MaintenanceR
 
 
 def _vacuum(path: str) -> int:
-    """Write a SQLite database anew where much of it is free; the bytes that it gave back.
+    """Write a SQLite database anew where much of it is free; the bytes given back by it.
 
-    Dagster's processes wait for it as they wait for one another; one that is busy for longer is left to the next time.
+    Dagster's processes wait for it as they wait for one another; one busy for longer is left to the next time.
     """
     before = os.path.getsize(path)
     with contextlib.closing(sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)) as database:

@@ -7,8 +7,8 @@
     5. later arrivals, kept objects      bytes that no other increment landed
     6. earlier snapshots                 expired, with the tags that hold the increment
 
-Each part may be done again, so a deletion that was killed is finished by the same command. What corpora computed of it
-is computed anew by their next run, as of any increment that got other rows.
+Each part may be done again, so a killed deletion is finished by the same command. What corpora computed of it
+is computed anew by their next run, as of any increment with changed rows.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ class IncrementDeletion:
         dataset: its name.
         number: the increment.
         spaces: its namespaces, the quarantine first.
-        tables: its rows by table; those that were emptied before, too.
+        tables: its rows by table; those emptied before, too.
         documents: its remaining documents.
         gone: its files and the bytes kept for it alone.
         packed: packed tables of the dataset.
@@ -233,7 +233,7 @@ def _expired(lake: Lake, table: str, number: int) -> Iterator[str]:
 def _tables(ledger: Ledger, spaces: tuple[str, ...], number: int) -> Iterator[tuple[str, int]]:
     """Tables with an increment of their namespace, with its rows.
 
-    Frozen and whole ones are computed anew by a run; so are those that have the increments of a corpus, of other rows.
+    Frozen and whole ones are computed anew by a run; so are those with the increments of a corpus, of other rows.
     """
     of_corpora: dict[str, bool] = {}
     for table in (there for space in spaces for there in tables_in(ledger.catalogue, space)):

@@ -50,7 +50,7 @@ def parse_condition(
     Args:
         schema: of the table.
         where: the condition.
-        hidden: columns that may not be asked about.
+        hidden: columns forbidden in it.
 
     Raises:
         CommandError: it cannot be parsed, or names a column that does not exist or may not be shown.
@@ -79,7 +79,7 @@ def parse_condition(
 
 
 def _compared(schema: Schema, where: str) -> str:
-    """The text with `= true` behind each boolean column that is compared with nothing."""
+    """The text with `= true` behind each boolean column compared with nothing."""
     if _TOKEN.sub("", where).strip():
         return where  # a quote that is never closed: the grammar refuses it
     tokens = ["(", *_TOKEN.findall(where), ")"]
@@ -149,7 +149,7 @@ def _ends(token: str) -> bool:
 
 
 def _of_elements(condition: BooleanExpression, schema: Schema, elements: dict[str, Condition]) -> BooleanExpression:
-    """The condition with a name in place of each part that is about elements of a list; these are noted in `elements`.
+    """The condition with a name in place of each part about elements of a list; these are noted in `elements`.
 
     Raises:
         ValueError: a path leads nowhere, or through two lists or a map.

@@ -29,13 +29,13 @@ _TEXT = ("doc_id", "kind", "language", "content")
 class CorpusDocuments(StreamedRows):
     """Documents of a corpus behind its last selection, dataset by dataset, without excised ones.
 
-    Columns are dataset, doc_id, kind, language, content: the text that is tokenized, after cuts. Held are the ids of a
+    Columns are dataset, doc_id, kind, language, content: the text for tokenizing, after cuts. Held are the ids of a
     shard of a dataset.
 
     Attributes:
         catalogue: of the lake.
         corpus: as its tables were computed.
-        cut_texts: identifier of the table of texts that a selection cut; None where none did.
+        cut_texts: identifier of the table of texts cut by a selection; None where none did.
         most: documents at most, whichever come first; None for all.
     """
 
@@ -83,7 +83,7 @@ class CorpusDocuments(StreamedRows):
         return pa.array(sorted(excised_documents(self.catalogue, None)), pa.string())
 
     def _of_dataset(self, dataset: str, excised: pa.Array) -> Iterator[pa.Table]:
-        """Texts of the documents of a dataset that go on, shard by shard."""
+        """Texts of a dataset's kept documents, shard by shard."""
         for shard, ids in self._going_on(dataset, excised):
             here = EqualTo("shard", shard)
             cut_ids = [pa.array([], pa.string())]
@@ -100,7 +100,7 @@ class CorpusDocuments(StreamedRows):
         return iter(()) if table is None else first_parts(table, _TEXT, sys.maxsize, condition)
 
     def _going_on(self, dataset: str, excised: pa.Array) -> Iterator[tuple[int, pa.Array]]:
-        """Shards of a dataset with the ids of their documents that go on."""
+        """Shards of a dataset with the ids of their kept documents."""
         table = load_table(self.catalogue, self.corpus.own(self.corpus.going_on))
         if table is None:
             return

@@ -6,12 +6,16 @@ of all modules that it imports at its top from the same package, from `headrace`
 
     spark_jobs/lexing/__pycache__/blank-6f0c../blank._blank_into-183.py311.nbi
 
-Functions that Python calls are `compiled`; one that only compiled code calls is a plain `njit`, a part of its callers.
+Functions that Python calls are `compiled`; one that only compiled code calls is `inner`, a part of its callers. Numba
+alone would optimise it, make machine code of it and wrap it for Python, and again in each of its callers, level by
+level: two thirds of the time that compiling takes.
 """
 
 from __future__ import annotations
 
+import ctypes
 import functools
+import gc
 import hashlib
 import re
 import shutil
@@ -25,9 +29,12 @@ import llvmlite
 import numba
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
+from numba.core.codegen import JITCodeLibrary
+from numba.core.compiler import Compiler
 
 _IMPORT: Final = re.compile(r"^from ([\w.]+) import (\([^)]*\)|.*)|^import ([\w.]+)", re.MULTILINE)
 _BELOW: Final = ("headrace", "spark_jobs")  # packages whose compiled functions those of other packages may call
+_RARE_COLLECTIONS: Final = (200_000, 20, 100)  # a fifth of the time goes into collecting nothing; 150 MB more are held
 _KEPT_SECONDS: Final = 7 * 24 * 3600.0  # a process that began with older sources may still add to their folder
 
 
@@ -35,9 +42,78 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     """Decorator: compile at the first call, cache the code on disk, run without the GIL; `options` go to `njit`."""
     if function is None:
         return functools.partial(compiled, **options)
-    dispatcher = njit(**{"nogil": True, **options})(function)
+    whole = {"nogil": True, "no_cfunc_wrapper": True, "pipeline_class": _WholeCompiler}
+    dispatcher = njit(**{**whole, **options})(function)
     dispatcher._cache = _Cache(function)  # as `njit(cache=True)` does with Numba's own class
     return dispatcher
+
+
+def inner(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
+    """Decorator: a part of the compiled functions that call it; Python cannot call it. `options` go to `njit`."""
+    if function is None:
+        return functools.partial(inner, **options)
+    return njit(pipeline_class=_PartCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
+
+
+class _WholeLibrary(JITCodeLibrary):  # type: ignore[misc]
+    """Code that is optimised once, with all its parts."""
+
+    def _optimize_functions(self, module: Any) -> None:
+        module.data_layout = self._codegen._data_layout
+
+
+class _PartLibrary(_WholeLibrary):
+    """Code that is linked into its callers' before it is optimised, and of which there is no machine code."""
+
+    def _optimize_final_module(self) -> None:
+        # Simplified by itself, or its callers come out slower (`text.counts` by a third); loops are left to them.
+        passes, builder = self._codegen._module_pass_manager(
+            loop_vectorize=False, slp_vectorize=False, opt=2, cost="cheap"
+        )
+        passes.run(self._final_module, builder)
+
+    def _finalize_final_module(self) -> None:
+        self._finalize_dynamic_globals()
+        self._finalized = True
+
+    @property
+    def codegen(self) -> Any:
+        """Numba's, where it would put what the function's machine code asks of Python."""
+        return _NoEnvironment()
+
+    def get_pointer_to_function(self, name: str) -> int:
+        """What Python would call: a function that raises TypeError."""
+        return ctypes.cast(ctypes.pythonapi.PyErr_BadArgument, ctypes.c_void_p).value or 0
+
+
+class _NoEnvironment:
+    def set_env(self, name: str, environment: object) -> None:
+        """Nothing."""
+
+
+class _PartCompiler(Compiler):  # type: ignore[misc]
+    def __init__(self, typing: Any, target: Any, library: Any, *others: Any) -> None:
+        super().__init__(typing, target, _PartLibrary(target.codegen(), "part"), *others)
+
+
+class _WholeCompiler(Compiler):  # type: ignore[misc]
+    """Numba's, for which what it compiles on the way (its own functions of arrays) is a part too."""
+
+    def __init__(self, typing: Any, target: Any, library: Any, *others: Any) -> None:
+        whole = _WholeLibrary(target.codegen(), "whole")
+        whole.enable_object_caching()
+        super().__init__(typing, target, whole, *others)
+
+    def compile_extra(self, function: Any) -> Any:
+        """Compile with Numba's lock held, so that no other thread makes libraries meanwhile."""
+        codegen, thresholds = self.state.targetctx.codegen(), gc.get_threshold()
+        before, codegen._library_class = codegen._library_class, _PartLibrary
+        gc.set_threshold(*_RARE_COLLECTIONS)
+        try:
+            return super().compile_extra(function)
+        finally:
+            gc.set_threshold(*thresholds)
+            codegen._library_class = before
 
 
 @functools.cache

@@ -10,14 +10,14 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import inner
 from headrace.kernels.memory import eight_bytes_at
 
 _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 
-@njit
+@inner
 def slots_for(count: int) -> int:
     """Number of slots (a power of two, at least 16) that `count` keys fill by half at most."""
     slots = 16
@@ -26,7 +26,7 @@ def slots_for(count: int) -> int:
     return slots
 
 
-@njit(inline="always")
+@inner(inline="always")
 def key_slot(keys: Any, first: Any, key: Any) -> Any:
     """Index of a key in `keys`, or of the free slot where it is to be inserted."""
     mask = np.uint64(keys.size - 1)
@@ -36,7 +36,7 @@ def key_slot(keys: Any, first: Any, key: Any) -> Any:
     return slot
 
 
-@njit(inline="always")
+@inner(inline="always")
 def entry_slot(slots: Any, keys: Any, first: Any, key: Any) -> Any:
     """Slot whose entry is the index of a key in `keys`, or the free slot (-1) where that index is to be inserted."""
     mask = np.uint64(slots.size - 1)
@@ -46,7 +46,7 @@ def entry_slot(slots: Any, keys: Any, first: Any, key: Any) -> Any:
     return slot
 
 
-@njit(inline="always")
+@inner(inline="always")
 def key_address(rows: int, row_bytes: int, mask: Any, first: Any, key: Any) -> Any:
     """Address of the row whose first 8 bytes are a key, or of the free row for it, in the table at address `rows`."""
     slot = first & mask

@@ -1,6 +1,6 @@
 """The project's hashes of 64-bit words: their constants and the step for one word.
 
-Plain functions: they take NumPy arrays as they are, without Numba, and kernels compile them (`njit(mix64)`). Stored
+Plain functions: they take NumPy arrays as they are, without Numba, and kernels compile them (`inner(mix64)`). Stored
 values depend on them: the golden tests of orders, signatures and packed tables guard every bit.
 """
 

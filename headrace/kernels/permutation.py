@@ -14,24 +14,23 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN, SECOND_MULTIPLIER, mix64
 
 _ZERO, _ONE, _S32, _WORD_BITS = (np.uint64(number) for number in (0, 1, 32, 64))
 
-_mix64 = njit(mix64)
+_mix64 = inner(mix64)
 
 
-@njit
+@inner
 def mix(word: Any) -> Any:
     """The output of splitmix64 in the state `word`."""
     return _mix64(word + GOLDEN)
 
 
-@njit
+@inner
 def domain_bits(size: Any) -> int:
     """Bits of the network's domain for `size` positions: enough to number them, at least 8."""
     bits = 0
@@ -42,7 +41,7 @@ def domain_bits(size: Any) -> int:
     return max(bits, 8)
 
 
-@njit
+@inner
 def _round(half, word, bits):  # type: ignore[no-untyped-def]
     mixed = (half ^ word) * FIRST_MULTIPLIER
     mixed = mixed ^ (mixed >> _S32)
@@ -50,7 +49,7 @@ def _round(half, word, bits):  # type: ignore[no-untyped-def]
     return (mixed * SECOND_MULTIPLIER) >> (_WORD_BITS - bits)
 
 
-@njit
+@inner
 def permuted(position: Any, word: Any, size: Any, bits: int, rotation: Any) -> Any:
     """The permuted position of a position; `bits` is `domain_bits(size)`, `rotation` is `mix(word) % size`."""
     # Of one position there is one order; the walk would go round a whole cycle to come back to it.
@@ -76,7 +75,7 @@ def permuted(position: Any, word: Any, size: Any, bits: int, rotation: Any) -> A
     return position - size if position >= size else position
 
 
-@njit
+@inner
 def inverted(position: Any, word: Any, size: Any, bits: int, rotation: Any) -> Any:
     """Inverse of `permuted`, with the same arguments."""
     if size == _ONE:

@@ -8,22 +8,21 @@ from __future__ import annotations
 from typing import Any
 
 import numpy as np
-from numba import njit
 from numpy.typing import NDArray
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 
 Integer = Any
 """The integer that a compiled function returns; run by Python it is one of NumPy's."""
 
 
-@njit(_nrt=False, inline="always")
+@inner(_nrt=False, inline="always")
 def width(lead: int) -> Integer:
     """Length in bytes of the character whose first byte is `lead`."""
     return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
-@njit(_nrt=False, inline="always")
+@inner(_nrt=False, inline="always")
 def code_point(data: NDArray[np.uint8], at: int) -> Integer:
     """Code point of the character whose first byte is `data[at]`."""
     lead = np.int64(data[at])

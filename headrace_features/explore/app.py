@@ -28,7 +28,7 @@ if TYPE_CHECKING:
 
 # Modules of pages, each with PATHS, path to handler; they are imported when one of them is first asked for.
 PAGES: Final = (
-    "dataset documents document refused rules duplicates review compare windows blends training repositories find "
+    "dataset documents document rules duplicates review compare windows blends training repositories find "
     "selection query similar vectors"
 )
 

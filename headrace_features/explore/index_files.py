@@ -42,6 +42,7 @@ _CLOSE: Final = (
 )
 _APART: Final = re.compile(f"([{_CLOSE}])")
 Progress = Callable[[float], None]
+BUILDS: Final = threading.BoundedSemaphore(2)  # at a time: the first search begins one for each dataset
 
 
 def quoted(name: str) -> str:

@@ -23,11 +23,20 @@ from pyiceberg.expressions import And, EqualTo, In
 from blender_service.recently_used import RecentlyUsed
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import is_prefix
-from headrace_features.explore.budgeted import Answer, damaged, numbers_of, within_budget
 from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.facet_columns import CHARTS, Counts, FacetColumns, Mask, build_columns
-from headrace_features.explore.index_files import NARROW, build_rows, build_texts, quoted, scores_of
-from headrace_features.explore.row_query import FACETS, Columns, RowQuery, stretches, where
+from headrace_features.explore.index_files import BUILDS, NARROW, build_rows, build_texts, quoted, scores_of
+from headrace_features.explore.row_query import (
+    FACETS,
+    Answer,
+    Columns,
+    RowQuery,
+    damaged,
+    numbers_of,
+    stretches,
+    where,
+    within_budget,
+)
 from headrace_features.explore.word_index import WordIndex
 from spark_jobs.arrays import Float64Array
 from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, placed_values, read_placed_values
@@ -426,6 +435,10 @@ class RowIndex:
         return [*self._rows.parent.glob(f"{self.dataset}.*{suffix}")]
 
     def _build_safely(self) -> None:
+        with BUILDS:
+            self._build()
+
+    def _build(self) -> None:
         try:
             if not self._narrow.exists():
                 build_columns(self._at, self._narrow)

@@ -19,9 +19,8 @@ import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME, GOLDEN
 from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
@@ -67,7 +66,7 @@ class Counter(NamedTuple):
     recent: UInt64Array
 
 
-@njit(inline="always")
+@inner(inline="always")
 def _count(h: Any, shift: Any, counts: Int32Array, touched: Int32Array, used: int) -> int:
     bucket = np.int64(((h ^ (h >> _S32)) * GOLDEN) >> shift)
     count = counts[bucket]
@@ -76,7 +75,7 @@ def _count(h: Any, shift: Any, counts: Int32Array, touched: Int32Array, used: in
     return used + np.int64(count == 0)
 
 
-@njit
+@inner
 def _count_characters(
     word: UInt32Array, length: int, low: int, high: int, shift: Any, counts: Int32Array, touched: Int32Array, used: int
 ) -> int:
@@ -90,7 +89,7 @@ def _count_characters(
     return used
 
 
-@njit
+@inner
 def _count_features(
     c: Counter, f: FeatureSettings, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, start: int, end: int
 ) -> int:
@@ -140,7 +139,7 @@ def _count_features(
     return used
 
 
-@njit
+@inner
 def _new_counter(f: FeatureSettings, longest: int) -> Counter:
     """Memory for texts of at most `longest` bytes."""
     return Counter(
@@ -151,7 +150,7 @@ def _new_counter(f: FeatureSettings, longest: int) -> Counter:
     )
 
 
-@njit
+@inner
 def _longest(offsets: Int64Array) -> int:
     longest = 0
     for text in range(offsets.size - 1):

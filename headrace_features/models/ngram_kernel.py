@@ -24,9 +24,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.mixing import FIRST_MULTIPLIER, FNV_BASIS, FNV_PRIME, GOLDEN, SECOND_MULTIPLIER
 from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Float64Array, Int8Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
@@ -89,20 +88,20 @@ def ngram_table(hashes: UInt64Array, eight_bytes: UInt64Array) -> NgramTable:
     return NgramTable(rows, rows.view(np.float32), capacity)
 
 
-@njit(inline="always")
+@inner(inline="always")
 def _mix(h: Any) -> Any:
     h = (h ^ (h >> _S32)) * FIRST_MULTIPLIER
     h = (h ^ (h >> _S29)) * SECOND_MULTIPLIER
     return h ^ (h >> _S32)
 
 
-@njit(inline="always")
+@inner(inline="always")
 def joined(prefix: Any, word: Any) -> Any:
     """The hash of an n-gram extended by one word."""
     return _mix(prefix * GOLDEN + word)
 
 
-@njit(inline="always")
+@inner(inline="always")
 def find_ngram(rows: UInt64Array, capacity: int, h: Any) -> int:
     """Row of an n-gram by its hash; -1 if it is not in the table."""
     at = np.int64(((h >> _S32) * _U64(capacity)) >> _S32)
@@ -111,7 +110,7 @@ def find_ngram(rows: UInt64Array, capacity: int, h: Any) -> int:
     return at if rows[2 * at] == h else -1
 
 
-@njit(inline="always")
+@inner(inline="always")
 def _values_at(values: Float32Array, row: int) -> tuple[float, float]:
     """log10 of probability and back-off weight of a row; for row -1 KenLM's for <unk> in a model without it."""
     if row < 0:
@@ -132,13 +131,13 @@ _BEGIN_WORD, _END_WORD, _UNKNOWN_WORD = (
 )
 
 
-@njit(inline="always")
+@inner(inline="always")
 def _word_of_text(h: Any) -> Any:
     """The hash of a word of a text: one that is written as a special word is another word, which no model knows."""
     return h ^ _ONE if h in (_BEGIN_WORD, _END_WORD, _UNKNOWN_WORD) else h
 
 
-@njit(inline="always")
+@inner(inline="always")
 def next_word(
     how: int, classes: UInt8Array, lower: UInt32Array, data: UInt8Array, i: int, end: int
 ) -> tuple[int, Any, int]:

@@ -17,7 +17,7 @@ from spark_jobs.spark_sql import DataFrame, F
 
 
 class DependenciesConfig(ConfigModel):
-    """Most bytes that are read per file and repository to find dependencies, and limits of parsing."""
+    """Most bytes read per file and repository to find dependencies, and limits of parsing."""
 
     max_file_bytes: int = Field(
         1_000_000,
@@ -106,12 +106,12 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
 
     Args:
         documents: shard, doc_id, repository, path, kind, language, byte_count, metadata; those without repository, and
-            those that landed as past versions of their path, are left out.
+            past versions of their path, are left out.
         texts: shard, doc_id, content.
         config: bounds of what is read.
 
     Returns:
-        Both tables over one persisted DataFrame, which the caller unpersists once they are written.
+        Both tables over one persisted DataFrame, to be unpersisted by the caller once they are written.
     """
     from spark_jobs.code.repository_edges import FOUND, found_batches
 
@@ -141,7 +141,7 @@ def dependencies(documents: DataFrame, texts: DataFrame, config: DependenciesCon
 
 
 def _is_read() -> SparkColumn:
-    """Whether a file is read: code, and manifests, which name the packages of a repository."""
+    """Whether a file is read: code, and manifests, for the names of a repository's packages."""
     return (F.col("kind") == "code") | F.col("path").rlike(MANIFEST)
 
 

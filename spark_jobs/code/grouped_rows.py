@@ -25,7 +25,7 @@ def grouped_rows(
     Args:
         batches: rows sorted by the key.
         key: the columns of the key; null is a value of its own.
-        keep: called once per group; the function that it returns reduces each part of the group before it is held.
+        keep: called once per group; the returned function reduces each part of the group before it is held.
     """
     waiting: list[pa.RecordBatch] = []
     current: tuple[object, ...] | None = None

@@ -66,7 +66,7 @@ def ordered(
 ) -> DataFrame:
     """Rank the documents of each repository so that a file's dependencies come before it; one row per document.
 
-    Dependencies through files that did not survive still order those that did, see `repository_order`.
+    Dependencies through removed files still order the survivors, see `repository_order`.
 
     Args:
         survivors: rows of `survivors` of the increment.

@@ -93,8 +93,8 @@ def found_batches(
         files: rows (shard, repository, doc_id, path, kind, language, byte_count, content, unread) sorted by (shard,
             repository, byte_count); `content` is null where a text is not read, and `unread` then holds the reason if
             the text would have been of use.
-        max_repository_bytes: most bytes of one repository's texts that are read.
-        resolvers: functions that find imports.
+        max_repository_bytes: most bytes read of one repository's texts.
+        resolvers: functions to find imports.
         limits: of parsing a file for its symbols.
 
     Yields:
@@ -105,13 +105,13 @@ def found_batches(
 
 
 class _Budget:
-    """Bytes of a repository that may still be read."""
+    """Bytes of a repository still allowed to be read."""
 
     def __init__(self, byte_count: int) -> None:
         self._left = byte_count
 
     def spend(self, rows: pa.RecordBatch) -> pa.RecordBatch:
-        """Charge the texts of some files to the budget; drop those that do not fit, with the reason in `unread`."""
+        """Charge the texts of some files to the budget; drop those beyond it, with the reason in `unread`."""
         wanted = pc.is_valid(rows.column("content"))
         sizes = pc.if_else(wanted, rows.column("byte_count"), 0)
         used = np.cumsum(sizes.to_numpy(zero_copy_only=False))
@@ -214,7 +214,7 @@ def _one_per_path(rows: pa.Table) -> pa.Table:
 
 
 def merged(edges: Iterable[Dependency]) -> list[Dependency]:
-    """Edges by (needs, needed, kind), each once, with its first evidence; no symbol between files that imports link."""
+    """Edges by (needs, needed, kind), each once, with its first evidence; no symbol between files linked by imports."""
     merged_edges: dict[tuple[int, int, str], Dependency] = {}
     for edge in edges:
         merged_edges.setdefault((edge.needs, edge.needed, edge.kind), edge)

@@ -19,9 +19,8 @@ import math
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from spark_jobs.arrays import Float32Array, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 
 HIERARCHICAL, NEGATIVE, SOFTMAX, ONE_VS_ALL = 1, 2, 3, 4  # the file's numbers
@@ -100,7 +99,7 @@ class Scratch(NamedTuple):
     scores: Float64Array
 
 
-@njit(inline="always")
+@inner(inline="always")
 def _fnv(h: Any, byte: Any) -> Any:
     """One step of FNV-1a in 32 bits; the byte is a signed char there."""
     wide = _U64(byte)
@@ -109,12 +108,12 @@ def _fnv(h: Any, byte: Any) -> Any:
     return ((h ^ wide) * _FNV_PRIME) & _M32
 
 
-@njit(inline="always")
+@inner(inline="always")
 def _is_space(byte: Any) -> bool:
     return byte == 32 or (9 <= byte <= 13) or byte == 0
 
 
-@njit
+@inner
 def hash_entry(data: UInt8Array, start: int, end: int) -> Any:
     """FNV-1a of the bytes from start to end."""
     h = _FNV_BASIS
@@ -123,7 +122,7 @@ def hash_entry(data: UInt8Array, start: int, end: int) -> Any:
     return h
 
 
-@njit
+@inner
 def _find(slots: Int32Array, starts: Int64Array, entries: UInt8Array, h: Any, word: UInt8Array, length: int) -> int:
     """Number of the entry equal to the token in `word`, or -1; `length` is the token's, without < and >."""
     mask = slots.size - 1
@@ -141,13 +140,13 @@ def _find(slots: Int32Array, starts: Int64Array, entries: UInt8Array, h: Any, wo
     return -1
 
 
-@njit
+@inner
 def is_end_of_line(word: UInt8Array, length: int) -> bool:
     """Whether <token> is the token that ends a text."""
     return length == _END.size and bool((word[1 : 1 + length] == _END).all())
 
 
-@njit(error_model="numpy")
+@inner(error_model="numpy")
 def hash_subwords(
     word: UInt8Array, first: int, length: int, low: int, high: int, bucket: Any, out: UInt32Array, used: int
 ) -> tuple[int, int]:
@@ -177,7 +176,7 @@ def hash_subwords(
     return i, used
 
 
-@njit(inline="always")
+@inner(inline="always")
 def _bit_count(bits: Any) -> Any:
     bits = bits - ((bits >> _U64(1)) & _U64(0x5555555555555555))
     bits = (bits & _U64(0x3333333333333333)) + ((bits >> _U64(2)) & _U64(0x3333333333333333))
@@ -185,7 +184,7 @@ def _bit_count(bits: Any) -> Any:
     return (bits * _U64(0x0101010101010101)) >> _U64(56)
 
 
-@njit
+@inner
 def add_rows(t: ModelArrays, s: Scratch, used: int) -> int:
     """Add the rows of the first `used` buckets to `s.hidden`, summed in 32 bits first; the number that have a row."""
     rows, bits, before, buckets = t.rows, t.kept_bits, t.kept_before, s.buckets
@@ -210,7 +209,7 @@ def add_rows(t: ModelArrays, s: Scratch, used: int) -> int:
     return used
 
 
-@njit(error_model="numpy")
+@inner(error_model="numpy")
 def embed(t: ModelArrays, s: Scratch, data: UInt8Array, start: int, end: int) -> bool:  # noqa: PLR0912 (one loop, whole)
     """Put the vector of a text into `s.hidden`; false if the model has no row for it: fastText gives no label then."""
     word, hidden, partial, buckets = s.word, s.hidden, s.partial, s.buckets
@@ -272,7 +271,7 @@ def embed(t: ModelArrays, s: Scratch, data: UInt8Array, start: int, end: int) ->
     return row_count > 0
 
 
-@njit(fastmath={"reassoc", "contract"})
+@inner(fastmath={"reassoc", "contract"})
 def _dot(matrix: Float32Array, row: int, hidden: Float64Array) -> float:
     product = 0.0
     for d in range(hidden.size):
@@ -280,7 +279,7 @@ def _dot(matrix: Float32Array, row: int, hidden: Float64Array) -> float:
     return product
 
 
-@njit
+@inner
 def label_scores(t: ModelArrays, s: Scratch, only_best: bool) -> None:
     """Turn `s.hidden` into the probabilities of the labels, in the first L of `s.scores`.
 
@@ -326,7 +325,7 @@ def label_scores(t: ModelArrays, s: Scratch, only_best: bool) -> None:
         scores[label] = (0.0 if x < -8 else 1.0 if x > 8 else p) + _EPSILON
 
 
-@njit
+@inner
 def new_scratch(t: ModelArrays, longest: int) -> Scratch:
     """Memory for texts of at most `longest` bytes."""
     return Scratch(
@@ -339,7 +338,7 @@ def new_scratch(t: ModelArrays, longest: int) -> Scratch:
     )
 
 
-@njit
+@inner
 def best_label(t: ModelArrays, s: Scratch) -> int:
     """Number of the label with the highest score."""
     best = 0

@@ -1,6 +1,6 @@
 """Judge rows of signals by the rules of a policy, in Arrow; the one evaluator of the step `verdicts` and of previews.
 
-Rows are one batch with the column `kind` and every signal under the name that rules have for it (`word_count`,
+Rows are one batch with the column `kind` and every signal under its name in rules (`word_count`,
 `heuristics.stop_word_count`, `metadata.stars`), beside `documents.language` where a rule names languages.
 """
 
@@ -74,7 +74,7 @@ def judged(rows: pa.RecordBatch, rules: Sequence[Rule]) -> Iterator[RuleResult]:
 
 
 def failed_of(rows: pa.RecordBatch, rules: Sequence[Rule]) -> pa.ListArray:
-    """(D,) every rule that a document fails, in the order of the rules: list<struct<rule, value, threshold>>."""
+    """(D,) every failed rule of a document, in the order of the rules: list<struct<rule, value, threshold>>."""
     failures = [(judged_rule, np.flatnonzero(judged_rule.fails)) for judged_rule in judged(rows, rules)]
     documents = np.concatenate([np.zeros(0, np.int64), *(places for _, places in failures)])
     by_document = np.argsort(documents, kind="stable")
@@ -115,7 +115,7 @@ def evidence(paths: pa.Array, metadata: pa.Array, left_out: Collection[Rule]) ->
     Args:
         paths: (D,) paths.
         metadata: (D,) maps of strings.
-        left_out: those of `EVIDENCE_RULES` by which files are left out for their names.
+        left_out: those of `EVIDENCE_RULES` that leave files out for their names.
     """
     landed_so = pc.is_valid(pc.map_lookup(metadata, pa.scalar(EVIDENCE, metadata.type.key_type), "first"))
     named = {rule: pc.match_substring_regex(paths, pattern) for rule, pattern in EVIDENCE_NAMES if rule in left_out}
@@ -154,7 +154,7 @@ def _failing(signal: pa.Array, rule: Rule) -> tuple[pa.Array, pa.Array]:
 
 
 def _numbers(signal: pa.Array) -> pa.Array:
-    """(D,) the signal as float64; of texts those that are numbers, the others null."""
+    """(D,) the signal as float64; of texts the numbers, the others null."""
     if pa.types.is_string(signal.type) or pa.types.is_large_string(signal.type):
         signal = pc.if_else(pc.match_substring_regex(signal, _NUMBER), signal, pa.scalar(None, signal.type))
     return signal.cast(pa.float64(), safe=False)

@@ -3,22 +3,22 @@
     name: web_strict
     version: 2
     extends: [gopher, fineweb]                       # their rules come first
-    set: {prose.too_few_gopher_words: 100}           # another threshold for a rule that is extended, or `off`
+    set: {prose.too_few_gopher_words: 100}           # another threshold for an extended rule, or `off`
     rules:
       - {rule: not_english, signal: languages.language, not_in: [en], kinds: [prose], why: pages in English alone}
 
 A document *fails* a rule where the signal is `below` or `above` the threshold, `is` the value (`is: present`: is there
-at all), or is `not_in` the list. A signal that is null, because nothing could be measured, fails no rule. A rule holds
-for all `kinds` and `languages` unless it names some. A signal is
+at all), or is `not_in` the list. A null signal (nothing could be measured) fails no rule. A rule holds for all `kinds`
+and `languages` unless it names some. A signal is
 
     word_count                          a column of the table `signals`
     heuristics.bullet_line_fraction     a column of a scorer's table
     documents.licence                   a column of `documents`
     metadata.KEY                        what the source says of the document; numbers where they are compared
 
-    tags.name                           the tags that people gave it in the explorer; fails where one of them `is` it
+    tags.name                           the tags set by people in the explorer; fails where one of them `is` it
 
-A rule of the same name as an extended one replaces it, for the kinds that it names. *Resolved*, a policy has its rules
+A rule of the same name as an extended one replaces it, for the kinds named in it. *Resolved*, a policy has its rules
 alone; their canonical JSON is what step keys and the registry hold.
 """
 
@@ -51,7 +51,7 @@ Columns = Mapping[str, Mapping[str, str]]
 
 
 class Rule(BaseModel):
-    """One rule, with exactly one condition: documents that meet the condition fail the rule."""
+    """One rule, with exactly one condition: documents meeting the condition fail the rule."""
 
     model_config = ConfigDict(frozen=True, extra="forbid", validate_by_name=True, serialize_by_alias=True)
 
@@ -82,7 +82,7 @@ class Rule(BaseModel):
 
     @model_validator(mode="after")
     def _codes_of_languages(self) -> Rule:
-        """Refuse languages that are no language codes, such as `english`: no document would match."""
+        """Refuse languages other than language codes, such as `english`: no document would match."""
         named = {"languages": self.languages}
         if self.source in ((LANGUAGES, "language"), (LANGUAGES, "second_language"), ("documents", "language")):
             equals = (self.equals,) if isinstance(self.equals, str) and self.equals != PRESENT else ()
@@ -96,12 +96,12 @@ class Rule(BaseModel):
 
     @model_serializer(mode="wrap")
     def _plain(self, handler: Callable[[Rule], dict[str, Any]]) -> dict[str, Any]:
-        """Only what decides rows: no fields that are not set, and no `why`."""
+        """Only what decides rows: no unset fields, and no `why`."""
         return {k: v for k, v in handler(self).items() if k != "why" and v is not None and v not in ([], ())}
 
     @property
     def conditions(self) -> tuple[str, ...]:
-        """The conditions that are given; one, once a rule is checked."""
+        """The conditions of the rule; one, once a rule is checked."""
         values = (self.below, self.above, self.equals, self.not_in)
         return tuple(name for name, value in zip(_CONDITIONS, values, strict=True) if value is not None)
 
@@ -113,7 +113,7 @@ class Rule(BaseModel):
 
     @property
     def threshold(self) -> float | None:
-        """The number that values are compared with; None where it is no number."""
+        """The number to compare values with; None where it is no number."""
         return self.value if isinstance(self.value, float) else None
 
     @property
@@ -129,7 +129,7 @@ class Rule(BaseModel):
 
     @property
     def judged_kinds(self) -> tuple[str, ...]:
-        """Kinds of documents that the rule holds for."""
+        """Kinds of documents under the rule."""
         return self.kinds or KINDS
 
     def only(self, kinds: Iterable[str]) -> Rule:
@@ -159,7 +159,7 @@ class Policy(ConfigModel):
 
     @property
     def content(self) -> bytes:
-        """Canonical JSON of name, version and rules with their `why`: the form that the registry stores."""
+        """Canonical JSON of name, version and rules with their `why`: the form stored in the registry."""
         rules = [{**rule.model_dump(mode="json"), **({"why": rule.why} if rule.why else {})} for rule in self.rules]
         return canonical_json({"name": self.name, "version": self.version, "rules": rules}).encode()
 
@@ -170,7 +170,7 @@ class Policy(ConfigModel):
 
     @property
     def tables(self) -> dict[str, tuple[str, ...]]:
-        """Columns that the rules read, by table; those of `metadata` are keys."""
+        """Columns read by the rules, by table; those of `metadata` are keys."""
         columns_by_table: dict[str, dict[str, None]] = {}
         for table, column in (rule.source for rule in self.rules):
             columns_by_table.setdefault(table, {})[column] = None
@@ -189,18 +189,18 @@ def source_of(signal: str) -> tuple[str, str]:
 
 
 def signal_names(columns: Columns) -> list[str]:
-    """The signals that rules may name, of some tables: `word_count` of `signals`, `heuristics.word_count` of others."""
+    """The signals for rules to name, of some tables: `word_count` of `signals`, `heuristics.word_count` of others."""
     return [c if table == SIGNALS.name else f"{table}.{c}" for table, names in columns.items() for c in names]
 
 
 def signal_columns(tables: Mapping[str, Mapping[str, str]]) -> Columns:
-    """Columns that every dataset has, with those of its scorers."""
+    """Columns of every dataset, with those of its scorers."""
     documents = {c.name: c.type for c in DOCUMENTS.columns if c.name not in ("content", "metadata", "shard")}
     return {SIGNALS.name: {c.name: c.type for c in SIGNALS.columns}, DOCUMENTS.name: documents, **tables}
 
 
 def check_signals(policy: Policy, columns: Columns) -> None:
-    """Refuse rules on signals that are not there, and thresholds that cannot be compared with them.
+    """Refuse rules on missing signals, and thresholds not comparable with them.
 
     Raises:
         ConfigError: names the first such rule, and the nearest signal.

@@ -1,4 +1,4 @@
-"""Files of policies: those that headrace brings, and those of users."""
+"""Files of policies: headrace's own, and those of users."""
 
 from __future__ import annotations
 
@@ -15,12 +15,12 @@ Find = Callable[[str], Mapping[str, Any]]
 
 
 def shipped() -> dict[str, Path]:
-    """Files of the policies that headrace brings, by name."""
+    """Files of headrace's own policies, by name."""
     return {file.stem: file for file in sorted(SHIPPED.glob("*.yaml"))}
 
 
 def find_in_files(reference: str) -> Mapping[str, Any]:
-    """Read a policy by the name of one that headrace brings, or by its path.
+    """Read a policy by the name of one of headrace's own, or by its path.
 
     Raises:
         ConfigError: there is none of this name or version, or the file cannot be read.
@@ -43,7 +43,7 @@ def is_file(reference: str) -> bool:
 
 
 def located(policy: Any, folder: Path) -> Any:
-    """A policy that a file of a folder names or holds, with paths relative to the folder made relative to here."""
+    """A policy named or held in a file of a folder, with paths relative to the folder made relative to here."""
     if isinstance(policy, str):
         return str(folder / policy) if is_file(policy) else policy
     extended = policy.get("extends") if isinstance(policy, Mapping) else None
@@ -78,7 +78,7 @@ def read_file(path: Path) -> Mapping[str, Any]:
 
 
 def yaml_fault(error: Exception) -> str:
-    """The end of a message about a file that is not YAML: line, fault and mend."""
+    """The end of a message about a file other than YAML: line, fault and mend."""
     mark = getattr(error, "problem_mark", None) or getattr(error, "context_mark", None)
     line = f", line {mark.line + 1}" if mark is not None else ""
     fault = getattr(error, "problem", None) or getattr(error, "context", None) or " ".join(str(error).split())

@@ -44,7 +44,7 @@ def _same_rules(first: bytes, second: bytes) -> bool:
 
 
 def policy_finder(catalogue: Callable[[], Catalog]) -> Find:
-    """A function that finds a policy by name, version, hash or path: headrace's own first, then the registry's.
+    """A function to find a policy by name, version, hash or path: headrace's own first, then the registry's.
 
     Args:
         catalogue: opens the lake; called where a name is none of headrace's own.

@@ -44,13 +44,13 @@ def resolve(
     default_name: str = "inline",
     _within: tuple[str, ...] = (),
 ) -> Policy:
-    """Resolve a policy that is named or written out, together with the policies that it extends.
+    """Resolve a policy, named or written out, together with the policies extended by it.
 
     Args:
         policy: name, `name@version`, hash or path; or the policy itself.
         find: looks a reference up.
         changed: further thresholds by rule, in the form of `set`; a hash of the rules is then added to the version.
-        default_name: for a policy that is written out without a name; its version is then a hash of its rules.
+        default_name: for a policy written out without a name; its version is then a hash of its rules.
 
     Raises:
         ConfigError: a name is unknown, a field or a value is refused, or two rules have one name for one kind.

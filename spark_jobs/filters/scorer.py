@@ -64,7 +64,7 @@ def _unchanged(config: Any) -> Any:
 
 @dataclass(frozen=True)
 class Scorer(Step):
-    """A step that was made of a function over texts.
+    """A step made of a function over texts.
 
     Attributes:
         score: the function.
@@ -79,7 +79,7 @@ class Scorer(Step):
     frozen: Step | None = None
 
     def configured(self, config: BaseModel) -> Scorer:
-        """The scorer with the columns that it has under a config."""
+        """The scorer with its columns under a config."""
         return self if self.of_config is None else self.of_config(config)
 
 
@@ -103,14 +103,14 @@ def scorer(
         config: model of the function's second argument; without it the function gets texts alone.
         prepare: makes the second argument of the config, once on the driver; what it reads must be named by the config
             for good, because the config alone decides whether texts are scored again.
-        fractions: columns that are checked to lie between 0 and 1.
+        fractions: columns checked to lie between 0 and 1.
         checks: further checks of rows.
-        frozen: a step of scope FROZEN over `texts`, for measures that need a look at the dataset first: the scorer's
+        frozen: a step of scope FROZEN over `texts`, for measures in need of a look at the dataset first: the scorer's
             config is that step's, and `prepare` makes the function's second argument of the DataFrame of its table. It
             is sent to every worker, so it must be small.
 
     Raises:
-        StepDeclarationError: fractions names a column that there is not.
+        StepDeclarationError: fractions names a missing column.
         TableDeclarationError: a name or a type is not possible.
     """
     if unknown := set(fractions) - {column.name for column in columns}:
@@ -199,7 +199,7 @@ def check_scorer(
         declared: what the decorator gave.
         config: by default that of the model's defaults; of a scorer with a frozen table, what it prepares of it.
         more: further texts.
-        texts: those that are tried by default; empty, one line, NULs, right to left, without spaces, ..
+        texts: those tried by default; empty, one line, NULs, right to left, without spaces, ..
 
     Returns:
         The columns with the text, for tests of the values.

@@ -1,4 +1,4 @@
-"""Verdicts: which documents go on, and every rule that the others failed.
+"""Verdicts: which documents go on, and every rule failed by the others.
 
 They are computed from the tables of scorers and from facts of documents alone, so a changed threshold costs no new
 measurement of texts.
@@ -103,15 +103,15 @@ def _judge(
 ) -> DataFrame:
     """Judge every document by the rules of its kind and language; one row per document.
 
-    A signal that is null (nothing to divide by) fails no rule. A document of an unknown kind is an error. Where
-    `personal_data` says for how many findings a document is dropped, one such finding is enough, whatever the policy.
+    A null signal (nothing to divide by) fails no rule. A document of an unknown kind is an error. Where `personal_data`
+    says for how many findings a document is dropped, one such finding is enough, whatever the policy.
 
     Args:
         signals: rows of the table `signals`.
         config: the policy.
         documents: shard, doc_id, path and metadata of the same documents, and what else the policy reads of them;
             without it no document is a manifest or a lock file.
-        scores: rows of the scorers' tables that the policy reads, by name of the scorer.
+        scores: rows of the scorers' tables read by the policy, by name of the scorer.
     """
     from spark_jobs.filters.judge import (
         DOCUMENT_LANGUAGE,
@@ -153,7 +153,7 @@ def _judge(
 
 
 def _evidence(documents: DataFrame, config: VerdictsConfig) -> DataFrame:
-    """Shard and doc_id of documents that are no training text, with `manifest` and `lock_file`; one is true."""
+    """Shard and doc_id of documents other than training text, with `manifest` and `lock_file`; one is true."""
     path = F.col("path")
     manifest = F.col("metadata").getItem(EVIDENCE).isNotNull()
     if config.manifests == "leave_out":
@@ -164,10 +164,10 @@ def _evidence(documents: DataFrame, config: VerdictsConfig) -> DataFrame:
 
 
 def verdicts_step(scorers: Iterable[str] = (), variant: str = "") -> Step:
-    """The step that judges by a policy.
+    """The step to judge by a policy.
 
     Args:
-        scorers: names of the scorers whose tables the policy reads beside `signals` and `documents`; they are inputs.
+        scorers: names of the scorers with tables read by the policy beside `signals` and `documents`; they are inputs.
         variant: name of a second policy's verdicts; their table is `verdicts_VARIANT`.
     """
     name = f"{VERDICTS.name}_{variant}" if variant else VERDICTS.name

@@ -10,9 +10,8 @@ from fractions import Fraction
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt16Array, UInt64Array
 from spark_jobs.dedup.removal.best_edges import compared_fractions
 from spark_jobs.dedup.sketches.similarity import share_row
@@ -133,7 +132,7 @@ def _remove(
             ends[bucket] += 1
 
 
-@njit
+@inner
 def _agree(documents: Sketched, left: int, right: int, least: int) -> bool:
     """Whether enough values of two signatures are equal."""
     equal = 0

@@ -15,9 +15,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.memory import byte_at, store
 from spark_jobs.arrays import UInt8Array
 from spark_jobs.lexing.comments_and_strings import (
@@ -108,7 +107,7 @@ def blank(source: bytes, language: str) -> bytes:
     return out.tobytes()
 
 
-@njit
+@inner
 def _erase(out: int, start: int, stop: int) -> None:
     """Replace bytes by spaces, but keep line ends."""
     for i in range(start, stop):
@@ -116,7 +115,7 @@ def _erase(out: int, start: int, stop: int) -> None:
             store(out + i, _BLANK)
 
 
-@njit
+@inner
 def _word_end(m: Machine, i: int) -> int:
     """The position of the first byte from i on that belongs to no word."""
     while i < m.end and byte_at(m.classes + byte_at(m.data + i)) != 0:
@@ -124,7 +123,7 @@ def _word_end(m: Machine, i: int) -> int:
     return i
 
 
-@njit
+@inner
 def _word(m: Machine, i: int) -> int:
     """The position after the word at i, or inside of the string whose prefix that word is."""
     data, state, j = m.data, m.state, _word_end(m, i + 1)
@@ -142,7 +141,7 @@ def _word(m: Machine, i: int) -> int:
     return j
 
 
-@njit
+@inner
 def _code(m: Machine, i: int, out: int) -> int:
     """Go past code up to the next region, or the end of the text; the position after the bytes that open it."""
     data, end, state = m.data, m.end, m.state
@@ -169,7 +168,7 @@ def _code(m: Machine, i: int, out: int) -> int:
     return i
 
 
-@njit
+@inner
 def _region(m: Machine, i: int, out: int) -> int:
     """Blank up to the end of the region, to code inside it or to the text's end; the position to go on from."""
     data, end, state = m.data, m.end, m.state
@@ -199,9 +198,9 @@ def _blank_into(source: UInt8Array, out: UInt8Array, syntax: SyntaxTables, word_
     """Blank `out`, a copy of `source`."""
     state = np.zeros(STATE_WORDS, np.int64)
     no_tokens = new_block(0)
-    begin_text(0, FIRST_LANGUAGE, False, syntax, state)
+    begin_text(np.int64(0), np.int64(FIRST_LANGUAGE), False, syntax, state)
     m = make_machine(source, source.size, FIRST_LANGUAGE, syntax, word_bytes, state, no_tokens)
     address = np.int64(out.ctypes.data)
-    i = 0
+    i = np.int64(0)  # else all below is compiled for the number 0, and again for any other
     while i < m.end:
         i = _code(m, i, address) if get_state(m.state, FLAGS) == 0 else _region(m, i, address)

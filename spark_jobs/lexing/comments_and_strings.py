@@ -9,8 +9,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import inner
 from headrace.kernels.memory import byte_at, eight_bytes_at
 from spark_jobs.lexing.language_syntax import (
     CLOSE,
@@ -56,7 +56,7 @@ BRACE_OPEN, BRACE_CLOSE, SQUARE_OPEN, SQUARE_CLOSE = (ord(character) for charact
 LONGEST_REGEX: Final = 4096
 
 
-@njit
+@inner
 def enter_region(state: int, region: int, extra: int) -> None:
     """Go from code into a region of the language's table; `region` is the address of its five numbers."""
     enter_custom_region(
@@ -65,7 +65,7 @@ def enter_region(state: int, region: int, extra: int) -> None:
     put_state(state, OPENING, np.int64(eight_bytes_at(region)))
 
 
-@njit
+@inner
 def enter_custom_region(state: int, closing: np.uint64, mask: np.uint64, flags: int) -> None:
     """Go from code into a region that no table describes: a raw string, a character literal, a regular expression."""
     put_state(state, FLAGS, REGION | flags)
@@ -76,12 +76,12 @@ def enter_custom_region(state: int, closing: np.uint64, mask: np.uint64, flags: 
     put_state(state, IN_SCRIPT, 0)
 
 
-@njit
+@inner
 def _bytes_mask(byte_count: int) -> np.uint64:
     return ~ZERO if byte_count >= 8 else (ONE << U64(8 * byte_count)) - ONE
 
 
-@njit
+@inner
 def mask_bytes(mask: np.uint64) -> int:
     """The number of bytes that a mask selects."""
     size = 0
@@ -91,7 +91,7 @@ def mask_bytes(mask: np.uint64) -> int:
     return size
 
 
-@njit
+@inner
 def enter_code_in_string(state: int) -> bool:
     """Go from a string into the code inside of it; false where strings are nested too deeply already."""
     depth = get_state(state, STRING_DEPTH)
@@ -109,7 +109,7 @@ def enter_code_in_string(state: int) -> bool:
     return True
 
 
-@njit
+@inner
 def return_to_string(state: int) -> None:
     """Go from code back into the string around it."""
     put_state(state, STRING_DEPTH, get_state(state, STRING_DEPTH) - 1)
@@ -121,7 +121,7 @@ def return_to_string(state: int) -> None:
     put_state(state, IN_SCRIPT, 0)
 
 
-@njit
+@inner
 def punctuation(data: int, i: int, end: int, action: int, state: int) -> int:
     """Go past a byte of punctuation or a line end in code, or back into the string around the code that it ends."""
     depth, byte = get_state(state, STRING_DEPTH), byte_at(data + i)
@@ -149,7 +149,7 @@ def punctuation(data: int, i: int, end: int, action: int, state: int) -> int:
     return i + 1
 
 
-@njit
+@inner
 def open_region(m: Machine, i: int) -> int:
     """Enter the region that opens at i, if one does; the position after its opening bytes, or i."""
     data, end, state = m.data, m.end, m.state
@@ -176,7 +176,7 @@ def open_region(m: Machine, i: int) -> int:
     return i
 
 
-@njit
+@inner
 def _may_open(data: int, i: int, flags: int, state: int) -> bool:
     """Whether a region that opens only at the begin of a word, or of a line, may open at i."""
     if i == get_state(state, BEGIN):
@@ -187,7 +187,7 @@ def _may_open(data: int, i: int, flags: int, state: int) -> bool:
     return before <= 32 or before in (40, 59)  # ( ;
 
 
-@njit
+@inner
 def _rust_quote(data: int, i: int, end: int, state: int) -> int:
     """Go past an apostrophe of Rust: into a character literal, or to the name of a lifetime."""
     if i + 1 < end and byte_at(data + i + 1) != BACKSLASH:
@@ -198,7 +198,7 @@ def _rust_quote(data: int, i: int, end: int, state: int) -> int:
     return i + 1
 
 
-@njit
+@inner
 def _regex_closes(data: int, i: int, end: int) -> bool:
     """Whether a regular expression that begins at the slash at i is closed on its line."""
     in_class = False
@@ -216,7 +216,7 @@ def _regex_closes(data: int, i: int, end: int) -> bool:
     return False
 
 
-@njit
+@inner
 def string_prefix(data: int, i: int, j: int, end: int, prefixes: int, state: int) -> int:
     """The position to go on from if the letters from i to j are the prefix of a string literal, else 0."""
     quote = byte_at(data + j)
@@ -247,7 +247,7 @@ def string_prefix(data: int, i: int, j: int, end: int, prefixes: int, state: int
     return 0
 
 
-@njit
+@inner
 def _raw_string(data: int, quote: int, end: int, prefixes: int, state: int) -> int:
     """Enter a raw string of C++ (at its quote) or Rust (at quote or hashes); where its text begins, 0 if none does."""
     closing, size = ZERO, 0
@@ -276,7 +276,7 @@ def _raw_string(data: int, quote: int, end: int, prefixes: int, state: int) -> i
     return k + 1
 
 
-@njit
+@inner
 def step_in_region(data: int, i: int, end: int, state: int) -> int:
     """Go past a byte inside of a region that belongs to no word; it may close the region or begin code inside of it.
 
@@ -305,7 +305,7 @@ def step_in_region(data: int, i: int, end: int, state: int) -> int:
     return _interpolation(i, byte, following, flags, state)
 
 
-@njit
+@inner
 def _interpolation(i: int, byte: int, following: int, flags: int, state: int) -> int:
     """Go into code inside of a string, if it begins at i."""
     if byte == BRACE_OPEN and flags & BRACE:
@@ -322,7 +322,7 @@ def _interpolation(i: int, byte: int, following: int, flags: int, state: int) ->
     return i + 1
 
 
-@njit
+@inner
 def _close(data: int, i: int, end: int, mask: np.uint64, state: int) -> int:
     """Go past the closing bytes at i, and leave the region unless they are doubled or close a nested one."""
     size = mask_bytes(mask)
@@ -338,7 +338,7 @@ def _close(data: int, i: int, end: int, mask: np.uint64, state: int) -> int:
     return _leave(state, i + size)
 
 
-@njit
+@inner
 def _leave(state: int, i: int) -> int:
     """Go from a region back into code."""
     if not get_state(state, FLAGS) & COMMENT:

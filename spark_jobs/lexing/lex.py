@@ -15,8 +15,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import inner
 from headrace.kernels.memory import byte_at
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.lexing.comments_and_strings import (
@@ -83,7 +83,7 @@ _STRING: Final = U64(0x22)
 _DOT = ord(".")
 
 
-@njit
+@inner
 def _number_end(data: int, i: int, end: int, family_c: bool) -> int:
     """The position after the number at i: digits, letters, `_`, fractions, signed exponents.
 
@@ -108,7 +108,7 @@ def _number_end(data: int, i: int, end: int, family_c: bool) -> int:
         i += 1
 
 
-@njit
+@inner
 def _emit_structure(m: Machine, n: int, h: np.uint64, start: int, stop: int, kind: int) -> int:
     """Add a token of the classes KEYWORD, MARK or QUOTED if the caller asked for structure; the new token count."""
     if get_state(m.state, STRUCTURE) == 0:
@@ -116,7 +116,7 @@ def _emit_structure(m: Machine, n: int, h: np.uint64, start: int, stop: int, kin
     return emit(m, n, h, start, stop, kind)
 
 
-@njit
+@inner
 def _name(m: Machine, i: int, n: int, action: int) -> tuple[int, int]:
     """Lex an identifier, a keyword, the prefix of a string, or a separator; the next position and the token count."""
     data, end, state = m.data, m.end, m.state
@@ -141,7 +141,7 @@ def _name(m: Machine, i: int, n: int, action: int) -> tuple[int, int]:
     return j, n
 
 
-@njit
+@inner
 def _code(m: Machine, i: int, n: int) -> tuple[int, int]:
     """Add tokens of code to the block until a region opens or the block is full; position and token count."""
     data, end, state = m.data, m.end, m.state
@@ -179,7 +179,7 @@ def _code(m: Machine, i: int, n: int) -> tuple[int, int]:
     return i, n
 
 
-@njit
+@inner
 def _region_text(m: Machine, i: int, n: int) -> tuple[int, int]:
     """Add words of a region to the block until it closes or the block is full; position and token count."""
     data, end, state, classes, lower = m.data, m.end, m.state, m.classes, m.lower
@@ -214,7 +214,7 @@ def _region_text(m: Machine, i: int, n: int) -> tuple[int, int]:
     return i, n
 
 
-@njit
+@inner
 def begin_text(begin: int, lexer: int, structure: bool, syntax: SyntaxTables, state: Int64Array) -> None:
     """Set the state for the first byte of a text.
 
@@ -233,7 +233,7 @@ def begin_text(begin: int, lexer: int, structure: bool, syntax: SyntaxTables, st
         enter_region(np.int64(state.ctypes.data), np.int64(syntax.regions.ctypes.data) + 8 * REGION_WORDS * region, 0)
 
 
-@njit
+@inner
 def make_machine(
     data: UInt8Array,
     end: int,
@@ -275,7 +275,7 @@ def make_machine(
     )
 
 
-@njit
+@inner
 def lex(m: Machine, i: int, lexer: int) -> tuple[int, int]:
     """Fill the block with the next tokens of a text, from position i on.
 
@@ -284,7 +284,7 @@ def lex(m: Machine, i: int, lexer: int) -> tuple[int, int]:
     """
     if lexer < FIRST_LANGUAGE:
         return lex_prose(m, i, CASE if lexer == PROSE else ZERO)
-    n = 0
+    n = np.int64(0)  # else all below is compiled for the number 0, and again for any other
     while i < m.end and n < m.room:
         if get_state(m.state, FLAGS) == 0:
             i, n = _code(m, i, n)

@@ -5,8 +5,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import inner
 from headrace.kernels.memory import eight_bytes_at, store
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 
@@ -80,7 +80,7 @@ class TokenBlock(NamedTuple):
     classes: UInt8Array
 
 
-@njit
+@inner
 def new_block(token_count: int) -> TokenBlock:
     """A block with room for `token_count` tokens, uninitialised."""
     return TokenBlock(
@@ -91,19 +91,19 @@ def new_block(token_count: int) -> TokenBlock:
     )
 
 
-@njit
+@inner
 def get_state(state: int, word: int) -> int:
     """Read the number at index `word` of the state."""
     return np.int64(eight_bytes_at(state + 8 * word))
 
 
-@njit
+@inner
 def put_state(state: int, word: int, number: int) -> None:
     """Set the number at index `word` of the state."""
     store(state + 8 * word, np.int64(number))
 
 
-@njit
+@inner
 def emit(m: Machine, n: int, h: np.uint64, start: int, stop: int, kind: int) -> int:
     """Write a token to the block at index n; the new token count."""
     store(m.hashes + 8 * n, h)

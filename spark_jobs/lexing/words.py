@@ -12,9 +12,9 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from headrace.kernels import mixing
+from headrace.kernels.compiling import inner
 from headrace.kernels.hash_tables import key_address
 from headrace.kernels.memory import byte_at, eight_bytes_at, four_bytes_at, trailing_zeros
 from headrace.kernels.mixing import GOLDEN
@@ -35,18 +35,18 @@ _KEYWORD_SHIFT: Final = U64(64 - (KEYWORD_SLOTS - 1).bit_length())
 LONGEST_KEYWORD: Final = 16
 """Longer words, in bytes, are not looked up among keywords: `reinterpret_cast` of C++ is the longest."""
 
-_mix64 = njit(mixing.mix64)
-hash_step = njit(mixing.hash_step)
+_mix64 = inner(mixing.mix64)
+hash_step = inner(mixing.hash_step)
 
 
-@njit
+@inner
 def finish(token_hash: np.uint64, salt: np.uint64) -> np.uint64:
     """Salt a hash and mix it (splitmix64), so that its top bits can index a table; never 0."""
     z = _mix64((token_hash ^ salt) + GOLDEN)
     return z if z != ZERO else ONE
 
 
-@njit
+@inner
 def load_eight(data: int, i: int, end: int) -> np.uint64:
     """Eight bytes from i on as a little-endian number, padded with zeros after the end of the text."""
     if i + 8 <= end:
@@ -57,7 +57,7 @@ def load_eight(data: int, i: int, end: int) -> np.uint64:
     return loaded
 
 
-@njit
+@inner
 def hash_bytes(data: int, start: int, stop: int) -> np.uint64:
     """Hash of the bytes from start to stop as they are."""
     h = ZERO
@@ -66,7 +66,7 @@ def hash_bytes(data: int, start: int, stop: int) -> np.uint64:
     return h
 
 
-@njit
+@inner
 def has_digit(data: int, start: int, stop: int, end: int) -> bool:
     """Whether one of the bytes from start to stop is a digit of ASCII; `end` is the position after the text."""
     digits_met, i = ZERO, start
@@ -79,13 +79,13 @@ def has_digit(data: int, start: int, stop: int, end: int) -> bool:
     return digits_met != ZERO
 
 
-@njit
+@inner
 def is_keyword(keywords: int, h: np.uint64) -> bool:
     """Whether a hash is in the table of KEYWORD_SLOTS hashes at an address (open addressing by the top bits)."""
     return eight_bytes_at(key_address(keywords, 8, U64(KEYWORD_SLOTS - 1), h >> _KEYWORD_SHIFT, h)) == h
 
 
-@njit
+@inner
 def ascii_word(data: int, i: int, end: int, fold: np.uint64, extra: np.uint64) -> tuple[np.uint64, int]:
     """Hash of the ASCII bytes from i on that are letters, digits, `_` or `extra`, and the position after them.
 
@@ -111,7 +111,7 @@ def ascii_word(data: int, i: int, end: int, fold: np.uint64, extra: np.uint64) -
         i += 8
 
 
-@njit
+@inner
 def decode_at(data: int, i: int, end: int) -> tuple[int, int]:
     """Code point at i and its length in bytes; a byte that begins no UTF-8 sequence is U+FFFD, one byte long."""
     first = np.int64(byte_at(data + i))
@@ -129,7 +129,7 @@ def decode_at(data: int, i: int, end: int) -> tuple[int, int]:
     return 0xFFFD, 1
 
 
-@njit
+@inner
 def encode_point(point: int) -> tuple[np.uint64, np.uint64]:
     """UTF-8 of a code point as a little-endian number, and its length in bits."""
     if point < 0x80:
@@ -143,7 +143,7 @@ def encode_point(point: int) -> tuple[np.uint64, np.uint64]:
     )
 
 
-@njit
+@inner
 def wide_word(
     data: int, i: int, end: int, fold: np.uint64, extra: np.uint64, whole: bool, classes: int, lower: int
 ) -> tuple[np.uint64, int]:
@@ -171,7 +171,7 @@ def wide_word(
     return h, i
 
 
-@njit
+@inner
 def any_word(
     data: int, i: int, end: int, fold: np.uint64, extra: np.uint64, whole: bool, classes: int, lower: int
 ) -> tuple[np.uint64, int]:
@@ -182,7 +182,7 @@ def any_word(
     return h, j
 
 
-@njit
+@inner
 def wide_text(
     data: int, i: int, end: int, fold: np.uint64, in_script: int, classes: int, lower: int
 ) -> tuple[np.uint64, int, int, int]:
@@ -219,7 +219,7 @@ def wide_text(
     return hash_step(ZERO, piece), i + size, i + size, 0
 
 
-@njit
+@inner
 def lex_prose(m: Machine, i: int, fold: np.uint64) -> tuple[int, int]:
     """Fill the block with words; the position to go on from, and the token count."""
     data, end, state, classes, lower = m.data, m.end, m.state, m.classes, m.lower

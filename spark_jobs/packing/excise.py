@@ -1,19 +1,19 @@
 """Excise: remove documents from a packed table for good; every row keeps its ordinal.
 
     list      add the documents to `system.excisions`, so that they are never packed again (`lake.run.excisions`)
-    find      windows with segments of the documents, in every snapshot that is served: the head of main, and older
-              generations that blends or tags pin (`generations`)
-    rewrite   only the files that hold those windows, on a branch from the snapshot, audited like any write
+    find      windows with segments of the documents, in every served snapshot: the head of main, and older
+              generations pinned by blends or tags (`generations`)
+    rewrite   only the files of those windows, on a branch from the snapshot, audited like any write
     publish   one commit for each snapshot: its successor becomes the head of main, or takes over the tags of the
               snapshot, and the property `headrace.successors` says that it is served instead of the snapshot. Where
               newer revisions replace documents, the head of main alone is rewritten, and blends that pin the
               snapshot before it still get that one
-    record    for main, the data versions of the increments that changed, in the ledger
+    record    for main, the data versions of the changed increments, in the ledger
 
-After a crash each of these snapshots is as before its one commit or as after it; calling again does the rest. Tags
-(which blends set for what they pin) name the successors afterwards, so that maintenance may delete the old files. The
-property `headrace.excised` counts the documents excised since the table was made; Blender reports it. Texts, tokens and
-other tables still have the documents (docs/feed/packing.md says what to do about them).
+After a crash each of these snapshots is as before its one commit or as after it; calling again does the rest. Tags (set
+by blends for what they pin) name the successors afterwards, so that maintenance may delete the old files. The property
+`headrace.excised` counts the documents excised since the table was made; Blender reports it. Texts, tokens and other
+tables still have the documents (docs/feed/packing.md says what to do about them).
 """
 
 from __future__ import annotations
@@ -90,16 +90,16 @@ class Excised:
 
     Attributes:
         identifier: the table.
-        doc_ids: requested documents that the table held, ascending.
-        ordinals: windows of the head of main that were changed, ascending.
-        tokens_removed: tokens that were removed from the head of main, specials included.
+        doc_ids: requested documents of the table, ascending.
+        ordinals: changed windows of the head of main, ascending.
+        tokens_removed: tokens removed from the head of main, specials included.
         files_rewritten: rewritten data files of the head of main.
         rows_rewritten: rows in them.
         old_snapshot_id: head of main before; None where nothing was found.
         new_snapshot_id: its successor.
-        tags_moved: tags that now name a successor.
-        earlier: the excision in other snapshots, which blends or tags pin.
-        left: branches that still hold the documents, a message each.
+        tags_moved: tags moved to a successor.
+        earlier: the excision in other snapshots, pinned by blends or tags.
+        left: branches still with the documents, a message each.
     """
 
     identifier: str
@@ -117,7 +117,7 @@ class Excised:
 
 @dataclass(frozen=True)
 class _Holding:
-    """The windows and files of one served snapshot that hold the documents."""
+    """The windows and files with the documents in one served snapshot."""
 
     head: ServedHead
     runs: tuple[OrdinalRun, ...]
@@ -135,8 +135,8 @@ def excise(
         lake: where the table is.
         identifier: the table.
         doc_ids: the documents.
-        pinned: ids of snapshots that blends pin; tagged ones are found without it.
-        head_only: rewrite the head of main alone. Blends that pin a snapshot before it, and tags, keep its rows.
+        pinned: ids of snapshots pinned by blends; tagged ones are found without it.
+        head_only: rewrite the head of main alone. Blends pinning a snapshot before it, and tags, keep its rows.
 
     Raises:
         InputError: the table does not exist or is empty.
@@ -183,7 +183,7 @@ def excise(
 
 
 def _holding(identifier: str, table: IcebergTable, head: ServedHead, wanted: frozenset[str]) -> _Holding:
-    """Find the windows and files of one snapshot that hold wanted documents."""
+    """Find the windows and files of one snapshot with wanted documents."""
     runs: dict[OrdinalRun, None] = {}
     ordinals, holders, tokens = [], set(), 0
     for run, ordinal, segments in find_windows(identifier, table, wanted, snapshot_id=head.snapshot.snapshot_id):
@@ -196,7 +196,7 @@ def _holding(identifier: str, table: IcebergTable, head: ServedHead, wanted: fro
 
 
 def _left(identifier: str, table: IcebergTable, wanted: frozenset[str]) -> Iterator[str]:
-    """A message for each branch of a user that still holds the documents; rewriting it would undo the user's work."""
+    """A message for each branch of a user still with the documents; rewriting it would undo the user's work."""
     for name, ref in sorted(table.refs().items()):
         if name != MAIN_BRANCH and ref.snapshot_ref_type == SnapshotRefType.BRANCH and not is_of_a_writer(name):
             windows = sum(1 for _ in find_windows(identifier, table, wanted, snapshot_id=ref.snapshot_id))
@@ -261,7 +261,7 @@ def _rewrite(
     before: Mapping[int, Materialization],
     keeps_parent: bool,
 ) -> tuple[Written, dict[int, DataVersion]]:
-    """Rewrite, to a branch, the files of a snapshot that hold the documents, without them, and audit the result.
+    """Rewrite, to a branch, a snapshot's files with the documents to files without them, and audit the result.
 
     Returns:
         The written snapshot, and the new data versions of the increments in `before`.
@@ -353,7 +353,7 @@ def _versions(
 ) -> dict[int, DataVersion]:
     """Data version of each increment after the excision; they are additive, so only rewritten rows are read.
 
-    Of an increment whose version is of a former form all rows are read.
+    Of an increment with a version of a former form all rows are read.
     """
     now = table_rows(spark, identifier, branch=written.branch)
     old, new = digests(table_rows(spark, identifier).where(predicate)), digests(now.where(predicate))

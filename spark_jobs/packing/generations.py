@@ -4,12 +4,12 @@ Within a generation an ordinal means one row; packing the table anew begins the 
 tags pin snapshots, so older generations are served beside the head of main:
 
     generation a   S1 <- S2           a blend pins S1, a tag names S2: S2 serves both, since ordinals mean the same rows
-    generation b   S2 <- S3 <- S4     the head of main, S4, also serves blends that pin S3
+    generation b   S2 <- S3 <- S4     the head of main, S4, also serves blends pinning S3
 
 An excision gives each of these heads a successor of its own; the property `headrace.successors` says which. Where
 documents were only replaced by newer revisions, the head of main alone is rewritten (S5, of the same generation), and
-S4 is still served for blends that pin it or S3. The property `headrace.named-rows` records the row counts of the
-snapshots and tags that a successor is served for: that of S2 has more rows than a blend that pins S1 may read.
+S4 is still served for blends pinning it or S3. The property `headrace.named-rows` records the row counts of the
+snapshots and tags with a successor served for them: that of S2 has more rows than a blend pinning S1 may read.
 """
 
 from __future__ import annotations
@@ -31,11 +31,11 @@ KEEPS_PARENT = "headrace.keeps-parent"  # in a summary: that snapshot is still s
 
 @dataclass(frozen=True)
 class ServedHead:
-    """A served snapshot, with the older ones that it also serves since its ordinals mean the same rows.
+    """A served snapshot, with the older ones also served by it since its ordinals mean the same rows.
 
     Attributes:
         snapshot: the snapshot.
-        covered: ids of all snapshots that it serves, its own included.
+        covered: ids of all snapshots served by it, its own included.
         is_main: whether it is the head of main.
     """
 
@@ -49,7 +49,7 @@ def served_heads(table: IcebergTable, pinned: Collection[int] = ()) -> list[Serv
 
     Args:
         table: a packed table.
-        pinned: ids of snapshots that blends pin; tagged ones are found without it.
+        pinned: ids of snapshots pinned by blends; tagged ones are found without it.
     """
     by_id = {snapshot.snapshot_id: snapshot for snapshot in table.metadata.snapshots}
     later = successors(table)
@@ -120,7 +120,7 @@ def tags_of(table: IcebergTable) -> dict[str, int]:
 
 
 def move_tags(catalogue: Catalog, identifier: str) -> None:
-    """Point the tags of snapshots that have a successor to the successor."""
+    """Point the tags of snapshots with a successor to the successor."""
 
     def updates(now: IcebergTable) -> tuple[SetSnapshotRefUpdate, ...]:
         later = successors(now)

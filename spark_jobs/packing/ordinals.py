@@ -90,7 +90,7 @@ def find_windows(
     increments: Collection[int] | None = None,
     snapshot_id: int | None = None,
 ) -> Iterator[tuple[OrdinalRun, int, list[dict[str, Any]]]]:
-    """Find the windows that hold some documents.
+    """Find the windows of some documents.
 
     Args:
         identifier: name of the packed table.

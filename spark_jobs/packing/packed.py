@@ -1,15 +1,15 @@
 """The step `packed`: the documents of one dataset in windows of L tokens, one table per dataset and window length.
 
     arrange    join tokens and ordered, without ids: documents in metadata order, with file and row number of their ids
-    count      units per (theta, order bucket, length); the only rows that reach the driver
+    count      units per (theta, order bucket, length); the only rows sent to the driver
     plan       best-fit decreasing on the histogram -> slots; prefix sums over the buckets -> each bucket's first slots
     place      per bucket, in metadata order: unit -> slot -> (ordinal, window_start) of its pieces
     cut        shuffle placements, some 100 bytes a piece, by data file of tokens; workers read the ids there and cut
     assemble   the one heavy shuffle: ids go straight to the data file of their ordinal, and are copied into its windows
     prove      what was cut of `tokens` and what the windows have must balance (`token_digest`), as they are written
 
-Ids never pass through Spark as lists, which it moves element by element: workers read them by Arrow (`side_reads`),
-and they are shuffled as bytes, on Sail through files that are mapped.
+Ids never pass through Spark as lists (it moves lists element by element): workers read them by Arrow (`side_reads`),
+and they are shuffled as bytes, on Sail through mapped files.
 
 Memory: the driver holds the histogram (24 bytes per (bucket, length) present) and the plan (at most about 3.1 rows of
 32 bytes per distinct length); a task holds the metadata of the largest repository, or a row group of tokens, or what
@@ -107,7 +107,7 @@ def packed_step(dataset: str, window_tokens: int) -> Step:
 
 @dataclass(frozen=True)
 class PackedIncrement:
-    """The increment that is packed.
+    """The packed increment.
 
     Attributes:
         base: rows of the table in earlier increments; the new windows take ordinals from here.
@@ -126,10 +126,10 @@ def pack(
     """Pack the documents of one increment of one dataset.
 
     Returns:
-        The rows under the table's name, with the table properties that readers rely on.
+        The rows under the table's name, with the table properties for readers.
 
     Raises:
-        ConfigError: the tokenizer is missing, or lacks the token that the config names.
+        ConfigError: the tokenizer is missing, or lacks the token named in the config.
         InputError: the rows of tokens do not come from files.
     """
     name = packed_table(config.dataset, config.window_tokens).name
@@ -205,7 +205,7 @@ def _line_cuts(
 def _arranged(of_dataset: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config: PackedConfig) -> Arranged:
     """All documents in metadata order, with each order bucket in one task.
 
-    A document that `ordered` lacks is ordered by its id alone. One that `tokens` lacks has a null token count, and is
+    A document missing in `ordered` is ordered by its id alone. One missing in `tokens` has a null token count, and is
     refused when it is cut.
     """
     order = ordered.where(F.col("dataset") == config.dataset).select("shard", "doc_id", "repository", "rank")
@@ -240,7 +240,7 @@ def _planned(
     name: str,
     config: PackedConfig,
 ) -> tuple[AffinityPlan, Callable[[Batches], Iterator[pa.RecordBatch]]]:
-    """Choose the plan; returns it and the function that places batches of documents by it."""
+    """Choose the plan; returns it and the function to place batches of documents by it."""
     histograms, totals = _histograms(counts, config)
     picked = choose_plan(histograms, thetas, config.shards, config.window_tokens, config.target_utilisation)
     if config.plan != "best_fit":

@@ -99,7 +99,7 @@ _DIGESTS_DDL = "doc_id string, token_count bigint, digest bigint"
 def lost_tokens(
     landed: DataFrame, frames: Mapping[str, DataFrame], increment: int | None, config: PackedConfig
 ) -> DataFrame:
-    """Documents whose windows do not hold each of their tokens and declared specials exactly once; a proof.
+    """Documents without each of their tokens and declared specials exactly once in their windows; a proof.
 
     Returns:
         Rows (doc_id, token_count, packed_token_count).
@@ -197,7 +197,7 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
 
 
 def beginning_share(windows: pa.Table, properties: Mapping[str, str]) -> dict[str, str]:
-    """The property that says how many of some windows begin with the token that begins a document.
+    """The property that says how many of some windows begin with the token at the beginning of documents.
 
     Of a table without such a token it is the one that ends a document, with which a window begins where a document's
     last piece is that token alone. Windows are shuffled at rest, so the first of a file are drawn from all.
@@ -209,10 +209,10 @@ def beginning_share(windows: pa.Table, properties: Mapping[str, str]) -> dict[st
 
 
 def window_facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowForm, dict[str, str]]:
-    """The facts that all windows of a packed table share, and the table properties that record them.
+    """The facts common to all windows of a packed table, and the table properties to record them.
 
     Raises:
-        ConfigError: the tokenizer is missing, or lacks the token that the config names.
+        ConfigError: the tokenizer is missing, or lacks the token named in the config.
     """
     name = packed_table(config.dataset, config.window_tokens).name
     columns = ["sha256", "vocabulary_size", "end_of_document_id", "padding_id"]

@@ -1,13 +1,13 @@
-"""Supersede: excise packed documents that their source replaced or deleted, as the step `revisions` records.
+"""Supersede: excise packed documents replaced or deleted by their source, as the step `revisions` records.
 
-    excised   members that leave by the corpus's policies, or whose standing (`superseded`, `gone`) the caller names
+    excised   members leaving by the corpus's policies, or of a standing (`superseded`, `gone`) named by the caller
     kept      a member that a current document was removed as a duplicate of, directly or through another one, since
               otherwise no window would hold the text
               a member whose path's latest document is excised itself, because it returned after it was excised
 
-`excise` removes them from the windows and bars them from later packing; blends that pin an earlier snapshot keep them.
+`excise` removes them from the windows and bars them from later packing; blends pinning an earlier snapshot keep them.
 In a new generation such a document may be the latest of its path again: `reinstate` takes it off the list of excisions
-before the table is packed. Documents that a person excised by id stay out. Runs do not decide anew while the corpus is
+before the table is packed. Documents excised by hand, by id, stay out. Runs do not decide anew while the corpus is
 unchanged: a property of the table records the snapshots of the last decision.
 """
 
@@ -52,8 +52,8 @@ class Superseded:
 
     Attributes:
         excised: result of the excision; empty where no document was to be excised.
-        staying: documents kept because a current one was removed as their duplicate, or because the document that
-            replaced them is excised; ascending.
+        staying: documents kept because a current one was removed as their duplicate, or because their replacement is
+            excised; ascending.
     """
 
     excised: Excised
@@ -63,7 +63,7 @@ class Superseded:
 def excise_superseded(
     lake: Lake, identifier: str, threshold: KindThreshold | None, standing: Collection[str] = ()
 ) -> Superseded:
-    """Excise from a packed table the members that leave the corpus, or that have one of the given standings.
+    """Excise from a packed table the members leaving the corpus, or of one of the given standings.
 
     Args:
         lake: the lake.
@@ -99,7 +99,7 @@ def is_pending(catalogue: Catalog, identifier: str) -> bool:
 def _undecided(
     catalogue: Catalog, identifier: str, listed: Collection[str], standing: Collection[str] = ()
 ) -> list[str]:
-    """Members that leave by the policies or have one of the given standings, and are not excised yet.
+    """Members leaving by the policies or of one of the given standings, and not excised yet.
 
     Without `standing` empty if the corpus has not changed since the last decision.
 
@@ -127,7 +127,7 @@ def _undecided(
 
 
 def _read(catalogue: Catalog, corpus: str) -> str:
-    """Ids of the snapshots that a decision depends on, joined by spaces; `-` for a missing table."""
+    """Ids of the snapshots behind a decision, joined by spaces; `-` for a missing table."""
     levels = ("exact_duplicates", "removals", *_selections_of_duplicates(catalogue, corpus))
     names = (EXCISIONS, *(f"{corpus}.{name}" for name in ("revisions", "members", *levels)))
     tables = (load_table(catalogue, name) for name in names)
@@ -140,7 +140,7 @@ def _selections_of_duplicates(catalogue: Catalog, corpus: str) -> list[str]:
 
 
 def reinstate(lake: Lake, identifier: str) -> None:
-    """Remove the documents that are members again from the list of what was superseded; called before packing."""
+    """Take present members off the list of what was superseded; called before packing."""
     corpus = identifier.split(".")[0]
     excised = excised_by(lake.catalogue, identifier, SUPERSEDE_PREFIX)
     if not excised:
@@ -166,7 +166,7 @@ def _decided(
     threshold: KindThreshold | None,
     standing: Collection[str],
 ) -> tuple[list[str], tuple[str, ...]]:
-    """(candidates to excise, candidates to keep); one whose standing changed meanwhile is in neither."""
+    """(candidates to excise, candidates to keep); one with a standing changed meanwhile is in neither."""
     spark = lake.session()
 
     def own(table: str) -> DataFrame:
@@ -200,7 +200,7 @@ def _needed(last: DataFrame, paths: DataFrame, links: DataFrame, excised: DataFr
         last: the present standing of each document.
         paths: the path of each document.
         links: from a removed duplicate to its witness.
-        excised: documents that are listed as excised.
+        excised: documents listed as excised.
     """
     stale = last.where("standing <> 'latest'").select("doc_id")
     first = links.join(stale, "doc_id", "left_anti").select(F.col("witness_doc_id").alias("doc_id"))

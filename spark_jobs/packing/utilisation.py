@@ -9,7 +9,7 @@ from spark_jobs.lake.declare.pictures import describe, new_axes, png
 
 
 def utilisation(token_counts: pa.ChunkedArray | pa.Array, window_tokens: int) -> float:
-    """Share of all positions that hold a token: (tokens + specials) / (windows * L); 1.0 for no windows."""
+    """Share of all positions with a token: (tokens + specials) / (windows * L); 1.0 for no windows."""
     if not len(token_counts):
         return 1.0
     total = int(np.sum(token_counts.to_numpy(), dtype=np.int64))

@@ -1,4 +1,4 @@
-"""Ingest: list the files of a source, read those that are new or changed once, and land them as documents.
+"""Ingest: list the files of a source, read the new or changed ones once, and land them as documents.
 
 A file's way, each room importing only those before it in this list:
 
@@ -10,13 +10,13 @@ records/           what readers and kinds give: texts, records, facts
 formats/           files of records with columns, texts in any encoding; a leaf for each format
 kinds.py           what the steps ask of a kind of source, and where the code of each is
 reading/           by its reader, a listed file becomes rows; built_in.py says where the code of each reader is
-listing/           which of the files that a kind lists are new, changed or gone
+listing/           which of the listed files of a kind are new, changed or gone
 files.py           the kind of all sources of files
 repositories/      those of packages and of Python's distributions
-git/  paged/       those of git; what kinds have in common whose records are kept page by page, as features bring them
+git/  paged/       those of git; what kinds with records kept page by page have in common, as features bring them
 landing/           where from, which revision is the latest, and back from a document to its bytes
 documents.py       the step: tables documents, repositories, arrivals, provenance
-released.py        the step that carries over what was in quarantine
+released.py        the step to carry over what was in quarantine
 
 Kinds and formats are found by their names; documents, landing, listing and reading import none of them.
 """

@@ -1,14 +1,14 @@
 """The first step of every dataset: what is new or changed at the source becomes one increment of documents.
 
     fetch      on the driver: ask an API for its pages, and keep them (`api.fetch`)
-    discover   on the driver: list the files, and leave out those that arrived before and have not changed
+    discover   on the driver: list the files, and leave out unchanged ones of earlier arrivals
     documents  on the executors: read the bytes of the others once, as documents, repositories and arrivals; with
                `landing: copy` they are kept first, named by their hash, and what is kept is read
 
-The same file read again gives the same document: a row does not depend on when, where or in which order it was read.
-A document that is at its path again (the file changed back, or was deleted and restored) is not landed twice: its
-arrival says `returned`. A document whose file or record is not there any more keeps its row: its arrival says `gone`.
-So the latest document at a path follows from both tables, by increment:
+The same file read again gives the same document: a row does not depend on when, where or in which order it was read. A
+document at its path again (the file changed back, or was deleted and restored) is not landed twice: its arrival says
+`returned`. A document whose file or record is not there any more keeps its row: its arrival says `gone`. So the latest
+document at a path follows from both tables, by increment:
 
     increment   at the source   documents   arrivals
     0           A               A           landed
@@ -16,7 +16,7 @@ So the latest document at a path follows from both tables, by increment:
     2           A again         -           returned, doc_id A
     3           no such file    -           gone, doc_id A
 
-Files must be visible to the executors at the same location as to the driver. If the driver can read a file that an
+Files must be visible to the executors at the same location as to the driver. If the driver can read a file and an
 executor cannot, the step fails and names it.
 """
 
@@ -192,14 +192,13 @@ def documents(
     config: DocumentsConfig,
     objects: ObjectFolder | None = None,
 ) -> Output:
-    """Read the files that are new or changed; one row is one document that no earlier increment holds.
+    """Read the new or changed files; one row is one document, in no earlier increment.
 
     Args:
         files: a listing (`spark_jobs.sources.listing_rows.LISTING`).
-        documents: the dataset's documents so far, of which identities and paths are read, with `increment`.
-        arrivals: its arrivals so far, of which those that returned, are gone or were deleted are read, with
-            `increment`.
-        increment: the new one; before the first there is nothing that could return or be gone.
+        documents: the dataset's documents so far: identities and paths are read, with `increment`.
+        arrivals: its arrivals so far: returned, gone or deleted ones are read, with `increment`.
+        increment: the new one; before the first there is nothing to return or be gone.
         config: the dataset's config.
         objects: where copies of the files' bytes are kept; without it there are none.
 
@@ -207,7 +206,7 @@ def documents(
         The four tables over one persisted pass; the caller unpersists it once they are written.
 
     Raises:
-        InputError: an executor of a cluster cannot read a file that the driver can.
+        InputError: a file is readable for the driver, but not for an executor of a cluster.
     """
     from pyspark.sql import functions as F
 
@@ -258,7 +257,7 @@ def documents(
 
 
 def _require_seen(read: DataFrame, config: DocumentsConfig) -> None:
-    """Fail if an executor could not read a file that the driver can.
+    """Fail if an executor could not read a file and the driver can.
 
     Raises:
         InputError: names the file.
@@ -298,7 +297,7 @@ def _first_on_pages(landed: DataFrame) -> DataFrame:
 
 
 def _repositories(facts: DataFrame) -> DataFrame:
-    """Merge facts in JSON into rows of `repositories`, one for each repository that any of them touches.
+    """Merge facts in JSON into rows of `repositories`, one for each repository touched by any of them.
 
     Stated facts have precedence over those of a repository's own files; of several values the greatest as text counts.
     """
@@ -329,9 +328,9 @@ def _repositories(facts: DataFrame) -> DataFrame:
 
 
 def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
-    """The arrivals of files that were read, of refused records, and of files that are gone.
+    """The arrivals of read files, of refused records, and of gone files.
 
-    A file that was read but has no new document is unchanged: only its time changed, or its text is an old one.
+    A file read without a new document is unchanged: only its time changed, or its text is an old one.
     """
     from pyspark.sql import functions as F
 
@@ -353,7 +352,7 @@ def _arrivals(files: DataFrame, read: DataFrame) -> DataFrame:
 
 
 def _with_events(rows: DataFrame, files: DataFrame, events: DataFrame | None) -> DataFrame:
-    """Add documents that returned or are gone to the arrivals: for a file in its row, for a record as a row more."""
+    """Add returned or gone documents to the arrivals: for a file in its row, for a record as a row more."""
     from pyspark.sql import functions as F
 
     names = [column.name for column in ARRIVALS.columns]

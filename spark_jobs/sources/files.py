@@ -38,7 +38,7 @@ _LOOKED_AT = 10_000  # files by whose names it is told which packages a source n
 
 
 class FileKind(ListedKind[F]):
-    """Files that a source gives by `entries` and `open`."""
+    """Files of a source, from its `entries` and `open`."""
 
     reads_tables = True
 
@@ -51,7 +51,7 @@ class FileKind(ListedKind[F]):
         return self.checked(config, (*self._facts(), *map(self.listed, self._entries())))
 
     def checked(self, config: DocumentsConfig, listed: Iterable[Listed]) -> list[Listed]:
-        """Sort files by location, and refuse a source whose settings do not fit the formats of its files.
+        """Sort files by location, and refuse a source with settings unfit for the formats of its files.
 
         Raises:
             InputError: there is no file, `line_pattern` is no pattern, or files of records have no text column.
@@ -81,7 +81,7 @@ class FileKind(ListedKind[F]):
         return files
 
     def _facts(self) -> Iterator[Listed]:
-        """Files of facts about repositories: the one that `repositories` names, else the one in the root of a tree.
+        """Files of facts about repositories: the one named in `repositories`, else the one in the root of a tree.
 
         Records without a repository need no facts, and so their file may have any name.
         """
@@ -150,7 +150,7 @@ class FileKind(ListedKind[F]):
         return member_columns(self.source, name, location)
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """The reader that the file has now."""
+        """The present reader of the file."""
         file = FoundFile(arrival["location"], arrival["path"], arrival["byte_count"], None)
         listed = self.listed(file)
         reader = None if listed.refusal else listed.reader

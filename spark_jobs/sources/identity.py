@@ -35,7 +35,7 @@ def json_array(*texts: str | None) -> bytes:
 
 
 def shard_of(repository: str | None, doc_id: str, shards: int) -> int:
-    """The shard of a document, in 0..shards-1, by its repository, which is never split; without one by its id.
+    """The shard of a document, in 0..shards-1, by its repository, never split; without one by its id.
 
     Args:
         repository: name of the repository, or None.

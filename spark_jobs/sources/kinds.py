@@ -1,14 +1,14 @@
 """What the steps ask of a kind of source, and where the code of each kind of the core is; features bring others.
 
     fetch      ask a server, a model or a sandbox for what is new, and keep it where `changes` lists it
-    changes    which files or pages are new, changed or gone: rows of the listing, which say how each is read
+    changes    which files or pages are new, changed or gone: rows of the listing, with the way to read each
     opening    bytes of a listed file, on the workers
     member     which files in an archive are read, and how
-    packages   what of foreign packages the source needs, for those who look before a run
-    again      how a file that arrived before is read again, without asking the source
+    packages   what of foreign packages the source needs, for a look before a run
+    again      how a file of an earlier arrival is read again, without asking the source
     steps      further steps of its datasets; `facts` for the page of their documents
     follow     bring what comes until interrupted, where the source is a stream
-    forget     delete the pages, answers and checkpoints of a dataset, which lie outside of its tables
+    forget     delete the pages, answers and checkpoints of a dataset, outside of its tables
 
 Sources of files, those of packages too, have two methods instead (`config.file_source`), behind one kind.
 """
@@ -109,7 +109,7 @@ class Kind(Generic[S]):
 
     @contextlib.contextmanager
     def opening(self) -> Iterator[Opens]:
-        """A function that opens files of the source; what it needs, such as processes, is held for one task."""
+        """A function to open files of the source; what it needs, such as processes, is held for one task."""
         yield lambda location, _: self.open(location)
 
     def open(self, location: str) -> Any:
@@ -121,7 +121,7 @@ class Kind(Generic[S]):
         return open_file(location)
 
     def packages(self) -> Mapping[str, tuple[str, ...]]:
-        """Foreign packages that the source needs now, by the extra of headrace that installs them.
+        """Foreign packages needed by the source now, by the extra of headrace to install them.
 
         Raises:
             OSError: its files cannot be listed.
@@ -134,11 +134,11 @@ class Kind(Generic[S]):
         raise NotImplementedError
 
     def taking(self) -> str | None:
-        """Which members of an archive are taken, in words that its arrival keeps; None where all that are readable."""
+        """Which members of an archive are taken, in the words of its arrival; None where all that are readable."""
         return None
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """Columns of the listing with which a file that arrived before is read again."""
+        """Columns of the listing to read a file of an earlier arrival again."""
         raise NotImplementedError
 
 
@@ -147,7 +147,7 @@ def kind_named(name: str) -> type[Kind[Any]]:
     """The code of a kind by its name in a declaration, imported when it is asked for; kinds of packages are files.
 
     Raises:
-        ConfigError: it is of a feature that is not there.
+        ConfigError: it is of a missing feature.
     """
     of_feature = name in brought("kinds") or name in missing("kinds")
     kind: type[Kind[Any]] = attribute(

@@ -2,7 +2,7 @@
 
 Languages are those of GitHub's Linguist (`linguist.py`; The Stack v2 has them too), and kinds its types, with the few
 exceptions of `_OTHER_KINDS`. Markdown and reStructuredText are `prose`, with the media type of their light markup;
-`markup` is text that is mostly tags (HTML, XML, TeX).
+`markup` is text made mostly of tags (HTML, XML, TeX).
 """
 
 from __future__ import annotations
@@ -79,7 +79,7 @@ DECLARES_ENCODING = frozenset({"Python", "Cython"})
 
 @made_once
 def code_language_names() -> frozenset[str]:
-    """Names of all languages of code, markup and data that Linguist knows."""
+    """Names of all Linguist's languages of code, markup and data."""
     return frozenset(name for name, language in _languages().items() if language.name)
 
 
@@ -126,18 +126,18 @@ def language_named_by(
 
 
 def kinds_of(path: str) -> frozenset[str]:
-    """The kinds of text that a file of this name may hold; none where the name says nothing."""
+    """The possible kinds of text of a file of this name; none where the name says nothing."""
     return frozenset(_languages()[name].kind for name in linguist.by_name(path))
 
 
 def language_columns(reader: str | None, language: Language | None) -> dict[str, str | None]:
-    """Columns of the listing that say how a file is read and what its documents are."""
+    """Columns of the listing on how a file is read and what its documents are."""
     kind, name, media_type = language or (None, None, None)
     return {"reader": reader, "kind": kind, "language": name, "media_type": media_type or None}
 
 
 def language_named(name: str) -> Language | None:
-    """The language that has a name or an alias, in whatever letters, or None where there is none."""
+    """The language of a name or an alias, in whatever letters, or None where there is none."""
     name_of_alias = linguist.tables().aliases.get(name.lower())
     return None if name_of_alias is None else _languages()[name_of_alias]
 

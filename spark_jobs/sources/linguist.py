@@ -1,9 +1,9 @@
-"""Which language a file is in, as GitHub's Linguist tells it: by its name, its first line and rules about its content.
+"""The language of a file, as GitHub's Linguist tells it: by its name, its first line and rules about its content.
 
     modeline     -*- mode: C++ -*-, vim: ft=sh    in the first and last five lines
     name         Makefile, Jenkinsfile            the whole name
     first line   #!/usr/bin/env python3
-    extension    .dart, .h.in                     the longest that is known, in any letters
+    extension    .dart, .h.in                     the longest known one, in any letters
     XML          <?xml version=                   where nothing was said yet
     rules        .m with @interface is Objective-C
 
@@ -11,7 +11,7 @@ Each step gives languages, or takes from those of the step before; the first ste
 decides. Names, extensions, interpreters and rules are Linguist's own (`setup/linguist.py` makes the file of them). Its
 last step, a classifier trained on samples, is not here: where rules leave several, `preferred` takes one.
 
-Rules are looked for by Arrow with RE2, whose time is linear in the text, in as many bytes as Linguist looks at.
+Rules are looked for by Arrow with RE2, in time linear in the text, in as many bytes as Linguist looks at.
 """
 
 from __future__ import annotations
@@ -48,14 +48,14 @@ class LinguistTables(NamedTuple):
     """Linguist's data, indexed.
 
     Attributes:
-        source: the packages that it is from, with versions.
+        source: the packages of its origin, with versions.
         types: of each language, by its name: programming, markup, data or prose.
-        media_types: of languages that have one.
-        late: languages that Linguist took up when its ids were not in order any more.
-        first: the extension that is stated first, of each language that has one.
+        media_types: of languages with one.
+        late: languages taken up by Linguist when its ids were not in order any more.
+        first: the extension stated first, of each language with one.
         extensions: languages by extension, in lower-case letters.
         filenames: languages by the whole name of a file.
-        interpreters: languages by the program that runs them.
+        interpreters: languages by the program to run them.
         aliases: language by each of its names in lower-case letters.
         rules: by extension.
     """
@@ -100,7 +100,7 @@ def tables() -> LinguistTables:
 
 
 def by_name(path: str) -> tuple[str, ...]:
-    """The languages that the name of a file allows; none where it says nothing."""
+    """The languages allowed by the name of a file; none where it says nothing."""
     linguist, name = tables(), posixpath.basename(path)
     if languages := linguist.filenames.get(name):
         return languages
@@ -108,7 +108,7 @@ def by_name(path: str) -> tuple[str, ...]:
 
 
 def by_content(path: str, data: bytes) -> tuple[str, ...]:
-    """The languages that the name and the bytes of a file allow, one where they decide; none where they say nothing."""
+    """The languages allowed by the name and the bytes of a file, one where they decide; none where they say nothing."""
     linguist, name = tables(), posixpath.basename(path)
     candidates: tuple[str, ...] = ()
     for step in _steps(linguist, name, data):
@@ -125,10 +125,10 @@ def by_content(path: str, data: bytes) -> tuple[str, ...]:
 
 
 def preferred(path: str, languages: Sequence[str]) -> str | None:
-    """Of the languages that a file may be in the one that is taken where nothing decides; None of none.
+    """Of a file's possible languages the one taken where nothing decides; None of none.
 
-    The one that the last rule of its extension gives, else the first of those that editors know, for whose files its
-    extension is the first that Linguist states; of those the one that Linguist had before it gave ids at random.
+    The one of the last rule of its extension, else the first of those known to editors with its extension as the first
+    one stated by Linguist; of those the one from before Linguist gave ids at random.
     """
     if len(languages) < 2:
         return languages[0] if languages else None
@@ -144,7 +144,7 @@ def preferred(path: str, languages: Sequence[str]) -> str | None:
 
 
 def _steps(linguist: LinguistTables, name: str, data: bytes) -> Iterator[tuple[str, ...]]:
-    """The languages that each of the first steps tells, in order."""
+    """The languages told by each of the first steps, in order."""
     yield _of_modeline(linguist, data)
     yield linguist.filenames.get(name, ())
     yield _of_first_line(linguist, data) if data.startswith(b"#!") else ()
@@ -159,7 +159,7 @@ def _extensions(name: str) -> Iterator[str]:
 
 
 def _ruled(rules: Rules, data: bytes) -> tuple[str, ...]:
-    """The languages of the first rule whose conditions hold."""
+    """The languages of the first rule with conditions that hold."""
     if not rules:
         return ()
     text = pa.scalar(data[:_LOOKED_AT], pa.binary())
@@ -170,7 +170,7 @@ def _ruled(rules: Rules, data: bytes) -> tuple[str, ...]:
 
 
 def _of_modeline(linguist: LinguistTables, data: bytes) -> tuple[str, ...]:
-    """The language that a line for Emacs or Vim names."""
+    """The language named in a line for Emacs or Vim."""
     ends = [data] if len(data) <= 2 * _LINES_BYTES else [data[:_LINES_BYTES], data[-_LINES_BYTES:]]
     if not any(mark in end for end in ends for mark in (b"-*-", b"vi", b"Vi", b"ex:")):
         return ()
@@ -193,7 +193,7 @@ def _aliased(linguist: LinguistTables, alias: bytes) -> tuple[str, ...]:
 
 
 def _of_first_line(linguist: LinguistTables, data: bytes) -> tuple[str, ...]:
-    """The languages of the interpreter that the first line names."""
+    """The languages of the interpreter in the first line."""
     words = data[2:_LINES_BYTES].split(b"\n", 1)[0].decode(errors="replace").split()
     if not words:
         return ()
@@ -213,7 +213,7 @@ def _of_first_line(linguist: LinguistTables, data: bytes) -> tuple[str, ...]:
 
 
 def _executed(lines: Sequence[bytes]) -> str | None:
-    """The program that a script of the shell hands itself over to: `exec tclsh "$0" "$@"`."""
+    """The program started by a script of the shell in its place: `exec tclsh "$0" "$@"`."""
     for line in lines:
         for match in _EXEC.finditer(line):
             if b"$@" in line[match.end() :].partition(b"$0")[2]:

@@ -1,4 +1,4 @@
-"""A file that is to be read: its row of the listing with types, and what becomes known of it on the way."""
+"""A file to be read: its row of the listing with types, and what becomes known of it on the way."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ class Enclosing(NamedTuple):
     """What archives in one archive share.
 
     Attributes:
-        unpacking: the limits that are left.
+        unpacking: the limits left.
         doc_ids: of documents so far.
-        depth: of the archive that is read, from 1.
+        depth: of the archive read, from 1.
     """
 
     unpacking: Unpacking
@@ -61,7 +61,7 @@ class ListedFile:
 
     @classmethod
     def of(cls, row: Mapping[str, Any]) -> ListedFile:
-        """The file of a row of the listing or of `arrivals`; columns that are no fields say nothing about reading."""
+        """The file of a row of the listing or of `arrivals`; columns other than fields say nothing about reading."""
         return cls(**{name: row[name] for name in row.keys() & _FIELDS})
 
 

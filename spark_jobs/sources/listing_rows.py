@@ -1,4 +1,4 @@
-"""The columns of a listing, which every kind of source is listed with before it is read."""
+"""The columns of a listing, common to every kind of source before it is read."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ def why(refusal: Refusal | None) -> dict[str, str | None]:
 
 
 def without_superseded(arrivals: pa.Table) -> pa.Table:
-    """Arrivals without the rows `unchanged` that are older than another row of their location."""
+    """Arrivals without the rows `unchanged` older than another row of their location."""
     is_deleted = pc.fill_null(pc.equal(arrivals["reason"], str(Reason.DELETED)), False)
     same = pc.and_not(pc.equal(arrivals["status"], "unchanged"), is_deleted).to_numpy()
     if not same.any():

@@ -131,7 +131,7 @@ class Refusal:
     """A fault and one sentence about it: the value seen, and how to mend it where a user can.
 
     The sentence is a row's, so it is the same in every run, and holds no secret: addresses of objects and keys in
-    addresses, which messages of libraries may have, are taken out of it.
+    addresses, possible in messages of libraries, are taken out of it.
     """
 
     reason: Reason

@@ -32,7 +32,7 @@ Model: TypeAlias = Callable[[bytes], Language | None]
 
 
 class Taking(Protocol):
-    """The part of a source's declaration that says which files of a repository are taken."""
+    """The part of a source's declaration on the files taken of a repository."""
 
     @property
     def kinds(self) -> Collection[str]:
@@ -44,7 +44,7 @@ class Taking(Protocol):
 
 
 def left_out(path: str, kinds: Collection[str]) -> Refusal | None:
-    """Why a file is left out by its path; None for one that is read, be it to see what is in it."""
+    """Why a file is left out by its path; None for one to be read, be it to see what is in it."""
     for part in path.split("/"):
         if part in LEFT_OUT or (part.startswith(".") and part not in (".", "..")):
             return Refusal(Reason.HIDDEN, f"{part} in its path")
@@ -75,7 +75,7 @@ def language_taken(path: str, data: bytes, kinds: Collection[str], model: Model 
 
 
 def kind_by_content(path: str, kind: str) -> str | None:
-    """The detail of a file that landed, where its name leaves open whether it is of the kind it landed as."""
+    """The detail of a landed file, where its name leaves open whether it is of the kind it landed as."""
     return None if kinds_of(path) == {kind} or is_manifest(path) else f"{kind}{_BY_CONTENT}"
 
 
@@ -94,5 +94,5 @@ def _other_kind(kind: str, by: str, kinds: Collection[str]) -> Refusal:
 
 
 def taken(kinds: Collection[str]) -> str:
-    """The kinds that a source takes, in words."""
+    """The kinds taken by a source, in words."""
     return f"{_TAKEN}{', '.join(sorted(kinds))}"

@@ -23,9 +23,8 @@ from typing import Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.sha256 import sha256_digits
 from headrace.kernels.utf8 import Integer, code_point, width
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array
@@ -150,7 +149,7 @@ def _compare(
         bounds[row + 1] = end
 
 
-@njit
+@inner
 def _write_lines(data: UInt8Array, at: int, stop: int, compared: UInt8Array, end: int) -> Integer:
     """Write the lines of a text without spaces at their ends, and none that is blank; gives where they end."""
     first, filled = end, end  # of what is written: the text, and of its line all but the spaces at its end
@@ -171,7 +170,7 @@ def _write_lines(data: UInt8Array, at: int, stop: int, compared: UInt8Array, end
     return filled - 1 if filled > first and compared[filled - 1] == _LF else filled
 
 
-@njit
+@inner
 def _write_letters(
     data: UInt8Array,
     at: int,
@@ -228,7 +227,7 @@ def _write_letters(
     return _end_gap(compared, gap_start, first if after_number else 0) if gap else end
 
 
-@njit
+@inner
 def _copy_plain(data: UInt8Array, at: int, stop: int, plain: UInt8Array, compared: UInt8Array, end: int) -> Integer:
     """Write plain letters, which are most of a text, up to the first other byte; gives how many."""
     count = 0
@@ -238,13 +237,13 @@ def _copy_plain(data: UInt8Array, at: int, stop: int, plain: UInt8Array, compare
     return count
 
 
-@njit
+@inner
 def _end_gap(compared: UInt8Array, start: int, first: int) -> Integer:
     """Take back a gap after a number (or `first` is 0) but for a sign at its beginning."""
     return _put(compared, start, first >> _KIND_BITS) if first and first & _KIND == SIGN else start
 
 
-@njit(inline="always")
+@inner(inline="always")
 def _put(compared: UInt8Array, end: int, point: int) -> Integer:
     """Write a character in UTF-8; gives the place after it."""
     if point < 0x80:

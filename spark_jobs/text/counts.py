@@ -10,9 +10,8 @@ from typing import Any, Final
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.memory import byte_at, eight_bytes_at, four_bytes_at, trailing_zeros
 from headrace.kernels.mixing import mix64
 from headrace.kernels.utf8 import Integer, code_point, width
@@ -42,7 +41,7 @@ characters of two bytes in UTF-8 and of more; letters of each group of scripts w
 _LF, _BLANK, _TAB, _NUMBER_SIGN, _BACKTICK, _TILDE = (ord(one) for one in "\n \t#`~")
 _LFS, _ONES, _TOPS = (np.uint64(byte * 0x0101010101010101) for byte in (_LF, 1, 0x80))
 _SMALL = 0x20202020  # makes four capital letters small ones
-_mixed = njit(mix64)
+_mixed = inner(mix64)
 
 
 def counts(content: pa.Array) -> Any:
@@ -110,13 +109,13 @@ def _count_ascii(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, tab
         table[row, 5], table[row, 6], table[row, 7], table[row, 8] = words, line_ends, longest, base + stop - line
 
 
-@njit(inline="always")
+@inner(inline="always")
 def _is_space(byte: int) -> Any:
     """Whether an ASCII character is white space as `str.isspace` has it."""
     return (byte == _BLANK) | (np.uint8(byte - 9) < 5) | (np.uint8(byte - 28) < 4)
 
 
-@njit
+@inner
 def _line_end(at: int, stop: int) -> Integer:
     """The address of the first LF from an address on; `stop` where there is none before it."""
     while at + 8 <= stop:
@@ -187,7 +186,7 @@ def _count_repeated(data: UInt8Array, offsets: Int64Array, repeated: Int64Array,
         repeated[row] = filled[row] - used
 
 
-@njit
+@inner
 def _grown(slots: Int64Array, text: int) -> Int64Array:
     """A table twice as large, with the lines of a text."""
     grown = np.zeros((2 * len(slots), 4), np.int64)
@@ -201,7 +200,7 @@ def _grown(slots: Int64Array, text: int) -> Int64Array:
     return grown
 
 
-@njit
+@inner
 def _is_new(slots: Int64Array, text: int, base: int, start: int, length: int) -> Integer:
     """1 where a line is not in the table, which it is added to; else 0."""
     hashed = _hash(base + start, length)
@@ -216,7 +215,7 @@ def _is_new(slots: Int64Array, text: int, base: int, start: int, length: int) ->
     return 1
 
 
-@njit
+@inner
 def _hash(at: int, length: int) -> Integer:
     state, end = np.uint64(length), at + length
     while at + 8 <= end:
@@ -229,7 +228,7 @@ def _hash(at: int, length: int) -> Integer:
     return np.int64(_mixed(state ^ rest) >> np.uint64(1))
 
 
-@njit
+@inner
 def _are_equal(left: int, right: int, length: int) -> bool:
     at = 0
     while at + 8 <= length:
@@ -279,7 +278,7 @@ def _count_marks(
             at = _line_end(base + at, base + stop) - base + 1
 
 
-@njit
+@inner
 def _mark(data: UInt8Array, at: int, stop: int) -> Integer:
     """What a line is to Markdown: 1 a heading, from 3 on a fence of so many backticks, below 0 of tildes, else 0."""
     first = at

@@ -1,1 +1,1 @@
-"""From surviving texts to token ids: one tokenizer per corpus, and faster encoders that give the same ids."""
+"""From surviving texts to token ids: one tokenizer per corpus, and faster encoders with the same ids."""

@@ -1,20 +1,20 @@
 """What comes before the model: the normalizer, and added tokens, matched here as the reference matches them.
 
-Names that share characters interact: one is longer, or further left, or matched first, or normalized. Each library has
-rules of its own for that, which no probe of single names shows. So fast encoders get the tokenizer without its added
-tokens (`AddedTokens.plain`), and the texts between those that occur.
+Names with common characters interact: one is longer, or further left, or matched first, or normalized. Each library has
+rules of its own for that, invisible to probes of single names. So fast encoders get the tokenizer without its added
+tokens (`AddedTokens.plain`), and the texts between their occurrences.
 
-The reference takes the names that are not normalized, then the others in what is left, each time the leftmost one, and
-of several the longest. A special token's name uses up its characters, and is then encoded as text. With `<a>`, `a>b`
-and `>>` plain, `b<` and `</s>` special:
+The reference takes the names not normalized, then the others in what is left, each time the leftmost one, and of
+several the longest. A special token's name uses up its characters, and is then encoded as text. With `<a>`, `a>b` and
+`>>` plain, `b<` and `</s>` special:
 
     x<a>b    ->   x, id of <a>, b
     xa>b<    ->   x, id of a>b, <       a>b is further left than b<
     </s>>    ->   all of it as text     the first character of >> is used up
 
-A text in which no plain name occurs has no match, whatever the rules. No more is claimed for names with further rules
+A text without a plain name has no match, whatever the rules. No more is claimed for names with further rules
 (surroundings that count or are taken in, several tokens of one name): a document with one of these is left to the
-reference. So is one with a plain name that the normalizer changes, since some are matched before it and others after.
+reference. So is one with a plain name changed by the normalizer, since some are matched before it and others after.
 """
 
 from __future__ import annotations
@@ -45,7 +45,7 @@ def plain_tokenizer(file_text: str) -> str:
 
 
 class _Name(NamedTuple):
-    """A name as texts spell it: the pass that looks for it, and the (1,) id; none of a special token."""
+    """A name as texts spell it: its pass, and the (1,) id; none of a special token."""
 
     spelling: str
     number: int
@@ -90,7 +90,7 @@ class AddedTokens:
         return None if self._plain.search(text) or self._plain.search(normal) else normal
 
     def encode(self, text: str, encode: Callable[[str], Int32Array]) -> Int32Array:
-        """(T,) ids of a text that is `normalized`.
+        """(T,) ids of a `normalized` text.
 
         Args:
             text: the text.
@@ -110,7 +110,7 @@ class AddedTokens:
 
 
 def _parts(text: str, pattern: re.Pattern[str], ids: Mapping[str, Int32Array | None]) -> Iterator[str | Int32Array]:
-    """The ids of the names that one pass finds in a text, and the texts between."""
+    """The ids of the names found by one pass in a text, and the texts between."""
     at = 0
     for match in pattern.finditer(text):
         added = ids[match[0]]
@@ -130,7 +130,7 @@ def load_added_tokens(file_text: str) -> AddedTokens:
 
 
 def _names(file_text: str, tokens: list[dict[str, Any]], normalize: Callable[[str], str]) -> list[_Name]:
-    """The names of added tokens; one that is empty is no name, and where all are special none is ever matched."""
+    """The names of added tokens; an empty one is no name, and where all are special none is ever matched."""
     tokens = [token for token in tokens if token["content"]]
     if all(token.get("special") for token in tokens):
         return []
@@ -159,6 +159,6 @@ def _names(file_text: str, tokens: list[dict[str, Any]], normalize: Callable[[st
 
 
 def _any_of(names: Iterable[str]) -> re.Pattern[str] | None:
-    """A pattern that matches the leftmost of some names, the longest of several; None where there is none."""
+    """A pattern for the leftmost of some names, the longest of several; None where there is none."""
     ordered = sorted(names, key=len, reverse=True)
     return re.compile("|".join(map(re.escape, ordered))) if ordered else None

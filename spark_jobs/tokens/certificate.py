@@ -4,19 +4,19 @@
                                             tokens, unless their names have rules of their own
     all others                              the reference (Hugging Face's `tokenizers`)
 
-Both libraries carry tables of characters, from different versions of Unicode, so they disagree on characters that are
-letters in one and unassigned in the other, and every upgrade of either changes which these are. So the certificate is
-measured: the class of every code point is probed (`certificate_probes`), and code points with a difference are
+Both libraries carry tables of characters, from different versions of Unicode, so they disagree on characters assigned
+as letters in one and unassigned in the other, and every upgrade of either changes which these are. So the certificate
+is measured: the class of every code point is probed (`certificate_probes`), and code points with a difference are
 excluded. Everything else must agree without exception, or there is no certificate: how classes follow one another, all
-tokens of the vocabulary, texts of many words, the cuts in long documents. Added tokens are matched by `added_tokens`,
-which keeps them from the fast encoder; its rules are compared with the reference on names in all kinds of company.
+tokens of the vocabulary, texts of many words, the cuts in long documents. Added tokens are matched by `added_tokens`
+and kept from the fast encoder; its rules are compared with the reference on names in all kinds of company.
 
-A certificate decides no row of `tokens`, since ids are the same with and without it. It is valid for the versions that
-it names; where others are installed a new one is made (a few seconds) and not stored.
+A certificate decides no row of `tokens`, since ids are the same with and without it. It is valid for the versions named
+in it; where others are installed a new one is made (a few seconds) and not stored.
 
-Nearly all probes test how text is cut into words, which depends on the pre-tokenizer alone. So their results are cached
-in the Python environment (`share/headrace/certificates`), by pre-tokenizer, versions and the code that probes; for a
-second tokenizer with this pre-tokenizer only its vocabulary is probed, half a second.
+Nearly all probes test how text is cut into words: by the pre-tokenizer alone. So their results are cached in the Python
+environment (`share/headrace/certificates`), by pre-tokenizer, versions and the code of the probes; for a second
+tokenizer with this pre-tokenizer only its vocabulary is probed, half a second.
 """
 
 from __future__ import annotations
@@ -86,14 +86,14 @@ Loader = Callable[[str], Encodes]
 
 @dataclass(frozen=True)
 class Certificate:
-    """The texts for which the fast encoder may be used, with one tokenizer and given versions.
+    """The texts allowed to the fast encoder, with one tokenizer and given versions.
 
     Attributes:
         tokenizer_sha256: of the tokenizer's file.
-        reference: name and version of the library whose ids count.
+        reference: name and version of the library with the ids that count.
         encoder: name and version of the fast encoder; `none` where none is installed.
         refusal: why there is no fast path; None where there is one.
-        excluded: code points whose documents go to the reference, as (first, last), ascending.
+        excluded: code points with documents left to the reference, as (first, last), ascending.
         probe_count: texts encoded by both for the comparison.
     """
 
@@ -106,12 +106,12 @@ class Certificate:
 
     @property
     def is_for_this_installation(self) -> bool:
-        """Whether the installed versions are those that were compared."""
+        """Whether the installed versions are the compared ones."""
         return (self.reference, self.encoder) == (reference_version(), encoder_version())
 
     @classmethod
     def refused(cls, tokenizer_sha256: str, reason: str) -> Certificate:
-        """A certificate without a fast path, for a reason that needs no probes."""
+        """A certificate without a fast path, for a reason known without probes."""
         return cls(tokenizer_sha256, reference_version(), encoder_version(), reason, (), 0)
 
     @classmethod
@@ -196,7 +196,7 @@ def certify(file_text: str, load: Loader = FastEncoder) -> Certificate:
 
 
 def _require_known(file_text: str) -> dict[str, Any]:
-    """The pre-tokenizer of a tokenizer.json, if it is of a kind that the probes cover completely.
+    """The pre-tokenizer of a tokenizer.json, if it is of a kind covered completely by the probes.
 
     Raises:
         _RefusedError: the tokenizer is of another kind, or no fast encoder is installed.
@@ -217,7 +217,7 @@ def _require_known(file_text: str) -> dict[str, Any]:
 
 @dataclass(frozen=True)
 class _Kind:
-    """The part of tokenizers that decides how text is cut into words: the key of cached probes.
+    """The part of tokenizers to cut text into words: the key of cached probes.
 
     Attributes:
         pre_tokenizer: as in their tokenizer.json.
@@ -230,7 +230,7 @@ class _Kind:
 
 @dataclass(frozen=True)
 class _Probed:
-    """Result of the probes that need no vocabulary: as in `Certificate`, but `excluded` lists each code point."""
+    """Result of the probes without a vocabulary: as in `Certificate`, but `excluded` lists each code point."""
 
     refusal: str | None
     excluded: tuple[int, ...]
@@ -256,7 +256,7 @@ def _cached(kind: _Kind, probe: Callable[[_Kind], _Probed]) -> _Probed:
 
 @functools.cache
 def _code_digest() -> str:
-    """Digest of the code that probes."""
+    """Digest of the probing code."""
     folder = Path(__file__).parent
     sources = [Path(__file__), *sorted(folder.glob("*probes.py")), *sorted(folder.glob("fast/*.py"))]
     return hashlib.sha256(b"".join(source.read_bytes() for source in sources)).hexdigest()
@@ -270,7 +270,7 @@ class _Comparison:
         self.probe_count = 0
 
     def probed(self, kind: _Kind) -> _Probed:
-        """Run the probes that do not depend on the vocabulary."""
+        """Run the probes independent of the vocabulary."""
         excluded = list[int]()
         try:
             characters = representatives(kind.pre_tokenizer)
@@ -315,7 +315,7 @@ class _Comparison:
                 raise _RefusedError(f"cuts: ids of {left!r} and {right!r} are not those of both together")
 
     def differing_code_points(self, file_text: str) -> list[int]:
-        """Code points beyond ASCII to which the reference and a fast encoder give different classes, ascending."""
+        """Code points beyond ASCII with different classes in the reference and a fast encoder, ascending."""
         texts = [(block, text) for block in code_point_blocks() for text in block.texts]
         differing = {
             texts[at][0]
@@ -331,7 +331,7 @@ class _Comparison:
         return sorted(excluded)
 
     def _differing(self, file_text: str, numbers: Sequence[int], probes_of: Callable[[str], list[str]]) -> set[int]:
-        """The code points of which a probe has other ids by a fast encoder than by the reference."""
+        """The code points with a probe of other ids by a fast encoder than by the reference."""
         probes = [(number, probe) for number in numbers for probe in probes_of(chr(number))]
         ids = self._ids(file_text, [probe for _, probe in probes])
         return {probes[at][0] for at, (expected, actual) in enumerate(ids) if expected != actual}
@@ -354,7 +354,7 @@ class _Comparison:
 def _refusing(what: str) -> Iterator[None]:
     """Turn any error of a foreign library into a refusal.
 
-    `BaseException`, because a panic in Rust is raised as one that is no `Exception`.
+    `BaseException`, because a panic in Rust is raised as one other than `Exception`.
     """
     try:
         yield

@@ -1,13 +1,13 @@
-"""Probes: texts, and tokenizers to encode them with, that reveal the class an encoder gives to each character.
+"""Probes: texts, and tokenizers to encode them with, to reveal the class an encoder gives to each character.
 
-A class is a set of characters that the pattern of the tokenizer does not tell apart. The texts:
+A class is a set of characters not told apart by the pattern of the tokenizer. The texts:
 
     structure     every text of up to four characters out of representatives of each class, longer ones drawn of them,
                   and every ASCII character in each of the contexts below: all ways that classes can follow one another
     blocks        64 neighbouring code points of one category of Unicode between characters of each kind: aXYZ..a,
                   AXYZ..A, 1XYZ..1, ??XYZ..??. Where encoders split all of these alike, they have put each code point
                   into one class: a character of any other is split from, or joined with, its neighbours in one of them
-    names         of added tokens: each in contexts, whole and cut short, two that share characters, random rows
+    names         of added tokens: each in contexts, whole and cut short, two with common characters, random rows
     contexts      where they do not, every code point of the block is probed alone, and so is one whose other case is
                   ASCII, since a pattern may ignore the case. The context `?X's` shows most differences: after a letter
                   or a number 's is a word, after others ' ends the word before
@@ -73,7 +73,7 @@ class CodePointBlock:
 
 
 def representatives(pre_tokenizer: Mapping[str, Any]) -> str:
-    """One character of ASCII, where there is one, and one beyond of each class that a pre-tokenizer tells apart.
+    """One character of ASCII, where there is one, and one beyond of each class told apart by a pre-tokenizer.
 
     Raises:
         UnknownSplittingError: it is not made of known parts.
@@ -103,12 +103,12 @@ def structure_probes(characters: str) -> list[str]:
 
 
 def character_probes(character: str) -> list[str]:
-    """The texts that have a character in each context: aXa -> aéa."""
+    """The texts of a character in each context: aXa -> aéa."""
     return [context.replace("X", character) for context in _CONTEXTS]
 
 
 def first_probe(character: str) -> str:
-    """The text that has a character in the context that reveals most differences, tried before the others."""
+    """The text of a character in the context with most differences, tried before the others."""
     return _FIRST_CONTEXT.replace("X", character)
 
 
@@ -121,7 +121,7 @@ def line_ends(characters: str) -> list[tuple[str, str]]:
 
 
 def name_probes(names: Sequence[str]) -> list[str]:
-    """Texts with names of added tokens: each in contexts, pairs that share characters, and rows of parts of names."""
+    """Texts with names of added tokens: each in contexts, pairs with common characters, and rows of parts of names."""
     whole = [context.replace("X", part) for name in names for part in (name, name[:-1]) for context in _NAME_CONTEXTS]
     by_start: dict[str, list[str]] = {}
     for name in names:
@@ -143,7 +143,7 @@ def name_probes(names: Sequence[str]) -> list[str]:
 
 
 def code_point_blocks() -> Iterator[CodePointBlock]:
-    """Blocks that hold every code point beyond ASCII once, surrogates left out."""
+    """Blocks of every code point beyond ASCII, each once, surrogates left out."""
     for category, group in itertools.chain(
         itertools.groupby(range(_ASCII, 0xD800), key=_category),
         itertools.groupby(range(0xE000, sys.maxunicode + 1), key=_category),
@@ -159,7 +159,7 @@ def _category(number: int) -> str:
 
 
 def cased_as_ascii() -> list[int]:
-    """Code points beyond ASCII that are equal to ASCII where the case is ignored: the long s, the sign of kelvin."""
+    """Code points beyond ASCII equal to ASCII where the case is ignored: the long s, the sign of kelvin."""
     numbers = itertools.chain(range(_ASCII, 0xD800), range(0xE000, 0x20000))
     cases = ((number, chr(number).casefold() + chr(number).lower() + chr(number).upper()) for number in numbers)
     return [number for number, text in cases if any(character < "\x80" for character in text)]
@@ -172,10 +172,10 @@ ANCHORS: Final = b"aA1?' \ns/"
 
 
 def whole_words(pre_tokenizer: Mapping[str, Any], probes: Iterable[str]) -> str:
-    """A tokenizer.json in which every substring of every probe is a token.
+    """A tokenizer.json with every substring of every probe as a token.
 
     Args:
-        pre_tokenizer: of the tokenizer that is probed.
+        pre_tokenizer: of the probed tokenizer.
         probes: short ASCII texts and others; memory grows with the square of their length.
     """
     parts = {
@@ -185,7 +185,7 @@ def whole_words(pre_tokenizer: Mapping[str, Any], probes: Iterable[str]) -> str:
 
 
 def boundaries(pre_tokenizer: Mapping[str, Any]) -> str:
-    """A tokenizer.json that merges the last byte of a character with the first byte of the next, and nothing else.
+    """A tokenizer.json to merge the last byte of a character with the first byte of the next, and nothing else.
 
     The two characters are beyond ASCII or of `ANCHORS`. An anchor between two characters merges with one of them only:
     with one beyond ASCII before it merges with another anchor.
@@ -233,7 +233,7 @@ def _tokenizer_json(pre_tokenizer: Mapping[str, Any], tokens: Iterable[str], mer
 
 @made_once
 def newly_composing() -> frozenset[int]:
-    """Code points that the reference's NFC composes or decomposes and that this Python does not know.
+    """Code points composed or decomposed by the reference's NFC and unknown to this Python.
 
     Python checks whether a text is in NFC, and it takes characters of a later Unicode for ones that never compose.
     """
@@ -247,7 +247,7 @@ def newly_composing() -> frozenset[int]:
 
 
 def _marked(character: str) -> str:
-    """A character between a letter and an overlay mark, which NFC sorts before all other marks."""
+    """A character between a letter and an overlay mark, sorted by NFC before all other marks."""
     return f"a{character}\u0334"
 
 

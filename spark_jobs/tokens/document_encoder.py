@@ -7,7 +7,7 @@
     one in 1,000, by hash of doc_id     fast and reference; the first difference is an error
 
 Documents are read from the buffers of Arrow columns. Which of them are ASCII is found for a whole column at once; the
-others are decoded, which refuses bytes that are no UTF-8, and their code points beyond ASCII are looked up in a table.
+others are decoded, bytes other than UTF-8 refused, and their code points beyond ASCII are looked up in a table.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ _MOST_CHECKED = 1 << 20  # characters of a task's first document; those chosen b
 
 @dataclass
 class Tally:
-    """Number of documents by encoder, and of those that both encoded."""
+    """Number of documents by encoder, and of those encoded by both."""
 
     fast: int = 0
     reference: int = 0
@@ -92,8 +92,8 @@ class DocumentEncoder:
 
     Attributes:
         file_text: text of the tokenizer.json.
-        certificate: the texts that the fast encoder may encode; none if it is a refusal or for other versions.
-        batch_characters: most characters that the reference gets at once (see `hf_tokenizer.ExactEncoder`).
+        certificate: the texts allowed to the fast encoder; none if it is a refusal or for other versions.
+        batch_characters: most characters sent to the reference at once (see `hf_tokenizer.ExactEncoder`).
         load_fast: makes the fast encoder.
         tally: counts of documents so far.
     """

@@ -4,8 +4,8 @@
     others                                                   ids of fixed texts are compared with the recorded ones, and
                                                              some stored documents are encoded again
 
-The first difference is an error that names both versions and the text or document. Tables from before have no record:
-of these documents alone are compared.
+The first difference is an error naming both versions and the text or document. Tables from before have no record: of
+these documents alone are compared.
 """
 
 from __future__ import annotations
@@ -46,13 +46,13 @@ def recorded_versions(standing: Standing | None) -> str | None:
 
 
 def require_same_encoder(file_text: str, encode: Encode, standing: Standing | None, documents: bool) -> dict[str, str]:
-    """The properties that record who encodes, once it gives the ids of what is recorded.
+    """The properties to record the encoder, once it gives the ids of what is recorded.
 
     Args:
         file_text: text of the tokenizer.json.
         encode: gives the ids of texts, as those of the new increment are encoded.
         standing: the table as it stands; None where nothing of it stays.
-        documents: whether it is `tokens`, of which stored documents are encoded again.
+        documents: whether it is `tokens`; then stored documents are encoded again.
 
     Raises:
         InputError: the ids of a fixed text or of a stored document differ.
@@ -90,7 +90,7 @@ def same_reference(config: Any, inputs: Mapping[str, DataFrame], standing: Stand
 
 
 def _differing_document(standing: Standing, encode: Encode) -> tuple[str, int] | None:
-    """The first stored document, of some, that gets other ids than it has, and the first token that differs."""
+    """The first stored document, of some, with other ids than before, and the first token of the difference."""
     columns = ("dataset", "shard", "doc_id", "input_ids")
     rows = first_rows(standing.table, columns, _LOOKED_AT).to_pylist()
     chosen = sorted(rows, key=lambda row: zlib.crc32(row["doc_id"].encode()))[:_COMPARED]

@@ -40,7 +40,7 @@ _SAFE_CUT = re.compile(r"(?<=\S\n)(?=[^\s/])")  # in the patterns of o200k and t
 
 @dataclass(frozen=True)
 class TokenizerFacts:
-    """The facts of a tokenizer that the tables record.
+    """The facts of a tokenizer recorded in the tables.
 
     Attributes:
         vocabulary_size: every id is below it (the largest id plus one, so gaps count).
@@ -58,13 +58,13 @@ class TokenizerFacts:
 def train_byte_pairs(texts: Iterable[str], vocabulary_size: int, min_frequency: int) -> str:
     """Train a byte-level BPE; any text can be encoded and decoded without loss.
 
-    Words are split by GPT-2's pattern, which keeps a leading space with its word. The special tokens have ids 0 and 1.
+    Words are split by GPT-2's pattern: a leading space stays with its word. The special tokens have ids 0 and 1.
 
     Args:
         texts: documents, in any order.
         vocabulary_size: most tokens of the vocabulary, 256 bytes and 2 special tokens included; it has fewer where the
             texts have no more frequent pairs.
-        min_frequency: least occurrences of a pair that is merged.
+        min_frequency: least occurrences of a merged pair.
     """
     from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
@@ -83,11 +83,10 @@ def train_byte_pairs(texts: Iterable[str], vocabulary_size: int, min_frequency: 
 
 
 def cut_before_spaces(text: str, most_characters: int) -> Iterator[str]:
-    """Cut a text into pieces of at most so many characters, each before the last white space that fits.
+    """Cut a text into pieces of at most so many characters, each before the last fitting white space.
 
-    GPT-2's pattern ends a word before white space that follows a visible character, so the words of the pieces are
-    those of the text. A run without white space that is longer than a piece is cut at the limit, which splits a word
-    in two.
+    GPT-2's pattern ends a word before white space behind a visible character, so the words of the pieces are those of
+    the text. A run without white space longer than a piece is cut at the limit, a word split in two.
     """
     start = 0
     while len(text) - start > most_characters:
@@ -104,12 +103,12 @@ def read_facts(file_text: str, end_of_document: str | None = None, padding: str 
 
     Args:
         file_text: text of a tokenizer.json.
-        end_of_document: text of the end-of-document token; by default the first known name that the file has.
+        end_of_document: text of the end-of-document token; by default the first known name in the file.
         padding: text of the padding token; by default the first known name, else the end-of-document token itself
             (harmless: which positions are padding follows from the window's token count, never from the id).
 
     Raises:
-        InputError: the file is no tokenizer, or lacks a token that is named.
+        InputError: the file is no tokenizer, or lacks a named token.
     """
     tokenizer = _parse(file_text)
     special_tokens = {t.content: i for i, t in sorted(tokenizer.get_added_tokens_decoder().items()) if t.special}
@@ -218,10 +217,10 @@ def _batches(pieces: Iterable[tuple[str, bool]], batch_characters: int) -> Itera
 def can_cut_at_lines(file_text: str) -> bool:
     r"""Whether a text may be cut after any line feed between visible characters, the next no `/`, and keep its ids.
 
-    True for known patterns without a normalizer if all added tokens are special ones (which are encoded as text). In
-    GPT-2's splitting a lone line feed is a word by itself: `\s+(?!\S)` cannot match it before a visible character,
-    `\s+` matches it alone, at the end of a text as well. In the others it ends a word, by `[\r\n]*` after symbols and
-    by `\s*[\r\n]+` elsewhere, and no longer word begins with it. No pattern looks back over it.
+    True for known patterns without a normalizer if all added tokens are special ones (encoded as text). In GPT-2's
+    splitting a lone line feed is a word by itself: `\s+(?!\S)` cannot match it before a visible character, `\s+`
+    matches it alone, at the end of a text as well. In the others it ends a word, by `[\r\n]*` after symbols and by
+    `\s*[\r\n]+` elsewhere, and no longer word begins with it. No pattern looks back over it.
     """
     declared = json.loads(file_text)
     return (

@@ -31,7 +31,7 @@ def draw_token_statistics(rows: pa.Table) -> bytes:
 
 
 def length_histograms(rows: pa.Table) -> dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]]:
-    """Per dataset a histogram over all its rows: element b counts documents whose token count has b bits."""
+    """Per dataset a histogram over all its rows: element b counts documents with a token count of b bits."""
     by_dataset: dict[str, np.ndarray[tuple[int], np.dtype[np.int64]]] = {}
     for row in rows.select(["dataset", "length_histogram"]).to_pylist():
         histogram = np.array(row["length_histogram"], dtype=np.int64)

@@ -21,7 +21,7 @@ _NO_SPACE: Final = len(_IS_SPACE) - 1
 
 
 def character_and_word_counts(data: npt.NDArray[np.uint8], starts: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """Count code points and words, which are maximal runs without white space.
+    """Count code points and words, maximal runs without white space.
 
     Args:
         data: UTF-8 of D texts.

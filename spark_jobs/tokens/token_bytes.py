@@ -1,7 +1,7 @@
-"""The bytes of a text that each token represents.
+"""The bytes of a text represented by each token.
 
 The name of a byte-level token has one character for each of its bytes, and tokens follow one another without a gap, so
-positions are sums of lengths. For other tokenizers (normalizers, added spaces) the text is encoded again, which gives
+positions are sums of lengths. For other tokenizers (normalizers, added spaces) the text is encoded again for its
 offsets.
 """
 
@@ -56,9 +56,9 @@ class Spelling:
         self._texts: dict[int, str] = {}
 
     def text(self, token_id: int) -> str:
-        """The text of a token; bytes that are only a part of a character are lone surrogates, as `surrogateescape` has.
+        """The text of a token; bytes of only a part of a character are lone surrogates, as `surrogateescape` has.
 
-        Of a tokenizer that is not byte-level it is the name, which may write a space as another character.
+        Of a tokenizer not byte-level it is the name, perhaps with another character for a space.
         """
         if token_id not in self._texts:
             self._texts[token_id] = self._text(token_id)
@@ -72,7 +72,7 @@ class Spelling:
 
 
 def encoded_bounds(file_text: str, text: str, input_ids: Int32Array) -> tuple[Int64Array, Int64Array]:
-    """Byte ranges of tokens, from the offsets that encoding the whole text again gives.
+    """Byte ranges of tokens, from the offsets of encoding the whole text again.
 
     Args:
         file_text: text of a tokenizer.json.
@@ -80,7 +80,7 @@ def encoded_bounds(file_text: str, text: str, input_ids: Int32Array) -> tuple[In
         input_ids: (T,) its ids as they were stored.
 
     Returns:
-        (T,) starts and (T,) ends in the text's UTF-8; a token that is part of a character has the whole character.
+        (T,) starts and (T,) ends in the text's UTF-8; a token for a part of a character has the whole character.
 
     Raises:
         TableMismatchError: the text does not give these ids.

@@ -145,7 +145,7 @@ def _merge(
 
 
 def described_row(counts: dict[str, Any], vocabulary_size: int, names: Sequence[ControlName] = ()) -> dict[str, Any]:
-    """A row of the table: counts of some documents, the ratios of these counts, and the names that they hold."""
+    """A row of the table: counts of some documents, the ratios of these counts, and the names in them."""
     counts = dict(counts)
     named = held(names, counts.pop("named"))
     used = int(np.unpackbits(np.frombuffer(counts["used_ids"], np.uint8)).sum())

@@ -48,7 +48,7 @@ class TokenUse:
         max_token_count: tokens of the longest document.
         histogram: (HISTOGRAM_LENGTH,) documents by the bits of their token count.
         used: (V,) whether each id occurs.
-        named: (N,) documents that hold each name of a control token.
+        named: (N,) documents with each name of a control token.
     """
 
     sums: Int64Array

@@ -157,7 +157,7 @@ def refuse_unusable_file(config: TokenizerConfig) -> None:
 
     Raises:
         ConfigError: the file changed.
-        InputError: it is no tokenizer, or lacks a token that the config names.
+        InputError: it is no tokenizer, or lacks a token named in the config.
     """
     if config.file is not None:
         read_facts(_file_text(config), config.end_of_document, config.padding)
@@ -175,7 +175,7 @@ def tokenizer(
 ) -> Output:
     """Train the corpus's tokenizer, or take the one in a file; one row is a tokenizer.
 
-    The side table holds its certificate, which says which texts the fast encoder may encode.
+    The side table holds its certificate: the texts allowed to the fast encoder.
     """
     read = with_cuts(texts, cut_texts)
     tokenizers = (

@@ -1,4 +1,4 @@
-"""The step `tokens`: the token ids of every document that survived, without special tokens.
+"""The step `tokens`: the token ids of every surviving document, without special tokens.
 
 Ids are always those of Hugging Face's `tokenizers`. Where the tokenizer's certificate allows it, the fast encoder
 computes them (`document_encoder`), some eighty times as fast. Where the certificate is for other versions than those
@@ -118,12 +118,12 @@ TOKENS = Table(
 
 @dataclass(frozen=True)
 class Encoding:
-    """The settings that a task needs to encode documents.
+    """The settings of a task to encode documents.
 
     Attributes:
         file_text: text of the tokenizer.json.
         vocabulary_size: every id is below it.
-        certificate: the texts that the fast encoder may encode.
+        certificate: the texts allowed to the fast encoder.
         batch_characters: most characters encoded at once by the reference.
     """
 
@@ -134,10 +134,10 @@ class Encoding:
 
 
 def same_encoder(config: TokensConfig, inputs: Mapping[str, DataFrame], standing: Standing | None) -> dict[str, str]:
-    """Refuse an increment whose ids would not be those of the earlier ones (`encoder_guard`).
+    """Refuse an increment with ids unlike those of the earlier ones (`encoder_guard`).
 
     Raises:
-        InputError: names the versions, and the text or document that differs.
+        InputError: names the versions, and the differing text or document.
     """
     if recorded_versions(standing) == installed():
         return {}
@@ -168,7 +168,7 @@ def tokens(
     tokenizer_certificate: DataFrame | None = None,
     cut_texts: DataFrame | None = None,
 ) -> Output:
-    """Encode the documents that survived; one row is a document's token ids."""
+    """Encode the surviving documents; one row is a document's token ids."""
     row = tokenizer.select("file", "sha256", "vocabulary_size").first()
     if row is None:
         raise InputError("tokens: the tokenizer table has no row; materialize tokenizer first")

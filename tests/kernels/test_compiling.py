@@ -7,9 +7,12 @@ import time
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
+from numba import njit
+from numpy.typing import NDArray
 
-from headrace.kernels.compiling import sources_digest
+from headrace.kernels.compiling import compiled, inner, sources_digest
 
 PACKAGE = {
     "__init__.py": "",
@@ -93,3 +96,34 @@ def test_every_kernel_is_cached_by_its_sources() -> None:
         for file in (root / package).rglob("*.py")
     ]
     assert [file for file in files if "cache=True" in file.read_text()] == []
+
+
+@inner
+def _checked(value: int) -> int:
+    """What `_summed` is made of."""
+    if value < 0:
+        raise ValueError("below zero")
+    return value + 1
+
+
+@compiled
+def _summed(values: NDArray[np.int64]) -> int:
+    """A sum that may raise in its part, in arrays that Numba's own functions make."""
+    total = 0
+    for value in np.sort(values):
+        total += _checked(value)
+    return total
+
+
+@pytest.mark.parametrize("values", [[], [3], [5, 1, 2], [1, -1]])
+def test_a_part_computes_and_raises_within_its_callers(values: list[int]) -> None:
+    """As it would alone; Python that calls it is refused, and its memory stays whole."""
+    array = np.array(values, np.int64)
+    if any(value < 0 for value in values):
+        with pytest.raises(ValueError, match="below zero"):
+            _summed(array)
+    else:
+        assert _summed(array) == sum(values) + len(values)
+        with pytest.raises(TypeError):
+            _checked(1)
+    assert njit(lambda numbers: _checked(np.sort(numbers)[-1]))(np.array([4, 2])) == 5  # in code of a user's own

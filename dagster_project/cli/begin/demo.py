@@ -1,4 +1,4 @@
-"""`headrace demo`: all stages in one command, from files on this machine to a model that is trained on them.
+"""`headrace demo`: all stages in one command, from files on this machine to a model trained on them.
 
 tables   every asset of the demo's two datasets and their corpus, as with `headrace run`
 blend    code and docs, 3 to 1; the same tables give the same blend
@@ -37,7 +37,7 @@ _EXAMPLE = Path(__file__).parents[3] / "examples" / "train_tiny.py"
 
 @dataclass(frozen=True)
 class Training:
-    """The results that the training job prints at its end."""
+    """The training job's results, printed at its end."""
 
     first_loss: float
     last_loss: float
@@ -87,7 +87,7 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
 
 
 def _tell_failure(line: StepLine) -> None:
-    """Print the error of a step that failed; print nothing for other steps."""
+    """Print the error of a failed step; print nothing for other steps."""
     if line.status == "failed":
         say(f"{line.label}: {line.detail}", err=True)
 
@@ -123,7 +123,7 @@ def _blender() -> Iterator[str]:
 
 
 def _address(server: subprocess.Popen[str]) -> str:
-    """The address that the server logs once it listens."""
+    """The address in the server's log once it listens."""
     lines = []
     for line in server.stdout or ():
         lines.append(line.strip())
@@ -150,7 +150,7 @@ def _train(address: str, blend_id: str, options: Sequence[str], tell: Any) -> Tr
 
 
 def _utilisation() -> dict[str, float]:
-    """Share of the positions of each packed table that hold a token, not padding."""
+    """Share of the positions with a token, not padding, in each packed table."""
     from spark_jobs.packing.utilisation import utilisation
 
     catalogue = lake_catalogue()

@@ -1,4 +1,4 @@
-"""`headrace doctor`: a line for each thing that a run needs of this machine and the lake, each fault with its mend."""
+"""`headrace doctor`: a line for each need of a run of this machine and the lake, each fault with its mend."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace features`: which features are there, and which extra each can use."""
+"""`headrace features`: the present features, and the extras for each."""
 
 from __future__ import annotations
 

@@ -81,7 +81,7 @@ def run_until_stopped(command: Sequence[str], environment: Mapping[str, str]) ->
 
     At the first signal the program is interrupted as by Ctrl-C, so that it stops the processes it has started; at the
     second it is killed. Its process group is killed after it has ended, so a signal to this process alone is enough.
-    Handlers are installed before the program starts, which would otherwise inherit ignored signals, as in the
+    Handlers are installed before the program starts: it would otherwise inherit ignored signals, as in the
     background of a script. An ignored hang-up (`nohup`) stays ignored.
     """
     running: list[subprocess.Popen[bytes]] = []
@@ -112,7 +112,7 @@ def run_until_stopped(command: Sequence[str], environment: Mapping[str, str]) ->
 
 
 def require_free(host: str, port: int) -> None:
-    """Refuse a port that is taken.
+    """Refuse a taken port.
 
     Raises:
         CommandError: another program listens there.
@@ -127,7 +127,7 @@ def require_free(host: str, port: int) -> None:
 
 @contextlib.contextmanager
 def _workspace() -> Iterator[Path]:
-    """A temporary workspace.yaml that names the project's definitions."""
+    """A temporary workspace.yaml naming the project's definitions."""
     folder = project_folder()
     location = {
         "module_name": f"{folder.module}.definitions",

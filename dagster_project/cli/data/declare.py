@@ -146,7 +146,7 @@ def remove_declaration(name: str, tables: bool, yes: bool) -> None:
 
 
 def _required_field(kind: str) -> str:
-    """The first required field of a source that a package brings, which `--from` fills.
+    """The first required field of a package's source, filled by `--from`.
 
     Raises:
         CommandError: the kind is unknown, or has no required field.
@@ -243,7 +243,7 @@ def _require_usable_file(name: str, listing: pa.Table | None) -> None:
 
 
 def _require_columns(source: Source, listing: pa.Table | None) -> None:
-    """Check that the first file of records has the columns that options name; metadata columns may be missing."""
+    """Check that the first file of records has the columns named by options; metadata columns may be missing."""
     import pyarrow.compute as pc
 
     from spark_jobs.sources.config.file_source import FileSource
@@ -299,7 +299,7 @@ def _write(file: Path, content: dict[str, Any], comment: str) -> None:
 
 
 def _yaml() -> Any:
-    """A YAML reader and writer that keeps comments."""
+    """A comment-keeping YAML reader and writer."""
     from ruamel.yaml import YAML
 
     yaml = YAML()

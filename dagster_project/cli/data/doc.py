@@ -231,7 +231,7 @@ def _find(catalogue: Catalog, name: str, increment: int | None = None) -> FoundD
 
 
 def require_compared(corpus: CorpusFacts, threshold: float | None, kind: str | None = None) -> None:
-    """Refuse a threshold below the lowest that was compared: pairs below it were never stored.
+    """Refuse a threshold below the lowest compared: pairs below it were never stored.
 
     Raises:
         CommandError: the threshold is below the lowest one of the kind, or of all kinds.
@@ -263,8 +263,8 @@ def _print_witness(catalogue: Catalog, document: FoundDocument, group: Sequence[
     witness = _find(catalogue, group[0].doc_id)
     first = group[0]
     measure = "J" if first.why == "near" else f"{first.why} similarity"
-    similarity = first.shared_weight / first.united_weight if first.united_weight else None
-    how = f"the same {first.why}" if similarity is None else f"{measure} = {similarity:.4f}"
+    is_exact = first.why in ("bytes", "letters")
+    how = f"the same {first.why}" if is_exact else f"{measure} = {first.shared_weight / first.united_weight:.4f}"
     names = ", ".join(loss.corpus for loss in group)
     say(f"\nwitness in {names}: {witness.doc_id}  {witness.dataset} {witness.path}, {how}")
     mine, theirs = read_text(catalogue, document), read_text(catalogue, witness)

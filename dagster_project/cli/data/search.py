@@ -1,4 +1,4 @@
-"""`headrace search`: documents whose text has some words."""
+"""`headrace search`: documents with some words in their text."""
 
 from __future__ import annotations
 

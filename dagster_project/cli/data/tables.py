@@ -160,7 +160,7 @@ def delete_table(identifiers: tuple[str, ...]) -> None:
 
 
 def _size(iceberg: Table) -> tuple[int, int]:
-    """Rows and bytes of a table that no step computes."""
+    """Rows and bytes of a table without a step."""
     snapshot = iceberg.current_snapshot()
     facts = snapshot.summary.additional_properties if snapshot is not None and snapshot.summary is not None else {}
     return int(facts.get("total-records", 0)), int(facts.get("total-files-size", 0))
@@ -200,7 +200,7 @@ def _print_window(catalogue: Catalog, identifier: str, ordinal: int, as_json: bo
 
 
 def _print_failed(catalogue: Catalog, identifier: str, rule: str, count: int, as_json: bool) -> None:
-    """Print documents that failed a rule, with the value seen and its bound."""
+    """Print documents failing a rule, with the value seen and its bound."""
     from dagster_project.inspect.documents.failed_documents import failed_documents
 
     rows = failed_documents(catalogue, identifier, rule, count)

@@ -63,7 +63,7 @@ def _print(delta: Diff, kind: str) -> None:
 
 
 def card_options(command: Callable[..., None]) -> Callable[..., None]:
-    """Add the options of a card to a command that shows a dataset or corpus."""
+    """Add the options of a card to a command showing a dataset or corpus."""
     for option in (
         click.option("--min-group", type=int, help="with noise: smaller groups are merged into `other`; 20 by default"),
         click.option("--epsilon", type=float, help="add noise to counts of the card: epsilon of all of it, such as 1"),

@@ -225,12 +225,12 @@ def _documents_of(catalogue: Catalog, increment: str) -> set[str]:
 
 
 class _Export(click.Command):
-    """The command `export`, where the name of an export that a feature or package brings may come first."""
+    """The command `export`, where the name of a feature's or package's export may come first."""
 
     def make_context(
         self, info_name: str | None, args: list[str], parent: click.Context | None = None, **extra: Any
     ) -> click.Context:
-        """The context of this command, or of the one that `headrace.exports` has under the first word."""
+        """The context of this command, or of the one of `headrace.exports` under the first word."""
         if args and (args[0] in added("exports") or args[0] in missing("exports")):
             command = load("exports", args[0], click.Command)
             refuse_repetition(command)

@@ -1,4 +1,4 @@
-"""`headrace evals`: the benchmarks that documents are searched for."""
+"""`headrace evals`: the benchmarks to search documents for."""
 
 from __future__ import annotations
 

@@ -77,7 +77,7 @@ def show(reference: str | None, as_json: bool) -> None:
 
 
 def _list_policies(as_json: bool) -> None:
-    """Print the policies that headrace brings, and those of the registry."""
+    """Print headrace's policies, and those of the registry."""
     from spark_jobs.filters.policy_files import shipped
     from spark_jobs.filters.policy_resolution import resolve
     from spark_jobs.lake.run.registry import entries

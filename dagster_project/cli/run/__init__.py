@@ -1,1 +1,1 @@
-"""Commands that compute: plan and run, what ran and how things are, workers, upkeep."""
+"""Commands of computation: plan and run, what ran and how things are, workers, upkeep."""

@@ -49,17 +49,17 @@ class Ran:
 
     @property
     def computed(self) -> tuple[StepLine, ...]:
-        """Tables that were computed."""
+        """Computed tables."""
         return self._of("computed")
 
     @property
     def unchanged(self) -> tuple[StepLine, ...]:
-        """Tables for which nothing was to be done."""
+        """Tables without anything to do."""
         return self._of("unchanged")
 
     @property
     def failed(self) -> tuple[StepLine, ...]:
-        """Tables whose step failed; those that depend on them are `left`."""
+        """Tables of failed steps; those depending on them are `left`."""
         return self._of("failed")
 
     def _of(self, status: str) -> tuple[StepLine, ...]:
@@ -76,7 +76,7 @@ def run(*selection: str, partition: str | None = None, check: bool = True) -> Ra
 
     Raises:
         CommandError: there is no project, the selection does not exist, or a declaration is wrong.
-        RunFailedError: a step failed; the tables that do not depend on it were computed. Of these is CheckFailedError.
+        RunFailedError: a step failed; the tables independent of it were computed. Of these is CheckFailedError.
     """
     options = [word for word in selection if word.startswith("-")]
     if options:
@@ -117,7 +117,7 @@ def _lines(output: IO[bytes]) -> Iterator[StepLine]:
 
 
 def _message(errors: str) -> str:
-    """The last line in which the command says why it ended; the last of all where there is no such line."""
+    """The last line with the command's reason for its end; the last of all where there is no such line."""
     lines = [line.strip() for line in errors.splitlines() if line.strip()]
     messages = [line.removeprefix(_PREFIX) for line in lines if line.startswith(_PREFIX)]
     return (messages or lines or ["run: it ended without a word"])[-1]

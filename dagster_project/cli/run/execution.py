@@ -39,7 +39,7 @@ def require_done(lines: Sequence[StepLine], again: str) -> None:
 
     Args:
         lines: results of a run.
-        again: the command that continues it once the cause is mended.
+        again: the command to continue it once the cause is mended.
 
     Raises:
         CheckFailedError: a check refused the rows of the first failed step.
@@ -75,9 +75,9 @@ def execute(
         selection: datasets, corpora, experiments, tables, or Dagster's syntax; empty for all tables.
         partition: the only one to run, where assets have partitions.
         show: called with each line as it comes.
-        tell: called, before anything is computed, with sentences about existing tables that the run will change.
+        tell: called, before anything is computed, with sentences about existing tables to be changed by the run.
         tags: added to the Dagster runs.
-        run_ids: a list to which the ids of the Dagster runs are appended.
+        run_ids: a list; the ids of the Dagster runs are appended to it.
         definitions: the project's, where they are loaded already.
         reads: gets what the same run would say afterwards, where it would have nothing to do.
 
@@ -140,7 +140,7 @@ def execute(
 
 
 def _tell_once(sentences: dict[str, None], tell: Callable[[str], None], text: str) -> None:
-    """Pass a sentence to `tell` the first time that it comes; `sentences` has those of before."""
+    """Pass a sentence to `tell` the first time; `sentences` has those of before."""
     if text not in sentences:
         sentences[text] = None
         tell(text)
@@ -193,7 +193,7 @@ def _execute_stage(
     Args:
         definitions: the project's.
         keys: tables of the stage.
-        later: those of the stages after it, which have a say in the engine.
+        later: those of the stages after it, with a say in the engine.
         instance: Dagster's.
         ledger: of the lake.
         failed: of the stages before; what fails here is added.
@@ -244,12 +244,12 @@ def _execute_stage(
 
 
 def _left_lines(failed: Failures, due: Sequence[PlannedStep], lines: Sequence[StepLine]) -> Iterator[StepLine]:
-    """The lines of steps that were left since what they read failed; adds failed and left steps to `failed`.
+    """The lines of steps left since what they read failed; adds failed and left steps to `failed`.
 
     Args:
-        failed: steps that failed or were left in the runs before.
-        due: the steps of one run, each after those that it reads.
-        lines: of the tables that were computed or failed so far.
+        failed: steps failed or left in the runs before.
+        due: the steps of one run, each after those read by it.
+        lines: of the tables computed or failed so far.
     """
     outcomes = {(line.table, line.partition): line for line in lines}
     for step in due:
@@ -286,7 +286,7 @@ def _idle_lines(ledger: Ledger, step: PlannedStep) -> Iterator[StepLine]:
 
 
 def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterator[str]:
-    """Sentences about changes that a run will make besides adding increments."""
+    """Sentences about a run's changes besides adding increments."""
     from dagster_project.inspect.lake.dependent_blends import dependent_blends, effect_of_repacking
     from dagster_project.run_plan import surprising
 
@@ -307,7 +307,7 @@ def _foretold_changes(catalogue: Catalog, runs: Sequence[PlannedRun]) -> Iterato
 
 
 def _job_of(definitions: dg.Definitions, selection: Sequence[str], steps: Sequence[PlannedStep]) -> dg.JobDefinition:
-    """The job under which Dagster shows a run: `everything`, that of the only name given, or Dagster's implicit job."""
+    """Dagster's job for a run: `everything`, that of the only name given, or Dagster's implicit job."""
     from dagster_project.automation import EVERYTHING
 
     wanted = {key for step in steps for key in step.keys}

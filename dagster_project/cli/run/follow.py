@@ -1,4 +1,4 @@
-"""`headrace run NAME --follow`: read a stream, and run the dataset's steps for each increment that is sealed."""
+"""`headrace run NAME --follow`: read a stream, and run the dataset's steps for each sealed increment."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""`headrace maintain`: keep the lake tidy, with a line for each table that was changed."""
+"""`headrace maintain`: keep the lake tidy, with a line for each changed table."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ def maintain(tables: tuple[str, ...], tasks: tuple[str, ...], days: float, dry_r
 
 
 def _of_project(name: str) -> Task:
-    """A task that applies what the project declares; outside of a project it does nothing but to Dagster's history."""
+    """A task applying what the project declares; outside of a project it does nothing but to Dagster's history."""
 
     def declared(lake: Lake, days: float, dry_run: bool) -> Iterator[MaintenanceResult]:
         try:

@@ -64,7 +64,7 @@ def _tell_engine(steps: Collection[PlannedStep]) -> None:
 
 
 def _tell_what_stays_out(namespaces: Collection[str]) -> None:
-    """Print a line for each corpus with documents that came back and that only a new generation takes in."""
+    """Print a line for each corpus with returned documents, taken in by a new generation alone."""
     from dagster_project.inspect.lake.run_notices import left_and_returned
     from spark_jobs.lake.ledger.ledger import Ledger
 
@@ -73,7 +73,7 @@ def _tell_what_stays_out(namespaces: Collection[str]) -> None:
 
 
 def planned(selection: Sequence[str], partition: str | None) -> list[PlannedRun]:
-    """The runs that a selection needs.
+    """The runs needed by a selection.
 
     Raises:
         CatalogueError: the lake cannot be opened.
@@ -135,7 +135,7 @@ def show_plan(steps: Sequence[PlannedStep], as_json: bool, markdown: bool = Fals
 
 
 def _refuse_failing(steps: Sequence[PlannedStep]) -> None:
-    """Refuse a plan with steps that will fail.
+    """Refuse a plan with steps sure to fail.
 
     Raises:
         CommandError: names the first.
@@ -188,7 +188,7 @@ def _lines(step: PlannedStep) -> Iterator[_PlanLine]:
 
 
 def _joined(lines: Iterable[_PlanLine]) -> list[_PlanLine]:
-    """The lines, those of a table joined that say the same of more than a few slices: how many, the first, the last."""
+    """The lines, joined where they say the same of more than a few slices of a table: how many, the first, the last."""
     alike: dict[tuple[str, str, str], list[_PlanLine]] = {}
     for line in lines:
         alike.setdefault((line.table, line.status, line.why), []).append(line)

@@ -1,4 +1,4 @@
-"""`headrace relocate`: have a lake that was copied, moved or restored name its files where they are."""
+"""`headrace relocate`: have a copied, moved or restored lake name its files where they are."""
 
 from __future__ import annotations
 

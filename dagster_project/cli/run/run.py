@@ -1,7 +1,7 @@
 """`headrace run`: materialize assets in one process with one Spark session, and print one line for each table.
 
 The run is an ordinary one of the Dagster instance: the UI shows it, with its checks and metadata. If a table fails,
-only tables that depend on it are left, and named in the end.
+only tables depending on it are left, and named in the end.
 """
 
 from __future__ import annotations
@@ -166,9 +166,9 @@ def _run(
 
 
 def _other_way(failed: Collection[str]) -> str:
-    """Which of the failed tables another engine, or Sail with more care, may manage; empty where there is none.
+    """The failed tables perhaps manageable by another engine, or by Sail with more care; empty where there is none.
 
-    A setting that chose the engine, and a step that needs Spark, leave Sail with more care alone.
+    A setting of the engine, and a step in need of Spark, leave Sail with more care alone.
     """
     failures = unmanaged(lake_catalogue(), failed) if failed else None
     now = chosen()
@@ -184,10 +184,10 @@ def _as_json(line: StepLine) -> str:
 
 
 def _tell_the_end(lines: Sequence[StepLine], run_ids: Collection[str]) -> list[str]:
-    """Print what follows the lines of a run: notices, tables left, decisions that are due, changes, and counts.
+    """Print what follows the lines of a run: notices, tables left, due decisions, changes, and counts.
 
     Returns:
-        Those of the lines that `_what_waits` gave.
+        The lines from `_what_waits`.
     """
     for line in (line for line in lines if line.notice and line.status == "computed"):
         say(f"{line.table}: {line.notice}")
@@ -214,7 +214,7 @@ def _counts(lines: Sequence[StepLine]) -> str:
 
 
 def _what_waits(catalogue: Catalog, namespaces: Collection[str]) -> Iterator[str]:
-    """Warnings about datasets and corpora of a run, and increments in quarantine that wait for a decision."""
+    """Warnings about datasets and corpora of a run, and increments waiting in quarantine for a decision."""
     from dagster_project.inspect.lake.control_names import named_in_texts
     from dagster_project.inspect.lake.empty_datasets import empty_datasets
     from dagster_project.inspect.lake.run_notices import few_kept, left_and_returned, much_removed

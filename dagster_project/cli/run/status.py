@@ -139,7 +139,7 @@ def automation_state() -> AutomationHealth:
 
 
 def _finite(value: Any) -> Any:
-    """A value for JSON, which has no number for what never was."""
+    """A value for JSON: there is no number for what never was."""
     if isinstance(value, dict):
         return {key: _finite(part) for key, part in value.items()}
     if isinstance(value, list | tuple):
@@ -193,12 +193,12 @@ class _Gauge:
 
 
 def _one(name: str, text: str, value: Callable[[NamespaceStatus, datetime], float | None]) -> _Gauge:
-    """A metric that has one value for each namespace."""
+    """A metric with one value for each namespace."""
     return _Gauge(name, text, ("namespace",), lambda s, now: [((s.name,), value(s, now))])
 
 
 def _each(label: str, name: str, text: str, values: Callable[[NamespaceStatus], Mapping[str, float]]) -> _Gauge:
-    """A metric that has a value for each namespace and each rule, corpus or whatever `label` names."""
+    """A metric with a value for each namespace and each rule, corpus or whatever `label` names."""
     return _Gauge(
         name, text, ("namespace", label), lambda s, _: [((s.name, key), value) for key, value in values(s).items()]
     )
@@ -209,7 +209,7 @@ def _age(moment: datetime | None, now: datetime) -> float | None:
 
 
 def _asked(gauge: Gauge) -> _Gauge:
-    """A metric that a feature brings of datasets that it makes from others; none of other datasets."""
+    """A feature's metric of its datasets made from others; none of other datasets."""
     if gauge.label:
         return _each(gauge.label, gauge.name, gauge.text, lambda s: gauge.value(s.asked) if s.asked else {})
     return _one(gauge.name, gauge.text, lambda s, _: gauge.value(s.asked) if s.asked else None)
@@ -296,7 +296,7 @@ def _serve(port: int, host: str) -> None:
 
 
 def _print_costs(by: str, since: datetime | None, as_json: bool) -> None:
-    """Print what computing and keeping the tables cost; a team is the first owner that a declaration names."""
+    """Print what computing and keeping the tables cost; a team is the first owner in a declaration."""
     from dagster_project.inspect.lake.costs import costs
 
     an_hour, a_core_hour, a_month = map(_price, ("HOUR", "CORE_HOUR", "GB_MONTH"))

@@ -34,11 +34,11 @@ class StepLine:
 
     Attributes:
         table: identifier.
-        rows: rows that the table holds now (of the partition, where one was run); 0 where it failed or was left.
+        rows: rows in the table now (of the partition, where one was run); 0 where it failed or was left.
         seconds: wall-clock time of the step.
         status: computed, unchanged, frozen (unchanged under other settings), failed, left (what it reads failed).
         detail: increments computed, what is frozen, why it failed, or which table failed before it.
-        notice: rows that a user should know of, such as rejected files, and the command that shows them.
+        notice: rows for a user to know of, such as rejected files, and the command to show them.
         failed_check: name of the check that refused the rows of a failed step; empty where none did.
         partition: key of the partition, where the table is run by partitions.
     """
@@ -59,7 +59,7 @@ class StepLine:
 
 
 def print_line(line: StepLine) -> None:
-    """Print the line of a table, aligned with those of others; tables that were left are printed by `print_left`."""
+    """Print the line of a table, aligned with those of others; left tables are printed by `print_left`."""
     if line.status == "left":
         return
     rows = " " * 17 if line.status == "failed" else f"{line.rows:>12,} rows"
@@ -68,7 +68,7 @@ def print_line(line: StepLine) -> None:
 
 
 def print_left(lines: Iterable[StepLine]) -> None:
-    """Print which tables were left, a line for each failed table that they depend on."""
+    """Print the left tables, a line for each failed table they depend on."""
     left = sorted((line for line in lines if line.status == "left"), key=lambda line: line.detail)
     for cause, group in itertools.groupby(left, key=lambda line: line.detail):
         print_styled(f"left, because {cause} failed: {', '.join(line.label for line in group)}", _STYLES["left"])
@@ -79,7 +79,7 @@ class Watch:
 
     Args:
         tables: the main table of each step, by the name of its op.
-        partition: key of the partition that is run.
+        partition: key of the partition to run.
         show: called with each line.
     """
 

@@ -1,9 +1,9 @@
-"""`headrace run --watch`: run again when declarations, code or sources change, in one process that keeps its engine.
+"""`headrace run --watch`: run again when declarations, code or sources change, in one process with a lasting engine.
 
     defs/, definitions.py     a file that came, went or has another size or time; code of the project is imported again
     sources                   what the next run would land is not what the last one was to land
 
-What changes while a run is under way is seen after it. A source that is fetched from far away is asked by runs alone.
+What changes while a run is under way is seen after it. A source fetched from far away is asked by runs alone.
 """
 
 from __future__ import annotations
@@ -34,8 +34,8 @@ def watch(run: Callable[[dg.Definitions], None], words: Sequence[str]) -> None:
     """Run, and again after each change, until Ctrl-C; what fails is said, and the next change is waited for.
 
     Args:
-        run: runs the selection, of the definitions that are given to it.
-        words: the selection, whose sources are looked at.
+        run: runs the selection, of the definitions passed to it.
+        words: the selection; its sources are looked at.
     """
     from dagster_project.cli import tell_error
 
@@ -56,7 +56,7 @@ def watch(run: Callable[[dg.Definitions], None], words: Sequence[str]) -> None:
 
 
 def declared_files() -> _Files:
-    """The files of a project that declare its tables: its package, and what lies beside it in Dagster's form."""
+    """The declaring files of a project's tables: its package, and what lies beside it in Dagster's form."""
     folder = project_folder()
     root = folder.defs if _is_ours() else folder.package
     files = [path for path in root.rglob("*") if "__pycache__" not in path.parts]
@@ -72,12 +72,12 @@ def _stat(path: Path) -> os.stat_result | None:
 
 
 def _is_ours() -> bool:
-    """Whether the project is the checkout of headrace itself, whose package is this program."""
+    """Whether the project is the checkout of headrace itself, with this program as its package."""
     return project_folder().module == __name__.partition(".")[0]
 
 
 def _wait(declared: _Files, sources: _Sources) -> bool:
-    """Return once something changed and stays as it is for a moment; whether that was a declaration."""
+    """Return once something changed and stays as it is for a moment; whether it was a declaration."""
     while True:
         now = declared_files()
         if now != declared:
@@ -105,7 +105,7 @@ class _Sources:
 
     @classmethod
     def of(cls, definitions: dg.Definitions, words: Sequence[str]) -> Self:
-        """Those of a selection that are read where they lie."""
+        """Those of a selection, read where they lie."""
         from dagster_project.lake_asset import declared_assets
 
         chosen = declared_assets(definitions.resolve_asset_graph(), select(definitions, words))
@@ -117,7 +117,7 @@ class _Sources:
         return not self._due() <= self._due_before
 
     def _due(self) -> set[str]:
-        """Step keys of what sources have to land; one that cannot be read has nothing, and that is said once."""
+        """Step keys of what sources have to land; an unreadable one has nothing, and this is said once."""
         from spark_jobs.lake.ledger.ledger import Ledger
         from spark_jobs.lake.plan.plan import tasks
 

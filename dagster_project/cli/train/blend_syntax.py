@@ -25,8 +25,8 @@ def parse_source(text: str, max_epochs: int | None = None, on_exhausted: str | N
 
     Args:
         text: as it was typed.
-        max_epochs: for a pinned source whose text has none.
-        on_exhausted: for a pinned source whose text has none.
+        max_epochs: for a pinned source without one in its text.
+        on_exhausted: for a pinned source without one in its text.
 
     Raises:
         CommandError: a setting is unknown, or not a number where it must be one.
@@ -47,7 +47,7 @@ def parse_source(text: str, max_epochs: int | None = None, on_exhausted: str | N
 
 
 def parse_change(text: str) -> SourceChange:
-    """Read NAME[=WEIGHT][,SETTING=VALUE..][,live|pinned], or -NAME, which removes.
+    """Read NAME[=WEIGHT][,SETTING=VALUE..][,live|pinned], or -NAME to remove.
 
     Raises:
         CommandError: a setting is unknown, or not a number where it must be one.
@@ -126,7 +126,7 @@ def _split(text: str, form: str) -> tuple[str, str, dict[str, Any]]:
 
 
 def _require_new(text: str, key: str, settings: Mapping[str, Any]) -> None:
-    """Refuse a setting that is there already.
+    """Refuse a repeated setting.
 
     Raises:
         CommandError: names it.

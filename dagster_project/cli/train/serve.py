@@ -1,4 +1,4 @@
-"""The command `headrace serve`: Blender's own, and a service for each option that a feature or package adds."""
+"""The command `headrace serve`: Blender's own, and a service for each option of a feature or package."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _SERVICES: Final = [load("services", name, Service) for name in added("services"
 
 
 class _Serve(click.Command):
-    """A command that says which feature an option would come with."""
+    """A command to name the feature of a missing option."""
 
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Parse the command line."""

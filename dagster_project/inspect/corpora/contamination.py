@@ -28,9 +28,9 @@ class HoldingDocument:
     Attributes:
         doc_id: its id.
         dataset: where it came from.
-        share: largest share of an item that it holds.
+        share: largest share of an item in it.
         items: `eval set, kind` of its findings, each once.
-        windows: windows that hold it, by packed table; of older generations that are still served, by `table@snapshot`.
+        windows: its windows, by packed table; of older generations that are still served, by `table@snapshot`.
     """
 
     doc_id: str
@@ -46,9 +46,9 @@ class ContaminationReport:
 
     Attributes:
         corpus: its name.
-        evals: the eval sets that were searched for.
-        documents: those that are left out of packing from now on, by dataset and id.
-        blends: blends by packed table (or `table@snapshot`) whose rows hold any of the documents.
+        evals: the eval sets of the search.
+        documents: those left out of packing from now on, by dataset and id.
+        blends: blends by packed table (or `table@snapshot`) with any of the documents in their rows.
     """
 
     corpus: str

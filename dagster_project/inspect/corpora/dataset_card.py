@@ -39,7 +39,7 @@ _STEPS = ("1K", "10K", "100K", "1M", "10M", "100M", "1B", "10B", "100B", "1T")  
 
 
 class CountNoise(Protocol):
-    """Counts that may leave the lake, as a feature makes them."""
+    """Counts fit to leave the lake, as a feature makes them."""
 
     scale: float
 
@@ -60,7 +60,7 @@ class Privacy:
 
     Attributes:
         epsilon: of the whole card.
-        min_group: lowest noisy count of a group that is named.
+        min_group: lowest noisy count of a named group.
         draw: makes the noise; None for the feature's.
     """
 

@@ -1,8 +1,8 @@
 """Sum the table `thresholds` of a corpus over all its increments.
 
-Counts and bytes are summed. Components cannot be: an increment has every component that its pairs reach, including
+Counts and bytes are summed. Components cannot be: an increment has every component of its pairs, including
 those of earlier increments. They are counted from `components` by the newest row of each document: a component exists
-if the document that it is named by still belongs to it.
+if its naming document still belongs to it.
 """
 
 from __future__ import annotations

@@ -43,12 +43,12 @@ class RuleCount:
         signal: what it judges.
         condition: below, above, is or not_in.
         threshold: what values are compared with.
-        judged: documents that it holds for.
-        drops: documents that fail it.
-        alone: those that fail no other rule.
-        precision: how often people found it right, of the documents that it drops and that were reviewed.
+        judged: documents in its scope.
+        drops: documents failing it.
+        alone: those failing no other rule.
+        precision: how often people found it right, of its dropped and reviewed documents.
         failing: ids and values of those that fail and are nearest to the threshold; ids alone where it is no number.
-        passing: the same of those that do not fail.
+        passing: the same of those not failing.
     """
 
     rule: str
@@ -82,8 +82,8 @@ class Preview:
         policy: name@version.
         content_hash: of the policy.
         before: all documents.
-        kept: those that fail no rule.
-        bytes_per_token: by which tokens are estimated.
+        kept: those failing no rule.
+        bytes_per_token: for estimates of tokens.
         measured: whether a corpus has counted it; else it is `BYTES_PER_TOKEN`.
         rules: in the order of the policy.
     """
@@ -106,9 +106,9 @@ class PolicyComparison:
         first: what the first would do.
         second: what the second would do.
         kept_by: documents kept by `both`, by the `first` alone, the `second` alone, by `neither`.
-        lost: by rule of the second, documents that the first keeps and the rule drops.
-        gained: by rule of the first, documents that the second keeps and the rule drops.
-        examples: ids of documents that are kept by the `first` or the `second` alone.
+        lost: by rule of the second, documents kept by the first and dropped by the rule.
+        gained: by rule of the first, documents kept by the second and dropped by the rule.
+        examples: ids of documents kept by the `first` or the `second` alone.
     """
 
     first: Preview

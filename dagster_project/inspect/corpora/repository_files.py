@@ -21,7 +21,7 @@ class Need:
         needed_doc_id: what it needs.
         needed_path: its path.
         kind: import, import_inner, import_type, module or symbol.
-        evidence: the statement or name that says so.
+        evidence: the statement or name saying so.
     """
 
     doc_id: str
@@ -41,7 +41,7 @@ class RepositoryFile:
         language: of its code or text.
         byte_count: of the file.
         rank: position in the order of a corpus; None where the file is not in it.
-        needed_by: number of files that need it.
+        needed_by: number of files in need of it.
         cycle: number of its cycle of files, from 1; None where it is in none.
     """
 

@@ -69,9 +69,9 @@ class Precision:
 
     Attributes:
         rule: its name.
-        right: documents that it was right to remove.
-        wrong: documents that it should have kept.
-        unsure: documents that nobody decided, or persons disagree on.
+        right: documents rightly removed.
+        wrong: documents wrongly removed.
+        unsure: documents without a decision, or with disagreeing persons.
         low: lower end of the 95% interval of right / (right + wrong), by Wilson's score.
         high: upper end.
     """
@@ -187,7 +187,7 @@ class Reviews:
         """Record a decision; gives False where it is what the person said last, so that a form sent twice is one.
 
         Args:
-            verdicts: the table that the document failed in.
+            verdicts: the table of the document's failure.
             failure: doc_id, rule, value and threshold.
             person: who decides.
             said: the decision; `undone` takes the last one back.

@@ -35,12 +35,12 @@ class RuleCurve:
 
     Attributes:
         rule: with a condition `below` or `above`.
-        values: (N,) float64, ascending; of the documents that it holds for and that have a value.
+        values: (N,) float64, ascending; of the documents in its scope with a value.
         doc_ids: (N,) identities, 32 hex digits.
         alone: (N,) whether no other rule drops the document.
         sums: (N + 1, 2) documents and bytes of those before a place that no other rule drops.
-        always: documents and bytes that are kept at any threshold.
-        bytes_per_token: by which tokens are estimated.
+        always: documents and bytes kept at any threshold.
+        bytes_per_token: for estimates of tokens.
     """
 
     rule: Rule

@@ -72,12 +72,12 @@ def read_documents(
         catalogue: the lake's.
         dataset: its name.
         policies: the policies.
-        declared: returns the columns that the dataset declares, by table; called if the lake lacks a column.
-        where: the documents that are read, few enough for one part; None for all.
+        declared: returns the dataset's declared columns, by table; called if the lake lacks a column.
+        where: the documents to read, few enough for one part; None for all.
 
     Raises:
-        CommandError: the dataset or a table that a policy reads has not been computed, or lacks documents.
-        ConfigError: a policy reads a column that is not there, or compares it with what it cannot be.
+        CommandError: the dataset or a policy's table has not been computed, or lacks documents.
+        ConfigError: a policy reads a missing column, or compares it with what it cannot be.
     """
     known = namespaces_with(catalogue, "signals")
     if dataset not in known:
@@ -108,10 +108,10 @@ def read_documents(
 
 
 def _refuse_uncomputed(dataset: str, policy: Policy, there: Columns, declared: Columns) -> None:
-    """Refuse a policy that reads columns which are declared but not computed yet, or of a scorer not declared.
+    """Refuse a policy reading columns declared but not computed yet, or of a scorer not declared.
 
     Raises:
-        CommandError: says what to run, or which lines to add to the declaration.
+        CommandError: says what to run, or the lines to add to the declaration.
     """
     lacking = [table for table in policy.tables if table in scorer_names() and table not in {*there, *declared}]
     if lacking:

@@ -41,7 +41,7 @@ class LakeState:
     Attributes:
         name: dataset or corpus.
         text: as it was written.
-        snapshots: snapshot by name of the table; tables that had none yet are left out.
+        snapshots: snapshot by name of the table; tables without one yet are left out.
         moment: when that was; None for now.
     """
 
@@ -65,12 +65,12 @@ class Diff:
         after: documents of the second.
         added: in the second alone.
         removed: in the first alone: edited, or deleted at the source.
-        changed: of the added, those whose path had another document before; of a dataset.
+        changed: of the added, those with a former document at their path; of a dataset.
         newly_failed: by rule, documents of both that fail it in the second alone.
         newly_passed: by rule, documents of both that failed it in the first alone.
         newly_removed: members of both that survive in the first alone: duplicates since.
         newly_kept: members of both that survive in the second alone.
-        stages: documents that went on after each selection of the corpus in both states, by its table.
+        stages: documents kept after each selection of the corpus in both states, by its table.
         totals: rows of other tables in both states, by table: tokens, windows.
         examples: up to five ids, by the name of a count.
     """
@@ -133,7 +133,7 @@ def find_state(catalogue: Catalog, text: str) -> LakeState:
 
 
 def _moment(tables: Mapping[str, IcebergTable], state: str) -> tuple[dict[str, int], int | None]:
-    """The tables and snapshots that an id means, and the time in milliseconds; no time for what is no id and no date.
+    """The tables and snapshots of an id, and the time in milliseconds; no time for what is no id and no date.
 
     Steps write to a branch first, so a snapshot is the table's state from a later time on than it was written. Tables
     that one step wrote together are published one after the other, and go together here.
@@ -318,7 +318,7 @@ def _moved_verdicts(
 
 
 def _moved(catalogue: Catalog, first: LakeState, second: LakeState, doc_ids: pa.ChunkedArray) -> pa.Table:
-    """Some documents whose failed rules differ, with these in both states: doc_id, rules, rules_after."""
+    """Some documents with different failed rules, with these in both states: doc_id, rules, rules_after."""
     judged = [_failed_rules(catalogue, state) for state in (first, second)]
     joined = judged[0].join(judged[1], "doc_id", join_type="inner", right_suffix="_after")
     moved = joined.filter(pc.not_equal(joined["rules"], joined["rules_after"]))

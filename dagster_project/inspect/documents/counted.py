@@ -1,6 +1,6 @@
 """The documents to count, for every command and page with numbers of documents.
 
-The tables of a dataset only grow: `documents` keeps a text that was edited, and one whose file is gone. Of a dataset
+The tables of a dataset only grow: `documents` keeps an edited text, and one without its file. Of a dataset
 the latest document at each path counts, unless its file is gone (docs/prepare/revisions.md); of a corpus each member
 that neither left it (`revisions`) nor was taken out of all of its windows (`system.excisions`).
 
@@ -40,7 +40,7 @@ class At:
     """A former state of a dataset or corpus.
 
     Attributes:
-        snapshots: by name of a table its snapshot, tables that had none left out; None for the newest of each.
+        snapshots: by name of a table its snapshot, tables without one left out; None for the newest of each.
         increment: the last one to count; None for all.
         moment: when it was; what was excised later counts. None for now.
     """
@@ -105,7 +105,7 @@ def documents_that_count(
 ) -> pa.Table:
     """The counted documents of a dataset: doc_id, increment, repository, path and further columns, texts large.
 
-    Empty where the dataset has none (at that time). Takes about 100 bytes for each document that ever landed, at one
+    Empty where the dataset has none (at that time). Takes about 100 bytes for each document ever landed, at one
     path alone where that is given.
     """
     wanted = tuple(dict.fromkeys(("doc_id", "increment", *_PATH, *columns)))

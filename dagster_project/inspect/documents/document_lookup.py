@@ -146,7 +146,7 @@ def latest_of(catalogue: Catalog, documents: Sequence[FoundDocument]) -> FoundDo
 
 
 def _say_where_it_waits(catalogue: Catalog, name: str) -> None:
-    """Say of a quarantined document that it waits there.
+    """Say of a quarantined document: it waits there.
 
     Raises:
         CommandError: it does.
@@ -206,7 +206,7 @@ def _matching(catalogue: Catalog, datasets: Iterable[str], condition: BooleanExp
 
 
 def landings_of(catalogue: Catalog, document: FoundDocument) -> list[dict[str, Any]]:
-    """The arrivals of the files that a document may be from; only reading them tells which, where there are several.
+    """The arrivals of a document's possible files; only reading them tells which, where there are several.
 
     Of the files that landed in its increment these are the one at the document's path, those at the start of it before
     a `#` (the longest first), or the package (at `.`) of its repository. A path may have landed more than once: pages

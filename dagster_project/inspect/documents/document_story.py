@@ -6,7 +6,7 @@
     system     excisions
 
 A step that has not seen the document (it was removed earlier, or the table does not exist yet) has no finding, except
-for the first one that should have seen it: its finding names the command that makes the table.
+for the first one that should have seen it: its finding names the command to make the table.
 """
 
 from __future__ import annotations

@@ -84,7 +84,7 @@ class DuplicateGroup:
         links: between them.
         total: documents of the component, without exact duplicates.
         threshold: least J of a link; None where no near-duplicates go.
-        witness: the document for which the one that was asked for was removed; None where that was kept.
+        witness: the document kept in place of the requested one; None where that was kept.
     """
 
     members: tuple[GroupMember, ...]
@@ -101,7 +101,7 @@ def duplicate_group(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, most: 
         catalogue: of the lake.
         corpus: of the document.
         doc_id: a member of the corpus.
-        most: documents of the component that are looked at: this one, its witness, those of the lowest ids.
+        most: examined documents of the component: this one, its witness, those of the lowest ids.
 
     Raises:
         CommandError: the document is no member of the corpus.

@@ -74,7 +74,7 @@ def landed_source(catalogue: Catalog, document: FoundDocument) -> LandedSource:
 
     Raises:
         CommandError: the arrivals do not tell its file.
-        InputError: the file is gone, has other bytes than those that landed, or does not give the document any more.
+        InputError: the file is gone, has other bytes than the landed ones, or does not give the document any more.
     """
     arrivals, ledger = landings_of(catalogue, document), Ledger(catalogue)
     ledger.refresh()

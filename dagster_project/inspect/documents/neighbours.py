@@ -1,7 +1,7 @@
 """Find a document's similar ones in a corpus: its exact duplicates and its verified pairs.
 
 Exact duplicates are removed before bags are made, so a document that repeats another has no pairs of its own: its
-neighbours are those of its representative, the kept document that it repeats.
+neighbours are those of its representative, the kept document repeated by it.
 """
 
 from __future__ import annotations
@@ -55,7 +55,7 @@ class Neighbour:
 
 
 def representative_of(catalogue: Catalog, corpus: CorpusFacts, doc_id: str) -> str:
-    """The document that represents this one among the members without exact duplicates: its witness, or itself."""
+    """The representative of this document among the members without exact duplicates: its witness, or itself."""
     rows = read_rows(catalogue, corpus.own("exact_duplicates"), ("witness_doc_id",), EqualTo("doc_id", doc_id))
     return str(rows[0]["witness_doc_id"]) if rows else doc_id
 
@@ -96,7 +96,7 @@ def find_neighbours(catalogue: Catalog, corpus: CorpusFacts, doc_id: str, thresh
 def duplicates_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Collection[str]) -> dict[str, str | None]:
     """The duplicates of some documents in a corpus, without these themselves, each with the level of its removal.
 
-    These are the exact duplicates of each document, its pairs at the threshold that is applied, and their exact
+    These are the exact duplicates of each document, its pairs at the applied threshold, and their exact
     duplicates; not the duplicates of duplicates, of which similarity says nothing.
 
     Returns:
@@ -145,7 +145,7 @@ def removed_of(catalogue: Catalog, corpus: CorpusFacts, doc_ids: Iterable[str]) 
 
 
 def stand_ins(catalogue: Catalog, corpus: CorpusFacts, repeats: Collection[str]) -> set[str]:
-    """Those exact duplicates that are kept because the document they repeat went with its repository."""
+    """Those exact duplicates, kept because the document they repeat went with its repository."""
     here = In("witness_doc_id", sorted(repeats))
     return {row["witness_doc_id"] for row in applied_removals(catalogue, corpus, here)} if repeats else set()
 

@@ -1,6 +1,6 @@
 """Search the texts of datasets: a scan of their tables, file by file, that ends when enough is found.
 
-No index is kept. Each document that holds "mill race" is given with its path and the words around the first hit.
+No index is kept. Each document with "mill race" is given with its path and the words around the first hit.
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ class Searched:
 
 
 class Scan:
-    """Reads the texts of a dataset one batch after the other, in the order of its files, for those that hold a pattern.
+    """Reads the texts of a dataset one batch after the other, in the order of its files, for those with a pattern.
 
     Attributes:
         total: documents with a text.

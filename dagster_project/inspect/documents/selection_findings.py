@@ -124,7 +124,7 @@ def benchmark_finding(
 
 
 def failed_rule(failed: Mapping[str, Any]) -> str:
-    """A failed rule of a document, with its value and the bound."""
-    if failed["value"] is None:
-        return str(failed["rule"])
-    return f"{failed['rule']} ({failed['value']:g}, the bound is {failed['threshold']:g})"
+    """A failed rule of a document, with its value and the bound, as far as there are any."""
+    measured = [] if failed["value"] is None else [f"{failed['value']:g}"]
+    measured += [] if failed["threshold"] is None else [f"the bound is {failed['threshold']:g}"]
+    return f"{failed['rule']} ({', '.join(measured)})" if measured else str(failed["rule"])

@@ -1,8 +1,8 @@
 """Compare two texts side by side: the differing regions, with a few equal pieces around them.
 
-A text is cut into pieces: its lines, and a line that is wider than a column into its sentences, so that prose of one
+A text is cut into pieces: its lines, and a line wider than a column into its sentences, so that prose of one
 line per paragraph is compared by sentences. Equal pieces at the beginning and end of both texts are set aside before
-the comparison, which for most near-duplicates are nearly all.
+the comparison: for most near-duplicates, nearly all.
 
     left                 right
     the wheel            the wheel              equal: shown only beside a change

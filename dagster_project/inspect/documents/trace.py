@@ -64,10 +64,10 @@ class Traced:
             text, where one was extracted. A span that one edit replaced counts as a whole.
         source_end: byte after it.
         encoding: of the file.
-        extracted: for a text that was extracted, what extracted it and from where: no bytes of the file are its own.
-            None for a text that its source holds.
-        location: of the file that landed.
-        object: where its bytes are kept, for a dataset that copies them.
+        extracted: for an extracted text, what extracted it and from where: no bytes of the file are its own.
+            None for a text of the source itself.
+        location: of the landed file.
+        object: where its bytes are kept, for a dataset copying them.
     """
 
     table: str
@@ -196,7 +196,7 @@ class TokenTracer:
         return self._runs[int(np.searchsorted(starts, ordinal, side="right")) - 1]
 
     def _document(self, doc_id: str, increment: int) -> dict[str, Any]:
-        """The document's row, of the dataset increments that the corpus increment took in."""
+        """The document's row, of the dataset increments taken in by the corpus increment."""
         taken = self._taken.get(increment, [])
         where = And(In("increment", taken), EqualTo("doc_id", doc_id)) if taken else EqualTo("doc_id", doc_id)
         rows = read_rows(self._catalogue, f"{self._facts.dataset}.documents", _DOCUMENT_COLUMNS, where)
@@ -231,7 +231,7 @@ class TokenTracer:
         return text, token_byte_lengths(text)
 
     def _edits(self, table: str, doc_id: str, partition: BooleanExpression) -> Edits:
-        """The edits that made a text."""
+        """The edits behind a text."""
         return edits_of(read_wide_value(self._catalogue, table, "edits", doc_id, partition) or [])
 
     def _cuts(self, doc_id: str, own: BooleanExpression) -> Edits:
@@ -240,7 +240,7 @@ class TokenTracer:
 
     @cached_property
     def _cut_texts(self) -> str | None:
-        """The texts that a selection of the corpus cut; None where none did."""
+        """The texts cut by a selection of the corpus; None where none did."""
         return cut_texts_of(self._catalogue, self._facts.corpus)
 
     def _token_bytes(
@@ -281,7 +281,7 @@ def file_bytes(content: str, encoding: str, start: int, end: int) -> tuple[int, 
 
     Args:
         content: the decoded file.
-        encoding: a codec that gives the file's bytes back.
+        encoding: a codec giving the file's bytes back.
         start: first byte in the UTF-8 of the content.
         end: byte after the last one.
     """
@@ -301,11 +301,11 @@ def _text_bytes(document: dict[str, Any], edits: Edits) -> int | None:
 
 
 def _growth(edits: Edits) -> int:
-    """Bytes that edits added to a text."""
+    """Bytes added to a text by edits."""
     return int((edits.replacement_length - (edits.end - edits.start)).sum())
 
 
 def _before_edits(edits: Edits, start: int, end: int) -> tuple[int, int]:
-    """(start, end) before the edits of a span of bytes after them, which may be empty."""
+    """(start, end) before the edits of a (perhaps empty) span of bytes after them."""
     starts, ends = source_spans(edits, np.array([start]), np.array([max(end, start + 1)]))
     return int(starts[0]), int(ends[0] if end > start else starts[0])

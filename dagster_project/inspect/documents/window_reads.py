@@ -31,7 +31,7 @@ class WindowRead:
         source: of the blend.
         offset: row of the blend.
         epoch: pass over the source, from 0.
-        runs: training runs that read this row of this blend.
+        runs: training runs with a read of this row of this blend.
     """
 
     table: str
@@ -51,7 +51,7 @@ def reads_of(
 
     Args:
         catalogue: of the lake.
-        blender: shows the blends that are searched.
+        blender: shows the searched blends.
         windows: (packed table, snapshot or None for the newest, ordinal) of each.
     """
     from blender_service.order.offsets import offsets_of

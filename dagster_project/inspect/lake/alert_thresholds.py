@@ -1,4 +1,4 @@
-"""The thresholds of alerts about a lake, which a project sets in its pyproject.toml."""
+"""The thresholds of alerts about a lake, set by a project in its pyproject.toml."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def read_thresholds(package: Path) -> Thresholds:
     """The thresholds of a project, from the pyproject.toml above its package.
 
     Raises:
-        DefinitionError: a field does not exist, or has a value that cannot be used.
+        DefinitionError: a field does not exist, or has an unusable value.
     """
     return project_settings(package, "monitoring", Thresholds)
 
@@ -74,7 +74,7 @@ def project_settings(package: Path, section: str, model: type[_Settings]) -> _Se
     """The settings of `[tool.headrace.SECTION]` in the pyproject.toml above a project's package.
 
     Raises:
-        DefinitionError: a field does not exist, or has a value that cannot be used.
+        DefinitionError: a field does not exist, or has an unusable value.
     """
     file = next((file for folder in package.parents if (file := folder / "pyproject.toml").is_file()), None)
     tool = tomllib.loads(file.read_text()).get("tool", {}) if file is not None else {}

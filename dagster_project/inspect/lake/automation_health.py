@@ -1,6 +1,6 @@
 """How what runs by itself is: signs of Dagster's daemon, failures in a row, and when something last succeeded.
 
-Schedules and sensors fail silently: nobody sees a tick that failed, and a daemon that ended does nothing at all. What
+Schedules and sensors fail silently: nobody sees a failed tick, and an ended daemon does nothing at all. What
 is switched off, and a daemon that nothing waits for, are no fault.
 """
 
@@ -42,7 +42,7 @@ _PREFIX = "headrace_lake_"
 
 @dataclass(frozen=True)
 class Recurring:
-    """A schedule or a sensor that is switched on, or a job.
+    """A schedule or a sensor switched on, or a job.
 
     Attributes:
         kind: schedule, sensor or job.
@@ -70,7 +70,7 @@ class AutomationHealth:
     Attributes:
         heartbeats: seconds since the last sign of each part of Dagster's daemon, infinite where there was none; empty
             where nothing is switched on and no run waits for it.
-        recurring: schedules and sensors that are switched on, and jobs.
+        recurring: schedules and sensors switched on, and jobs.
     """
 
     heartbeats: Mapping[str, float] = field(default_factory=dict)
@@ -140,7 +140,7 @@ _READERS: Mapping[InstigatorType, Callable[..., tuple[float | None, float, float
 
 
 def _jobs(instance: dg.DagsterInstance, now: float) -> Iterator[Recurring]:
-    """The jobs of the last runs that ended, by name."""
+    """The jobs of the last ended runs, by name."""
     ended = dg.RunsFilter(statuses=[dg.DagsterRunStatus.SUCCESS, dg.DagsterRunStatus.FAILURE])
     by_job = defaultdict(list)
     for record in instance.get_run_records(ended, limit=_MOST_RUNS):

@@ -1,4 +1,4 @@
-"""Which names of control tokens stand in the texts of a corpus, where they are letters or become their tokens."""
+"""The names of control tokens in the texts of a corpus, where they are letters or become their tokens."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ def named_in_texts(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]
 
     Args:
         ledger: refreshed.
-        namespaces: corpora that are looked at; datasets among them have no line.
+        namespaces: the examined corpora; datasets among them have no line.
     """
     for name in sorted(namespaces):
         encoded, counted = (ledger.increments(f"{name}.{table}") for table in ("tokens", STATISTICS))
@@ -59,7 +59,7 @@ def names_in(catalogue: Catalog, corpus: str, text: str) -> str:
 
 
 def _by_dataset(catalogue: Catalog, corpus: str, increment: int) -> Iterator[tuple[str, int, list[HeldName]]]:
-    """Each dataset of an increment with its documents, and the names that they hold, letters first."""
+    """Each dataset of an increment with its documents, and the names in them, letters first."""
     table = load_table(catalogue, f"{corpus}.{STATISTICS}")
     if table is None or "control_names" not in table.schema().column_names:
         return

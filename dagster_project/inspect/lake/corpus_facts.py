@@ -31,9 +31,9 @@ class CorpusFacts:
         name: its namespace.
         tables: names of the tables that it has.
         datasets: its datasets, those first whose documents are kept first.
-        compared: similarities at which near-duplicates were compared, by kind; None without the level near.
-        applied: the threshold at which documents are removed, by kind; None without the level near.
-        verdicts: by dataset, the table of the verdicts that its members were chosen by.
+        compared: similarities of the comparison of near-duplicates, by kind; None without the level near.
+        applied: the threshold of removal, by kind; None without the level near.
+        verdicts: by dataset, the table of the verdicts on its members.
         keep_first: by what it is decided which of two duplicates is kept, the most important first.
         base: table of what the levels of deduplication leave.
         stages: which of these go on, in order.
@@ -56,7 +56,7 @@ class CorpusFacts:
 
     @property
     def going_on(self) -> str:
-        """Table of the documents that go on to be tokenized."""
+        """Table of the documents to tokenize."""
         return self.stages[-1].table if self.stages else self.base
 
     @property
@@ -84,7 +84,7 @@ def namespaces_with(catalogue: Catalog, table: str) -> list[str]:
 
 
 def corpora(catalogue: Catalog, ledger: Ledger | None = None) -> list[CorpusFacts]:
-    """Every corpus of the lake that was run, by name; a ledger that is at hand is read again only if it changed."""
+    """Every corpus of the lake with a run, by name; a ledger that is at hand is read again only if it changed."""
     ledger = ledger or Ledger(catalogue)
     ledger.refresh()
     return [facts_of(ledger, name) for name in namespaces_with(catalogue, "members")]
@@ -94,7 +94,7 @@ def find_corpus(catalogue: Catalog, name: str) -> CorpusFacts:
     """One corpus.
 
     Raises:
-        CommandError: it was never run; the message names those that were.
+        CommandError: it was never run; the message names those with a run.
     """
     known = namespaces_with(catalogue, "members")
     if name not in known:

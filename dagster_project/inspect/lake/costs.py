@@ -27,10 +27,10 @@ class Cost:
 
     Attributes:
         name: step, namespace or team.
-        places: increments and partitions that were computed.
+        places: computed increments and partitions.
         seconds: of computing them.
         core_seconds: of its tasks; None where they were not measured of all of them.
-        byte_count: of the data files that the tables have now.
+        byte_count: of the tables' present data files.
     """
 
     name: str

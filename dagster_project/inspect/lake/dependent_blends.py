@@ -1,4 +1,4 @@
-"""Find the blends that depend on a packed table, and the snapshots they pin, before the table is changed."""
+"""Find the dependent blends of a packed table, and the snapshots they pin, before the table is changed."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ class DependentBlend:
 
     Attributes:
         blend: its names, or the first digits of its id.
-        snapshot_id: the snapshot that it pins; None where it follows the table.
+        snapshot_id: the pinned snapshot; None where it follows the table.
     """
 
     blend: str
@@ -40,7 +40,7 @@ def dependent_blends(catalogue: Catalog, tables: Collection[str]) -> Mapping[str
 
 
 def pinned_snapshots(blends: Collection[DependentBlend]) -> list[int]:
-    """Ids of the snapshots that blends pin, ascending."""
+    """Ids of the snapshots pinned by blends, ascending."""
     return sorted({blend.snapshot_id for blend in blends if blend.snapshot_id is not None})
 
 

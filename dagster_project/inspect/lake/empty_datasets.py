@@ -18,7 +18,7 @@ def empty_datasets(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]
 
     Args:
         ledger: refreshed.
-        namespaces: those that are looked at; corpora among them have no line.
+        namespaces: the examined ones; corpora among them have no line.
     """
     for name in sorted(namespaces):
         landed, arrivals = ledger.places(f"{name}.documents"), ledger.table(f"{name}.arrivals")

@@ -1,4 +1,4 @@
-"""Load a table that a user named."""
+"""Load a table named by a user."""
 
 from __future__ import annotations
 

@@ -15,9 +15,8 @@ import unicodedata
 from typing import Final
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import BoolArray, Int64Array, UInt8Array
 from spark_jobs.threads import made_once
@@ -54,7 +53,7 @@ def _pairs() -> BoolArray:
     return pairs
 
 
-@njit
+@inner
 def _value_at(data: UInt8Array, i: int, end: int, values: UInt8Array) -> int:
     """That of the character at i, where it is whole."""
     value: int = values[code_point(data, i)] if i + width(data[i]) <= end else _NOTHING

@@ -8,8 +8,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from numba import njit
-
+from headrace.kernels.compiling import inner
 from headrace.kernels.memory import byte_at
 from headrace_features.privacy.personal_data.scan_words import (
     ALNUM,
@@ -19,7 +18,7 @@ from headrace_features.privacy.personal_data.scan_words import (
 )
 
 
-@njit
+@inner
 def ipv4_end(data: int, start: int, high: int) -> int:
     """The end of an IPv4 address at `start`, four numbers up to 255 joined by points; 0 if there is none."""
     i = start
@@ -37,7 +36,7 @@ def ipv4_end(data: int, start: int, high: int) -> int:
     return i
 
 
-@njit
+@inner
 def iban_end(data: int, start: int, high: int) -> int:
     """The end of the longest IBAN at `start`, by its checksum; 0 if there is none.
 
@@ -67,7 +66,7 @@ def iban_end(data: int, start: int, high: int) -> int:
     return end
 
 
-@njit
+@inner
 def extension_end(data: int, i: int, high: int) -> int:
     """The end of an extension of a phone number (`x12`, ` x12`, ` ext. 12`) at i; i if there is none."""
     j = i + 1 if i < high and byte_at(data + i) == 32 else i
@@ -87,7 +86,7 @@ def extension_end(data: int, i: int, high: int) -> int:
     return j if 1 <= j - first <= 5 else i
 
 
-@njit
+@inner
 def phone_end(data: int, start: int, high: int) -> Any:
     """The end of groups of digits joined by one or two marks, such as `30) 1234-56`.
 

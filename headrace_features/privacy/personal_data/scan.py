@@ -17,9 +17,8 @@ from collections.abc import Iterator
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.memory import byte_at
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from headrace_features.privacy.personal_data import rules, secret_spans
@@ -60,14 +59,14 @@ _LONGEST_START: Final = 128  # bytes of a run before its first digit; keys of le
 _PHONE_BIT: Final = 1 << rules.PHONE_INTERNATIONAL
 
 
-@njit
+@inner
 def _emit(out: Int64Array, n: int, row: int, start: int, end: int, rule: int, beside: bool, context: int) -> int:
     """Add a candidate; returns the new count. `_scan_into` has made sure that there is room."""
     out[n, 0], out[n, 1], out[n, 2], out[n, 3], out[n, 4], out[n, 5] = row, start, end, rule, beside, context
     return n + 1
 
 
-@njit
+@inner
 def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
     """Add the phone number whose first group of digits begins at s, if there is one; returns the new count."""
     before = byte_at(data + s - 1) if s > low else 0
@@ -112,7 +111,7 @@ def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out:
     return n
 
 
-@njit
+@inner
 def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
     """Add the candidates of all rules with shapes that begin at s; returns the new count.
 
@@ -151,7 +150,7 @@ def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out
     return n
 
 
-@njit
+@inner
 def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> Any:
     """Add all candidates that begin with the run of letters and digits around i; returns its end and the new count."""
     s = i
@@ -200,7 +199,7 @@ def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
     return e, n
 
 
-@njit
+@inner
 def _at_sign(data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
     """Add the mail address around the @ at i, or the password of a URL before it; returns the new count."""
     s = i
@@ -236,7 +235,7 @@ def _at_sign(data: int, i: int, low: int, high: int, row: int, out: Int64Array, 
     return n
 
 
-@njit
+@inner
 def _at_colon(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> Any:
     """Add the IPv6 or MAC address whose first colon is at i; returns where to go on, and the new count."""
     s = i
@@ -269,7 +268,7 @@ def _at_colon(t: ScanTables, data: int, i: int, low: int, high: int, row: int, o
     return max(i + 1, go_on - 4), n
 
 
-@njit
+@inner
 def _are_hex(data: int, start: int, end: int) -> bool:
     """Whether all bytes of a span are hexadecimal digits."""
     while start < end and _is_hex(byte_at(data + start)):
@@ -277,7 +276,7 @@ def _are_hex(data: int, start: int, end: int) -> bool:
     return start == end
 
 
-@njit
+@inner
 def _joined_mac(
     t: ScanTables, data: int, s: int, e: int, low: int, high: int, row: int, out: Int64Array, n: int
 ) -> int:
@@ -303,7 +302,7 @@ def _joined_mac(
     return _mac_between(t, data, start, end, low, high, row, out, n)
 
 
-@njit
+@inner
 def _mac_between(
     t: ScanTables, data: int, start: int, end: int, low: int, high: int, row: int, out: Int64Array, n: int
 ) -> int:
@@ -318,7 +317,7 @@ def _mac_between(
     return _emit(out, n, row, start, end, rules.MAC, (words >> rules.MAC) & 1 != 0, words)
 
 
-@njit
+@inner
 def _dashed_mac(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
     """Add the MAC address `00-1A-2B-3C-4D-5E` whose first dash is at i; returns the new count."""
     start, end = i - 2, i + 15
@@ -330,7 +329,7 @@ def _dashed_mac(t: ScanTables, data: int, i: int, low: int, high: int, row: int,
     return _mac_between(t, data, start, end, low, high, row, out, n)
 
 
-@njit
+@inner
 def _is_hex(byte: int) -> bool:
     """Whether a byte is a hexadecimal digit."""
     return 48 <= byte <= 57 or 97 <= byte | 32 <= 102

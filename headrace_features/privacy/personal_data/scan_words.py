@@ -9,8 +9,8 @@ import unicodedata
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import inner
 from headrace.kernels.hash_tables import key_slot
 from headrace.kernels.memory import byte_at
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
@@ -122,20 +122,20 @@ def _forms(word: str) -> set[str]:
     return {form.translate(_FOLDED) for form in forms}
 
 
-@njit
+@inner
 def slot_of(keys: UInt64Array, h: Any) -> int:
     """The slot that holds a hash, or -1."""
     slot = key_slot(keys, h >> U64(20), h)
     return np.int64(slot) if keys[slot] == h else -1
 
 
-@njit
+@inner
 def is_class(data: int, i: int, flags: int) -> bool:
     """Whether the byte at i is of one of these classes."""
     return _CLASSES[byte_at(data + i)] & flags != 0
 
 
-@njit
+@inner
 def _character(data: int, i: int) -> Any:
     """The bytes of the character at i, and what it is: 0 no letter, SPACED or UNSPACED a letter of such a script."""
     lead = byte_at(data + i)
@@ -163,7 +163,7 @@ def _character(data: int, i: int) -> Any:
     return 3, UNSPACED if lead == 0xE0 or 0xE3 <= lead <= 0xED else SPACED
 
 
-@njit
+@inner
 def _is_phone_sign(data: int, i: int, size: int) -> bool:
     """Whether the character at i is a sign for phones: ☎ ☏ ✆ 📞 📟 📠 📱 📲."""
     lead, second, last = byte_at(data + i), byte_at(data + i + 1), byte_at(data + i + size - 1)
@@ -173,7 +173,7 @@ def _is_phone_sign(data: int, i: int, size: int) -> bool:
     return is_of_block and (0x9E <= last <= 0xA0 or 0xB1 <= last <= 0xB2)
 
 
-@njit
+@inner
 def _hashed(h: Any, data: int, i: int, size: int) -> Any:
     """A hash with the character at i added, in its small form where that is of Latin or Cyrillic."""
     lead = byte_at(data + i)
@@ -188,7 +188,7 @@ def _hashed(h: Any, data: int, i: int, size: int) -> Any:
     return (h ^ U64(byte_at(data + i + 2))) * FNV_PRIME if size == 3 else h
 
 
-@njit
+@inner
 def _unspaced_words(t: ScanTables, data: int, i: int, end: int) -> int:
     """The masks of the known words that begin at i, in a script that writes words one after another."""
     mask, h, count = np.int64(0), FNV_BASIS, 0
@@ -203,7 +203,7 @@ def _unspaced_words(t: ScanTables, data: int, i: int, end: int) -> int:
     return mask
 
 
-@njit
+@inner
 def words_in(t: ScanTables, data: int, start: int, end: int) -> int:
     """The masks of all known words in a span; a blank line, and a line end after a number, forget what stands before.
 
@@ -244,7 +244,7 @@ def words_in(t: ScanTables, data: int, start: int, end: int) -> int:
     return mask
 
 
-@njit
+@inner
 def context_of(t: ScanTables, data: int, low: int, start: int) -> int:
     """Known words in the bytes before `start`; one that is cut is left out."""
     first = max(low, start - _CONTEXT_BYTES)
@@ -261,7 +261,7 @@ def context_of(t: ScanTables, data: int, low: int, start: int) -> int:
     return words_in(t, data, first, start)
 
 
-@njit
+@inner
 def line_after(t: ScanTables, data: int, end: int, high: int) -> int:
     """Known words in the few bytes after `end`, of the same line and before any digit."""
     last = end
@@ -273,7 +273,7 @@ def line_after(t: ScanTables, data: int, end: int, high: int) -> int:
     return words_in(t, data, end, last)
 
 
-@njit
+@inner
 def mark_at(data: int, i: int, high: int) -> Any:
     """The mark between groups of a number at i in its ASCII form, one of ` ()-./` or 0, and its bytes."""
     byte = byte_at(data + i)
@@ -294,7 +294,7 @@ def mark_at(data: int, i: int, high: int) -> Any:
     return mark, 3
 
 
-@njit
+@inner
 def _has_digit_run(data: int, i: int, step: int, low: int, high: int) -> bool:
     """Whether the run of letters and digits that goes from i in a direction has a digit in 12 bytes."""
     for _ in range(12):
@@ -306,7 +306,7 @@ def _has_digit_run(data: int, i: int, step: int, low: int, high: int) -> bool:
     return True
 
 
-@njit
+@inner
 def begins_well(data: int, start: int, low: int, high: int) -> bool:
     """Whether a number can begin here: it goes on no identifier, path, decimal, amount or group of digits."""
     if start == low:
@@ -323,7 +323,7 @@ def begins_well(data: int, start: int, low: int, high: int) -> bool:
     return not (before == 35 and start - 2 >= low and byte_at(data + start - 2) == 38)  # &#
 
 
-@njit
+@inner
 def ends_well(data: int, end: int, low: int, high: int) -> bool:
     """Whether a number can end here."""
     if end == high:

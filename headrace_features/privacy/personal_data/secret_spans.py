@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from typing import Any, Final
 
-from numba import njit
-
+from headrace.kernels.compiling import inner
 from headrace.kernels.memory import byte_at
 from headrace.kernels.mixing import FNV_BASIS, FNV_PRIME
 from headrace_features.privacy.personal_data import rules
@@ -24,7 +23,7 @@ _LONGEST_PREFIX: Final = 10
 _SHORTEST_RUN: Final = 12
 
 
-@njit
+@inner
 def assigned_value(t: ScanTables, data: int, i: int, low: int, high: int) -> Any:
     """The span of the value that the = or : at i assigns to a name such as `password`; (0, 0) if there is none.
 
@@ -68,7 +67,7 @@ def assigned_value(t: ScanTables, data: int, i: int, low: int, high: int) -> Any
     return start, end
 
 
-@njit
+@inner
 def key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
     """Where a key with a known prefix begins; -1 if there is none.
 
@@ -118,7 +117,7 @@ def key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
     return s if is_key and (s == low or not is_class(data, s - 1, ALNUM)) else -1
 
 
-@njit
+@inner
 def _spells(data: int, i: int, a: int, b: int, c: int, d: int) -> bool:
     """Whether four bytes stand at i."""
     return (
@@ -129,7 +128,7 @@ def _spells(data: int, i: int, a: int, b: int, c: int, d: int) -> bool:
     )
 
 
-@njit
+@inner
 def begins_key(t: ScanTables, data: int, s: int, e: int) -> bool:
     """Whether a run of letters and digits begins as keys do that have no mark after their first letters.
 
@@ -146,13 +145,13 @@ def begins_key(t: ScanTables, data: int, s: int, e: int) -> bool:
     return slot >= 0 and t.masks[0, slot] & KEY_PREFIX != 0
 
 
-@njit
+@inner
 def unprefixed_start(data: int, i: int, low: int, high: int) -> int:
     """Where a key begins that nothing but the : or = at i tells; -1 if there is none."""
     return _bot_start(data, i, low, high) if byte_at(data + i) == 58 else _padded_start(data, i, low, high)
 
 
-@njit
+@inner
 def _bot_start(data: int, i: int, low: int, high: int) -> int:
     """Where a token of a Telegram bot begins whose colon is at i: eight to ten digits, then AA..; -1 for none."""
     if i + 36 > high or byte_at(data + i + 1) != 65 or byte_at(data + i + 2) != 65:
@@ -163,7 +162,7 @@ def _bot_start(data: int, i: int, low: int, high: int) -> int:
     return s if 8 <= i - s <= 10 and (s == low or not is_class(data, s - 1, ALNUM)) else -1
 
 
-@njit
+@inner
 def _padded_start(data: int, i: int, low: int, high: int) -> int:
     """Where a base64 of 32 or 64 bytes begins whose first = is at i, or what follows `sig=`; -1 for none."""
     if i - 3 >= low and byte_at(data + i - 3) == 115 and byte_at(data + i - 2) == 105 and byte_at(data + i - 1) == 103:

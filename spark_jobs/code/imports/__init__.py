@@ -1,1 +1,1 @@
-"""Resolvers find the files that each file of a repository imports; a module or two for each language."""
+"""Resolvers find the imports of each file of a repository among its files; a module or two for each language."""

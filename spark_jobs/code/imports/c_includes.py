@@ -1,17 +1,17 @@
 """Includes between the C, C++ and Cuda files of a repository.
 
     "x/y.h"     the file beside the including one; else the file in the first directory of compile_commands.json that
-                has it; else the nearest of all files whose path ends in x/y.h
+                has it; else the nearest of all files at a path ending in x/y.h
     <x/y.h>     the same without the first rule; names of the standard library mean the compiler's files
 
 In compile_commands.json, `{"directory": "/src/x/build", "file": "../app/main.c", "command": "cc -I../posix .."}`, paths
 are those of some machine. The repository's top there (`/src/x`) is a compiled file's path without its path in the
 repository; directories outside of it are ignored. For a file without a command, such as a header, the directories
-that all commands have in common are searched.
+common to all commands are searched.
 
-Matching the end of a path makes up for include directories that only a build knows, where there is no manifest. No edge
-leads from the user of a header to the file that implements it; these are found by symbols. Out of scope: names that are
-macros, generated headers.
+Matching the end of a path makes up for include directories known only to a build, where there is no manifest. No edge
+leads from the user of a header to the file implementing it; these are found by symbols. Out of scope: macros as names,
+generated headers.
 """
 
 from __future__ import annotations
@@ -85,7 +85,7 @@ def c_includes(repository: RepositoryTexts) -> Iterator[Dependency]:
 
 
 class IncludedFiles:
-    """Finds the files of a repository that names in `#include` refer to."""
+    """Finds the files of a repository behind names in `#include`."""
 
     def __init__(self, repository: RepositoryTexts) -> None:
         """Of all paths, with the directories of every compile_commands.json."""
@@ -95,7 +95,7 @@ class IncludedFiles:
         self._known: dict[tuple[str, tuple[str, ...], str, bool], int | None] = {}
 
     def find(self, path: str, name: str, angled: bool) -> int | None:
-        """The file that a name means in the file at a path; None for one outside the repository."""
+        """The file behind a name in the file at a path; None for one outside the repository."""
         key = (posixpath.dirname(path), self._search.of(path), name, angled)
         if key not in self._known:
             self._known[key] = _included(self._files, self._by_end, *key)
@@ -105,7 +105,7 @@ class IncludedFiles:
 def _included(
     files: dict[str, int], by_end: SuffixIndex, directory: str, searched: tuple[str, ...], name: str, angled: bool
 ) -> int | None:
-    """The file that `name` refers to from a directory; None for one outside the repository."""
+    """The file behind `name` from a directory; None for one outside the repository."""
     if angled and name in _STANDARD:
         return None
     normal = posixpath.normpath(name.replace("\\", "/").strip())

@@ -5,7 +5,7 @@ import a.b     from a import b                           the module, as in Pytho
 from cython.cimports.a import b                          the same, as a .py says it
 include "x.pxi"                                          the file, beside this one or by the end of its path
 cdef extern from "x.h":                                  the header, likewise
-a.pyx, a.py beside a.pxd                                 its own declarations, which no statement names
+a.pyx, a.py beside a.pxd                                 its own declarations, named in no statement
 """
 
 from __future__ import annotations
@@ -69,7 +69,7 @@ def cython_imports(repository: RepositoryTexts) -> Iterator[Dependency]:
 
 
 def _own_declarations(files: dict[str, int]) -> Iterator[Dependency]:
-    """Modules that have declarations of their own name beside them."""
+    """Modules with declarations of their own name beside them."""
     for path, number in files.items():
         stem, extension = posixpath.splitext(path)
         declared = files.get(f"{stem}.pxd") if extension in (".pyx", ".py") else None

@@ -1,8 +1,8 @@
 """The interface of resolvers: from the files of one repository to the dependencies between them.
 
 A resolver handles one family of languages. It takes the whole repository, looks at the files of its own languages, and
-yields a `Dependency` for every file that one of them names. Files are indices into `RepositoryTexts.paths`, so an edge
-is two integers and resolvers never copy paths:
+yields a `Dependency` for every file named in one of them. Files are indices into `RepositoryTexts.paths`, so an edge is
+two integers and resolvers never copy paths:
 
     paths      a/__init__.py  a/core.py  a/text.py          a/text.py says `from . import core`
     yields     Dependency(needs=2, needed=1, kind="import", evidence="from . import core")
@@ -12,7 +12,7 @@ Kinds, the strongest first. Code that runs when a file is loaded matters most fo
     import         a statement at the top level, executed (or read by the compiler) before the rest of the file
     import_inner   the same inside a function: needed when that is called
     import_type    only for the type checker
-    module         a file that declares another one as its part (Rust `mod`)
+    module         a file declaring another one as its part (Rust `mod`)
     symbol         a name defined there is used here; no statement says where it comes from
 """
 
@@ -45,10 +45,10 @@ class Dependency(NamedTuple):
     """One file needs another one.
 
     Attributes:
-        needs: index of the file that depends.
-        needed: index of the file that it depends on; never equal to `needs`.
+        needs: index of the depending file.
+        needed: index of the file it depends on; never equal to `needs`.
         kind: one of `KINDS`.
-        evidence: the line or the name that shows it, at most `MAX_EVIDENCE_CHARACTERS`.
+        evidence: the line or the name as evidence, at most `MAX_EVIDENCE_CHARACTERS`.
     """
 
     needs: int
@@ -61,7 +61,7 @@ Resolver = Callable[[RepositoryTexts], Iterable[Dependency]]
 
 
 def utf8_of(text: str) -> bytes:
-    """UTF-8 of a text without its byte order mark, which the lexers would take for a part of the first word."""
+    """UTF-8 of a text without its byte order mark: the lexers would take it for a part of the first word."""
     return text.removeprefix("\ufeff").encode(errors="surrogatepass")
 
 

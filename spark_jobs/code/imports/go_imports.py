@@ -2,11 +2,11 @@
 
     import "example.org/m/text"     the directory by the module path of a go.mod; of its files those that define a
                                     name used as `text.Name`                                                  import
-    Name, without a package         the file of the same package that defines it at the top                   symbol
+    Name, without a package         the file of the same package with its definition at the top               symbol
 
 A directory may hold two packages, `p` and `p_test`. Files named `*_test.go` depend on the others and never the other
-way round, so tests close no cycles. Imports of which no name is used (`_ "..."`, generated code) lead to all files of
-their package. Top-level declarations are those that begin a line, as gofmt writes them. `replace a => ./b` in a go.mod
+way round, so tests close no cycles. Imports without a used name (`_ "..."`, generated code) lead to all files of their
+package. Top-level declarations are those at the start of a line, as gofmt writes them. `replace a => ./b` in a go.mod
 or go.work makes `a` a module path of that directory too.
 
 Without go.mod the module path is guessed: the path under which most packages of the repository are imported. The top
@@ -54,8 +54,8 @@ class GoSource(NamedTuple):
     Attributes:
         package: name in the package clause.
         imports: (alias or "", path, the line).
-        defined: names that it declares at the top, methods left out.
-        names: first word -> words that follow it after a dot; `fmt.Println` gives fmt -> Println.
+        defined: names declared at its top, methods left out.
+        names: first word -> words behind it after a dot; `fmt.Println` gives fmt -> Println.
     """
 
     package: str
@@ -65,7 +65,7 @@ class GoSource(NamedTuple):
 
 
 class GoPackage(NamedTuple):
-    """A package's files without its tests; `defined`: name -> files that declare it, several under constraints."""
+    """A package's files without its tests; `defined`: name -> files declaring it, several under constraints."""
 
     name: str
     files: list[int]
@@ -137,7 +137,7 @@ def go_imports(repository: RepositoryTexts) -> Iterator[Dependency]:
 
 
 def _used(imported: GoPackage, alias: str, source: GoSource) -> list[int]:
-    """Files of an imported package that define a name used in `source`; all its files where none does."""
+    """Files of an imported package defining a name used in `source`; all its files where none does."""
     used = source.names.keys() if alias == "." else source.names.get(alias or imported.name, set())
     files = {file for name in used if name in imported.defined for file in imported.defined[name]}
     return sorted(files) or imported.files
@@ -158,7 +158,7 @@ def _packages(paths: tuple[str, ...], sources: dict[int, GoSource]) -> dict[tupl
 
 
 def _importable(packages: dict[tuple[str, str], GoPackage]) -> dict[str, GoPackage]:
-    """Directory -> the package that it is imported as: the largest, `main` only if there is no other."""
+    """Directory -> the package it is imported as: the largest, `main` only if there is no other."""
     ranked = sorted(packages.items(), key=lambda item: (item[0][1] != "main", len(item[1].files), item[0][1]))
     return {directory: package for (directory, _), package in ranked}
 
@@ -166,7 +166,7 @@ def _importable(packages: dict[tuple[str, str], GoPackage]) -> dict[str, GoPacka
 def _test_definitions(
     paths: tuple[str, ...], sources: dict[int, GoSource]
 ) -> dict[tuple[str, str], dict[str, list[int]]]:
-    """(directory, package) -> name -> the test files that declare it."""
+    """(directory, package) -> name -> the test files declaring it."""
     definitions: dict[tuple[str, str], dict[str, list[int]]] = {}
     for index, source in sources.items():
         if paths[index].endswith(_TEST):
@@ -213,7 +213,7 @@ def _guessed_modules(sources: dict[int, GoSource], importable: dict[str, GoPacka
 def _imported(
     path: str, importer: str, modules: list[tuple[str, str]], importable: dict[str, GoPackage]
 ) -> GoPackage | None:
-    """The package that an import path names: by its module, else vendored beside or above the importer."""
+    """The package at an import path: by its module, else vendored beside or above the importer."""
     for module, directory in modules:
         if (path + "/").startswith(module + "/"):
             rest = path[len(module) + 1 :]

@@ -1,15 +1,15 @@
 """Dependencies between Java files, and between Kotlin files: the files that define the names a file uses.
 
-    import a.b.Outer.Inner;     the longest part that is a type here                         import
+    import a.b.Outer.Inner;     the longest part naming a type here                          import
     import static a.b.C.f;      the same                                                     import
     import a.b.*;  D            D of that package, unless something nearer has the name      import
     a.b.E in the code           a name with its package                                      import
-    F in the code               a type of the own package that is not imported               symbol
+    F in the code               a type of the own package, not imported                      symbol
 
 In Java's code a type is recognized by its capital letter; imports may name any type. In Kotlin functions and properties
-at the top of a file count as types do, extension functions also after a dot. An import that the code never uses serves
-comments (`import_type`). Not found: types that are inherited, or that a chain of calls gives without naming them, and
-names of the other language.
+at the top of a file count as types do, extension functions also after a dot. An import never used in the code serves
+comments (`import_type`). Not found: types inherited, or given by a chain of calls without a name, and names of the
+other language.
 """
 
 from __future__ import annotations
@@ -130,7 +130,7 @@ def _simple(
     paths: tuple[str, ...],
     index: int,
 ) -> Iterator[tuple[int, str, str]]:
-    """The file of a type that is named without a package."""
+    """The file of a type named without a package."""
     if name in bound:
         return
     if name in in_package:
@@ -143,7 +143,7 @@ def _simple(
 
 
 def find_type(packages: Index, name: str) -> list[int] | None:
-    """Files of the type that begins a full name (`a.b.C.D` -> files of C in a.b, the shortest package); else None."""
+    """Files of the type beginning a full name (`a.b.C.D` -> files of C in a.b, the shortest package); else None."""
     parts = name.split(".", _MOST_PARTS)
     for size in range(1, len(parts)):
         package = ".".join(parts[:size])
@@ -173,8 +173,8 @@ _MEMBER: Final = re.compile(
 class KotlinSource(NamedTuple):
     """The names in one Kotlin file, as in `JavaSource`.
 
-    `defined` are names at its top, `extensions` those of them that are used after a dot. Imports are (full name,
-    whether it ends in `.*`, the name here, the statement).
+    `defined` are names at its top, `extensions` those of them used after a dot. Imports are (full name, whether it ends
+    in `.*`, the name here, the statement).
     """
 
     package: str

@@ -1,6 +1,6 @@
 """Imports between the JavaScript and TypeScript files of a repository.
 
-A name is resolved by these rules in order, to the first file that exists:
+A name is resolved by these rules in order, to the first existing file:
 
     ./x  ../x      beside the file: as it stands; .ts for .js; with an extension; package.json or index of a directory
     #x             `imports` of the package.json above
@@ -88,7 +88,7 @@ def _evidence(data: bytes, start: int, end: int) -> str:
 
 
 class _Modules:
-    """Finds the file of a repository that a module name refers to."""
+    """Finds the file of a repository behind a module name."""
 
     def __init__(self, repository: RepositoryTexts) -> None:
         self._file = {path: number for number, path in enumerate(repository.paths)}
@@ -111,7 +111,7 @@ class _Modules:
         self._found: dict[tuple[str, str, bool], int | None] = {}
 
     def find(self, directory: str, name: str, typescript: bool) -> int | None:
-        """The file that `name` refers to from a directory; None for one outside the repository."""
+        """The file behind `name` from a directory; None for one outside the repository."""
         key = (directory, name, typescript)
         if key not in self._found:
             extensions = _TYPESCRIPT if typescript else _JAVASCRIPT
@@ -120,11 +120,11 @@ class _Modules:
         return self._found[key]
 
     def beside(self, directory: str, name: str) -> int | None:
-        """The file that a path in a directive names from a directory."""
+        """The file at a path in a directive, from a directory."""
         return self._first(join(directory, name), ("", ".ts", ".tsx", ".d.ts"))
 
     def types(self, directory: str, name: str) -> int | None:
-        """The declarations of a package that a directive names: those of the repository, else of `@types`."""
+        """The declarations of a package in a directive: those of the repository, else of `@types`."""
         scoped = "@types/" + name.removeprefix("@").replace("/", "__")
         above = directory
         while True:
@@ -151,7 +151,7 @@ class _Modules:
         return None
 
     def _at(self, path: str, extensions: tuple[str, ...]) -> int | None:
-        """The file for a path that may lack its extension or name a directory: `a/b` -> a/b.ts, a/b/index.ts."""
+        """The file for a path, perhaps without its extension or of a directory: `a/b` -> a/b.ts, a/b/index.ts."""
         file = self._file_at(path, extensions)
         if file is not None:
             return file

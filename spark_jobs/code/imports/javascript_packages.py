@@ -1,9 +1,9 @@
-"""Names of modules that package.json and tsconfig.json files of a repository define.
+"""Names of modules defined in package.json and tsconfig.json files of a repository.
 
     package.json     name, and its main files: source, exports, module, main, types; #names in imports
     tsconfig.json    compilerOptions.paths and baseUrl, with what it extends and the projects it references
 
-Files that are no JSON are ignored. Comments and trailing commas are allowed, as TypeScript allows them.
+Files without valid JSON are ignored. Comments and trailing commas are allowed, as TypeScript allows them.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class NodePackage:
 
     Attributes:
         directory: its directory.
-        name: the name that the package is imported by; None without one.
+        name: the package's name in imports; None without one.
         source: its main file before a build.
         entries: its main files after a build.
         exports: targets by subpath (`.`, `./x`, `./x/*`).
@@ -90,7 +90,7 @@ def _files(value: object, depth: int = 0) -> Iterator[str]:
 
 
 def matching(table: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]:
-    """Targets of a name in a table whose keys may hold one `*`: the exact key's, else the longest prefix's."""
+    """Targets of a name in a table with keys of at most one `*`: the exact key's, else the longest prefix's."""
     if name in table:
         return table[name]
     best = -1
@@ -106,11 +106,11 @@ def matching(table: Mapping[str, tuple[str, ...]], name: str) -> tuple[str, ...]
 
 @dataclass(frozen=True)
 class PathsOfProject:
-    """The names that a tsconfig.json defines.
+    """The names defined in a tsconfig.json.
 
     Attributes:
         paths: pattern -> paths in the repository.
-        base: baseUrl, the directory in which names are tried; None without one.
+        base: baseUrl, the directory to try names in; None without one.
     """
 
     paths: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
@@ -118,7 +118,7 @@ class PathsOfProject:
 
 
 def read_project(path: str, texts: Mapping[str, str]) -> PathsOfProject:
-    """The names of a tsconfig.json, with those of the projects that it extends or references."""
+    """The names of a tsconfig.json, with those of the extended or referenced projects."""
     nearest_project = _project(path, texts, set())
     if nearest_project.paths or nearest_project.base is not None:
         return nearest_project
@@ -164,7 +164,7 @@ def _project(path: str, texts: Mapping[str, str], visited: set[str]) -> PathsOfP
 
 
 def _extended(directory: str, parent: object, texts: Mapping[str, str], visited: set[str]) -> PathsOfProject:
-    """The project that `extends` names by a relative path; empty for an installed package."""
+    """The project named in `extends` by a relative path; empty for an installed package."""
     if not isinstance(parent, str) or not parent.startswith("."):
         return PathsOfProject()
     path = join(directory, parent)

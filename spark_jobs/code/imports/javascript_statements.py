@@ -91,7 +91,7 @@ def reference_directives(text: str) -> Iterator[tuple[bool, str, str]]:
 
 
 def _statement(code: bytes, word: bytes, position: int) -> tuple[re.Match[bytes] | None, int]:
-    """Match of the module name after the keyword `word`, which ends at `position`; None without one; and its kind."""
+    """Match of the module name after the keyword `word` up to `position`; None without one; and its kind."""
     if word == b"import":
         if alone := _ALONE.match(code, position):
             return alone, LOADED

@@ -2,8 +2,8 @@
 
     import "a/b.proto";     import public "..";     import weak "..";     import option "..";
 
-A path is one below a root that only the call of protoc names, so it fits every file whose path ends in it; of several
-the nearest is taken. Strings that stand side by side are one, as in C.
+A path is one below a root named only in the call of protoc, so it fits every file at a path ending in it; of several
+the nearest is taken. Strings side by side are one, as in C.
 """
 
 from __future__ import annotations

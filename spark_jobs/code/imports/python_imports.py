@@ -6,11 +6,11 @@
     from a import *                 a
     lazy import a.b                 a.b, when it is used first (PEP 810)
 
-A dotted name fits every path that ends in its parts. Of several such files those are preferred whose path is relative
-to a root (a directory without `__init__`), and of these the nearest is taken; a repository may have several roots
-(`src`, one per distribution) and vendored copies. Packages without `__init__` are found by the end of their path alone,
-and directories that setuptools renames (`package-dir` in pyproject.toml or setup.cfg) by that name too. Names of the
-standard library refer to files of the repository only from files below a root that holds them.
+A dotted name fits every path ending in its parts. Of several such files those at a path relative to a root (a directory
+without `__init__`) are preferred, and of these the nearest is taken; a repository may have several roots (`src`, one
+per distribution) and vendored copies. Packages without `__init__` are found by the end of their path alone, and
+directories renamed by setuptools (`package-dir` in pyproject.toml or setup.cfg) by that name too. Names of the standard
+library refer to files of the repository only from files below a root with them.
 
 Out of scope: `importlib.import_module` and `__import__`, changes of `sys.path`, modules without a file.
 """
@@ -85,7 +85,7 @@ def python_imports(repository: RepositoryTexts) -> Iterator[Dependency]:
 
 
 def parse_import(statement: str) -> list[Target]:
-    """The modules that one import statement names; none where it cannot be parsed.
+    """The modules named in one import statement; none where it cannot be parsed.
 
     Args:
         statement: from its first word on, comments and joined lines included, without the line end.
@@ -149,7 +149,7 @@ class Modules:
                 directory = _ancestor(directory, 1)
 
     def targets(self, directory: str, statement: str) -> tuple[int, ...]:
-        """Files that an import statement in a file of `directory` names, each once, in its order."""
+        """Files named in an import statement of a file in `directory`, each once, in its order."""
         key = (directory, statement)
         if key not in self._targets:
             files = (self._target(directory, *target) for target in parse_import(statement))
@@ -172,7 +172,7 @@ class Modules:
         return self._file.get(path) if inner is None else inner
 
     def _find(self, module: str, directory: str) -> str | None:
-        """Path of the module that an absolute dotted name refers to from a directory."""
+        """Path of the module behind an absolute dotted name from a directory."""
         key = (module, directory)
         if key not in self._found:
             self._found[key] = self._search(module.replace(".", "/"), directory)
@@ -193,7 +193,7 @@ class Modules:
         return None if file is None else self._path[file]
 
     def _nearest(self, ending: str) -> tuple[Nearest, Nearest]:
-        """Candidates for a path's end: modules that have this path below a root, and all with this end.
+        """Candidates for a path's end: modules at this path below a root, and all with this end.
 
         A module of one part is a candidate only in a source directory (`src`, `lib`, `python`) or as a package.
         """
@@ -276,7 +276,7 @@ def _of_pyproject(text: str) -> dict[str, str]:
 
 
 def _of_setup(text: str) -> dict[str, str]:
-    """Package -> directory by a setup.cfg, whose values continue in lines that begin with a blank."""
+    """Package -> directory by a setup.cfg; its values continue in lines beginning with a blank."""
     directories = {}
     section = key = ""
     for line in text.splitlines():

@@ -11,15 +11,15 @@ The pass recognizes strings (doctests and templates contain imports too), commen
     lazy import f                   import_inner    runs when f is used (PEP 810)
     cimport g                       import          of Cython
 
-It never fails. In text that is no Python it finds whatever looks like an import. A bracket that is never closed ends
-where an unindented line begins with `import`, `from`, `def` or `class`.
+It never fails. In text other than Python it finds whatever looks like an import. A bracket never closed ends where an
+unindented line begins with `import`, `from`, `def` or `class`.
 """
 
 from __future__ import annotations
 
 import numpy as np
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from spark_jobs.arrays import Int64Array, UInt8Array
 
 LOADED, INNER, TYPE_ONLY = 0, 1, 2
@@ -43,13 +43,13 @@ _LENGTHS = np.array([len(word) for word in _WORDS])
 _GUARD = np.frombuffer(b"TYPE_CHECKING", dtype=np.uint8).copy()
 
 
-@compiled
+@inner
 def _is_word_byte(byte: int) -> bool:
     """Whether a byte is a letter, digit, underscore or part of a non-ASCII character."""
     return 97 <= byte <= 122 or 65 <= byte <= 90 or 48 <= byte <= 57 or byte == 95 or byte >= 128
 
 
-@compiled
+@inner
 def _word_at(text: UInt8Array, position: int) -> int:
     """Index in `_WORDS` of the whole word at a position; -1 for any other word."""
     end = position
@@ -67,7 +67,7 @@ def _word_at(text: UInt8Array, position: int) -> int:
     return -1
 
 
-@compiled
+@inner
 def _guards_types(text: UInt8Array, position: int) -> bool:
     """Whether the condition at a position is TYPE_CHECKING alone, possibly qualified: `typing.TYPE_CHECKING:`."""
     while position < text.size and text[position] in (_SPACE, _TAB, 40):
@@ -86,9 +86,9 @@ def _guards_types(text: UInt8Array, position: int) -> bool:
     return position < text.size and text[position] == 58
 
 
-@compiled
+@inner
 def _string_end(text: UInt8Array, position: int) -> int:
-    """First byte after the string that opens at a position; an unclosed one-line string ends with its line."""
+    """First byte after the string opening at a position; an unclosed one-line string ends with its line."""
     quote = text[position]
     if position + 2 < text.size and text[position + 1] == quote and text[position + 2] == quote:
         position += 3
@@ -118,7 +118,7 @@ def _string_end(text: UInt8Array, position: int) -> int:
     return text.size
 
 
-@compiled
+@inner
 def _opens_import(text: UInt8Array, position: int, word: int) -> bool:
     """Whether a word at the beginning of a statement begins an import."""
     if word not in (_IMPORT, _FROM, _CIMPORT):
@@ -127,9 +127,9 @@ def _opens_import(text: UInt8Array, position: int, word: int) -> bool:
     return after in (_SPACE, _TAB, _BACKSLASH) or (after == _DOT and word == _FROM)
 
 
-@compiled
+@inner
 def _lazy_import(text: UInt8Array, position: int) -> bool:
-    """Whether `lazy` at the beginning of a statement begins an import, on the same line or one that it joins."""
+    """Whether `lazy` at the beginning of a statement begins an import, on the same line or a joined one."""
     position += _LENGTHS[_LAZY]
     while position < text.size and (
         text[position] in (_SPACE, _TAB, _BACKSLASH)
@@ -139,9 +139,9 @@ def _lazy_import(text: UInt8Array, position: int) -> bool:
     return position < text.size and _opens_import(text, position, _word_at(text, position))
 
 
-@compiled
+@inner
 def _opened_block(text: UInt8Array, position: int, word: int) -> int:
-    """The block that a word opens at the beginning of a statement: _FUNCTION, _TYPE_CHECKING, or 0 for others."""
+    """The block opened by a word at the beginning of a statement: _FUNCTION, _TYPE_CHECKING, or 0 for others."""
     if word in (_DEF, _ASYNC):
         return _FUNCTION
     return _TYPE_CHECKING if word == _IF and _guards_types(text, position + 2) else 0
@@ -159,7 +159,7 @@ def _append(
     return count + 1
 
 
-@compiled
+@inner
 def _continues(text: UInt8Array, position: int, depth: int) -> bool:
     """Whether a logical line continues in the next line: inside brackets, unless an import or `def` begins there."""
     if depth == 0:
@@ -167,7 +167,7 @@ def _continues(text: UInt8Array, position: int, depth: int) -> bool:
     return position >= text.size or _word_at(text, position) not in (_IMPORT, _FROM, _DEF, _CLASS)
 
 
-@compiled
+@inner
 def _after_token(text: UInt8Array, position: int) -> int:
     """First byte after the comment, string, escaped line end or single byte at a position."""
     byte = text[position]
@@ -181,9 +181,9 @@ def _after_token(text: UInt8Array, position: int) -> int:
     return position + 2 if _CLASS_OF[byte] == _ESCAPE else position + 1
 
 
-@compiled
+@inner
 def _first_token(text: UInt8Array, position: int) -> tuple[int, int]:
-    """Indentation in columns of the line that begins at a position, and the position of its first token."""
+    """Indentation in columns of the line beginning at a position, and the position of its first token."""
     indent = 0
     while position < text.size and text[position] in (_SPACE, _TAB, _FORM_FEED):
         indent = (indent // 8 + 1) * 8 if text[position] == _TAB else indent + 1
@@ -191,7 +191,7 @@ def _first_token(text: UInt8Array, position: int) -> tuple[int, int]:
     return indent, position
 
 
-@compiled
+@inner
 def _read_line(
     text: UInt8Array,
     position: int,
@@ -257,7 +257,7 @@ def import_statements(text: UInt8Array) -> Int64Array:
     statements = np.empty((text.size // _SHORTEST_STATEMENT + 1, 3), dtype=np.int64)
     indents = np.empty(_MAX_BLOCKS, dtype=np.int64)
     blocks = np.empty(_MAX_BLOCKS, dtype=np.int64)
-    count, open_blocks, position = 0, 0, 0
+    count, open_blocks, position = np.int64(0), 0, 0  # else all below is compiled for the count 0, and again for any
     while position < text.size:
         indent, position = _first_token(text, position)
         if position < text.size and text[position] not in (_NEWLINE, _HASH):

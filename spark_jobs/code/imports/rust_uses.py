@@ -3,11 +3,11 @@
     src/lib.rs: mod a; pub use a::T;      needs src/a.rs (`module`, and `import` for the `use`)
     src/b.rs:   use crate::T;             needs src/a.rs: `pub use` is followed to where a name is defined
     src/b.rs:   #[cfg(test)] mod tests { use crate::c::U; }     needs src/c.rs, for tests alone (`import_inner`)
-    src/d.rs:   call!();                  needs the one file of the crate that has `macro_rules! call` (`symbol`)
+    src/d.rs:   call!();                  needs the one file of the crate with `macro_rules! call` (`symbol`)
 
-Roots of crates are the targets that Cargo finds (src/lib.rs, src/main.rs, src/bin, tests, examples, benches, build.rs),
-those that a Cargo.toml names, and every file that no module tree reaches. Other crates of the repository are known by
-the names of their packages.
+Roots of crates are the targets found by Cargo (src/lib.rs, src/main.rs, src/bin, tests, examples, benches, build.rs),
+those named in a Cargo.toml, and every file outside of all module trees. Other crates of the repository are known by the
+names of their packages.
 """
 
 from __future__ import annotations
@@ -34,14 +34,14 @@ class Module:
     """A module of a crate.
 
     Attributes:
-        file: index of the file that its code is in.
+        file: index of the file with its code.
         scope: the names in its source.
         crate: the root module; None in the root itself.
         parent: the module around it; None for the root.
         children: by name; of several files under conditions the first.
-        parts: (name, index) of all files that it declares.
+        parts: (name, index) of all files declared in it.
         directory: where its children's files are searched.
-        package: Cargo package that it belongs to.
+        package: its Cargo package.
     """
 
     file: int
@@ -67,7 +67,7 @@ class CargoPackage:
         directory: directory of its Cargo.toml.
         name: its name, with `_` for `-`.
         edition: "2015" where none is given, as Cargo has it.
-        targets: files that it names as roots of crates.
+        targets: files it names as roots of crates.
         renamed: name in its code -> name of the package, of dependencies.
     """
 
@@ -121,7 +121,7 @@ class _Trees:
                 self._grow_crate(path)
 
     def package_of(self, path: str) -> CargoPackage:
-        """The package whose directory is the nearest one above a file."""
+        """The package with the nearest directory above a file."""
         around = [
             package for package in self.packages if not package.directory or path.startswith(f"{package.directory}/")
         ]
@@ -164,7 +164,7 @@ class _Trees:
                     waiting.append(child)
 
     def _file_module(self, module: Module, name: str, value: str | None) -> Module | None:
-        """The module that `mod name;` declares; None if its file is missing or is that of a module around it."""
+        """The module declared by `mod name;`; None if its file is missing or is that of a module around it."""
         file_folder = posixpath.dirname(self.paths[module.file])
         if value is not None:
             base = module.directory if module.parent is not None and module.parent.file == module.file else file_folder
@@ -209,10 +209,10 @@ def _edges(module: Module, trees: _Trees) -> Iterator[Dependency]:
 
 
 def find_path(module: Module, segments: tuple[str, ...], libraries: dict[str, Module], *, is_use: bool) -> list[int]:
-    """[file that defines the item at a path], or [] for an item outside this repository.
+    """[file defining the item at a path], or [] for an item outside this repository.
 
     Args:
-        module: the module that the path is in.
+        module: the module around the path.
         segments: its parts; "*" last for all names of a module.
         libraries: crates of the repository by name.
         is_use: whether the path is in a `use`.
@@ -249,7 +249,7 @@ def _follow(
 def _start(
     module: Module, segments: tuple[str, ...], libraries: dict[str, Module], is_use: bool
 ) -> tuple[Module, tuple[str, ...]] | None:
-    """The module that the first part of a path names, and the parts after it."""
+    """The module at the first part of a path, and the parts after it."""
     first, rest = segments[0], segments[1:]
     if first in ("crate", "$crate"):
         return module.root, rest
@@ -274,7 +274,7 @@ def _start(
 
 
 def _named_use(module: Module, name: str, path: tuple[str, ...]) -> Use | None:
-    """The `use` that gives a module a name; not the one with this very path, which would loop."""
+    """The `use` behind a name in a module; not the one with this very path: it would loop."""
     for use in module.scope.uses:
         if use.name == name and use.segments != path and use.segments[:1] != (name,):
             return use
@@ -282,7 +282,7 @@ def _named_use(module: Module, name: str, path: tuple[str, ...]) -> Use | None:
 
 
 def _through_globs(module: Module, name: str, libraries: dict[str, Module], hops: int) -> int | None:
-    """The file that defines a name which a module gets from some `use ...::*`."""
+    """The file defining a name brought into a module by some `use ...::*`."""
     for use in module.scope.uses:
         if use.name != "*":
             continue
@@ -311,7 +311,7 @@ def _module_at(module: Module, segments: tuple[str, ...], libraries: dict[str, M
 
 
 def _packages(repository: RepositoryTexts) -> list[CargoPackage]:
-    """The Cargo packages of a repository; a Cargo.toml that is no TOML is skipped."""
+    """The Cargo packages of a repository; a Cargo.toml without valid TOML is skipped."""
     packages = []
     for path, text in zip(repository.paths, repository.texts, strict=True):
         if posixpath.basename(path) != "Cargo.toml":
@@ -326,7 +326,7 @@ def _packages(repository: RepositoryTexts) -> list[CargoPackage]:
 
 
 def _package(directory: str, manifest: dict[str, Any]) -> CargoPackage:
-    """The package of a manifest; values of a type that Cargo does not accept are left out."""
+    """The package of a manifest; values of a type not accepted by Cargo are left out."""
     about = manifest["package"]
     library = manifest.get("lib")
     tables = [library] if isinstance(library, dict) else []

@@ -1,8 +1,8 @@
-"""Givens of Scala 3 that a file imports or exports without naming them; what has a name is found as a symbol.
+"""Givens of Scala 3 imported or exported by a file without their names; what has a name is found as a symbol.
 
     import shop.given               every file with givens at the top of package `shop`, or in an object of that path
     import shop.{given, *}          the same
-    import shop.{given Ord[?]}      of these files those with a given whose head says `Ord`
+    import shop.{given Ord[?]}      of these files those with a given with `Ord` in its head
 
 A path begins in the file's own package, in one around it, or at the root.
 """
@@ -56,7 +56,7 @@ def _package(code: bytes) -> str:
 
 
 def _givens(code: bytes, package: str) -> Iterator[tuple[str, set[str]]]:
-    """The path of the package or object that has each given, and the words of the given's head."""
+    """The path of the package or object of each given, and the words of the given's head."""
     opened: list[tuple[int, bytes, str]] = []
     for match in _OPENED.finditer(code):
         indent, keyword, head = len(match[1]), match[2], match[3].decode(errors="replace")
@@ -69,7 +69,7 @@ def _givens(code: bytes, package: str) -> Iterator[tuple[str, set[str]]]:
 
 
 def _clauses(text: str) -> Iterator[tuple[str, set[str]]]:
-    """Path and words of the type of each clause of an import that asks for givens."""
+    """Path and words of the type of each clause for givens in an import."""
     for path, kind, selectors in _CLAUSE.findall(text):
         for selector in selectors.split(",") if selectors else [f"given {kind}"]:
             first, *words = _WORD.findall(selector) or [""]

@@ -1,7 +1,7 @@
 """Shared by several resolvers: the names in a source without comments and strings, and the nearest of several files.
 
-With vendored copies, several roots in one repository, or include directories that only a build file knows, a name fits
-several files. The one that shares the most directories with the naming file is taken:
+With vendored copies, several roots in one repository, or include directories known only to a build file, a name fits
+several files. The one with the most directories in common with the naming file is taken:
 
     asked for `json/reader.h` in `src/net`      src/json/reader.h          src shared: this one
                                                 third_party/json/reader.h  nothing shared
@@ -41,7 +41,7 @@ def path_words(code: bytes) -> set[str]:
 
 
 def nearest(paths: Sequence[str], index: int, candidates: Iterable[int]) -> int:
-    """Of at least one candidate the one that shares most leading directories with a file; ties: the first."""
+    """Of at least one candidate the one with most leading directories in common with a file; ties: the first."""
     files = list(candidates)
     if len(files) == 1:
         return files[0]
@@ -50,7 +50,7 @@ def nearest(paths: Sequence[str], index: int, candidates: Iterable[int]) -> int:
 
 
 def _shared(left: list[str], right: list[str]) -> int:
-    """Number of leading parts that two paths have in common."""
+    """Number of leading parts common to two paths."""
     count = 0
     for folder, other in zip(left, right, strict=False):
         if folder != other:
@@ -60,7 +60,7 @@ def _shared(left: list[str], right: list[str]) -> int:
 
 
 class Nearest:
-    """Finds the candidate for one name that is nearest to a directory.
+    """Finds the nearest candidate for one name from a directory.
 
     Most shared directories win; ties go to the candidate with the fewest directories, then by path.
     """
@@ -98,7 +98,7 @@ class SuffixIndex:
         return [(path, file) for path, file in same_name if path == suffix or path.endswith(ending)]
 
     def nearest(self, suffix: str, directory: str) -> int | None:
-        """The nearest file whose path ends in `suffix`, as seen from a directory."""
+        """The nearest file at a path ending in `suffix`, as seen from a directory."""
         if suffix not in self._nearest:
             matches = self.matches(suffix)
             self._nearest[suffix] = Nearest(matches) if matches else None

@@ -1,15 +1,15 @@
-"""Order the files of a repository by their dependencies, which may be circular.
+"""Order the files of a repository by their dependencies, circular ones too.
 
-    components   files that need each other in a circle form a component; a component comes after all that it needs
+    components   files in need of each other in a circle form a component; a component comes after all its needs
     strengths    inside a component the weakest edges are ignored, strength by strength, until the others form no
-                     circle; a part that is still a circle is treated the same with the next strength
-        greedy       files that no strength orders get the greedy feedback order of all edges of the component
+                     circle; a part still circular is treated the same with the next strength
+        greedy       files ordered by no strength get the greedy feedback order of all edges of the component
     directories  last, the components are ordered again, dependencies first, staying in a directory while one of its
                      components can come next
 
     a --import--> b --import--> c,  c --import_type--> a     one component; without the weaker edge: c, b, a
 
-All components are refined at once: a block is a set of files that still form one part, and blocks never interleave.
+All components are refined at once: a block is a set of files still forming one part, and blocks never interleave.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class FileGraph:
 
     Attributes:
         vertex_count: V; files are 0..V-1 in the order of their paths.
-        needs: (E,) the file that depends.
+        needs: (E,) the depending file.
         needed: (E,) the file it depends on, never the same.
         strength: (E,) how firmly the edge binds, >= 0; the strongest kind of the pair.
     """
@@ -54,7 +54,7 @@ def file_graph(vertex_count: int, needs: Int64Array, needed: Int64Array, strengt
 
     Args:
         vertex_count: V.
-        needs: (E,) the end that depends.
+        needs: (E,) the depending end.
         needed: (E,) the end it depends on.
         strength: (E,) how firmly each edge binds, >= 0.
     """
@@ -67,7 +67,7 @@ def file_graph(vertex_count: int, needs: Int64Array, needed: Int64Array, strengt
 
 
 def arranged_positions(graph: FileGraph, directories: Int64Array) -> Int64Array:
-    """Position of every file, after all that it needs wherever that is possible.
+    """Position of every file, after all its needs wherever possible.
 
     Every edge between two components is satisfied. Where nothing else decides, the least vertex comes first.
 
@@ -76,7 +76,7 @@ def arranged_positions(graph: FileGraph, directories: Int64Array) -> Int64Array:
         directories: (V,) number of each file's directory; files of one stay together as far as edges allow.
 
     Returns:
-        (V,) a permutation: 0 for the file that is read first.
+        (V,) a permutation: 0 for the file to read first.
     """
     component = strong_components(graph.needs, graph.needed, graph.vertex_count)
     inner = _arrange_blocks(graph, component)

@@ -7,7 +7,7 @@
     path                 by the UTF-8 bytes of the path
     random               by a hash of seed and path
 
-Under the first two, tests, examples and documentation come last, except for those that other files import.
+Under the first two, tests, examples and documentation come last, except for those imported by other files.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class Edges:
     """Dependencies as arrays, in any order, repeated or not.
 
     Attributes:
-        needs: (E,) index of the file that depends, in 0..V-1.
+        needs: (E,) index of the depending file, in 0..V-1.
         needed: (E,) index of the file it depends on.
         kind: (E,) index into `KINDS`.
     """
@@ -58,10 +58,10 @@ def order_files(paths: Sequence[str], edges: Edges, policy: Policy = "dependenci
         seed: of the policy `random`.
 
     Returns:
-        (V,) a permutation: 0 for the file that is read first. A function of the set of edges, not of their order.
+        (V,) a permutation: 0 for the file to read first. A function of the set of edges, not of their order.
 
     Raises:
-        InputError: more files than 2^24, or an edge to a file that does not exist.
+        InputError: more files than 2^24, or an edge to a missing file.
     """
     count = len(paths)
     _check(paths, edges)

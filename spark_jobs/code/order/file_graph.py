@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 import numpy.typing as npt
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from spark_jobs.arrays import Int64Array
 
 MAX_VERTICES = 1 << 24  # a key of the heap holds a vertex in 24 bits and a difference of weights in 36
@@ -17,7 +17,7 @@ _DELTA_LIMIT = 1 << 35
 _NONE = -1
 
 
-@compiled
+@inner
 def _adjacency(source: Int64Array, target: Int64Array, vertex_count: int) -> tuple[Int64Array, Int64Array]:
     """Adjacency lists: (E,) targets grouped by source, and (V + 1,) where each source's group starts."""
     start = np.zeros(vertex_count + 1, dtype=np.int64)
@@ -47,7 +47,7 @@ def _push(heap: Int64Array, size: int, value: int) -> int:
     return size + 1
 
 
-@compiled
+@inner
 def _pop(heap: Int64Array, size: int) -> int:
     """Remove and return the least value of a binary heap; the caller decrements the size."""
     least: int = heap[0]
@@ -70,13 +70,13 @@ def _pop(heap: Int64Array, size: int) -> int:
 
 @compiled
 def strong_components(needs: Int64Array, needed: Int64Array, vertex_count: int) -> Int64Array:
-    """Label strongly connected components so that a component comes after all that it needs.
+    """Label strongly connected components so that a component comes after all its needs.
 
     Source: Tarjan 1972, "Depth-first search and linear graph algorithms", with a stack of its own. Searches start at
     the least vertex and follow edges as they are sorted, so the labels are a function of the sorted edges.
 
     Args:
-        needs: (E,) vertex that depends.
+        needs: (E,) the depending vertex.
         needed: (E,) vertex it depends on.
         vertex_count: V.
 
@@ -134,12 +134,12 @@ def depth_first_positions(needs: Int64Array, needed: Int64Array, vertex_count: i
     """Position of each vertex in the post-order of a depth-first search from the least vertex; back edges are ignored.
 
     Args:
-        needs: (E,) the end that depends.
+        needs: (E,) the depending end.
         needed: (E,) the end it depends on.
         vertex_count: V.
 
     Returns:
-        (V,) a permutation: 0 for the vertex that comes first.
+        (V,) a permutation: 0 for the first vertex.
     """
     start, targets = _adjacency(needs, needed, vertex_count)
     position = np.full(vertex_count, _NONE, dtype=np.int64)
@@ -192,9 +192,9 @@ def reachable(needs: Int64Array, needed: Int64Array, begin: npt.NDArray[np.bool_
     return reached
 
 
-@compiled
+@inner
 def _greedy_key(vertex: int, needs_count: int, users_count: int, delta: int) -> int:
-    """Sort key, least first: a vertex that needs nothing, one that nothing needs, else needs less uses; then the id."""
+    """Sort key, least first: a vertex without needs, one without users, else needs less uses; then the id."""
     if needs_count == 0:
         return vertex
     if users_count == 0:
@@ -207,12 +207,12 @@ def greedy_positions(needs: Int64Array, needed: Int64Array, weight: Int64Array, 
     """Order vertices so that edges of little weight are violated: a greedy feedback order, O(E log V).
 
     Source: Eades, Lin and Smyth 1993, "A fast and effective heuristic for the feedback arc set problem". Of the
-    vertices that are left, one that needs nothing goes to the front, one that nothing needs to the back, else the one
-    with the greatest weight of users less weight of needs to the front. Parts of a graph that no edge joins do not
-    influence each other.
+    vertices left, one without needs goes to the front, one without users to the back, else the one with the greatest
+    weight of users less weight of needs to the front. Parts of a graph without an edge between them do not influence
+    each other.
 
     Args:
-        needs: (E,) the end that depends.
+        needs: (E,) the depending end.
         needed: (E,) the end it depends on.
         weight: (E,) > 0; all together below 2^35.
         vertex_count: V, at most `MAX_VERTICES`.
@@ -270,17 +270,17 @@ def greedy_positions(needs: Int64Array, needed: Int64Array, weight: Int64Array, 
 
 @compiled
 def topological_positions(needs: Int64Array, needed: Int64Array, priority: Int64Array) -> Int64Array:
-    """Order vertices after all that they need; of those that may come next, the least `priority` does.
+    """Order vertices after all their needs; of those ready to come next, the least `priority` does.
 
     Source: Kahn 1962, "Topological sorting of large networks", with a heap of the ready vertices.
 
     Args:
-        needs: (E,) the end that depends.
+        needs: (E,) the depending end.
         needed: (E,) the end it depends on; the edges close no cycle.
         priority: (V,) a permutation of 0..V-1.
 
     Returns:
-        (V,) a permutation: 0 for the vertex that comes first.
+        (V,) a permutation: 0 for the first vertex.
     """
     vertex_count = priority.size
     start, users = _adjacency(needed, needs, vertex_count)
@@ -314,21 +314,20 @@ def topological_positions(needs: Int64Array, needed: Int64Array, priority: Int64
 def directory_positions(
     needs: Int64Array, needed: Int64Array, first_directory: Int64Array, last_directory: Int64Array, directory_count: int
 ) -> Int64Array:
-    """Order vertices after all that they need, staying in a directory while one of its vertices may come next.
+    """Order vertices after all their needs, staying in a directory while one of its vertices may come next.
 
     A vertex is a component: it begins in the directory of its first file and ends in that of its last file. Next comes
-    the least of the vertices that are ready and begin where the last one ended; if there is none, the least of all that
-    are ready.
+    the least of the ready vertices beginning where the last one ended; if there is none, the least of all ready ones.
 
     Args:
-        needs: (E,) the end that depends.
+        needs: (E,) the depending end.
         needed: (E,) the end it depends on; the edges close no cycle.
-        first_directory: (V,) directory in which each vertex begins, in 0..H-1.
-        last_directory: (V,) directory in which it ends.
+        first_directory: (V,) directory of each vertex's beginning, in 0..H-1.
+        last_directory: (V,) directory of its end.
         directory_count: H.
 
     Returns:
-        (V,) a permutation: 0 for the vertex that comes first.
+        (V,) a permutation: 0 for the first vertex.
     """
     vertex_count = first_directory.size
     start, users = _adjacency(needed, needs, vertex_count)

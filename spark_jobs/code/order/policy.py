@@ -1,4 +1,4 @@
-"""Names of the policies that order files; a module of its own, so that configs load without compiled code."""
+"""Names of the policies to order files; a module of its own, so that configs load without compiled code."""
 
 from __future__ import annotations
 

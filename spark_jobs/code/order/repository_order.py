@@ -1,8 +1,8 @@
 """Order the surviving files of each repository by its dependencies; Arrow batches in, Arrow batches out.
 
-Rows come sorted by (dataset, repository): survivors (with `shard`) and edges (with `needed_doc_id`) mixed. A file that
-an edge names and that did not survive is ordered like the others and then left out, so that dependencies through it
-still count: with `a` needing `b` needing `c` and `b` removed, `c` still comes before `a`.
+Rows come sorted by (dataset, repository): survivors (with `shard`) and edges (with `needed_doc_id`) mixed. A file named
+by an edge but not surviving is ordered like the others and then left out, so that dependencies through it still count:
+with `a` needing `b` needing `c` and `b` removed, `c` still comes before `a`.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ RANKED = pa.schema(
 
 @dataclass(frozen=True)
 class OrderRules:
-    """The ordering policy; `two_level` replaces the default in repositories whose code is mostly of given languages."""
+    """The ordering policy; `two_level` replaces the default in repositories of code mostly in given languages."""
 
     policy: Policy
     two_level_languages: tuple[str, ...]
     seed: int
 
     def policy_of(self, languages: Iterable[str | None]) -> Policy:
-        """The policy for a repository whose files have these languages, None for a file that is no code."""
+        """The policy for a repository with files of these languages, None for a file other than code."""
         counted = Counter(language for language in languages if language is not None)
         if self.policy != "dependencies_first" or not counted:
             return self.policy
@@ -59,7 +59,7 @@ def ranked_batches(rows: Iterable[pa.RecordBatch], rules: OrderRules) -> Iterato
         rules: the policy.
 
     Yields:
-        One batch of `RANKED` per repository that has survivors: ranks from 0 without gaps, by rank.
+        One batch of `RANKED` per repository with survivors: ranks from 0 without gaps, by rank.
     """
     for group in grouped_rows(rows, ("dataset", "repository")):
         is_edge = pc.is_valid(group.column("needed_doc_id"))

@@ -1,15 +1,14 @@
-"""Definitions: the names that a file defines for other files, and those that it binds locally, from its syntax tree.
+"""Definitions: the names defined in a file for other files, and those bound locally, from its syntax tree.
 
     def area(width): height = 2        defines `area`, binds `width` and `height`
 
-Defined are functions, classes, types, constants and macros that other files can name: those at the top of a file and in
-its namespaces and modules, and members that it adds to types of others (extensions of Swift, Scala and C#), but no
-other methods and no locals. Bound are parameters, variables and loop targets; where a file
-binds a name, its uses of that name refer to no other file. Trees with errors are used too, since macros make them
-common in C.
+Defined are functions, classes, types, constants and macros for use by other files: those at the top of a file and in
+its namespaces and modules, and members added to types of others (extensions of Swift, Scala and C#), but no other
+methods and no locals. Bound are parameters, variables and loop targets; where a file binds a name, its uses of that
+name refer to no other file. Trees with errors are used too, since macros make them common in C.
 
-Runs only in the child process (`syntax_child`), which imports each grammar when it is first needed. The queries
-that come with the grammars are not used, because they miss too much and count prototypes of C as definitions.
+Runs only in the child process (`syntax_child`); a grammar is imported when it is first needed. The grammars' own
+queries are not used, because they miss too much and count prototypes of C as definitions.
 """
 
 from __future__ import annotations
@@ -23,14 +22,14 @@ from tree_sitter import Language, Parser, Query, QueryCursor
 
 
 class Definitions(NamedTuple):
-    """Names that other files may use, and names of the file's own variables and parameters."""
+    """Names for use by other files, and names of the file's own variables and parameters."""
 
     defined: tuple[str, ...]
     bound: tuple[str, ...]
 
 
 class Grammar(NamedTuple):
-    """The module and function that give a grammar, and a query that captures `@defined` and `@bound`."""
+    """The module and function of a grammar, and a query to capture `@defined` and `@bound`."""
 
     module: str
     function: str
@@ -269,7 +268,7 @@ _EXTENSION: Final = re.compile(
 
 
 def _with_structs(source: bytes) -> bytes:
-    """C# with each block `extension(string text) { .. }` (C# 14) as a struct, which the grammar reads, of no name."""
+    """C# with each block `extension(string text) { .. }` (C# 14) as a nameless struct, readable by the grammar."""
     return _EXTENSION.sub(rb"\1struct __ ", source) if b"extension" in source else source
 
 
@@ -290,7 +289,7 @@ def read_definitions(language: str, source: bytes) -> Definitions:
     """Parse one file.
 
     Returns:
-        What it defines and binds. A name that is both counts as defined.
+        What it defines and binds. A name of both kinds counts as defined.
     """
     parser, query = _loaded(language)
     source = _with_structs(source) if language == "C#" else source

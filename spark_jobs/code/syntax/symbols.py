@@ -1,4 +1,4 @@
-"""Symbols: a file that uses a name which one other file defines depends on that file.
+"""Symbols: a file using a name defined in one other file depends on that file.
 
 A name counts if at most two files of its language define it (of two, the nearer is taken), it has three characters or
 more, and is no keyword, no `__dunder__` and not defined or bound in the using file. In Python and
@@ -7,14 +7,14 @@ that raises precision from 0.2-0.35 to 0.4-0.6. In other languages all words of 
 statements, strings included, may also name files themselves (`require "./a"`, `source a.sh`): by the file's name
 without extension, or by a directory's name for its `__init__`; of several such files the nearest is taken.
 
-Names are weaker evidence than imports. So symbols are added only between files that no import links, and by language:
+Names are weaker evidence than imports. So symbols are added only between files linked by no import, and by language:
 
     Go, Java, Kotlin, Python,         where imports are resolved no symbols (Go and Java have those of a package from
     JavaScript, TypeScript, Rust      their own resolvers); where a repository's imports link none of its files, all
-    C, C++                            from a user to the file that implements a header which both include
+    C, C++                            from a user to the file implementing a header included by both
     all other languages               everywhere
 
-Definitions come from syntax trees (`definitions`), which a child process makes (`syntax_child`).
+Definitions come from syntax trees (`definitions`), made by a child process (`syntax_child`).
 """
 
 from __future__ import annotations
@@ -68,16 +68,16 @@ class SymbolEdges(NamedTuple):
 def symbol_edges(
     repository: RepositoryTexts, linked: Collection[tuple[int, int]], parse: Parse, *, alone: bool = False
 ) -> SymbolEdges:
-    """Find dependencies by names that are defined in one file and used in another.
+    """Find dependencies by names defined in one file and used in another.
 
     Args:
         repository: its files.
-        linked: (needs, needed) of all imports that were resolved.
+        linked: (needs, needed) of all resolved imports.
         parse: finds definitions; `SyntaxChild.definitions`.
         alone: use symbols for every language, even where imports are resolved; for comparisons.
 
     Returns:
-        The edges, and the files that could not be parsed.
+        The edges, and the files left unparsed.
     """
     families: dict[str, list[int]] = defaultdict(list)
     for index, language in enumerate(repository.languages):
@@ -114,19 +114,19 @@ def symbol_edges(
 
 
 class Uses(NamedTuple):
-    """Words of a file that other files may define, and words that may name files."""
+    """Words of a file perhaps defined in other files, and words perhaps naming files."""
 
     names: set[str]
     stems: set[str]
 
 
 def read_uses(language: str, source: bytes, definitions: Definitions) -> Uses:
-    """Find the words by which a file may use other files.
+    """Find the words of a file for possible uses of other files.
 
     Args:
         language: of the file.
         source: UTF-8 text.
-        definitions: names that the file defines and binds itself.
+        definitions: names defined and bound in the file itself.
 
     Returns:
         Words of its code, and of its import statements.
@@ -152,7 +152,7 @@ def is_telling(name: str) -> bool:
 
 
 class _Names:
-    """The files that define each name, for one family of languages."""
+    """The files defining each name, for one family of languages."""
 
     def __init__(self, paths: tuple[str, ...], definitions: dict[int, Definitions]) -> None:
         self.paths = paths
@@ -165,7 +165,7 @@ class _Names:
         self.defined = {name: files for name, files in defined.items() if len(files) <= MOST_DEFINING_FILES}
 
     def needed_by(self, index: int, uses: Uses) -> Iterator[tuple[int, str]]:
-        """(file, name) of each file that a file uses, with the first name by which it does."""
+        """(file, name) of each file used by a file, with the first name used."""
         linked = {index}
         for used, files in ((uses.names, self.defined), (uses.stems, self.stems)):
             for name in sorted(used & files.keys()):
@@ -176,14 +176,14 @@ class _Names:
 
 
 def stem_of(path: str) -> str:
-    """The name by which other files refer to a file: `a/b.py` -> b, `a/__init__.py` -> a."""
+    """The name of a file in other files: `a/b.py` -> b, `a/__init__.py` -> a."""
     directory, _, name = path.rpartition("/")
     stem = name.partition(".")[0]
     return directory.rpartition("/")[2] if stem in _DIRECTORY_FILES and directory else stem
 
 
 def _included(pairs: set[tuple[int, int]]) -> dict[int, set[int]]:
-    """File -> the files that it includes."""
+    """File -> the files included in it."""
     included: dict[int, set[int]] = defaultdict(set)
     for needs, needed in pairs:
         included[needs].add(needed)
@@ -191,6 +191,6 @@ def _included(pairs: set[tuple[int, int]]) -> dict[int, set[int]]:
 
 
 def _implements(paths: tuple[str, ...], included: dict[int, set[int]], user: int, definer: int) -> bool:
-    """Whether `definer` implements a header that `user` includes: it is no header, and both include a common file."""
+    """Whether `definer` implements a header included by `user`: it is no header, and both include a common file."""
     headers = included.get(user, set()) & included.get(definer, set())
     return not paths[definer].endswith((".h", ".hpp", ".hh", ".hxx")) and bool(headers)

@@ -1,18 +1,18 @@
-"""Parse in child processes that can be killed: a file that hangs or crashes the parser loses only its own result.
+"""Parse in killable child processes: a file hanging or crashing the parser loses only its own result.
 
     SyntaxParser(SyntaxLimits()).definitions([("Python", b"def area(): ..."), ("Ruby", b"...")])
     # [Definitions(defined=("area",), bound=()), "timeout: more than 2 s of processor time"]
 
-A call has a child of its own, which goes on to the next call (`child_processes`). It is started by exec, so it shares
-neither threads nor JVM with the worker. Files are sent in batches, answers come back file by file. When the child
-dies, the file that it was parsing is tried once more, alone, in a fresh child: whoever killed the first one, and
-whatever it held of the files before, is no property of the file. Where the second one dies too, that is the reason of
-the file, and the files after it go on.
+A call has a child of its own; it goes on to the next call (`child_processes`). It is started by exec, so it shares
+neither threads nor JVM with the worker. Files are sent in batches, answers come back file by file. When the child dies,
+its present file is tried once more, alone, in a fresh child: whoever killed the first one, and whatever it held of the
+files before, is no property of the file. Where the second one dies too, that is the reason of the file, and the files
+after it go on.
 
 Two limits of time hold for each file. Processor time is limited by the kernel and does not depend on how busy the
-machine is, so the answer for a file is nearly always the same, and such a file is not tried again. A child that waits
-and does not compute is killed by the parent after `PATIENCE` times that limit; one that computes slowly, because others
-do too, is not. The limit on memory makes the parser fail or abort.
+machine is, so the answer for a file is nearly always the same, and such a file is not tried again. A child waiting
+without computing is killed by the parent after `PATIENCE` times that limit; one that computes slowly, because others do
+too, is not. The limit on memory makes the parser fail or abort.
 """
 
 from __future__ import annotations
@@ -180,7 +180,7 @@ class SyntaxParser:
         )
 
     def _why_ended(self, child: subprocess.Popen[bytes]) -> str:
-        """The reason in one line why a child ended that has closed its end of the pipe; it is waited for."""
+        """The reason in one line for the end of a child with its end of the pipe closed; it is waited for."""
         with contextlib.suppress(subprocess.TimeoutExpired):  # it went on, and is killed
             child.wait(1)
         code = end_child(child)
@@ -193,7 +193,7 @@ class SyntaxParser:
 
 
 def shared_child(limits: SyntaxLimits) -> SyntaxParser:
-    """What parses with these limits, in the children that all threads of this process share one after the other."""
+    """What parses with these limits, in the children shared by all threads of this process, one after the other."""
     return SyntaxParser(limits)
 
 

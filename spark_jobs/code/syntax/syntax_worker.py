@@ -1,10 +1,10 @@
-"""The child process that parses: one batch of files in, one small answer out for each.
+"""The parsing child process: one batch of files in, one small answer out for each.
 
     python -m spark_jobs.code.syntax.syntax_worker PARSER PARENT_PID CPU_SECONDS MEMORY_BYTES
 
-Nothing inside a process can stop a parser that loops in compiled code. So before each file the child sets a timer of
-the kernel on its own processor time, whose signal (SIGPROF, which is not caught) ends the process; the parent sees that
-and knows the file. The kernel also ends the child with its parent, and refuses memory beyond the limit.
+Nothing inside a process can stop a parser looping in compiled code. So before each file the child sets a timer of the
+kernel on its own processor time; the signal (SIGPROF, not caught) ends the process; the parent sees that and knows the
+file. The kernel also ends the child with its parent, and refuses memory beyond the limit.
 
 Messages on both pipes are a length of 4 bytes (little-endian) and a pickle. In: a list of (language, source). Out:
 first `None`, once the child is ready; then for each file the parser's result, or the reason why there is none.

@@ -52,7 +52,7 @@ def bags_from_columns(token_hashes: pa.Array, units: pa.Array, levels: pa.Array)
         levels: (D,) binary or large_binary, 1 byte a token.
 
     Raises:
-        TableMismatchError: a null, or columns that disagree on the number of tokens.
+        TableMismatchError: a null, or columns with different numbers of tokens.
     """
     columns = zip((token_hashes, units, levels), ("token_hashes", "units", "levels"), strict=True)
     return bags_of_bytes(*(_binary_buffer(column, name) for column, name in columns))

@@ -1,4 +1,4 @@
-"""Bags: the weighted tokens of every document that is compared, in integers.
+"""Bags: the weighted tokens of every compared document, in integers.
 
 The weight of a token in a bag is unit x level: `unit` from the vocabulary, `level` = min(occurrences, max_level). The
 weighted Jaccard similarity of two bags, sum of the lesser weights / sum of the greater weights, is therefore a fraction
@@ -81,7 +81,7 @@ class Units:
         hashes: (V,) uint64 tokens.
         units: (V,) uint8 their weights.
         others: weight of any other token, by kind.
-        tokens_version: identifies the rules and features that made the tokens.
+        tokens_version: identifies the rules and features of the tokens.
     """
 
     hashes: UInt64Array
@@ -152,7 +152,7 @@ def _rows(
     units: UInt8Array,
     levels: UInt8Array,
 ) -> pa.RecordBatch:
-    """Rows of `bags` for the documents of a batch that have a token."""
+    """Rows of `bags` for the documents of a batch with a token."""
     from spark_jobs.dedup.bags.bag_arrays import binary_column
 
     lengths = np.diff(offsets)

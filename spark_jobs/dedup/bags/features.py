@@ -1,4 +1,4 @@
-"""The features by which documents are compared: words, pairs of words, words and the structure of code, runs of words.
+"""The features compared between documents: words, pairs of words, words and the structure of code, runs of words.
 
 - **words**: every word is a feature.
 - **word_pairs**: every two consecutive words are a feature; a text of one word has that word. Unrelated documents share
@@ -14,7 +14,7 @@ The hash of an n-gram decides whether it is in the half that is taken, so two do
 share. `docs/start/performance.md` has the measurements. Code in a language without a lexer of its own has words
 alone.
 
-- **word_runs**: every word counts as the run of three words that ends with it; from the third occurrence of a run on,
+- **word_runs**: every word counts as the run of three words up to it; from the third occurrence of a run on,
 also as that of 6, then of 12 and of 24 words.
 
 A bag has no order and counts a word at most four times, so all texts of few different words would be duplicates of each
@@ -70,7 +70,7 @@ _OfText = Literal["words", "word_pairs", "word_runs"]
 
 
 class Features(ConfigModel):
-    """The features that are compared, by kind of document; a single name in place of a mapping is for all kinds."""
+    """The compared features, by kind of document; a single name in place of a mapping is for all kinds."""
 
     code: Literal["words", "word_pairs", "word_runs", "words_and_structure"] = "words_and_structure"
     prose: _OfText = "words"

@@ -1,11 +1,11 @@
-"""Count the features of texts, in compiled code, into arrays that are sorted by hash.
+"""Count the features of texts, in compiled code, into arrays sorted by hash.
 
 Tokens come in blocks from the lexers (`spark_jobs.lexing.lex`) and become features (`features`): tokens, pairs, runs,
-n-grams. They are counted in a hash table with open addressing by the top bits of the hash, which grows with the number
+n-grams. They are counted in a hash table with open addressing by the top bits of the hash, growing with the number
 of distinct features of the text. So the table is sorted except among neighbours, and an insertion sort finishes. Only
 as many slots are used, and cleared, as the text needs.
 
-`count_texts` and `lex_text` are the only functions whose code is cached; call these, never the kernels below them.
+`count_texts` and `lex_text` are the only functions with cached code; call these, never the kernels below them.
 """
 
 from __future__ import annotations
@@ -13,9 +13,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import key_address
 from headrace.kernels.memory import byte_at, eight_bytes_at, store
 from headrace.kernels.mixing import FIRST_MULTIPLIER
@@ -56,7 +55,7 @@ class FeatureCounts(NamedTuple):
     Attributes:
         hashes: (T,) uint64 finished hashes.
         starts: (T,) int64 position of the first occurrence; of a pair or n-gram that of its last token.
-        lengths: (T,) int32 bytes of it; 0 for pairs, runs and n-grams, which may be spelled in many ways.
+        lengths: (T,) int32 bytes of it; 0 for pairs, runs and n-grams with their many spellings.
         counts: (T,) int32 occurrences.
     """
 
@@ -66,14 +65,14 @@ class FeatureCounts(NamedTuple):
     counts: Int32Array
 
 
-@njit
+@inner
 def _new_counts(size: int) -> FeatureCounts:
     return FeatureCounts(
         np.empty(size, np.uint64), np.empty(size, np.int64), np.empty(size, np.int32), np.empty(size, np.int32)
     )
 
 
-@njit
+@inner
 def _with_room(counts: FeatureCounts, used: int, more: int) -> FeatureCounts:
     """The counts, copied to larger arrays if `used + more` entries do not fit."""
     if used + more <= counts.hashes.size:
@@ -84,7 +83,7 @@ def _with_room(counts: FeatureCounts, used: int, more: int) -> FeatureCounts:
     return wider
 
 
-@njit
+@inner
 def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count: int) -> int:
     """Add occurrences of a token to the table; its count so far.
 
@@ -101,7 +100,7 @@ def _add(slots: int, slot_bits: int, h: np.uint64, start: int, length_and_count:
     return total & 0xFFFFFFFF
 
 
-@njit
+@inner
 def _add_ngrams(ngrams: TokenBlock, n: int, slots: int, slot_bits: int) -> int:
     """Add the first n n-grams of a block to the table; the number of new ones."""
     new = 0
@@ -110,7 +109,7 @@ def _add_ngrams(ngrams: TokenBlock, n: int, slots: int, slot_bits: int) -> int:
     return new
 
 
-@njit
+@inner
 def _add_words(
     block: TokenBlock, n: int, data: int, text_end: int, slots: int, slot_bits: int, tally: Int64Array
 ) -> int:
@@ -123,8 +122,8 @@ def _add_words(
         text_end: position after the text.
         slots: address of the table.
         slot_bits: log2 of its slots.
-        tally: four counts of the text so far: different tokens, those that occurred OFTEN, those with a digit, and
-            of these the ones that begin with a non-digit and occurred OFTEN.
+        tally: four counts of the text so far: different tokens, those occurring OFTEN, those with a digit, and
+            of these the ones with a non-digit first, occurring OFTEN.
     """
     different, often, numbered, labels, k = tally[0], tally[1], tally[2], tally[3], 0
     while k < n:
@@ -146,9 +145,9 @@ def _add_words(
     return k
 
 
-@njit
+@inner
 def _add_runs(block: TokenBlock, first: int, n: int, before: UInt64Array, slots: int, slot_bits: int) -> int:
-    """Add to the table, for each token from `first` on, the run that ends with it; the number of new ones.
+    """Add to the table, for each token from `first` on, the run up to it; the number of new ones.
 
     Where a run has occurred more than RUN_OFTEN times, the next longer one is added too.
     """
@@ -167,7 +166,7 @@ def _add_runs(block: TokenBlock, first: int, n: int, before: UInt64Array, slots:
     return new
 
 
-@njit
+@inner
 def _remember(block: TokenBlock, n: int, before: UInt64Array) -> None:
     """Update `before`, the last 24 tokens of a text, by the first n of a block."""
     kept = max(before.size - n, 0)
@@ -175,12 +174,12 @@ def _remember(block: TokenBlock, n: int, before: UInt64Array) -> None:
     before[kept:] = block.hashes[n - (before.size - kept) : n]
 
 
-@njit
+@inner
 def _drain(slots: UInt64Array, slot_bits: int, out: FeatureCounts, at: int) -> int:
     """Move the slots' contents to `out` from index `at` on, and free the slots; the index after the last.
 
     Which slots are free is unpredictable, so all are copied without a branch, and the next one overwrites a free one.
-    The last may be copied to one index past the end, for which `_with_room` makes room.
+    The last may be copied to one index past the end: `_with_room` makes room for it.
     """
     hashes, starts, lengths, counts = out
     for word in range(0, 3 << slot_bits, 3):
@@ -192,7 +191,7 @@ def _drain(slots: UInt64Array, slot_bits: int, out: FeatureCounts, at: int) -> i
     return at
 
 
-@njit
+@inner
 def _insertion_sort(out: FeatureCounts, first: int, last: int) -> None:
     """Sort the nearly sorted counts from `first` to `last` by hash."""
     hashes, starts, lengths, counts = out
@@ -209,16 +208,16 @@ def _insertion_sort(out: FeatureCounts, first: int, last: int) -> None:
         hashes[k], starts[k], lengths[k], counts[k] = h, start, length, count
 
 
-@njit
+@inner
 def _finish_block(block: TokenBlock, n: int, salt: np.uint64) -> None:
     hashes = block.hashes
     for k in range(n):
         hashes[k] = finish(hashes[k], salt)
 
 
-@njit
+@inner
 def _pair(block: TokenBlock, n: int, last: UInt64Array, token_number: int, ended: bool) -> int:
-    """Replace the finished tokens of a block by the pairs that end in them; the number of pairs.
+    """Replace the finished tokens of a block by the pairs ending in them; the number of pairs.
 
     Args:
         block: tokens; afterwards pairs.
@@ -243,13 +242,13 @@ def _pair(block: TokenBlock, n: int, last: UInt64Array, token_number: int, ended
     return pair_count
 
 
-@njit
+@inner
 def _structure(
     block: TokenBlock, n: int, ngrams: TokenBlock, window: UInt64Array, token_number: int, salt: np.uint64
 ) -> tuple[int, int]:
-    """Collect the half of the n-grams of the parts of code whose hash is even.
+    """Collect the half of the n-grams of the parts of code with an even hash.
 
-    A part is a token that is no text; all identifiers are one part, so are all numbers and all strings. The hash of an
+    A part is a token other than text; all identifiers are one part, so are all numbers and all strings. The hash of an
     n-gram is a polynomial of its parts: the next one adds one part and drops one (Karp and Rabin 1987, "Efficient
     randomized pattern-matching algorithms").
 
@@ -288,7 +287,7 @@ def _structure(
     return ngram_count, token_number
 
 
-@njit
+@inner
 def _only_words(block: TokenBlock, n: int) -> int:
     """Keep only the words of a block; the number of them."""
     word_count = 0
@@ -318,7 +317,7 @@ def count_texts(
     each.
 
     Returns:
-        (D + 1,) offsets into the counts, which ascend in each text; the counts; the number of them.
+        (D + 1,) offsets into the counts (ascending in each text); the counts; the number of them.
     """
     texts = offsets.size - 1
     bounds = np.zeros(texts + 1, np.int64)

@@ -49,7 +49,7 @@ class TokenCounts:
         counts: (T,) int32 occurrences in the document.
         starts: (T,) int64 byte position of the first occurrence in the column's buffer (`text_columns.utf8_buffer`), of
             a pair or n-gram that of its last token.
-        lengths: (T,) int32 bytes of the first occurrence; 0 of pairs and n-grams, which may be spelled in many ways.
+        lengths: (T,) int32 bytes of the first occurrence; 0 of pairs and n-grams with their many spellings.
     """
 
     offsets: Int64Array
@@ -108,7 +108,7 @@ def _read_only(array: npt.NDArray[Scalar]) -> npt.NDArray[Scalar]:
 
 @cache
 def token_version(features: Features) -> str:
-    """A short string that identifies the rules by which texts become tokens; under equal strings tokens are equal.
+    """A short identifier of the rules from texts to tokens; under equal strings tokens are equal.
 
     It has the rules of this code, 16 hex digits over the tables of characters (they come from this Python) and of
     languages, and the features of each kind.

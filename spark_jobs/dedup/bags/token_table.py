@@ -55,7 +55,7 @@ class TokenTable:
         Args:
             counted: tokens of D documents.
             kinds: (D,) number of each document's kind.
-            data: the bytes that spellings are read from.
+            data: the bytes of the spellings.
         """
         token = 0
         token_kinds = np.repeat(kinds, np.diff(counted.offsets))
@@ -112,7 +112,7 @@ def _enter(slots, hashes, count):  # type: ignore[no-untyped-def]
 
 @compiled
 def _count(slots, entries, texts, used, tokens, data, first):  # type: ignore[no-untyped-def]
-    """Count tokens from `first` on; the index of the first that did not fit, or the number of tokens."""
+    """Count tokens from `first` on; the index of the first without room, or the number of tokens."""
     hashes, documents, occurrences, kinds, ends = entries
     token_hashes, token_counts, starts, lengths, token_kinds = tokens
     for token in range(first, token_hashes.size):

@@ -5,7 +5,7 @@ is an exact fraction:
 
     unit = clip(round(8 ln((N + 1) / (df + 1))), 1, 255)        N documents of the kind, df of them hold the token
 
-The vocabulary is frozen with the corpus's first increment. A token that is not in it weighs what a token of one
+The vocabulary is frozen with the corpus's first increment. A token outside of it weighs what a token of one
 document weighs, so leaving out the tokens of a single document (most of them) changes no weight. Kinds have
 vocabularies of their own: a token's hash is salted with the kind, documents of different kinds share no token.
 """
@@ -33,7 +33,7 @@ _ROW_DDL = "kind string, token_hash bigint, token string, document_count bigint,
 
 
 class VocabularyConfig(ConfigModel):
-    """The features that are counted, and the most distinct ones that are kept."""
+    """The counted features, and the most distinct ones to keep."""
 
     features: Features = Field(Features(), description="what a token is, by kind; see docs/prepare/deduplication.md")
     max_tokens: int = Field(
@@ -152,7 +152,7 @@ def _count_partition(batches: Iterable[pa.RecordBatch], features: Features) -> I
 
 
 def compared_members(members: DataFrame, exact_duplicates: DataFrame) -> DataFrame:
-    """The members to compare, which are no exact duplicates: dataset, shard, doc_id, kind, place."""
+    """The members to compare, without exact duplicates: dataset, shard, doc_id, kind, place."""
     others = members.join(exact_duplicates.select("doc_id"), "doc_id", "left_anti")
     return others.select("dataset", "shard", "doc_id", "kind", "place")
 

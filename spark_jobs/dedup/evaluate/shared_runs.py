@@ -1,11 +1,11 @@
-"""A second similarity of two texts, which depends on the order of words, to check a sample of removals.
+"""A second similarity of two texts, dependent on the order of words, to check a sample of removals.
 
 A bag has no order, so texts of few different words can be similar as bags and different as texts. Here a text is the
 set of its runs of words, and J the share of common runs among all runs of both. Punctuation marks count as words, and
 so does every character of scripts without spaces.
 
 A run has at least three words, and so many that a text of random words of the same frequencies hardly ever has it:
-sixteen times the length of the longer text, times the chance that two random runs are equal, is at most 1.
+sixteen times the length of the longer text, times the chance of two equal random runs, is at most 1.
 
     1,000 words of prose, two are equal with a chance of 1 in 80        runs of 3
     400 answers yes or no                                               runs of 13

@@ -1,1 +1,1 @@
-"""Pairs as a graph: its connected components, and the greedy set of documents that are kept."""
+"""Pairs as a graph: its connected components, and the greedy set of kept documents."""

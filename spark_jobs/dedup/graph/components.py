@@ -1,10 +1,10 @@
-"""Components: documents that are linked by pairs, directly or through others, at each threshold.
+"""Components: documents linked by pairs, directly or through others, at each threshold.
 
-An increment writes a row for every document of each component that its pairs touch, with the present component. So a
+An increment writes a row for every document of each component touched by its pairs, with the present component. So a
 document can have several rows, and **the newest counts** (the one of the highest increment); a document without a pair
 has none.
 
-Components are extended, not computed again: a document that a new pair touches gets an edge to its former component,
+Components are extended, not computed again: a document of a new pair gets an edge to its former component,
 so the cost is that of the increment's pairs and of the components they touch.
 
     increment 0   pairs a-c, d-e          rows  a: a of 2, c: a of 2, d: d of 2, e: d of 2
@@ -35,7 +35,7 @@ from spark_jobs.spark_sql import DataFrame, F
 
 
 class ComponentsConfig(ConfigModel):
-    """The similarities at which documents are linked."""
+    """The similarities of linked documents."""
 
     thresholds: Thresholds = DEFAULT_THRESHOLDS
     driver_edges: DriverEdges = DEFAULT_DRIVER_EDGES
@@ -71,7 +71,7 @@ COMPONENTS = Table(
     ),
 )
 def components(pairs: DataFrame, components: DataFrame, increment: int, config: ComponentsConfig) -> DataFrame:
-    """Find the components that the pairs of an increment touch; one row per threshold and document in them."""
+    """Find the components touched by the pairs of an increment; one row per threshold and document in them."""
     edges = pairs.where(F.col("increment") == increment).select(
         groups_reached(config.thresholds).alias("groups"),
         F.col("doc_id").alias("left"),
@@ -90,7 +90,7 @@ def components(pairs: DataFrame, components: DataFrame, increment: int, config: 
 
 
 def _extended(edges: DataFrame, components: DataFrame, driver_edges: int) -> DataFrame:
-    """The components that the new edges touch, with their former members, as rows of `connected_components`."""
+    """The components touched by the new edges, with their former members, as rows of `connected_components`."""
     ends = edges.select("groups", F.explode(F.array("left", "right")).alias("doc_id"))
     met = ends.groupBy("doc_id").agg(F.bit_or("groups").alias("met"))
     links = (

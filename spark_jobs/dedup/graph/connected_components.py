@@ -20,7 +20,7 @@ and a low end and every high end has one low end: the graph is a forest of stars
 which is the answer. The paper proves O(log^2 n) rounds; O(log n) are observed.
 
 No task holds a component: minima are combined before they are shuffled, and the edges of one vertex meet its minimum in
-a join that adaptive execution may split.
+a join, for adaptive execution to split.
 """
 
 from __future__ import annotations
@@ -43,13 +43,13 @@ _BATCH_ROWS = 65_536
 
 
 def connected_components(edges: DataFrame, driver_edge_limit: int) -> DataFrame:
-    """Find the component of every vertex that has an edge.
+    """Find the component of every vertex with an edge.
 
     Args:
         edges: rows (groups int, left, right), no nulls; bit g of `groups`, 0 to 30, is set if the edge is in group g.
             The ends are both strings or both longs, in any order, and edges may repeat. Every group is a graph of its
             own. A vertex with no edge but to itself is left out.
-        driver_edge_limit: most edges that are solved in the memory of Spark's driver (about 200 bytes each for ids of
+        driver_edge_limit: most edges to solve in the memory of Spark's driver (about 200 bytes each for ids of
             32 digits); 0 for none.
 
     Returns:

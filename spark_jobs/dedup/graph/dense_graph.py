@@ -54,7 +54,7 @@ class DenseGraph:
         return len(self.ids)
 
     def by_group(self) -> Iterator[tuple[int, Int32Array, Int32Array]]:
-        """(number, first ends, second ends) of each group that has edges."""
+        """(number, first ends, second ends) of each group with edges."""
         present = int(np.bitwise_or.reduce(self.groups, initial=0))
         for group in range(present.bit_length()):
             if present >> group & 1:

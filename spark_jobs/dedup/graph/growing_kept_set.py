@@ -1,4 +1,4 @@
-"""The kept set of a graph that grows: new edges cost what they change.
+"""The kept set of a growing graph: new edges cost what they change.
 
 A document is removed at a threshold if and only if a better neighbour is kept at it (see `kept_set`). Bits of a number
 are the thresholds. The worse ends of new edges are decided anew; where one changes, so are the documents that it is
@@ -35,7 +35,7 @@ class GrowingKeptSet:
         self._edge_count = 0
 
     def add(self, groups: Int32Array, worse: Int64Array, better: Int64Array) -> None:
-        """Add edges between known ids, which close no cycle.
+        """Add edges between known ids, closing no cycle.
 
         Args:
             groups: (E,) int32 bits of the groups of each.

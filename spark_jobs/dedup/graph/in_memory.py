@@ -13,7 +13,7 @@ def component_labels(left: Int32Array, right: Int32Array, vertex_count: int) -> 
     """Label every vertex with the least vertex of its component.
 
     Union by the lesser root: the root of a tree is always its least vertex, so the root is the label. Paths are halved
-    on the way up (Tarjan and van Leeuwen 1984), which keeps E unions at O(E log V) in the worst case, near O(E) in
+    on the way up (Tarjan and van Leeuwen 1984), keeping E unions at O(E log V) in the worst case, near O(E) in
     practice.
 
         edges 4-3, 2-1, 3-1      parent  0 1 2 3 4  ->  0 1 2 3 3  ->  0 1 1 3 3  ->  0 1 1 1 3      roots 0 1 1 1 1
@@ -60,7 +60,7 @@ def kept_states(worse: Int32Array, better: Int32Array, vertex_count: int) -> Int
         c -> b -> a,  d -> b     a has no better neighbour: kept.  So b is removed.  So c and d have none left: kept.
 
     Args:
-        worse: (E,) the end of each edge that is removed if the other is kept, in 0..vertex_count - 1.
+        worse: (E,) the end of each edge, removed if the other is kept, in 0..vertex_count - 1.
         better: (E,) the other end.
         vertex_count: V.
 

@@ -52,17 +52,17 @@ _MERGED_ROUNDS = 32  # rounds after which their results become one DataFrame, so
 
 
 def removed_vertices(edges: DataFrame, driver_edge_limit: int, max_rounds: int = 20) -> DataFrame:
-    """Find the removed vertices: those that have a kept better neighbour.
+    """Find the removed vertices: those with a kept better neighbour.
 
     Args:
         edges: rows (groups int, worse, better), no nulls; bit g of `groups`, 0 to 30, is set if the edge is in group g.
             The ends are both strings or both longs, and edges may repeat. Every group is a graph without cycles of its
             own.
-        driver_edge_limit: most edges that are finished in the driver's memory; 0 for none.
+        driver_edge_limit: most edges to finish in the driver's memory; 0 for none.
         max_rounds: each round from this one on logs a warning with advice on the order.
 
     Returns:
-        Rows (vertex, groups), one for each vertex that is removed in any group, with the bits of these groups.
+        Rows (vertex, groups), one for each vertex removed in any group, with the bits of these groups.
 
     Raises:
         InputError: the edges of a group close a cycle.
@@ -116,7 +116,7 @@ def removed_table(edges: pa.Table) -> pa.Table:
 
 
 def removed_groups(graph: DenseGraph) -> Int32Array:
-    """(V,) bits of the groups in which each vertex is removed; edges lead from the worse end to the better one.
+    """(V,) bits of the groups removing each vertex; edges lead from the worse end to the better one.
 
     Raises:
         InputError: the edges of a group close a cycle.
@@ -134,7 +134,7 @@ def removed_groups(graph: DenseGraph) -> Int32Array:
 
 
 def _round(edges: DataFrame) -> tuple[DataFrame, DataFrame]:
-    """One round: rows (vertex, groups) of the vertices that it removes, and the remaining edges."""
+    """One round: rows (vertex, groups) of the vertices removed by it, and the remaining edges."""
     waiting = edges.groupBy(F.col("worse").alias("better")).agg(F.bit_or("groups").alias("waiting"))
     free = without(F.col("groups"), F.col("waiting"))
     removed = checkpointed(
@@ -158,14 +158,14 @@ def _left(edges: DataFrame) -> tuple[int, int]:
 
 
 def _merged(removed: Sequence[DataFrame]) -> DataFrame:
-    """The vertices that several rounds removed, one row each: rounds may differ between its groups."""
+    """The vertices removed by several rounds, one row each: rounds may differ between its groups."""
     if len(removed) == 1:
         return removed[0]
     return united(removed).groupBy("vertex").agg(F.bit_or("groups").alias("groups"))
 
 
 def cycle(what: str) -> InputError:
-    """The error about edges that close a cycle."""
+    """The error about edges in a cycle."""
     return InputError(
         f"kept set: {what} wait for each other in a cycle, so nobody comes first; "
         "every edge must lead to the end that is better by one order of all vertices"

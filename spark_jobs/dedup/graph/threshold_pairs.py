@@ -99,7 +99,7 @@ class KindThreshold(ByKind):
     data: _Fraction = 0.8
 
     def of(self, kind: str) -> float:
-        """The threshold of a kind; where all have one, of anything, such as repositories, which have no kind."""
+        """The threshold of a kind; where all have one, of anything, such as repositories (without a kind)."""
         return float(self.values[KINDS[0] if self.is_one else kind])
 
     @property
@@ -139,7 +139,7 @@ class KindThresholds(ByKind):
 
     @property
     def lowest(self) -> KindThreshold:
-        """The lowest threshold of each kind, from which on its pairs are stored."""
+        """The lowest threshold of each kind; from there on its pairs are stored."""
         return KindThreshold(**{kind: values[0] for kind, values in self.values.items()})
 
 
@@ -152,7 +152,7 @@ def of_kinds(kinds: pa.ChunkedArray, value_of: Callable[[str], int]) -> Int64Arr
 
 
 def exact(threshold: float) -> Fraction:
-    """A threshold as the fraction that its decimals write: 0.7 -> 7/10."""
+    """A threshold as the fraction of its decimals: 0.7 -> 7/10."""
     return Fraction(str(threshold))
 
 
@@ -187,17 +187,17 @@ def own_groups(thresholds: KindThresholds) -> tuple[Column, Column]:
 
 
 def group_numbers(groups: Column) -> Column:
-    """The numbers of the groups whose bits are set, as an array."""
+    """The numbers of the groups with bits set, as an array."""
     return F.filter(F.sequence(F.lit(0), F.lit(MOST_GROUPS - 1)), lambda group: F.getbit(groups, group) == 1)
 
 
 def one_group(group: str) -> Column:
-    """The bit of the group whose number is in a column: 3 -> 8."""
+    """The bit of the group numbered in a column: 3 -> 8."""
     return F.expr(f"shiftleft(1, {group})")
 
 
 def without(groups: Column, others: Column) -> Column:
-    """The bits of `groups` that are not set in `others`; null others have none set."""
+    """The bits of `groups` unset in `others`; null others have none set."""
     return groups.bitwiseAND(F.bitwise_not(F.coalesce(others, F.lit(0))))
 
 
@@ -207,7 +207,7 @@ def threshold_of(group: Column, thresholds: Sequence[float]) -> Column:
 
 
 def with_group(rows: DataFrame, thresholds: Sequence[float]) -> DataFrame:
-    """Add the `group` of the column `threshold`; rows of thresholds that are not in the list are left out."""
+    """Add the `group` of the column `threshold`; rows of thresholds outside of the list are left out."""
     listed = F.array(*(F.lit(float(threshold)) for threshold in thresholds))
     group = (F.array_position(listed, F.col("threshold")) - 1).cast("int")
     return rows.withColumn("group", group).where("group >= 0")

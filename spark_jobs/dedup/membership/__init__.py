@@ -1,1 +1,1 @@
-"""The members of a corpus, the order in which they are kept, their revisions, and the exact duplicates among them."""
+"""The members of a corpus, their keeping order, their revisions, and the exact duplicates among them."""

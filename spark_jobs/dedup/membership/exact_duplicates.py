@@ -1,17 +1,17 @@
-"""Exact duplicates: members of a corpus that repeat another one, byte for byte or letter for letter.
+"""Exact duplicates: members of a corpus repeating another one, byte for byte or letter for letter.
 
 Two members are the same if they have the same bytes (`content_sha256`), or the same letters (`letters_sha256`, which is
 null for texts with few letters; in code, markup and data every mark counts as a letter). Of members that are the same,
 one is kept: that of the earliest increment, then of the lowest `place` (see `members`), then of the lowest doc_id. What
 an earlier increment kept stays kept, and what it removed is never a witness. A document is not the witness of another
-revision of its path either, nor is one that has left the corpus (see `revisions`): an edit that changes no letter is
-kept beside the document that it replaces.
+revision of its path either, nor is one gone from the corpus (see `revisions`): an edit that changes no letter is
+kept beside the replaced document.
 
 The step takes two rounds over narrow columns (no content is read), each one shuffle:
 
 1. Of the members with the same bytes, the first represents all.
 2. Of these representatives with the same letters, the first is kept. It is the witness of all others, and of the
-   members that they represent.
+   members represented by them.
 
          bytes letters          round 1         round 2
     A     x1     l1             A               A kept
@@ -61,7 +61,7 @@ def exact_duplicates(
     config: NoConfig,
     revisions: DataFrame | None = None,
 ) -> Output:
-    """Find the new members that repeat a kept one; one row per removed member.
+    """Find the new members repeating a kept one; one row per removed member.
 
     Without `revisions` no member is a revision of another.
     """
@@ -107,7 +107,7 @@ def exact_duplicates(
 
 
 def _repeated(compared: DataFrame) -> DataFrame:
-    """The members whose bytes or letters another one has; all others are alone in both rounds, so they are kept."""
+    """The members with another one's bytes or letters; all others are alone in both rounds, so they are kept."""
     keys = ("content_sha256", "letters_sha256")
     several = [compared.groupBy(key).count().where("count > 1").select(key).where(f"{key} IS NOT NULL") for key in keys]
     flagged = compared

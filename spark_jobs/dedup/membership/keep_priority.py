@@ -33,7 +33,7 @@ def place(priority: Column, identity: Column) -> Column:
 
 
 def sampled(share: float) -> Column:
-    """Whether a row is in a sample of a share of all rows, by its `doc_id`, which is a hash."""
+    """Whether a row is in a sample of a share of all rows, by its `doc_id`, a hash."""
     return _bits(F.col("doc_id"), HASH_BITS) < F.lit(int(min(1.0, share) * (1 << HASH_BITS)))
 
 

@@ -1,6 +1,6 @@
-"""Members: the documents that enter a corpus, and the order in which duplicates among them are kept.
+"""Members: the documents of a corpus, and the keeping order of duplicates among them.
 
-Of documents that repeat each other, the one with the lowest `place` is kept. A place is the document's priority, a
+Of documents repeating each other, the one with the lowest `place` is kept. A place is the document's priority, a
 coarse class by facts about it, then a hash, so that no dataset or name wins by accident. The hash of its repository
 comes first (`keep_priority`), so that of two repositories with the same files one keeps them all:
 
@@ -44,7 +44,7 @@ Criterion = Literal["dataset", "original", "known_good", "starred", "licensed"]
 
 
 class MembersConfig(ConfigModel):
-    """The documents that a corpus takes in, and the order in which duplicates among them are kept."""
+    """The documents taken in by a corpus, and the keeping order of duplicates among them."""
 
     datasets: tuple[str, ...] = Field(min_length=1, description="datasets of the corpus, by name")
     revisions: dict[str, Revisions] = Field(
@@ -65,7 +65,7 @@ class MembersConfig(ConfigModel):
 
     @model_validator(mode="after")
     def _datasets_are_known(self) -> MembersConfig:
-        """Raise for a policy of a dataset that the corpus does not have, or a dataset named twice."""
+        """Raise for a policy of a dataset outside of the corpus, or a dataset named twice."""
         if unknown := sorted(set(self.revisions) - set(self.datasets)):
             raise ValueError(
                 f"revisions names {unknown}, the corpus has {list(self.datasets)}; name datasets of the corpus"
@@ -76,7 +76,7 @@ class MembersConfig(ConfigModel):
 
     @property
     def latest(self) -> tuple[str, ...]:
-        """Datasets of which only the latest revision of each path enters."""
+        """Datasets entering with the latest revision of each path alone."""
         return tuple(name for name in self.datasets if self.revisions.get(name, "latest") == "latest")
 
 
@@ -120,9 +120,9 @@ def members(
     repositories: DataFrame | None = None,
     arrivals: DataFrame | None = None,
 ) -> DataFrame:
-    """Select the documents that the verdicts kept, of each path the latest revision; one row per document.
+    """Select the documents kept by the verdicts, of each path the latest revision; one row per document.
 
-    The latest revision is the one that landed or returned in the highest dataset increment, kept or not: a replaced
+    The latest revision is the one landed or returned in the highest dataset increment, kept or not: a replaced
     revision does not come back because its successor was rejected. Contents are read only of a few manifests
     (`originals`).
 

@@ -1,7 +1,7 @@
 """Originals: which of two similar repositories is a fork of the other, or holds a copy of it, by their files.
 
 Facts name the original (`fork_of`) of few repositories, and of none in a dump of code. The files tell the others. Two
-repositories are *aligned* by the two folders below which most of the files that they share have equal paths. A file is
+repositories are *aligned* by the two folders below which most of their shared files have equal paths. A file is
 *held* by the other repository if that has a file with the same letters, or a file at the aligned path. Repositories
 are compared if three tenths of the smaller one's files have their letters in the larger one. The first rule that holds
 decides:
@@ -24,8 +24,8 @@ decides:
     hiredis  a.c b.c      redis  deps/hiredis/a.c  deps/hiredis/b.c  src/1.c .. 9.c      two files of redis are copies
     request  r.js t.js    postman-request  r.js t.js extra.js                            a fork
 
-The letters of a copied file count for the original alone. Of a fork, only the files that its original does not hold
-count as its own. A name counts only in files that both have, since a fork may add a folder `redis`. If facts name a
+The letters of a copied file count for the original alone. Of a fork, only the files missing from its original
+count as its own. A name counts only in files of both, since a fork may add a folder `redis`. If facts name a
 fork, they decide. Releases of one name (`lib-1.0`, `lib-2.0`) are no copies of each other: the preference `newest`
 chooses between them.
 """
@@ -46,15 +46,15 @@ DECLARES_NAME, DECLARES_ADDRESS = 2, 3
 
 
 class Related(NamedTuple):
-    """Two repositories that share files; `a` is the one with fewer files, and `b` has the same fields as `a`.
+    """Two repositories with shared files; `a` is the one with fewer files, and `b` has the same fields as `a`.
 
     Attributes:
         a: its `repository_key`.
-        a_size: number of its files that have letters.
+        a_size: number of its files with letters.
         a_depth: 0 an original, 1 a fork, 2 a fork of a fork, by facts.
         a_stars: stars; None if unknown.
         a_named: whether its top folders or files have its name, and `b` holds half of these.
-        a_folder: its folder that is aligned with one of `b`, with the last slash; empty for its root.
+        a_folder: its folder aligned with one of `b`, with the last slash; empty for its root.
         a_below: number of its files in this folder.
         held: number of files of `a` that `b` holds.
         a_copy: a folder of it that lies deeper than the folder of `b` with the same files, of which `b` holds half and
@@ -110,7 +110,7 @@ class Copy(NamedTuple):
     Attributes:
         original: the smaller repository.
         container: the larger one.
-        folder: the folder of the larger one that is the copy; None if the files are spread or most of it is others.
+        folder: the copied folder of the larger one; None if the files are spread or most of it is others.
     """
 
     original: str
@@ -119,10 +119,10 @@ class Copy(NamedTuple):
 
 
 class Aligned(NamedTuple):
-    """Two repositories, and the folders below which most of the files that they share have equal paths.
+    """Two repositories, and the folders below which most of their shared files have equal paths.
 
     Attributes:
-        copy: a folder of the first that may be a copy of the other; None unless the other has such a folder too.
+        copy: a folder of the first, perhaps a copy of the other; None unless the other has such a folder too.
     """
 
     repo: str
@@ -153,11 +153,11 @@ class PairVerdicts(NamedTuple):
 
 
 def judge(related: Sequence[Related], declared: Mapping[str, int]) -> PairVerdicts:
-    """Find forks and copies among pairs of repositories that share files.
+    """Find forks and copies among pairs of repositories with shared files.
 
     Args:
-        related: pairs that share files, each once.
-        declared: `DECLARES_NAME` or `DECLARES_ADDRESS` of repositories whose manifest has their name, or also their
+        related: pairs with shared files, each once.
+        declared: `DECLARES_NAME` or `DECLARES_ADDRESS` of repositories with their name in the manifest, or also their
             address.
     """
     originals: dict[str, set[str]] = {}
@@ -224,5 +224,5 @@ def _base(repository: str) -> str:
 
 
 def depth_of(folder: str) -> int:
-    """How many folders deep a folder lies, not counting a first one that many projects have, such as `src/`."""
+    """How many folders deep a folder lies, not counting a first one common to many projects, such as `src/`."""
     return re.sub(SOURCE_ROOT, "", folder).count("/")

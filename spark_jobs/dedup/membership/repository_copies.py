@@ -1,6 +1,6 @@
-"""Compare the repositories of an increment by their files, and find the files that are copies.
+"""Compare the repositories of an increment by their files, and find the copied files.
 
-`originals` has the rules; here are the joins. For letters that many repositories share, only the eight smallest of
+`originals` has the rules; here are the joins. For letters shared by many repositories, only the eight smallest of
 these are compared with the others, so that the work grows with the number of files and not with its square.
 """
 
@@ -62,7 +62,7 @@ def find_copies(members: DataFrame, documents: DataFrame, texts: DataFrame) -> C
     Args:
         members: rows (dataset, repository, path, doc_id, letters_sha256, fork_depth, stars) of the increment; the last
             two are what facts say of the repository.
-        documents: rows of `documents`, whose manifests are looked up where nothing else decides; also those that are
+        documents: rows of `documents`: their manifests are looked up where nothing else decides; also those that are
             no members.
         texts: rows of `texts`; read only for these manifests.
     """
@@ -104,7 +104,7 @@ def _has_its_name() -> Column:
 
 
 def _related(files: DataFrame) -> list[Related]:
-    """Compare repositories by their files (repo, path, letters, fork_depth, stars, named), in pairs that share some."""
+    """Compare repositories by their files (repo, path, letters, fork_depth, stars, named), in pairs sharing some."""
     from pyspark.sql import Window
 
     sizes = files.groupBy("repo").agg(
@@ -172,7 +172,7 @@ def _aligned(repo: str, other: str, alignments: Sequence[tuple[int, str]]) -> Al
     Args:
         repo: one.
         other: the other.
-        alignments: minus the number of files that two folders align, and the folders, a line each; most files first.
+        alignments: minus the number of files aligned by two folders, and the folders, a line each; most files first.
     """
     counts = {(folders.split("\n")[0], folders.split("\n")[1]): -fewer for fewer, folders in alignments if folders}
     folder, other_folder = next(iter(counts), ("", ""))
@@ -213,7 +213,7 @@ def _alignment(a: Column, b: Column) -> Column:
 
 
 def _declared(wanted: Sequence[str], documents: DataFrame, texts: DataFrame) -> dict[str, int]:
-    """`DECLARES_NAME` or `DECLARES_ADDRESS` of repositories whose manifest, at the root, has their name or address."""
+    """`DECLARES_NAME` or `DECLARES_ADDRESS` of repositories with their name or address in the manifest at the root."""
     spark = documents.sparkSession
     listed = spark.createDataFrame(pa.table({"repo": list(wanted)}))
     manifests = documents.where(F.col("path").rlike(_MANIFESTS)).select(
@@ -237,7 +237,7 @@ def _declared(wanted: Sequence[str], documents: DataFrame, texts: DataFrame) -> 
 
 
 def _copied(files: DataFrame, copies: Sequence[Copy]) -> DataFrame:
-    """Rows (doc_id, copied) of the files in folders that are copies, and of files elsewhere with the same letters.
+    """Rows (doc_id, copied) of the files in copied folders, and of files elsewhere with the same letters.
 
     If every file with some letters would be a copy, the least deep one is none, unless it lies in such a folder.
     """
@@ -264,6 +264,6 @@ def _copied(files: DataFrame, copies: Sequence[Copy]) -> DataFrame:
 
 
 def _added(files: DataFrame, origins: Sequence[Aligned]) -> DataFrame:
-    """Rows (doc_id, copied) of the files that forks have added: none of their originals holds them."""
+    """Rows (doc_id, copied) of the files added by forks: none of their originals holds them."""
     files_held = _held(files, origins).groupBy("doc_id").agg(F.max("is_held").alias("is_held"))
     return files_held.where("NOT is_held").select("doc_id", F.lit(-1).alias("copied"))

@@ -1,6 +1,6 @@
 """Repositories as units of one increment: their identity, facts and priority.
 
-The files that one increment brings of a repository are judged together, and once: what later increments add to it has
+The files of a repository in one increment are judged together, and once: what later increments add to it has
 an identity of its own. A place is made as for documents (see `members`): a priority of at most 16 classes from
 metadata, then a hash.
 """
@@ -22,13 +22,13 @@ _VERSION = r"^[^0-9]*([0-9]+(\.[0-9]+)*)"
 
 @dataclass(frozen=True)
 class Preference:
-    """Criteria for which of several similar repositories is kept.
+    """Criteria for keeping one of several similar repositories.
 
     Attributes:
         criteria: the strongest first.
         datasets: datasets in order of preference.
         known_good: repositories to prefer.
-        min_stars: stars from which on a repository counts as starred; None where stars do not count.
+        min_stars: the least stars of a repository counted as starred; None where stars do not count.
     """
 
     criteria: Sequence[RepositoryCriterion]
@@ -38,7 +38,7 @@ class Preference:
 
 
 def repository_files(members: DataFrame) -> DataFrame:
-    """The members that belong to a repository, with its identity.
+    """The members of a repository, with its identity.
 
     Args:
         members: rows of `members` with the column `increment`.
@@ -138,7 +138,7 @@ def _with_newest(bags: DataFrame) -> DataFrame:
 
 
 def _priority(wanted: Preference) -> Column:
-    """The class of a repository, 0 to 15, by a preference; a criterion in which rows cannot differ has one level."""
+    """The class of a repository, 0 to 15, by a preference; a criterion equal for all rows has one level."""
     never = F.lit(False)
     order = F.array(*(F.lit(name) for name in wanted.datasets)) if wanted.datasets else F.array(F.col("dataset"))
     levels: dict[str, tuple[int, Column]] = {

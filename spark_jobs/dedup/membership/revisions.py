@@ -1,6 +1,6 @@
 """Revisions: the standing of members when their path gets a newer document, an older one again, or none.
 
-A member has the standing `latest` from the increment that takes it in. Changes at its source change the standing
+A member has the standing `latest` from its increment on. Changes at its source change the standing
 (`spark_jobs.sources.landing.revisions`), and every change is a row:
 
     superseded  another document is the latest at its path now (only where the dataset's policy is `latest`)
@@ -14,11 +14,11 @@ A member has the standing `latest` from the increment that takes it in. Changes 
     3           no file        A gone
 
 Two rules follow for deduplication. Members with the same `path_id` are never each other's witness: else an edit would
-be removed as a near-duplicate of the text that it corrects. And a member that `leaves`, by the policy `excise`, is no
+be removed as a near-duplicate of the corrected text. And a member that `leaves`, by the policy `excise`, is no
 witness from that increment on; under `keep` packed documents stay, and may justify removals.
 
 A document that returns becomes `latest` if it is a member that has not left. Otherwise the former latest member remains
-so until a new generation, because a document is packed with the increment that brought it and no other.
+so until a new generation, because a document is packed with its own increment and no other.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from spark_jobs.spark_sql import DataFrame, F
 
 
 class RevisionsConfig(ConfigModel):
-    """The members that leave a corpus when their source has changed."""
+    """The members leaving a corpus after a change of their source."""
 
     latest: tuple[str, ...] = Field((), description="datasets of which only the latest document of a path counts")
     superseded: Policy = Field("keep", description="whether superseded members stay packed or are excised")
@@ -76,7 +76,7 @@ def revisions(
     increment: int,
     config: RevisionsConfig,
 ) -> DataFrame:
-    """Find the members whose standing changed; one row per member."""
+    """Find the members of changed standing; one row per member."""
     from pyspark.sql import Window
 
     newest = _newest(documents, arrivals, members, increment).alias("newest")
@@ -117,7 +117,7 @@ def revisions(
 
 
 def _newest(documents: DataFrame, arrivals: DataFrame, members: DataFrame, increment: int) -> DataFrame:
-    """The newest document at each path that had a member before, or has an arrival with a doc_id now."""
+    """The newest document at each path with a member before, or has an arrival with a doc_id now."""
     now = F.col("increment") == F.lit(increment)
     arrived = arrivals.where(now & F.col("doc_id").isNotNull()).select(*PATH, "doc_id", "dataset_increment", "status")
     paths = members.where(~now).select(*PATH).unionByName(arrived.select(*PATH))
@@ -160,23 +160,23 @@ PATH = ("dataset", "repository", "path")
 
 
 def standings(revisions: DataFrame) -> DataFrame:
-    """The newest standing of each member that has any row: doc_id, standing, leaves."""
+    """The newest standing of each member with any row: doc_id, standing, leaves."""
     last = F.max(F.struct("increment", "standing", "leaves")).alias("last")
     return revisions.groupBy("doc_id").agg(last).select("doc_id", "last.standing", "last.leaves")
 
 
 def paths_of(revisions: DataFrame) -> DataFrame:
-    """Members that share their path with another one: doc_id, path_id."""
+    """Members with the path of another one: doc_id, path_id."""
     return revisions.where("path_id IS NOT NULL").select("doc_id", "path_id").distinct()
 
 
 def left_members(revisions: DataFrame) -> DataFrame:
-    """Members that left the corpus: doc_id."""
+    """Former members of the corpus: doc_id."""
     return revisions.where("leaves").select("doc_id").distinct()
 
 
 def counting_pairs(pairs: DataFrame, revisions: DataFrame) -> DataFrame:
-    """Pairs whose better document had not left by the pair's increment and whose documents have different paths."""
+    """Pairs of documents with different paths, the better one not gone by the pair's increment."""
     left = (
         revisions.where("leaves")
         .groupBy(F.col("doc_id").alias("better_doc_id"))

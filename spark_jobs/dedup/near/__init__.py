@@ -1,1 +1,1 @@
-"""Near-duplicates: sketches of bags, bands, buckets, and pairs that are verified exactly."""
+"""Near-duplicates: sketches of bags, bands, buckets, and exactly verified pairs."""

@@ -28,13 +28,13 @@ MaxBucketPairs = Annotated[
 
 
 def with_pair_count(buckets: DataFrame) -> DataFrame:
-    """Add `pair_count`, the number of candidates that a bucket holds, to rows with members and earlier."""
+    """Add `pair_count`, the number of candidates in a bucket, to rows with members and earlier."""
     fresh, old = F.size("members").cast("long"), F.size("earlier").cast("long")
     return buckets.withColumn("pair_count", fresh * (fresh - 1) / 2 + fresh * old)
 
 
 def list_offsets(column: pa.ListArray) -> tuple[Int64Array, Int64Array]:
-    """Offsets from 0, and the values, of a column of lists of numbers, which may be a slice of a longer one."""
+    """Offsets from 0, and the values, of a column of lists of numbers, perhaps a slice of a longer one."""
     offsets = column.offsets.to_numpy().astype(np.int64)
     values = column.values.to_numpy()[offsets[0] : offsets[-1]]
     return offsets - offsets[0], values

@@ -1,4 +1,4 @@
-"""Pairs in buckets whose signatures agree, found in one process without a list of candidates.
+"""Pairs in buckets with agreeing signatures, found in one process without a list of candidates.
 
 Near-identical documents share a hundred buckets, so buckets have many times more pairs than there are different ones:
 444 million in 5 GB of text. They are not listed and sorted. Documents are numbered in the order (increment, place,
@@ -20,9 +20,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import slots_for
 from headrace.kernels.memory import eight_bytes_at
 from headrace.kernels.mixing import GOLDEN
@@ -42,7 +41,7 @@ _SEVEN, _EIGHT, _TOP = np.uint64(7), np.uint64(8), np.uint64(48)
 
 
 class _Numbered(NamedTuple):
-    """D documents by number, which is their rank in the order (increment, place, doc_id).
+    """D documents by number: their rank in the order (increment, place, doc_id).
 
     Attributes:
         weights: (D,) int64 total weights.
@@ -64,7 +63,7 @@ class _Numbered(NamedTuple):
 def agreeing_in_buckets(
     buckets: pa.Table, documents: SignatureColumns, first_new: int, not_among: bytes | None, file: Path, threads: int
 ) -> Iterator[tuple[Int64Array, Int64Array]]:
-    """Pairs of a new document and one before it that share a bucket, and whose sizes and signatures may suffice.
+    """Pairs of a new document and one before it in a shared bucket, with sizes and signatures that may suffice.
 
     Args:
         buckets: columns members and earlier, places of documents.
@@ -149,7 +148,7 @@ class _Numbers(NamedTuple):
     slots: Int32Array
 
 
-@njit
+@inner
 def _slot(places: Int64Array, slots: Int32Array, place: np.int64) -> np.int64:
     """Where a place is in a hash table, or the free slot for it."""
     mask = np.uint64(slots.size - 1)
@@ -251,7 +250,7 @@ def _meet(stream: Int32Array, first: int, starts: Int64Array, documents: _Number
     return left[:filled], right[:filled]
 
 
-@njit
+@inner
 def _agree(documents: _Numbered, left: int, right: int) -> bool:
     """Whether sizes and signatures of two documents allow the threshold of their kind."""
     if documents.codes[left] != documents.codes[right] or (documents.pooled[left] and documents.pooled[right]):
@@ -271,7 +270,7 @@ def _agree(documents: _Numbered, left: int, right: int) -> bool:
     return bool(np.int64(four * _ONES >> _TOP) >= least)
 
 
-@njit
+@inner
 def _twice(values: Int32Array) -> Int32Array:
     """A copy of an array with room for as many values more."""
     larger = np.empty(2 * values.size, np.int32)

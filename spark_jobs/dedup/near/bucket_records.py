@@ -15,7 +15,7 @@ from dataclasses import dataclass
 import numpy as np
 import pyarrow as pa
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
 from spark_jobs.dedup.sketches.bands import BAND_BITS, MAX_BANDS
@@ -54,7 +54,7 @@ class Buckets:
 
 @compiled
 def scatter(keys: UInt64Array, places: Int64Array, partition_count: int) -> tuple[Int64Array, UInt64Array, Int64Array]:
-    """Order (K,) records by partition, which is a hash of the key.
+    """Order (K,) records by partition, a hash of the key.
 
     Returns:
         (P + 1,) offsets of the partitions, and (K,) keys and (K,) places in that order.
@@ -103,7 +103,7 @@ def group_by_key(keys: UInt64Array, places: Int64Array, is_earlier: BoolArray) -
 
 @compiled
 def _meets_a_new_one(keys: UInt64Array, is_earlier: BoolArray) -> BoolArray:
-    """(K,) whether a key is there twice or more, one of them new; a few others pass, of which two share a bit."""
+    """(K,) whether a key is there twice or more, one of them new; a few others pass, where two share a bit."""
     bits = np.uint64(9)
     while 1 << bits < 8 * keys.size:
         bits += np.uint64(1)
@@ -192,7 +192,7 @@ def pairs_within(
     return first, second
 
 
-@compiled
+@inner
 def _sizes(
     new_offsets: Int64Array,
     earlier_offsets: Int64Array,

@@ -1,10 +1,10 @@
-"""Buckets: documents whose signatures agree in all rows of a band, so that they are worth comparing.
+"""Buckets: documents with equal signatures in all rows of a band, so worth comparing.
 
 The user states a threshold and a recall; the bands are solved for these, for the number of documents and for the
-background that was measured on the corpus. The table `bands` also has a forecast of what bands will cost when the
+background measured on the corpus. The table `bands` also has a forecast of what bands will cost when the
 corpus has grown. Signatures are the stored index: keys are not stored, so that every increment may have bands of its
 own. An increment computes the keys of its own documents and those of all earlier ones; a Bloom filter drops earlier
-keys that no new document has. Buckets with at least two members, one of them new, are written.
+keys of no new document. Buckets with at least two members, one of them new, are written.
 
 Both documents of a pair are of one kind, and keys differ by kind. Where the lowest threshold differs by kind, each
 kind has bands of its own, solved from its own number of documents and its background; `bands` has their means
@@ -52,7 +52,7 @@ RECORDS_DDL = "part int, keys binary, places binary, earlier boolean"
 
 
 class BucketsConfig(ConfigModel):
-    """The pairs that the bands must find; the bands are solved from it."""
+    """The pairs to find by the bands; the bands are solved from it."""
 
     threshold: KindThreshold = Field(
         KindThreshold.model_validate(0.7),
@@ -133,7 +133,7 @@ BANDS = Table(
     ),
 )
 def buckets(signatures: DataFrame, background: DataFrame, increment: int, config: BucketsConfig) -> Output:
-    """Put the documents of an increment, and the earlier ones that share a key with them, into buckets."""
+    """Put the documents of an increment, and the earlier ones with a shared key, into buckets."""
     counted = signatures.groupBy("kind", (F.col("increment") == increment).alias("new")).count().collect()
     sizes: dict[str, int] = {}
     for row in counted:
@@ -160,7 +160,7 @@ def _here(
     increment: int,
     counts: Sequence[tuple[str, bool, int]],
 ) -> DataFrame:
-    """As `_distributed`, computed in this process: rows that are kept until they are released."""
+    """As `_distributed`, computed in this process: rows kept until their release."""
     from spark_jobs.dedup.near.buckets_by_band import bucket_batches, sharing_keys
 
     compared = signatures
@@ -179,7 +179,7 @@ def _distributed(
     increment: int,
     counts: Sequence[tuple[str, bool, int]],
 ) -> DataFrame:
-    """Rows of `buckets`, computed by tasks that have some of the keys each.
+    """Rows of `buckets`, computed by tasks with some of the keys each.
 
     Args:
         signatures: columns increment, kind, place, signature.
@@ -331,7 +331,7 @@ def band_records(
     Args:
         batches: rows with the columns kind, place and signature.
         schemes: bands by kind of document; or under the key None those of all kinds.
-        partition_count: partitions that the blocks are distributed to, by key.
+        partition_count: partitions to distribute the blocks to, by key.
         earlier: whether the documents are of earlier increments.
         filled: a Bloom filter (`key_filter`); only keys in it pass. None passes all.
 

@@ -1,7 +1,7 @@
 """Buckets in one process, a few bands at a time: keys of two bands never meet, so none is written to disk.
 
-Of earlier documents only those that share a key with a new one are compared, and some that a filter lets pass.
-A corpus of 4.5 million documents has some 300 bands, so 1.4 billion keys, of which a sixth are in a bucket. Signatures
+Of earlier documents only those with a new one's key are compared, and some let pass by a filter.
+A corpus of 4.5 million documents has some 300 bands, so 1.4 billion keys, a sixth of them in a bucket. Signatures
 are mapped, and read once for each group of bands:
 
     bands 0 to 6      keys (7, D)      each row by itself: the keys of several documents, sorted, are buckets
@@ -50,7 +50,7 @@ def bucket_batches(
 def sharing_keys(
     earlier: DataFrame, new: DataFrame, schemes: Mapping[str | None, BandScheme], new_keys: int
 ) -> DataFrame:
-    """The earlier documents that share a key with a new one, and some others.
+    """The earlier documents with a new one's key, and some others.
 
     Args:
         earlier: columns increment, kind, place, signature.
@@ -65,7 +65,7 @@ def sharing_keys(
 def _passing(
     batches: Iterable[pa.RecordBatch], schemes: Mapping[str | None, BandScheme], inside: Shared[UInt8Array]
 ) -> Iterator[pa.RecordBatch]:
-    """The documents of which a key is in a filter."""
+    """The documents with a key in a filter."""
     for batch, scheme in (part for whole in batches for part in by_scheme(whole, schemes)):
         keys = keys_of(batch, scheme)
         yield batch.filter(pa.array(has_keys(keys.ravel(), inside.value).reshape(keys.shape).any(axis=1)))

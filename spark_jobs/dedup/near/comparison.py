@@ -1,4 +1,4 @@
-"""Comparison of two documents of each candidate, whose signatures and bags lie in files or in memory.
+"""Comparison of two documents of each candidate, with their signatures and bags in files or in memory.
 
 Documents are numbered by their rows in a table. Long columns stay where they are: `ByteRows` copies those of a block of
 pairs, a block at a time.
@@ -129,7 +129,7 @@ def similar_pairs(candidates: pa.Table, signatures: pa.Table, stored: pa.Table, 
 def agreeing_rows(
     candidates: pa.Table, signatures: pa.Table, lowest: KindThreshold, threads: int = 1
 ) -> tuple[Int64Array, Int64Array]:
-    """Candidates of one kind whose sizes and signatures allow the lowest threshold.
+    """Candidates of one kind with sizes and signatures that allow the lowest threshold.
 
     Where several documents have the same place, all combinations are compared, since a place does not tell them apart.
 
@@ -208,7 +208,7 @@ class SignatureColumns:
         )
 
     def agreeing(self, candidates: tuple[Int64Array, Int64Array]) -> Int64Array:
-        """The pairs of candidates that agree, each as left row * D + right row."""
+        """The agreeing pairs of candidates, each as left row * D + right row."""
         from spark_jobs.dedup.sketches.similarity import agreement_counts
 
         left, right = self._ends(*candidates)
@@ -242,7 +242,7 @@ class SignatureColumns:
 
 @dataclass(frozen=True)
 class BagRows:
-    """Bags that are looked up by row.
+    """Bags, looked up by row.
 
     Attributes:
         ids: their documents.
@@ -262,7 +262,7 @@ class BagRows:
         return cls(rows.column("doc_id"), *(ByteRows.of(rows.column(name)) for name in BAG))
 
     def rows_of(self, ids: pa.Array | pa.ChunkedArray) -> Int64Array:
-        """Row of each document, all of which are there."""
+        """Row of each document; all are there."""
         rows: Int64Array = np.asarray(pc.index_in(ids, value_set=self.ids)).astype(np.int64)
         return rows
 
@@ -282,7 +282,7 @@ class SimilarPairs(NamedTuple):
 
 
 def similar(rows: tuple[Int64Array, Int64Array], bags: BagRows, least: tuple[Int64Array, Int64Array]) -> SimilarPairs:
-    """Pairs that are at least as similar as their threshold, by their bags.
+    """Pairs at least as similar as their threshold, by their bags.
 
     Args:
         rows: (P,) of the left bags, and (P,) of the right ones.

@@ -1,4 +1,4 @@
-"""Find which of a hundred thousand near-identical documents are kept, without storing all their pairs.
+"""Find the kept ones of a hundred thousand near-identical documents, without storing all their pairs.
 
 Documents of boilerplate share a few large buckets, and a thousand small ones besides. So pairs of two documents that
 are both in large buckets are not taken from the buckets at all. These documents are the *pool*, and the pool is
@@ -23,7 +23,7 @@ left the corpus are not in the pool, and revisions of one path do not count for 
 The number of pivots grows from 8 to 128 as long as each round removes a tenth of the rest; then all pairs of long lists
 are made. If these are too many, as in forms filled from short lists, batches of kept documents are compared with all
 others instead (`pool_batches`). The memory of every machine is bounded: the pool's documents are a Bloom filter of at
-most 128 MB, whose few false positives are compared as well; edges of the graph come to the driver up to `driver_edges`.
+most 128 MB, its few false positives are compared too; edges of the graph come to the driver up to `driver_edges`.
 """
 
 from __future__ import annotations
@@ -98,7 +98,7 @@ LARGE_BUCKETS = Table(
 
 
 class BucketLimits(Protocol):
-    """The fields of a config that this module reads."""
+    """The fields of a config read by this module."""
 
     @property
     def thresholds(self) -> KindThresholds: ...  # noqa: D102
@@ -113,9 +113,9 @@ class BucketCounts:
     """Sizes of the buckets of an increment.
 
     Attributes:
-        small_pairs: pairs in small buckets; a pair counts in every bucket that has it.
+        small_pairs: pairs in small buckets; a pair counts in each of its buckets.
         large: number of large buckets.
-        large_members: members of large buckets; a member counts in every bucket that has it.
+        large_members: members of large buckets; a member counts in each of its buckets.
     """
 
     small_pairs: int
@@ -129,7 +129,7 @@ class Comparisons:
 
     Attributes:
         pool: its documents (doc_id, place, earlier, total_weight and the columns of their bags).
-        index: their signatures and bags alone, which every round reads.
+        index: their signatures and bags alone, read by every round.
         counters: how often each token occurs in it (`prefix_join`).
         edges: pairs of the history and of this increment that count, as edges of a graph.
         verified: the pairs so far, round by round.
@@ -170,7 +170,7 @@ class Comparisons:
         return pool, [int(count) for count in pool.agg(*counts).collect()[0]]
 
     def _removed(self) -> DataFrame | None:
-        """Rows (vertex, groups) of the documents that the pairs so far remove; None where there are no pairs."""
+        """Rows (vertex, groups) of the documents removed by the pairs so far; None where there are no pairs."""
         edges = united(self.edges)
         count = edges.count()
         if not count:
@@ -188,7 +188,7 @@ class Comparisons:
         self.add(pairs)
 
     def add(self, pairs: DataFrame) -> None:
-        """Take verified pairs in, which are computed already."""
+        """Take verified pairs in (computed already)."""
         self.verified.append(pairs)
         self.add_edges(pairs.withColumn("increment", F.lit(self.increment)).selectExpr("increment", *PAIR_COLUMNS))
 
@@ -208,8 +208,8 @@ class Comparisons:
         This number is -1 if all pairs are asked for and there are too many of them.
 
         Args:
-            pool: the documents with the groups in which they are compared.
-            pivots: number of first members of a long list that are paired with all others; None for all pairs. With 1
+            pool: the documents with their groups of comparison.
+            pivots: number of first members of a long list, paired with all others; None for all pairs. With 1
                 short lists are left for later rounds: near-identical documents meet in a thousand of them.
         """
         records = pool.mapInArrow(
@@ -294,7 +294,7 @@ def compare_large(
     """Compare the members of all buckets, until no further comparison can change which documents are kept.
 
     Args:
-        sized: the buckets (members, earlier) that are small, and those that are large.
+        sized: the small buckets (members, earlier), and the large ones.
         counts: how much is in them.
         before: rows of `pairs` of earlier increments, and those of `revisions` up to this one, if there are any.
         index: what candidates are verified with.

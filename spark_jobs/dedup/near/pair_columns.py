@@ -1,4 +1,4 @@
-"""Names of the columns that candidates and verified pairs have, and of those of a bag."""
+"""Names of the columns of candidates and verified pairs, and of those of a bag."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Pairs: every two documents of the corpus whose similarity J reaches the lowest threshold of their kind, with exact J.
+"""Pairs: every two documents of the corpus with a J of at least the lowest threshold of their kind, with exact J.
 
 Candidates come from the buckets, each once. They are verified by their bags, so the stored J is exact, and all
 thresholds are read from this one table. A pair leads from a document to the *better* one, which comes first in the
@@ -31,7 +31,7 @@ from spark_jobs.spark_sql import DataFrame, F
 
 
 class PairsConfig(ConfigModel):
-    """The pairs that are stored, and the size from which on a bucket is large."""
+    """The stored pairs, and the least size of a large bucket."""
 
     thresholds: KindThresholds = Field(
         KindThresholds(), description="similarities from which on two documents are duplicates, the lowest first"

@@ -17,7 +17,7 @@ _KEPT_ROWS = 8_192  # of the pool that are written together: some 20 MB of bags
 
 
 def of_places(table: DataFrame, places: Sequence[Int64Array]) -> DataFrame:
-    """The rows of a table at some places; on Sail by a filter, which lets few others pass, and without a join."""
+    """The rows of a table at some places; on Sail by a filter (few others pass), and without a join."""
     if not sum(map(len, places)):
         return table.where("false")
     if is_embedded(table):
@@ -27,7 +27,7 @@ def of_places(table: DataFrame, places: Sequence[Int64Array]) -> DataFrame:
 
 
 def filter_of_places(places: Sequence[Int64Array], table: DataFrame) -> UInt8Array:
-    """A filter of places, which may repeat, but are no more than the rows of a table."""
+    """A filter of places: they may repeat, but are no more than the rows of a table."""
     from spark_jobs.dedup.near.key_filter import filter_bytes, put_keys
 
     filled = np.zeros(filter_bytes(min(sum(map(len, places)), table.count())), np.uint8)
@@ -37,23 +37,23 @@ def filter_of_places(places: Sequence[Int64Array], table: DataFrame) -> UInt8Arr
 
 
 def passing_any(table: DataFrame, filters: Sequence[UInt8Array]) -> DataFrame:
-    """The rows of a table whose place is in any of some filters."""
+    """The rows of a table with a place in any of some filters."""
     return table.mapInArrow(partial(passing, filters=Shared(table, tuple(filters))), table.schema)
 
 
 def inside(table: DataFrame, pool: bytes) -> DataFrame:
-    """The rows of a table whose place is in a filter."""
+    """The rows of a table with a place in a filter."""
     return passing_any(table, [np.frombuffer(pool, np.uint8)])
 
 
 def passing(batches: Iterable[pa.RecordBatch], filters: Shared[tuple[UInt8Array, ...]]) -> Iterator[pa.RecordBatch]:
-    """The rows whose place is in any of some filters."""
+    """The rows with a place in any of some filters."""
     for batch in batches:
         yield batch.filter(pa.array(_is_inside(batch, filters.value)))
 
 
 def kept_batches(rows: pa.Table, pool: UInt8Array) -> Iterator[pa.RecordBatch]:
-    """The rows of a table in files whose place is in a filter, some at a time."""
+    """The rows of a table in files, with a place in a filter, some at a time."""
     for batch in rows.to_batches(max_chunksize=_KEPT_ROWS):
         yield batch.filter(pa.array(_is_inside(batch, (pool,))))
 

@@ -8,8 +8,8 @@ of a join by tokens. Then the greedy order itself saves work: a removed document
     2. all documents are compared with the batch, exactly (`sample_join`), and the kept set is computed again
     3. this repeats until every kept document was in a batch while kept at the same thresholds
 
-So n documents of which K are kept take n * K sums of rows of weights, and no list of pairs. A batch is bounded by its
-tokens, which every worker holds: 75 bytes each.
+So n documents, K of them kept, take n * K sums of rows of weights, and no list of pairs. A batch is bounded by its
+tokens, held by every worker: 75 bytes each.
 """
 
 from __future__ import annotations
@@ -41,17 +41,17 @@ class Pivots(NamedTuple):
 
 
 class FinishedBatches:
-    """The documents that were in a batch, with the thresholds at which they were kept then."""
+    """The documents of earlier batches, with the thresholds of their keeping then."""
 
     def __init__(self) -> None:
         self._places = np.zeros(0, np.int64)
         self._groups = np.zeros(0, np.int32)
 
     def next_batch(self, kept: pa.Table) -> Int64Array:
-        """Places of the next batch: the first kept documents that were in no batch at all their present thresholds.
+        """Places of the next batch: the first kept documents of no former batch at all their present thresholds.
 
         Args:
-            kept: columns place, groups, earlier, token_count of the documents that are kept at any threshold. One that
+            kept: columns place, groups, earlier, token_count of the documents kept at any threshold. One that
                 was removed and is kept again is compared again, since batches in between did not include it.
         """
         places, groups = kept.column("place").to_numpy(), kept.column("groups").to_numpy()
@@ -98,7 +98,7 @@ def kept_groups(similar: SampledPairs, groups: Int32Array, thresholds: tuple[Fra
 
 
 def pivots_of(batch: pa.Table, thresholds: tuple[Fraction, ...]) -> Pivots:
-    """Make the pivots of a batch, which are sent to every worker."""
+    """Make the pivots of a batch, sent to every worker."""
     groups = batch.column("groups").to_numpy().astype(np.int32)
     return Pivots(batch.select(list(ENDS)).combine_chunks(), sample_index(_bags(batch), groups, thresholds))
 

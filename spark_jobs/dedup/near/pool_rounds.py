@@ -1,6 +1,6 @@
 """The last rounds of comparisons of the pool, in one process.
 
-Once all pairs of the kept documents were compared, a round compares those alone that came back: what had removed them
+Once all pairs of the kept documents were compared, a round compares the returned ones alone: what had removed them
 was removed itself. They are a few dozen in each of a dozen rounds, so that a round must not read the pool again. Held
 are 24 bytes for each token of a prefix, 20 for each pair of the graph, and 8 for each candidate so far.
 
@@ -41,10 +41,10 @@ _PART_DOCUMENTS = 64  # that a thread compares: each part takes 8 bytes for ever
 
 
 def last_rounds(state: Comparisons, compared: DataFrame) -> tuple[int, list[int]]:
-    """Compare until no document that came back has a new pair.
+    """Compare until no returned document has a new pair.
 
     Args:
-        state: after a round that compared all pairs of kept documents; its pairs are added to.
+        state: after a round over all pairs of kept documents; its pairs are added to.
         compared: rows (place, groups) of these documents.
 
     Returns:
@@ -159,28 +159,28 @@ def token_lists(pool: pa.Table, records: NDArray[np.void]) -> Lists:
 
 
 class Compared:
-    """The pairs that were candidates, and which documents were compared with all that are kept, in which groups."""
+    """The former candidates, and the documents compared with all kept ones, with the groups."""
 
     def __init__(self, lists: Lists, first: Int64Array, second: Int64Array, groups: Int32Array) -> None:
-        """The state after a round that compared all pairs of kept documents.
+        """The state after a round over all pairs of kept documents.
 
         Args:
             lists: of the pool.
             first: (C,) int64 places of the candidates so far.
             second: (C,) int64 places.
-            groups: (D,) int32 groups in which each document was kept in that round.
+            groups: (D,) int32 groups keeping each document in that round.
         """
         ends = np.sort([np.searchsorted(lists.places, side) for side in (first, second)], axis=0)
         self._lists, self._groups = lists, groups
         self._keys = np.sort(ends[0] << 32 | ends[1])
 
     def next(self, groups: Int32Array, thresholds: tuple[Fraction, ...]) -> tuple[Int64Array, Int64Array]:
-        """New candidates, as (P,) and (P,) places: pairs with a document that came back.
+        """New candidates, as (P,) and (P,) places: pairs with a returned document.
 
         Pairs of two others were made when the later of them came back, as they were kept in these groups ever since.
 
         Args:
-            groups: (D,) int32 groups in which each document is kept now.
+            groups: (D,) int32 groups keeping each document now.
             thresholds: of each group.
         """
         returned = np.flatnonzero(groups & ~self._groups)

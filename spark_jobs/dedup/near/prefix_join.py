@@ -1,12 +1,12 @@
-"""Exact similarity join by prefixes: find all pairs of documents that can reach a weighted Jaccard similarity.
+"""Exact similarity join by prefixes: find all pairs of documents within reach of a weighted Jaccard similarity.
 
 Two bags of total weights X and Y with J >= t share at least the weight t / (1 + t) * (X + Y). Put the tokens of every
 document into one order, the rarest first, and call the weight of a token and all after it the document's *suffix*. At
-the first token that two documents share, all that they share is in both suffixes, so
+the first shared token of two documents, all shared tokens are in both suffixes, so
 
     min(suffix of x, suffix of y) >= t / (1 + t) * (X + Y)        (positional filter)
 
-which no token late in a document can satisfy: only the tokens with suffix >= t * X, its *prefix*, are looked at. Tokens
+and no token late in a document satisfies it: only the tokens with suffix >= t * X, its *prefix*, are looked at. Tokens
 that all pages of a template share come last in the order and are in hardly any prefix, however many pages there are.
 
     x: rare 30, own 20, template 50        t = .7: the prefix of x is `rare`, `own` only if 70 <= suffix: (100, 70, 50)
@@ -24,7 +24,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 
@@ -51,13 +51,13 @@ class Prefixes(NamedTuple):
 
 
 class Members(NamedTuple):
-    """Documents that have a token in their prefix, list by list of one token.
+    """Documents with a token in their prefix, list by list of one token.
 
     Attributes:
         places: (R,) int64 place of the document; those of one list ascend, the earlier ones first.
         totals: (R,) int64 its total weight.
         suffixes: (R,) int64 its suffix at the token.
-        groups: (R,) int32 thresholds at which it is compared: bit g is set for threshold number g.
+        groups: (R,) int32 thresholds of its comparison: bit g is set for threshold number g.
         earlier: (R,) bool whether it came in an earlier increment; two such are not compared.
     """
 
@@ -69,7 +69,7 @@ class Members(NamedTuple):
 
 
 def count_tokens(hashes: UInt64Array, counters: UInt32Array) -> None:
-    """Add (T,) tokens to the 2^20 counters from which the rarity of tokens is estimated."""
+    """Add (T,) tokens to the 2^20 counters for estimates of the rarity of tokens."""
     _count(hashes, counters)
 
 
@@ -80,7 +80,7 @@ def prefixes(bags: Bags, counters: UInt32Array, groups: Int32Array, thresholds: 
         bags: D bags, with all their tokens.
         counters: document counts of tokens, as of `count_tokens`; a token with count 1 is shared by no two documents
             and left out.
-        groups: (D,) int32 thresholds at which each document is compared, at least one.
+        groups: (D,) int32 thresholds of each document's comparison, at least one.
         thresholds: of each group, ascending.
     """
     numerators, denominators = threshold_terms(thresholds)
@@ -100,10 +100,10 @@ def list_pairs(
         ends: (L,) int64 where it ends.
         members: the lists' documents.
         thresholds: of each group, ascending.
-        pivots: number of first members of each list that are paired with all after them; None for all pairs.
+        pivots: number of first members of each list, paired with all after them; None for all pairs.
 
     Yields:
-        (P,) places that come first in their list and (P,) places of the others; a pair once for each list it is in.
+        (P,) places first in their list and (P,) places of the others; a pair once for each list it is in.
     """
     numerators, denominators = threshold_terms(thresholds)
     sizes = ends - begins
@@ -144,7 +144,7 @@ def _counter(token: np.uint64) -> np.int64:
     return np.int64(token >> np.uint64(64 - _COUNTER_BITS))
 
 
-@compiled
+@inner
 def lowest_group(groups: np.int32) -> int:
     """Index of the lowest set bit, 0b1100 -> 2; at least one is set."""
     group = 0
@@ -196,7 +196,7 @@ def _prefixes(
     return documents[:filled], tokens[:filled], suffixes[:filled]
 
 
-@compiled
+@inner
 def _can_reach(members: Members, entry: int, other: int, numerators: Int64Array, denominators: Int64Array) -> bool:
     """Whether two members of a list can reach the lowest threshold at which both are compared."""
     common = members.groups[entry] & members.groups[other]
@@ -208,7 +208,7 @@ def _can_reach(members: Members, entry: int, other: int, numerators: Int64Array,
     return bool(suffix * (numerators[group] + denominators[group]) >= needed)
 
 
-@compiled
+@inner
 def _is_heavy(members: Members, entry: int, numerators: Int64Array, denominators: Int64Array) -> bool:
     """Whether a member's suffix suffices for a pair with a member of at least its total weight."""
     group = lowest_group(members.groups[entry])
@@ -220,7 +220,7 @@ def _is_heavy(members: Members, entry: int, numerators: Int64Array, denominators
 def _all_pairs(
     lists: _Heads, members: Members, numerators: Int64Array, denominators: Int64Array
 ) -> tuple[Int64Array, Int64Array]:
-    """All pairs of each list that can reach their threshold.
+    """All pairs of each list within reach of their threshold.
 
     The lighter document of such a pair is heavy at the token (`_is_heavy`), so each heavy one looks for the others.
     """
@@ -266,7 +266,7 @@ def _pivot_pairs(
     return first[:filled], second[:filled]
 
 
-@compiled
+@inner
 def _twice(values: Int64Array) -> Int64Array:
     """A copy of an array with room for as many values more."""
     larger = np.empty(2 * values.size, np.int64)

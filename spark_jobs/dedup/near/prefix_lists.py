@@ -73,10 +73,10 @@ def prefix_records(
     """Make a record for each token in the prefix of a document, in one block for every partition with records.
 
     Args:
-        batches: documents of the pool with the groups in which they are compared.
+        batches: documents of the pool with their groups of comparison.
         counters: how often the tokens occur in the pool.
         thresholds: of the groups.
-        partition_count: partitions that the blocks are distributed to, by token.
+        partition_count: partitions to distribute the blocks to, by token.
 
     Yields:
         Rows of `RECORDS_DDL`; a block is an array of `RECORD`.
@@ -112,13 +112,13 @@ def list_candidates(
     Args:
         batches: rows of `RECORDS_DDL`.
         thresholds: of the groups.
-        pivots: number of first members of a long list that are paired with all others; None for all pairs.
+        pivots: number of first members of a long list, paired with all others; None for all pairs.
         most: a list with more pairs than this is long.
         most_pairs: all pairs are given up where there are more of them than this.
 
     Yields:
         Rows of `CHOSEN_DDL`: the places of two documents, and of how many long lists with the second the first is a
-        pivot. It is 0 for pairs of short lists, which are left out with one pivot. At last a row (null, null, members
+        pivot. It is 0 for pairs of short lists, left out with one pivot. At last a row (null, null, members
         of long lists), or (null, null, -1) if there are too many pairs.
     """
     from spark_jobs.dedup.near.prefix_join import list_pairs
@@ -173,6 +173,6 @@ def _chosen(first: pa.Array, second: pa.Array, shared: Int64Array) -> pa.RecordB
 
 
 def one_pivot_each(chosen: DataFrame) -> DataFrame:
-    """Keep one pivot for each member: the one with which it shares most long lists."""
+    """Keep one pivot for each member: the one of most shared long lists."""
     summed = chosen.groupBy("first", "second").agg(F.sum("shared").alias("shared"))
     return summed.groupBy("second").agg(F.max_by("first", F.struct("shared", -F.col("first"))).alias("first"))

@@ -1,12 +1,12 @@
-"""Exact similarity join with a sample: find all documents of a batch that are similar enough to a sampled one.
+"""Exact similarity join with a sample: find all documents of a batch similar enough to a sampled one.
 
 Two bags of total weights X and Y with J >= t share at least the weight t / (1 + t) * (X + Y). Put the tokens into one
 order, the rarest of the sample first, and call the weight of a token and all after it the document's *suffix*. At the
-first token that two documents share, all that they share is in both suffixes, so
+first shared token of two documents, all shared tokens are in both suffixes, so
 
     min(suffix of x, suffix of y) >= t / (1 + t) * (X + Y)        (positional filter)
 
-which no token late in a document can satisfy: only the tokens with suffix >= t * X, its *prefix*, are looked at. Tokens
+and no token late in a document satisfies it: only the tokens with suffix >= t * X, its *prefix*, are looked at. Tokens
 that all pages of a template share come last in the order and are in hardly any prefix, however many pages there are.
 
     x: rare 30, own 20, template 50        t = .7: the prefix of x is `rare`, `own` only if 70 <= suffix: (100, 70, 50)
@@ -28,7 +28,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import key_slot, slots_for
 from spark_jobs.arrays import Int32Array, Int64Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
@@ -43,14 +43,14 @@ _ROW_COST: Final = 8  # additions of a dense row that one vector instruction mak
 
 
 class SampleIndex(NamedTuple):
-    """S sampled documents, and for each token the documents that have it.
+    """S sampled documents, and for each token its documents.
 
     Attributes:
         offsets: (S + 1,) int64 where the tokens of each document begin.
         hashes: (T,) uint64 tokens, ascending in each document.
         weights: (T,) uint16 their weights.
         totals: (S,) int64 total weights.
-        groups: (S,) int32 thresholds at which each is compared: bit g is set for threshold number g.
+        groups: (S,) int32 thresholds of each one's comparison: bit g is set for threshold number g.
         starts: (V + 1,) int64 where the list of the token of each rank begins.
         documents: (P,) int64 documents with the token in their prefix.
         suffixes: (P,) int64 weight of the token and of all after it in that document.
@@ -104,7 +104,7 @@ def sample_index(bags: Bags, groups: Int32Array, thresholds: tuple[Fraction, ...
 
     Args:
         bags: S bags.
-        groups: (S,) int32 thresholds at which each document is compared, at least one.
+        groups: (S,) int32 thresholds of each document's comparison, at least one.
         thresholds: of each group, ascending.
     """
     tokens, numbers, counts = np.unique(bags.hashes, return_inverse=True, return_counts=True)
@@ -157,7 +157,7 @@ def similar_to_sample(
 
     Args:
         bags: D bags; a document of the sample finds itself too.
-        groups: (D,) int32 thresholds at which each document is compared, at least one.
+        groups: (D,) int32 thresholds of each document's comparison, at least one.
         index: the sample, indexed for the same thresholds.
         thresholds: of each group, ascending.
     """
@@ -182,7 +182,7 @@ def _slots(tokens: UInt64Array, ranks: Int64Array) -> tuple[UInt64Array, Int64Ar
 
 @compiled
 def _look_up_tokens(hashes: UInt64Array, slots: UInt64Array, slot_ranks: Int64Array) -> tuple[Int64Array, Int64Array]:
-    """(K,) indices of the tokens that the sample has, and (K,) their ranks."""
+    """(K,) indices of the tokens in the sample, and (K,) their ranks."""
     tokens, ranks = np.empty(hashes.size, np.int64), np.empty(hashes.size, np.int64)
     count = 0
     for index in range(hashes.size):
@@ -244,7 +244,7 @@ def _prefixes(
 
 
 class _SampledTokens(NamedTuple):
-    """The K tokens of D documents that the sample has: (D + 1,) offsets, (K,) token indices, (K,) their ranks."""
+    """The K tokens of D documents in the sample: (D + 1,) offsets, (K,) token indices, (K,) their ranks."""
 
     starts: Int64Array
     tokens: Int64Array
@@ -330,9 +330,9 @@ def _candidates(
     return count, steps
 
 
-@compiled
+@inner
 def _cost_of_sums(looked_up: _SampledTokens, index: SampleIndex, doc: int) -> int:
-    """Number of additions to sum the weights that a document shares with every sampled one."""
+    """Number of additions to sum the weights shared by a document with every sampled one."""
     cost = index.totals.size
     for at in range(looked_up.starts[doc], looked_up.starts[doc + 1]):
         rank = looked_up.ranks[at]
@@ -343,7 +343,7 @@ def _cost_of_sums(looked_up: _SampledTokens, index: SampleIndex, doc: int) -> in
     return cost
 
 
-@compiled
+@inner
 def _sum_all(
     documents: _Documents, looked_up: _SampledTokens, index: SampleIndex, doc: int, sums: UInt32Array
 ) -> np.int64:

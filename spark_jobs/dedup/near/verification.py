@@ -8,7 +8,7 @@ Sail's process verifies all candidates itself (`verified_here`): of signatures a
 the candidates' documents to files, where they are looked up. There is no join and no shuffle, and what is held does not
 grow with the bags. Of buckets it lists no candidates at all (`bucket_pairs`).
 
-On Spark candidates are distributed to parts, and each part receives every document that it needs once. A few are
+On Spark candidates are distributed to parts, and each part receives every needed document once. A few are
 verified in the driver: in a small corpus or a small increment the fixed costs of a dozen Spark jobs would be most of
 the time.
 """
@@ -85,7 +85,7 @@ class SignatureIndex:
 def verified_pairs(
     candidates: DataFrame, candidate_count: int, index: SignatureIndex, lowest: KindThreshold
 ) -> tuple[DataFrame, tuple[DataFrame, ...]]:
-    """Verify candidates: keep those that are at least as similar as the lowest threshold of their kind.
+    """Verify candidates: keep those at least as similar as the lowest threshold of their kind.
 
     Args:
         candidates: distinct rows (first bigint, second bigint), two places.
@@ -127,7 +127,7 @@ def verified_buckets(
     increment: int,
     not_among: bytes | None = None,
 ) -> tuple[DataFrame, tuple[DataFrame, ...]]:
-    """Verify the pairs of buckets that have a new document.
+    """Verify the pairs of buckets with a new document.
 
     Args:
         buckets: rows (members, earlier), of small buckets.
@@ -196,7 +196,7 @@ def _agree(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator
 
 
 def _overlap(batches: Iterable[pa.RecordBatch], lowest: KindThreshold) -> Iterator[pa.RecordBatch]:
-    """The candidates of a partition whose bags reach the threshold, with their exact similarity."""
+    """The candidates of a partition with bags reaching the threshold, with their exact similarity."""
     from spark_jobs.dedup.near.comparison import BLOCK, BagRows, pair_batches, similar, threshold_fractions
 
     names = tuple(f"{side}_{name}" for side in SIDES for name in ENDS)
@@ -222,7 +222,7 @@ def verified_here(candidates: pa.Table, index: SignatureIndex, lowest: KindThres
 
     Args:
         candidates: columns first and second (int64), distinct pairs of places.
-        index: signatures and bags, of which those of the candidates' documents are read.
+        index: signatures and bags; those of the candidates' documents are read.
         lowest: lowest weighted Jaccard similarity, by kind of document.
 
     Yields:
@@ -286,7 +286,7 @@ def _members(lists: pa.Table) -> list[Int64Array]:
 def _agreeing_in(
     lists: pa.Table, signatures: pa.Table, lowest: KindThreshold, increment: int, not_among: bytes | None
 ) -> list[tuple[Int64Array, Int64Array]]:
-    """Rows of `signatures` of pairs in buckets that agree (`bucket_pairs`)."""
+    """Rows of `signatures` of agreeing pairs in buckets (`bucket_pairs`)."""
     from spark_jobs.dedup.near.bucket_pairs import agreeing_in_buckets
     from spark_jobs.dedup.near.comparison import SignatureColumns
 
@@ -308,7 +308,7 @@ def _verified(
     index: SignatureIndex,
     lowest: KindThreshold,
 ) -> Pairs:
-    """The pairs of rows of `signatures` that are similar by their bags."""
+    """The pairs of rows of `signatures` similar by their bags."""
     used, places = _used(signatures, agreeing)
     with mapped_rows(of_places(index.bags, [places]).select("doc_id", *BAG)) as stored:
         yield from BaggedDocuments.of(signatures, used, stored, lowest).similar(agreeing)
@@ -359,7 +359,7 @@ class BaggedDocuments:
         return cls(signed, bags, rows, threshold_fractions(signed.column("kind"), lowest))
 
     def similar(self, pairs: Iterable[tuple[Int64Array, Int64Array]]) -> Pairs:
-        """Those of pairs of rows that are similar by their bags, as `PAIRS_SCHEMA`."""
+        """Those of pairs of rows similar by their bags, as `PAIRS_SCHEMA`."""
         from spark_jobs.dedup.near.comparison import BLOCK, pair_batches, similar, taken
 
         ends = self.known.select(ENDS)

@@ -14,9 +14,8 @@ from __future__ import annotations
 from typing import NamedTuple
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import key_slot
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt64Array
 from spark_jobs.dedup.passages.windows import WORDS
@@ -45,7 +44,7 @@ class CopyRuns(NamedTuple):
     first_ends: Int64Array
 
 
-@njit
+@inner
 def _follows(start: int, first_end: int) -> bool:
     """Whether windows from `start` on go on a copy of windows that ended before `first_end`, as the module says."""
     return first_end - 1 - WORDS < start <= first_end

@@ -20,9 +20,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.memory import byte_at
 from headrace.kernels.mixing import FIRST_MULTIPLIER, SECOND_MULTIPLIER
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
@@ -106,7 +105,7 @@ def anchors_in(windows: Windows) -> tuple[Int64Array, UInt64Array]:
     return offsets, anchors
 
 
-@njit
+@inner
 def _grown(array: Int64Array, size: int) -> Int64Array:
     """The same numbers with room for at least so many."""
     wider = np.empty(max(size, 2 * array.size), array.dtype)

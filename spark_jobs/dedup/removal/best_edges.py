@@ -13,9 +13,8 @@ from typing import NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
 from spark_jobs.dedup.graph.dense_graph import dense_graph
 from spark_jobs.dedup.graph.kept_set import removed_groups
@@ -121,7 +120,7 @@ def _improve(
         best.shared[worse], best.united[worse] = shared, united
 
 
-@njit
+@inner
 def compared_fractions(shared: int, united: int, other_shared: int, other_united: int) -> int:
     """-1, 0 or 1: a fraction beside another, exactly, by their continued fractions; both are at least 0."""
     sign = 1

@@ -21,10 +21,9 @@ import decimal
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
 from headrace.kernels import mixing
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import key_slot, slots_for
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import UInt8Array, UInt32Array, UInt64Array
@@ -152,23 +151,23 @@ _SLOT_AND_VALUE: Final = np.uint64(0xFFFF)
 _GUIDE_SHIFT: Final = np.uint64(64 - _GUIDE_BITS)
 
 
-mix64 = njit(inline="always")(mixing.mix64)
+mix64 = inner(inline="always")(mixing.mix64)
 
 
-@njit(inline="always")
+@inner(inline="always")
 def strip_key(token_hash: np.uint64, strip: int, seed: np.uint64) -> np.uint64:
     """Key of a strip, which its cells' streams derive from; a cell uses the low 32 bits of the multiplier of G."""
     return token_hash + seed + GOLDEN * (np.uint64(strip) << _U32)
 
 
-@njit(inline="always")
+@inner(inline="always")
 def cell_stream(key: np.uint64, cell: np.uint64) -> np.uint64:
     """64 random bits of a cell, which decide its number of darts and seed the darts' hashes."""
     stream: np.uint64 = mix64(key + GOLDEN * cell)
     return stream
 
 
-@njit(inline="always")
+@inner(inline="always")
 def cell_count(stream: np.uint64, unit: np.uint64, thresholds: UInt64Array, guides: UInt8Array) -> np.uint64:
     """Number of darts in a cell: the least n with stream <= thresholds[unit, n]."""
     count = np.uint64(guides[unit, stream >> _GUIDE_SHIFT])
@@ -177,7 +176,7 @@ def cell_count(stream: np.uint64, unit: np.uint64, thresholds: UInt64Array, guid
     return count
 
 
-@njit(inline="always")
+@inner(inline="always")
 def cell_dart(stream: np.uint64, number: np.uint64, cell: np.uint64, bits: np.uint64) -> np.uint64:
     """Dart `number`, from 0, of a cell of 2^bits ranks: rank << 16 | slot << 8 | value."""
     z = mix64(stream + GOLDEN * (number + _U1))
@@ -185,7 +184,7 @@ def cell_dart(stream: np.uint64, number: np.uint64, cell: np.uint64, bits: np.ui
     return dart
 
 
-@njit(inline="always")
+@inner(inline="always")
 def find_token(token_hash: np.uint64, darts: Darts) -> np.uint64:
     """The slot of a hot token; of any other token a free slot."""
     slot: np.uint64 = key_slot(darts.slots, token_hash, token_hash)

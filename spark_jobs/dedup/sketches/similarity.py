@@ -12,7 +12,7 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from spark_jobs.arrays import Int16Array, Int64Array, UInt8Array, UInt16Array, UInt32Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, token_weights, total_weights
 from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
@@ -188,7 +188,7 @@ def _bounds(
     )
 
 
-@compiled
+@inner
 def share_row(left: Any, row: int, right: Any, other: int) -> np.uint64:
     """Sum of the minima of a row of one side and a row of the other; sides have the fields of `_Columns`, or more."""
     i, i_end = np.uint64(left.offsets[row]), np.uint64(left.offsets[row + 1])
@@ -252,7 +252,7 @@ def _count_pairs(
             counts[common * bin_count // united if united > 0 else 0] += 1
 
 
-@compiled
+@inner
 def add_minima(row: UInt16Array, weight: np.uint16, sums: Int64Array | UInt32Array) -> None:
     """Add min(weight, row[i]) to each sums[i]; a loop that the compiler turns into vector instructions."""
     for other in range(row.size):

@@ -25,7 +25,7 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from spark_jobs.arrays import Int64Array, UInt8Array, UInt64Array
 from spark_jobs.dedup.bags.bag_arrays import Bags, total_weights
 from spark_jobs.dedup.sketches.darts import (
@@ -142,7 +142,7 @@ def _sketch(
     return -1
 
 
-@compiled
+@inner
 def _empty_strips(size: int) -> _Strips:
     """Uninitialised arrays for the strips of the largest document."""
     return _Strips(
@@ -153,7 +153,7 @@ def _empty_strips(size: int) -> _Strips:
     )
 
 
-@compiled
+@inner
 def _list_strips(
     hashes: UInt64Array, units: UInt8Array, levels: UInt8Array, darts: Darts, hot: _Strips, cold: _Strips
 ) -> tuple[int, int]:
@@ -180,7 +180,7 @@ def _list_strips(
     return hot_count, cold_count
 
 
-@compiled
+@inner
 def _merge_rows(
     reach: np.uint64, strips: int, positions: UInt64Array, table: UInt64Array, first: bool, best: UInt64Array
 ) -> None:
@@ -198,7 +198,7 @@ def _merge_rows(
         positions[strip] = position
 
 
-@compiled
+@inner
 def _merge_cells(reach: np.uint64, strips: int, listed: _Strips, darts: Darts, best: UInt64Array) -> None:
     """Draw the cells of strips up to rank `reach` that are not drawn yet, and merge their darts into `best`."""
     thresholds, guides, cell_bits = darts.thresholds, darts.guides, darts.cell_bits

@@ -1,4 +1,4 @@
-"""The step `decontaminated`: the documents of a corpus that hold no item of a benchmark, the last step before tokens.
+"""The step `decontaminated`: the documents of a corpus without an item of a benchmark, the last step before tokens.
 
 A corpus runs it as soon as the registry holds an eval set, over all that survived deduplication, with the newest
 version of every set. `contaminated` keeps what was found, item by item.
@@ -116,7 +116,7 @@ class PresentEvals(NamedTuple):
 
 
 def present_evals(catalogue: Catalog) -> PresentEvals:
-    """The eval sets that documents must be searched for."""
+    """The eval sets to search documents for."""
     from pyiceberg.expressions import EqualTo
 
     from spark_jobs.lake.files.lookups import read_rows
@@ -136,7 +136,7 @@ def retire(catalogue: Catalog, name: str) -> Entry:
     """Enter that an eval set is searched for no more; its versions stay, and a new one brings it back.
 
     Raises:
-        InputError: the registry has none of this name that is searched for.
+        InputError: the registry has none of this name still searched for.
     """
     there = entries(catalogue, "eval_set", name)
     present = {label.partition("@")[0] for label in present_evals(catalogue).labels}
@@ -202,10 +202,10 @@ _DDL = (
     plot=Plot("Items of benchmarks", ("findings",), _draw_items, table=CONTAMINATED.name),
 )
 def decontaminated(survivors: DataFrame, documents: DataFrame, config: DecontaminatedConfig) -> Output:
-    """Leave out the documents that hold items of benchmarks.
+    """Leave out the documents with items of benchmarks.
 
-    They are searched as they landed, not as their texts go on: a text whose mail addresses were replaced may hold an
-    item no more to the letter, but it is the item.
+    They are searched as they landed, not as their texts go on: a text with replaced mail addresses may hold an item no
+    more to the letter, but it is the item.
 
     Raises:
         InputError: the registry lacks an eval set.
@@ -218,7 +218,7 @@ def decontaminated(survivors: DataFrame, documents: DataFrame, config: Decontami
 
 
 def _found(batches: Iterable[pa.RecordBatch], contents: IndexContents, min_share: float) -> Iterator[pa.RecordBatch]:
-    """Batches of the documents that hold items, of batches of all (dataset, shard, doc_id, content)."""
+    """Batches of the documents with items, of batches of all (dataset, shard, doc_id, content)."""
     import pyarrow as pa
     import pyarrow.compute as pc
 

@@ -1,4 +1,4 @@
-"""Eval sets: the items of a benchmark, read from a file, and the bytes by which a registry keeps them.
+"""Eval sets: the items of a benchmark, read from a file, and the bytes kept of them by a registry.
 
 An *item* is one text of a benchmark, such as a question or an answer. Its id is a hash of its letters
 (`spark_jobs.filters.contamination.folding`), so the same text has the same id in every set, however it is set.
@@ -32,7 +32,7 @@ _BATCH_SECONDS: Final = 60  # of processor time
 
 
 class EvalText(NamedTuple):
-    """A text of a benchmark: the hash of its letters, the column that it stood in, and the text as it was read."""
+    """A text of a benchmark: the hash of its letters, its column, and the text as it was read."""
 
     item_id: str
     column: str
@@ -46,8 +46,8 @@ class EvalSet(NamedTuple):
         name: as registered.
         items: distinct by column and id, in the order of these.
         row_count: rows read.
-        empty_count: texts without a letter or number, which are left out.
-        repeated_count: texts that another row has in the same column, which are left out.
+        empty_count: texts without a letter or number, left out.
+        repeated_count: texts of another row too, in the same column; left out.
     """
 
     name: str
@@ -62,7 +62,7 @@ class EvalSet(NamedTuple):
         return hashlib.sha256(encode(self.items)).hexdigest()
 
     def __str__(self) -> str:
-        """One line that says what was read."""
+        """One line on what was read."""
         left_out = f"{self.empty_count:,} empty texts and {self.repeated_count:,} repeated ones left out"
         return f"{self.name}: {len(self.items):,} items of {self.row_count:,} rows; {left_out}"
 
@@ -114,7 +114,7 @@ def read_eval_set(name: str, path: Path, columns: Iterable[str]) -> EvalSet:
 
 
 def encode(items: Iterable[EvalText]) -> bytes:
-    """Items as bytes that depend on nothing but the items: sorted lines of JSON, after one that names the format.
+    """Items as bytes depending on nothing but the items: sorted lines of JSON, after one naming the format.
 
     They are not packed: bytes of a compressor change with its version, and the hash of these names the set.
     """
@@ -180,7 +180,7 @@ def _rows(name: str, path: Path, columns: Sequence[str]) -> Iterator[dict[str, A
 
 
 def _parquet_rows(file: IO[bytes], columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Rows with the columns that the file has; a file that has none of them gives its names, in one empty row."""
+    """Rows with the columns in the file; a file without any of them gives its names, in one empty row."""
     names = parquet_columns(file)
     there = [name for name in columns if name in names]
     for rows in parquet_rows(file, there, None, _BATCH_SECONDS):
@@ -211,7 +211,7 @@ def _csv_rows(stream: Stream, delimiter: str) -> Iterator[dict[str, Any]]:
 
 
 def _json_rows(data: bytes, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
-    """Objects of a JSON array, or of the array in a JSON object, or one on each line that is not blank.
+    """Objects of a JSON array, or of the array in a JSON object, or one on each nonblank line.
 
     Of BIG-Bench-Hard `{"canary": "..", "examples": [{"input": .., "target": ..}, ..]}` the examples are the rows.
     """
@@ -230,10 +230,10 @@ def _json_rows(data: bytes, columns: Sequence[str]) -> Iterator[dict[str, Any]]:
 
 
 def _whole(data: bytes) -> list[Any] | dict[str, Any] | None:
-    """The array or object that a file is; None where it is several values, as lines are, or no JSON.
+    """The array or object in a file; None where it is several values, as lines are, or no JSON.
 
     Raises:
-        ValueError: an array that is not whole.
+        ValueError: an array cut short.
     """
     try:
         value = json.loads(data)
@@ -245,7 +245,7 @@ def _whole(data: bytes) -> list[Any] | dict[str, Any] | None:
 
 
 def _inner_rows(document: dict[str, Any], columns: Sequence[str]) -> list[Any]:
-    """The one list of objects in an object that has the columns; the object itself where there is no list.
+    """The one list of objects with the columns in an object; the object itself where there is no list.
 
     Raises:
         ValueError: there are several.

@@ -1,9 +1,9 @@
 """Findings: where a document holds an item of an eval set, how it was recognized, and how much of it.
 
 - *exact*: all words of the item, in order, whatever their case, spacing, punctuation and line breaks; the share is 1.
-- *ngram*: at least one n-gram that counts (`spark_jobs.filters.contamination.index`). Runs of the item less than its
+- *ngram*: at least one counting n-gram (`spark_jobs.filters.contamination.index`). Runs of the item less than its
   own length apart are one finding; the share is that of its counting n-grams that these hold.
-- *near*: a window of the document as long as the item whose words have a weighted Jaccard similarity of at least
+- *near*: a window of the document as long as the item, with words of a weighted Jaccard similarity of at least
   `min_similarity` with the item's, whatever their order; the share is that similarity. None where the item stands
   exactly.
 
@@ -87,7 +87,7 @@ def score(content: pa.Array, contents: IndexContents) -> dict[str, pa.Array]:
 
 
 def _merged(rows: Int64Array, index: EvalTextIndex) -> tuple[Int64Array, Float64Array]:
-    """Findings with their shares: runs of n-grams that belong together are one.
+    """Findings with their shares: runs of n-grams belonging together are one.
 
     Returns:
         (F, 5) document, text, kind, first byte and the byte after the last, and (F,) shares.
@@ -122,7 +122,7 @@ def _merged(rows: Int64Array, index: EvalTextIndex) -> tuple[Int64Array, Float64
 
 
 def _inside_exact(rows: Int64Array) -> BoolArray:
-    """(F,) whether a finding lies inside an exact one of the same text, as those of items that repeat themselves do.
+    """(F,) whether a finding lies inside an exact one of the same text, as those of items with repetitions do.
 
     Args:
         rows: (F, 5) findings by document, text, kind and start, as `_merged` has them.
@@ -140,7 +140,7 @@ def _inside_exact(rows: Int64Array) -> BoolArray:
 
 
 def _group_keys(rows: Int64Array, fields: int) -> Int64Array:
-    """(F,) a number for each group of rows alike in the first fields, to which first and last bytes can be added.
+    """(F,) a number for each group of rows alike in the first fields, with room to add first and last bytes.
 
     The numbers of groups are so far apart that every byte of one group is below all of the next.
     """
@@ -151,7 +151,7 @@ def _group_keys(rows: Int64Array, fields: int) -> Int64Array:
 
 
 def _covered_counts(index: EvalTextIndex, rows: Int64Array, group: Int64Array, group_count: int) -> Int64Array:
-    """(group_count,) distinct counting n-grams that the rows of each group cover."""
+    """(group_count,) distinct counting n-grams covered by the rows of each group."""
     grams = np.flatnonzero(np.diff(index.counting))
     # Both ends of n-grams ascend, so that a row covers those from one to another of them.
     first = np.searchsorted(grams, rows[:, 5])
@@ -166,7 +166,7 @@ def _covered_counts(index: EvalTextIndex, rows: Int64Array, group: Int64Array, g
 
 
 def largest_shares(findings: pa.ListArray) -> pa.Array:
-    """(D,) largest share of an item that each text holds; null without findings."""
+    """(D,) largest share of an item in each text; null without findings."""
     shares = pc.struct_field(findings.flatten(), "share").to_numpy()
     largest = np.zeros(len(findings))
     np.maximum.at(largest, pc.list_parent_indices(findings).to_numpy(), shares)

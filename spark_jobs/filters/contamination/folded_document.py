@@ -1,8 +1,8 @@
-"""Fold texts to letters in compiled code, and find the bytes that a letter came from.
+"""Fold texts to letters in compiled code, and find the bytes behind a letter.
 
 To store the offset of every letter would take eight times the memory of the text. Instead there is a mark for about
-every `BLOCK` bytes, a pair (byte of the source, letter of the fold); the few letters whose bytes are asked for are
-found by folding their block once more (`_trace`).
+every `BLOCK` bytes, a pair (byte of the source, letter of the fold); the few letters with requested bytes are found by
+folding their block once more (`_trace`).
 """
 
 from __future__ import annotations
@@ -10,9 +10,8 @@ from __future__ import annotations
 from typing import Any, Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.filters.contamination.folding import FoldTables
@@ -27,8 +26,8 @@ class Settings(NamedTuple):
     """What makes a finding of kind NEAR.
 
     Attributes:
-        near_seeds: seeds of an item that make a candidate, each within the item's length of the last.
-        min_near_words: fewest words of an item that is looked for.
+        near_seeds: seeds of an item to make a candidate, each within the item's length of the last.
+        min_near_words: fewest words of an item looked for.
         min_similarity: least weighted Jaccard similarity.
     """
 
@@ -44,11 +43,11 @@ class FoldedDocument(NamedTuple):
         number: of the document.
         data: the bytes of all texts.
         end: the byte after the document's last.
-        letters: the fold of the document, in an array that later documents reuse.
+        letters: the fold of the document, in an array reused for later documents.
         letter_count: how many letters are its own.
-        marks: (M, 2) a byte of `data` and the letter that begins there or after it.
+        marks: (M, 2) a byte of `data` and the letter beginning there or after it.
         tables: the folds of all code points.
-        searched: the index that it is searched for.
+        searched: the index searched for in it.
         settings: what makes a finding of kind NEAR.
     """
 
@@ -63,7 +62,7 @@ class FoldedDocument(NamedTuple):
     settings: Settings
 
 
-@njit
+@inner
 def fold(
     data: UInt8Array, begin: int, end: int, tables: FoldTables, letters: UInt8Array, marks: Int64Array
 ) -> tuple[UInt8Array, int, int]:
@@ -99,19 +98,19 @@ def fold(
     return letters, count, blocks
 
 
-@njit
+@inner
 def _after_escape(data: UInt8Array, i: int, end: int) -> int:
     """The byte after a backslash at i, or after the n, r or t that follows it."""
     i += 1
     return i + 1 if i < end and (data[i] == 110 or data[i] == 114 or data[i] == 116) else i
 
 
-@njit
+@inner
 def _trace(data: UInt8Array, begin: int, end: int, tables: FoldTables, at_start: bool) -> Any:
     """Fold a part of a text, more slowly than `fold`, and give the origin of each letter.
 
     Returns:
-        (L,) letters, (L,) the first byte and (L,) the byte after the character that each came from, and (L,) whether a
+        (L,) letters, (L,) the first byte and (L,) the byte after the character behind each, and (L,) whether a
         word begins with it; at the first letter this is `at_start`.
     """
     marks = np.empty(((end - begin) // BLOCK + 1, 2), dtype=np.int64)
@@ -160,16 +159,16 @@ def fold_items(data: UInt8Array, offsets: Int64Array, tables: FoldTables) -> tup
     return letters[:count].copy(), starts[: words + 1].copy(), text_words
 
 
-@njit
+@inner
 def locate(document: FoldedDocument, letter: int) -> tuple[int, int, bool]:
-    """First byte and end of the character that a letter came from, and whether the letter begins a word."""
+    """First byte and end of the character behind a letter, and whether the letter begins a word."""
     block = max(np.searchsorted(document.marks[:, 1], letter) - 1, 0)  # the last mark with a letter before this one
     _, firsts, lasts, fresh = traced(document, block, np.searchsorted(document.marks[:, 1], letter, side="right"))
     k = letter - document.marks[block, 1]
     return firsts[k], lasts[k], fresh[k]
 
 
-@njit
+@inner
 def traced(document: FoldedDocument, block: int, stop_block: int) -> Any:
     """`_trace` of some blocks of a document."""
     marks = document.marks

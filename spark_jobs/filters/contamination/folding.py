@@ -1,4 +1,4 @@
-r"""Fold texts to the letters that are compared, and to words, whatever their case, spelling, spacing or line breaks.
+r"""Fold texts to the compared letters, and to words, whatever their case, spelling, spacing or line breaks.
 
 Every code point has a *fold*: its compatibility decomposition (NFKD), case folded, without combining marks, digits of
 any script as 0 to 9. What is no letter, number or mark folds to a space, what is invisible (format characters) to
@@ -89,7 +89,7 @@ def _weights() -> Int64Array:
 
 @made_once
 def _folds() -> dict[str, str]:
-    """The fold of every character that has one other than a space."""
+    """The fold of every character with one other than a space."""
     plain = {chr(point): f" {chr(point)} " for point in _IDEOGRAPHS if unicodedata.category(chr(point)) == "Lo"}
     mapped = {}
     for points in _PLANES:
@@ -110,7 +110,7 @@ def _fold(character: str) -> str:
 
 
 def _fold_of_part(part: str) -> str:
-    """The fold of a character that cannot be decomposed further."""
+    """The fold of a character without further decomposition."""
     category = unicodedata.category(part)
     if unicodedata.combining(part) or category in ("Cf", "Me") or ord(part) in _IGNORED:
         return ""

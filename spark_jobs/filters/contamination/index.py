@@ -6,9 +6,9 @@ are no letters here: rows of numbers, such as the first primes, are nobody's. An
 a whole if it has `min_words`, and is not searched for otherwise. N-grams that are *common* do not count: those that
 more than `max_item_count` items of one set hold (the stem of a multiple-choice question, the head of a test).
 
-A *seed* is the first 20 letters from a word on. Every n-gram that counts holds one that is kept, so it cannot be
-missed. Seeds in more than 64 places, such as those of an item that says one word again and again, are not kept; n-grams
-and items with no other seed do not count, and `IndexContents` says how many items that are.
+A *seed* is the first 20 letters from a word on. Every counting n-gram holds a kept one, so it cannot be missed. Seeds
+in more than 64 places, such as those of an item with one word again and again, are not kept; n-grams and items with no
+other seed do not count, and `IndexContents` counts these items.
 """
 
 from __future__ import annotations
@@ -61,10 +61,10 @@ class IndexContents(NamedTuple):
         config: what counts.
         arrays: what compiled code reads; None where no item is searched for.
         eval_sets: names by number.
-        holders: struct<eval_set, item> of every item that is searched for, by text.
+        holders: struct<eval_set, item> of every item searched for, by text.
         holder_starts: (T + 1,) the first holder of each text.
         short_count: items with fewer than `min_words` words.
-        common_count: items that are in too many places to be searched for.
+        common_count: items in too many places to be searched for.
     """
 
     config: ContaminationConfig
@@ -77,11 +77,11 @@ class IndexContents(NamedTuple):
 
     @property
     def byte_count(self) -> int:
-        """Memory that the arrays of the index take."""
+        """Memory of the arrays of the index."""
         return sum(array.nbytes for array in self.arrays or ())
 
     def __str__(self) -> str:
-        """One line that says what is searched for, and what is not."""
+        """One line on what is searched for, and what is not."""
         searched = f"{len(self.holders):,} items of {len(self.eval_sets)} eval sets in {self.byte_count:,} bytes"
         return f"{searched}; {self.short_count:,} are too short and {self.common_count:,} too common to be searched for"
 
@@ -89,7 +89,7 @@ class IndexContents(NamedTuple):
 class _DistinctTexts(NamedTuple):
     """Distinct texts in letters and words, as in `seeds.EvalTextIndex`.
 
-    `letter_counts` has the letters that are no digits, before each word.
+    `letter_counts` has the letters without digits, before each word.
     """
 
     letters: UInt8Array
@@ -100,7 +100,7 @@ class _DistinctTexts(NamedTuple):
 
     @property
     def grams(self) -> Int64Array:
-        """The words at which n-grams begin."""
+        """The first words of n-grams."""
         return np.flatnonzero(self.gram_ends < len(self.word_starts))
 
     @property
@@ -159,12 +159,12 @@ def _words(texts: list[str], config: ContaminationConfig) -> _DistinctTexts:
 
 
 def _run_ends(weights: Int64Array, letter_counts: Int64Array, word_count: int) -> Int64Array:
-    """(W,) the word after the shortest run, from each word on, with so many words and the letters that these need.
+    """(W,) the word after the shortest run, from each word on, with so many words and the letters needed by these.
 
     Args:
         weights: (W + 1,) of all words before each.
         letter_counts: (W + 1,) letters, without digits, before each word.
-        word_count: words that a run must have.
+        word_count: words a run must have.
     """
     by_words = np.searchsorted(weights, weights[:-1] + WORD * word_count)
     by_letters = np.searchsorted(letter_counts, letter_counts[:-1] + _LETTERS_OF_A_WORD * word_count)
@@ -177,7 +177,7 @@ def _index(
     text_of_holder: Int64Array,
     set_of_holder: Int64Array,
 ) -> tuple[EvalTextIndex | None, BoolArray, BoolArray]:
-    """The index, (T,) texts that are searched for, and (T,) those that are too short."""
+    """The index, (T,) texts searched for, and (T,) those too short."""
     from spark_jobs.filters.contamination.seeds import SEED_LETTERS, hash_spans
 
     text_count, starts, word_texts = len(words.text_words) - 1, words.word_starts, words.word_texts

@@ -2,15 +2,15 @@
 
 A document is folded to letters (`folding`), and a hash of the last `SEED_LETTERS` letters rolls over them. Where an
 item has the same letters from the start of a word on (a *seed*), document and item are compared letter by letter to
-both sides, which gives the longest run that they share:
+both sides, to the longest common run:
 
     item      ..  how many eggs | does Janet sell every day at the market | how much ..
     document  ..  They asked us | Does Janet sell, every-day at the Mar-ket | then we ..
                                   ^ seed: doesjanetselleveryda
 
-If the run holds all words of the item, the finding is *exact*; if it holds an n-gram that counts (`index`), it is of
-kind *ngram*. Several seeds of one item that are close together are also a candidate for *near*: of all windows of the
-document there, the one with the largest weighted Jaccard similarity with the item decides (`similar_window`).
+If the run holds all words of the item, the finding is *exact*; if it holds a counting n-gram (`index`), it is of kind
+*ngram*. Several seeds of one item close together are also a candidate for *near*: of all windows of the document there,
+the one with the largest weighted Jaccard similarity with the item decides (`similar_window`).
 """
 
 from __future__ import annotations
@@ -18,9 +18,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import Int64Array, UInt8Array
 from spark_jobs.filters.contamination.folded_document import BLOCK, FoldedDocument, Settings, fold, locate
@@ -55,7 +54,7 @@ has more postings than this, so all runs through the first repetition are still 
 """
 
 
-@njit
+@inner
 def _shared_run(document: FoldedDocument, letter: int, word: int) -> tuple[int, int]:
     """The longest run around a seed, at a letter of the document and a word of the index, that both share.
 
@@ -79,7 +78,7 @@ def _shared_run(document: FoldedDocument, letter: int, word: int) -> tuple[int, 
     return start - before, start + after
 
 
-@njit
+@inner
 def _covered(index: EvalTextIndex, text: int, first: int, last: int) -> tuple[int, int]:
     """The first word of a text, and the word after the last, that lie completely in a run of its letters."""
     begin, end = index.text_words[text], index.text_words[text + 1]
@@ -87,9 +86,9 @@ def _covered(index: EvalTextIndex, text: int, first: int, last: int) -> tuple[in
     return begin + np.searchsorted(starts, first), begin + np.searchsorted(starts, last, side="right") - 1
 
 
-@njit
+@inner
 def _is_finding(index: EvalTextIndex, text: int, first: int, last: int) -> bool:
-    """Whether words `first` to `last` of a text are all of it, or hold an n-gram that counts."""
+    """Whether words `first` to `last` of a text are all of it, or hold a counting n-gram."""
     if last <= first:
         return False
     begin, end = index.text_words[text], index.text_words[text + 1]
@@ -97,7 +96,7 @@ def _is_finding(index: EvalTextIndex, text: int, first: int, last: int) -> bool:
     return (first == begin and last == end) or index.counting[after] > index.counting[first]
 
 
-@njit
+@inner
 def _verified(document: FoldedDocument, text: int, shift: int, run: Any) -> tuple[int, int, int, int]:
     """Check a shared run against the words of the document: at the ends of the run, `eggs` is not in `eggshells`.
 
@@ -192,13 +191,13 @@ def find(
     return rows[:row_count].copy()
 
 
-@njit
+@inner
 def _with_room(rows: Int64Array, row_count: int) -> Int64Array:
     """The rows, copied to an array of double the size if two more would not fit."""
     return rows if row_count + 2 <= rows.shape[0] else np.concatenate((rows, np.empty_like(rows)))
 
 
-@njit
+@inner
 def _follow(
     document: FoldedDocument,
     word: int,
@@ -228,7 +227,7 @@ def _follow(
     return row_count + 1
 
 
-@njit
+@inner
 def _gather(
     document: FoldedDocument, word: int, letter: int, state: Int64Array, rows: Int64Array, row_count: int
 ) -> int:
@@ -248,7 +247,7 @@ def _gather(
     return row_count
 
 
-@njit
+@inner
 def _close(document: FoldedDocument, text: int, state: Int64Array, rows: Int64Array, row_count: int) -> int:
     """Close a cluster of seeds, and write a row if it is a near copy of the text and holds no exact one."""
     index, settings = document.searched, document.settings

@@ -1,7 +1,7 @@
 """Seeds: runs of `SEED_LETTERS` letters from the start of a word of an eval item on, looked up by a rolling hash.
 
 A Bloom filter with two bits for each seed is asked first. At nearly every letter of a document it answers that the last
-letters are no seed, so that the hash table, which is larger, is rarely read.
+letters are no seed, so that the larger hash table is rarely read.
 """
 
 from __future__ import annotations
@@ -9,9 +9,8 @@ from __future__ import annotations
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import entry_slot
 from headrace.kernels.mixing import FIRST_MULTIPLIER, GOLDEN
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array, UInt8Array, UInt64Array
@@ -28,25 +27,25 @@ _ONE: Final = np.uint64(1)
 class EvalTextIndex(NamedTuple):
     """The distinct texts of all eval sets, as compiled code reads them.
 
-    T texts have W words, whose letters stand one after another; a word ends where the next begins.
+    T texts have W words, their letters one after another; a word ends where the next begins.
 
     Attributes:
         letters: the letters of all texts.
         word_starts: (W + 1,) where a word begins in `letters`.
         text_words: (T + 1,) the first word of each text.
         word_texts: (W,) the text of a word.
-        gram_ends: (W,) the word after the n-gram that begins at a word; beyond all words where none does.
-        counting: (W + 1,) n-grams that count, before each word.
+        gram_ends: (W,) the word after the n-gram beginning at a word; beyond all words where none does.
+        counting: (W + 1,) counting n-grams, before each word.
         seed_hashes: (S,) hashes of the seeds, ascending.
         seed_starts: (S + 1,) the first posting of each seed.
-        postings: (P,) the words at which seeds begin.
+        postings: (P,) the first words of seeds.
         near_seeds: (S,) whether a seed is rare enough to make a candidate for *near*.
         slots: hash table of seeds, a power of two in size; -1 is free.
         bloom: words of 64 bits of the filter, a power of two in number.
         vocabulary: hashes of all words, ascending.
         weights: their weights.
-        unknown_weight: weight of a word that no item has, in an array of one.
-        text_vocabulary: (T + 1,) the first entry of each text in the three that follow.
+        unknown_weight: weight of a word in no item, in an array of one.
+        text_vocabulary: (T + 1,) the first entry of each text in the next three.
         text_hashes: hashes of the distinct words of each text, ascending within it.
         text_counts: how often the text has them.
         text_weights: their weights.
@@ -75,7 +74,7 @@ class EvalTextIndex(NamedTuple):
 
 @compiled
 def hash_spans(letters: UInt8Array, starts: Int64Array, ends: Int64Array) -> UInt64Array:
-    """(N,) polynomial hashes of runs of letters, the same that roll over documents."""
+    """(N,) polynomial hashes of runs of letters, the same as roll over documents."""
     hashes = np.empty(starts.size, dtype=np.uint64)
     for n in range(starts.size):
         value = np.uint64(0)
@@ -94,7 +93,7 @@ def add_to_filter(bloom: UInt64Array, slots: Int32Array, hashes: UInt64Array) ->
         slots[entry_slot(slots, hashes, mixed >> _S12, hashes[seed])] = seed
 
 
-@njit
+@inner
 def bits_of(mixed: np.uint64) -> np.uint64:
     """The two bits of a seed in its word of the filter.
 
@@ -104,7 +103,7 @@ def bits_of(mixed: np.uint64) -> np.uint64:
     return (_ONE << (top & _LOW6)) | (_ONE << (top >> _S6))
 
 
-@njit
+@inner
 def seed_of(index: EvalTextIndex, value: np.uint64, mixed: np.uint64) -> int:
     """The number of the seed with a hash; -1 if there is none."""
     return index.slots[entry_slot(index.slots, index.seed_hashes, mixed >> _S12, value)]

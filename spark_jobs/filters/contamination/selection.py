@@ -1,4 +1,4 @@
-"""The selection `decontaminate`: documents that hold no item of a benchmark, searched as they landed."""
+"""The selection `decontaminate`: documents without an item of a benchmark, searched as they landed."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from spark_jobs.selection.stages import SelectionStage
 
 
 def _steps(config: DecontaminatedConfig, place: SelectionPlace) -> Iterator[Bound]:
-    """The step that searches."""
+    """The searching step."""
     read: dict[str, Source] = {"survivors": place.survivors, "documents": place.each("documents")}
     yield Bound(decontaminated, read, config.model_dump(exclude_unset=True))
 

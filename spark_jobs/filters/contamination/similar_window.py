@@ -1,4 +1,4 @@
-"""The part of a document that is most similar to an item, by weighted Jaccard similarity of their words.
+"""The part of a document most similar to an item, by weighted Jaccard similarity of their words.
 
 A word weighs its inverse document frequency among the items, so that rare words decide.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 from typing import Any, Final
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import inner
 from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
 from spark_jobs.filters.contamination.folded_document import FoldedDocument, traced
 from spark_jobs.filters.contamination.seeds import BASE, EvalTextIndex
@@ -18,9 +18,9 @@ NUMBER_WEIGHT: Final = 1
 """Weight of a word of digits, the smallest there is: a question is the same when only its numbers are changed."""
 
 
-@njit
+@inner
 def words_between(document: FoldedDocument, first: int, last: int) -> Any:
-    """The words in the blocks of a document that hold letters first to last.
+    """The words in the blocks of letters first to last of a document.
 
     Returns:
         (W,) their hashes, (W,) first bytes, (W,) ends, and (W,) whether they are made of digits.
@@ -44,15 +44,15 @@ def words_between(document: FoldedDocument, first: int, last: int) -> Any:
     return hashes, starts, ends, numeric
 
 
-@njit
+@inner
 def best_window(hashes: UInt64Array, numeric: BoolArray, index: EvalTextIndex, text: int) -> tuple[int, int, int, int]:
     """The window of a document's words with the largest weighted Jaccard similarity to a text.
 
     A window with as many words as the text moves over the document. Of the first window with the largest similarity,
-    words that the text does not have, or has less often, are then taken off both ends.
+    words missing in the text, or less often in it, are then taken off both ends.
 
     Returns:
-        The weight that both share and the weight of both, whose quotient is the similarity; the window's first word and
+        The shared weight and the weight of both, with the similarity as their quotient; the window's first word and
         the word after its last.
     """
     begin, end = index.text_vocabulary[text], index.text_vocabulary[text + 1]
@@ -95,18 +95,18 @@ def best_window(hashes: UInt64Array, numeric: BoolArray, index: EvalTextIndex, t
     return shared, weight + own_weight - shared, first, last
 
 
-@njit
+@inner
 def _enter(in_window: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
-    """Count a word that enters the window; returns how much this adds to the weight shared with the text."""
+    """Count a word entering the window; returns how much this adds to the weight shared with the text."""
     if rank < 0:
         return 0
     in_window[rank] += 1
     return weight if in_window[rank] <= counts[rank] else 0
 
 
-@njit
+@inner
 def _leave(in_window: Int64Array, counts: Int64Array, rank: int, weight: int) -> int:
-    """Count a word that leaves the window; returns how much this takes from the weight shared with the text."""
+    """Count a word leaving the window; returns how much this takes from the weight shared with the text."""
     if rank < 0:
         return 0
     in_window[rank] -= 1

@@ -7,8 +7,7 @@ well-known   infix `-`                            inside the rest, unless it is 
 
 from __future__ import annotations
 
-from numba import njit
-
+from headrace.kernels.compiling import inner
 from headrace.kernels.memory import four_bytes_at
 from spark_jobs.filters.heuristics import character_flags as flag
 from spark_jobs.filters.heuristics.contractions import UNIT_SEED, hash_points, look_up
@@ -19,7 +18,7 @@ from spark_jobs.filters.heuristics.text_memory import (
 )
 
 
-@njit
+@inner
 def _dots(r: KernelAddresses, start: int, stop: int) -> int:
     """The number of consecutive dots at start."""
     i = start
@@ -28,7 +27,7 @@ def _dots(r: KernelAddresses, start: int, stop: int) -> int:
     return i - start
 
 
-@njit
+@inner
 def prefix_length(r: KernelAddresses, lo: int, hi: int) -> int:
     """Characters of the prefix at lo; 0 if there is none."""
     point = point_at(r, lo)
@@ -46,7 +45,7 @@ def prefix_length(r: KernelAddresses, lo: int, hi: int) -> int:
     return 0
 
 
-@njit
+@inner
 def suffix_length(r: KernelAddresses, lo: int, hi: int) -> int:
     """Characters of the suffix before hi; 0 if there is none."""
     if lo >= hi:
@@ -76,7 +75,7 @@ def suffix_length(r: KernelAddresses, lo: int, hi: int) -> int:
     return 0
 
 
-@njit
+@inner
 def infix_length(r: KernelAddresses, i: int, hi: int) -> int:  # noqa: PLR0911 - one for each kind of infix
     """Characters of the infix at i, 0 if there is none; a character of the same word stands before i."""
     point = point_at(r, i)
@@ -110,7 +109,7 @@ def infix_length(r: KernelAddresses, i: int, hi: int) -> int:  # noqa: PLR0911 -
     return hyphens if fits and flags_at(r, i + hyphens) & flag.LETTER else 0
 
 
-@njit
+@inner
 def is_address(r: KernelAddresses, lo: int, hi: int) -> bool:
     """Whether the characters are a web or mail address: [scheme://] [user@] labels.domain [:port] [/ ? # and more]."""
     host = lo
@@ -128,7 +127,7 @@ def is_address(r: KernelAddresses, lo: int, hi: int) -> bool:
     return False
 
 
-@njit
+@inner
 def _is_host(r: KernelAddresses, lo: int, hi: int) -> bool:
     """Whether labels with dots, the last two or more lower-case letters, lead to the end, a port or a path."""
     label, labels, i, lower = lo, 0, lo, True

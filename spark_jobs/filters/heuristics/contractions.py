@@ -1,4 +1,4 @@
-"""Runs of characters that are no ordinary words: contractions of several words, abbreviations and emoticons of one.
+"""Runs of characters other than ordinary words: contractions of several words, abbreviations and emoticons of one.
 
 The rules are those of spaCy's English tokenizer, which datatrove counts words with: `don't` is the words `do` and
 `n't`, `dont` likewise `do` and `nt`, `Mr.` and `:-)` are one word each. They are made here from their parts.
@@ -11,9 +11,9 @@ from itertools import product
 from typing import Final
 
 import numpy as np
-from numba import njit
 
 from headrace.kernels import mixing
+from headrace.kernels.compiling import inner
 from headrace.kernels.hash_tables import key_address, key_slot
 from headrace.kernels.memory import eight_bytes_at, four_bytes_at
 from headrace.kernels.mixing import GOLDEN, plain_hash
@@ -64,7 +64,7 @@ _UNITS: Final = (
 
 
 def rules() -> dict[str, tuple[int, ...]]:
-    """Every rule, with the lengths of the words that it consists of."""
+    """Every rule, with the lengths of its words."""
     lengths: dict[str, tuple[int, ...]] = {}
     for parts in (*_contractions(), *((rule,) for rule in _AS_THEY_ARE.split())):
         for apostrophe in "'’":
@@ -92,10 +92,10 @@ def _contractions() -> Iterator[tuple[str, ...]]:
             yield (first[0] + first[1:].title() if first[0] == "'" else first[0].upper() + first[1:], *others)
 
 
-hash_step = njit(mixing.hash_step)
+hash_step = inner(mixing.hash_step)
 
 
-@njit
+@inner
 def hash_points(points: int, start: int, stop: int, h: np.uint64) -> np.uint64:
     """Hash of the code points from start to stop, going on from h."""
     for i in range(start, stop):
@@ -103,7 +103,7 @@ def hash_points(points: int, start: int, stop: int, h: np.uint64) -> np.uint64:
     return h
 
 
-@njit
+@inner
 def look_up(table: int, h: np.uint64) -> np.int64:
     """What the table holds of a hash; 0 for nothing."""
     at = key_address(table, 16, U64((1 << SLOT_BITS) - 1), (h * GOLDEN) >> U64(64 - SLOT_BITS), h)
@@ -112,7 +112,7 @@ def look_up(table: int, h: np.uint64) -> np.int64:
 
 @made_once
 def rule_shapes() -> Int32Array:
-    """Lengths of rules by their first and last character, which spare most runs a hash.
+    """Lengths of rules by their first and last character, to spare most runs a hash.
 
     Returns:
         (2, 128) bit L is set for the first, and last, characters (modulo 128) of rules with L characters.

@@ -1,7 +1,7 @@
 """Heuristics: what Gopher, C4, FineWeb and BigCode measure of a text, and more, one column per measure.
 
-Measures only: the rules that judge them are a policy's. `signals` has the plain measures of characters, words and
-lines; its `duplicate_line_fraction` leaves empty lines out, as do lines here, and differs by the ends of a text alone.
+Measures only: the rules to judge them are a policy's. `signals` has the plain measures of characters, words and lines;
+its `duplicate_line_fraction` leaves empty lines out, as do lines here, and differs by the ends of a text alone.
 """
 
 from __future__ import annotations

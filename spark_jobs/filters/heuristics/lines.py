@@ -5,15 +5,14 @@ Gopher's bullets and C4 break at whatever `str.splitlines` breaks at (*pieces* h
 LF alone (*lines*, which one or more pieces make).
 
 The kernels write counts of a text into a row, in the order of the constants below, and the hash, length and place of
-each line that is not empty into arrays, from which duplicates and paragraphs are found.
+each line that is not empty into arrays, the source of duplicates and paragraphs.
 """
 
 from __future__ import annotations
 
 from typing import Final
 
-from numba import njit
-
+from headrace.kernels.compiling import inner
 from headrace.kernels.memory import byte_at, four_bytes_at
 from headrace.kernels.mixing import plain_hash
 from spark_jobs.arrays import Int32Array, Int64Array, UInt64Array
@@ -42,7 +41,7 @@ _XML_HEAD: Final = 100
 _CLOCK_REACH: Final = 32
 
 
-@njit
+@inner
 def measure_lines(  # noqa: PLR0912 - one pass over the characters
     r: KernelAddresses,
     start: int,
@@ -53,15 +52,15 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
     lengths: Int32Array,
     starts: Int32Array,
 ) -> int:
-    """Count what a text's lines have; the number of lines that are not empty and were kept.
+    """Count what a text's lines have; the number of kept nonempty lines.
 
     Args:
         r: the reader; its words are those of this text.
         start: position of the text.
         end: position behind it.
         word_count: its words, as `find_words` says.
-        row: zeros, the counts, which stand at `AT`.
-        hashes: (L,) hash of each line that is not empty.
+        row: zeros, the counts, at `AT`.
+        hashes: (L,) hash of each nonempty line.
         lengths: (L,) its characters, negative where all are white space.
         starts: (L,) where it begins.
     """
@@ -131,9 +130,9 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
     return kept
 
 
-@njit
+@inner
 def _is_mojibake(before: int, point: int) -> bool:
-    """Whether two characters are UTF-8 that was read as Latin-1 or Windows-1252, or the sign of lost characters."""
+    """Whether two characters are UTF-8 read as Latin-1 or Windows-1252, or the sign of lost characters."""
     if point == 0xFFFD:
         return True
     if 0x80 <= point <= 0xBF:
@@ -141,9 +140,9 @@ def _is_mojibake(before: int, point: int) -> bool:
     return before == 0xE2 and point in (0x20AC, 0x201A, 0x2020)
 
 
-@njit
+@inner
 def link_span(r: KernelAddresses, piece: int, i: int, end: int) -> tuple[int, int]:
-    """First and last position of the link whose scheme or `www.` ends before i."""
+    """First and last position of the link with a scheme or `www.` ending before i."""
     first = i - 4
     if point_at(r, i - 1) == 0x2F:
         first = i - 3
@@ -158,7 +157,7 @@ def link_span(r: KernelAddresses, piece: int, i: int, end: int) -> tuple[int, in
     return first, stop
 
 
-@njit
+@inner
 def _measure_line(r: KernelAddresses, start: int, stop: int, filled: bool, row: Int64Array) -> None:
     """Count a line that is not empty, as FineWeb does."""
     row[AT.lines] += 1
@@ -168,7 +167,7 @@ def _measure_line(r: KernelAddresses, start: int, stop: int, filled: bool, row: 
         row[AT.short_lines] += stop - start <= _SHORT_LINE
 
 
-@njit
+@inner
 def _measure_piece(
     r: KernelAddresses, start: int, stop: int, word: int, words: int, phrases_met: int, row: Int64Array
 ) -> bool:
@@ -196,9 +195,9 @@ def _measure_piece(
     return True
 
 
-@njit
+@inner
 def _judge_as_c4(r: KernelAddresses, stop: int, word: int, words: int, phrases_met: int, row: Int64Array) -> None:
-    """Count a piece that ends like a sentence and has enough words, in the order of C4's rules."""
+    """Count a piece ending like a sentence, with enough words, in the order of C4's rules."""
     if phrases_met & phrases.LOREM:
         row[AT.lorem] += 1
     elif phrases_met & phrases.JAVASCRIPT:
@@ -215,13 +214,13 @@ def _judge_as_c4(r: KernelAddresses, stop: int, word: int, words: int, phrases_m
         row[AT.sentences] += count_sentences(r, word, behind)
 
 
-@njit
+@inner
 def _is_dot(r: KernelAddresses, i: int) -> bool:
     """Whether a dot is at i."""
     return bool(point_at(r, i) == 0x2E)
 
 
-@njit
+@inner
 def _ends_sentence(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a piece ends in . ? ! " or ', once citations such as [12], [edit] are left out."""
     while last > first and point_at(r, last - 1) == 0x5D:
@@ -235,7 +234,7 @@ def _ends_sentence(r: KernelAddresses, first: int, last: int) -> bool:
     return last > first and not dots and point_at(r, last - 1) in (0x2E, 0x3F, 0x21, 0x22, 0x27)
 
 
-@njit
+@inner
 def _is_citation(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether what stands in brackets is a number, nothing, `edit` or `citation needed`."""
     digits = True
@@ -245,7 +244,7 @@ def _is_citation(r: KernelAddresses, first: int, last: int) -> bool:
     return digits or h == _EDIT or h == _CITATION_NEEDED  # noqa: PLR1714 - compiled to two compares
 
 
-@njit
+@inner
 def _has_words(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a piece has three words between white space, and none of more than 1,000 characters."""
     words, run = 0, 0
@@ -262,7 +261,7 @@ def _has_words(r: KernelAddresses, first: int, last: int) -> bool:
     return words > 2
 
 
-@njit
+@inner
 def is_list(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a piece opens with a bullet, or with up to three digits or a letter and `.` or `)`, and white space."""
     point = point_at(r, first)
@@ -282,7 +281,7 @@ def is_list(r: KernelAddresses, first: int, last: int) -> bool:
     return closed and flags_at(r, i + 1) & flag.SPACE != 0
 
 
-@njit
+@inner
 def is_table(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a piece has three cells between |, tabs or three or more spaces, or is a rule of + - = and |."""
     gaps, bars, run, ruled = 0, 0, 0, last - first > 2
@@ -302,7 +301,7 @@ def is_table(r: KernelAddresses, first: int, last: int) -> bool:
     return ruled and gaps == 0 and (point_at(r, first) == 0x2B or point_at(r, first) == 0x7C)
 
 
-@njit
+@inner
 def _has_clock(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a time of day (two digits, colon, twice, two digits) stands in the first characters of a piece."""
     for i in range(first + 2, min(last, first + _CLOCK_REACH) - 5):
@@ -313,7 +312,7 @@ def _has_clock(r: KernelAddresses, first: int, last: int) -> bool:
     return False
 
 
-@njit
+@inner
 def _is_call(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a piece is a call of a Java or JavaScript trace: `at name (file:12)`."""
     if last - first < 8 or point_at(r, first) != 0x61 or point_at(r, first + 1) != 0x74 or point_at(r, first + 2) != 32:
@@ -325,7 +324,7 @@ _EDIT: Final = U64(plain_hash(map(ord, "edit")))
 _CITATION_NEEDED: Final = U64(plain_hash(map(ord, "citation needed")))
 
 
-@njit
+@inner
 def paragraphs(r: KernelAddresses, kept: int, hashes: UInt64Array, lengths: Int32Array, starts: Int32Array) -> int:
     """Join lines to paragraphs, in place; the number of paragraphs.
 

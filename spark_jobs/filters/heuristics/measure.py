@@ -1,6 +1,6 @@
 """Measure a column of texts: all heuristics of a text in one visit, while its characters are in the cache of a core.
 
-Texts are taken in chunks of about `CHUNK_BYTES`, which become code points once. Of each text the compiled entry finds
+Texts are taken in chunks of about `CHUNK_BYTES`, turned into code points once. Of each text the compiled entry finds
 the words, measures lines with their help, and looks for repetition among words, lines and paragraphs; what it counts
 becomes columns here. `heuristics.py` says of each what it is.
 """
@@ -14,9 +14,8 @@ from typing import Final, NamedTuple
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.hash_tables import slots_for
 from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.filters.heuristics.character_flags import character_flags
@@ -48,7 +47,7 @@ _NGRAMS_AT: Final = len(AT)
 
 
 class ColumnMemory(NamedTuple):
-    """Room that the texts of a column share.
+    """Room shared by the texts of a column.
 
     Attributes:
         hashes, starts, lengths, kinds: of words, as in `KernelAddresses`; also of lines, once the words are done with.
@@ -121,7 +120,7 @@ def reader(points: UInt32Array, addresses: Int64Array) -> KernelAddresses:
 
 
 def addresses_of(words: tuple[int, ...] = (0,) * FOLDS) -> Int64Array:
-    """The addresses that `KernelAddresses.memory` points to; without words none can be found."""
+    """The addresses behind `KernelAddresses.memory`; without words none can be found."""
     machine = automaton()
     phrases = (machine.folds.ctypes.data, machine.moves.ctypes.data, machine.outputs.ctypes.data, machine.first_output)
     return np.array([*words, *phrases], dtype=np.int64)
@@ -176,7 +175,7 @@ def _measure_texts(
         _measure_text(r, memory, points, starts[text], starts[text + 1], counts[text])
 
 
-@njit
+@inner
 def _measure_text(
     r: KernelAddresses, m: ColumnMemory, points: UInt32Array, start: int, end: int, row: Int64Array
 ) -> None:

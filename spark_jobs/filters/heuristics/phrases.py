@@ -1,4 +1,4 @@
-"""One automaton that finds all phrases at once, whatever their case (Aho and Corasick 1975)."""
+"""One automaton to find all phrases at once, whatever their case (Aho and Corasick 1975)."""
 
 from __future__ import annotations
 
@@ -57,9 +57,9 @@ class Automaton(NamedTuple):
     """Moves from state to state, one a character; state 0 at the start of a line.
 
     Attributes:
-        folds: (128,) uint8 column of an ASCII character, the same for both cases; 0 for one that no phrase has.
+        folds: (128,) uint8 column of an ASCII character, the same for both cases; 0 for one in no phrase.
         moves: (S, 64) int32 next state by state and column.
-        outputs: (S,) int32 the kinds of the phrases that end in a state.
+        outputs: (S,) int32 the kinds of the phrases ending in a state.
         first_output: the first state with an output; all later ones have one too.
     """
 

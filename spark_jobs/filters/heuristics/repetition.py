@@ -1,8 +1,8 @@
-"""Gopher's measures of repetition, over words, lines and paragraphs that are known by their hashes.
+"""Gopher's measures of repetition, over words, lines and paragraphs by their hashes.
 
 An n-gram is in a text twice only if its first and its last n - 1 words are. So each length looks only at neighbours
-among the places that the length before left over, which in ordinary prose are few, and its key is exact: the number of
-the (n - 1)-gram and that of the last word.
+among the places left over by the length before (in ordinary prose few), and its key is exact: the number of the
+(n - 1)-gram and that of the last word.
 
     words      a b a b a c      left over 0 1 2 3 4 (`c` is there once)
     2-grams    ab ba ab ba      left over 0 1 2 3
@@ -10,8 +10,7 @@ the (n - 1)-gram and that of the last word.
 
 Source: Rae et al. 2021, "Scaling Language Models: Methods, Analysis & Insights from Training Gopher", table A1. What
 the paper leaves open is as in datatrove: the most frequent n-gram counts with one space between its words, and the
-first of several; a duplicated n-gram is one that was read before, without those inside a duplicate, and reading goes on
-behind.
+first of several; a duplicated n-gram is one read before, without those inside a duplicate, and reading goes on behind.
 """
 
 from __future__ import annotations
@@ -19,8 +18,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import inner
 from headrace.kernels.hash_tables import slots_for
 from headrace.kernels.mixing import GOLDEN
 from spark_jobs.arrays import Int32Array, Int64Array, UInt8Array, UInt64Array
@@ -37,14 +36,14 @@ MOST_WORDS: Final = 1 << 20
 """Words of a text whose n-grams are counted, about 6 MB of prose, and as many lines: as many as an entry can number."""
 
 
-@njit
+@inner
 def _fill(numbers: UInt64Array | Int32Array, count: int, number: int) -> None:
     """Set the first numbers; a loop is compiled in a tenth of the time of a slice."""
     for k in range(count):
         numbers[k] = number
 
 
-@njit
+@inner
 def _number(keys: UInt64Array, numbers: Int32Array, slots: int, key: np.uint64, next_number: int) -> int:
     """The number of a key; a new one gets `next_number`."""
     mixed = key * GOLDEN
@@ -59,11 +58,11 @@ def _number(keys: UInt64Array, numbers: Int32Array, slots: int, key: np.uint64, 
     return next_number
 
 
-@njit
+@inner
 def duplicates(
     hashes: UInt64Array, lengths: Int32Array, count: int, keys: UInt64Array, numbers: Int32Array
 ) -> tuple[int, int, int]:
-    """Elements that were read before: their number, their characters, and those of elements of positive length.
+    """Elements read before: their number, their characters, and those of elements of positive length.
 
     The length of a line without content is negative, so that one reading serves Gopher and FineWeb.
     """
@@ -78,9 +77,9 @@ def duplicates(
     return duplicate_count, characters, filled
 
 
-@njit
+@inner
 def _count(table: UInt64Array, slots: int, key: np.uint64, spread: np.uint64) -> np.int64:
-    """Count a key of 42 bits; its slot, which numbers it. An entry is the key and, below it, 22 bits of count."""
+    """Count a key of 42 bits; its slot as its number. An entry is the key and, below it, 22 bits of count."""
     slot = np.int64(spread & np.uint64(slots - 1))
     while True:
         entry = table[slot]
@@ -90,7 +89,7 @@ def _count(table: UInt64Array, slots: int, key: np.uint64, spread: np.uint64) ->
         slot = (slot + 1) & (slots - 1)
 
 
-@njit
+@inner
 def ngram_characters(
     hashes: UInt64Array,
     lengths: Int32Array,
@@ -159,7 +158,7 @@ def ngram_characters(
         measured[first + n - 2] = characters
 
 
-@njit
+@inner
 def _characters(lengths: Int32Array, first: int, n: int) -> int:
     """Characters of n words."""
     characters = 0
@@ -168,11 +167,11 @@ def _characters(lengths: Int32Array, first: int, n: int) -> int:
     return characters
 
 
-@njit
+@inner
 def compressed_size(points: UInt8Array, start: int, end: int, places: Int32Array) -> int:
-    """Characters that are left when repeated runs become references, as LZ4's blocks have them.
+    """Characters left when repeated runs become references, as LZ4's blocks have them.
 
-    A reference takes 3 characters and one for each 255 of its length; a run is one of at least 4 that begins less than
+    A reference takes 3 characters and one for each 255 of its length; a run is one of at least 4 beginning less than
     65,536 back, found by the last place of its first four.
 
     Args:

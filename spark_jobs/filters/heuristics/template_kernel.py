@@ -1,7 +1,7 @@
-"""Lines that a template repeats across documents, and how much of a text is left when they are taken out.
+"""Lines repeated by a template across documents, and how much of a text is left when they are taken out.
 
 Two passes: over a sample of a dataset, `count_lines` says for batches which lines their documents have, `merge_counts`
-adds such tables up in any order. The hashes of lines that enough documents share are the template table, with which
+adds such tables up in any order. The hashes of lines in enough documents are the template table, with which
 `score_templates` measures each text of the dataset, and `find_examples` spells them. A line is known by a hash of its
 characters without the white space around it; shorter lines than `min_characters` are no evidence of a template, because
 all code shares `else:` and `}`.
@@ -14,9 +14,8 @@ from typing import Final
 
 import numpy as np
 import pyarrow as pa
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.memory import byte_at, four_bytes_at
 from spark_jobs.arrays import BoolArray, Float64Array, Int32Array, Int64Array, UInt32Array, UInt64Array
 from spark_jobs.filters.heuristics.character_flags import SPACE
@@ -41,7 +40,7 @@ MIN_CHARACTERS: Final = 8
 
 
 def count_lines(content: pa.Array, min_characters: int = MIN_CHARACTERS) -> pa.Table:
-    """The lines of a batch of documents, each with the number of documents that have it.
+    """The lines of a batch of documents, each with its number of documents.
 
     Returns:
         Rows of LINE_COUNTS, ordered by hash.
@@ -63,7 +62,7 @@ def merge_counts(parts: Iterable[pa.Table]) -> pa.Table:
 
 
 def find_examples(content: pa.Array, templates: Int64Array, max_characters: int = 200) -> pa.Table:
-    """Spell the lines of the template table that a batch of documents has.
+    """Spell the lines of the template table in a batch of documents.
 
     Args:
         content: (D,) strings, none of them null.
@@ -137,7 +136,7 @@ def _repeats(hashes: UInt64Array, texts: Int32Array) -> BoolArray:
 def _lines(
     points: UInt32Array, starts: Int64Array
 ) -> tuple[UInt64Array, Int32Array, Int32Array, Int32Array, Int32Array]:
-    """Of each line that is not blank: hash, characters, those of running text, the text it is of, and its place."""
+    """Of each line not blank: hash, characters, those of running text, its text, and its place."""
     room = int(np.count_nonzero(points == 0x0A)) + len(starts)
     hashes, numbers = np.empty(room, np.uint64), np.empty((4, room), np.int32)
     count = _find_lines(reader(points, addresses_of()), starts, hashes, numbers)
@@ -173,9 +172,9 @@ def _find_lines(r: KernelAddresses, starts: Int64Array, hashes: UInt64Array, num
     return count
 
 
-@njit
+@inner
 def _link_characters(r: KernelAddresses, first: int, last: int) -> int:
-    """Characters of a line that are in links."""
+    """Characters of a line inside links."""
     state, link_end, characters = 0, first, 0
     for i in range(first, last):
         point = point_at(r, i)

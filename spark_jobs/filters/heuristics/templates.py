@@ -1,6 +1,6 @@
 """The frozen table `template_lines` and the scorer `templates`: how much of each text a template of its dataset wrote.
 
-`scorers: {templates: {min_documents: 10}}` makes both. The lines that so many documents of a sample share are counted
+`scorers: {templates: {min_documents: 10}}` makes both. The lines shared by so many documents of a sample are counted
 once, with the dataset's first increment; the texts of all increments are measured against them, so that a text has the
 same measures whatever arrives later.
 """
@@ -59,7 +59,7 @@ TEMPLATE_LINES = Table(
 
 @step(version="2", scope=Scope.FROZEN, tables=(TEMPLATE_LINES,))
 def template_lines(texts: DataFrame, config: TemplateLinesConfig) -> Output:
-    """Count the lines that documents of a sample share; it is read twice, as only lines that are kept are spelled."""
+    """Count the lines shared by documents of a sample; it is read twice, as only kept lines are spelled."""
     rows = texts.select(F.xxhash64("doc_id").alias("hash"), "content")
     sample = smallest_hashes(rows, config.sample_bytes).select("content")
     count = functools.partial(_counted, min_characters=config.min_characters)
@@ -99,14 +99,14 @@ def hashes_of(lines: DataFrame) -> Int64Array:
     prepare=hashes_of,
 )
 def templates(content: pa.Array, lines: Int64Array) -> dict[str, pa.Array]:
-    """How much of a text is lines that many documents share, and how much running text of its own."""
+    """How much of a text is lines shared by many documents, and how much running text of its own."""
     from spark_jobs.filters.heuristics.template_kernel import score_templates
 
     return score_templates(content, lines)
 
 
 def _least_count(shared: DataFrame, config: TemplateLinesConfig) -> int:
-    """The least document count that no more than `max_lines` lines reach."""
+    """The least document count reached by no more than `max_lines` lines."""
     lines_by_count = (
         shared.groupBy("document_count").agg(F.count("*").alias("lines")).orderBy("document_count").toArrow()
     )
@@ -116,7 +116,7 @@ def _least_count(shared: DataFrame, config: TemplateLinesConfig) -> int:
 
 
 def _counted(batches: Iterable[pa.RecordBatch], min_characters: int) -> Iterator[pa.RecordBatch]:
-    """Lines of batches of texts, with the documents that have them."""
+    """Lines of batches of texts, with their documents."""
     from spark_jobs.filters.heuristics.template_kernel import count_lines
 
     for batch in batches:
@@ -124,7 +124,7 @@ def _counted(batches: Iterable[pa.RecordBatch], min_characters: int) -> Iterator
 
 
 def _spelled(batches: Iterable[pa.RecordBatch], templates: Int64Array) -> Iterator[pa.RecordBatch]:
-    """Lines of the table that batches of texts have, spelled."""
+    """Lines of the table in batches of texts, spelled."""
     from spark_jobs.filters.heuristics.template_kernel import find_examples
 
     for batch in batches:

@@ -1,4 +1,4 @@
-"""The memory that the compiled heuristics share: the characters of texts, their words and counts, by address."""
+"""The common memory of the compiled heuristics: the characters of texts, their words and counts, by address."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ from collections import namedtuple
 from typing import Final, NamedTuple
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import inner
 from headrace.kernels.memory import eight_bytes_at, four_bytes_at, store
 
 RUN_POINTS: Final = 1024
@@ -31,7 +31,7 @@ WORD_COUNTS: Final = 6
 class KernelAddresses(NamedTuple):
     """The inputs and outputs of the kernels, as addresses (`headrace.kernels.memory` says why).
 
-    There are five, few enough that compiled functions pass them in registers; all others are looked up in `memory`.
+    There are five, few enough for compiled functions to pass them in registers; all others are looked up in `memory`.
 
     Attributes:
         points: uint32 code points of all texts of a chunk.
@@ -57,27 +57,27 @@ FOLDS, MOVES, OUTPUTS, FIRST_OUTPUT: the parts of `phrases.automaton`.
 """
 
 
-@njit
+@inner
 def held(r: KernelAddresses, index: int) -> np.int64:
     """The address or number at an index of the memory, such as `HASHES`."""
     return np.int64(eight_bytes_at(r.memory + 8 * index))
 
 
-@njit
+@inner
 def point_at(r: KernelAddresses, i: int) -> int:
     """Code point at i."""
     point: int = four_bytes_at(r.points + 4 * i)
     return point
 
 
-@njit
+@inner
 def flags_at(r: KernelAddresses, i: int) -> int:
     """Flags of the code point at i."""
     flags: int = four_bytes_at(r.flags + 4 * four_bytes_at(r.points + 4 * i))
     return flags
 
 
-@njit
+@inner
 def add(address: int, index: int, number: int) -> None:
     """Add a number to one of the int64s at an address."""
     store(address + 8 * index, np.int64(eight_bytes_at(address + 8 * index)) + np.int64(number))

@@ -2,14 +2,14 @@
 
 A *run* is a sequence of characters without white space. Prefixes and suffixes (`affixes`) are cut off a run, one at
 each end in turn, until none is left or the rest is in a table of rules (`contractions`). If the rest is in no table and
-is no web address, it is cut at infixes. Last, neighbours that make an emoticon or an abbreviation are joined again:
+is no web address, it is cut at infixes. Last, neighbours making an emoticon or an abbreviation are joined again:
 
     (see:don't)   ( see:don't )   ( see : don't )   `don't` is not cut to `do n't`: rules hold for a rest as a whole
     "I can't."    " I can't . "   " I ca n't . "
 
-Most runs are one word and are not looked at again: only one with a character that has the flag `SPECIAL` may be more.
+Most runs are one word and are not looked at again: only one with a character flagged `SPECIAL` may be more.
 
-Scripts without spaces between words are cut between two characters whose hash is below a threshold: once in 5/3 (Han,
+Scripts without spaces between words are cut between two characters with a hash below a threshold: once in 5/3 (Han,
 kana), 4 (Thai, Lao) or 5 (Khmer, Burmese) letters on average. The parts are not the words of the language, but about as
 many, and a repeated phrase is cut in the same way wherever it stands, so that n-grams find the repetition.
 """
@@ -19,8 +19,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
+from headrace.kernels.compiling import inner
 from headrace.kernels.memory import byte_at, eight_bytes_at, four_bytes_at, store
 from spark_jobs.filters.heuristics import character_flags as flag
 from spark_jobs.filters.heuristics.affixes import infix_length, is_address, prefix_length, suffix_length
@@ -50,7 +50,7 @@ _EMOTICON_POINTS: Final = 6
 _SEAM: Final = U64(0xD6E8FEB86659FD93)
 
 
-@njit
+@inner
 def find_words(r: KernelAddresses, start: int, end: int) -> int:
     """Write the words of a text, as many as fit, and its totals; returns the number of all words."""
     n, i, after_spaces = 0, start, 0
@@ -86,7 +86,7 @@ def find_words(r: KernelAddresses, start: int, end: int) -> int:
     return n
 
 
-@njit
+@inner
 def _write(
     r: KernelAddresses, n: int, start: int, stop: int, h: np.uint64, word_flags: int, kind: int, rule: int
 ) -> int:
@@ -108,7 +108,7 @@ def _write(
     return n + 1
 
 
-@njit
+@inner
 def _write_part(r: KernelAddresses, n: int, start: int, stop: int, kind: int) -> int:
     """Write the word from start to stop, or several where its script has no spaces; returns the new number of words."""
     h, part_flags, common, before, first = U64(0), 0, flag.PUNCTUATION, 0, start
@@ -133,7 +133,7 @@ def _write_part(r: KernelAddresses, n: int, start: int, stop: int, kind: int) ->
     return n
 
 
-@njit
+@inner
 def _is_seam(r: KernelAddresses, i: int, before: int, flags: int) -> bool:
     """Whether a word of a script without spaces ends, or begins, before the character at i."""
     script = flags & flag.SPACELESS
@@ -146,9 +146,9 @@ def _is_seam(r: KernelAddresses, i: int, before: int, flags: int) -> bool:
     return bool(share * 60 < (36 if letters == 1 else 15 if letters == 2 else 12) << 24)
 
 
-@njit
+@inner
 def _write_rule(r: KernelAddresses, n: int, start: int, stop: int, rule: int, kind: int) -> int:
-    """Write the two or three words that a rule makes of a run, such as `do` and `n't`; returns their new number."""
+    """Write the two or three words made of a run by a rule, such as `do` and `n't`; returns their new number."""
     second = start + (rule >> 8 & 0xFF)
     n = _write_part(r, n, start, second, kind)
     if rule & 0xFF == 3:
@@ -158,7 +158,7 @@ def _write_rule(r: KernelAddresses, n: int, start: int, stop: int, rule: int, ki
     return _write_part(r, n, second, stop, 0) if second < stop else n
 
 
-@njit
+@inner
 def _rule(r: KernelAddresses, start: int, stop: int) -> int:
     """The entry of the table of rules for the characters from start to stop; 0 if there is none."""
     length = stop - start
@@ -172,7 +172,7 @@ def _rule(r: KernelAddresses, start: int, stop: int) -> int:
     return rule if (rule >> 24) == 0 else 0  # a stop word is no rule
 
 
-@njit
+@inner
 def _split_run(r: KernelAddresses, n: int, start: int, stop: int, kind: int) -> int:
     """Cut a run and write its words; returns the new number of words."""
     lo, hi, count, suffixes, rule = start, stop, 0, 0, 0
@@ -214,23 +214,23 @@ def _split_run(r: KernelAddresses, n: int, start: int, stop: int, kind: int) -> 
     return n
 
 
-@njit
+@inner
 def _bound(r: KernelAddresses, count: int, start: int, stop: int) -> int:
-    """Add a word of a run to `BOUNDS`, which is written once all words are known; returns the new number of words."""
+    """Add a word of a run to `BOUNDS`, written once all words are known; returns the new number of words."""
     store(held(r, BOUNDS) + 8 * count, np.int32(start))
     store(held(r, BOUNDS) + 8 * count + 4, np.int32(stop))
     return count + 1
 
 
-@njit
+@inner
 def _write_bounds(r: KernelAddresses, n: int, count: int, rest: int, rule: int, kind: int) -> int:
-    """Write the words of a run, and neighbours that make an emoticon or an abbreviation as one word.
+    """Write the words of a run, and neighbours making an emoticon or an abbreviation as one word.
 
     Args:
         r: see there.
         n: words of the text so far.
         count: words of the run.
-        rest: index of the word that is left between prefixes and suffixes; -1 if nothing is.
+        rest: index of the word left between prefixes and suffixes; -1 if nothing is.
         rule: entry of the table of rules for this word; 0 if there is none.
         kind: flags of the first word.
     """
@@ -254,7 +254,7 @@ def _write_bounds(r: KernelAddresses, n: int, count: int, rest: int, rule: int, 
     return n
 
 
-@njit
+@inner
 def _cut_infixes(r: KernelAddresses, count: int, lo: int, hi: int) -> int:
     """Add the words between infixes, and the infixes, to `BOUNDS`; returns the new number of words."""
     first, i, is_looked_up = lo, lo + 1, False
@@ -275,11 +275,11 @@ def _cut_infixes(r: KernelAddresses, count: int, lo: int, hi: int) -> int:
     return _bound(r, count, first, hi) if first < hi else count
 
 
-@njit
+@inner
 def count_sentences(r: KernelAddresses, first: int, stop: int) -> int:
     """The number of sentences in the words from first to stop.
 
-    After a word that ends a sentence a new one begins at the first word that is neither an end nor punctuation, so that
+    After the last word of a sentence a new one begins at the first word neither an end nor punctuation, so that
     `"Really?!" she said` is cut before `she`; at any word after a line break or several spaces.
     """
     sentences, ended = 1, False

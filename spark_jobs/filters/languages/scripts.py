@@ -42,7 +42,7 @@ def script_classes() -> UInt8Array:
     """Number of the script of every letter and mark, 0 for all other code points; about 0.3 s once per process.
 
     Returns:
-        (0x110000,) indices into `SCRIPTS`; marks that belong to no script (COMBINING ..) have 0.
+        (0x110000,) indices into `SCRIPTS`; marks of no script (COMBINING ..) have 0.
     """
     classes = np.zeros(0x110000, dtype=np.uint8)
     classes[0x20000:0x40000] = HAN  # planes 2 and 3 have nothing else

@@ -1,4 +1,4 @@
-"""Identify the languages of texts in compiled code, window by window of the prose that is in them.
+"""Identify the languages of texts in compiled code, window by window of the prose in them.
 
 Prose is a text without fenced code blocks and addresses:
 
@@ -7,7 +7,7 @@ Prose is a text without fenced code blocks and addresses:
 
 It is cut into windows of equal size. Where they are more than a text may have, as many are spread evenly over it, each
 from the first white space after its even position; nothing is drawn, so a text always has the same windows. A window
-votes for the label that the model finds most probable, with its letters as weight.
+votes for the label most probable to the model, with its letters as weight.
 """
 
 from __future__ import annotations
@@ -15,9 +15,8 @@ from __future__ import annotations
 from typing import Final
 
 import numpy as np
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Int32Array, Int64Array, UInt8Array
 from spark_jobs.fasttext.kernel import ModelArrays, best_label, embed, label_scores, new_scratch
@@ -30,7 +29,7 @@ _IN_WORD: Final = np.array([chr(byte).isalnum() or byte > 127 for byte in range(
 _ENDS_ADDRESS: Final = np.isin(np.arange(256), [*range(33), *b'")<>]'])
 
 
-@njit
+@inner
 def copy_prose(data: UInt8Array, start: int, end: int, out: UInt8Array) -> int:
     """Copy a text without fenced blocks (three backticks or tildes) and addresses; gives the bytes written."""
     used = 0
@@ -79,7 +78,7 @@ def copy_prose(data: UInt8Array, start: int, end: int, out: UInt8Array) -> int:
     return used
 
 
-@njit
+@inner
 def _window_edge(prose: UInt8Array, at: int, size: int) -> int:
     """Position of the first white space from `at` to 64 bytes after it, else of the first character from `at` on."""
     if at <= 0 or at >= size:
@@ -92,7 +91,7 @@ def _window_edge(prose: UInt8Array, at: int, size: int) -> int:
     return at
 
 
-@njit
+@inner
 def count_scripts(prose: UInt8Array, start: int, end: int, classes: UInt8Array, counts: Int64Array) -> int:
     """Count the letters of a window by script, and give their number."""
     letters = 0
@@ -105,7 +104,7 @@ def count_scripts(prose: UInt8Array, start: int, end: int, classes: UInt8Array, 
     return letters
 
 
-@njit
+@inner
 def _main_script(counts: Int64Array) -> int:
     """The script with the most letters; Han with a twentieth of kana is Japanese."""
     if counts[KANA] * 20 >= counts[HAN] + counts[KANA]:

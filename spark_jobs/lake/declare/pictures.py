@@ -1,4 +1,4 @@
-"""What the plots of tables share: an empty figure of a size that the UI shows, its labels, the PNG."""
+"""What the plots of tables share: an empty figure of the UI's size, its labels, the PNG."""
 
 from __future__ import annotations
 

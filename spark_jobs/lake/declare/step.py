@@ -68,7 +68,7 @@ class ConfigModel(BaseModel):
 
 
 class NoConfig(ConfigModel):
-    """A step that has nothing to configure."""
+    """A step without configuration."""
 
 
 @dataclass(frozen=True)
@@ -79,7 +79,7 @@ class Plot:
         title: what it shows.
         columns: of the table.
         draw: from those columns to a PNG.
-        table: name of the side table that is drawn; None for the main table.
+        table: name of the drawn side table; None for the main table.
     """
 
     title: str
@@ -120,7 +120,7 @@ class Output:
 
     Attributes:
         frames: a DataFrame for every table of the step, by the table's name.
-        properties: table properties of the main table that the data decides; they are immutable while the table lives.
+        properties: data-dependent table properties of the main table; they are immutable while the table lives.
         persisted: DataFrames to unpersist once all frames are written.
         summary: short facts of how the rows were made, for the summary of their snapshot.
         arrow_rows: by table's name, the same rows as a Python function makes them, where one does.
@@ -135,7 +135,7 @@ class Output:
 
 @dataclass(frozen=True)
 class Sample:
-    """Properties of the main table that some of its new rows say.
+    """Properties of the main table, as some of its new rows say.
 
     Attributes:
         columns: of the table.
@@ -183,20 +183,20 @@ class Step:
             again) and the catalogue, and gives the Arrow table that becomes the first input of the next increment, None
             where nothing is new.
         fetch: brings what a source far away has to where `discover` finds it. It is called before a run, with the
-            config, the catalogue, and how many seconds to wait for another process that does so too.
+            config, the catalogue, and how many seconds to wait for another process doing the same.
         numbered: whether rows carry dense ordinals that continue over increments. When an increment of such a table is
             computed again, all later ones are removed with it, and a new generation begins.
         plot: a picture for the UI.
-        gate: for the step that carries increments out of quarantine (`lake.run.decisions`): who releases them, `person`
+        gate: for the step carrying increments out of quarantine (`lake.run.decisions`): who releases them, `person`
             or `policy`, where rules may do so too; empty for other steps.
-        refuse: raises for a config that names what the lake or this machine does not have, such as a model; called
+        refuse: raises for a config naming what the lake or this machine lacks, such as a model; called
             before a run computes anything.
         any_engine: whether its author says that its rows do not depend on the engine (docs/operate/engines.md).
         without_excised: whether excised documents are left out of what it reads, as they are where rows are numbered.
         guard: compares what would compute an increment with what computed the earlier ones, before anything is written.
             It is called with the config, the inputs by parameter and the table as it stands (None where there are no
             earlier increments), gives properties of the table to set, and raises where the two do not agree.
-        sample: properties of the table that some new rows say.
+        sample: properties of the table, as some new rows say.
         news: for a step with `discover`: from a table's name, its rows and the number of a new increment among them to
             what that increment says and earlier ones do not (`lake.run.no_news`).
         listed_rows: for a step with `discover`: how many rows what it listed will make; None where that is not known.
@@ -238,7 +238,7 @@ class Step:
 
     @property
     def needs_spark(self) -> bool:
-        """Whether Spark alone computes it: all steps of headrace, and those that say so, run on both engines."""
+        """Whether Spark alone computes it: all steps of headrace, and others declared so, run on both engines."""
         return not (self.any_engine or self.function.__module__.startswith(("spark_jobs.", f"{FEATURES}.")))
 
     @functools.cached_property  # looked up for every increment that is planned
@@ -254,7 +254,7 @@ class Step:
 
     @property
     def own_history(self) -> tuple[Table, ...]:
-        """The step's own tables whose earlier increments the function reads."""
+        """The step's own tables, where the function reads their earlier increments."""
         return tuple(table for table in self.tables if table.name in self.parameters)
 
     @property
@@ -291,7 +291,7 @@ def step(  # noqa: PLR0913 - a declaration, each part by its name
     """Declare a function as a step; its config model is the annotation of its parameter `config`.
 
     Raises:
-        StepDeclarationError: no table, or a `config` that is no pydantic model.
+        StepDeclarationError: no table, or a `config` other than a pydantic model.
     """
 
     def declare(function: Callable[..., Any]) -> Step:
@@ -341,7 +341,7 @@ def with_inputs(function: Callable[..., DataFrame], names: Iterable[str]) -> Cal
 
 
 def annotated_config(step_name: str, function: Callable[..., Any]) -> type[BaseModel]:
-    """The model that the parameter `config` is annotated with; other annotations need not be importable."""
+    """The annotated model of the parameter `config`; other annotations need not be importable."""
     if "config" not in inspect.signature(function).parameters:
         return NoConfig
     annotation = function.__annotations__.get("config")

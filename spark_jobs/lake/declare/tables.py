@@ -110,13 +110,13 @@ class Column:
 
 @dataclass(frozen=True)
 class Check:
-    """A blocking check of the audit: a SQL predicate that must be true (not null) for every row.
+    """A blocking check of the audit: a SQL predicate, to be true (not null) for every row.
 
     Attributes:
         name: of the check.
         predicate: in SQL.
         description: what holds.
-        holds: the same over an Arrow batch, (N,) booleans, for rows that Python writes; tests compare the two.
+        holds: the same over an Arrow batch, (N,) booleans, for rows written by Python; tests compare the two.
     """
 
     name: str
@@ -150,11 +150,11 @@ class Notice:
 
     Attributes:
         name: of the check.
-        rows: which rows, as a filter of PyIceberg's.
+        rows: the rows, as a filter of PyIceberg's.
         called: the noun for such rows in messages, such as `rejected`.
-        by: column by whose values they are counted.
+        by: column; they are counted by its values.
         description: what holds where there are none.
-        expected: values of that column that are counted and never warned of.
+        expected: values of that column, counted and never warned of.
     """
 
     name: str
@@ -176,18 +176,18 @@ class Table:
         name: last part of the identifier, `[a-z][a-z0-9_]{0,40}`.
         comment: what one row is.
         columns: in the order written, without `increment` (added where the partition names it).
-        key: columns that are unique together within the table; empty where no key exists.
-        sort: columns by which each data file is ordered.
+        key: columns, unique together within the table; empty where no key exists.
+        sort: columns of each data file's order.
         partition: identity columns or `days(column)`, in order.
         checks: blocking row checks, audited before publishing. Required columns and the key are checked besides.
         proofs: blocking checks over all rows written together, each a Spark job of its own.
-        notice: which rows of the newest increment are reported; None for none.
+        notice: reported rows of the newest increment; None for none.
         listed: which rows `Step.discover` is given, where it is the last table of such a step, as a filter of
             PyIceberg's; empty for all.
-        condensed: drops the `listed` rows that later ones replace, such as earlier states of a file. Called again and
+        condensed: drops the `listed` rows replaced by later ones, such as earlier states of a file. Called again and
         again while rows are read, so that they fit into memory. None where every row counts.
         properties: table properties set at creation.
-        sampled: columns whose values are text of documents, hidden where the policy for samples is `ids`.
+        sampled: columns with text of documents, hidden where the policy for samples is `ids`.
     """
 
     name: str
@@ -205,7 +205,7 @@ class Table:
     sampled: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Refuse a declaration that no table could be made of."""
+        """Refuse a declaration of an impossible table."""
         if not _NAME.fullmatch(self.name) or self.name in _METADATA_TABLES:
             raise TableDeclarationError(
                 f"table {self.name!r}: not a table name; write [a-z][a-z0-9_]{{0,40}} "
@@ -280,7 +280,7 @@ def partition_column(text: str) -> str:
 
 
 def check_identifier(identifier: str) -> tuple[str, str]:
-    """Split `namespace.table` and refuse names that the lake cannot hold.
+    """Split `namespace.table` and refuse names impossible in the lake.
 
     Raises:
         TableDeclarationError: not two parts, a reserved namespace, or a name Iceberg or Spark would misread.

@@ -1,1 +1,1 @@
-"""What a step asks of the engine that runs it, in words that do not depend on which one that is."""
+"""What a step asks of its engine, in words common to all engines."""

@@ -1,7 +1,7 @@
 """Which rows a Python function gets together, and in which order.
 
 A function over batches of rows often needs more than the rows: a repository's files all in one call, windows in their
-order. An engine may drop a sort that stands in front of a Python function, or deal the rows anew between two of them,
+order. An engine may drop a sort in front of a Python function, or deal the rows anew between two of them,
 as Sail does. So a step does not sort and repartition by itself, it says what its function needs:
 
     grouped(files, ["repository"], ["path"]).map(order, ddl)
@@ -45,9 +45,9 @@ _shared: weakref.WeakValueDictionary[str, Shared[Any]] = weakref.WeakValueDictio
 
 
 class Shared(Generic[Value]):
-    """A large value that Python functions read and never change.
+    """A large value, read and never changed by Python functions.
 
-    On Spark it is pickled with the function that uses it. On Sail all calls get the value itself: its functions run in
+    On Spark it is pickled with its function. On Sail all calls get the value itself: its functions run in
     this process, and Sail refuses a query of more than 128 MB, pickled functions included.
     """
 
@@ -69,12 +69,12 @@ def _find(key: str) -> Shared[Any]:
 
 @dataclass(frozen=True)
 class Arranged:
-    """Rows that wait for a Python function.
+    """Rows waiting for a Python function.
 
     Attributes:
         frame: the rows.
         deal: deals them to the calls; None where the frame's partitions are the calls, their rows in order.
-        order: columns by which the rows of a call are still to be sorted.
+        order: columns of the sort still due for the rows of a call.
         columns: what the function gets; None for all.
         spooled: whether the frame says where the rows of each call lie on disk (`dealt_in_turn`).
     """
@@ -114,13 +114,13 @@ class Arranged:
 def grouped(
     frame: DataFrame, keys: Sequence[str], order: Sequence[str] = (), most_calls: int | None = None
 ) -> Arranged:
-    """Whole groups of rows, for a function that must see all rows of a group in one call.
+    """Whole groups of rows: a function sees all rows of a group in one call.
 
     Args:
         frame: the rows.
-        keys: columns in which the rows of a group are equal; a null is equal to a null. Without keys all rows are one
+        keys: columns, equal in the rows of a group; a null is equal to a null. Without keys all rows are one
             group.
-        order: columns by which the rows of a group follow one another, ascending, nulls first.
+        order: columns of the order within a group, ascending, nulls first.
         most_calls: where the groups are few, no more calls than this.
     """
 
@@ -137,9 +137,9 @@ def dealt(frame: DataFrame, count: int, number: Column, order: Sequence[str] = (
 
     Args:
         frame: the rows.
-        count: how many calls there are; one that gets no rows may be left out.
-        number: int, of the call that a row goes to, from 0 to `count` - 1.
-        order: columns by which the rows of a call follow one another, ascending, nulls first.
+        count: how many calls there are; one without rows may be left out.
+        number: int, of a row's call, from 0 to `count` - 1.
+        order: columns of the order within a call, ascending, nulls first.
     """
     if is_embedded(frame):
         return _arranged(frame, lambda rows: dealt_by_hash(rows, count, number), tuple(order))
@@ -162,7 +162,7 @@ def persist(frame: DataFrame) -> DataFrame:
 
 
 def release(frame: DataFrame) -> None:
-    """Free the rows that `persist` holds."""
+    """Free the rows kept by `persist`."""
     if is_embedded(frame):
         release_files(frame)
     else:

@@ -5,8 +5,8 @@
     HEADRACE_EMBEDDED_BYTES=2g       how much text a step of a run on Sail may read; a number of bytes, or with k, m, g
 
 Sail works on this machine, in the memory of one process; Spark has machines to spread over. So `auto` takes Sail for a
-run that reads little of a lake in local files, by headrace's own steps: whoever writes steps may use all of Spark. How
-little depends on the memory that is free (`memory`). A process runs one engine, so the first choice holds until it
+run reading little of a lake in local files, by headrace's own steps: whoever writes steps may use all of Spark. How
+little depends on the free memory (`memory`). A process runs one engine, so the first choice holds until it
 ends; without one it is Spark.
 """
 
@@ -36,10 +36,10 @@ class Needs(NamedTuple):
     """What a run asks of an engine.
 
     Attributes:
-        byte_count: the most bytes of text that one step reads as new; None where that is not known.
+        byte_count: the most bytes of text read as new by one step; None where unknown.
         spark: why it must be Spark; empty where it need not.
-        joined: the most bytes of text that one step may join.
-        unmanaged: which table an engine did not manage when it last tried; empty where it did.
+        joined: the most bytes of text joined by one step.
+        unmanaged: the table an engine did not manage when it last tried; empty where it did.
         instead: the way to compute it then, of `WAYS`.
         full: whether Sail's pool was too small for it; else its process ended.
     """
@@ -59,9 +59,9 @@ class Choice:
     Attributes:
         engine: `spark` or `sail`.
         reason: why it was chosen, as a part of a sentence.
-        joined: bytes of text that a step of the run joins at most; None where that is not known, or a setting decided.
+        joined: the most bytes of text joined by a step of the run; None where unknown, or a setting decided.
         careful: whether Sail computes one step at a time, in half of its pool.
-        roomy: whether it does so in twice its pool, which was too small: sorts and joins fail below some 10 MB each.
+        roomy: whether it does so in twice its pool, too small before: sorts and joins fail below some 10 MB each.
     """
 
     engine: str
@@ -94,7 +94,7 @@ def engine_name() -> str:
 
 
 def chosen() -> Choice:
-    """The choice of this process, without which it is Spark."""
+    """The choice of this process; without a choice it is Spark."""
     return _chosen[0] if _chosen else Choice(SPARK, "nothing was chosen")
 
 

@@ -1,9 +1,9 @@
-"""The embedded engine: Sail (`pysail`), which runs programs of Spark in this process, without Java.
+"""The embedded engine: Sail (`pysail`) runs programs of Spark in this process, without Java.
 
 Sail serves Spark Connect, so steps use the same PySpark; it starts in half a second, and a query costs it some tens of
 milliseconds, where a local Spark takes 5 to 10 s and .3 to .5 s. It knows neither the lake's catalogue nor Iceberg's
 writes, it keeps no rows, and it drops sorts in front of Python functions; those needs go through `arrangement` and
-`lake.files`, so no step knows which engine it runs on.
+`lake.files`, so no step knows its engine.
 
 It needs `pip install 'headrace[platform]'` and a lake in local files; `choice` says which process takes it. One process
 runs one engine: PySpark's functions of columns belong to one of them for the life of a process.
@@ -90,7 +90,7 @@ def require_sail() -> None:
     """Look whether Sail can start.
 
     Raises:
-        SetupError: it is not installed, or not in the version whose rows were compared with Spark's.
+        SetupError: it is not installed, or not in the version with rows compared to Spark's.
     """
     if missing := missing_sail():
         raise SetupError(f"{ENGINE}=sail: {missing}")
@@ -170,10 +170,10 @@ def _is_small() -> bool:
 
 
 def _hashes_fit(pool: int) -> bool:
-    """Whether a side of each join may be held: joins that merge sort both sides instead, and can write them to disk.
+    """Whether a side of each join may be held: merging joins sort both sides instead, and can write them to disk.
 
     What a step's join holds is identities and numbers beside them, some 100 bytes a document, and the text is on the
-    other side or read aside. So in an ample pool it is a sixteenth of the text that is joined, of documents of 1.6 kB;
+    other side or read aside. So in an ample pool it is a sixteenth of the joined text, of documents of 1.6 kB;
     a smaller one must have as much as the text itself. Where nothing is known of the run, the pool must be ample. Of
     shorter documents a join may be too large all the same: then the run goes on in another process, and merges.
     """
@@ -218,7 +218,7 @@ def end_process(status: int) -> None:
 
 
 def replace_process(command: list[str]) -> NoReturn:
-    """Run a program in place of this one, whose memory goes with it: another process may take another engine."""
+    """Run a program in place of this one, and free this one's memory: another process may take another engine."""
     _leave()
     end_idle_children()
     os.execve(command[0], command, _environment or dict(os.environ))
@@ -231,7 +231,7 @@ def _leave() -> None:
 
 
 def _frame_of(create: Callable[..., DataFrame], data: Any, schema: Any = None, **others: Any) -> DataFrame:
-    """`createDataFrame`, also of an Arrow table without rows, which PySpark's Connect has no schema for."""
+    """`createDataFrame`, also of an Arrow table without rows: PySpark's Connect has no schema for it."""
     from pyspark.sql.pandas.types import from_arrow_schema
 
     if isinstance(data, pa.Table) and not data.num_rows:
@@ -252,7 +252,7 @@ def persist_in_files(frame: DataFrame) -> DataFrame:
 
 
 def keep_batches(session: SparkSession, batches: Iterable[pa.RecordBatch], schema: Any) -> DataFrame:
-    """Rows that the driver makes, as `persist_in_files` gives a frame's: a query of Sail holds 128 MB at most.
+    """Rows made by the driver, as `persist_in_files` gives a frame's: a query of Sail holds 128 MB at most.
 
     Args:
         session: of Sail.
@@ -266,13 +266,13 @@ def keep_batches(session: SparkSession, batches: Iterable[pa.RecordBatch], schem
 
 
 def keep_folder(frame: DataFrame, folder: Path) -> DataFrame:
-    """The frame, with whose release its folder goes."""
+    """The frame; its release removes its folder."""
     setattr(frame, _FOLDER, folder)
     return frame
 
 
 def release_files(frame: DataFrame) -> None:
-    """Remove the files that `persist_in_files` wrote for a frame; nothing happens for other frames."""
+    """Remove a frame's files, written by `persist_in_files`; nothing happens for other frames."""
     if folder := getattr(frame, _FOLDER, None):
         shutil.rmtree(folder, ignore_errors=True)
 
@@ -297,7 +297,7 @@ def read_files(session: SparkSession, files: Sequence[str], schema: Any) -> Data
         schema: Spark's; a column that a file lacks is null.
 
     Raises:
-        InputError: a file is not there, which Sail would read as one without rows.
+        InputError: a file is not there; Sail would read it as a file without rows.
     """
     if not files:
         return session.createDataFrame([], schema)
@@ -317,9 +317,9 @@ _salts: dict[int, list[int]] = {}
 
 
 def dealt_by_hash(frame: DataFrame, count: int, number: Column) -> DataFrame:
-    """Rows in the partition that `number` names, on an engine that partitions by hashes only.
+    """Rows in the partition of `number`, on an engine partitioning by hashes only.
 
-    The number is replaced by one whose hash lies in that partition, which is looked up once for each count.
+    The number is replaced by one with a hash in that partition, looked up once for each count.
     """
     if count == 1:
         return frame.repartition(1)
@@ -334,7 +334,7 @@ def dealt_by_hash(frame: DataFrame, count: int, number: Column) -> DataFrame:
 
 @contextlib.contextmanager
 def processor_seconds() -> Iterator[Callable[[], float]]:
-    """Count the processor seconds, over all cores, of a computation in this process; gives a function that reads them.
+    """Count the processor seconds, over all cores, of a computation in this process; gives a function to read them.
 
     Computations side by side get equal shares of the process's seconds, so that the shares add up to those.
     """

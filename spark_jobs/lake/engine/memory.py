@@ -1,4 +1,4 @@
-"""What each engine takes of the memory that this process may use.
+"""What each engine takes of this process's memory.
 
     HEADRACE_EMBEDDED_MEMORY=4g   what a process that runs Sail may hold, its Python and its children included;
                                   default seven eighths of what it has and what is free, 4g at most
@@ -8,8 +8,8 @@
                                   workers
 
 What is free is the least of cgroups and machine (`memory_limit`), as it is when an engine is chosen. Sail's pool
-counts what its operators hold. Rows on their way to and from Python, tables that the driver collects, compiled
-code and the children that parse are outside of it, so the pool is at most half of the memory.
+counts what its operators hold. Rows on their way to and from Python, tables collected by the driver, compiled
+code and the parsing children are outside of it, so the pool is at most half of the memory.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ _STEP = 3 << 29  # of a step that runs beside others
 
 
 def embedded_memory() -> int:
-    """Bytes that a process which runs Sail may hold."""
+    """Bytes a process with Sail may hold."""
     return size_setting(MEMORY, min(_MOST, (memory_limit().free + resident_bytes()) * 7 // 8))
 
 
@@ -50,13 +50,13 @@ def pool_bytes(part: float = 1) -> int:
 
 
 def most_text_bytes() -> int:
-    """Bytes of text that a step of a run on Sail may read."""
+    """Bytes of text a step of a run on Sail may read."""
     memory = embedded_memory()
     return size_setting(MOST_BYTES, _TEXTS_OF_MEMORY * memory if memory >= _MOST else memory // 2)
 
 
 def spark_heap() -> str:
-    """The heap of a Spark that does all work on this machine, as Spark writes sizes."""
+    """The heap of a Spark doing all work on this machine, as Spark writes sizes."""
     if heap := os.environ.get(SPARK_MEMORY):
         return heap
     free = max(0, memory_limit().free - BESIDE_HEAP)
@@ -64,12 +64,12 @@ def spark_heap() -> str:
 
 
 def spark_fits() -> bool:
-    """Whether a Spark on this machine would have a heap that is worth its name."""
+    """Whether a Spark on this machine would have a heap worth its name."""
     return not little_for_spark()
 
 
 def little_for_spark() -> str:
-    """How much memory a Spark on this machine lacks, and how to mend that; empty where it has enough.
+    """How much memory a Spark on this machine lacks, and the mend; empty where it has enough.
 
     With less of a heap than 1.5 GiB it failed at 1 GB of text.
     """
@@ -88,7 +88,7 @@ def steps_at_once(most: int) -> int:
 
 
 def size_setting(name: str, default: int) -> int:
-    """Bytes that a variable of the environment names.
+    """The bytes in a variable of the environment.
 
     Raises:
         SetupError: it is no size.

@@ -2,8 +2,8 @@
 
     $TMPDIR/headrace-kept-x1/.lock    locked by the process while it lives
 
-A process that is killed removes nothing, and each that was killed for memory left gigabytes. Its lock goes with it,
-so the next process that starts Sail knows which folders nobody has.
+A killed process removes nothing, and each kill for memory left gigabytes. Its lock goes with it,
+so the next process to start Sail knows the folders without an owner.
 """
 
 from __future__ import annotations
@@ -31,13 +31,13 @@ def scratch_folder() -> Path:
 
 
 def remove_scratch() -> None:
-    """Remove the folder of this process, which ends without its exit functions."""
+    """Remove the folder of this process: it ends without its exit functions."""
     if scratch_folder.count:
         shutil.rmtree(scratch_folder(), ignore_errors=True)
 
 
 def remove_left_scratch() -> None:
-    """Remove the folders of processes that are gone; one that has no lock yet is being made."""
+    """Remove the folders of ended processes; a folder without a lock is still being made."""
     for lock in Path(tempfile.gettempdir()).glob(f"{_PREFIX}*/{_LOCK}"):
         with contextlib.suppress(OSError), lock.open() as file:  # of another user, or locked: a process has it
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

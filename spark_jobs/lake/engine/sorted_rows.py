@@ -1,4 +1,4 @@
-"""Sort the rows that a Python function gets, in little memory: in parts that go to disk, and are merged from there."""
+"""Sort the rows for a Python function, in little memory: in parts on disk, merged from there."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ _STRETCH_BYTES = 256 << 10  # of rows that are read at once: one stretch of each
 def in_order(
     batches: Iterable[pa.RecordBatch], order: tuple[str, ...], columns: tuple[str, ...] | None = None
 ) -> Iterator[pa.RecordBatch]:
-    """All rows of a call sorted by some columns, nulls first; gives the columns that are wanted.
+    """All rows of a call sorted by some columns, nulls first; gives the wanted columns.
 
     Of more rows than `_RUN_BYTES` the columns of the order are held alone. The rest is sorted in parts, which go to
     disk; the next rows in order are then some of each part, which is read in stretches, each once. They are not mapped:
@@ -62,7 +62,7 @@ def in_parts(batches: Iterable[pa.RecordBatch], byte_count: int) -> Iterator[pa.
 
 
 def _rows_of_bytes(byte_count: int, row_count: int, wanted: int) -> int:
-    """How many rows have about `wanted` bytes, of rows that have so many together."""
+    """How many rows have about `wanted` bytes, of rows with so many together."""
     return max(1, min(_BATCH_ROWS, wanted * row_count // max(1, byte_count)))
 
 
@@ -75,7 +75,7 @@ def _chosen(rows: pa.Table, columns: tuple[str, ...] | None) -> pa.Table:
 
 
 class _SortedPart:
-    """Sorted rows in a file, from which they are taken in turn.
+    """Sorted rows in a file, to be taken in turn.
 
     Attributes:
         keys: the columns of the order.

@@ -1,4 +1,4 @@
-"""Rows on disk that are mapped, not held: the kernel drops their pages where memory is scarce, and reads them again.
+"""Rows on disk, mapped, not held: the kernel drops their pages where memory is scarce, and reads them again.
 
 A Python function that looks rows up in no order, or sees many parts of them one after another, has them in files of
 Arrow's. What it holds in memory is what it makes of narrow columns.
@@ -34,7 +34,7 @@ _PLACES = pa.schema([("part", pa.int32()), ("path", pa.string()), ("batches", pa
 
 
 class Spool:
-    """A file of rows that is written once and then mapped."""
+    """A file of rows, written once and then mapped."""
 
     def __init__(self, path: Path) -> None:
         """A spool without rows; its file is made with the first."""
@@ -61,7 +61,7 @@ class Spool:
 
 
 def mapped(paths: Iterable[str], schema: pa.Schema) -> pa.Table:
-    """The rows of files that spools wrote; of the given schema where there are none."""
+    """The rows of files written by spools; of the given schema where there are none."""
     tables = [_opened(path).read_all() for path in paths]
     return pa.concat_tables(tables) if tables else schema.empty_table()
 

@@ -143,10 +143,10 @@ def key_check(
     """Count rows with a repeated key.
 
     Args:
-        table: the table, in which the snapshot is.
+        table: the table of the snapshot.
         snapshot_id: what was written.
         declared: names the key.
-        place: the part of the table that was written.
+        place: the written part of the table.
         row_count: its rows.
         landed: makes the DataFrame of those rows.
     """

@@ -4,11 +4,11 @@
     [0..9] [10..19] [20..900, large] [901..909] [910..913]              ->   [0..19] [20..900] [901..913]
 
 Files are merged with their neighbours alone, so in a packed table each file still holds one contiguous run of ordinals.
-Rows of a table that is sorted are merged as sorted runs, so a file is again in that order. In memory are some batches
-and the dictionaries of the files that overlap, 64 at most, and the row group that is written; a file that is not in the
+Rows of a sorted table are merged as sorted runs, so a file is again in that order. In memory are some batches
+and the dictionaries of the overlapping files, 64 at most, and the row group being written; a file that is not in the
 table's order is read whole.
 
-A kill leaves files that no snapshot names, and rows as they were. What somebody else commits meanwhile stays; if it has
+A kill leaves files of no snapshot, and rows as they were. What somebody else commits meanwhile stays; if it has
 replaced a file that was merged, nothing is committed.
 """
 
@@ -70,7 +70,7 @@ def compact(catalogue: Catalog, identifier: str, wait_seconds: float = WAIT_SECO
 
 
 def merge(catalogue: Catalog, identifier: str, leases: TakeLeases) -> tuple[int, int]:
-    """As `compact`; others may write until the leases are taken, which are held while files are replaced and no longer.
+    """As `compact`; others may write until the leases are taken; they are held while files are replaced and no longer.
 
     Raises:
         LeaseError: as `compact`, and what taking the leases raises.

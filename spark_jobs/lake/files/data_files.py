@@ -6,7 +6,7 @@
 So the rows of a table are hashed by one kernel in the pass that writes them, whichever engine made them. A task that
 failed, or ran twice, leaves files that no snapshot names.
 
-The rows are those of a frame, with the checks as columns that the engine computes. Where a Python function makes them
+The rows are those of a frame, with the checks as columns computed by the engine. Where a Python function makes them
 in the last stage of a step, its worker writes them at once: Spark takes lists from Python element by element, some 140
 ns an element measured, where Arrow and a compiled hash take 25. That needs rows in the table's order already, and
 checks with an Arrow form.
@@ -57,7 +57,7 @@ Batches = Iterable[pa.RecordBatch]
 
 
 def file_rules(table: IcebergTable, declared: Table, laid_out: bool) -> FileRules | None:
-    """How workers write the rows that their functions make; None where an engine must sort or check them first."""
+    """How workers write the rows of their functions; None where an engine must sort or check them first."""
     if (declared.sort and not laid_out) or any(check.holds is None for check in declared.checks):
         return None
     return rules_of(table, {check.name: check.holds for check in declared.checks if check.holds is not None})
@@ -85,7 +85,7 @@ def rules_of(table: IcebergTable, checks: Mapping[str, Holds] = MappingProxyType
 
 
 def file_schema(schema: pa.Schema) -> pa.Schema:
-    """PyIceberg's Arrow schema with strings and lists of 32-bit offsets, which is what Spark's batches have."""
+    """PyIceberg's Arrow schema with strings and lists of 32-bit offsets, as in Spark's batches."""
     return pa.schema([_small(field) for field in schema])
 
 
@@ -151,10 +151,10 @@ def write_frame(
     Args:
         table: where they go.
         rows: with a column `BAD` and a number for each check.
-        order: columns by which the rows of a task are still to be sorted.
+        order: columns of the sort still due for the rows of a task.
         checks: how many there are.
         branch: of the table.
-        replaced: which rows they replace.
+        replaced: the rows replaced by them.
         properties: of the snapshot.
 
     Returns:
@@ -175,7 +175,7 @@ def _commit(
     """Commit what tasks wrote as one snapshot of a branch, in place of a part of the table; sums what they counted.
 
     Raises:
-        TableMismatchError: a file holds rows that are replaced and rows that are not.
+        TableMismatchError: a file holds both replaced and other rows.
     """
     version, bad, files = DataVersion(), np.zeros(checks, np.int64), list[DataFile]()
     for task in written:

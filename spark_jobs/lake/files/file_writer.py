@@ -3,7 +3,7 @@
 The files of a task are each of one value of the table's partition, which is told to the driver as Iceberg holds it: a
 date in days, a time in microseconds. Of floats one NaN and one zero are partitions, as readers compare them.
 
-Memory: the row group that is written, and at most 128 MiB of rows that wait in all open files together.
+Memory: the row group being written, and at most 128 MiB of rows waiting in all open files together.
 """
 
 from __future__ import annotations
@@ -80,7 +80,7 @@ class FileRules:
         compression: codec.
         group_rows: most rows of a row group.
         group_bytes: most bytes of a row group, as Arrow holds them.
-        file_bytes: a file that has reached this size is closed.
+        file_bytes: a file of this size is closed.
         properties: of PyIceberg's FileIO.
         checks: by name, what holds for every row.
     """
@@ -97,7 +97,7 @@ class FileRules:
 
     @functools.cached_property
     def stored(self) -> pa.Schema:
-        """The schema as files have it: in a struct that may be null a required field is optional.
+        """The schema as files have it: in a nullable struct a required field is optional.
 
         Arrow takes a null struct for one whose fields are null, which it refuses where they are required.
         """
@@ -130,7 +130,7 @@ def write_checked_task(
     Args:
         batches: the rows, with a column `BAD` and a number for each check.
         rules: of the files.
-        order: columns by which the rows are still to be sorted.
+        order: columns of the sort still due for the rows.
         checks: how many there are.
 
     Yields:
@@ -147,7 +147,7 @@ def write_checked_task(
 
 
 def write_measured(measured: Iterable[_Measured], checks: int, rules: FileRules) -> Iterator[pa.RecordBatch]:
-    """Write rows that come with what each batch counts of the checks, and its data version; gives as `write_task`."""
+    """Write rows coming with what each batch counts of the checks, and its data version; gives as `write_task`."""
     version, bad = DataVersion(), np.zeros(checks, dtype=np.int64)
     files = _TaskFiles(rules)
     try:
@@ -181,7 +181,7 @@ def _as_in_files(rows: pa.RecordBatch, rules: FileRules) -> pa.RecordBatch:
     """The rows with the columns of a file, cast to its types.
 
     Raises:
-        TableMismatchError: a value inside of a column is null that the table says is required; Arrow would write it.
+        TableMismatchError: a value inside of a column is null though required by the table; Arrow would write it.
     """
     rows = rows.select(rules.schema.names)
     for column, field_ in zip(rows.columns, rules.schema, strict=True):
@@ -247,7 +247,7 @@ class _DataFile:
 class _TaskFiles:
     """The files of a task, one at a time for each partition value.
 
-    Of more than `_MOST_OPEN` values that one is closed whose rows came longest ago: of sorted rows, a complete one.
+    Of more than `_MOST_OPEN` values the one with the oldest rows is closed: of sorted rows, a complete one.
     """
 
     def __init__(self, rules: FileRules) -> None:

@@ -2,7 +2,7 @@
 
 Conditions are pushed down to partitions, files and row groups; only the columns asked for are read. One value of a wide
 column, such as the text of a document, is read differently: its row is found by the narrow column `doc_id`, and then
-the wide column is decoded up to that row, in the one row group that holds it.
+the wide column is decoded up to that row, in its row group alone.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ def read_columns(
     Args:
         catalogue: the lake's.
         identifier: `namespace.table`.
-        columns: names, with dots for parts of structs: `segments.element.doc_id`; those that it lacks are left out.
+        columns: names, with dots for parts of structs: `segments.element.doc_id`; missing ones are left out.
         condition: PyIceberg's expression over columns of the table.
     """
     table = load_table(catalogue, identifier)
@@ -83,7 +83,7 @@ def parts(
 ) -> Iterator[BooleanExpression]:
     """Conditions to cut a table of documents into parts, so that what is read of one fits into memory.
 
-    A part is some increments, else some shards of one, else the documents of one shard whose doc_id is in a range: ids
+    A part is some increments, else some shards of one, else the documents of one shard with a doc_id in a range: ids
     are hashes, so ranges of one width hold about as many. The parts of a table cut others of the same documents too,
     if they lie in increments and shards alike. A small table is one part.
 
@@ -91,7 +91,7 @@ def parts(
         catalogue: the lake's.
         identifier: the table.
         rows: about how many rows a part has at most.
-        condition: which rows are cut.
+        condition: of the rows to cut.
         snapshot_id: of the table; None for the newest.
     """
     table = load_table(catalogue, identifier)
@@ -136,7 +136,7 @@ class ElementCondition:
 
     Attributes:
         column: the list.
-        path: fields that lead from an element to the value.
+        path: fields leading from an element to the value.
         kind: type of the value.
         predicate: about a column `value`.
     """
@@ -165,7 +165,7 @@ class TextCondition:
 
     Attributes:
         column: the text, the list, or a struct.
-        path: fields that lead from there to the text.
+        path: fields leading from there to the text.
         pattern: expression of RE2.
         ignore_case: whether upper and lower case are one.
     """
@@ -207,14 +207,14 @@ def first_rows(
 ) -> pa.Table:
     """Some columns of at most so many rows under a condition, whichever come first; the rest is not read.
 
-    PyIceberg's own `limit` decodes all files that may hold such rows before it cuts them off.
+    PyIceberg's own `limit` decodes every file with a chance of such rows before it cuts them off.
 
     Args:
         table: with the rows.
         columns: names.
         count: most rows.
         condition: over columns of the table and `elements`.
-        elements: conditions on elements of lists and on texts, by the name that stands for each in `condition`.
+        elements: conditions on elements of lists and on texts, by the name of each in `condition`.
     """
     parts = list(first_parts(table, columns, count, condition, elements))
     empty = schema_to_pyarrow(table.schema()).empty_table().select(list(columns))
@@ -275,7 +275,7 @@ def placed_batches(
         snapshot_id: of it; None for the newest.
         columns: names.
         rows: most of a batch; wide values are decoded in batches.
-        skip: rows that are left out at the beginning.
+        skip: rows left out at the beginning.
 
     Yields:
         The file, empty where rows are deleted in it by other files; the row; the batch.
@@ -347,7 +347,7 @@ def read_wide_value(
         identifier: a table with the column `doc_id`.
         column: the wide one, e.g. `content`.
         doc_id: identity of the document.
-        narrow: a further condition that the row meets, best on its partition.
+        narrow: a further condition on the row, best on its partition.
     """
     return read_wide_values(catalogue, identifier, column, {doc_id}, narrow).get(doc_id)
 
@@ -360,15 +360,15 @@ def read_wide_values(
     narrow: BooleanExpression = EVERYTHING,
     most_bytes: int | None = None,
 ) -> dict[str, Any]:
-    """Values of a wide column by doc_id, decoding only row groups that hold one; of documents without a row none.
+    """Values of a wide column by doc_id, decoding only their row groups; of documents without a row none.
 
     Args:
         catalogue: the lake's.
         identifier: a table with the column `doc_id`.
         column: the wide one, e.g. `content`.
         doc_ids: identities of the documents.
-        narrow: a further condition that the rows meet, best on their partition.
-        most_bytes: of the column that are decoded; what lies behind is left out. None for all.
+        narrow: a further condition on the rows, best on their partition.
+        most_bytes: of the column to decode; what lies behind is left out. None for all.
     """
     table = load_table(catalogue, identifier)
     if table is None or table.current_snapshot() is None:

@@ -34,7 +34,7 @@ def expire(catalogue: Catalog, identifier: str, older_than: datetime, wait_secon
 
     Raises:
         LeaseError: another writer held the table for longer.
-        WrongLakeError: the table has files outside of the lake's warehouse, which another program may have added.
+        WrongLakeError: the table has files outside of the lake's warehouse, perhaps added by another program.
         OSError: some files could not be deleted; the snapshots are gone.
     """
     with table_leases(catalogue, [identifier], wait_seconds):
@@ -120,7 +120,7 @@ def remove_orphans(
 ) -> list[str]:
     """Remove files below a table's location without a snapshot and older than a moment; gives them.
 
-    Files and folders whose names begin with a dot or an underscore stay, as with Iceberg.
+    Files and folders named with a leading dot or an underscore stay, as with Iceberg.
 
     Raises:
         LeaseError: another writer held the table for longer.

@@ -10,10 +10,10 @@ killed goes on where it was:
 
     <warehouse>/<namespace>/results/<first two digits>/<SHA-256>
 
-Objects of a local folder can be frozen: moved to a cold folder, here or on a store, whose name is in the file `frozen`
+Objects of a local folder can be frozen: moved to a cold folder, here or on a store, named in the file `frozen`
 of the folder. They are read from there as before, and can be thawed: moved back.
 
-Rows name an object by where it was when it was kept. In a lake that was relocated it is found by the end of that name,
+Rows name an object by where it was when it was kept. In a relocated lake it is found by the end of that name,
 and what its former lake had frozen is read and never removed: the file `frozen_elsewhere` names those folders.
 """
 
@@ -151,7 +151,7 @@ class ObjectFolder:
         return pa.OSFile(path, "r")
 
     def _here(self, location: str) -> str:
-        """Location of an object in this lake; a row may name it by one in the lake that this was relocated from."""
+        """Location of an object in this lake; a row may name it by its place before the lake was relocated."""
         warehouse = self.root.rsplit("/", 2)[0]
         parts = location.rsplit("/", _PARTS_OF_LOCATION)
         return location if len(parts) <= _PARTS_OF_LOCATION else "/".join((warehouse, *parts[1:]))
@@ -219,7 +219,7 @@ class ObjectFolder:
     def thaw(self) -> int:
         """Move frozen objects back; returns how many. Each is compared with its hash before the cold copy goes.
 
-        What the lake that this one was relocated from had frozen is copied back.
+        What this lake had frozen before its relocation is copied back.
 
         Raises:
             OSError: an object cannot be read or written, or has other bytes than its name says; the others move.

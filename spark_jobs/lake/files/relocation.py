@@ -1,11 +1,11 @@
-r"""Relocate a lake: have tables whose files were copied or moved name them where they are now.
+r"""Relocate a lake: have tables name their copied or moved files where they are now.
 
     metadata JSON  ->  manifest lists  ->  manifests  ->  data files, which stay as they are
                                                      \->  position deletes, whose rows name data files
 
-Each file that names others is written again beside the old one, under a name that follows from the new place, and the
-tables of the catalogue are led to the new ones in one transaction at the end. So a relocation that was killed has
-changed nothing that is read, and the same command does it again. Ids of snapshots, tags, properties and rows stay,
+Each file naming others is written again beside the old one, under a name that follows from the new place, and the
+tables of the catalogue are led to the new ones in one transaction at the end. So a killed relocation has
+changed nothing readers see, and the same command does it again. Ids of snapshots, tags, properties and rows stay,
 and with them data versions and all that blends pin. The former place is never asked.
 
 In the end the lake has an identity of its own (`session.identity`), so that it is never taken for the former one.
@@ -69,9 +69,9 @@ def relocate(catalogue: Catalog, former: str, now: str, dry_run: bool = False) -
 
     Args:
         catalogue: as `session.catalogue.connect` opens it.
-        former: the warehouse in which tables were made.
-        now: that which is open, into which its files were copied or moved; the same as `former` where the catalogue
-            alone was copied and takes the place of one that is gone.
+        former: the warehouse where tables were made.
+        now: the open one, where its files were copied or moved; the same as `former` where the catalogue
+            alone was copied and takes the place of a lost one.
         dry_run: whether nothing is written.
 
     Raises:
@@ -156,7 +156,7 @@ def _next_identity(catalogue: Catalog, former: str, now: str, has_tables: bool) 
 
 @dataclass
 class _Relocation:
-    """Writes the files of one table that name others, with the new place in them; a manifest of many snapshots once."""
+    """Writes the files of one table naming others, with the new place in them; a manifest of many snapshots once."""
 
     former: str
     now: str
@@ -259,7 +259,7 @@ class _Relocation:
             file[at["file_path"]], file[at["file_size_in_bytes"]] = self._position_deletes(path)
 
     def _position_deletes(self, source: str) -> tuple[str, int]:
-        """Write a file of position deletes again, whose rows name data files; gives where it is now and its bytes."""
+        """Write a file of position deletes again, for its rows name data files; gives where it is now and its bytes."""
         if source not in self.written:
             target = self._beside(source)
             if self.dry_run:
@@ -325,7 +325,7 @@ def _lead(catalogue: Catalog, now: str, moved: Mapping[str, tuple[str, str]], id
 
 
 def _register(catalogue: Catalog, now: str, moved: Mapping[str, str]) -> None:
-    """Point tables to new metadata in a catalogue that can only drop and register; an object lists those under way."""
+    """Point tables to new metadata in a catalogue limited to drop and register; an object lists those under way."""
     place, properties = f"{now}/{_JOURNAL}", dict(catalogue.properties)
     with create(place, properties) as stream:
         stream.write(json.dumps(moved).encode())

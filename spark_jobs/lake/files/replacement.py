@@ -1,6 +1,6 @@
 """Replace one published increment of a table by rows in the driver's memory, or by none, without Spark.
 
-The rows go the way of any others: to a branch, from which one commit publishes them with the row of the ledger. What is
+The rows go the way of any others: to a branch, then one commit publishes them with the row of the ledger. What is
 replaced here is what a deletion leaves; nothing is computed, so nothing is audited.
 """
 
@@ -33,10 +33,10 @@ def replace_increment(
 
     Args:
         ledger: of the lake.
-        former: the valid row of the ledger, which names table and increment; it has rows.
+        former: the valid row of the ledger, naming table and increment; it has rows.
         rows: the new rows, with all columns; None for none.
         leases: of the table, among others; None where the catalogue has none.
-        facts: fields of the new row of the ledger that differ from the former ones, beside those that follow from rows.
+        facts: fields of the new row of the ledger, where they differ from the former, beside those derived from rows.
 
     Raises:
         LeaseError: somebody else wrote the table meanwhile; nothing was published.
@@ -98,5 +98,5 @@ def version_of_rows(rows: pa.Table, schema: pa.Schema) -> DataVersion:
 
 
 def _as_in_files(rows: pa.Table, schema: pa.Schema) -> pa.Table:
-    """Rows with the types that files of other increments have: Sail reads no two files together whose types differ."""
+    """Rows with the types of other increments' files: Sail reads no two files of different types together."""
     return rows.select(schema.names).cast(file_schema(schema))

@@ -43,10 +43,10 @@ def table_rows(
     Args:
         spark: session of the lake.
         identifier: the table.
-        snapshot_id: of which snapshot; the head of main, or of the branch, by default.
-        condition: files that can have no row of it are not read; rows that break it may be among those returned.
+        snapshot_id: the snapshot; the head of main, or of the branch, by default.
+        condition: files without any row of it are not read; rows breaking it may be among those returned.
         dressed: further transformation of the rows; given here, so that `located_rows` applies it too.
-        branch: the branch that is read.
+        branch: the branch to read.
     """
     from spark_jobs.lake.session.catalogue import spark_identifier
     from spark_jobs.lake.session.session import catalogue_of
@@ -105,7 +105,7 @@ def _files(
     """Paths of the data files of a snapshot, in the order of their names.
 
     Raises:
-        InputError: they are not on this machine, or hold rows that were deleted by another writer.
+        InputError: they are not on this machine, or hold rows deleted by another writer.
     """
     from pyiceberg.expressions import AlwaysTrue
 

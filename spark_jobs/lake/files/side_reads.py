@@ -9,7 +9,7 @@ that needs the lists reads them as Arrow arrays, a row group at a time:
     y       a.parquet      2100               read first, then the second; each once, if rows come in order
 
 File and row number are metadata columns that Iceberg (`_file`, `_pos`) and Spark's Parquet reader (`_metadata`) give
-beside every row. Frames that are not read straight from files have none.
+beside every row. Frames read otherwise than straight from files have none.
 
 Memory of a worker: one row group of the wanted columns.
 """
@@ -109,12 +109,12 @@ def map_joined(
     """As `map_rows` over the inner join of a frame with others by keys.
 
     Side reads take no part in the join, on either engine: a join holds, sorts or spills whole rows. It may shuffle
-    them, so they are brought back into the order of their files, of which each task then reads consecutive rows.
+    them, so they are brought back into the order of their files: each task then reads consecutive rows.
 
     Args:
         frame: rows, with the keys.
         others: narrow rows with the keys and further columns; at most one for each row of the frame.
-        keys: columns that are equal in both.
+        keys: columns, equal in both.
         columns: what Spark reads, of both.
         aside: what the workers read, of the frame.
         function: as of `map_rows`.
@@ -133,7 +133,7 @@ def in_file_order(placed: DataFrame, *order: str) -> Arranged:
 
     Args:
         placed: with `data_file` and `data_row`.
-        order: columns by which rows of equal position follow one another.
+        order: columns of the order among rows of equal position.
     """
     # Any order of the files will do, and that of numbers is found in a tenth of the time that their paths take.
     stretches = placed.withColumns({_FILE_HASH: F.xxhash64(FILE), _STRETCH: F.expr(f"{ROW} div {_STRETCH_ROWS}")})
@@ -166,7 +166,7 @@ class SideReads:
 
     Attributes:
         names: columns.
-        properties: of PyIceberg's FileIO, for files that are not local.
+        properties: of PyIceberg's FileIO, for remote files.
     """
 
     names: tuple[str, ...]

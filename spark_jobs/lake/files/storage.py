@@ -1,6 +1,6 @@
 """Open data files in Python workers: local ones directly, others by PyIceberg's FileIO.
 
-PyIceberg takes half a second to load, which workers that need only local files are spared.
+PyIceberg takes half a second to load; workers with only local files are spared it.
 """
 
 from __future__ import annotations
@@ -59,7 +59,7 @@ def remove(path: str, properties: Mapping[str, str]) -> None:
 def files_below(folder: str, properties: Mapping[str, str], before: float = math.inf) -> list[str]:
     """All files in a folder and its folders, sorted; none where it does not exist; arguments as of `open_input`.
 
-    Files that were changed at a moment or later, in seconds since 1970, are left out where `before` is given.
+    Files changed at a moment or later, in seconds since 1970, are left out where `before` is given.
     """
     from pyarrow import fs
 

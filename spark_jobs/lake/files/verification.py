@@ -41,8 +41,8 @@ class Recount:
 
     Attributes:
         changed: the version of today where it differs from the ledger's, or nobody recorded one.
-        unjudged: the engines that wrote rows which this engine cannot judge.
-        restated: former versions and those of today of rows that are as recorded, or not judged.
+        unjudged: the engines of rows this engine cannot judge.
+        restated: former versions and those of today of rows as recorded, or not judged.
     """
 
     changed: Mapping[str, DataVersion]

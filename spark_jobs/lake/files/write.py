@@ -6,8 +6,8 @@
     publish                     ->  one commit: main moves to the snapshot if it is where the writer found it, the
                                     branch is dropped, the ledger row is put into the table's properties
 
-A failed audit, an exception or a `kill -9` leaves main as it was. A writer that fails removes its branch, the next one
-those of processes that are gone.
+A failed audit, an exception or a `kill -9` leaves main as it was. A failing writer removes its branch, the next one
+those of ended processes.
 """
 
 from __future__ import annotations
@@ -109,8 +109,8 @@ def write_to_branch(
         target: the part of it that is replaced.
         frame: the rows.
         summary: properties of the snapshot.
-        source: the Python function that makes the rows, if there is one; its workers then write the files if they can.
-        base: the snapshot that the branch starts at; the head of main by default.
+        source: the Python function of the rows, if there is one; its workers then write the files if they can.
+        base: the branch's start; the head of main by default.
 
     Raises:
         TableMismatchError: the rows are not of the table's columns.

@@ -3,8 +3,8 @@
     logs/under-way/main.pairs.json of the lake's folder
     {"process": {"host": "worker-3", "pid": 4711, ..}, "began": "2026-11-29 13:02:11 UTC", "tried": ["sail"]}
 
-The kernel ends a process that takes more memory than its group may have, and nothing tells of it. So a file is there
-while Sail computes a table. One whose process is gone says to the next run that it ended without a word, be it for
+The kernel ends a process taking more memory than its group may have, and nothing tells of it. So a file is there
+while Sail computes a table. One left without its process says to the next run that it ended without a word, be it for
 memory or because somebody killed it. It stays until the table is computed.
 """
 
@@ -40,7 +40,7 @@ class Unmanaged:
         table: identifier.
         began: when the last try began.
         failed: whether it is known that it had too little memory.
-        tried: the ways that were tried, in order, of `WAYS`.
+        tried: the tried ways, in order, of `WAYS`.
     """
 
     table: str
@@ -72,7 +72,7 @@ def unmanaged(catalogue: Catalog, tables: Collection[str]) -> Unmanaged | None:
 def attempt(catalogue: Catalog, table: str) -> Iterator[None]:
     """Note, while the block runs, that Sail computes a table, and where an engine had too little memory for it.
 
-    Spark's executors are processes of their own, whose end this one is told.
+    Spark's executors are processes of their own: this one is told of their end.
     """
     file, way = _file(catalogue, table), chosen().way
     tried = _read(file).get("tried", [])

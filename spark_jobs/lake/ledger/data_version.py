@@ -2,7 +2,7 @@
 
 A row is hashed to 64 bits over the values of its columns (`lake.ledger.row_hashes`); a version is `v2:count:sum:xor` of
 those hashes. Sum and xor do not depend on order, files or partitions, and versions add up: that of a table is the sum
-of those of its increments. The sum keeps what the xor alone loses (a row that comes twice).
+of those of its increments. The sum keeps what the xor alone loses (a duplicate row).
 
 Lakes from before have versions of the form `v1`, of another hash (`lake.ledger.former_version`). They stay as they are,
 because step keys are made of them. A version is of one form; that of a table with increments of both is `v1+v2:..`.
@@ -29,7 +29,7 @@ class DataVersion:
         count: rows.
         sum: sum of the signed 64-bit row hashes.
         xor: xor of the same.
-        form: which hash it is.
+        form: of the hash.
     """
 
     count: int = 0

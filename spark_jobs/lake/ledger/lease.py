@@ -1,16 +1,16 @@
 """One writer per table at a time: an advisory lock until the end of its process.
 
-A lease is a row `(table, holder, host, pid, started, expires)` in the catalogue's own database, taken by an INSERT that
+A lease is a row `(table, holder, host, pid, started, expires)` in the catalogue's own database, taken by an INSERT; it
 fails when the row is there. The holder renews it from a thread. A second writer waits. It takes the lease over as soon
 as the holder's process is gone, if that can be looked up (`process.py`), so nobody waits after a `kill -9`; else, as
 from another machine or container, once `expires` has not moved for a minute of the waiter's own monotonic clock. So
-clocks of two machines are never compared: `expires`, a moment by the holder's clock, is a counter that renewals move.
+clocks of two machines are never compared: `expires`, a moment by the holder's clock, is a counter moved by renewals.
 `host` is the name of the host and what its pids mean something in, `dagster-code a62a442d-..:4026531836`.
 
-A writer whose lease was taken over meanwhile, as after a pause of its machine, stops before it publishes: the commit
+A writer, its lease taken over meanwhile, as after a pause of its machine, stops before it publishes: the commit
 that publishes asks for the lease once more (`Leases.require`), and demands that main is where the writer found it.
 Catalogues without a database of their own (REST) have no leases and rely on that demand alone. Each writer has a branch
-whose name tells its process, and a branch is removed only if its process is known to be gone.
+named for its process, and a branch is removed only if its process is known to be gone.
 """
 
 from __future__ import annotations
@@ -73,11 +73,11 @@ _LEASES = Table(
 def table_leases(catalogue: Catalog, tables: list[str], wait_seconds: float = WAIT_SECONDS) -> Iterator[Leases | None]:
     """Hold the leases of some tables, taken in the order of their names so that two writers cannot block each other.
 
-    Gives the `Leases`, which check later that they are still held; None where the catalogue has no leases.
+    Gives the `Leases`, able to check later that they are still held; None where the catalogue has no leases.
 
     Raises:
         LeaseError: another writer held one of them for longer than `wait_seconds`.
-        WrongLakeError: the lake is not the one whose files are open, or a table lies outside of its warehouse.
+        WrongLakeError: the open files are another lake's, or a table lies outside of its warehouse.
     """
     require_own(catalogue, tables)
     if not isinstance(catalogue, SqlCatalog):
@@ -153,7 +153,7 @@ def is_abandoned(name: str) -> bool:
     """Whether a branch was left by a dead writer, so that it can be removed.
 
     The process named by the branch is looked up; where it cannot be, a branch counts as abandoned after a week: a lease
-    that expired tells nothing, since a writer that was away for a while still writes.
+    that expired tells nothing, since a writer, away for a while, still writes.
     """
     match = _BRANCH.fullmatch(name)
     if match is None:  # a branch that a user made
@@ -180,7 +180,7 @@ def _take(engine: Engine, table: str, holder: str, wait_seconds: float) -> None:
     """Insert the lease's row, waiting while a living holder has it.
 
     A lease that nobody can look up, and that looks as if it were over, is watched to its end even if that takes longer
-    than `wait_seconds`: else whoever waits shortly would never get the lease of a holder that died.
+    than `wait_seconds`: else whoever waits shortly would never get the lease of a dead holder.
     """
     deadline = time.monotonic() + wait_seconds
     is_logged, last_marks, since, moved = False, ("", 0), 0.0, False

@@ -6,8 +6,8 @@ holds its rows:
 
     the table's uuid is the row's, and main still descends from the row's snapshot   (`validity`)
 
-The commit that publishes puts the same facts into the table property `headrace.last-materialization`. (The snapshot's
-summary cannot hold them: it is fixed before the pass that computes the data version.) So rows need not be written one
+The publishing commit puts the same facts into the table property `headrace.last-materialization`. (The snapshot's
+summary cannot hold them: it is fixed before the pass over the data version.) So rows need not be written one
 by one: a run gathers the rows of its steps and appends them together, and other processes recover them from the
 properties until then, or after a crash. A property holds only one row, so a gathered row is written before its table is
 published again. A step with the same rows as before publishes nothing and sets no property, so all gathered rows are
@@ -50,7 +50,7 @@ class _ValidRows:
 
     Attributes:
         of: metadata file of the table and number of its rows in the ledger, which tell when the cache is stale.
-        found: the valid row of each place, also of places that are marked to be computed anew.
+        found: the valid row of each place, also of places marked to be computed anew.
         derived: values computed from the rows, by key (`Ledger.derived`).
     """
 
@@ -72,7 +72,7 @@ class _ValidRows:
 class Ledger:
     """The rows of the ledger, and the valid ones for the tables as they are now.
 
-    The ledger is read again only if another process has written it. Steps that run at the same time share one object.
+    The ledger is read again only if another process has written it. Concurrent steps share one object.
     """
 
     def __init__(self, catalogue: Catalog) -> None:
@@ -212,8 +212,8 @@ class Ledger:
         """Record facts found in the present state of some tables alone, before a publish changes that state.
 
         Called by a writer under its lease. Two kinds of rows are recorded: those that a crash lost, which are only in
-        the table's property, which the next publish overwrites; and withdrawals of snapshots that were rolled back,
-        which nothing distinguishes from valid ones after old snapshots have expired.
+        the table's property until the next publish overwrites it; and withdrawals of rolled-back snapshots:
+        nothing distinguishes them from valid ones after old snapshots have expired.
         """
         with self._lock:
             self.make_room(identifiers)

@@ -20,8 +20,8 @@ class TableSlice:
 
     Attributes:
         key: name in the ledger: an increment, a partition, or empty for the whole table.
-        predicate: SQL condition that every written row meets.
-        replaced: the rows replaced, which may be more than those written; whole data files meet it.
+        predicate: SQL condition of every written row.
+        replaced: the replaced rows, at times more than those written; whole data files meet it.
     """
 
     key: str

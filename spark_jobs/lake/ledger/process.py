@@ -23,7 +23,7 @@ class Process:
 
     Attributes:
         host: name of its machine or container, for people.
-        scope: the boot and the PID namespace that its pid means something in; empty where they are unknown.
+        scope: the boot and the PID namespace of its pid; empty where they are unknown.
         pid: number of the process there.
         start: when it started, in clock ticks since the boot; 0 where that is unknown.
     """

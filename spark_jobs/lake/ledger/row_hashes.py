@@ -29,7 +29,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.memory import byte_at, eight_bytes_at, four_bytes_at
 from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
 from spark_jobs.exceptions import TableMismatchError
@@ -50,7 +50,7 @@ def row_hashes(rows: pa.RecordBatch) -> Int64Array:
     """(N,) signed 64-bit hash of every row, over all columns by their names.
 
     Raises:
-        TableMismatchError: a column has a type that no table has, such as a union.
+        TableMismatchError: a column has a type impossible in tables, such as a union.
     """
     return _of_fields(rows.schema.names, rows.columns, rows.num_rows).view(np.int64)
 
@@ -236,7 +236,7 @@ _BY_KIND: Sequence[tuple[Callable[[pa.DataType], bool], Callable[[pa.Array], Wor
 )
 
 
-@compiled
+@inner
 def _rotated(value: np.uint64, bits: np.uint64) -> np.uint64:
     return (value << bits) | (value >> (_BITS - bits))
 
@@ -250,7 +250,7 @@ def _finished(value: np.uint64) -> np.uint64:
     return value ^ (value >> np.uint64(32))
 
 
-@compiled
+@inner
 def _with_word(state: np.uint64, word: np.uint64) -> np.uint64:
     """The state of XXH64 after eight more bytes at the end."""
     state ^= _rotated(word * _P2, np.uint64(31)) * _P1
@@ -258,14 +258,14 @@ def _with_word(state: np.uint64, word: np.uint64) -> np.uint64:
     return state
 
 
-@compiled
+@inner
 def _in_lane(lane: np.uint64, word: np.uint64) -> np.uint64:
     """One of the four lanes of XXH64 after its next eight bytes."""
     lane = _rotated(lane + word * _P2, np.uint64(31)) * _P1
     return lane
 
 
-@compiled
+@inner
 def _merged(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> np.uint64:
     """The state of XXH64 after its four lanes."""
     state: np.uint64 = _rotated(a, np.uint64(1)) + _rotated(b, np.uint64(7))
@@ -275,13 +275,13 @@ def _merged(a: np.uint64, b: np.uint64, c: np.uint64, d: np.uint64) -> np.uint64
     return state
 
 
-@compiled
+@inner
 def _of_word(word: np.uint64, seed: np.uint64) -> np.uint64:
     hashed: np.uint64 = _finished(_with_word(seed + _P5 + np.uint64(8), word))
     return hashed
 
 
-@compiled
+@inner
 def _of_bytes(start: int, end: int, seed: np.uint64) -> np.uint64:
     """XXH64 of the bytes from one address to another."""
     length = end - start

@@ -2,7 +2,7 @@
 
     step key = SHA-256 of (step, code version, config, versions of the inputs read, increment or partition)
 
-A known key means that nothing has to be computed. Settings that change only speed are not part of it.
+A known key means that nothing has to be computed. Settings of speed alone are not part of it.
 """
 
 from __future__ import annotations
@@ -51,7 +51,7 @@ def step_key(
         version: code version.
         config: canonical JSON of the config.
         inputs: data version of what is read, by table and then by increment or partition.
-        place: increment or partition that is computed.
+        place: the computed increment or partition.
         chained: for numbered tables, the key of the increment before.
 
     Returns:

@@ -59,7 +59,7 @@ def valid_rows(table: IcebergTable, rows: Sequence[Materialization]) -> dict[str
 
 
 def rolled_back(table: IcebergTable, rows: Sequence[Materialization]) -> list[Materialization]:
-    """Rows of rolled-back snapshots (main does not descend from them) that are not withdrawn yet; one a snapshot."""
+    """Rows, not yet withdrawn, of rolled-back snapshots (main does not descend from them); one a snapshot."""
     ids, cut = _chain_ids(table)
     uuid = str(table.metadata.table_uuid)
     taken_back = {row.snapshot_id for row in rows if row.is_withdrawal}
@@ -84,7 +84,7 @@ def refuse_foreign(
 ) -> None:
     """Refuse a table with rows of no materialization.
 
-    To a table that no step computes commands append, as reviews to those of a dataset: it has another scope.
+    To a table without a step commands append, as reviews to those of a dataset: it has another scope.
 
     Raises:
         TableMismatchError: the message says how to go back.

@@ -24,11 +24,11 @@ class AffinityPlan:
     """The chosen plan, and how many neighbours it keeps together.
 
     Attributes:
-        theta: least fill of a run that was kept, in percent of L; ALONE where documents are packed by themselves.
+        theta: least fill of a kept run, in percent of L; ALONE where documents are packed by themselves.
         plans: one per shard.
         token_count: tokens of all units, specials included.
         piece_count: pieces of documents.
-        unit_count: units that the pieces form.
+        unit_count: units of the pieces.
         joinable: upper bound of `kept`: neighbours in one unit if no run is split again (EVERY_RUN).
     """
 
@@ -41,7 +41,7 @@ class AffinityPlan:
 
     @property
     def kept(self) -> int:
-        """Pairs of neighbours that share a unit: k - 1 in a unit of k pieces."""
+        """Pairs of neighbours in a common unit: k - 1 in a unit of k pieces."""
         return self.piece_count - self.unit_count
 
     @property
@@ -51,7 +51,7 @@ class AffinityPlan:
 
     @property
     def utilisation(self) -> float:
-        """Share of all positions that hold a token; 1.0 for no windows."""
+        """Share of all positions with a token; 1.0 for no windows."""
         position_count = sum(plan.window_count * plan.window_tokens for plan in self.plans)
         return self.token_count / position_count if position_count else 1.0
 
@@ -83,7 +83,7 @@ def choose_plan(
             histograms give `joinable`.
         shard_count: number of plans.
         window_tokens: L.
-        target_utilisation: least share of positions that hold a token.
+        target_utilisation: least share of positions with a token.
     """
 
     def units(theta: int) -> int:

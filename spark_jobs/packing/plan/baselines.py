@@ -1,6 +1,6 @@
 """Two baseline plans for comparison with best-fit decreasing; they fill windows one after another in metadata order.
 
-    next_fit            a piece that does not fit into the open window opens the next one; the rest stays empty
+    next_fit            a piece too long for the open window opens the next one; the rest stays empty
     concat_and_slice    all documents are one string of tokens, cut every L of them: no padding, but cuts anywhere
 
 Both are sequential, since a window depends on all before it. So each shard of the plan is one task, over metadata only,
@@ -38,7 +38,7 @@ Sequence = Literal["next_fit", "concat_and_slice"]
 
 @dataclass
 class OpenWindow:
-    """The window that is being filled: its number in the shard, and the tokens in it."""
+    """The window being filled: its number in the shard, and the tokens in it."""
 
     number: int = 0
     fill: int = 0
@@ -103,7 +103,7 @@ def fill_windows(
         rows: documents in metadata order.
         rules: how they are cut.
         sequence: which of the two plans.
-        window: the open window, which is updated.
+        window: the open window, updated.
 
     Returns:
         The pieces, (N,) their windows, counted from 0 in the shard, and (N,) their first positions in those.

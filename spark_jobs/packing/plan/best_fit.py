@@ -43,7 +43,7 @@ class SlotTable:
         lengths: (D,) distinct lengths, descending.
         counts: (D,) units of that length.
         first_slot: (R,) number of the row's first slot, ascending, from 0.
-        copies: (R,) neighbouring slots that one window of the row holds.
+        copies: (R,) neighbouring slots of one window of the row.
         start_window: (R,) first window of the row.
         offset: (R,) position of the first of the copies in each window.
     """
@@ -79,7 +79,7 @@ class SlotTable:
 
 
 class _OpenClasses:
-    """Classes of windows by room; finds the smallest room that a length fits by a bit set of two levels over stacks."""
+    """Classes of windows by room; finds the smallest room for a length by a bit set of two levels over stacks."""
 
     def __init__(self, window_tokens: int) -> None:
         self._stacks: dict[int, list[tuple[int, int]]] = {}
@@ -124,7 +124,7 @@ def plan_slots(histogram: Mapping[int, int], window_tokens: int) -> SlotTable:
     """Pack units of the given lengths into windows by best-fit decreasing.
 
     The multiset of fill levels equals that of best-fit decreasing over single units: longest unit first, each into the
-    fullest window that has room, else into a new one.
+    fullest window with room, else into a new one.
 
     Args:
         histogram: units per length; lengths in 1..window_tokens, counts >= 0.

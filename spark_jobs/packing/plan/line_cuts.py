@@ -6,7 +6,7 @@ cut before. The last line end in that range is taken; if there is none, the cut 
     L = 8, n = 18, K = 3      lines end before token 5, 7, 11, 18
     cut 1 in [2, 8] -> 7      cut 2 in [10, 15] -> 11      pieces of 7, 4, 7
 
-A line end is a token whose bytes end in LF, which is looked up once for every token of the vocabulary.
+A line end is a token ending in the byte LF, looked up once for every token of the vocabulary.
 """
 
 from __future__ import annotations
@@ -66,7 +66,7 @@ def soft_line_cuts(ends_line: BoolArray, window_tokens: int, leading: int) -> In
 def cut_batches(
     documents: Iterable[pa.RecordBatch], line_ends: BoolArray, window_tokens: int, leading: int
 ) -> Iterator[pa.RecordBatch]:
-    """Find the cuts of documents that are longer than a window.
+    """Find the cuts of documents longer than a window.
 
     Args:
         documents: rows with `input_ids`; all other columns are kept.

@@ -2,7 +2,7 @@
 
 Two passes over the same rows (`packed._arranged`), each bucket in one task and in metadata order:
 
-    count   units per (bucket, length), for every theta that is tried     -> the plan and each bucket's first slots
+    count   units per (bucket, length), for every tried theta     -> the plan and each bucket's first slots
     place   unit -> slot -> (ordinal, window_start) -> its pieces
 
 Batches of rows end anywhere, so the rows of a repository are put into one batch first.
@@ -105,7 +105,7 @@ class Placer:
     """Places the units of a task's order buckets.
 
     Attributes:
-        rules: with the theta that was chosen as `thetas[0]`.
+        rules: with the chosen theta as `thetas[0]`.
         shards: plans by number of the shard.
         bucket_count: order buckets; bucket b is of shard `b * len(shards) // bucket_count`.
         order: from windows to ordinals.
@@ -147,7 +147,7 @@ class Placer:
 
 
 def plan_shard_of(bucket: int, shard_count: int, bucket_count: int) -> int:
-    """The plan that an order bucket belongs to: neighbouring buckets share one."""
+    """The plan of an order bucket: neighbouring buckets share one."""
     return bucket * shard_count // bucket_count
 
 
@@ -180,7 +180,7 @@ def take_slots(lengths: Int64Array, next_slots: Int64Array) -> Int64Array:
 
     Args:
         lengths: (N,) lengths of units in metadata order.
-        next_slots: (L + 1,) next free slot of each length, which is updated.
+        next_slots: (L + 1,) next free slot of each length, updated.
 
     Returns:
         (N,) slots: what a loop `slot[i] = next_slots[lengths[i]]; next_slots[lengths[i]] += 1` gives.
@@ -246,7 +246,7 @@ def whole_repositories(documents: Iterable[pa.RecordBatch]) -> Iterator[pa.Recor
         documents: rows with bucket and repository, those of one repository side by side.
 
     Yields:
-        Batches that begin where a repository does; memory is one input batch and the largest repository's rows.
+        Batches beginning where a repository does; memory is one input batch and the largest repository's rows.
     """
     waiting: list[pa.RecordBatch] = []
     for batch in documents:

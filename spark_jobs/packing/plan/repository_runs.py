@@ -1,9 +1,9 @@
-"""Runs: neighbouring pieces of one repository that are packed as one unit, so that they share a window.
+"""Runs: neighbouring pieces of one repository packed as one unit, so that they share a window.
 
-Pieces join in order while the run has at most L tokens. A piece of a document that was cut begins a run (only the last
-such piece is ever joined by others), and so does the first piece of a repository. Most of these runs are 0.5 to 1 L
-long, which leaves no small units to fill the gaps in windows. So runs below a share theta of the window are split
-again, into runs of at most L / 16:
+Pieces join in order while the run has at most L tokens. A piece of a cut document begins a run (only the last such
+piece is ever joined by others), and so does the first piece of a repository. Most of these runs are 0.5 to 1 L long,
+with no small units to fill the gaps in windows. So runs below a share theta of the window are split again, into runs of
+at most L / 16:
 
     L = 32, theta = .75     pieces  10 12 3 | 2 9 1 | 30          a run ends where the next piece would not fit, or at |
                             joined    25    |  12   | 30
@@ -29,13 +29,13 @@ _FILLER_SHARE = 16
 
 @dataclass(frozen=True)
 class GreedyRuns:
-    """Greedy runs over some pieces, and the short runs into which a run that is too empty is split.
+    """Greedy runs over some pieces, and the short runs in place of a run too empty to keep.
 
     Attributes:
         lengths: (N,) tokens of the pieces.
         starts: (N,) whether a piece begins a run of at most L.
         filler_starts: (N,) whether a piece begins a run of at most L / 16 inside of it.
-        fill: (N,) tokens of the run that the piece is in.
+        fill: (N,) tokens of the piece's run.
         window_tokens: L.
     """
 
@@ -49,8 +49,8 @@ class GreedyRuns:
         """(N,) whether a piece begins a unit.
 
         Args:
-            theta_percent: least fill of a run that is kept, in percent of L; EVERY_RUN keeps all, ALONE makes every
-                piece a unit.
+            theta_percent: least fill of a kept run, in percent of L; EVERY_RUN keeps all, ALONE makes every piece a
+                unit.
         """
         if theta_percent == ALONE:
             return np.ones(len(self.lengths), dtype=np.bool_)
@@ -77,7 +77,7 @@ def join_runs(pieces: Pieces, group_starts: BoolArray, window_tokens: int) -> Gr
 def greedy_starts(lengths: Int64Array, hard: BoolArray, limit: int) -> BoolArray:
     """Find where runs begin if each run takes the next piece while it stays within a limit.
 
-    For every piece a binary search finds where a run that begins with it ends. The starts of runs are reached by
+    For every piece a binary search finds where a run beginning with it ends. The starts of runs are reached by
     following this map from the hard boundaries on. The map is composed with itself in each pass (pointer doubling), so
     that there are log2(runs between two boundaries) passes over arrays and no loop over pieces.
 
@@ -108,7 +108,7 @@ def greedy_starts(lengths: Int64Array, hard: BoolArray, limit: int) -> BoolArray
 
 
 def unit_lengths(lengths: Int64Array, starts: BoolArray) -> Int64Array:
-    """(U,) tokens of the units that begin at `starts`."""
+    """(U,) tokens of the units from `starts` on."""
     if not len(lengths):
         return np.zeros(0, dtype=np.int64)
     units: Int64Array = np.add.reduceat(lengths, np.flatnonzero(starts))
@@ -116,5 +116,5 @@ def unit_lengths(lengths: Int64Array, starts: BoolArray) -> Int64Array:
 
 
 def _fill(lengths: Int64Array, starts: BoolArray) -> Int64Array:
-    """(N,) tokens of the run that each piece is in."""
+    """(N,) tokens of each piece's run."""
     return unit_lengths(lengths, starts)[np.cumsum(starts) - 1] if len(lengths) else lengths

@@ -20,7 +20,7 @@ def permutation_key(table: str, increment: int, seed: int = 0) -> int:
 
 
 def permute(values: Int64Array, size: int, key: int) -> Int64Array:
-    """Permute values by the permutation of [0, size) that `key` chooses.
+    """Permute values by the permutation of [0, size) chosen by `key`.
 
     Args:
         values: (N,) in [0, size).

@@ -54,7 +54,7 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Cuts:
-    """The cuts of long documents that are not cut every L tokens.
+    """The cuts of long documents not cut every L tokens.
 
     Attributes:
         document: (C,) index of each cut's document, ascending; a document of K pieces has K - 1 cuts.
@@ -77,7 +77,7 @@ def cut_documents(token_counts: Int64Array, window_tokens: int, leading: int = 0
         token_counts: (D,) tokens of each document without specials, >= 0.
         window_tokens: L.
         leading: 1 where documents have a beginning-of-document token, else 0.
-        cuts: where to cut the documents that it names; the others are cut every L tokens.
+        cuts: where to cut the documents named in it; the others are cut every L tokens.
     """
     lengths = with_specials(token_counts, leading)
     counts = -(-lengths // window_tokens)
@@ -111,7 +111,7 @@ def pieces_between(document: Int64Array, start: Int64Array, lengths: Int64Array,
 
 @dataclass(frozen=True)
 class BucketRanks:
-    """The first slot that each order bucket's units of each length take.
+    """The first slot of each order bucket's units of each length.
 
     The units of one length take that length's slots in metadata order. A bucket holds a contiguous run of that order,
     so its first slot of a length is the number of units of that length in the buckets before it: a prefix sum.

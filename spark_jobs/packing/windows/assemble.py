@@ -1,4 +1,4 @@
-"""Assemble windows from the parts of documents that were placed in them; Arrow batches in, Arrow batches out.
+"""Assemble windows from the parts of documents placed in them; Arrow batches in, Arrow batches out.
 
 The parts come in any order; by (ordinal, window_start) the rows of a window are neighbours:
 
@@ -6,9 +6,9 @@ The parts come in any order; by (ordinal, window_start) the rows of a window are
           7             0  5 6 7    false   true        5 6 7 0 9 9 0 1
           7             4  9 9      false   true
 
-So only narrow columns are sorted: ids stay where they are, on Sail in files that are mapped (`spooled_rows`), and are
-copied once, to their place in a window. Memory: the narrow columns of a data file, some 100 bytes a part, and one
-output batch; on Spark the ids of a data file as well.
+So only narrow columns are sorted: ids stay where they are, on Sail in mapped files (`spooled_rows`), and are copied
+once, to their place in a window. Memory: the narrow columns of a data file, some 100 bytes a part, and one output
+batch; on Spark the ids of a data file as well.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
     segments  a b c, b removed         [a a b b b c P]  ->  [a a c P P P P]
 
-A window that holds only such documents becomes all padding, without segments; it keeps its ordinal.
+A window of such documents alone becomes all padding, without segments; it keeps its ordinal.
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
-"""Digests that prove that a packed table holds each token of each document once, and its declared special tokens.
+"""Digests to prove that a packed table holds each token of each document once, and its declared special tokens.
 
 A document, special tokens included, is a set of pairs (position, token id). Each pair is mixed to 64 bits, and the
 digest of a document is the xor of all its pairs, with their count. The digests of its pieces, in whatever windows, add
-up to the digest of the document; a token that is lost, doubled, moved or changed gives another one (but for a chance of
-one in 2^64). So `tokens` and windows are compared by one narrow row per document, and no token is shuffled for it.
+up to the digest of the document; a lost, doubled, moved or changed token gives another one (but for a chance of one in
+2^64). So `tokens` and windows are compared by one narrow row per document, and no token is shuffled for it.
 
 While a table is written even those rows need not be made. Where a document's last piece is cut its sum is taken: of all
 of its pairs, mixed with the hash of its id, and of the hash of its id and length. Where windows are assembled the sums
@@ -130,7 +130,7 @@ def _mixed(seeds: Int64Array, positions: Int64Array, token: int) -> Int64Array:
 def stream_starts(document_starts: Int64Array, first_ids: Int32Array, beginning_id: int | None) -> Int64Array:
     """(S,) position of each segment's first token in its document, special tokens counted.
 
-    A segment that starts at token 0 of its document begins with the beginning-of-document token, if documents have one.
+    A segment starting at token 0 of its document begins with the beginning-of-document token, if documents have one.
     But with `concat_and_slice` that token may be a segment by itself, and then the next segment starts at token 0 too;
     the first id tells the two apart.
 

@@ -10,17 +10,16 @@ from typing import Any
 
 import numpy as np
 import numpy.typing as npt
-from numba import njit
 
-from headrace.kernels.compiling import compiled
+from headrace.kernels.compiling import compiled, inner
 from headrace.kernels.memory import byte_at, four_bytes_at
 from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.arrays import Int64Array
 
-_mix64 = njit(mix64)
+_mix64 = inner(mix64)
 
 
-@njit
+@inner
 def _mixed_pair(seed: np.uint64, position: int, token: np.int32) -> np.uint64:
     """The pair (position, id) of a token, mixed with a seed."""
     mixed: np.uint64 = _mix64(seed + ((np.uint64(position) << np.uint64(32)) | np.uint64(np.uint32(token))))
@@ -31,7 +30,7 @@ def _mixed_pair(seed: np.uint64, position: int, token: np.int32) -> np.uint64:
 def copy_slices(
     source: npt.NDArray[Any], starts: Int64Array, counts: Int64Array, target: npt.NDArray[Any], targets: Int64Array
 ) -> None:
-    """Copy N slices of a source array into a target array, whose integers may be narrower.
+    """Copy N slices of a source array into a target array, possibly of narrower integers.
 
     Args:
         source: values.

@@ -9,7 +9,7 @@ import numpy as np
 
 @dataclass(frozen=True)
 class WindowForm:
-    """Facts that all windows of a packed table share.
+    """Facts common to all windows of a packed table.
 
     Attributes:
         window_tokens: length of a window, L.
@@ -27,5 +27,5 @@ class WindowForm:
 
     @property
     def id_type(self) -> np.dtype[np.unsignedinteger]:
-        """Narrowest integer type that holds every id of the vocabulary; ids are shuffled in it."""
+        """Narrowest integer type for every id of the vocabulary; ids are shuffled in it."""
         return np.dtype("<u2") if self.vocabulary_size <= 1 << 16 else np.dtype("<u4")

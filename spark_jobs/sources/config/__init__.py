@@ -1,1 +1,1 @@
-"""What users declare of a source: one model for each kind, and the two interfaces that packages implement."""
+"""What users declare of a source: one model for each kind, and the two interfaces for packages to implement."""

@@ -21,7 +21,7 @@ class Declared(BaseModel):
 
 
 class WithoutSecrets(Declared):
-    """A declaration with addresses, headers or parameters; literals in them that may be secrets are refused."""
+    """A declaration with addresses, headers or parameters; possibly secret literals in them are refused."""
 
     public: tuple[str, ...] = Field(
         (),

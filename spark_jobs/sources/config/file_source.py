@@ -10,8 +10,8 @@
         def open(self, location: str) -> IO[bytes]:
             return io.BytesIO(text_of(location))
 
-What is new, changed or gone follows from comparing the entries with those of the run before. How bytes become
-documents is declared by the fields of `FileReading`, which every such source has: formats, encodings, columns.
+What is new, changed or gone follows from comparing the entries with those of the run before. How bytes become documents
+is declared by the fields of `FileReading`, part of every such source: formats, encodings, columns.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class FileSource(FileReading):
         """Every file of the present, in any order.
 
         Called on the driver, once a run. A file is read again where its size or time is another than in the run before;
-        one that does not come any more is gone. Yield a `refusal` with what is there and cannot be read.
+        one not coming any more is gone. Yield a `refusal` with what is there and cannot be read.
 
         Raises:
             InputError: the source cannot be reached, or what it names does not exist; the run ends with the message.

@@ -2,9 +2,9 @@
 
 source: {kind: iceberg, table: web.pages, catalogue: {type: rest, uri: https://..}, text_column: body, id_column: url}
 
-What a snapshot adds to the one before is an increment: its new files are read, the records of files that it removed
-are gone. A file from which rows were deleted since is read again, without them. Rows that another engine's compaction
-moves to new files come again under the names of those.
+What a snapshot adds to the one before is an increment: its new files are read, the records of removed files are gone. A
+file with rows deleted since is read again, without them. Rows moved to new files by another engine's compaction come
+again under the names of those.
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@
         yield Document(" ".join(line for line in data.decode().splitlines() if line.strip() and not is_time(line)))
 
 A package declares it as an entry point of the group `headrace.readers`, and takes files with these extensions from then
-on; inside a project `format: mill.readers:subtitles` does for one source. It runs in a process of its own, which ends
-where a file takes too much time (`extract_seconds`) or memory; an error that it raises refuses that file alone.
+on; inside a project `format: mill.readers:subtitles` does for one source. It runs in a process of its own, ended where
+a file takes too much time (`extract_seconds`) or memory; an error raised by it refuses that file alone.
 """
 
 from __future__ import annotations
@@ -36,17 +36,17 @@ class BuiltIn(NamedTuple):
 
     Attributes:
         gives: one of the kinds in the docstring of `reading.built_in`.
-        function: module and name of the function that reads; it is imported when a file is read.
-        packages: foreign packages that it needs; a file is refused without one, so none decides rows by being there.
-        extra: the extra of headrace that installs them; `ingest` installs all but `ocr`.
+        function: module and name of the reading function; it is imported when a file is read.
+        packages: foreign packages needed by it; a file is refused without one, so none decides rows by being there.
+        extra: the extra of headrace to install them; `ingest` installs all but `ocr`.
         apart: whether the function is called in another process.
-        recoded: whether it reads lines of text, which `encoding: detect` may find to be in any encoding.
-        has_columns: whether its records have named columns, which `names_in` of the same module gives.
+        recoded: whether it reads lines of text, in any encoding with `encoding: detect`.
+        has_columns: whether its records have named columns, listed by `names_in` of the same module.
         unit: what the numbers of its records count.
         nothing: why a file without records holds none.
         options: what of the source the function is given in another process, behind the bytes.
-        needs: further packages that it needs, by what the source chose.
-        check: module and name of a function that refuses settings of a source of such files.
+        needs: further packages needed by it, by what the source chose.
+        check: module and name of a function to refuse settings of a source of such files.
     """
 
     gives: Literal["text", "document", "records", "files", "facts", "content"]
@@ -69,7 +69,7 @@ class Document:
 
     Attributes:
         text: of it.
-        name: of the part of the file that it is, which follows `#` in its path; empty where the file is one document.
+        name: of its part of the file, behind `#` in its path; empty where the file is one document.
         metadata: what the file says about it, kept in the map `metadata`.
         kind: code, prose, markup or data.
         language: of code as Linguist names it, of prose as a code such as `en`.
@@ -90,7 +90,7 @@ class Reader:
 
     Attributes:
         function: from the bytes of a file, decompressed, to its documents and what of it cannot be read.
-        extensions: of the files that it takes, with their dot, in lower case.
+        extensions: of its files, with their dot, in lower case.
         version: is written into the metadata of its documents.
     """
 

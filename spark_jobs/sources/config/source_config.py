@@ -10,8 +10,8 @@ source: {kind: executed, parents: {dataset: code}}
 source: {kind: api, url: https://host.example/v1/items, records: data, text_column: body, id_column: id}
 source: {kind: files, path: ~/code, text_column: text, repository_column: repo, fact_columns: {fork_of: parent}}
 
-Facts about repositories may also be in a file of their own (see `stated_facts`): the one that `repositories` names,
-else `repositories.jsonl` in the root of the source, which is `path` or the folder of the directories.
+Facts about repositories may also be in a file of their own (see `stated_facts`): the one named in `repositories`, else
+`repositories.jsonl` in the root of the source: `path` or the folder of the directories.
 """
 
 from __future__ import annotations

@@ -1,1 +1,1 @@
-"""From bytes to text: by the encoding that is declared, marked by first bytes, or detected."""
+"""From bytes to text: by the declared encoding, the one marked by first bytes, or the detected one."""

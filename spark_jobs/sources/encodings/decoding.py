@@ -1,4 +1,4 @@
-"""Decode bytes to text without loss: `text.encode(encoding)` gives exactly the bytes that were read.
+"""Decode bytes to text without loss: `text.encode(encoding)` gives exactly the bytes read.
 
 The encoding is the first of: that of a byte order mark; for Python a declared one (PEP 263, looked for only where there
 is a byte beyond ASCII); UTF-8. Nothing is guessed: text in an undeclared legacy encoding is refused, unless the source
@@ -29,9 +29,9 @@ _BYTE_ORDER_MARKS: tuple[tuple[bytes, str], ...] = (
 
 
 class Decoded(NamedTuple):
-    """A text, and the codec that gives its bytes back.
+    """A text, and the codec to give its bytes back.
 
-    After `utf-16-be` and `utf-32-be` the text still starts with U+FEFF: Python has no codec that writes such a mark.
+    After `utf-16-be` and `utf-32-be` the text still starts with U+FEFF: Python has no codec to write such a mark.
     """
 
     text: str
@@ -65,7 +65,7 @@ def decode(data: bytes, *, declares_encoding: bool = False) -> Decoded | Refusal
 
 
 def marked_encoding(data: bytes) -> str | None:
-    """The codec that a byte order mark names, or None where there is no mark."""
+    """The codec named by a byte order mark, or None where there is no mark."""
     return next((name for mark, name in _BYTE_ORDER_MARKS if data.startswith(mark)), None)
 
 
@@ -79,8 +79,8 @@ class Recoded:
     """A file of lines in an unknown encoding, as UTF-8; read from start to end in bounded memory.
 
     The encoding is detected at the first byte beyond ASCII (or a byte order mark), by at most a megabyte from there on.
-    Where none is found, the bytes stay as they are. So do single bytes that are not of the encoding, and their lines
-    are refused later.
+    Where none is found, the bytes stay as they are. So do single bytes outside of the encoding, and their lines are
+    refused later.
     """
 
     def __init__(self, stream: Stream, detect: Callable[[bytes], Any]) -> None:
@@ -88,7 +88,7 @@ class Recoded:
 
         Args:
             stream: the file.
-            detect: gives a refusal, or a text whose `metadata` holds `source_encoding` and `source_encoding_by`.
+            detect: gives a refusal, or a text with `source_encoding` and `source_encoding_by` in its `metadata`.
         """
         self.facts: dict[str, str] = {}
         self._stream, self._detect = stream, detect
@@ -115,7 +115,7 @@ class Recoded:
                 return text.encode("utf-8", "surrogateescape")
 
     def _detect_encoding(self, data: bytes) -> bytes:
-        """Detect the encoding; gives the bytes that were read for it, which are still to be decoded."""
+        """Detect the encoding; gives the bytes read for it, still to be decoded."""
         self._is_detected = True
         pieces = [data]
         while sum(map(len, pieces)) < DETECTION_BYTES and (more := self._stream.read(DETECTION_BYTES)):

@@ -1,16 +1,17 @@
-"""Decode the bytes of a page that came from the web, strictly: every byte becomes the character that its codec says.
+"""Decode the bytes of a page from the web, strictly: every byte becomes its character in the codec.
 
-What pages and servers declare is often not true, so the first of these codecs that decodes all bytes counts:
+What pages and servers declare is often not true, so the first of these codecs to decode all bytes counts:
 
     byte order mark   if there is one, no other codec is tried
     UTF-8             by its bytes alone: other encodings of more than a few characters are hardly ever valid UTF-8
     http, meta        what the server and the page declare, by the labels of the WHATWG Encoding Standard
     detected          what resiliparse's detector makes of the bytes
 
-A page that none of them decodes is refused. A mail may be in an encoding that the web has not, or not any more: of
-those, one whose bytes are all ASCII (UTF-7, HZ, ISO-2022-KR) is never told by them, so what a mail declares counts.
-Pages are not read by it, as in browsers: a text in UTF-7 can hide a script. The codecs are Python's; where a web
-browser takes a label for a larger character set than Python does (GBK, Shift_JIS, EUC-KR, Big5), its superset is used.
+A page decoded by none of them is refused. A mail may be in an encoding unknown to the web, or not any more in use
+there: of those, one of ASCII bytes alone (UTF-7, HZ, ISO-2022-KR) is never told by them, so what a mail declares
+counts. Pages are not read by it, as in browsers: a text in UTF-7 can hide a script. The codecs are Python's; where a
+web browser takes a label for a larger character set than Python does (GBK, Shift_JIS, EUC-KR, Big5), its superset is
+used.
 Source: encoding.spec.whatwg.org.
 """
 
@@ -41,7 +42,7 @@ _CUT_BYTES = 3  # at most so many bytes of a character are left where a page was
 
 
 class DecodedPage(NamedTuple):
-    """A page's text, the codec that decoded it, and what named the codec."""
+    """A page's text, its codec, and what named the codec."""
 
     text: str
     encoding: str
@@ -53,7 +54,7 @@ def decode_page(data: bytes, charset: str | None = None, cut: bool = False) -> D
 
     Args:
         data: its bytes.
-        charset: label that the server declared.
+        charset: label declared by the server.
         cut: whether a crawler stopped inside of the page, so that its last character may be incomplete.
     """
     if marked_encoding(data) is not None:
@@ -74,7 +75,7 @@ def decode_page(data: bytes, charset: str | None = None, cut: bool = False) -> D
 
 
 def decode_declared(data: bytes, label: str | None) -> DecodedPage | Refusal | None:
-    """Decode a text of a mail by the encoding that it declares, where the web knows no such label.
+    """Decode a text of a mail by its declared encoding, where the web knows no such label.
 
     Returns:
         The text; None where the label is one of the web's or says nothing, so that `decode_page` decides; or why no

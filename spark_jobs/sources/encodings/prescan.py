@@ -1,7 +1,7 @@
-"""The encoding that a page declares, found as browsers find it before they parse the page.
+"""The declared encoding of a page, found as browsers find it before they parse the page.
 
 A declaration counts where it is one: not in a comment, in the text of another element's attribute, or in the `content`
-of a `meta` that is no `http-equiv=content-type`. The declaration of XML counts where no `meta` does.
+of a `meta` other than `http-equiv=content-type`. The declaration of XML counts where no `meta` does.
 Source: the HTML Standard, 13.2.3.2, "prescan a byte stream to determine its encoding" and "get an XML encoding".
 """
 
@@ -24,7 +24,7 @@ _UTF_16 = ("utf-16-le", "utf-16-be")
 
 
 def declared_codec(head: bytes) -> str | None:
-    """Python's codec for what the first bytes of a page declare; None where they declare none that is known."""
+    """Python's codec for what the first bytes of a page declare; None where they declare no known one."""
     at = 0
     while match := _MARKUP.search(head, at):
         markup, at = match[0].lower(), match.end()
@@ -48,7 +48,7 @@ def _attributes(head: bytes, at: int) -> Iterator[re.Match[bytes]]:
 
 
 def _of_meta(attributes: list[re.Match[bytes]]) -> str | None:
-    """The codec that a `meta` declares by its `charset`, or by its `content` where `http-equiv` is Content-Type."""
+    """The codec declared in a `meta` by its `charset`, or by its `content` where `http-equiv` is Content-Type."""
     values = dict[bytes, bytes]()
     for attribute in attributes:  # of one name the first counts
         values.setdefault(attribute[1].lower(), attribute[2] or attribute[3] or attribute[4] or b"")
@@ -61,7 +61,7 @@ def _of_meta(attributes: list[re.Match[bytes]]) -> str | None:
 
 
 def _codec(label: bytes) -> str | None:
-    """The codec of a label; a label that could be read is in no UTF-16, and means UTF-8 then."""
+    """The codec of a label; a readable label is in no UTF-16, and means UTF-8 then."""
     text = label.decode("latin-1").strip("\t\n\f\r ").lower()
     codec = "cp1252" if text == "x-user-defined" else map_encoding_to_html5(text, fallback_utf8=False)
     return "utf-8" if codec in _UTF_16 else codec

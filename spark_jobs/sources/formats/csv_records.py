@@ -2,15 +2,15 @@ r"""Read records from CSV and TSV files one by one, in bounded memory; records.p
 
     CSV   a field may stand in double quotes, and then holds delimiters, line ends and quotes written twice (RFC 4180)
           Spark, Hive and MySQL write a quote as \" and a backslash as \\ instead: what a file does is told by its
-          rows, at the first that holds a backslash (`csv_escape: auto`), or declared
+          rows, at the first with a backslash (`csv_escape: auto`), or declared
     TSV   a line is a row and a tab a delimiter, whatever stands between them; quotes are characters (IANA's
           text/tab-separated-values). But where all names in the header stand in quotes, a program wrote CSV with tabs.
 
-A quote that is not closed, or closed in the midst of a field, costs the line in which its row begins and no other: the
-lines after that one are read on their own.
+A quote not closed, or closed in the midst of a field, costs the line in which its row begins and no other: the lines
+after that one are read on their own.
 
-A file is taken for one with backslashes only where that makes more of its rows whole: rows that RFC 4180 reads are read
-by it. Rows without a backslash are the same in both.
+A file is taken for one with backslashes only where that makes more of its rows whole: rows readable by RFC 4180 are
+read by it. Rows without a backslash are the same in both.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def csv_records(
     max_bytes: int,
     partitions: Mapping[str, str | None] = NO_PARTITIONS,
 ) -> Iterator[Record | Refused]:
-    """Records of a file with a header and one record in each row, whose number is that of its first line.
+    """Records of a file with a header and one record in each row, numbered as its first line.
 
     An empty field is a missing value, except in the text column. Blank lines are no records.
 
@@ -86,7 +86,7 @@ def csv_records(
         delimiter: the character between fields; a tab means TSV, any other CSV.
         source: the column mapping; every column it names must be in the header.
         max_bytes: as for `jsonl_records`.
-        partitions: columns that folders give, where the header does not have them.
+        partitions: columns from folders, where the header does not have them.
     """
     names: list[str] = []
     for row in rows_of(stream, delimiter, max_bytes + LINE_SLACK_BYTES, source.csv_escape):
@@ -114,7 +114,7 @@ def csv_records(
 
 
 def rows_of(stream: Stream, delimiter: str, max_bytes: int, escape: str = "auto") -> Iterator[CsvRow | Refused]:
-    """Rows that are not blank, of CSV or TSV by the delimiter; bytes that are not UTF-8 are lone surrogates.
+    """Nonblank rows, of CSV or TSV by the delimiter; bytes other than UTF-8 are lone surrogates.
 
     Args:
         stream: the file, decompressed.
@@ -167,7 +167,7 @@ def _escaped_tsv_rows(lines: Iterator[FileLine | Refused]) -> Iterator[CsvRow | 
 
 
 def _unescaped(field: str) -> str:
-    r"""A field without its backslashes; `\N`, which stands for null, as it is."""
+    r"""A field without its backslashes; `\N`, for null, as it is."""
     return field if field == _NULL else _PAIR.sub(lambda pair: _LETTERS.get(pair[1], pair[1]), field)
 
 
@@ -178,7 +178,7 @@ def _text(line: FileLine) -> str:
 
 
 class _CsvRows:
-    """Rows of CSV, one after the other, and refusals of lines that are in no row."""
+    """Rows of CSV, one after the other, and refusals of lines outside of all rows."""
 
     def __init__(
         self, lines: Iterator[FileLine | Refused], delimiter: str, max_bytes: int, escape: str = "quote"
@@ -262,7 +262,7 @@ class _CsvRows:
             yield text if self._marks is None else self._marks.line(text)
 
     def _told(self) -> _Marks | None:
-        """What a backslash means in this file, by the row that has the first one and up to 8 MB of lines behind it."""
+        """What a backslash means in this file, by the row with the first one and up to 8 MB of lines behind it."""
         ahead, byte_count = list[FileLine | Refused](), 0
         behind = [line for line in self._again if not isinstance(line, Refused)]
         while byte_count < _LOOKED_AT and (line := next(self._lines, None)):
@@ -283,7 +283,7 @@ class _CsvRows:
         return marks
 
     def _not_csv(self, error: csv.Error) -> Refused:
-        """Refuse a row that is not CSV: its first line alone, where the others are held to be read on their own."""
+        """Refuse a row other than CSV: its first line alone, where the others are held to be read on their own."""
         fault = "a quote is not closed" if str(error) == "unexpected end of data" else error
         has_escapes = self._marks is None and self._has_backslash
         mend = "; where a quote is written behind a backslash, state `csv_escape: backslash`" if has_escapes else ""

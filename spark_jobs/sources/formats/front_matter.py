@@ -20,9 +20,9 @@ _FACTS: Final = 50  # keys of front matter that are kept
 
 
 def extract_front_matter(data: bytes) -> Extracted | Refusal:
-    """The text below the front matter of Markdown, whose keys become metadata; without front matter the whole text.
+    """The text below the front matter of Markdown (its keys become metadata); without front matter the whole text.
 
-    A block that is no mapping is no front matter; where it is not YAML or TOML, the text keeps it and `front_matter`
+    A block other than a mapping is no front matter; where it is not YAML or TOML, the text keeps it and `front_matter`
     says why.
 
     Args:
@@ -50,7 +50,7 @@ def extract_front_matter(data: bytes) -> Extracted | Refusal:
 
 
 def _is_plain(key: object) -> bool:
-    """Whether a key may stand in `metadata`: a text that is no key of headrace's own."""
+    """Whether a key may stand in `metadata`: a text other than headrace's own keys."""
     return isinstance(key, str) and 0 < len(key) <= 100 and not key.startswith("headrace.")
 
 

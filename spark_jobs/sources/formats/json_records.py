@@ -5,9 +5,9 @@
                                {"text": "b"}       }
                              ]                     {"text": "b"}
 
-A file whose first lines hold an object each is one of lines, and a line that is none costs that line alone. Every other
-file is a sequence of values: the elements of its arrays and its objects are records, one held at a time, and what is no
-JSON ends it.
+A file with an object in each of its first lines is one of lines, and a line without one costs that line alone. Every
+other file is a sequence of values: the elements of its arrays and its objects are records, one held at a time, and what
+is no JSON ends it.
 """
 
 from __future__ import annotations
@@ -53,14 +53,14 @@ def json_values(stream: Stream, max_bytes: int) -> Iterator[FileLine | Refused]:
 
     Args:
         stream: the file, decompressed.
-        max_bytes: longest text that is held; longer ones are refused.
+        max_bytes: longest held text; longer ones are refused.
     """
     rejoined = _Rejoined(stream)
     return numbered_lines(rejoined, max_bytes) if _is_lines(rejoined.head) else _Values(rejoined, max_bytes).found()
 
 
 class _Rejoined:
-    """A stream whose beginning was looked at; a fault of it comes after what is before the fault."""
+    """A stream after a look at its beginning; a fault of it comes after what is before the fault."""
 
     def __init__(self, stream: Stream) -> None:
         self._stream = stream
@@ -82,7 +82,7 @@ class _Rejoined:
 
 
 def _is_lines(head: bytes) -> bool:
-    """Whether a file that begins so is one of lines: not an array, and no object over several lines."""
+    """Whether a file with this beginning is one of lines: not an array, and no object over several lines."""
     begins = head.removeprefix(b"\xef\xbb\xbf").lstrip()
     if begins[:1] != b"{":
         return begins[:1] != b"["
@@ -135,7 +135,7 @@ class _Values:
             yield self._fault("the file ends inside of it")
 
     def _value(self, mark: bytes) -> bool:
-        """Go past the value that begins here; false where the file ends inside of it."""
+        """Go past the value beginning here; false where the file ends inside of it."""
         if mark not in b'{["':
             self._past(_PLAIN)
             return True
@@ -188,7 +188,7 @@ class _Values:
         self._at = end
 
     def _taken(self) -> FileLine | Refused:
-        """The value that was gone past."""
+        """The value gone past."""
         number, data = self._number, b"".join(self._pieces)
         is_long = self._size > self._max_bytes
         self._pieces, self._size, self._number = [], 0, number + 1

@@ -41,7 +41,7 @@ def jsonl_records(
         stream: the file, decompressed.
         source: the column mapping.
         max_bytes: longest text in UTF-8; lines of a megabyte more are skipped without being held.
-        partitions: columns that folders give, where a record does not have them.
+        partitions: columns from folders, where a record does not have them.
     """
     lines = numbered_lines(stream, max_bytes + LINE_SLACK_BYTES)
     return object_records(lines, source, max_bytes, partitions)
@@ -50,7 +50,7 @@ def jsonl_records(
 def object_records(
     lines: Iterable[FileLine | Refused], source: FileReading, max_bytes: int, partitions: Mapping[str, str | None]
 ) -> Iterator[Record | Refused]:
-    """Records of texts that hold one JSON object each.
+    """Records of texts of one JSON object each.
 
     Texts without the text column are held back until one has it: where none has, that is one fault of the file.
     """
@@ -86,7 +86,7 @@ def object_records(
 
 
 def names_in(file: RecordFile) -> list[str]:
-    """Names of the fields in the first 1,000 records of a file, in the order in which they first occur."""
+    """Names of the fields in the first 1,000 records of a file, in the order of their first occurrence."""
     return names_of(numbered_lines(file.plain(), file.max_bytes), file.partitions)
 
 

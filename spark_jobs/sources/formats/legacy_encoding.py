@@ -1,13 +1,13 @@
-"""Find the encoding of a text that is neither UTF-8 nor in the encoding that it declares (`encoding: detect`).
+"""Find the encoding of a text neither in UTF-8 nor in its declared encoding (`encoding: detect`).
 
     null bytes          UTF-16 without a byte order mark; few of them in UTF-8 are no text
-    declared            the encoding that a page or an XML text declares
-    resiliparse         its detector is the best of those that were measured for encodings of one byte a character
+    declared            the declared encoding of a page or an XML text
+    resiliparse         its detector is the best of those measured for encodings of one byte a character
     charset-normalizer  where resiliparse knows none: it has Korean, and encodings of DOS and the Macintosh
 
-A codec counts only if its text encodes to the same bytes again (which the caller checks for what is longer than the
-sample) and reads like a text: hardly any character that is a control, unassigned or for private use. A text that is
-UTF-8 with a few wrong bytes is not taken for another encoding.
+A codec counts only if its text encodes to the same bytes again (checked by the caller for what is longer than the
+sample) and reads like a text: hardly any control, unassigned character or one for private use. A text in UTF-8 with a
+few wrong bytes is not taken for another encoding.
 It runs in the child of parser_process.py, and needs the extra `ingest`; docs/prepare/ingest_texts.md has its figures.
 """
 
@@ -39,7 +39,7 @@ def tell_encoding(sample: bytes, stated: str, is_whole: bool) -> Extracted | Ref
 
     Args:
         sample: the text, or its beginning.
-        stated: the codec that the source states, or `detect`.
+        stated: the codec stated by the source, or `detect`.
         is_whole: whether there is no more of it; else single wrong bytes count as strange characters.
     """
     if not is_whole:  # not in the middle of a character, where there are lines
@@ -107,7 +107,7 @@ def _broken_utf8(sample: bytes) -> Refusal | None:
 
 
 def _strange_count(text: str) -> int:
-    """Count characters that no text holds, and replacement characters; all characters where one is null."""
+    """Count characters absent from any text, and replacement characters; all characters where one is null."""
     counts = Counter(text)
     if "\0" in counts:
         return len(text) + 2

@@ -1,11 +1,10 @@
-"""Read columns of a Parquet file as batches of plain values: the half that runs in the child of parser_process.py.
+"""Read columns of a Parquet file as batches of plain values: the half for the child of parser_process.py.
 
 Arrow's Parquet reader ends its whole process on some damaged and encrypted files, and a file of a few kilobytes can
-hold gigabytes (a long text that is repeated is stored once). So a file is read here, in batches that are sized by what
-the last one took when decoded, and goes to the worker as the buffers of Arrow's arrays, in types that JSON has a form
-for:
+hold gigabytes (a repeated long text is stored once). So a file is read here, in batches sized by what the last one took
+when decoded, and goes to the worker as the buffers of Arrow's arrays, in types with a form in JSON:
 
-    null, bool, numbers, string, binary    as they are; floats as the shortest number that is the same
+    null, bool, numbers, string, binary    as they are; floats as the shortest equal number
     dictionaries, extension types          what they stand for
     decimal; duration                      text: 12.50; seconds
     INTERVAL; 128-bit integers             text: P14M3DT1.5S; digits
@@ -58,7 +57,7 @@ _DIGITS = {"s": 0, "ms": 3, "us": 6, "ns": 9}
 
 
 class Mapped(NamedTuple):
-    """A column that is read: whether it is the text, the steps that lead to it, what its columns of values are."""
+    """A column to read: whether it is the text, the steps to it, what its columns of values are."""
 
     is_text: bool
     steps: Sequence[str]
@@ -79,10 +78,10 @@ def batches(
         file: to be read at any offset.
         columns: names of columns, or paths of fields inside of them; where one is not there exactly once, nothing is
             read.
-        text_column: the one that must hold text, if there is one.
+        text_column: the one required to hold text, if there is one.
         start: rows before this one are left out.
         most_rows: largest batch.
-        optional: columns that need not be there.
+        optional: columns allowed to be missing.
 
     Yields:
         First `names` of all columns, and which of `columns` are `there`. Then of so many `rows` from a `row` on,
@@ -177,7 +176,7 @@ def _is_text(kind: pa.DataType) -> bool:
 
 
 def _message(batch: pa.RecordBatch, columns: Sequence[Mapped]) -> tuple[dict[str, Any], int]:
-    """A batch in the form in which it is sent, and the mean bytes of a decoded row."""
+    """A batch as it is sent, and the mean bytes of a decoded row."""
     sent, byte_count = list[Any](), 0
     for is_text, steps, leaves in columns:
         values = column_at(batch, steps)
@@ -221,7 +220,7 @@ def plain_column(column: pa.Array | JsonValues | InVariant, leaves: Sequence[str
 
 
 def _json_column(column: JsonValues | InVariant) -> pa.Array:
-    """JSON of values that stand inside of others."""
+    """JSON of values inside of others."""
     if isinstance(column, JsonValues):
         return column.texts
     texts = plain_column(column.column)[0].to_pylist()
@@ -229,7 +228,7 @@ def _json_column(column: JsonValues | InVariant) -> pa.Array:
 
 
 def _leaf_column(column: pa.Array, leaf: str) -> tuple[pa.Array, bool]:
-    """A column that is not nested, whose type Arrow does not say, in the form of `plain_column`."""
+    """A flat column of a type not stated by Arrow, in the form of `plain_column`."""
     if leaf.startswith("duration "):
         return _flat_column(column.cast(pa.duration(leaf.removeprefix("duration ")))), False
     try:
@@ -274,7 +273,7 @@ def _values(column: pa.Array, leaves: Iterator[str | None]) -> list[Any]:
 
 
 def _texts(column: pa.Array) -> pa.Array:
-    """JSON of the texts that stand for values in JSON: strings are texts themselves."""
+    """JSON of the texts for values in JSON: strings are texts themselves."""
     values = column.to_pylist()
     is_value = [text is not None and not text.startswith(NO_FORM) for text in values]
     texts = [
@@ -290,7 +289,7 @@ def _json_text(value: Any) -> str | None:
 
 
 def _flat_column(column: pa.Array) -> pa.Array:
-    """A column that is not nested in a type of PLAIN; strings stay unchecked (Parquet does not check them)."""
+    """A flat column in a type of PLAIN; strings stay unchecked (Parquet does not check them)."""
     kind, types = column.type, pa.types
     if types.is_float32(kind):  # .1 is its shortest form, not 0.10000000149011612
         return column.cast(pa.string()).cast(pa.float64())

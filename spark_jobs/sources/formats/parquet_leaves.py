@@ -1,4 +1,4 @@
-"""Open a Parquet file, and tell the columns of bytes and bare numbers whose type Arrow does not say.
+"""Open a Parquet file, and tell the columns of bytes and bare numbers of types not stated by Arrow.
 
 INTERVAL of Parquet                                     Arrow gives 12 bytes
 types of other libraries in the Arrow schema beside     Arrow refuses the whole file; without that schema 128-bit
@@ -59,7 +59,7 @@ def opened(file: Any) -> OpenedFile:
 
 
 def leaf_values(column: pa.Array, leaf: str) -> list[Any]:
-    """Values of a column that `OpenedFile.leaves` names.
+    """Values of a column named in `OpenedFile.leaves`.
 
     Raises:
         ValueError: their type is not known.
@@ -86,7 +86,7 @@ def leaf_count(kind: pa.DataType) -> int:
 
 
 def _without_arrow_schema(file: Any) -> pq.FileMetaData | None:
-    """The footer without the Arrow schema that is written beside Parquet's own; None where there is none."""
+    """The footer without the Arrow schema written beside Parquet's own; None where there is none."""
     size = file.seek(0, 2)
     file.seek(max(0, size - 8))
     tail = bytes(file.read(8))
@@ -102,7 +102,7 @@ def _without_arrow_schema(file: Any) -> pq.FileMetaData | None:
 
 
 def _told(parquet: pq.ParquetFile) -> Iterator[tuple[int, str]]:
-    """What the Arrow schema that was left aside says of columns of bytes and bare numbers, by their numbers.
+    """What the Arrow schema left aside says of columns of bytes and bare numbers, by their numbers.
 
     Raises:
         ValueError, IndexError, struct.error: it is damaged, or has not as many columns as the file.

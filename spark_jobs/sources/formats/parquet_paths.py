@@ -1,7 +1,7 @@
 """Columns of a Parquet file by name or path (`doc.text`): fields of structs, keys of maps, values in columns of JSON.
 
 A path becomes steps, each the name of a field; the last is a key where what is above is a map or JSON. Only what a path
-leads to is read, so a column beside it may be of a type that Arrow does not know.
+leads to is read, so a column beside it may be of a type unknown to Arrow.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ def all_names(schema: pa.Schema, more: Iterable[str] = ()) -> list[str]:
 
     Args:
         schema: of the file.
-        more: paths that lead to something: keys of maps and of JSON.
+        more: paths with a target: keys of maps and of JSON.
     """
     paths = (name for field in schema for name in _below(field))
     return [*schema.names, *dict.fromkeys(name for name in (*paths, *more) if name not in schema.names)]
@@ -36,7 +36,7 @@ def _below(field: pa.Field) -> Iterator[str]:
 
 
 def steps_to(fields: Iterable[pa.Field], path: str) -> list[str] | None:
-    """The names that lead to a path, of which a column's whole name is one; None where there is nothing."""
+    """The names on the way to a path, a column's whole name as one; None where there is nothing."""
     kinds = {field.name: field.type for field in fields}
     if path in kinds:
         return [path]
@@ -67,7 +67,7 @@ def stored_path(fields: Iterable[pa.Field], steps: Sequence[str]) -> str:
 
 
 def column_at(batch: pa.RecordBatch, steps: Sequence[str]) -> pa.Array | JsonValues | InVariant:
-    """The column that steps lead to; below null there is null. Values in JSON come as columns of JSON."""
+    """The column at the end of steps; below null there is null. Values in JSON come as columns of JSON."""
     column = batch.column(steps[0])
     for step in steps[1:]:
         kind = column.type

@@ -1,11 +1,11 @@
-"""Read records from Parquet files, which another process parses; records.py says what records are.
+"""Read records from Parquet files, parsed by another process; records.py says what records are.
 
     worker                      child (formats/parquet_batches.py)
-    file, columns          ->   opens the file, asks for the bytes that it wants
+    file, columns          ->   opens the file, asks for the wanted bytes
     records  <-  values    <-   batches of about 8 MB in plain types
 
-A file that ends the child is refused at the row that it was at, and no other file with it. Where the child ended for
-want of memory, a smaller batch may do: it is tried.
+A file ending the child is refused at its present row, and no other file with it. Where the child ended for want of
+memory, a smaller batch may do: it is tried.
 """
 
 from __future__ import annotations
@@ -62,12 +62,12 @@ def read_parquet(file: RecordFile) -> Iterator[Record | Records | Refused]:
 
 
 def names_in(file: RecordFile) -> list[str]:
-    """Names of the columns of a file, of fields inside of them as paths, and of those that its folders give."""
+    """Names of the columns of a file, of fields inside of them as paths, and of those from its folders."""
     return list(dict.fromkeys((*parquet_columns(_seekable(file)), *file.partitions)))
 
 
 def _seekable(file: RecordFile) -> IO[bytes]:
-    """The file at any offset; of one that was compressed as a whole a temporary copy."""
+    """The file at any offset; of one compressed as a whole a temporary copy."""
     raw = file.raw
     is_packed = raw.head(4) != b"PAR1" and codec_of(raw) is not None
     limits = file.source.archives
@@ -84,7 +84,7 @@ def parquet_records(
         file: the file, seekable.
         source: the column mapping; every column it names must be in the file.
         max_bytes: longest text in UTF-8.
-        partitions: columns that folders give, where the file does not have them.
+        partitions: columns from folders, where the file does not have them.
 
     Raises:
         OSError: the file cannot be read.
@@ -130,9 +130,9 @@ def parquet_rows(
     Args:
         file: the file, seekable.
         columns: what is read; where one of them is not there exactly once, there are no rows.
-        text_column: the one that must hold text, if there is one.
+        text_column: the one required to hold text, if there is one.
         seconds: processor time for a batch.
-        optional: columns that need not be there.
+        optional: columns allowed to be missing.
 
     Raises:
         OSError: the file cannot be read.
@@ -161,7 +161,7 @@ def parquet_rows(
 
 
 def parquet_columns(file: IO[bytes]) -> list[str]:
-    """Names of the columns of a Parquet file, of which only the footer is read; none where it is damaged."""
+    """Names of the columns of a Parquet file, by its footer alone; none where it is damaged."""
     try:
         (names,) = read_apart(column_names, _FOOTER_SECONDS, file, memory_bytes=_MEMORY_BYTES)
     except ChildEndedError:

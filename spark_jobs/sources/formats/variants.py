@@ -1,12 +1,12 @@
-"""Values of Parquet's VARIANT: the values of JSON that they stand for, also where they are shredded.
+"""Values of Parquet's VARIANT: their values in JSON, also where they are shredded.
 
-A VARIANT is a group of `metadata` (the names of all fields), `value` (bytes, which begin with their type) and, where
-its writer shredded it, `typed_value`: what is of that type stands there in a column of Parquet, the rest in `value`.
+A VARIANT is a group of `metadata` (the names of all fields), `value` (bytes beginning with their type) and, where its
+writer shredded it, `typed_value`: what is of that type stands there in a column of Parquet, the rest in `value`.
 
     typed_value    the value                                  a list             its items, each a group of both again
-    a struct       fields, each a group of both again; `value` has the fields that have no column
+    a struct       fields, each a group of both again; `value` has the fields without a column
 
-Moments and UUIDs become texts as those of other columns do, bytes base64. Numbers that no double holds become texts.
+Moments and UUIDs become texts as those of other columns do, bytes base64. Numbers beyond a double become texts.
 Source: VariantEncoding.md and VariantShredding.md of apache/parquet-format, version 1.
 """
 
@@ -37,7 +37,7 @@ _ABSENT: Final = object()
 
 
 def is_variant(kind: pa.DataType) -> bool:
-    """Whether a type is that of a VARIANT, which Arrow shows as the struct that it is."""
+    """Whether a type is that of a VARIANT, shown by Arrow as the struct behind it."""
     if not pa.types.is_struct(kind):
         return False
     kinds = {field.name: field.type for field in kind}
@@ -51,8 +51,8 @@ def variant_values(column: pa.StructArray, flat: Flat) -> list[Any]:
     """Values of a column.
 
     Args:
-        column: with the type that `is_variant` takes.
-        flat: gives the values of a column that is not nested.
+        column: of a type accepted by `is_variant`.
+        flat: gives the values of a flat column.
 
     Raises:
         ValueError: bytes are no VARIANT.
@@ -77,7 +77,7 @@ def _group(parts: Mapping[str, pa.Array], names: Sequence[list[str] | None], fla
 
 
 def _both(value: Any, shredded: Any) -> Any:
-    """A value of which some fields may be shredded."""
+    """A value with some fields possibly shredded."""
     if shredded is _ABSENT or value is _ABSENT:
         return value if shredded is _ABSENT else shredded
     if not (isinstance(value, dict) and isinstance(shredded, dict)) or value.keys() & shredded.keys():
@@ -118,7 +118,7 @@ def _parts(column: pa.Array) -> dict[str, pa.Array]:
 
 
 def _flat(column: pa.Array, flat: Flat) -> list[Any]:
-    """Values of a shredded column that is not nested."""
+    """Values of a shredded flat column."""
     kind, types = column.type, pa.types
     if types.is_decimal(kind):
         return [None if value is None else _decimal(value) for value in column.to_pylist()]
@@ -192,7 +192,7 @@ class _Bytes:
         return [self.value(begin + start)[0] for start in starts], begin + size
 
     def _primitive(self, kind: int, at: int) -> tuple[Any, int]:
-        """A value that holds no other."""
+        """A value without others in it."""
         if kind in (_NULL, _TRUE, _FALSE):
             return {_NULL: None, _TRUE: True, _FALSE: False}[kind], at
         if form := _NUMBERS.get(kind):
@@ -246,7 +246,7 @@ def _names(data: bytes) -> list[str]:
 
 
 def _float(number: float) -> float | str:
-    """A number; JSON has none that are not finite, which are texts as Spark writes them."""
+    """A number; JSON has finite ones alone, so the others are texts as Spark writes them."""
     if math.isfinite(number):
         return number
     return "NaN" if math.isnan(number) else "Infinity" if number > 0 else "-Infinity"

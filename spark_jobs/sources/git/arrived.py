@@ -15,7 +15,7 @@ from spark_jobs.sources.taken import BY_PATH
 class Arrived:
     """What arrived of a repository: reason and detail at each location, and what each path has now.
 
-    That is the location of what landed there, or why it is refused; a path that is gone has nothing.
+    That is the location of what landed there, or why it is refused; a gone path has nothing.
     """
 
     reasons: dict[str, tuple[str | None, str]] = field(default_factory=dict)
@@ -36,9 +36,9 @@ def damaged(arrivals: pa.Table) -> set[str]:
 
 
 def arrived_of(arrivals: pa.Table, names: list[str]) -> dict[str, Arrived]:
-    """What arrived of some repositories; of versions that landed together, the one with a doc_id is at the path now.
+    """What arrived of some repositories; of versions landed together, the one with a doc_id is at the path now.
 
-    What an increment says of a path that is gone counts after its versions, and that it is left out after both. A row
+    What an increment says of a gone path counts after its versions, and that it is left out after both. A row
     `LOCATION#record:5f1c..` says that the document is gone, as the file at that location is none.
     """
     chosen = arrivals.filter(pc.field("path").is_valid() & pc.field("repository").isin(pa.array(names, pa.string())))

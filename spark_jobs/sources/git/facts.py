@@ -27,7 +27,7 @@ def quality_facts(history: list[Commit], live: dict[str, int], marked: dict[str,
     Args:
         history: its commits.
         live: sizes of the files of the newest revision, by path.
-        marked: paths that its authors mark, with the mark.
+        marked: paths marked by its authors, with the mark.
     """
     size = sum(live.values())
     tests = sum(size for path, size in live.items() if _TESTS.search(path))
@@ -60,7 +60,7 @@ def original_of(histories: dict[str, list[Commit]]) -> str:
 
     All of them share a root commit. The author of most of their common commits decides: the original is where that
     author went on the most. Where the author went on nowhere, it is the one with the fewest commits of its own, since a
-    fork adds to what it took; then the first by name. A source that knows better states `fork_of` itself.
+    fork adds to what it took; then the first by name. A source with better knowledge states `fork_of` itself.
 
     Args:
         histories: commits by the name of the repository; at least two.

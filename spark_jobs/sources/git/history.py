@@ -1,7 +1,7 @@
 """The versions of files in selected revisions of a git repository, found without a checkout.
 
 A version is a path with a blob. The versions of a repository are those in the trees of the selected revisions; each is
-found once, in the first revision of the order that has it:
+found once, in the first revision of the order with it:
 
     revision   a.py   b.py   versions found
     c1         A      -      (a.py, A) in c1
@@ -9,8 +9,8 @@ found once, in the first revision of the order that has it:
     c3         A      -      none: a.py is (a.py, A) again, b.py was deleted
 
 The order is that of commits (a parent before its children, else by date). Every revision is compared with one other
-before it: its first parent where all commits are selected, else the revision selected before it. So a version that is
-in a tree and in none of those before it is always among the differences.
+before it: its first parent where all commits are selected, else the revision selected before it. So a version in a tree
+and in none of those before it is always among the differences.
 """
 
 from __future__ import annotations
@@ -222,8 +222,8 @@ def author_marks(git: IsolatedGit, live: dict[bytes, tuple[str, str]], paths: It
 
     Args:
         git: on the repository.
-        live: mode and object id of each path of the revision whose .gitattributes count; only those become an index of
-            git's, since a hostile tree may have paths that no index takes.
+        live: mode and object id of each path of the revision with the .gitattributes that count; only those become an
+            index of git's, since a hostile tree may have paths invalid in an index.
         paths: what is asked about.
     """
     files = {path: oid for path, (mode, oid) in live.items() if path.rpartition(b"/")[2] == b".gitattributes"}

@@ -5,10 +5,10 @@
                          -> facts about the repository -> `select` -> refused, with the reason
 
 The location of a version is `REPOSITORY@BLOB:PATH`; `git cat-file blob BLOB` in the repository prints its bytes. So a
-version lands once, whichever commits have it. A path that is gone is at `REPOSITORY@000..:PATH`. The repository itself
-has a row at its own path, whose `content_sha256` is the digest of the commits that decide what is selected: while it
-stays, the repository is not looked into again. Rows are written for what is new and gone alone; the others are known by
-the increment that brought them.
+version lands once, whichever commits have it. A gone path is at `REPOSITORY@000..:PATH`. The repository itself has a
+row at its own path, with the digest of the commits deciding the selection as its `content_sha256`: while it stays, the
+repository is not looked into again. Rows are written for what is new and gone alone; the others are known by their
+increment.
 """
 
 from __future__ import annotations
@@ -62,7 +62,7 @@ _MARKED = str(Reason.MARKED)
 class _Path:
     """A path as text, with its language by name, and why none of its versions is read.
 
-    Of a path that is left out, whatever is in its versions, the one that HEAD has gets a row, once.
+    Of a path left out, whatever is in its versions, the one in HEAD gets a row, once.
     """
 
     shown: str

@@ -27,7 +27,7 @@ class GitRepository:
         is_linked: whether a link leads to it that the source does not name itself, but by a pattern or a folder.
         store: once it was opened: its refs and objects.
         refusal: why it could not be opened.
-        digest: SHA-256 over the refs that decide what is selected.
+        digest: SHA-256 over the refs deciding the selection.
     """
 
     name: str
@@ -41,7 +41,7 @@ class GitRepository:
 def find_repositories(source: GitSource) -> list[GitRepository]:
     """The repositories of a source, by the name of the folder or file, without .git or .bundle.
 
-    For a folder that is no repository, those right below it are taken.
+    For a folder other than a repository, those right below it are taken.
 
     Raises:
         InputError: two have one name.

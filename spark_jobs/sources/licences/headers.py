@@ -1,4 +1,4 @@
-"""The licences that a file states about itself: by lines of SPDX, in the comments that it begins with, by a variable.
+"""The licences stated by a file about itself: by lines of SPDX, in the comments at its beginning, by a variable.
 
     # SPDX-License-Identifier: MIT                         both lines hold: MIT AND GPL-3.0-or-later
     # SPDX-License-Identifier: GPL-3.0-or-later
@@ -8,8 +8,8 @@
     __license__ = "GPLv3"                                  GPL-3.0-only
     # governed by a BSD-style license, see the LICENSE     nothing: it is the repository's
 
-What is stated is recognised, or stated and unknown; all statements hold together. A sentence that names what a line of
-SPDX states says nothing more.
+What is stated is recognised, or stated and unknown; all statements hold together. A sentence naming what a line of SPDX
+states says nothing more.
 """
 
 from __future__ import annotations
@@ -107,11 +107,11 @@ _RESTRICTED = re.compile(
 
 
 def header_licence(text: str, of_repository: str | None = None) -> str | None:
-    """The expression that a file states about itself; None where it states none.
+    """The expression stated by a file about itself; None where it states none.
 
     Args:
         text: of the file.
-        of_repository: licence of its repository, which a vague name ("BSD license") is taken for where it fits.
+        of_repository: licence of its repository, the meaning of a vague name ("BSD license") where it fits.
     """
     lines = list(dict.fromkeys(_tagged(text)))
     comment = _leading_comment(text[:_CHARACTERS])
@@ -132,7 +132,7 @@ def header_licence(text: str, of_repository: str | None = None) -> str | None:
 
 
 def sentence_licence(comment: str) -> str | None:
-    """What sentences state together: the licences that they name and what restricts; None where they state nothing.
+    """What sentences state together: the licences named in them and what restricts; None where they state nothing.
 
     Args:
         comment: their words, a paragraph a line.
@@ -141,19 +141,19 @@ def sentence_licence(comment: str) -> str | None:
 
 
 def _together(names: list[str], restrictions: list[str], operator: str) -> str | None:
-    """Names that hold together or are a choice, and restrictions, which always hold."""
+    """Names holding together or as a choice, and restrictions, always holding."""
     parts = [joined(operator, names)] if names else []
     return joined("AND", [*parts, *restrictions]) if parts or restrictions else None
 
 
 def _public_domain(comment: str) -> str | None:
-    """The id of these words, which count where nothing else is stated."""
+    """The id of these words: they count where nothing else is stated."""
     words = _PUBLIC.search(comment)
     return unknown(words[0]) if words else None
 
 
 def _repeats(licence: str, expression: str) -> bool:
-    """Whether an expression has the licences of another one, or those that a vague name may stand for."""
+    """Whether an expression has the licences of another one, or those possibly meant by a vague name."""
     others = ids_in(expression)
     begins = families(licence.removeprefix(UNKNOWN).replace("-", " "))
     if licence.startswith(f"{UNKNOWN}GNU-"):  # a notice without a version
@@ -170,7 +170,7 @@ def _base(name: str) -> str:
 
 
 def _tagged(text: str) -> Iterator[str]:
-    """The expression of each line of SPDX in comments; one that ends in the middle goes on in the next line.
+    """The expression of each line of SPDX in comments; one ending in the middle goes on in the next line.
 
     Strings of code state nothing. Behind other words of a comment, as where lines were filled anew, or without its
     colon, a line counts where it is recognised.
@@ -232,7 +232,7 @@ def _leading_comment(head: str) -> str:
 
 
 def _sentences(comment: str) -> tuple[list[str], list[str], str]:
-    """Licences that sentences name, restrictions in them, and by which operator the names hold together."""
+    """Licences named in sentences, restrictions in them, and the operator between the names."""
     names, restrictions = dict[str, None](), dict[str, None]()
     for words in comment.split("\n"):
         if _TRIGGER.search(words):
@@ -247,7 +247,7 @@ def _sentences(comment: str) -> tuple[list[str], list[str], str]:
 
 @lru_cache(1024)  # files of a repository have the same notice
 def _in_paragraph(words: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """The licences that a paragraph names, and the ids of words in it that restrict."""
+    """The licences named in a paragraph, and the ids of restricting words in it."""
     words = _ASIDE.sub("", words)
     names = list[str]()
     restrictions = [unknown(_sentence_around(words, restricted)) for restricted in _RESTRICTED.finditer(words)]
@@ -269,14 +269,14 @@ def _in_paragraph(words: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
 
 
 def _sentence_around(comment: str, words: re.Match[str]) -> str:
-    """The sentence in which words stand."""
+    """The sentence around words."""
     begin = max((end.end() for end in _SENTENCE_END.finditer(comment, 0, words.start())), default=0)
     end = _SENTENCE_END.search(comment, words.end())
     return comment[begin : end.start() if end else len(comment)][:1000]
 
 
 def _gnu(text: str) -> str | None:
-    """The GNU licence of a notice, whose version stands behind it or before; unknown without one."""
+    """The GNU licence of a notice, with the version behind it or before; unknown without one."""
     gnu = _GNU.search(text)
     if gnu is None:
         return None
@@ -288,7 +288,7 @@ def _gnu(text: str) -> str | None:
 
 
 def _listed_names(sentence: str) -> tuple[str, int] | None:
-    """The licences that a sentence begins with, `MIT or GPL Version 2`, and their end; None where there are none."""
+    """The licences at the beginning of a sentence, `MIT or GPL Version 2`, and their end; None where there are none."""
     names, operator, rest, end = list[str](), "OR" if _CHOICE.search(sentence) else "AND", sentence, 0
     while (name := _longest_name(rest)) is not None:
         licence, length = name
@@ -303,7 +303,7 @@ def _listed_names(sentence: str) -> tuple[str, int] | None:
 
 
 def _longest_name(text: str) -> tuple[str, int] | None:
-    """The licence that the most words at the beginning of a text name, and their length."""
+    """The licence named by the most words at the beginning of a text, and their length."""
     for word in reversed([word for word, _ in zip(re.finditer(r"[^\s;]+", text), range(_WORDS), strict=False)]):
         words = text[: word.end()].rstrip(",.;:)")
         licence = licence_named(words.strip("\"'“”`<(")) if word[0].lower() not in _ARTICLES else None
@@ -313,7 +313,7 @@ def _longest_name(text: str) -> tuple[str, int] | None:
 
 
 def _other_name(sentence: str) -> str | None:
-    """The words of the licence that a sentence begins with and that is not recognised; None where it names none."""
+    """The words of the unrecognised licence at the beginning of a sentence; None where it names none."""
     vague = re.match(r"(?i)([\w-]+?)(?:[- ]style)?\s+licen[cs]e\b", sentence)
     if vague and families(vague[1]):
         return None if _REFERENCE.search(sentence[vague.end() :]) else unknown(vague[0])

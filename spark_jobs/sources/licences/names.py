@@ -1,12 +1,12 @@
-"""Licences by the names that people write: usual ones, those of the SPDX list, of GNU, of Creative Commons, addresses.
+"""Licences by the names people write: usual ones, those of the SPDX list, of GNU, of Creative Commons, addresses.
 
     New BSD License                                BSD-3-Clause
     GPL v2 or later, GPLv2+, GPL (>= 2)            GPL-2.0-or-later
     CC BY-NC 4.0                                   CC-BY-NC-4.0
     https://creativecommons.org/licenses/by/4.0/   CC-BY-4.0
 
-Three answers: a name is recognised, or stated and unknown (`stated`), or there is none. A name that stands for several
-licences, as BSD does, is unknown; `families` says which it may be, so that a text of a licence can decide.
+Three answers: a name is recognised, or stated and unknown (`stated`), or there is none. A name for several licences,
+such as BSD, is unknown; `families` says which it may be, so that a text of a licence can decide.
 """
 
 from __future__ import annotations
@@ -186,10 +186,10 @@ def _joined_names(text: str) -> str | None:
 
 
 def stated(text: str | None) -> str | None:
-    """The SPDX expression of words that state a licence; None only where they say nothing.
+    """The SPDX expression of words about a licence; None only where they say nothing.
 
-    What is not recognised is `LicenseRef-stated-WORDS`, in an expression the part that is not on the list alone. The
-    licences of a list in JSON, as columns have them, hold together; an empty one says nothing.
+    What is not recognised is `LicenseRef-stated-WORDS`, in an expression the unlisted part alone. The licences of a
+    list in JSON, as columns have them, hold together; an empty one says nothing.
     """
     if text is None or not text.strip():
         return None
@@ -209,7 +209,7 @@ def required_ids(names: Iterable[str]) -> tuple[str, ...]:
     """SPDX ids in the list's letters, each with its exception where it has one.
 
     Raises:
-        ValueError: one of them is none, with the nearest that is.
+        ValueError: one of them is none; names the nearest valid one.
     """
     by_name = {name: spdx_expression(name) for name in names}
     for name, licence in by_name.items():
@@ -231,7 +231,7 @@ def families(text: str) -> tuple[str, ...]:
 
 @made_once
 def _usual_names() -> dict[str, str]:
-    """Ids of the list by the keys of their names; a key that several licences share is none."""
+    """Ids of the list by the keys of their names; a key of several licences is none."""
     keys: dict[str, str | None] = {}
     for spdx_id, licence in LICENSES.items():
         if not licence.deprecated_id:
@@ -242,7 +242,7 @@ def _usual_names() -> dict[str, str]:
 
 
 def _key(name: str) -> str:
-    """The words of a name that tell it from others, in lower case; 2.0 is 2."""
+    """The words to tell a name from others, in lower case; 2.0 is 2."""
     words = (word for word in _WORD.findall(name.lower()) if word not in _LEFT_OUT)
     return " ".join(re.sub(r"(?:\.0)+$", "", word) for word in words)
 
@@ -277,7 +277,7 @@ def _short(name: str) -> str | None:
 
 
 def _address(name: str) -> str | None:
-    """The id of the licence whose text is at an address."""
+    """The id of the licence with its text at an address."""
     address = _ADDRESS.fullmatch(name)
     for pattern, form in _ADDRESSES if address else ():
         if address and (part := pattern.fullmatch(address[1])):

@@ -4,7 +4,7 @@
     stated and unknown    LicenseRef-stated-Foo-Corp-License; its words are in `detail`
     not stated            None; the next source is asked, and only then
 
-A manifest or metadata count before texts. A text that equals no licence is `LicenseRef-stated-near-MIT-1f2e3d4c`, where
+A manifest or metadata count before texts. A text equal to no licence is `LicenseRef-stated-near-MIT-1f2e3d4c`, where
 `detail` says what it has more and less than the nearest one; equal texts have equal ids.
 """
 
@@ -51,9 +51,9 @@ class LicenceStatement(NamedTuple):
     """What is stated about the licence of a whole.
 
     Attributes:
-        licence: a canonical expression, whose unknown parts are `LicenseRef-stated-..`; None where nothing is stated.
-        evidence: the files or fields that state it.
-        detail: the words that are not recognised, and of texts the nearest licence with the difference.
+        licence: a canonical expression, its unknown parts as `LicenseRef-stated-..`; None where nothing is stated.
+        evidence: the files or fields with the statement.
+        detail: the unrecognised words, and of texts the nearest licence with the difference.
     """
 
     licence: str | None = None
@@ -77,8 +77,7 @@ class ManifestLicence(NamedTuple):
 def of_repository(content: Callable[[str], bytes | None], names: Sequence[str]) -> LicenceStatement:
     """What the root of a repository states: its manifests, else its texts of licences.
 
-    Several manifests that state different licences, and several texts, give `A AND B`, as nothing says that either will
-    do.
+    Several manifests with different licences, and several texts, give `A AND B`, as nothing says that either will do.
 
     Args:
         content: the bytes of a file by its name; None where it is not there, cannot be read or is too large.
@@ -103,8 +102,8 @@ def of_distribution(
 ) -> LicenceStatement:
     """What the core metadata of a distribution state.
 
-    An expression decides. Else a classifier that names one licence counts before the loose words of `License`,
-    which say how several are joined; where the two contradict each other the licence is unknown.
+    An expression decides. Else a classifier for one licence counts before the loose words of `License`, a source for
+    how several are joined; where the two contradict each other the licence is unknown.
 
     Args:
         expression: `License-Expression`.
@@ -143,12 +142,12 @@ def of_distribution(
 def _agreed(
     licence: str, exact: Set[str], vague: Mapping[tuple[str, ...], str], statement: LicenceStatement
 ) -> LicenceStatement:
-    """A statement that names the licences of all classifiers, or some of them; else that they contradict each other.
+    """A statement with the licences of all classifiers, or some of them; else one of their contradiction.
 
     Args:
         licence: of the statement.
-        exact: the licences that classifiers name; they say whether later versions will do.
-        vague: classifiers that name a family, by the ways in which its ids begin.
+        exact: the licences named in classifiers; they say whether later versions will do.
+        vague: classifiers for a family, by the beginnings of its ids.
         statement: what is given where all agree.
     """
     leaves = set(ids_in(licence))
@@ -168,7 +167,7 @@ def of_texts(texts: Mapping[str, bytes | None]) -> LicenceStatement:
     """What some files of licence texts state.
 
     Args:
-        texts: their bytes by their names; None for one that is too large or cannot be read.
+        texts: their bytes by their names; None for one too large or unreadable.
     """
     licences, evidence, details = dict[str, None](), list[str](), list[str]()
     for name in sorted(texts):
@@ -213,7 +212,7 @@ def declared_in(name: str, data: bytes) -> ManifestLicence:
 
 
 def _of_json(manifest: Any, either: bool) -> ManifestLicence:
-    """The licence of a package.json, in its forms of all times, or of a composer.json, whose lists are choices."""
+    """The licence of a package.json, in its forms of all times, or of a composer.json, with lists as choices."""
     licence, several = manifest.get("license", manifest.get("licence")), manifest.get("licenses")
     entries = licence if isinstance(licence, list) else several if isinstance(several, list) else [several]
     choices = [words for entry in entries if (words := _type(entry))]
@@ -266,13 +265,13 @@ def _of_project(manifest: dict[str, Any]) -> ManifestLicence:
 
 
 def _of_metadata(classifiers: Sequence[str], words: str | None) -> ManifestLicence:
-    """The licence that classifiers and words state together."""
+    """The licence stated by classifiers and words together."""
     statement = of_distribution(None, classifiers, words, {}) if classifiers else LicenceStatement()
     return ManifestLicence(statement.licence or (None if says_nothing(words) else words))
 
 
 def strings_in(value: object) -> list[str]:
-    """The strings in a list; none for a value that is no list."""
+    """The strings in a list; none for a value other than a list."""
     return [item for item in value if isinstance(item, str)] if isinstance(value, list) else []
 
 
@@ -298,7 +297,7 @@ def _of_words(statements: Sequence[tuple[str, str]], texts: Callable[[], Licence
 
 
 def _of_text(name: str, data: bytes) -> tuple[str | None, str]:
-    """The licence of a text, and where it equals none the nearest with the difference; None of one that is empty."""
+    """The licence of a text, and where it equals none the nearest with the difference; None of an empty one."""
     match = recognised(data)
     if match.licence is not None:
         return match.licence, ""
@@ -346,5 +345,5 @@ def _gnu_parts(licence: str) -> tuple[str, str, str]:
 
 
 def _is_loose(words: str) -> bool:
-    """Whether words that are not recognised leave to classifiers what the licence is: nothing in them restricts it."""
+    """Whether unrecognised words leave to classifiers what the licence is: nothing in them restricts it."""
     return not re.search(r"(?i)proprietary|commercial|restrict|all rights|confidential|except|\bno[nt]\b", words)

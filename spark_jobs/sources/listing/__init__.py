@@ -1,1 +1,1 @@
-"""Which of the files that a source has are new, changed or gone since its last arrivals."""
+"""Which files of a source are new, changed or gone since its last arrivals."""

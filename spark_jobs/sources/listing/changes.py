@@ -1,16 +1,16 @@
-"""List every file of a source, and mark those that are new, changed or gone since the last arrivals.
+"""List every file of a source, and mark the new, changed or gone ones since the last arrivals.
 
 A file is unchanged when its latest arrival has the same size and the same modification time; its bytes are not read
 again. A refused file is read again when the cause may be removed: it can be opened now, the size limit was raised, the
-column that it lacked is no longer mapped, the packages of its reader can be imported (`lacking`). One that landed stays
-where its reader is not installed. A file of facts about repositories is read whenever any file is, changed or not, so
-that the facts are known for every new file.
+missing column is no longer mapped, the packages of its reader can be imported (`lacking`). A landed one stays where its
+reader is not installed. A file of facts about repositories is read whenever any file is, changed or not, so that the
+facts are known for every new file.
 
-A file is gone when it arrived before and is not listed any more. Files below a directory that cannot be read are not
-gone, and a source without any file is an error unless its dataset says `allow_empty`.
+A file is gone when it arrived before and is not listed any more. Files below an unreadable directory are not gone, and
+a source without any file is an error unless its dataset says `allow_empty`.
 
 The listing is one Arrow table on the driver, sorted by location, with the columns of `LISTING`. It is as long as what
-changed; files that did not are compared and left.
+changed; files without a change are compared and left.
 """
 
 from __future__ import annotations
@@ -51,17 +51,17 @@ _OF_ARRIVALS = ("repository", "path", "content_sha256", "object", "byte_count", 
 def discover(
     config: DocumentsConfig, arrivals: pa.Table, reread: bool = False, catalogue: Catalog | None = None
 ) -> pa.Table | None:
-    """List the files of a source, and mark those that are unchanged since they arrived, and those that are gone.
+    """List the files of a source, and mark those unchanged since they arrived, and the gone ones.
 
     Args:
         config: the step's config.
         arrivals: all rows of `arrivals` so far, with `increment`; empty before the first increment.
         reread: whether every file is to be read again, whatever arrived before.
-        catalogue: of the lake, in whose database pages of an API are; other sources need none.
+        catalogue: of the lake with pages of an API in its database; other sources need none.
 
     Returns:
-        The listing (`LISTING`) of what is new, changed or gone, with the few unchanged files that a step has to know
-        of; None where there is nothing of the kind.
+        The listing (`LISTING`) of what is new, changed or gone, with the few unchanged files needed by a step; None
+            where there is nothing of the kind.
 
     Raises:
         InputError: the source holds no file, or what it names does not exist.
@@ -75,7 +75,7 @@ def fetch(config: DocumentsConfig, catalogue: Catalog, objects: ObjectFolder, wa
 
 
 def listed_again(config: DocumentsConfig, arrival: Mapping[str, Any]) -> ListedFile:
-    """A file that arrived, to read it once more; the source is not asked.
+    """A file of an arrival, to read it once more; the source is not asked.
 
     Args:
         config: as it was when the file arrived.
@@ -103,15 +103,15 @@ Earlier: TypeAlias = Mapping[str, dict[str, Any]]
 
 
 class ListedKind(Kind[S]):
-    """Kinds that list all files that there are; the last arrivals tell which of them are new, changed or gone."""
+    """Kinds that list all existing files; the last arrivals tell which of them are new, changed or gone."""
 
     def files(self, config: DocumentsConfig, earlier: Earlier, lake: Catalog | None) -> list[Listed] | None:
         """Every file of a source, by location; None where it was not fetched yet.
 
         Args:
             config: the step's config.
-            earlier: the latest arrivals, where files that are as they were need not be read again.
-            lake: catalogue, in whose database is what was fetched.
+            earlier: the latest arrivals, where unchanged files need not be read again.
+            lake: catalogue with what was fetched in its database.
 
         Raises:
             InputError: the source holds no file, or what it names does not exist.
@@ -170,9 +170,9 @@ def _loses_document(listed: Listed, earlier: Earlier) -> bool:
 def _looked_at_too(
     files: Iterable[Listed], rows: Mapping[str, Mapping[str, Any]], gone: Iterable[Mapping[str, Any]]
 ) -> list[Listed]:
-    """Unchanged files that a step needs: one of each repository, where a file of facts is new or changed.
+    """Unchanged files needed by a step: one of each repository, where a file of facts is new or changed.
 
-    And those whose path is that of a part of a file that is read or gone, so that the part is not taken for gone.
+    And those at the path of a part of a read or gone file, so that the part is not taken for gone.
     """
     stated_anew = _stated_anew(rows)
     stems = {str(row["path"]).partition("#")[0] for row in (*rows.values(), *gone) if row["path"] is not None}
@@ -190,12 +190,12 @@ def _looked_at_too(
 
 
 def _row(listed: Listed, before: dict[str, Any] | None, kept: str | None) -> dict[str, Any]:
-    """One row of the listing, without the columns that depend on other rows.
+    """One row of the listing, without the columns dependent on other rows.
 
     Args:
         listed: the file.
         before: its latest arrival, where it need not be read again.
-        kept: the object that holds its bytes, where they landed before.
+        kept: the object of its bytes, where they landed before.
     """
     file, facts = listed.file, listed.facts
     refusal = file.refusal or listed.refusal
@@ -216,7 +216,7 @@ def _row(listed: Listed, before: dict[str, Any] | None, kept: str | None) -> dic
 
 
 def _gone_rows(files: Iterable[Listed], earlier: Mapping[str, dict[str, Any]]) -> list[dict[str, Any]]:
-    """Rows of the files that arrived before and are not listed any more.
+    """Rows of files of earlier arrivals, not listed any more.
 
     Where another location has the file's path now, as after an upgrade or a move of the source, no document went with
     it: the row has no path then.
@@ -247,7 +247,7 @@ def _gone_rows(files: Iterable[Listed], earlier: Mapping[str, dict[str, Any]]) -
 
 
 def located(config: DocumentsConfig, files: Iterable[Listed]) -> list[Listed]:
-    """Files by location; one that two repositories claim goes to the first.
+    """Files by location; one claimed by two repositories goes to the first.
 
     Raises:
         InputError: there is none beside files of facts.
@@ -278,7 +278,7 @@ class LatestArrivals(Mapping[str, dict[str, Any]]):
     """The latest arrival of each location, in columns: a row is made when it is asked for, as there may be millions."""
 
     def __init__(self, arrivals: pa.Table) -> None:
-        """Index all arrivals, which have `increment`."""
+        """Index all arrivals, with `increment`."""
         self._at: dict[str, int] = {}
         self._columns: dict[str, pa.Array] = {}
         if arrivals.num_rows:
@@ -300,7 +300,7 @@ class LatestArrivals(Mapping[str, dict[str, Any]]):
 
 
 def _deleted_hashes(arrivals: pa.Table) -> dict[str, str]:
-    """The hashes with which each location was deleted, joined by spaces."""
+    """The hashes of each location at its deletion, joined by spaces."""
     if arrivals.num_rows == 0:
         return {}
     gone = arrivals.filter((pc.field("reason") == str(Reason.DELETED)) & pc.field("content_sha256").is_valid())
@@ -353,7 +353,7 @@ def _stated_anew(rows: Mapping[str, Mapping[str, Any]]) -> bool:
 
 
 def _add_repository_facts(rows: Mapping[str, dict[str, Any]], files: Iterable[Listed]) -> None:
-    """Put the facts of a repository on its first file that is new or changed, or on any where a file of facts is."""
+    """Put the facts of a repository on its first new or changed file, or on any where a file of facts is."""
     stated_anew = _stated_anew(rows)
     done: set[str] = set()
     for listed in files:

@@ -1,6 +1,6 @@
 """Whether what was refused for want of a package can be read now, by importing what its reader needs.
 
-A record or member that was refused has a row of its own in `arrivals`, while its file may have landed::
+A refused record or member has a row of its own in `arrivals`, while its file may have landed::
 
     crawl.warc.gz                    landed
     crawl.warc.gz#offset:81920       rejected, not_installed    of the same increment, else it was read since
@@ -63,7 +63,7 @@ class Lacking:
 
 
 def _unread_parts(arrivals: pa.Table) -> dict[str, list[str]]:
-    """Names of the parts of each file that its latest reading refused for want of a package."""
+    """Names of the parts of each file refused at its latest reading for want of a package."""
     if not arrivals.num_rows:  # before the first, which may have no columns
         return {}
     is_part = pc.field("path").is_null() & (pc.field("reason") == str(Reason.NOT_INSTALLED))

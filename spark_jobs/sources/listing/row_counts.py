@@ -16,7 +16,7 @@ _MOST_FOOTERS = 500  # a footer takes about a millisecond on a disk, and 50 in a
 
 
 def listed_rows(config: DocumentsConfig, listing: pa.Table) -> int | None:
-    """Rows of the files that are new: one of a file that is a document, of Parquet those that its footer says.
+    """Rows of new files: one of a file that is a document, of Parquet those in its footer.
 
     Args:
         config: of the dataset.

@@ -3,10 +3,10 @@
     zip   by its central directory, in the order of the members' places; every member is checked for itself
     tar   plain or packed by gzip, zstd, xz or bzip2, as one stream from its start to its end
 
-Nothing is extracted to a disk. Sizes are those that are measured while bytes are unpacked, never those that a header
-claims: a stream ends with a refusal where it has become more than its limits allow. Which form an archive has is told
-by its first bytes, since names are often wrong; what is neither compressed nor a tar may be a zip file behind a program
-that unpacks it.
+Nothing is extracted to a disk. Sizes are those measured while bytes are unpacked, never those claimed in a header: a
+stream ends with a refusal where it has become more than its limits allow. Which form an archive has is told by its
+first bytes, since names are often wrong; what is neither compressed nor a tar may be a zip file behind a program to
+unpack it.
 """
 
 from __future__ import annotations
@@ -157,7 +157,7 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
     """The members of a zip file.
 
     Raises:
-        RefusedError: its directory cannot be used, after the members that were found without it; a limit is reached.
+        RefusedError: its directory cannot be used, after the members found without it; a limit is reached.
     """
     guarded, fault = _GuardedFile(file, unpacking.limits.max_members * _ENTRY_BYTES), None
     try:
@@ -196,7 +196,7 @@ def _zip_members(file: IO[bytes], unpacking: Unpacking) -> Iterator[Member]:
 
 
 class _GuardedFile(io.RawIOBase):
-    """A file that refuses to give too many bytes at once: zipfile would hold a directory of any length in memory."""
+    """A file refusing to give too many bytes at once: zipfile would hold a directory of any length in memory."""
 
     def __init__(self, file: IO[bytes], most_bytes: int) -> None:
         super().__init__()
@@ -233,7 +233,7 @@ class _GuardedFile(io.RawIOBase):
 
 
 def _overlapping(members: list[zipfile.ZipInfo]) -> set[int]:
-    """Offsets of members whose bytes overlap, as in bombs that share them (Fifield 2019)."""
+    """Offsets of members with overlapping bytes, as in bombs (Fifield 2019)."""
     offsets, reach, at = set[int](), 0, -1
     for info in members:
         if info.header_offset < reach or info.header_offset == at:
@@ -336,7 +336,7 @@ class _TarMember:
 
 
 def _size(stated: str | None, info: tarfile.TarInfo) -> int:
-    """Bytes that follow a header.
+    """Bytes behind a header.
 
     Raises:
         RefusedError: the size is no number.
@@ -368,7 +368,7 @@ def _pax_attributes(data: bytes) -> dict[str, str]:
 
 
 def _text(data: bytes) -> str:
-    """A name as Python has names of files: bytes that are no UTF-8 become lone surrogates."""
+    """A name as Python has names of files: bytes other than UTF-8 become lone surrogates."""
     return data.decode(errors="surrogateescape")
 
 
@@ -393,5 +393,5 @@ def _damage(detail: str) -> RefusedError:
 
 
 def _bomb(detail: str) -> RefusedError:
-    """An archive that unpacks to too much."""
+    """An archive too large once unpacked."""
     return RefusedError(Reason.DECOMPRESSION_BOMB, f"it unpacks to {detail}")

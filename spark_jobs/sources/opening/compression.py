@@ -1,6 +1,6 @@
 """Decompress a stream by its codec, in bounded memory; of a damaged one all bytes before the damage are given first.
 
-The codec is told by the extension or by the first bytes. Streams that follow each other in one file are one stream.
+The codec is told by the extension or by the first bytes. Streams one after the other in one file are one stream.
 """
 
 from __future__ import annotations
@@ -190,15 +190,15 @@ class _ZstdFrame:
 
 
 def _is_left(unused: io.BytesIO) -> bool:
-    """Whether a buffer has bytes that were not read."""
+    """Whether a buffer has unread bytes."""
     return unused.tell() < unused.getbuffer().nbytes
 
 
 def _zstd(file: Stream, memory_mb: int) -> _Decoded:
-    """The frames of a file, with the dictionary that its first frame holds, if it holds one.
+    """The frames of a file, with the dictionary in its first frame, if there is one.
 
-    Source: the format of .warc.zst, iipc.github.io/warc-specifications: a skippable frame, in it the dictionary, which
-    may be compressed itself.
+    Source: the format of .warc.zst, iipc.github.io/warc-specifications: a skippable frame, in it the dictionary,
+    perhaps compressed itself.
     """
     head, dictionary = read_up_to(file, _SKIPPED.size), None
     mark, size = _SKIPPED.unpack(head) if len(head) == _SKIPPED.size else (0, 0)
@@ -258,7 +258,7 @@ class _Decoded:
     Args:
         file: the compressed file.
         decoder: makes a decompressor for one stream.
-        limit: the setting that bounds its memory, for messages.
+        limit: the setting to bound its memory, for messages.
         held: what was read of the file already.
     """
 

@@ -2,10 +2,10 @@
 
     declared address, redirect, next page  ->  scheme, host, port  ->  addresses of the host  ->  the one that is used
 
-Whoever writes an address into the config may mean a machine of theirs; a server that answers may not send requests on
-to machines that only ours can reach, such as loopback, private networks and the metadata of a cloud. A host is looked
-up once for a connection, and the address that was judged is the one that is connected to, so no second answer of a name
-server counts. The clients that connect are `opening.web_connections` (aiohttp) and `api.transport` (httpx2).
+Whoever writes an address into the config may mean a machine of theirs; an answering server may not send requests on to
+machines reachable only from ours, such as loopback, private networks and the metadata of a cloud. A host is looked up
+once for a connection, and the judged address is the one connected to, so no second answer of a name server counts. The
+connecting clients are `opening.web_connections` (aiohttp) and `api.transport` (httpx2).
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ _LOCAL_NAMES = (
 
 
 class ForbiddenAddressError(RefusedError):
-    """A request that would go where neither the config nor the public internet is."""
+    """A request to neither the config's addresses nor the public internet."""
 
     def __init__(self, detail: str) -> None:
         super().__init__(Reason.FORBIDDEN_ADDRESS, detail)
@@ -70,10 +70,10 @@ async def look_up(host: str, port: int) -> list[str]:
 
 @dataclass(frozen=True)
 class Destinations:
-    """Hosts and ports that the config names, and with them all that is public.
+    """Hosts and ports named in the config, and with them everything public.
 
-    A name of the config that was looked up as a public one stays so: it does not become one of a private network while
-    a source is read.
+    A name of the config looked up as a public one stays so: it does not become one of a private network while a source
+    is read.
     """
 
     named: frozenset[tuple[str, int]]
@@ -85,7 +85,7 @@ class Destinations:
         """Destinations of a source; the host of an `http` address may redirect to its own `https`.
 
         Args:
-            urls: addresses that it declares.
+            urls: its declared addresses.
             hosts: further hosts, with `:port` or the usual ones.
             mend: what to do where another host is meant, `{host}` in it.
         """
@@ -114,7 +114,7 @@ class Destinations:
             raise ForbiddenAddressError(f"leads to port {port} of {host[:200]}; {self._mended(host, port)}")
 
     async def addresses(self, host: str, port: int) -> list[str]:
-        """Those of a host's addresses that may be connected to, at least one.
+        """A host's addresses allowed to be connected to, at least one.
 
         Raises:
             ForbiddenAddressError: it has no such address.
@@ -129,7 +129,7 @@ class Destinations:
         return allowed
 
     def require_address(self, address: str, host: str, port: int) -> None:
-        """Refuse an IP address that is neither public nor named.
+        """Refuse an IP address neither public nor named.
 
         Raises:
             ForbiddenAddressError: names host and address.
@@ -151,14 +151,14 @@ class Destinations:
 
 
 def forbidden_in(error: BaseException | None) -> ForbiddenAddressError | None:
-    """The refusal behind an error of a client, which wraps what its connections raise."""
+    """The refusal behind an error of a client, a wrapper of what its connections raise."""
     while error is not None and not isinstance(error, ForbiddenAddressError):
         error = error.__cause__ or error.__context__
     return error
 
 
 def _bare(host: str) -> str:
-    """A host in the one form in which it is compared: ASCII, as a name server is asked for it."""
+    """A host in the one form for comparisons: ASCII, as a name server is asked for it."""
     bare = host.lower().strip("[]")
     with contextlib.suppress(UnicodeError):  # a name that no server can have is compared as it is
         bare = bare.encode("idna").decode()
@@ -166,7 +166,7 @@ def _bare(host: str) -> str:
 
 
 def _number(bare: str) -> str | None:
-    """The IP address that a host is, in whatever form the C library takes (127.1, 0x7f000001); None for a name."""
+    """The IP address a host spells, in whatever form the C library takes (127.1, 0x7f000001); None for a name."""
     if ":" in bare:
         return bare
     try:

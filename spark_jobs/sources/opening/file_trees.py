@@ -1,9 +1,9 @@
-"""List every file below a path, on the local file system or on any that PyArrow or fsspec opens by URI.
+"""List every file below a path, on the local file system or on any opened by PyArrow or fsspec by URI.
 
 Hidden files and directories (a leading dot), `__pycache__` and `node_modules` are left out: version control and build
 tools keep their own there. A directory reached by a link is walked after all real ones and never twice, so a loop of
-links ends, and the real path of a file wins over a linked one. A file or directory that cannot be read, a directory
-that is met a second time, and a link that leads out of the root, are listed with their refusals.
+links ends, and the real path of a file wins over a linked one. An unreadable file or directory, a directory met a
+second time, and a link out of the root, are listed with their refusals.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ ABOUT_LINKS: Final = "symbolic links that lead out of the folder: inside refuses
 class FoundFile(NamedTuple):
     """One file: where it is, its path below the root, its size in bytes and its time in microseconds since 1970 UTC.
 
-    A path that ends in a slash is a directory whose files are not listed there; it always has a refusal.
+    A path ending in a slash is a directory with its files not listed there; it always has a refusal.
     """
 
     location: str
@@ -143,7 +143,7 @@ def same_file(file: FoundFile, before: Mapping[str, object]) -> bool:
 
 
 def unreadable(error: OSError) -> Refusal:
-    """The refusal that a `RefusedError` carries; for any other error one with its message, without the path."""
+    """The refusal in a `RefusedError`; for any other error one with its message, without the path."""
     if isinstance(error, RefusedError):
         return error.refusal
     return Refusal(Reason.UNREADABLE, (error.strerror or str(error) or type(error).__name__).splitlines()[0])
@@ -203,7 +203,7 @@ def _is_directory(entry: os.DirEntry[str]) -> bool:
 
 
 def _badly_named(location: str, path: str) -> FoundFile:
-    """A file whose name is not UTF-8; its foreign bytes are shown as escapes."""
+    """A file with a name other than UTF-8; its foreign bytes are shown as escapes."""
     shown, shown_path = (os.fsencode(text).decode(errors="backslashreplace") for text in (location, path))
     return FoundFile(shown, shown_path, None, None, Refusal(Reason.BAD_NAME, "the name is not UTF-8; rename the file"))
 

@@ -1,6 +1,6 @@
 """Decompress a gzip file of any number of members, and say where each begins.
 
-Of a damaged file all bytes before the damage are given first; a member that ends early is damaged too. The standard
+Of a damaged file all bytes before the damage are given first; a member ending early is damaged too. The standard
 library's GzipFile raises at once, loses what it has decompressed, and does not say where members begin.
 """
 
@@ -51,13 +51,13 @@ class GzipMembers:
         return self._given
 
     def member_start(self, position: int) -> int:
-        """Offset in the file of the member that gave the decompressed byte at a position; positions must ascend."""
+        """Offset in the file of the member behind the decompressed byte at a position; positions must ascend."""
         while len(self._starts) > 1 and self._starts[1][0] <= position:
             self._starts.popleft()
         return self._starts[0][1]
 
     def _next_member(self) -> bool:
-        """Begin a member, past null bytes that pad the one before; false at the end of the file."""
+        """Begin a member, past null bytes padding the one before; false at the end of the file."""
         self._held = self._held.lstrip(b"\0") if self._given else self._held
         while not self._held:
             if not self._fill():

@@ -1,8 +1,8 @@
 """Take a recorded HTTP response apart as a browser does: its status, its headers, and its body without its encodings.
 
-Archives differ in whether they keep those encodings, and many say so wrongly. A body that is not in the encoding its
-headers claim, by its first bytes, is taken as it is; one that breaks off or breaks within it is refused. A name that
-is no encoding (`8bit`, `ISO-8859-1`) changes nothing.
+Archives differ in whether they keep those encodings, and many say so wrongly. A body not in the encoding its headers
+claim, by its first bytes, is taken as it is; one breaking off or breaking within it is refused. A name other than an
+encoding (`8bit`, `ISO-8859-1`) changes nothing.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ def parse_response(block: bytes) -> Response | None:
 
 
 def headers_of(lines: list[bytes], encoding: str) -> dict[str, str]:
-    """The headers in the lines of a head; a line that begins with a space goes on with the one before it."""
+    """The headers in the lines of a head; a line beginning with a space goes on with the one before it."""
     pieces, last = dict[str, list[str]](), list[str]()
     for line in lines:
         text = line.decode(encoding, "replace")
@@ -102,15 +102,15 @@ def decoded_body(response: Response, max_bytes: int) -> bytes | Refusal:
 
 
 def _begins_as_text(body: bytes) -> bool:
-    """Whether the first bytes can be those of a text, which no encoding begins with."""
+    """Whether the first bytes can be those of a text, unlike those of any encoding."""
     return body.startswith(_UTF_16) or _CONTROL.search(body, 0, _SNIFFED) is None
 
 
 def _joined_chunks(body: bytes) -> bytes | Refusal:
     """The chunks of a body joined (RFC 9112, 7.1); a body without chunks as it is.
 
-    The last chunk may be missing, but none may be cut. Many archives keep the header of a body that they have joined,
-    and such a text may begin like a chunk ("1865"); so lengths have to be true, and lines to end as those of HTTP.
+    The last chunk may be missing, but none may be cut. Many archives keep the header of a body they have joined, and
+    such a text may begin like a chunk ("1865"); so lengths have to be true, and lines to end as those of HTTP.
     """
     chunks, at, line_ends = list[bytes](), 0, set[bytes]()
     while match := _CHUNK.match(body, at):
@@ -132,9 +132,9 @@ def _joined_chunks(body: bytes) -> bytes | Refusal:
 
 
 def _is_joined(body: bytes) -> bool:
-    """Whether a body whose first line is a number, but not the length of a chunk, is a text without chunks.
+    """Whether a body with a number in its first line, but not the length of a chunk, is a text without chunks.
 
-    A chunk that was cut is none; nor is one with a false length, if others follow.
+    A cut chunk is none; nor is one with a false length, if others follow.
     """
     head = _CHUNK.match(body)
     assert head is not None

@@ -1,19 +1,19 @@
-"""Run extractors in a process of their own, which ends where a document takes too much time or memory.
+"""Run extractors in a process of their own, ended where a document takes too much time or memory.
 
-Parsers of foreign formats are the part of ingest that a hostile file can break: some are quadratic in the depth of a
-page, some end their whole process. So they run in a child, which a call has for itself (`child_processes`): it answers
-one document after the other, and is replaced when it has ended. Its time is that of its processor, not of a clock on
-the wall, so that a busy machine refuses no more documents than an idle one. What needs another limit of memory has a
-child of its own; libraries run one thread there, whatever cores the machine has. Where a child ends of anything but its
-time, the call is made once more in a fresh one: whoever killed it, and what it held of documents before, is no property
-of this document.
+Parsers of foreign formats are the part of ingest breakable by a hostile file: some are quadratic in the depth of a
+page, some end their whole process. So they run in a child, reserved for one call at a time (`child_processes`): it
+answers one document after the other, and is replaced when it has ended. Its time is that of its processor, not of a
+clock on the wall, so that a busy machine refuses no more documents than an idle one. What needs another limit of memory
+has a child of its own; libraries run one thread there, whatever cores the machine has. Where a child ends of anything
+but its time, the call is made once more in a fresh one: whoever killed it, and what it held of documents before, is no
+property of this document.
 
     parent -> child    a pickle: what to call; then, where the child asks for them, bytes of the parent's file
     child  -> parent   messages: a line of JSON, and bytes beside it that the JSON refers to
 
 What the child writes is data and never code: whoever takes it over by a file can answer falsely about that file, but
 makes nothing run here. Its environment is empty but for where programs and libraries are found, so it holds no secret
-of the worker's; it is no sandbox: it runs as the same user, who may read files of the machine.
+of the worker's; it is no sandbox: it runs as the same user, with access to files of the machine.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class ChildEndedError(RefusedError):
 
     Attributes:
         out_of_time: whether it took more processor time than it was given.
-        status: with which it ended, as `subprocess.Popen` has it.
+        status: of its end, as `subprocess.Popen` has it.
     """
 
     def __init__(self, refusal: Refusal, status: int) -> None:
@@ -73,15 +73,15 @@ def run_apart(function: Callable[..., Any], seconds: int, *arguments: Any, memor
     """Call a function in the child.
 
     Args:
-        function: a function of a module, which is pickled by its name; it imports the parser when it is called.
-        seconds: processor time that it may take.
-        arguments: its arguments, which are pickled.
+        function: a function of a module, pickled by its name; it imports the parser when it is called.
+        seconds: processor time allowed to it.
+        arguments: its arguments, pickled.
         memory_bytes: address space of the child.
 
     Returns:
         What it returned, as JSON has it with bytes and refusals besides: a tuple, named or not, is a list. Or a
         refusal: `too_complex` where the child ended, `corrupt_file` where the function raised, `not_installed` where a
-        package that it needs is not there.
+            needed package is not there.
     """
     try:
         (answer,) = _answers(function, seconds, arguments, None, memory_bytes)
@@ -93,13 +93,13 @@ def run_apart(function: Callable[..., Any], seconds: int, *arguments: Any, memor
 def read_apart(
     function: Callable[..., Iterator[Any]], seconds: int, file: IO[bytes], *arguments: Any, memory_bytes: int
 ) -> Iterator[Any]:
-    """Call a generator function in the child on a file that is open here; the child asks for its bytes.
+    """Call a generator function in the child on a file open here; the child asks for its bytes.
 
     Args:
         function: as of `run_apart`; its first argument is the file, to be read at any offset.
-        seconds: processor time for each thing that it yields.
+        seconds: processor time for each yielded thing.
         file: the file, seekable.
-        arguments: the other arguments, which are pickled.
+        arguments: the other arguments, pickled.
         memory_bytes: address space of the child.
 
     Yields:
@@ -118,7 +118,7 @@ def _answers(
     """What a child answers, of a fresh one again from where the first one was ended by no fault of the document.
 
     A document alone may need more memory than its first child had left. What a file needs is for its reader to judge:
-    there only a child that somebody killed is replaced.
+    there only a child killed by somebody is replaced.
     """
     call, count = (_kind(memory_bytes), function, seconds, arguments, file, memory_bytes), 0
     try:
@@ -164,7 +164,7 @@ def _answers_of(
 
 
 def lacking(error: object) -> str:
-    """What is said of a package that could not be imported on this machine."""
+    """The message about a package not importable on this machine."""
     mend = "pip install 'headrace[ingest,ocr]' where files are read, or what headrace doctor names there"
     return f"{first_line(error)} on {platform.node()}; {mend}"
 
@@ -271,7 +271,7 @@ def _started(memory_bytes: int) -> subprocess.Popen[bytes]:
 
 
 def _why_ended(child: subprocess.Popen[bytes], seconds: int, memory_bytes: int) -> ChildEndedError:
-    """Why a child that has been stopped had ended."""
+    """Why a stopped child had ended."""
     if child.returncode == -signal.SIGPROF:
         detail = f"its parser took more than {seconds} seconds of processor time, the extract_seconds"
     else:
@@ -336,13 +336,13 @@ def _receive(stream: IO[bytes] | None, most: int) -> tuple[str, Any]:
 
 
 class _Received:
-    """Values of a message; what stands beside its JSON is read in the order in which it was written."""
+    """Values of a message; what stands beside its JSON is read in the order of writing."""
 
     def __init__(self, stream: IO[bytes], most: int) -> None:
         self._stream, self._left = stream, most
 
     def value(self, value: Any) -> Any:
-        """The value that `_sent` made this JSON of."""
+        """The value turned into this JSON by `_sent`."""
         if isinstance(value, list):
             return [self.value(inner) for inner in value]
         if not isinstance(value, dict):

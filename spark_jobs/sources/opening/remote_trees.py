@@ -1,7 +1,7 @@
-"""File systems that PyArrow does not know by itself: web servers, and others that fsspec opens by their scheme.
+"""File systems unknown to PyArrow by itself: web servers, and others opened by fsspec by their scheme.
 
-The files of a web server are those that its index pages link to, below the address that is listed. Its time for a file
-is `Last-Modified`. Where there is none, the `ETag` stands for it: as a part of the location that no server is sent,
+The files of a web server are those linked to in its index pages, below the listed address. Its time for a file is
+`Last-Modified`. Where there is none, the `ETag` stands for it: as a part of the location sent to no server,
 `https://host/a.txt#etag=5f1c..`, so that other content is at another location. A file with neither is read every time.
 """
 
@@ -109,7 +109,7 @@ def _as_os_errors(stall_seconds: float) -> Iterator[None]:
 
 
 class _WebReads:
-    """A file of a web server whose answers may break off, which is an error of the file as any other."""
+    """A file of a web server; its answers may break off: an error of the file as any other."""
 
     def __init__(self, file: Any, stall_seconds: float) -> None:
         self._file, self._stall_seconds = file, stall_seconds
@@ -128,7 +128,7 @@ class _WebReads:
 
 
 def find_web_files(root: str, stall_seconds: float) -> Iterator[WebFile]:
-    """Every file that the index pages at and below an address link to; the address itself if it is no index page.
+    """Every file linked to in the index pages at and below an address; the address itself if it is no index page.
 
     Raises:
         OSError: the server does not answer, or nothing is there.
@@ -146,7 +146,7 @@ def web_file(url: str, path: str, stall_seconds: float) -> WebFile:
 
 
 def _linked(opened: Any, base: str) -> set[str]:
-    """Addresses of files below an address, by its index pages, each of which is looked at once.
+    """Addresses of files below an address, by its index pages, each looked at once.
 
     Raises:
         OSError: folders are nested too deep, as where an index page leads back to itself.

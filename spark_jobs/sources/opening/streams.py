@@ -1,4 +1,4 @@
-"""Streams of bytes that are read once, from start to end, and hashed on the way."""
+"""Streams of bytes, read once, from start to end, and hashed on the way."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class HashedFile(io.RawIOBase):
         return True
 
     def head(self, size: int) -> bytes:
-        """The first bytes, which `read` gives too."""
+        """The first bytes, given by `read` too."""
         self._head += read_up_to(self.file, size - len(self._head))
         return self._head[:size]
 
@@ -92,7 +92,7 @@ def _seekable(file: Stream) -> IO[bytes] | None:
 
 
 def read_up_to(stream: Stream, size: int) -> bytes:
-    """The next bytes of a stream that may give them in pieces; fewer only at its end."""
+    """The next bytes of a stream, perhaps given in pieces; fewer only at its end."""
     pieces, left = list[bytes](), size
     while left > 0 and (piece := stream.read(min(left, BATCH_BYTES))):
         pieces.append(bytes(piece))

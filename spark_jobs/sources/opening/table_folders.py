@@ -1,7 +1,7 @@
-"""What engines keep in the folders of tables beside the data: left out; and the columns that names of folders give.
+"""What engines keep in the folders of tables beside the data: left out; and the columns in names of folders.
 
 sales/_SUCCESS                                    a mark of Spark: no data
-sales/_temporary/0/task_1/part-1.parquet          of a task that was never committed: no data
+sales/_temporary/0/task_1/part-1.parquet          of a task never committed: no data
 sales/lang=de/day=2026-01-31/part-0.parquet       its rows have the columns lang and day
 """
 
@@ -53,7 +53,7 @@ def engine_refusal(path: str) -> Refusal | None:
 
 
 def without_engine_files(files: Iterable[FoundFile]) -> Iterator[FoundFile]:
-    """Files that are data; of each folder of an engine, and each of its marks, one entry that is refused."""
+    """Files of data; of each folder of an engine, and each of its marks, one refused entry."""
     listed = list(files)
     iceberg = {file.path.rpartition("/")[0] for file in listed if _ICEBERG_METADATA.fullmatch(file.path)}
     counts = Counter[str]()
@@ -82,7 +82,7 @@ def without_engine_files(files: Iterable[FoundFile]) -> Iterator[FoundFile]:
 
 
 def partitions(location: str) -> dict[str, str | None]:
-    """The columns that the folders above a file give, as Hive names them: `lang=de/`; of one name the last."""
+    """The columns from the folders above a file, as Hive names them: `lang=de/`; of one name the last."""
     folders = re.split(r"[/#]", location.partition("?")[0])[:-1]
     pairs = filter(None, map(_PARTITION.fullmatch, folders))
     values = ((unquote(pair[1]), unquote(pair[2])) for pair in pairs)

@@ -12,7 +12,7 @@ from spark_jobs.sources.opening.destinations import Destinations
 
 
 class _JudgedAddresses(AbstractResolver):
-    """Looks hosts up, and makes sockets to addresses that it gave, or that are public."""
+    """Looks hosts up, and makes sockets to addresses given by it, or public ones."""
 
     def __init__(self, destinations: Destinations) -> None:
         self._destinations, self._judged = destinations, set[tuple[str, int]]()
@@ -20,7 +20,7 @@ class _JudgedAddresses(AbstractResolver):
     async def resolve(
         self, host: str, port: int = 0, family: socket.AddressFamily = socket.AF_UNSPEC
     ) -> list[ResolveResult]:
-        """The addresses of a host that may be connected to.
+        """The addresses of a host allowed to be connected to.
 
         Raises:
             OSError: there is none; a `ForbiddenAddressError` where there are others.
@@ -41,7 +41,7 @@ class _JudgedAddresses(AbstractResolver):
         ]
 
     def socket(self, address_info: Any) -> socket.socket:
-        """A socket for an address; of one in an address's own words, which is never looked up, it is judged here.
+        """A socket for an address; of one in an address's own words (never looked up) it is judged here.
 
         Raises:
             ForbiddenAddressError: it may not be connected to.
@@ -62,6 +62,6 @@ def guarded_connector(destinations: Destinations, **options: Any) -> aiohttp.TCP
 
 
 async def guarded_session(*, named: str, loop: Any = None, **options: Any) -> aiohttp.ClientSession:
-    """A session of fsspec's (`get_client`) for the host of one address, which is the word of the config."""
+    """A session of fsspec's (`get_client`) for the host of one address, the word of the config."""
     destinations = Destinations.of([named], mend="write it as source.path if it may be read")
     return aiohttp.ClientSession(connector=guarded_connector(destinations), loop=loop, **options)

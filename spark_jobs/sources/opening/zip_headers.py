@@ -24,9 +24,9 @@ _ENDS = (b"PK\x01\x02", b"PK\x05\x06")  # a directory, or the end of an empty on
 def check_directory(file: IO[bytes], place: int) -> bool:
     """Check that a directory of members belongs to this zip file.
 
-    A zip file that was cut may end with a zip file that is a stored member of it, and a reader finds that one's
-    directory. A directory states its own place, counted from where its zip file begins, which tells the two apart.
-    Where the file does not begin as a zip file does, a program that unpacks it stands there, and often is not counted.
+    A cut zip file may end with a zip file stored as a member of it, and a reader finds that one's directory. A
+    directory states its own place, counted from where its zip file begins: this tells the two apart. Where the file
+    does not begin as a zip file does, a program to unpack it stands there, and often is not counted.
 
     Returns:
         Whether the file begins as a zip file does.
@@ -45,7 +45,7 @@ def check_directory(file: IO[bytes], place: int) -> bool:
 
 
 def holds_header(file: IO[bytes], end: int) -> bool:
-    """Whether the header of a member stands before an offset, where a program that unpacks the file may stand.
+    """Whether the header of a member stands before an offset, where a program to unpack the file may stand.
 
     Programs hold the mark of a header too, so that what stands behind it counts.
     """
@@ -67,7 +67,7 @@ def holds_header(file: IO[bytes], end: int) -> bool:
 
 
 def _is_header(data: bytes) -> bool:
-    """Whether this begins as the header of a member does: with numbers that there are, and a name on one line."""
+    """Whether this begins as the header of a member does: with valid numbers, and a name on one line."""
     version = int.from_bytes(data[4:6], "little")
     _, _, method, _, _, _, name_bytes, _ = _HEADER.unpack_from(data)
     name = data[_HEADER.size : _HEADER.size + name_bytes]
@@ -92,7 +92,7 @@ def unicode_path(info: zipfile.ZipInfo) -> str | None:
 def members_by_headers(file: IO[bytes], limits: ArchiveLimits) -> tuple[list[zipfile.ZipInfo], bool]:
     """The members in the order of their offsets, and whether a directory follows them: else the file was cut.
 
-    Names that say that they are UTF-8 and are not have lone surrogates.
+    Names marked as UTF-8 by mistake have lone surrogates.
     """
     members, at = list[zipfile.ZipInfo](), 0
     while len(members) <= limits.max_members:
@@ -125,7 +125,7 @@ def members_by_headers(file: IO[bytes], limits: ArchiveLimits) -> tuple[list[zip
 
 
 def _measured(file: IO[bytes], max_ratio: int) -> tuple[int, int, int]:
-    """Packed size, size and checksum of the member that begins here; up to where it breaks off or becomes too much."""
+    """Packed size, size and checksum of the member beginning here; up to where it breaks off or becomes too much."""
     start, decompressor, size, crc = file.tell(), zlib.decompressobj(-zlib.MAX_WBITS), 0, 0
     data = b""
     while not decompressor.eof and (data := decompressor.unconsumed_tail or file.read(_CHUNK_BYTES)):

@@ -1,1 +1,1 @@
-"""Sources whose records are kept page by page: what was fetched, which pages are listed, and their records."""
+"""Sources of records kept page by page: what was fetched, which pages are listed, and their records."""

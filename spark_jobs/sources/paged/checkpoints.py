@@ -79,7 +79,7 @@ _SUPERSEDED = -1  # reading of a page whose cursor gave something else later in 
 
 @dataclass(frozen=True)
 class StoredPage:
-    """A row of `headrace_pages`: a page that was fetched or refused; `paging` says what cursors are.
+    """A row of `headrace_pages`: a fetched or refused page; `paging` says what cursors are.
 
     Attributes:
         sequence: number of the row in its endpoint; never used again.
@@ -89,7 +89,7 @@ class StoredPage:
         object: where its bytes are kept; None where it has no records or was refused.
         digest: SHA-256 over its records; None where it has none.
         seen: the largest value of the column of `since`.
-        etag: validator that the server gave, as `modified`.
+        etag: validator from the server, as `modified`.
         fetched: when, in microseconds since 1970 UTC.
         refusal: why there is no page.
         failures: in how many fetches it was refused.
@@ -117,7 +117,7 @@ _FACTS = [name for name in StoredPage.__dataclass_fields__ if name not in ("sequ
 
 @dataclass(frozen=True)
 class Reading:
-    """A reading: its number, whether it is complete, its `since`, and the value that the next `since` is made of."""
+    """A reading: its number, whether it is complete, its `since`, and the value behind the next `since`."""
 
     number: int
     complete: bool
@@ -163,7 +163,7 @@ class Checkpoints:
                 connection.execute(sa.insert(_READINGS).values(**ids, **changed))
 
     def forget(self, names: Collection[str] | None = None) -> None:
-        """Forget whatever was fetched for the dataset, or where pages are kept whose objects were deleted.
+        """Forget whatever was fetched for the dataset, or where pages of deleted objects are kept.
 
         Args:
             names: of deleted objects, by SHA-256; pages of these do not land any more. None: all is forgotten.
@@ -188,7 +188,7 @@ class Checkpoints:
         return [_page(row) for row in self._rows(where)]
 
     def all_pages(self) -> dict[str, list[StoredPage]]:
-        """Every page of the dataset that holds records or was refused, by endpoint, by sequence; without cursors."""
+        """Every page of the dataset with records or a refusal, by endpoint, by sequence; without cursors."""
         pages: dict[str, list[StoredPage]] = {}
         columns = [column for column in _PAGES.c if column is not _PAGES.c.cursor]  # which may be long
         for row in self._rows([_PAGES.c.dataset == self._dataset], columns):
@@ -264,7 +264,7 @@ class Checkpoints:
 
 
 def _page(row: Any) -> StoredPage:
-    """The page that a row of `headrace_pages` describes."""
+    """The page in a row of `headrace_pages`."""
     refusal = Refusal(Reason(row["reason"]), row["detail"]) if row["reason"] else None
     return StoredPage(**{name: row.get(name, "") for name in (*_FACTS, "sequence")}, refusal=refusal)
 

@@ -22,8 +22,8 @@ def records_in(data: bytes, path: str, error_path: str | None = None) -> list[An
 
     Args:
         data: the answer.
-        path: keys that lead to the list of records; empty where the answer itself is that list.
-        error_path: keys that lead to an error, if the answer has one.
+        path: keys on the way to the list of records; empty where the answer itself is that list.
+        error_path: keys on the way to an error, if the answer has one.
     """
     try:
         answer = json.loads(data, object_pairs_hook=JsonFields, parse_float=exact_number)
@@ -65,7 +65,7 @@ def page_records(
 
     Args:
         data: the page as it was kept.
-        path: keys that lead to its list of records.
+        path: keys on the way to its list of records.
         source: with the mapping of columns.
         endpoint: for messages.
         max_bytes: longest text in UTF-8.
@@ -101,7 +101,7 @@ def page_records(
 
 
 def _with_unknown(record: Record, unknown: Mapping[str, Any]) -> Record | Refused:
-    """The record with all fields in its metadata that no column of the source names."""
+    """The record with all fields in its metadata but those named by columns of the source."""
     try:
         metadata = {name: text for name, value in unknown.items() if (text := value_text(value)) is not None}
         "".join([*metadata, *metadata.values()]).encode()

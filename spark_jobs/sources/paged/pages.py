@@ -1,4 +1,4 @@
-"""List the pages that were fetched and have not arrived, and what is gone with earlier ones; no server is asked.
+"""List the pages fetched but not arrived, and what is gone with earlier ones; no server is asked.
 
 A page is superseded once the whole list was read (`lists_all`) and the page is not in that reading. A record is gone
 where a superseded page has it and no page of that reading does; a list without any record is taken for a fault.
@@ -30,7 +30,7 @@ P = TypeVar("P", bound=PagedSource)
 
 
 class PagedKind(Kind[P]):
-    """Sources whose records are kept page by page; pages of a stream are brought by the command that follows it."""
+    """Sources of records kept page by page; pages of a stream are brought by the command to follow it."""
 
     has_versions = on_pages = True
 
@@ -41,14 +41,14 @@ class PagedKind(Kind[P]):
             Checkpoints(catalogue, dataset).forget(objects)
 
     def whole_list(self, endpoint: str, store: Checkpoints) -> Mapping[int, StoredPage]:
-        """The pages of the last reading that saw all of a list, by sequence; none where it is not declared or known."""
+        """The pages of the last reading of a whole list, by sequence; none where it is not declared or known."""
         return {}
 
     def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
-        """List the pages that were fetched and have not arrived.
+        """List the pages fetched but not arrived.
 
         Raises:
-            InputError: no lake is given that could hold pages.
+            InputError: no lake is given to hold pages.
         """
         if lake is None:
             raise InputError(
@@ -90,7 +90,7 @@ def _gone(
     there: Iterable[StoredPage],
     objects: ObjectFolder,
 ) -> Iterator[dict[str, Any]]:
-    """Rows `gone` of superseded pages, and of their records that no page of the list has any more."""
+    """Rows `gone` of superseded pages, and of their records in no page of the list any more."""
 
     def records(page: StoredPage) -> Iterator[Record]:
         if page.object is None:  # deleted for good, and in the list as it was
@@ -111,7 +111,7 @@ def _gone(
 
 
 def _row(source: PagedSource, endpoint: str, location: str, page: StoredPage) -> dict[str, Any]:
-    """The row of the listing of a page that is to be read, or was refused."""
+    """The row of the listing of a page to be read, or a refused one."""
     columns = language_columns(None if page.refusal else "page", Language(source.record_kind, None, "text/plain"))
     kept = {"byte_count": page.byte_count, "modified": page.fetched, "object": page.object, "version": page.sequence}
     return listing_row(location=location, path=endpoint, **columns, **kept, **why(page.refusal))

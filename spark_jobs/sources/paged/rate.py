@@ -1,7 +1,7 @@
 """How fast a server is asked: up by one request a second each second, halved where it is too much for the server.
 
-Source: Chiu and Jain 1989, additive increase and multiplicative decrease. Waits after faults are random between 0 and
-a bound that doubles ("full jitter": Brooker 2015, Exponential Backoff and Jitter).
+Source: Chiu and Jain 1989, additive increase and multiplicative decrease. Waits after faults are random between 0 and a
+doubling bound ("full jitter": Brooker 2015, Exponential Backoff and Jitter).
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ class Pace:
         return moment - now
 
     async def turn(self) -> None:
-        """Wait for a moment at which a request may be sent, again where the server asked for a pause meanwhile."""
+        """Wait for a moment to send a request, again where the server asked for a pause meanwhile."""
         await asyncio.sleep(self.reserve())
         while (left := self._paused_until - self._clock()) > 0:
             await asyncio.sleep(left)
@@ -61,7 +61,7 @@ class Pace:
 
 
 def retry_after(header: str | None, now: datetime | None = None) -> float | None:
-    """Seconds that a header Retry-After asks for, a number or a date (RFC 9110, 10.2.3); None if it is neither."""
+    """Seconds asked for in a header Retry-After, a number or a date (RFC 9110, 10.2.3); None if it is neither."""
     if header is None:
         return None
     if re.fullmatch(r"\s*\d{1,20}(\.\d*)?\s*", header):  # the RFC allows no fraction, some servers send one

@@ -1,8 +1,8 @@
 """Read archives: each member becomes what it would be as a file of that name, and a refused one is an arrival.
 
 The path of a member is `archive.zip#folder/page.html`, in an archive inside of the archive `a.zip#b.tar.gz#page.html`;
-a refused one has the same after the archive's location. In packages the archive is the repository: the path of a
-member is the one below the folder that holds all of them.
+a refused one has the same after the archive's location. In packages the archive is the repository: the path of a member
+is the one below the folder around all of them.
 """
 
 from __future__ import annotations
@@ -103,7 +103,7 @@ def _member_rows(
 
 
 def _of_member(row: Row, name: str) -> Row:
-    """The document of a member; an offset that its reader states counts in the member, not in the archive."""
+    """The document of a member; an offset stated by its reader counts in the member, not in the archive."""
     metadata = dict(row["metadata"])
     if EXTRACTED_BY in metadata and "offset" in metadata:
         metadata["member_offset"] = metadata.pop("offset")
@@ -145,7 +145,7 @@ def _member_file(
 
 
 def member_columns(source: FileReading, name: str, location: str) -> Row | Refusal:
-    """Columns of the listing that follow from the name of a member of an archive, or why it is not read."""
+    """Columns of the listing from the name of a member of an archive, or why it is not read."""
     reader, language = reader_by_name(name, source, "auto")
     if reader is None:
         return Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension")
@@ -159,7 +159,7 @@ def member_columns(source: FileReading, name: str, location: str) -> Row | Refus
 
 
 def _bad_name(name: str) -> Refusal | None:
-    """The refusal of a name that leads out of the archive, or that cannot be written on one line."""
+    """The refusal of a name leading out of the archive, or impossible to write on one line."""
     if name.startswith(("/", "\\")) or _DRIVE.match(name):
         return Refusal(Reason.BAD_NAME, "its name is an absolute path")
     if ".." in re.split(r"[/\\]", name):

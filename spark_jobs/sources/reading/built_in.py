@@ -4,13 +4,13 @@
     document   a text is extracted: by a function from bytes to `Extracted` in another process, and where it is not
                `apart` by one from its name, bytes and source
     records    any number of documents: by a function from a `RecordFile` to its records
-    files      an archive, each member of which is read by its own reader
+    files      an archive, each member read by its own reader
     facts      no document: what is known about repositories
     content    the reader is chosen by the content of the file
 
 What is extracted is no part of the file, byte for byte. So the document is the text itself: content_sha256 and
 byte_count are of its UTF-8, and its metadata names what extracted it (`headrace.extracted_by`). The hash and size of
-the file that it came from are in its arrival. Readers of packages (`config.reader`) give any number of such documents.
+the original file are in its arrival. Readers of packages (`config.reader`) give any number of such documents.
 """
 
 from __future__ import annotations
@@ -81,7 +81,7 @@ def extract(reader: str, data: bytes, *options: Any, source: FileReading) -> Ext
     """Extract the text of one document.
 
     Args:
-        reader: one that gives a document, or of PARTS.
+        reader: one for a document, or of PARTS.
         data: bytes of the document.
         options: what else is known about it, by format.
         source: what the user chose.
@@ -102,7 +102,7 @@ def extract(reader: str, data: bytes, *options: Any, source: FileReading) -> Ext
 
 
 def packages_of(reader: str, source: FileReading) -> tuple[str, ...]:
-    """The foreign packages that a reader needs for the files of a source."""
+    """The foreign packages needed by a reader for the files of a source."""
     of = READERS.get(reader, BuiltIn("document"))
     needed = of.packages if of.needs is None else (*of.packages, *of.needs(source))
     if of.recoded and source.encoding != "strict":
@@ -111,18 +111,18 @@ def packages_of(reader: str, source: FileReading) -> tuple[str, ...]:
 
 
 def missing_package(reader: str, source: FileReading) -> str | None:
-    """A package that a reader needs and that is not installed, if there is one."""
+    """A package needed by a reader and not installed, if there is one."""
     return next((name for name in packages_of(reader, source) if importlib.util.find_spec(name) is None), None)
 
 
 def not_installed(reader: str, package: str) -> Refusal:
-    """The refusal of a file whose reader needs a package that is not installed."""
+    """The refusal of a file because its reader needs a package not installed."""
     mend = f"pip install 'headrace[{READERS[reader].extra}]' and run again"
     return Refusal(Reason.NOT_INSTALLED, f"its reader needs {package}, which is not installed; {mend}")
 
 
 def not_there(reader: str | None) -> Refusal | None:
-    """The refusal of a file whose reader is of a feature that is not there."""
+    """The refusal of a file with a reader of a missing feature."""
     feature = missing("readers").get(reader or "")
     if feature is None:
         return None

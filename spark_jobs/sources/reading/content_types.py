@@ -1,7 +1,7 @@
 """Tell what a file is by its bytes, where its name does not say.
 
-The model is that of magika (Fratantonio et al. 2024, "Magika: AI-Powered Content-Type Detection"), which its package
-ships and which looks at the first and last kilobyte.
+The model is that of magika (Fratantonio et al. 2024, "Magika: AI-Powered Content-Type Detection"), shipped in its
+package; it looks at the first and last kilobyte.
 """
 
 from __future__ import annotations

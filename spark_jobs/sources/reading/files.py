@@ -2,9 +2,9 @@
 
     batches of the listing -> read_files -> batches of READ_ROWS
 
-rows.py says what the rows are. `read_parts` sends a file on by its reader: this module reads files that are one
-document, record_files.py those of records, and archive_files.py those of files. Which documents are new is decided by
-the step, not here: the rows of a file depend on that file alone.
+rows.py says what the rows are. `read_parts` sends a file on by its reader: this module reads files of one document,
+record_files.py those of records, and archive_files.py those of files. Which documents are new is decided by the step,
+not here: the rows of a file depend on that file alone.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ _DETECTED_BYTES = 1 << 16  # of the beginning of a file whose name says nothing
 def read_files(batches: Iterator[pa.RecordBatch], rules: ReadingRules) -> Iterator[pa.RecordBatch]:
     """Read every file of the listing; a batch goes out as soon as it holds about 16 MB of text.
 
-    Rows of files and batches of records go out together, but for batches that are large.
+    Rows of files and batches of records go out together, but for large batches.
     """
     rows, large, small = list[Row](), list[pa.RecordBatch](), list[pa.RecordBatch]()
     byte_count = count = 0
@@ -121,7 +121,7 @@ def read_parts(file: ListedFile, rules: ReadingRules) -> Iterable[Row | Document
 
 
 def _deleted_hash(file: ListedFile, rules: ReadingRules) -> str | None:
-    """The SHA-256 of a file with the bytes with which it was deleted for good; None for other files."""
+    """The SHA-256 of a file still with the bytes of its deletion for good; None for other files."""
     try:
         with rules.opens(file, rules.max_document_bytes) as stream:
             sha256 = sha256_of(stream)
@@ -131,7 +131,7 @@ def _deleted_hash(file: ListedFile, rules: ReadingRules) -> str | None:
 
 
 def _read_detected(file: ListedFile, rules: ReadingRules) -> Iterable[Row | DocumentRows]:
-    """The rows of a file whose name does not say what it is, read as what its first bytes say."""
+    """The rows of a file not identified by its name, read as what its first bytes say."""
     try:
         with rules.opens(file, rules.max_document_bytes) as stream:
             source = HashedFile(stream)
@@ -168,7 +168,7 @@ def _keep_and_read(file: ListedFile, rules: ReadingRules, objects: ObjectFolder)
 
 
 def _read_whole(file: ListedFile, rules: ReadingRules, gives: str) -> Iterator[Row]:
-    """The document of a file that is held in memory, or those that the reader of a package finds, and its arrival."""
+    """The document of a file held in memory, or those from the reader of a package, and its arrival."""
     source, limit = rules.source, rules.max_document_bytes
     try:
         with rules.opens(file, limit) as stream:  # a file may have grown since it was listed
@@ -203,7 +203,7 @@ def _read_whole(file: ListedFile, rules: ReadingRules, gives: str) -> Iterator[R
 
 
 def _foreign(file: ListedFile, whole: WholeFile, rules: ReadingRules) -> Iterator[Row]:
-    """The documents that a reader of a package finds in a file, what it refuses, and the file's arrival."""
+    """The documents found in a file by a reader of a package, what it refuses, and the file's arrival."""
     assert isinstance(rules.source, FileReading)  # no other source lists such files
     answers = read_foreign(file.reader, whole.data, rules.source.extract_seconds)
     paths = set[str]()
@@ -225,7 +225,7 @@ def _foreign(file: ListedFile, whole: WholeFile, rules: ReadingRules) -> Iterato
 
 
 def _text_document(file: ListedFile, whole: WholeFile, rules: ReadingRules) -> Row | Refusal:
-    """The document of a text file: all of it, in the encoding that is found, or what is below its front matter."""
+    """The document of a text file: all of it, in the detected encoding, or what is below its front matter."""
     source, data = rules.source, whole.data
     model = text_language if getattr(source, "unknown", "") == "detect" else None
     language: Language | Refusal | None = None

@@ -1,4 +1,4 @@
-"""Files of formats that readers of packages take: the reader runs in the bounded child, and names itself."""
+"""Files of formats for readers of packages: the reader runs in the bounded child, and names itself."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 
 
 def read_foreign(name: str, data: bytes, seconds: int) -> list[tuple[str, Extracted | Refusal]] | Refusal:
-    """The documents of a file of a format that headrace does not know, and what of it cannot be read.
+    """The documents of a file of a format unknown to headrace, and what of it cannot be read.
 
     Args:
         name: of the reader.

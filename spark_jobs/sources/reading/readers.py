@@ -60,10 +60,10 @@ def reader_by_name(path: str, source: FileReading, stated: str) -> tuple[str | N
 
 
 def columns_by_content(head: bytes, source: FileReading) -> dict[str, str | None] | Refusal:
-    """Columns of the listing of a file whose name says nothing, by its beginning, and what it was taken for.
+    """Columns of the listing of a file not identified by its name, by its beginning, and what it was taken for.
 
-    What the content is makes the name of a file (`x.py`), which is told by its name. A text in a language that this
-    project has no name for is a text; records without a `text_column` are the text of one document.
+    What the content is makes the name of a file (`x.py`), told by its name. A text in a language without a name in this
+    project is a text; records without a `text_column` are the text of one document.
     """
     if PAGE_START.match(head):  # the model takes short ones for much else
         name = "x.xhtml" if head.lstrip().startswith(b"<?xml") else "x.html"
@@ -112,5 +112,5 @@ def _reader_of(path: str, source: FileReading, stated: str) -> str | None:
 
 
 def is_picture(path: str) -> bool:
-    """Whether a file is a picture that may show a page."""
+    """Whether a file is a picture, perhaps of a page."""
     return path.lower().endswith(_PICTURE_EXTENSIONS)

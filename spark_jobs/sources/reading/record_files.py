@@ -30,9 +30,9 @@ _SHOWN_BYTES = 16 << 20  # longer lines are skipped when only their columns are 
 def read_records(file: ListedFile, rules: ReadingRules) -> Iterator[Row | DocumentRows]:
     """Documents, facts and refusals of one file of records, then its arrival: landed where any record is usable.
 
-    Hashes of all records are held to find repeated ones: about 200 bytes for each record of the file. On pages, which
-    are a part of a history wherever they end, all texts of a path are its versions by `number`, and one that says the
-    same as the record before it says nothing.
+    Hashes of all records are held to find repeated ones: about 200 bytes for each record of the file. On pages (a part
+    of a history wherever they end) all texts of a path are its versions by `number`, and one equal to the record before
+    it says nothing.
     """
     keys, facts_written = Seen(kind_of(rules.source).on_pages), set[str]()
     fault, refused_count, is_usable = None, 0, False
@@ -83,8 +83,8 @@ def _facts(records: Records, facts_written: set[str]) -> Iterator[str]:
 def read_facts(file: ListedFile) -> Iterator[Row]:
     """Facts and refused lines of a file about repositories, then its arrival.
 
-    An unchanged file is read too, because files of its repositories may have changed: it gives facts alone, which make
-    no row of `repositories` by themselves (`touches` is false).
+    An unchanged file is read too, because files of its repositories may have changed: it gives facts alone, without a
+    row of `repositories` by themselves (`touches` is false).
     """
     touches, has_facts, fault = not file.unchanged, False, None
     location = file.location if touches else None
@@ -130,7 +130,7 @@ def _records(file: ListedFile, source: HashedFile, rules: ReadingRules) -> Itera
 
 
 def _given(listed: ListedFile, file: HashedFile, source: Any, max_bytes: int) -> RecordFile:
-    """An open file in the form that its reader takes."""
+    """An open file in the form for its reader."""
     plain = partial(decompressed_by_name, file, listed.location, getattr(source, "archives", None))
     return RecordFile(
         listed, file, plain, source, max_bytes, partial(extract, source=source), partitions(listed.location)

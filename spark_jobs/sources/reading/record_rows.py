@@ -37,8 +37,8 @@ class Seen:
     """The doc_id at each path of a file so far, both as bytes, the path hashed.
 
     Of records of a file with one path the first is the document: a file is one state of its records, and which of two
-    texts of one state is the newer is not known. On pages all texts of a path are its versions, but for one that says
-    the same as the record before it.
+    texts of one state is the newer is not known. On pages all texts of a path are its versions, but for one equal to
+    the record before it.
     """
 
     def __init__(self, has_versions: bool) -> None:
@@ -46,7 +46,7 @@ class Seen:
         self._ids = dict[bytes, bytes]()
 
     def refusals(self, path_hashes: Sequence[bytes], doc_ids: Sequence[bytes]) -> Iterator[Reason | None]:
-        """Why each record is no document; None for those that are."""
+        """Why each record is no document; None for documents."""
         for path, doc_id in zip(path_hashes, doc_ids, strict=True):
             if self.has_versions:
                 repeats = self._ids.get(path) == doc_id
@@ -61,7 +61,7 @@ class Seen:
 def document_rows(
     file: ListedFile, records: Records, keys: Seen, rules: ReadingRules
 ) -> tuple[DocumentRows, Records, list[Row]]:
-    """Make documents of records; gives them, their records, and the arrivals of records that were refused.
+    """Make documents of records; gives them, their records, and the arrivals of refused records.
 
     Args:
         file: as it is listed.
@@ -151,7 +151,7 @@ def digit_strings(digits: UInt8Array) -> pa.Array:
 
 
 def _bytes(digits: UInt8Array) -> UInt8Array:
-    """The bytes that (R, 2 B) hex digits stand for, as (R, B)."""
+    """The bytes of (R, 2 B) hex digits, as (R, B)."""
     values = np.where(digits > ord("9"), digits - (ord("a") - 10), digits - ord("0"))
     return (values[:, ::2] << 4 | values[:, 1::2]).astype(np.uint8, copy=False)
 
@@ -206,7 +206,7 @@ def _with_constants(
 
 
 def _languages(records: Records, source: Any) -> pa.Array:
-    """Languages by the column that names them; without one, of code, markup and data, by the id as a path."""
+    """Languages by the column of their names; without one, of code, markup and data, by the id as a path."""
     of_prose = pc.equal(records.kind, "prose")
     if pc.all(of_prose).as_py() or (isinstance(source, FileReading) and source.language_column is not None):
         return records.language

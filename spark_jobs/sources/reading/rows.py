@@ -1,4 +1,4 @@
-"""Rows that come out of files: documents, facts about repositories and arrivals; and the bytes they are made of.
+"""Rows from files: documents, facts about repositories and arrivals; and the bytes they are made of.
 
 A row of READ_ROWS is a document (`doc_id` is set, `location` is its file's), what is known about a repository (`facts`
 is set, as JSON), or an arrival (neither is): one for each file, and one for each record or member refused, located at
@@ -102,7 +102,7 @@ def document_row(
 
 
 def of_folders(file: ListedFile, source: FileReading) -> tuple[dict[str, str], Row]:
-    """Mapped columns that the names of a file's folders give (`lang=de/`): for `metadata`, and the language."""
+    """Mapped columns from the names of a file's folders (`lang=de/`): for `metadata`, and the language."""
     values = partitions(file.location)
     metadata = {name: value for name in source.metadata_columns if (value := values.get(name)) is not None}
     return metadata, {"language": values[source.language_column]} if source.language_column in values else {}
@@ -121,7 +121,7 @@ def arrival(file: ListedFile, refusal: Refusal | None, content_sha256: str | Non
 
 
 def refused_part(location: str | None, refusal: Refusal, content_sha256: str | None = None) -> Row:
-    """The row of a record or member that is refused; what is refused of a file is no file, and has no path."""
+    """The row of a refused record or member; what is refused of a file is no file, and has no path."""
     row = {"doc_id": None, "location": location, "content_sha256": content_sha256, "path": None, "status": "rejected"}
     return row | why(refusal)
 
@@ -139,7 +139,7 @@ def closing_arrivals(
     content_sha256: str | None,
     detail: str | None = None,
 ) -> Iterator[Row]:
-    """The arrival of a file whose parts were read; a fault behind usable parts has a row of its own, `file#rest`.
+    """The arrival of a file after its parts were read; a fault behind usable parts has a row of its own, `file#rest`.
 
     Args:
         file: the row of its listing.
@@ -147,7 +147,7 @@ def closing_arrivals(
         fault: what ended its reading, if something did.
         nothing: why it is refused if none of its parts landed, and nothing ended its reading.
         content_sha256: of the file, where it was read to its end.
-        detail: what is told of a file that landed.
+        detail: what is told of a landed file.
     """
     if is_usable and fault is not None:
         yield refused_part(f"{file.location}#rest", fault)

@@ -1,4 +1,4 @@
-"""Usable records as columns of Arrow: of readers that have columns, and of records that were read one by one."""
+"""Usable records as columns of Arrow: of readers with columns, and of records read one by one."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class Records(NamedTuple):
 
 
 def in_columns(records: Iterable[Record | Refused | Records]) -> Iterator[Records | Refused]:
-    """Records that came one by one as columns, about 4 MB of text together; those before an error too.
+    """Records coming one by one as columns, about 4 MB of text together; those before an error too.
 
     Raises:
         OSError: of the reader.
@@ -79,11 +79,11 @@ def _columns(records: Sequence[Record]) -> Records:
 def usable_records(
     number: int, columns: Mapping[str, pa.Array], source: FileReading, max_bytes: int
 ) -> tuple[Records, list[Refused]] | None:
-    """Records of columns, and those that `usable_record` refuses; None where their values must be looked at singly.
+    """Records of columns, and those refused by `usable_record`; None where their values must be looked at singly.
 
     Args:
         number: of the first.
-        columns: the mapped columns, in types of Parquet's that JSON has a form for; strings in valid UTF-8.
+        columns: the mapped columns, in types of Parquet's with a form in JSON; strings in valid UTF-8.
         source: the column mapping.
         max_bytes: longest text in UTF-8.
     """
@@ -129,7 +129,7 @@ def _null_where_empty(column: pa.Array) -> pa.Array:
 
 
 def _maps(columns: Mapping[str, pa.Array], count: int) -> pa.Array:
-    """(count,) maps of the values that are there, by the names of their columns and in the columns' order."""
+    """(count,) maps of the present values, by the names of their columns and in the columns' order."""
     if not columns:
         return pa.MapArray.from_arrays(np.zeros(count + 1, np.int32), *(pa.array([], pa.string()),) * 2)
     there = np.column_stack([column.is_valid().to_numpy(zero_copy_only=False) for column in columns.values()])

@@ -11,7 +11,7 @@ _SHOWN_FACT = 1000  # characters; longer titles are not titles
 
 
 class Extracted(NamedTuple):
-    """The text of a document, and the title, date and other facts that its file states."""
+    """The text of a document, and the title, date and other facts stated in its file."""
 
     text: str
     metadata: dict[str, str]
@@ -33,7 +33,7 @@ def call_extractor(function: str, *arguments: Any) -> Any:
 
 
 def cleaned_facts(facts: Mapping[str, object]) -> dict[str, str]:
-    """Each fact in one line of at most 1,000 characters, without those that are empty."""
+    """Each fact in one line of at most 1,000 characters, without empty ones."""
     lines = {
         name: " ".join(str(value).encode(errors="replace").decode().split()) for name, value in facts.items() if value
     }

@@ -3,7 +3,7 @@
     {"repository": "valkey", "fork_of": "redis", "stars": 24000, "licence": "BSD-3-Clause", "topics": ["database"]}
 
 Only `repository` must be there. Stars, and whatever is no column of the table `repositories`, go into its map
-`metadata`, as text or JSON. A value that cannot be read is kept there too; a line that has one is refused.
+`metadata`, as text or JSON. An unreadable value is kept there too; a line with one is refused.
 """
 
 from __future__ import annotations
@@ -52,7 +52,7 @@ def stated_facts(repository: str, values: Mapping[str, object]) -> tuple[Facts, 
         values: the facts by key: columns of `repositories`, `stars`, or any other.
 
     Returns:
-        The facts, and the first value that could not be read, in words; None where all could.
+        The facts, and the first unreadable value, in words; None where all could.
     """
     facts: dict[str, Any] = {}
     metadata: dict[str, str] = {}
@@ -90,7 +90,7 @@ def stated_lines(stream: pa.NativeFile) -> Iterator[Facts | Refused]:
 
 
 def facts_json(facts: Facts, stated: bool = False, touches: bool = True) -> str:
-    """Facts as JSON, for the step that merges them.
+    """Facts as JSON, for the step to merge them.
 
     Args:
         facts: of one repository.
@@ -122,7 +122,7 @@ def _facts_or_refusal(fields: Mapping[str, object], repositories: set[str]) -> F
 
 
 def _read(key: str, value: object) -> Any:
-    """A value in the form that its key requires, or None where it has another form."""
+    """A value in the form required by its key, or None where it has another form."""
     if key in _LISTS:
         return value if isinstance(value, list) and all(isinstance(item, str) for item in value) else None
     if key == "stars":

@@ -1,6 +1,6 @@
 """Values inside of a record by a path of names with dots between them: `doc.text`.
 
-A name that holds dots itself wins over a path: `{"doc.text": "a", "doc": {"text": "b"}}` has `a` at `doc.text`.
+A name with dots in itself wins over a path: `{"doc.text": "a", "doc": {"text": "b"}}` has `a` at `doc.text`.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Values as texts, those for which JSON has no form too: of metadata, ids and facts."""
+"""Values as texts, those without a form in JSON too: of metadata, ids and facts."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ _EXACT_DIGITS: Final = 15
 
 
 class WrittenNumber(str):
-    """A number that no double holds exactly, as it was written."""
+    """A number no double holds exactly, as it was written."""
 
     __slots__ = ()
 
@@ -40,12 +40,12 @@ def value_text(value: object) -> str | None:
 
 
 def _json_value(value: object) -> object:
-    """A value for which JSON has no form, in one: sets, which only YAML has, as lists in one order."""
+    """A value without a form in JSON, in one: sets, known to YAML alone, as lists in one order."""
     return sorted(value, key=str) if isinstance(value, set) else plain_text(value)
 
 
 def plain_text(value: object) -> str:
-    """A value for which JSON has no form, without quotes: 12.50, 2026-01-31, 2026-01-31T12:00:00, seconds."""
+    """A value without a form in JSON, without quotes: 12.50, 2026-01-31, 2026-01-31T12:00:00, seconds."""
     if isinstance(value, bytes):
         return value.decode(errors="backslashreplace")
     if isinstance(value, decimal.Decimal):

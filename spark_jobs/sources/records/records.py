@@ -1,7 +1,7 @@
-"""Records of files, whatever the format: a record, why it is none, the lines and objects that several formats have.
+"""Records of files, whatever the format: a record, why it is none, the lines and objects of several formats.
 
-A record that cannot be used is refused with its number, and the others are read. A fault of the file itself (damage, a
-missing column) ends the reading and is a refusal with number None; the records before it are used.
+An unusable record is refused with its number, and the others are read. A fault of the file itself (damage, a missing
+column) ends the reading and is a refusal with number None; the records before it are used.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ class Record(NamedTuple):
 
 
 class Refused(NamedTuple):
-    """A record that cannot be used, or (number None) a fault of the file that ended its reading."""
+    """An unusable record, or (number None) a fault of the file ending its reading."""
 
     number: int | None
     refusal: Refusal
@@ -66,7 +66,7 @@ class RecordFile(NamedTuple):
         source: with the mapping of columns.
         max_bytes: of a document.
         extract: the text of a page or a mail inside, by the name of its reader, its bytes and what else is known of it.
-        partitions: columns that its folders give, by name.
+        partitions: columns from its folders, by name.
     """
 
     listed: ListedFile
@@ -87,7 +87,7 @@ class FileLine(NamedTuple):
 
 
 def numbered_lines(stream: Stream, max_bytes: int) -> Iterator[FileLine | Refused]:
-    """Lines that are not blank, without white space around them; see `all_lines`."""
+    """Nonblank lines, without white space around them; see `all_lines`."""
     stripped = map(_stripped, all_lines(stream, max_bytes))  # unlike a loop, holds no line while it is used
     return filter(lambda line: isinstance(line, Refused) or line.data, stripped)
 
@@ -100,7 +100,7 @@ def _stripped(line: FileLine | Refused) -> FileLine | Refused:
 def all_lines(stream: Stream, max_bytes: int) -> Iterator[FileLine | Refused]:
     """Lines without their end; one of more than `max_bytes` is refused, and so is the rest of a damaged stream.
 
-    A line ends with LF (and keeps a CR before it), but in a file whose first 64 kB have CR and no LF with CR alone.
+    A line ends with LF (and keeps a CR before it), but in a file with CR and no LF in its first 64 kB with CR alone.
     """
     number, pieces, byte_count, skipped, end, ended = 1, list[bytes](), 0, False, b"\n", "\n"
     try:
@@ -130,7 +130,7 @@ def all_lines(stream: Stream, max_bytes: int) -> Iterator[FileLine | Refused]:
 
 
 def broken_off(where: str, what: str, error: Exception) -> Refused:
-    """The refusal of the rest of a file that cannot be read on."""
+    """The refusal of the unreadable rest of a file."""
     detail = f"breaks off {where}: {first_line(error)}; {what} before it are read"
     return Refused(None, Refusal(reason_of(error, Reason.CORRUPT_ARCHIVE), detail))
 
@@ -176,7 +176,7 @@ def json_text(line: bytes) -> str | Refusal:
 
 
 def json_fields(text: str, columns: Iterable[str] = ()) -> dict[str, Any] | Refusal:
-    """The JSON object in a text, or why there is none; a column that has two values is a reason."""
+    """The JSON object in a text, or why there is none; a column with two values is a reason."""
     may_repeat = any(text.count(f'"{name}"') > 1 for column in columns for name in {column, *column.split(".")})
     try:
         fields = json.loads(text, object_pairs_hook=JsonFields if may_repeat else None, parse_float=exact_number)
@@ -190,7 +190,7 @@ def json_fields(text: str, columns: Iterable[str] = ()) -> dict[str, Any] | Refu
 
 
 class JsonFields(dict[str, Any]):
-    """An object of JSON, and the names that it has for several values, of which `json` keeps the last."""
+    """An object of JSON, and its names with several values (`json` keeps the last)."""
 
     def __init__(self, pairs: list[tuple[str, Any]]) -> None:
         super().__init__(pairs)
@@ -199,7 +199,7 @@ class JsonFields(dict[str, Any]):
 
 
 def _is_repeated(fields: object, path: str) -> bool:
-    """Whether an object has several values at a path, or at a name that leads to it."""
+    """Whether an object has several values at a path, or at a name on the way to it."""
     if not isinstance(fields, JsonFields):
         return False
     if path in fields or path in fields.repeated:
@@ -249,7 +249,7 @@ def usable_record(
 
 
 def _text_or_refusal(value: object, column: str | None) -> str | Refusal:
-    """The text that a column holds, or why it is none."""
+    """The text in a column, or why it is none."""
     text = _text_or_bytes(value) if isinstance(value, bytes) else value
     if text is None:
         return Refusal(Reason.NULL_TEXT, f"column {column!r} is null")
@@ -261,7 +261,7 @@ def _text_or_refusal(value: object, column: str | None) -> str | Refusal:
 
 
 def names_refusal(names: list[str], source: FileReading, where: str) -> Refusal | None:
-    """The refusal of a file in which a mapped column is missing, or is there more than once."""
+    """The refusal of a file with a mapped column missing, or there more than once."""
     for name in source.mapped_columns:
         count = names.count(name)
         if count != 1:

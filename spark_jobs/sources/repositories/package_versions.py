@@ -17,7 +17,7 @@ _MOST_DIGITS: Final = 4000  # of what becomes a number: Python refuses 4,300, an
 
 
 def version_key(kind: str, version: str) -> tuple[Any, ...]:
-    """A key that orders the versions of packages of a kind: `sdist` and `wheel` by PEP 440, the others by Semver 2.0.
+    """A key to order the versions of packages of a kind: `sdist` and `wheel` by PEP 440, the others by Semver 2.0.
 
     Build metadata of semantic versions do not count. What is no version is before all versions, in the order of its
     numbers and words.

@@ -75,7 +75,7 @@ class PackagesKind(ListedKind[PackagesSource]):
         return located(config, (Listed(file, ".", "package", PLAIN_TEXT, facts, why) for file, facts, why in packages))
 
     def changes(self, config: DocumentsConfig, arrivals: pa.Table, reread: bool, lake: Catalog | None) -> Listing:
-        """See `ListedKind`; packages of which other members were taken than would be now are read again."""
+        """See `ListedKind`; packages with other members taken than would be now are read again."""
         taking = self.taking()
         again = [
             location
@@ -207,13 +207,13 @@ def taken_packages(packages: Mapping[str, PackageFacts]) -> dict[str, Refusal]:
 
 
 def _rank(entry: tuple[str, PackageFacts]) -> tuple[object, ...]:
-    """A key that orders packages of one name by their location and what they are, the best last."""
+    """A key to order packages of one name by their location and what they are, the best last."""
     location, package = entry
     return version_key(package.kind, package.facts.version or ""), package.kind == "sdist", location
 
 
 class _CoreMetadata(importlib.metadata.Distribution):
-    """A distribution of which nothing but metadata is there."""
+    """A distribution of nothing but metadata."""
 
     def __init__(self, texts: Mapping[str, str]) -> None:
         self._texts = texts
@@ -268,5 +268,5 @@ def _facts(kind: str, data: bytes, requirements: bytes, texts: Mapping[str, byte
 
 
 def _texts(values: object) -> list[str]:
-    """The texts among some values that are not empty."""
+    """The nonempty texts among some values."""
     return [value for value in values if isinstance(value, str) and value] if isinstance(values, list) else []

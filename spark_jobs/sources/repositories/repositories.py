@@ -124,7 +124,7 @@ def directory_repositories(patterns: Iterable[str], links: Links = "inside") -> 
 
     Args:
         patterns: as the source names them.
-        links: whether those below PATH, and what is in a directory, may be links that lead out of it.
+        links: whether those below PATH, and what is in a directory, may be links out of it.
 
     Raises:
         InputError: a pattern finds no directory, or two directories have one name.
@@ -206,7 +206,7 @@ def dependency_names(requirements: Iterable[str]) -> list[str]:
 
 
 def _home_page(home_page: str | None, project_urls: Sequence[str]) -> str | None:
-    """`Home-page`, else the project URL that is most likely one."""
+    """`Home-page`, else the project URL most likely one."""
     if home_page and home_page.upper() != "UNKNOWN":
         return home_page
     labelled = (url.partition(",") for url in project_urls)
@@ -281,7 +281,7 @@ class _PythonKind(ListedKind[P]):
     """Files of installed distributions or of directories, repository by repository."""
 
     def files(self, config: DocumentsConfig, earlier: Earlier, lake: Catalog | None) -> list[Listed]:
-        """Files of facts (the one that is named, else those in the folders that hold directories), then all others."""
+        """Files of facts (the named one, else those in the folders of directories), then all others."""
         source = self.source
         roots = sorted({os.path.dirname(absolute(pattern)) for pattern in source.directories})
         files = [
@@ -298,23 +298,23 @@ class _PythonKind(ListedKind[P]):
         return located(config, (*facts, *(listed for repository in repositories for listed in self.listed(repository))))
 
     def listed(self, repository: ListedRepository) -> Iterator[Listed]:
-        """The files of a repository that are taken."""
+        """The taken files of a repository."""
         raise NotImplementedError
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
-        """Columns of the listing with the reader that a part is named after (`x.py#docstring`), else as text."""
+        """Columns of the listing with the reader a part is named after (`x.py#docstring`), else as text."""
         part = arrival["path"].rpartition("#")[2]
         reader = part if part in ("docstring", "description") else "text"
         return language_columns(reader, language_of(arrival["path"]) or PLAIN_TEXT)
 
 
 class CodeKind(_PythonKind[PythonCodeSource]):
-    """Source files, by their kinds, and manifests; files that describe the distribution are left out."""
+    """Source files, by their kinds, and manifests; files about the distribution are left out."""
 
     takes_manifests = True
 
     def listed(self, repository: ListedRepository) -> Iterator[Listed]:
-        """Every file: those of the kinds that the source takes and manifests, and why the others are left out."""
+        """Every file: those of the kinds taken by the source and manifests, and why the others are left out."""
         for file, refusal in repository.files(
             lambda path: _DESCRIBES if _INFO.match(path) else left_out(path, self.source.kinds)
         ):

@@ -1,1 +1,1 @@
-"""A compiled encoder: the ids of a byte-pair tokenizer for the characters that its certificate covers."""
+"""A compiled encoder: the ids of a byte-pair tokenizer for the characters covered by its certificate."""

@@ -14,7 +14,7 @@ from headrace.kernels.utf8 import code_point, width
 
 @compiled(_nrt=False)
 def has_any(data: NDArray[np.uint8], wanted: NDArray[np.bool_]) -> bool:
-    """Whether a text has any of the wanted code points, which are beyond ASCII.
+    """Whether a text has any of the wanted code points, all beyond ASCII.
 
     Args:
         data: (B,) the text as valid UTF-8.

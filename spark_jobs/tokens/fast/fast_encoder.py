@@ -1,8 +1,8 @@
 """The fast encoder: `fastokens`, tens of times as fast as the reference in all scripts.
 
-It decides no row, and all goes on without it: it encodes only the texts for which a
-certificate says that it gives the reference's ids (`certificate`). It was the fastest of those that were measured under
-a certificate, on words without spaces too (benchmarks/bench_tokens.py).
+It decides no row, and all goes on without it: it encodes only the texts for which a certificate says that it gives the
+reference's ids (`certificate`). It was the fastest of those measured under a certificate, on words without spaces too
+(benchmarks/bench_tokens.py).
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ def encoder_version() -> str:
 
 
 def reference_version() -> str:
-    """Name and version of the reference, the encoder whose ids are right by definition."""
+    """Name and version of the reference, the encoder with the right ids by definition."""
     return f"tokenizers {_version('tokenizers')}"
 
 
@@ -59,6 +59,6 @@ class FastEncoder:
         self._tokenizer.no_padding()
 
     def encode(self, text: str) -> Int32Array:
-        """(T,) ids of a text; one at a time, which is three times as fast as many in one call (0.3.5)."""
+        """(T,) ids of a text; one at a time, three times as fast as many in one call (0.3.5)."""
         ids, _ = self._tokenizer.encode_batch_flat([text])
         return np.frombuffer(ids, np.int32)

@@ -5,7 +5,7 @@ r"""How a tokenizer.json splits texts into words before byte pairs are merged, r
 
 A pattern here asks of a character only whether it is in some classes, of the pattern itself or of Unicode. Those are
 its `atoms`. Two encoders that agree on all texts of one character for each combination of atoms can differ only in
-their tables of classes, which a certificate compares one by one (`certificate_probes`)::
+their tables of classes, compared by a certificate one by one (`certificate_probes`)::
 
     [^\r\n\p{L}\p{N}]?\p{L}+|\p{N}{1,3}    ->    [^\r\n\p{L}\p{N}]    \p{L}    \p{N}
 """
@@ -66,7 +66,7 @@ _PART: Final = re.compile(
 
 
 class UnknownSplittingError(ValueError):
-    """A pre-tokenizer that is not made of steps and patterns that ask only for classes of characters."""
+    """A pre-tokenizer not made of steps and patterns on classes of characters alone."""
 
 
 def atoms(pre_tokenizer: Mapping[str, Any]) -> list[str]:
@@ -76,7 +76,7 @@ def atoms(pre_tokenizer: Mapping[str, Any]) -> list[str]:
         pre_tokenizer: as in a tokenizer.json.
 
     Raises:
-        UnknownSplittingError: it has a step, or a part of a pattern, that is not known here; the message names it.
+        UnknownSplittingError: it has a step, or a part of a pattern, unknown here; the message names it.
     """
     steps = list(_steps(pre_tokenizer))
     if not steps or steps[-1].get("type") != "ByteLevel" or any(s.get("type") == "ByteLevel" for s in steps[:-1]):
@@ -94,7 +94,7 @@ def _steps(part: Mapping[str, Any]) -> Iterator[Mapping[str, Any]]:
 
 
 def _patterns(step: Mapping[str, Any]) -> list[str]:
-    """Regular expressions that a step splits by."""
+    """Regular expressions to split by in a step."""
     kind, pattern = step.get("type"), step.get("pattern")
     if kind == "ByteLevel":
         if step.get("add_prefix_space", True):

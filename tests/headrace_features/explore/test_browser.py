@@ -130,6 +130,7 @@ def test_a_reader_curates_on_a_phone(browser: Any, address: str) -> None:
     page.get_by_text("120 documents").wait_for()
     assert whole() and page.locator("mark.hit").count() >= 20 and not page.locator("#side").is_visible()
     page.locator("[data-row] a").first.click()
+    page.wait_for_url("**/documents/*?**")  # and its script, which listens to keys
     first = page.locator("h1").inner_text()
     press(page, ".")
     assert page.locator("h1").inner_text() != first and whole()

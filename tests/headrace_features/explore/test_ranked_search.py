@@ -14,9 +14,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from starlette.testclient import TestClient
 
-from headrace_features.explore import ranked_search
 from headrace_features.explore.explorer import Explorer
-from headrace_features.explore.ranked_search import rank
+from headrace_features.explore.pages import find
+from headrace_features.explore.pages.find import rank
 from spark_jobs.lake.ledger.acts import AUDIT
 from spark_jobs.lake.session.catalogue import load_table
 from tests.headrace_features.explore.planted import KeptLake, Planted
@@ -193,7 +193,7 @@ def test_a_search_has_no_language(client: TestClient, words: str) -> None:
 def test_hits_beyond_the_last_are_counted(explorer: Explorer, monkeypatch: pytest.MonkeyPatch) -> None:
     """A thousand can be listed; here ten."""
     whole = rank(explorer, "ada", {"q": "mill"})
-    monkeypatch.setattr(ranked_search, "MOST", 10)
+    monkeypatch.setattr(find, "MOST", 10)
     some = rank(explorer, "ada", {"q": "mill"})
     assert some.total == whole.total and some.hits == whole.hits[:10] and some.facets == whole.facets
 

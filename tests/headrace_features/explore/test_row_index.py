@@ -313,6 +313,27 @@ def test_threads_that_build_one_index_end_with_one(planted: Planted) -> None:
     assert len([*planted.folder.glob("raced.*")]) == 3
 
 
+def test_few_indexes_are_built_at_once(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
+    """However many datasets a first search begins; each is whole in the end."""
+    building, most, build = 0, 0, row_index.build_rows
+
+    def counted(*given: Any) -> None:
+        nonlocal building, most
+        building += 1
+        most = max(most, building)
+        threading.Event().wait(0.05)
+        build(*given)
+        building -= 1
+
+    monkeypatch.setattr(row_index, "build_rows", counted)
+    names = [f"many{number}" for number in range(6)]
+    for name in names:
+        planted.add(name, ROWS[:20])
+    versions = {name: DatasetVersion.newest(planted.catalogue, name) for name in names}
+    made = [RowIndex(DatasetAt(planted.catalogue, name, versions[name]), planted.folder) for name in names]
+    assert all(index.wait(60) and index.wait_for_texts(60) for index in made) and 1 <= most <= 2
+
+
 def test_a_build_that_was_killed_is_begun_anew(planted: Planted) -> None:
     """What it left is not opened, and removed; a failure is told, and tried again."""
     planted.add("killed", ROWS[:30])

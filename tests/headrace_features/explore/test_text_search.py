@@ -192,6 +192,7 @@ def test_the_page_says_what_it_searched(planted: Planted, scanned: RowIndex) -> 
     assert len(page["rows"]) == 50 and page["searched"]["read"] < len(TEXTS) and "from=" in page["next"]
     text = client.get("/datasets/notes/documents?q=mill").text
     assert '<mark class="hit">' in text and "In any case of letters" in text and "go on" in text
+    assert 'href="/find?q=mill&amp;dataset=notes"' in text
     assert client.get("/datasets/notes/documents?q=%20").status_code == 200
     assert client.get("/datasets/notes/documents?q=mill&from=x").status_code == 404
     assert client.get("/datasets/notes/documents.json?q=mill&from=100000").json()["rows"] == []

@@ -5,14 +5,16 @@ from __future__ import annotations
 import hashlib
 import io
 import logging
+import shutil
 from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
-from hypothesis import given
+from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from dagster_project.exceptions import DefinitionError
@@ -24,6 +26,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from tests.headrace_features.hub.hub_server import REPO, HubServer, hub_server
 from tests.spark_jobs.sources.conftest import Landing
+from tests.tiers import tries
 
 TOKEN = "hf_qZ7xW2vL9kRtB4nM"
 
@@ -278,6 +281,26 @@ def test_the_cache_stays_below_its_bound(hub: HubServer, tmp_path: Path) -> None
     with source_of(declared).open(listed.location) as stream:
         assert stream.read() == file.read_bytes()
     assert len(hub.store_headers()) == asked
+
+
+@given(data=st.data())
+@settings(max_examples=tries(100, 10), suppress_health_check=[HealthCheck.function_scoped_fixture], deadline=None)
+def test_tasks_that_want_one_file_download_it_once(hub: HubServer, tmp_path: Path, data: st.DataObject) -> None:
+    """However many there are and wherever the store breaks off; each reads all of its bytes."""
+    shutil.rmtree(tmp_path / "cache", ignore_errors=True)
+    hub.asked.clear()
+    hub.cuts = data.draw(st.lists(st.integers(0, 200), max_size=4))
+    breaks = len(hub.cuts)
+    source = source_of(config(hub, tmp_path, glob="data/train-0*"))
+    (listed,) = source.entries()
+
+    def read(_: int) -> bytes:
+        with source.open(listed.location) as stream:
+            return bytes(stream.read())
+
+    with ThreadPoolExecutor(4) as threads:
+        read_by_all = set(threads.map(read, range(data.draw(st.integers(1, 4)))))
+    assert read_by_all == {FILES["data/train-0.parquet"]} and len(hub.store_headers()) == breaks + 1
 
 
 _NAMES = st.text(st.characters(codec="utf-8", exclude_characters="/\x00"), min_size=1, max_size=8)

@@ -99,8 +99,8 @@ def test_what_cannot_be_done_is_said_in_a_line(arguments: dict[str, object], mes
 def test_the_more_similar_of_two_is_chosen_whatever_their_weights() -> None:
     """Weights as of texts of gigabytes, whose products are beyond 64 bits."""
     totals = np.array([3 * 10**10, 3 * 10**10 + 1, 3 * 10**10], np.int64)
-    assert compared_fractions(totals[0], totals[1], totals[2] - 1, totals[1]) == 1
-    assert compared_fractions(totals[0], totals[1], totals[0], totals[1]) == 0
+    assert compared_fractions.py_func(totals[0], totals[1], totals[2] - 1, totals[1]) == 1
+    assert compared_fractions.py_func(totals[0], totals[1], totals[0], totals[1]) == 0
 
 
 def test_a_threshold_that_no_fraction_writes_is_refused() -> None:

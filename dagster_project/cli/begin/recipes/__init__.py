@@ -1,7 +1,7 @@
 """`headrace init --recipe`: projects like a published corpus, in small, each with a sample to run on.
 
-The templates of a recipe lie in the folders that it names; those of `new_project` are in every project. Samples are
-made together with the project, from texts that were written for this purpose (`texts`) and are free to copy.
+The templates of a recipe lie in its named folders; those of `new_project` are in every project. Samples are
+made together with the project, from texts written for this purpose (`texts`) and free to copy.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""A web archive in small: some ninety answers of web servers, of which less than half are worth training on."""
+"""A web archive in small: some ninety answers of web servers, less than half of them worth training on."""
 
 from __future__ import annotations
 

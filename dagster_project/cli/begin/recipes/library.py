@@ -24,7 +24,7 @@ _EXAM = {
 
 
 def write_library(folder: Path) -> None:
-    """Write `library`: texts and pictures of pages; and `exam.jsonl`, the benchmark that no text may hold."""
+    """Write `library`: texts and pictures of pages; and `exam.jsonl`, the benchmark forbidden in texts."""
     articles = read_articles("english.txt")
     library = folder / "library"
     library.mkdir(parents=True)
@@ -53,7 +53,7 @@ def _book(name: str, chapters: list[Article]) -> str:
 
 
 def _draw_page(article: Article, path: Path) -> None:
-    """Draw an article as the picture of a page, which only OCR can read."""
+    """Draw an article as the picture of a page, for OCR alone to read."""
     from PIL import Image, ImageDraw, ImageFont
 
     page = Image.new("L", (1240, 1000), 255)

@@ -1,4 +1,4 @@
-"""Texts that samples are made of: short articles with a title, written for headrace under its own licence."""
+"""Texts for samples: short articles with a title, written for headrace under its own licence."""
 
 from __future__ import annotations
 

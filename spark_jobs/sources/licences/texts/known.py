@@ -1,8 +1,8 @@
 """The table of templates, ready to be looked up by the letters of a text.
 
-Each run of 16 letters has a hash of 32 bits. A template has some runs that few others have, all in parts that have to
-be there: only a text with all of these can be it, and only then it is tried. A sixteenth of all runs, chosen by hash,
-says which template is nearest.
+Each run of 16 letters has a hash of 32 bits. A template has some runs rare in others, all in required parts: only a
+text with all of these can be it, and only then it is tried. A sixteenth of all runs, chosen by hash, says which
+template is nearest.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ class TemplateIndex(NamedTuple):
     Attributes:
         templates: as read.
         compiled: for matching.
-        signs: for each template hashes that its texts have.
+        signs: for each template hashes in its texts.
         sampled: (N,) hashes of all templates' sampled runs, sorted; with `owners`, (N,) the template of each.
         sizes: (templates,) how many sampled runs each has.
     """
@@ -97,14 +97,14 @@ def known() -> TemplateIndex:
 
 
 def candidates(hashes: Hashes) -> list[int]:
-    """The templates whose signs a text with these hashes has."""
+    """The templates with their signs in a text with these hashes."""
     table = known()
     present = frozenset(hashes[table.sign_table[hashes >> np.uint32(16)]].tolist())
     return [k for k, signs in enumerate(table.signs) if signs <= present]
 
 
 def nearest(hashes: Hashes) -> int | None:
-    """The template that shares most with a text, or None where none is near."""
+    """The template with most in common with a text, or None where none is near."""
     table, sample = known(), _sample(hashes)
     if not len(sample):
         return None
@@ -123,7 +123,7 @@ def nearest(hashes: Hashes) -> int | None:
 
 
 def _likeness(hashes: Hashes, rank: int) -> float:
-    """The runs that a text and a template share, of the longer: from 0 to 1."""
+    """The runs common to a text and a template, of the longer: from 0 to 1."""
     runs, least = runs_of(rank)
     return int(are_in(hashes, runs).sum()) / max(len(hashes), least)
 
@@ -136,7 +136,7 @@ def runs_of(rank: int) -> tuple[Hashes, int]:
 
 
 def are_in(hashes: Hashes, runs: Hashes) -> npt.NDArray[np.bool_]:
-    """(N,) whether each of N hashes is among some runs, which are sorted."""
+    """(N,) whether each of N hashes is among some sorted runs."""
     if not len(runs):
         return np.zeros(len(hashes), dtype=np.bool_)
     places = np.minimum(np.searchsorted(runs, hashes), len(runs) - 1)
@@ -144,7 +144,7 @@ def are_in(hashes: Hashes, runs: Hashes) -> npt.NDArray[np.bool_]:
 
 
 def fixed_parts(parts: list[Any]) -> Iterator[str]:
-    """The words of a template that have to be there."""
+    """The required words of a template."""
     return (part for part in parts if isinstance(part, str))
 
 

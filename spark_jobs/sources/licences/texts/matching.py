@@ -1,8 +1,8 @@
-"""Find where a text is what a template says, in time that grows with the text's length alone.
+"""Find where a text is what a template says, in time growing with the text's length alone.
 
-A state is a place in the text's letters up to which the parts before hold. Each part takes all states a step on: words
-that have to be there keep the states at which they stand, an optional part adds those behind it, a name adds the ends
-of the words that can be one. No state is looked at twice for a part, so nothing is tried again and again.
+A state is a place in the text's letters up to which the parts before hold. Each part takes all states a step on:
+required words keep the states of their places, an optional part adds those behind it, a name adds the ends of the words
+possible in one. No state is looked at twice for a part, so nothing is tried again and again.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ _NOTICE_LETTERS: Final = 600  # of notices before the first words that have to b
 
 
 class TemplateSpan(NamedTuple):
-    """A part of a text that is a template's: from its first word or its first fixed words to its end, in letters."""
+    """A template's part of a text: from its first word or its first fixed words to its end, in letters."""
 
     start: int
     fixed: int
@@ -49,7 +49,7 @@ def compiled(parts: list[Any]) -> Compiled:
 
 
 def _inner(part: Any) -> Any:
-    """A part with names that stand between fixed words: they may be written without capitals."""
+    """A part with names between fixed words: they may be written without capitals."""
     if isinstance(part, str) or part[0] not in "aof":
         return part
     return (
@@ -76,7 +76,7 @@ def _squeezed(parts: Any) -> tuple[Any, ...]:
 
 
 def spans(template: Compiled, text: LicenceWords) -> list[TemplateSpan]:
-    """All parts of a text that are a template's, in order of their fixed words."""
+    """All of a template's parts in a text, in order of their fixed words."""
     fixed = template.body[0]
     places = []
     place = text.letters.find(fixed)

@@ -1,4 +1,4 @@
-"""Say which licences' texts a file consists of, or which is nearest and what differs."""
+"""Find the licences' texts a file consists of, or the nearest one and the difference."""
 
 from __future__ import annotations
 
@@ -70,10 +70,10 @@ class TextMatch(NamedTuple):
     """What a text is, or what it is near.
 
     Attributes:
-        licence: the expression of SPDX ids that it equals; None for another text.
-        nearest: the id of the template that shares most with it; None where none is near.
-        added: words that it has and the nearest has not, the first 400 characters.
-        missing: words that the nearest has and it has not, the first 400 characters.
+        licence: the expression of SPDX ids equal to it; None for another text.
+        nearest: the id of the template with most in common with it; None where none is near.
+        added: words in it and not in the nearest, the first 400 characters.
+        missing: words in the nearest and not in it, the first 400 characters.
     """
 
     licence: str | None
@@ -83,7 +83,7 @@ class TextMatch(NamedTuple):
 
 
 class _RecognisedPart(NamedTuple):
-    """A template that a part of the text equals."""
+    """A template equal to a part of the text."""
 
     span: TemplateSpan
     letters: int
@@ -92,7 +92,7 @@ class _RecognisedPart(NamedTuple):
 
 
 def known_text(data: bytes) -> str | None:
-    """The SPDX expression of the licences whose texts these are; None where they are no known ones."""
+    """The SPDX expression of the licences with these texts; None where they are no known ones."""
     return recognised(data).licence
 
 
@@ -122,7 +122,7 @@ def recognised(data: bytes) -> TextMatch:
 
 
 def _cover(text: LicenceWords, hashes: Hashes) -> list[_RecognisedPart]:
-    """The templates that cover most of a text without overlap, in its order."""
+    """The templates covering most of a text without overlap, in its order."""
     table = known()
     parts = [
         _RecognisedPart(span, span.end - span.start, rank, table.templates[rank])
@@ -198,7 +198,7 @@ def _contradicts(part: _RecognisedPart, text: LicenceWords) -> bool:
 
 
 def _stated(text: LicenceWords, first: int, end: int, licence_words: set[str]) -> set[int]:
-    """The words of a sentence that says that something is under the licences of the given words."""
+    """The words of a sentence to put something under the licences of the given words."""
     words = text.words[first:end]
     stated: set[int] = set()
     ends = np.cumsum([0, *(len(word) + 1 for word in words)])
@@ -215,7 +215,7 @@ def _stated(text: LicenceWords, first: int, end: int, licence_words: set[str]) -
 
 
 def _expression(parts: list[_RecognisedPart]) -> str | None:
-    """The licences of a text's parts; None without one, and for an exception that belongs to none of them."""
+    """The licences of a text's parts; None without one, and for an exception of none of them."""
     licences: list[str] = []
     exceptions: list[str] = []
     for part in parts:
@@ -234,7 +234,7 @@ def _expression(parts: list[_RecognisedPart]) -> str | None:
 
 
 def _difference(text: LicenceWords, hashes: Hashes, rank: int) -> tuple[str, str]:
-    """What a text has beside a template's words, and what it lacks of those that have to be there."""
+    """What a text has beside a template's words, and what it lacks of the required ones."""
     parts = known().templates[rank].parts
     fixed = LicenceWords(plain_words(parts, with_optional=False))
     more = " … ".join(text.raw(first, end) for first, end in _uncovered(text, hashes, runs_of(rank)[0]))
@@ -252,7 +252,7 @@ def _difference(text: LicenceWords, hashes: Hashes, rank: int) -> tuple[str, str
 
 
 def _uncovered(text: LicenceWords, hashes: Hashes, others: Hashes) -> Iterator[tuple[int, int]]:
-    """The runs of words of a text that none of some sorted runs of letters covers, names left out: first and end."""
+    """The runs of words of a text covered by none of some sorted runs of letters, names left out: first and end."""
     begins = np.zeros(len(text.letters) + 1, dtype=np.int64)
     shared = np.flatnonzero(are_in(hashes, others))
     begins[shared] += 1

@@ -5,8 +5,8 @@
 writes the table from a folder `license-list-data` (https://github.com/spdx/license-list-data, under CC0-1.0; the crate
 `license` holds it as a registry's package). A template is a list of parts:
 
-    "permission is hereby granted"    words that have to be there
-    ["o", part, ..]                   parts that may be there
+    "permission is hereby granted"    required words
+    ["o", part, ..]                   optional parts
     ["a", [part, ..], [part, ..]]     one of several lists of parts
     ["b"] ["c"] ["f"] ["d"] ["n"]     the number of an item; notices of copyright; a name or a title; what a program
                                       does, in a line; numbers
@@ -43,7 +43,7 @@ class LicenceTemplate(NamedTuple):
     """A licence, an exception or a licence's notice.
 
     Attributes:
-        name: the id of SPDX's list that is in force.
+        name: the id in force on SPDX's list.
         kind: `text`, `exception` or `notice`.
         parts: what its text consists of.
     """
@@ -81,7 +81,7 @@ def parsed(template: str) -> list[Part]:
 
 
 def _fixed(text: str) -> list[Part]:
-    """Words that have to be there; the numbers of items at the begin of lines may differ."""
+    """Required words; the numbers of items at the begin of lines may differ."""
     parts: list[Part] = []
     place = 0
     for item in _ITEM.finditer(text):
@@ -112,7 +112,7 @@ def _replaceable(original: str, match: str) -> list[Part]:
 
 
 def _allowed(match: str) -> list[Part]:
-    """The parts that a regular expression allows."""
+    """The parts allowed by a regular expression."""
     import re._parser as parser  # type: ignore[import-not-found]  # the standard library's own reader of expressions
 
     return _of_tokens(parser.parse(match, re.DOTALL))
@@ -149,7 +149,7 @@ def _of_token(name: str, argument: Any) -> list[Part]:
 
 
 def _equal_characters(choice: Any) -> str | None:
-    """A character that stands for several, where they are equal as words."""
+    """A character for several, where they are equal as words."""
     if any(str(kind) != "LITERAL" for kind, _ in choice):
         return None if any(str(kind) in ("NEGATE", "RANGE") for kind, _ in choice) else " "
     letters = {_words(chr(value)) for _, value in choice} - {""}
@@ -184,7 +184,7 @@ def _official(folder: Path) -> Iterator[LicenceTemplate]:
 
 
 def _preference(template: LicenceTemplate) -> tuple[bool, int, str, str]:
-    """Of ids with the same text the one that grants least goes first, of these the shortest."""
+    """Of ids with the same text the one with the fewest grants goes first, of these the shortest."""
     return (template.name.endswith("-or-later"), len(template.name), template.name, template.kind)
 
 

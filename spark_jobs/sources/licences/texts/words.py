@@ -1,10 +1,10 @@
-"""Words of a text as SPDX's matching guidelines compare them, and which of them can be part of a name or a notice.
+"""Words of a text as SPDX's matching guidelines compare them, and those possible in a name or a notice.
 
     Copyright © 2020 Ada Lovelace   ->  copyright 2020 ada lovelace
     # The licence's non-exclusive   ->  the license s non exclusive
 
 Case, punctuation, quotes, dashes, bullets without letters, marks of comments and accents are no part of a word; words
-that the guidelines call equal become one (`equivalentwords.txt` of SPDX's list). Texts are compared as the words'
+called equal in the guidelines become one (`equivalentwords.txt` of SPDX's list). Texts are compared as the words'
 letters without what is between them, so that `sub-license`, `sublicense` and a word cut at a line's end are equal.
 Source: https://spdx.github.io/spdx-spec/v2.3/license-matching-guidelines-and-templates/
 """
@@ -173,7 +173,7 @@ class LicenceWords:
     """The words of a text, and `letters`: the same without what is between them.
 
     Attributes:
-        text: the text in which the words stand.
+        text: the text of the words.
         words: in their compared form.
         starts: where each word begins in `letters`, and the length of `letters` as the last.
     """
@@ -202,7 +202,7 @@ class LicenceWords:
 
     @cached_property
     def index(self) -> dict[int, int]:
-        """The ordinal of the word that begins at a place of `letters`."""
+        """The ordinal of the word beginning at a place of `letters`."""
         return {start: k for k, start in enumerate(self.starts)}
 
     @cached_property
@@ -210,7 +210,7 @@ class LicenceWords:
         return [match.span() for match in _WORD.finditer(self.text)]
 
     def word_at(self, place: int) -> int:
-        """The ordinal of the first word that begins at a place of `letters` or behind it."""
+        """The ordinal of the first word beginning at a place of `letters` or behind it."""
         return bisect_left(self.starts, place)
 
     def raw(self, first: int, end: int) -> str:
@@ -228,7 +228,7 @@ class LicenceWords:
         return _MARK.fullmatch(self.words[k]) is not None
 
     def is_no_condition(self, k: int) -> bool:
-        """Whether a word can be part of a name that stands between words of a licence, and of no other sentence."""
+        """Whether a word can be part of a name between words of a licence, and of no other sentence."""
         if self.is_name(k):
             return True
         return self.words[k] not in _CONDITION and not (self._ends_sentence(k - 1) or self._ends_sentence(k))
@@ -288,7 +288,7 @@ class LicenceWords:
         return not self.text[max(0, first - 2) : first].strip("\n") and not self.text[end : end + 2].strip("\n")
 
     def _is_line_of_notice(self, first: int, end: int) -> bool:
-        """Whether `copyright` stands in the line of a word in another script, and nothing there that restricts."""
+        """Whether `copyright` stands in the line of a word in another script, and nothing restrictive there."""
         line = (
             self.text[max(0, first - 300) : first].rpartition("\n")[2] + self.text[first : end + 300].partition("\n")[0]
         )

@@ -105,7 +105,7 @@ def test_the_script_is_that_of_most_letters(text: str, script: str) -> None:
 def _prose(text: str) -> str:
     source = np.frombuffer(text.encode() or b"\n", np.uint8)
     out = np.empty(len(source), np.uint8)
-    return bytes(out[: copy_prose(source, 0, len(text.encode()), out)]).decode()
+    return bytes(out[: copy_prose.py_func(source, 0, len(text.encode()), out)]).decode()
 
 
 def _slow_prose(text: str) -> str:

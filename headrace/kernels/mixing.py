@@ -31,7 +31,7 @@ def mix64(z: Any) -> Any:
 
 
 def hash_step(h: Any, word: Any) -> Any:
-    """Extend the hash of a sequence by one more word; two sequences with one different word never collide."""
+    """Extend the hash of a sequence by one more word; two sequences differing in one word alone never collide."""
     h = (h ^ np.uint64(word)) * GOLDEN
     return h ^ (h >> _S32)
 

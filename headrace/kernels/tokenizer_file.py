@@ -40,7 +40,7 @@ def open_tokenizer(file_text: str) -> Tokenizer:
     """The library's tokenizer for a tokenizer.json; it draws nothing, cuts nothing and adds no padding.
 
     Raises:
-        ValueError: the library does not read it, it has a field unknown here, or two equal names.
+        ValueError: the library does not read it, it has a field unknown here, or two names that are one.
     """
     from tokenizers import Tokenizer
 

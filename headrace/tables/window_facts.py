@@ -86,7 +86,7 @@ def stamp(table: Table, snapshot: Snapshot) -> dict[str, str]:
 
 
 def describing_snapshot(table: Table, snapshot: Snapshot | None) -> Snapshot | None:
-    """The snapshot with a summary of the facts of another one's rows; None if it has expired.
+    """The snapshot with the facts of another one's rows in its summary; None if it has expired.
 
     Compaction writes a summary without facts, and so may an excision; their parent then has the same rows' facts.
     """

@@ -131,7 +131,7 @@ def train(table: pa.Table, config: TrainingConfig | None = None) -> tuple[Classi
 
 
 def count_matrix(content: pa.Array, features: FeaturesConfig) -> csr_matrix:
-    """(D, 2^bits) count of each feature in each text, by the kernel of scoring."""
+    """(D, 2^bits) count of each feature in each text, by the scoring kernel too."""
     from scipy.sparse import csr_matrix
 
     from headrace_features.models.classifier_kernel import count_texts

@@ -49,7 +49,7 @@ def with_scripts(text: str) -> str:
 
 
 def _without_inner(text: str) -> str:
-    """The text of pieces inside of others: `x^(2^3)`."""
+    """The text for pieces inside of others: `x^(2^3)`."""
     levels: list[tuple[str, list[str]]] = [("", [])]
     parts = _ANY_MARK.split(text)
     for place, part in enumerate(parts):

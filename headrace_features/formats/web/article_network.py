@@ -1,4 +1,4 @@
-"""The blocks of a page's article: a small network over what blocks look like, in their order.
+"""Which blocks of a page are its article: a small network over what blocks look like, in their order.
 
 Each block is seen with what stands around it: features to 32 numbers, the page's mean of these added, then three
 convolutions reaching 1, 3 and 9 blocks to each side, and one number out: the log odds of the block being of it.

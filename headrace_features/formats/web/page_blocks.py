@@ -271,7 +271,7 @@ class _Walk:
         self._formula = (bare, len(self._pieces))
 
     def _push(self, name: str, look: _Look, attributes: str, place: int) -> None:
-        """Open an element of consequence."""
+        """Open an element with an effect."""
         is_preserved = look.is_preserved or name in _PRESERVING
         self._preserved += is_preserved
         if name in _BLOCKS:

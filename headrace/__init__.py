@@ -173,7 +173,7 @@ def __getattr__(name: str) -> Any:
 
 
 def _of_feature(name: str) -> tuple[str, str]:
-    """The module and attribute of a name that a feature brings.
+    """The module and attribute of a feature's name.
 
     Raises:
         AttributeError: no feature does, or it is not installed.
@@ -189,5 +189,5 @@ def _of_feature(name: str) -> tuple[str, str]:
 
 
 def __dir__() -> list[str]:
-    """All names, imported or not; no module that this one needs itself."""
+    """All names, imported or not; none of this module's imports."""
     return __all__

@@ -1,14 +1,14 @@
-"""`njit` with a cache of machine code that is never stale: another source, other machine code.
+"""`njit` with a never stale cache of machine code: another source, other machine code.
 
 Numba's own cache compares the file of the cached function alone, not those of the functions that it calls, nor of the
 constants compiled into it. Here the folder of the machine code has a digest in its name: of the function's module and
-of all modules that it imports at its top from the same package, from `headrace` and `spark_jobs`::
+of all modules imported at its top from the same package, from `headrace` and `spark_jobs`::
 
     spark_jobs/lexing/__pycache__/blank-6f0c../blank._blank_into-183.py311.nbi
 
-Functions that Python calls are `compiled`; one that only compiled code calls is `inner`, a part of its callers. Numba
+Functions called by Python are `compiled`; one called by compiled code alone is `inner`, a part of its callers. Numba
 alone would optimise it, make machine code of it and wrap it for Python, and again in each of its callers, level by
-level: two thirds of the time that compiling takes.
+level: two thirds of the time of compiling.
 """
 
 from __future__ import annotations
@@ -49,21 +49,21 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
 
 
 def inner(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
-    """Decorator: a part of the compiled functions that call it; Python cannot call it. `options` go to `njit`."""
+    """Decorator: a part of its compiled callers; Python cannot call it. `options` go to `njit`."""
     if function is None:
         return functools.partial(inner, **options)
     return njit(pipeline_class=_PartCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
 
 
 class _WholeLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """Code that is optimised once, with all its parts."""
+    """Code optimised once, with all its parts."""
 
     def _optimize_functions(self, module: Any) -> None:
         module.data_layout = self._codegen._data_layout
 
 
 class _PartLibrary(_WholeLibrary):
-    """Code that is linked into its callers' before it is optimised, and of which there is no machine code."""
+    """Code linked into its callers' before it is optimised, without machine code of its own."""
 
     def _optimize_final_module(self) -> None:
         # Simplified by itself, or its callers come out slower (`text.counts` by a third); loops are left to them.
@@ -118,7 +118,7 @@ class _WholeCompiler(Compiler):  # type: ignore[misc]
 
 @functools.cache
 def sources_digest(module: str) -> str:
-    """16 hexadecimal digits over Numba's version and the sources of a loaded module and of those that it imports."""
+    """16 hexadecimal digits over Numba's version and the sources of a loaded module and its imports."""
     roots = {module.partition(".")[0], *_BELOW}
     sources: dict[str, bytes] = {}
     waiting = [module]
@@ -138,7 +138,7 @@ def sources_digest(module: str) -> str:
 
 
 class _CacheFolder(CompileResultCacheImpl):  # type: ignore[misc]
-    """A function's cache on disk: the folder that Numba chooses, and in it one named by `sources_digest`."""
+    """A function's cache on disk: the folder of Numba's choice, and in it one named by `sources_digest`."""
 
     def __init__(self, function: Callable[..., Any]) -> None:
         super().__init__(function)
@@ -155,7 +155,7 @@ class _Cache(FunctionCache):  # type: ignore[misc]
 
 
 def _remove_old(chosen: Path, stem: str) -> None:
-    """Remove a module's cache folders that were last written more than a week ago."""
+    """Remove a module's cache folders last written more than a week ago."""
     for folder in chosen.glob(f"{stem}-{'[0-9a-f]' * 16}"):
         try:
             if time.time() - folder.stat().st_mtime > _KEPT_SECONDS:

@@ -54,7 +54,7 @@ def control_names(file_text: str, encode: Callable[[str], Sequence[int]]) -> tup
 
 
 class HeldName(NamedTuple):
-    """A name of a control token that texts hold, and how many do."""
+    """A name of a control token in texts, and in how many."""
 
     name: str
     is_letters: bool
@@ -93,11 +93,11 @@ class NameFinder:
 
 
 def held(names: Sequence[ControlName], counts: Sequence[int]) -> list[HeldName]:
-    """Give the names that any text holds, letters first, then the most frequent.
+    """Give the names in any text, letters first, then the most frequent.
 
     Args:
         names: of the tokenizer.
-        counts: (N,) texts that hold each.
+        counts: (N,) texts with each.
     """
     held_names = [HeldName(*name, int(count)) for name, count in zip(names, counts, strict=True) if count]
     return sorted(held_names, key=lambda held_name: (not held_name.is_letters, -held_name.texts, held_name.name))
@@ -128,7 +128,7 @@ def _machine(names: Sequence[bytes]) -> tuple[NDArray[Any], NDArray[Any], NDArra
 
     Returns:
         (S, 256) state after a byte; (S,) the state itself, or its longest proper suffix, that ends a name, else 0; (S,)
-        the next such suffix; (S,) name that a state ends, else -1.
+        the next such suffix; (S,) name ending at a state, else -1.
     """
     children: list[dict[int, int]] = [{}]
     ends = [-1]

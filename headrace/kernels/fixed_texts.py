@@ -1,9 +1,9 @@
-"""Texts whose ids say which encoder made a table: recorded with it, and compared before another version adds to it.
+"""Texts with ids that tell the encoder of a table: recorded with it, and compared before another version adds to it.
 
 A later release of a tokenizer's library may give other ids for the same file: another table of characters, another
-order of rules, names of special tokens found in texts. Documents of one table would then be encoded in two ways, which
-nobody sees. So who encodes records its versions and the ids of these texts; a run by other versions compares first.
-A text never changes under its name: another text takes another name, and names that only one side has are left out.
+order of rules, names of special tokens found in texts. Documents of one table would then be encoded in two ways, and
+nobody sees it. So an encoder records its versions and the ids of these texts; a run by other versions compares first.
+A text never changes under its name: another text takes another name, and names on only one side are left out.
 """
 
 from __future__ import annotations
@@ -42,7 +42,7 @@ def fixed_texts(file_text: str) -> dict[str, str]:
 
 
 def fixed_ids(file_text: str, encode: Callable[[Sequence[str]], Iterable[Iterable[int]]]) -> str:
-    """JSON of the ids of each fixed text by its name; null for one that the library cannot encode.
+    """JSON of the ids of each fixed text by its name; null where the library cannot encode it.
 
     Args:
         file_text: text of a tokenizer.json.
@@ -64,9 +64,9 @@ def _ids_of(text: str, encode: Callable[[Sequence[str]], Iterable[Iterable[int]]
 
 
 def first_difference(recorded: str, now: str) -> tuple[str, int] | None:
-    """The first text of two `fixed_ids` of which the ids differ, and the first token that does; None where all agree.
+    """The first text of two `fixed_ids` with different ids, and the first different token; None where all agree.
 
-    Texts that only one of them has are left out.
+    Texts in only one of them are left out.
     """
     recorded_ids: dict[str, list[int] | None] = json.loads(recorded)
     for name, ids in json.loads(now).items():
@@ -76,6 +76,6 @@ def first_difference(recorded: str, now: str) -> tuple[str, int] | None:
 
 
 def first_unequal(some: Sequence[int], others: Sequence[int]) -> int:
-    """Index of the first of two lists' elements that differ; the shorter length where one begins the other."""
+    """Index of the first difference of two lists; the shorter length where one begins the other."""
     pairs = enumerate(zip(some, others, strict=False))
     return next((at for at, (first, other) in pairs if first != other), min(len(some), len(others)))

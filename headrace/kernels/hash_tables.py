@@ -1,7 +1,7 @@
 """Hash tables with open addressing and linear probing; the number of slots is a power of two.
 
 A search begins at `first`, bits of the key's hash, and ends at the key's slot, or at the free slot where it would be.
-So one function serves look-ups and inserts. Keys are hashes and never 0, which marks a free slot. Python fills a table
+So one function serves look-ups and inserts. Keys are hashes and never 0, the mark of a free slot. Python fills a table
 through `py_func` of a function, its uncompiled form.
 """
 
@@ -19,7 +19,7 @@ _ZERO, _ONE = np.uint64(0), np.uint64(1)
 
 @inner
 def slots_for(count: int) -> int:
-    """Number of slots (a power of two, at least 16) that `count` keys fill by half at most."""
+    """Number of slots (a power of two, at least 16) filled by `count` keys by half at most."""
     slots = 16
     while slots < 2 * count:
         slots *= 2
@@ -38,7 +38,7 @@ def key_slot(keys: Any, first: Any, key: Any) -> Any:
 
 @inner(inline="always")
 def entry_slot(slots: Any, keys: Any, first: Any, key: Any) -> Any:
-    """Slot whose entry is the index of a key in `keys`, or the free slot (-1) where that index is to be inserted."""
+    """Slot with the index of a key in `keys`, or the free slot (-1) where that index is to be inserted."""
     mask = np.uint64(slots.size - 1)
     slot = first & mask
     while slots[slot] >= 0 and keys[slots[slot]] != key:
@@ -48,7 +48,7 @@ def entry_slot(slots: Any, keys: Any, first: Any, key: Any) -> Any:
 
 @inner(inline="always")
 def key_address(rows: int, row_bytes: int, mask: Any, first: Any, key: Any) -> Any:
-    """Address of the row whose first 8 bytes are a key, or of the free row for it, in the table at address `rows`."""
+    """Address of the row beginning with a key's 8 bytes, or of the free row for it, in the table at `rows`."""
     slot = first & mask
     at = rows + row_bytes * np.int64(slot)
     key_here = eight_bytes_at(at)

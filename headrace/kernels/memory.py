@@ -1,7 +1,7 @@
 """Access to memory by address, in compiled code.
 
-Functions that run once per token take addresses instead of arrays: Numba counts the references of every array that is
-passed on, which takes five times as long as the token itself (measured).
+Functions run once per token take addresses instead of arrays: Numba counts the references of every array
+passed on, five times as long as the token itself takes (measured).
 """
 
 from __future__ import annotations

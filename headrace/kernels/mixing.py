@@ -23,7 +23,7 @@ _64_BITS: Final = (1 << 64) - 1
 def mix64(z: Any) -> Any:
     """Mix 64 bits so that each output bit depends on all input bits (Steele et al. 2014).
 
-    It is the finaliser of splitmix64, which gives `mix64(state + GOLDEN)`.
+    It is the finaliser of splitmix64: `mix64(state + GOLDEN)`.
     """
     z = (z ^ (z >> _S30)) * FIRST_MULTIPLIER
     z = (z ^ (z >> _S27)) * SECOND_MULTIPLIER
@@ -31,13 +31,13 @@ def mix64(z: Any) -> Any:
 
 
 def hash_step(h: Any, word: Any) -> Any:
-    """Extend the hash of a sequence by one more word; two sequences that differ in one word alone never collide."""
+    """Extend the hash of a sequence by one more word; two sequences differing in one word alone never collide."""
     h = (h ^ np.uint64(word)) * GOLDEN
     return h ^ (h >> _S32)
 
 
 def plain_hash(words: Iterable[int], h: int = 0) -> int:
-    """Hash a sequence of words by `hash_step`, in plain Python, for tables that are made without compiled code."""
+    """Hash a sequence of words by `hash_step`, in plain Python, for tables made without compiled code."""
     for word in words:
         h = (h ^ word) * int(GOLDEN) & _64_BITS
         h ^= h >> 32

@@ -20,7 +20,7 @@ def find_names(
     texts: NDArray[np.int64],
     names: NDArray[np.int64],
 ) -> int:
-    """Count pairs of a text and a name that it holds, and write as many as there is room for; `last` begins as -1."""
+    """Count pairs of a text and a name in it, and write as many as there is room for; `last` begins as -1."""
     begins = after[0] > 0
     count = 0
     for text in range(offsets.size - 1):

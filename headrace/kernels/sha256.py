@@ -1,4 +1,4 @@
-"""SHA-256 of many stretches of a buffer, by the OpenSSL that Python's own `hashlib` is linked with.
+"""SHA-256 of many stretches of a buffer, by the OpenSSL of Python's own `hashlib`.
 
 `hashlib` takes a microsecond of Python's lock for each text, and lets go of the lock for every longer one, so threads
 that hash small texts wait for one another. Compiled code calls the same functions without the lock. Where Python has
@@ -30,7 +30,7 @@ def sha256_digits(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDAr
 
     Args:
         data: the buffer.
-        starts: (D,) first bytes; a stretch whose start is below 0 is left out.
+        starts: (D,) first bytes; a stretch with a start below 0 is left out.
         ends: (D,) bytes after the last ones.
     """
     is_wanted = starts >= 0
@@ -47,7 +47,7 @@ def sha256_digits(data: NDArray[np.uint8], starts: NDArray[np.int64], ends: NDAr
 
 @functools.cache
 def _functions() -> NDArray[np.int64] | None:
-    """Addresses of OpenSSL's functions that begin, extend and end a hash; None where they are not to be had."""
+    """Addresses of OpenSSL's functions to begin, extend and end a hash; None where they are not to be had."""
     try:
         import _hashlib
 

@@ -1,12 +1,12 @@
-"""Which characters of a text a token is of, from the offsets that `tokenizers` gives.
+"""The characters of a text behind each token, from the offsets of `tokenizers`.
 
-The library is right about most of it: a token that has a part of a character has the whole one, and what a normalizer
+The library is right about most of it: a token with a part of a character has the whole one, and what a normalizer
 drops is of no token. Two things are mended. Of characters that a normalizer makes one of it names a single one::
 
     e + acute accent, NFC é      offsets [0, 1)  ->  [0, 2)  as no text can be cut between the two and give the same
 
-and a token that a tokenizer puts in (`▁` before a text) has none: it goes with the character after it. Offsets must not
-have passed a post-processor, which may leave the blanks of a token out (`ByteLevel`, `RobertaProcessing`).
+and a token put in by a tokenizer (`▁` before a text) has none: it goes with the character after it. Offsets must not
+have passed a post-processor: it may leave the blanks of a token out (`ByteLevel`, `RobertaProcessing`).
 """
 
 from __future__ import annotations

@@ -1,9 +1,9 @@
 """Open a tokenizer.json so that a text has one list of ids, of all of it, whoever encodes it and how often.
 
-A tokenizer.json may ask for things that serve a training loop: to leave merges out at random (`dropout`; `alpha` and
+A tokenizer.json may ask for things of use to a training loop: to leave merges out at random (`dropout`; `alpha` and
 `nbest_size` where a release reads them), to cut texts (`truncation`), to lengthen them (`padding`). All are switched
-off. A field of another name may do the same in a later release of `tokenizers`, which ignores what it does not know, so
-it is refused; a name that begins with `_` is a comment. Refused as well are two added tokens that the normalizer makes
+off. A field of another name may do the same in a later release of `tokenizers`. The library ignores unknown ones, so
+it is refused; a name beginning with `_` is a comment. Refused as well are two added tokens that the normalizer makes
 one name of (`<Q>` and `<q>` in lower case): each time a file is loaded the library finds one of the two, by chance.
 """
 
@@ -37,10 +37,10 @@ _NAMES: Final = ("special_tokens", "single", "pair")  # of a template: inside ar
 
 
 def open_tokenizer(file_text: str) -> Tokenizer:
-    """The library's tokenizer for a tokenizer.json, which draws nothing, cuts nothing and adds no padding.
+    """The library's tokenizer for a tokenizer.json; it draws nothing, cuts nothing and adds no padding.
 
     Raises:
-        ValueError: the library does not read it, it has a field that is not known here, or two names that are one.
+        ValueError: the library does not read it, it has a field unknown here, or two names that are one.
     """
     from tokenizers import Tokenizer
 
@@ -70,10 +70,10 @@ def open_tokenizer(file_text: str) -> Tokenizer:
 
 
 def open_text_tokenizer(file_text: str) -> Tokenizer:
-    """As `open_tokenizer`, for texts whose own words are never control tokens: what a text says is letters.
+    """As `open_tokenizer`, for texts without control tokens in their words: what a text says is letters.
 
     `encode_special_tokens` alone leaves the pieces of a model: Unigram reads a text's `</s>` as the piece of that name,
-    as do models of whole words and BPE whose merges (or `ignore_merges`) lead there. Such pieces get a name that no
+    as do models of whole words and BPE with merges (or `ignore_merges`) leading there. Such pieces get a name that no
     text has, and keep their ids; a letter stays itself, and so may the name of unknown words, as whoever writes it is
     not known either.
 
@@ -112,12 +112,12 @@ def open_text_tokenizer(file_text: str) -> Tokenizer:
 
 
 def _hidden(name: str, controls: set[str]) -> str:
-    """The name of a piece; of a control token one with a character that stands in no text."""
+    """The name of a piece; of a control token one with a character of no text."""
     return f"\U0010fffe{name}" if name in controls else name
 
 
 def _unknown(declared: dict[str, Any]) -> Iterator[str]:
-    """The fields of a tokenizer.json that are not known; its top level and its decoder are the library's to refuse."""
+    """The unknown fields of a tokenizer.json; its top level and its decoder are the library's to refuse."""
     yield from (f"model.{name}" for name in declared["model"] if _is_unknown(name, _MODEL))
     for token in declared.get("added_tokens") or []:
         yield from (f"added_tokens.{name}" for name in token if _is_unknown(name, _TOKENS))
@@ -126,7 +126,7 @@ def _unknown(declared: dict[str, Any]) -> Iterator[str]:
 
 
 def _names_of_one_form(tokenizer: Tokenizer) -> tuple[str, str] | None:
-    """Two added tokens that the normalizer makes one name of; None where there are none."""
+    """Two added tokens made one name by the normalizer; None where there are none."""
     if tokenizer.normalizer is None:
         return None
     contents: dict[str, str] = {}

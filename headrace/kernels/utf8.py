@@ -18,13 +18,13 @@ Integer = Any
 
 @inner(_nrt=False, inline="always")
 def width(lead: int) -> Integer:
-    """Length in bytes of the character whose first byte is `lead`."""
+    """Length in bytes of the character with the first byte `lead`."""
     return 1 if lead < 0x80 else 2 if lead < 0xE0 else 3 if lead < 0xF0 else 4
 
 
 @inner(_nrt=False, inline="always")
 def code_point(data: NDArray[np.uint8], at: int) -> Integer:
-    """Code point of the character whose first byte is `data[at]`."""
+    """Code point of the character with the first byte `data[at]`."""
     lead = np.int64(data[at])
     if lead < 0x80:
         return lead
@@ -38,7 +38,7 @@ def code_point(data: NDArray[np.uint8], at: int) -> Integer:
 
 @compiled
 def code_points_at(data: NDArray[np.uint8], places: NDArray[np.int64]) -> NDArray[np.int64]:
-    """(N,) code points of the characters that begin at (N,) byte offsets."""
+    """(N,) code points of the characters at (N,) byte offsets."""
     points = np.empty(places.size, np.int64)
     for k in range(places.size):
         points[k] = code_point(data, places[k])

@@ -1,1 +1,1 @@
-"""The process that code runs in: its memory, its cores, how it is stopped."""
+"""The process of the running code: its memory, its cores, how it is stopped."""

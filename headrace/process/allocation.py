@@ -1,11 +1,11 @@
-"""Whether this process keeps memory that its allocators have free, or gives it back to the machine.
+"""Whether this process keeps the free memory of its allocators, or gives it back to the machine.
 
-A page that was given back costs a fault when it is taken again, and the kernel zeroes it: of a run that gives back all
+A returned page costs a fault when it is taken again, and the kernel zeroes it: where a run gives back all
 at once that was a third of its processor time. So where there is much memory, what is free is kept for a while, since
 the next batch will take it. Where memory is scarce, it goes back at once.
 
-Three allocators have a part of it: mimalloc in Arrow and another one in Sail, which read the environment when they are
-loaded, and the C library's malloc, which Python's own pools and larger objects come from.
+Three allocators have a part of it: mimalloc in Arrow and another one in Sail, reading the environment when they are
+loaded, and the C library's malloc, the source of Python's own pools and larger objects.
 """
 
 from __future__ import annotations

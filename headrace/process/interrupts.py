@@ -1,4 +1,4 @@
-"""Hear SIGINT and SIGTERM in a process that was started with them ignored, as a shell script's background does."""
+"""Hear SIGINT and SIGTERM in a process started with them ignored, as a shell script's background does."""
 
 from __future__ import annotations
 

@@ -8,7 +8,7 @@ the machine alone. The least of all counts:
     /sys/fs/cgroup/pods         memory.max max
     /proc/meminfo       MemAvailable: 20971520 kB       ->  1.7 GiB, by memory.max of /sys/fs/cgroup/pods/a
 
-Pages of files that a group has read count as used there, and the kernel takes them back before it kills: they are free,
+Pages of files read by a group count as used there, and the kernel takes them back before it kills: they are free,
 as in `MemAvailable`.
 """
 
@@ -31,7 +31,7 @@ class Memory:
 
     Attributes:
         limit: bytes that it and what shares its limit may use.
-        free: bytes of them that are left.
+        free: bytes of them left.
         source: what says so, for people: a file of a cgroup, or `/proc/meminfo`.
     """
 
@@ -41,7 +41,7 @@ class Memory:
 
 
 def memory_limit(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> Memory:
-    """The least memory that a cgroup of this process, or the machine, has left.
+    """The least memory left to a cgroup of this process, or to the machine.
 
     Args:
         root: where cgroups are mounted.
@@ -56,15 +56,15 @@ def has_much() -> bool:
 
 
 def resident_bytes() -> int:
-    """Memory that this process holds now, 0 where the system does not say.
+    """Memory of this process now, 0 where the system does not say.
 
-    `getrusage` gives the most that it ever held, and of a child its parent's before it.
+    `getrusage` gives the most it ever held, and of a child its parent's before it.
     """
     return max(_number(*_read(Path("/proc/self/statm")).split()[1:2]), 0) * os.sysconf("SC_PAGE_SIZE")
 
 
 def core_count(root: Path = Path("/sys/fs/cgroup"), proc: Path = Path("/proc")) -> int:
-    """Cores that this process may keep busy: those it may run on, or less by the quota of a cgroup; at least 1."""
+    """Cores for this process to keep busy: those it may run on, or less by the quota of a cgroup; at least 1."""
     cores = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
     for folder, is_v2 in _groups(root, proc, "cpu"):
         words = _read(folder / "cpu.max").split() if is_v2 else [_read(folder / f"cpu.cfs_{n}_us") for n in _QUOTA]

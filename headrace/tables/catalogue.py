@@ -5,7 +5,7 @@ retry      a read is done twice where the database's server ended the connection
            changes is made again from fresh metadata where another one came between
 read       a file of metadata is parsed once in a process, since such a file never changes: a step loads a table 25
            times, a page ten times
-one look   of a catalogue in SQL a view that answers from one query, but for what is written through it
+one look   of a catalogue in SQL a view that answers from one query, but for writes through it
 """
 
 from __future__ import annotations
@@ -133,7 +133,7 @@ class SqlLake(LakeCatalogue, SqlCatalog):
         return {f"{space}.{name}": location for space, name, location in sorted(self._locations())}
 
     def at_one_look(self) -> SqlLake:
-        """The same catalogue as it is now, but for what is written through it, after which it is looked at again."""
+        """The same catalogue as it is now, but for writes through it; after these it is looked at again."""
         look = copy.copy(self)
         look._places, look._whole = self.metadata_locations(), self
         return look
@@ -211,7 +211,7 @@ def open_lake(settings: LakeSettings) -> LakeCatalogue:
 
 
 def _sql_lake(settings: LakeSettings) -> SqlLake:
-    """Each of the catalogue's tables may be made by another process at this moment, which costs one try."""
+    """Each of the catalogue's tables may be made by another process at this moment, at the cost of one try."""
     for _ in SqlCatalogBaseTable.metadata.tables:
         try:
             return SqlLake(CATALOGUE, **settings.properties)
@@ -224,7 +224,7 @@ def _sql_lake(settings: LakeSettings) -> SqlLake:
 def again_if_disconnected(function: Callable[..., _Result], *arguments: Any, **named: Any) -> _Result:
     """Call a repeatable function, a second time where the database's server ended the connection meanwhile.
 
-    A pool tests a connection before it is used, but a server that is restarted also ends those in use.
+    A pool tests a connection before it is used, but a restarted server also ends those in use.
     """
     try:
         return function(*arguments, **named)

@@ -1,6 +1,6 @@
 """The last writing catalogue of a lake: a fencing token beside the files, raised by writers through compare-and-set.
 
-A catalogue that was cloned with its address cannot be told from its original by any address. But the original goes on
+A catalogue cloned with its address cannot be told from its original by any address. But the original goes on
 writing, and each of its writing runs leaves a random name in both places, so that a clone is behind:
 
     catalogue    properties `headrace.fence.<name>` of `system`, the last ones:  {"number": 7, "tag": ".."}
@@ -12,7 +12,7 @@ writing, and each of its writing runs leaves a random name in both places, so th
                                             kill: the catalogue knows the name, and the next writer goes on from there
     3. the catalogue notes the ETag         so that the next raise is one request
 
-A warehouse whose name the catalogue does not know was written by another one. Who loses 2 against a writer of the same
+A warehouse with a name unknown to the catalogue was written by another one. The loser of 2 against a writer of the same
 catalogue has what it wanted, since the token was raised after it began. Nothing here takes a clock for true.
 Decision 20 says why; `identity.require_own` calls this before each write.
 """
@@ -152,7 +152,7 @@ class _Object:
         return str(answer["ETag"])
 
     def compares(self, token: Token) -> bool:
-        """Whether the store refuses a wrong ETag; a store that ignores it writes the present content again."""
+        """Whether the store refuses a wrong ETag; a store ignoring it writes the present content again."""
         return self.put(token, '"00000000000000000000000000000000"') is None
 
     def _translated(self, error: Exception) -> Exception:
@@ -290,7 +290,7 @@ def raise_fence(catalogue: Catalog, warehouse: str, over: bool = False) -> None:
     Args:
         catalogue: of the lake, with the namespace `system`.
         warehouse: where its files are.
-        over: whether it is raised over that of another catalogue, whose place this one takes.
+        over: whether it is raised over that of the catalogue replaced by this one.
 
     Raises:
         BehindError: the warehouse was last written by another catalogue.
@@ -304,7 +304,7 @@ def raise_fence(catalogue: Catalog, warehouse: str, over: bool = False) -> None:
 
 
 def _raised(notes: _CatalogueNotes, warehouse: str, over: bool) -> str:
-    """Raise it; gives the name that the warehouse has then, of this writer or of one that came in between."""
+    """Raise it; gives the warehouse's name then, of this writer or of one that came in between."""
     begun, place = set(notes.notes), _place(notes.catalogue, warehouse, notes.compares)
     if isinstance(place, _Uncompared) and notes.compares:
         _log.warning("%s: %s", warehouse, _UNCOMPARED.format(mend="; for S3: pip install 'headrace[s3]'"))

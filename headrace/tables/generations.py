@@ -56,12 +56,12 @@ def _have_same_rows(table: IcebergTable, old: int, new: int) -> bool:
 
 
 def rows_noted(table: IcebergTable, reference: str, snapshot_id: int) -> int | None:
-    """The rows that a snapshot, or what a tag named, had before documents were excised; None if none is noted.
+    """The rows of a snapshot, or of what a tag named, before documents were excised; None if none is noted.
 
     Args:
-        table: whose snapshot it is.
+        table: of the snapshot.
         reference: id of a snapshot, or a tag.
-        snapshot_id: what is served for it now; a tag that was moved by somebody since is another one.
+        snapshot_id: what is served for it now; a tag moved by somebody since is another one.
     """
     served, rows = named_rows(table).get(reference, ("", 0))
     return int(rows) if served == str(snapshot_id) or (served and reference.isdecimal()) else None

@@ -1,6 +1,6 @@
 """Which lake this is: noted in its catalogue and beside its files, and compared before anything is written or deleted.
 
-Tables hold the absolute locations of their files. So a catalogue that was copied still names the files of the original,
+Tables hold the absolute locations of their files. So a copied catalogue still names the files of the original,
 and maintenance of the copy would delete what the original has made since. An identity tells such lakes apart:
 
     catalogue    property `headrace.lake` of the namespace `system`
@@ -12,9 +12,9 @@ and maintenance of the copy would delete what the original has made since. An id
     catalogue copied over the same warehouse          the catalogue that is open is not the one that is noted
     settings that mix two lakes                       the two notes
 
-A lake that differs is not opened. `files.relocation` gives it files and an identity of its own. A clone that keeps its
-address has the same identity; what tells it is the fencing token that each writing run raises in both places (`fence`),
-and with which writes and deletes begin.
+A different lake is not opened. `files.relocation` gives it files and an identity of its own. A clone with the same
+address has the same identity; what tells it is the fencing token: each writing run begins its writes and deletes by
+raising it in both places (`fence`).
 
 A Postgres database is known by the identifier of its cluster and its number in it, whatever address leads there; both
 are others after `pg_dump` and `pg_restore`. A file of SQLite is known by its path. A REST catalogue tells nothing of
@@ -167,7 +167,7 @@ def require_lake(catalogue: Catalog) -> None:
     """Refuse a catalogue and a warehouse of two lakes.
 
     Raises:
-        WrongLakeError: one line that says what is open, what is noted, and how to mend it.
+        WrongLakeError: one line about what is open, what is noted, and how to mend it.
     """
     warehouse = warehouse_of(catalogue)
     if warehouse is not None:
@@ -227,12 +227,12 @@ def require_own(catalogue: Catalog, tables: Iterable[str | IcebergTable] = ()) -
     """Refuse to write or delete in a lake other than the open one, or tables outside of its warehouse.
 
     Called before every write and delete; the first one gives a lake its identity, and each run's first one raises the
-    lake's fencing token, so that a catalogue that is behind writes and deletes nothing. In a store that raise compares
+    lake's fencing token, so that a catalogue behind it writes and deletes nothing. In a store that raise compares
     the identity as well, since it fails where another catalogue wrote; so a run asks the store once.
 
     Args:
         catalogue: of the lake.
-        tables: those that are written; names of tables that are not there are skipped.
+        tables: the written ones; names of missing tables are skipped.
 
     Raises:
         CatalogueError: there is no lake.

@@ -46,7 +46,7 @@ def index_snapshot(
     """List the files of a snapshot by their ordinals; manifests among `kept` are not read.
 
     Raises:
-        PackedTableError: the ordinals are not dense from 0, or a file cannot say which it holds.
+        PackedTableError: the ordinals are not dense from 0, or a file does not state its ordinals.
     """
 
     def runs_of(manifest: ManifestFile) -> tuple[OrdinalRun, ...]:
@@ -71,7 +71,7 @@ def file_runs(table: Table, identifier: str, files: Iterable[DataFile]) -> list[
     """The runs of some files, by their bounds in the manifest, ascending; a file without rows holds none.
 
     Raises:
-        PackedTableError: the table has no ordinals, or a file cannot say which it holds.
+        PackedTableError: the table has no ordinals, or a file does not state its ordinals.
     """
     if "ordinal" not in table.schema().column_names:
         raise PackedTableError(f"table {identifier}: has no column ordinal; name a packed_<dataset>_<length> table")

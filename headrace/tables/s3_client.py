@@ -49,6 +49,6 @@ def _client(
 
 
 def status_of(error: Exception) -> int | None:
-    """Status of HTTP with which a store refused a request of boto3; None where it did not answer."""
+    """Status of HTTP of a store's refusal to boto3; None where it did not answer."""
     status: int | None = getattr(error, "response", {}).get("ResponseMetadata", {}).get("HTTPStatusCode")
     return status

@@ -1,4 +1,4 @@
-"""Where the lake is: PyIceberg's settings, read in one way, so that all who open the lake open the same.
+"""Where the lake is: PyIceberg's settings, read in one way, so that all open the same lake.
 
 The catalogue is named `lake`. Its settings are PyIceberg's (`.pyiceberg.yaml`, or `PYICEBERG_CATALOG__LAKE__URI` and
 friends); without any, SQLite and Parquet files in `warehouse`, here or in the folder of the project.
@@ -54,7 +54,7 @@ class LakeSettings:
 
     @property
     def is_there(self) -> bool:
-        """Whether the lake was made already; one whose catalogue is on a server always counts as there."""
+        """Whether the lake was made already; one with its catalogue on a server always counts as there."""
         return self.database is None or self.database.is_file()
 
 
@@ -87,7 +87,7 @@ def load_settings() -> LakeSettings:
 
 
 def default_root() -> Path:
-    """The folder `warehouse` here, or of the project that the working directory lies in, where here is no lake."""
+    """The folder `warehouse` here, or of the project around the working directory, where here is no lake."""
     here = Path.cwd()
     if not (here / WAREHOUSE / DATABASE).is_file():
         here = next((folder for folder in (here, *here.parents) if holds_project(folder)), here)

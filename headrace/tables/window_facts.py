@@ -1,4 +1,4 @@
-"""What all windows of a packed table share, and the properties in which the table and each snapshot state it."""
+"""What all windows of a packed table share, and the properties of the table and of each snapshot stating it."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class WindowFacts(BaseModel):
 
     @property
     def properties(self) -> dict[str, str]:
-        """The properties that state them."""
+        """The properties stating them."""
         return {PROPERTY_OF_FACT[fact]: str(value) for fact, value in self.model_dump().items()}
 
 
@@ -71,7 +71,7 @@ def read_window_facts(table: Table, identifier: str, snapshot: Snapshot | None =
 def properties_at(table: Table, snapshot: Snapshot | None) -> dict[str, str]:
     """The properties of a table as they were when a snapshot was written.
 
-    The snapshot's summary holds the facts of its windows and the generation of the packing, which changes whenever an
+    The snapshot's summary holds the facts of its windows and the generation of the packing; it changes whenever an
     ordinal may mean another row. Where the summary leaves one out, the table's property holds.
     """
     return {**table.properties, **_stated(describing_snapshot(table, snapshot))}
@@ -86,7 +86,7 @@ def stamp(table: Table, snapshot: Snapshot) -> dict[str, str]:
 
 
 def describing_snapshot(table: Table, snapshot: Snapshot | None) -> Snapshot | None:
-    """The snapshot whose summary holds the facts of another one's rows; None if it has expired.
+    """The snapshot with the facts of another one's rows in its summary; None if it has expired.
 
     Compaction writes a summary without facts, and so may an excision; their parent then has the same rows' facts.
     """

@@ -1,1 +1,1 @@
-"""Sources behind an HTTP API that gives its records page by page, lists of web addresses, and streams."""
+"""Sources behind an HTTP API giving its records page by page, lists of web addresses, and streams."""

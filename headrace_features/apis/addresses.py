@@ -1,9 +1,9 @@
-"""Fetch the web addresses that a file lists, one a line; what each gives is kept as a page of an API is.
+"""Fetch the web addresses in a file, one a line; what each gives is kept as a page of an API is.
 
     the file -> addresses, host by host -> answers -> objects, then their rows (`checkpoints`) -> the listing
 
 Hosts are asked side by side, each by one request at a time and at a rate of its own. An address is asked for with the
-validators that its server gave. Who lists an address answers for asking it: robots.txt is not looked at. A list is
+validators of its server. Listing an address is to answer for asking it: robots.txt is not looked at. A list is
 often made of other people's links, so an address in a private network is asked only where `allowed_hosts` names it.
 """
 
@@ -33,11 +33,11 @@ _SILENT = 3  # addresses in a row that got no answer or 5xx, after which a host 
 
 
 def listed_addresses(source: FilesSource, fetched: Collection[str] = ()) -> Iterator[tuple[str, Refusal | None]]:
-    """Each address of the list once, without its fragment; for a line that is no address `FILE#line:N` and the reason.
+    """Each address of the list once, without its fragment; for a line without address `FILE#line:N` and the reason.
 
     Args:
         source: names the list.
-        fetched: addresses that were asked before: they stand in tables already.
+        fetched: addresses fetched before: they stand in tables already.
 
     Raises:
         InputError: the file cannot be read.
@@ -73,7 +73,7 @@ def listed_addresses(source: FilesSource, fetched: Collection[str] = ()) -> Iter
 
 
 def found_addresses(source: FilesSource, store: Checkpoints) -> Iterator[tuple[FoundFile, str | None]]:
-    """Addresses that were asked, and lines that are no address, as files, each with the object of its bytes."""
+    """Fetched addresses, and lines without address, as files, each with the object of its bytes."""
     newest = dict[str, StoredPage]()
     for page in store.pages(*_OWN):
         if page.cursor not in newest or page.reading >= newest[page.cursor].reading:
@@ -91,7 +91,7 @@ def found_addresses(source: FilesSource, store: Checkpoints) -> Iterator[tuple[F
 
 
 def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFolder, seed: int = 0) -> Fetched:
-    """Ask for each address once; a fetch that was cut off, or stopped after `limits.fetch_seconds`, is continued.
+    """Ask for each address once; a fetch cut off, or stopped after `limits.fetch_seconds`, is continued.
 
     Raises:
         InputError: the list cannot be read.
@@ -116,7 +116,7 @@ def fetch_addresses(source: FilesSource, store: Checkpoints, objects: ObjectFold
 
 @dataclass
 class _AddressFetch:
-    """One fetch, with the newest page of each address that gave one (`known`), and all by address and digest."""
+    """One fetch, with the newest page of each address with one (`known`), and all by address and digest."""
 
     source: FilesSource
     store: Checkpoints

@@ -134,7 +134,7 @@ class Endpoint(Declared):
 
 
 class ApiSource(PagedSource):
-    """Records that an API gives page by page; docs/prepare/ingest_api.md."""
+    """Records of an API, page by page; docs/prepare/ingest_api.md."""
 
     kind: Literal["api"] = "api"
     url: str | None = Field(None, pattern=r"^https?://", description="address of the list; ${NAME} as in params")
@@ -205,7 +205,7 @@ class ApiSource(PagedSource):
         return "" if self.pages is not None else self.records if records is None else records
 
     def address(self, endpoint: str) -> str:
-        """What the locations of a list's pages begin with: its address, or the connector that gives them."""
+        """The beginning of the locations of a list's pages: its address, or their connector."""
         list_config = self.lists.get(endpoint)
         return (list_config.url if list_config is not None else None) or self.pages or endpoint
 

@@ -55,7 +55,7 @@ class Fault(NamedTuple):
         again: whether another try may mend it.
         status: of the answer, where there was one.
         overload: whether the server has too much to do, or cannot be reached.
-        retry_after: seconds that it asks to wait.
+        retry_after: seconds to wait, by its request.
     """
 
     refusal: Refusal
@@ -89,7 +89,7 @@ class ApiClient:
             auth: credentials.
             headers: of each request to a named host.
             named: addresses to whose hosts headers and credentials go.
-            allowed: other hosts that the address of a next page may lead to; as `named`, in a private network too.
+            allowed: other hosts for the address of a next page; as `named`, in a private network too.
             accept: headers of each request.
             variables: of the environment whose `${NAME}` in addresses, parameters and headers is filled in.
         """
@@ -120,7 +120,7 @@ class ApiClient:
         await self._http.aclose()
 
     def next_address(self, url: str, source_url: str) -> str | dict[str, str]:
-        """The address of a next page, without the key, which some servers repeat in it; or why it may not be asked for.
+        """The address of a next page, without the key (some servers repeat it there); or why it may not be asked for.
 
         Args:
             url: the address.
@@ -183,7 +183,7 @@ class ApiClient:
         return _refused(f"more than {_MAX_REDIRECTS} redirects", again=False)
 
     async def _credentials(self) -> tuple[dict[str, str], dict[str, str]]:
-        """Headers and parameters that authenticate a request."""
+        """Headers and parameters to authenticate a request."""
         auth, secrets = self._auth, self._secrets
         if isinstance(auth, BearerAuth):
             return {"Authorization": f"Bearer {secrets['token']}"}, {}
@@ -202,7 +202,7 @@ class ApiClient:
         return {}, {}
 
     async def _new_token(self, auth: OAuth2Auth) -> tuple[str, float]:
-        """A token and the moment until which it is used.
+        """A token and the end of its use.
 
         Raises:
             OSError: none was given.
@@ -221,7 +221,7 @@ class ApiClient:
 
 
 async def _answer(response: httpx2.Response, url: httpx2.URL, limits: RequestLimits) -> HttpAnswer | Fault:
-    """Read an answer that is no redirect."""
+    """Read an answer other than a redirect."""
     status, headers = response.status_code, response.headers
     if status == 304:
         return HttpAnswer(None, str(url))
@@ -248,7 +248,7 @@ async def _answer(response: httpx2.Response, url: httpx2.URL, limits: RequestLim
 
 
 async def _body(response: httpx2.Response, max_bytes: int) -> bytes:
-    """A body; of one that is longer than `max_bytes` its beginning, which is longer too."""
+    """A body; of one longer than `max_bytes` a beginning longer than that."""
     chunks, byte_count = list[bytes](), 0
     async for chunk in response.aiter_bytes():
         chunks.append(chunk)
@@ -277,27 +277,27 @@ def _host(url: httpx2.URL) -> str:
 
 
 def _secrets(auth: Auth | None) -> dict[str, str]:
-    """Values of the environment variables that `auth` names, by its fields.
+    """Values of the environment variables named by `auth`, by its fields.
 
     Raises:
-        ConfigError: names the first that is not set.
+        ConfigError: names the first unset variable.
     """
     return {name: secret_of(f"source.auth.{name}", getattr(auth, name)) for name in _FIELDS if hasattr(auth, name)}
 
 
 def _values(auth: Auth | None, secrets: Mapping[str, str]) -> dict[str, str]:
-    """The values that `auth` names, by the names of their variables."""
+    """The values named by `auth`, by the names of their variables."""
     return {getattr(auth, field): value for field, value in secrets.items()}
 
 
 def validators(page: StoredPage | None) -> dict[str, str]:
-    """Headers that ask a server for a page only if it has changed."""
+    """Headers asking a server for a page only if it has changed."""
     headers = {} if page is None else {"If-None-Match": page.etag, "If-Modified-Since": page.modified}
     return {name: value for name, value in headers.items() if value}
 
 
 async def tried(ask: Callable[[], Awaitable[Got | Fault]], pace: Pace, limits: RequestLimits) -> Got | Fault:
-    """Ask as often as the limits say, with a wait after each fault that another try may mend; gives the last result."""
+    """Ask as often as the limits say, with a wait after each fault worth another try; gives the last result."""
     for attempt in range(1, limits.tries + 1):
         got = await ask()
         if not isinstance(got, Fault):

@@ -1,4 +1,4 @@
-"""Call connectors that users write in Python: `pages(cursor) -> Page`."""
+"""Call users' connectors in Python: `pages(cursor) -> Page`."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ def imported(reference: str) -> Any:
 
 
 async def called(connector: Any, name: str, cursor: Any, seconds: float) -> Page | Refusal:
-    """The page at a cursor, in values of JSON, or why there is none; a call that never returns leaves its thread."""
+    """The page at a cursor, in values of JSON, or why there is none; a call without end leaves its thread."""
     try:
         page = Page(*await asyncio.wait_for(_in_thread(connector, cursor), seconds))
         records = [dict(record) for record in page.records]
@@ -41,7 +41,7 @@ async def called(connector: Any, name: str, cursor: Any, seconds: float) -> Page
 
 
 async def _in_thread(function: Any, argument: Any) -> Any:
-    """The result of a function that may never return; its thread ends with the process."""
+    """The result of a function, even an endless one; its thread ends with the process."""
     result: Future[Any] = Future()
     result.set_running_or_notify_cancel()  # else a timeout would cancel it, and the thread could set no result
 

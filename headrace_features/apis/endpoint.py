@@ -64,7 +64,7 @@ class Fetched:
 
 
 class _Got(NamedTuple):
-    """A page that came, without its object, and its bytes; None where these are stored already or it has no record."""
+    """A fetched page, without its object, and its bytes; None where these are stored already or it has no record."""
 
     page: StoredPage
     data: bytes | None
@@ -113,7 +113,7 @@ class EndpointFetch:
         self._refuse(StoredPage("", -1, refusal=Refusal(Reason.UNSTABLE_LIST, f"{moved}; read again at the next run")))
 
     async def _read(self) -> str | None:
-        """Read the endpoint once, or finish the reading that was begun; gives how the list moved, or None."""
+        """Read the endpoint once, or finish the begun reading; gives how the list moved, or None."""
         before = self.reading
         if before.complete:
             since = since_value(self.source.since, before.mark) if self.source.since else None
@@ -135,7 +135,7 @@ class EndpointFetch:
         return moved
 
     def _recall(self) -> None:
-        """Take up what is stored of the endpoint, and which of it is of this reading."""
+        """Take up the stored pages of the endpoint, and mark those of this reading."""
         pages = self.store.pages(self.name, self.request)
         got = [page for page in pages if page.refusal is None]
         self.known = {page.cursor: page for page in got}
@@ -179,7 +179,7 @@ class EndpointFetch:
                 await keeping
 
     async def _read_parallel(self) -> str | None:
-        """Read pages that can be asked for by number, several at a time; gives whether it was stopped early."""
+        """Read pages addressed by number, several at a time; gives whether it was stopped early."""
         paginator = self.source.paginator
         first = ahead = first_cursor(paginator)
         running, stopped = dict[asyncio.Task[StoredPage | None], int](), False
@@ -219,7 +219,7 @@ class EndpointFetch:
         return _STOPPED if stopped else None
 
     def _is_done(self, page: StoredPage) -> bool:
-        """Whether a reading that is resumed does not ask for a page again: it is there, or failed too often."""
+        """Whether a resumed reading does not ask for a page again: it is there, or failed too often."""
         if page.refusal is not None:
             return self.parallel and page.failures >= _HOLE_FAILURES
         return why_stopped(page.next_cursor) is None
@@ -273,7 +273,7 @@ class EndpointFetch:
         return len(keys)
 
     async def _get(self, cursor: Any, place: int, cursors: set[str]) -> _Got | Fault:
-        """A page, tried as often as the limits say; one that repeats another of the reading counts as a fault."""
+        """A page, tried as often as the limits say; a repetition of another of the reading counts as a fault."""
 
         async def ask() -> _Got | Fault:
             async with self.slots:
@@ -405,7 +405,7 @@ class EndpointFetch:
         return late
 
     def _refuse(self, page: StoredPage) -> int:
-        """Note a page that could not be read; gives in how many fetches it could not."""
+        """Note a failed page; gives its number of failed fetches."""
         page = replace(page, reading=self.reading.number)
         assert page.refusal is not None
         self.done.refusals.append(f"{self.name}: {page.refusal.detail} ({page.refusal.reason})")

@@ -36,12 +36,12 @@ _log = logging.getLogger(__name__)
 
 
 class ApiKind(PagedKind[ApiSource]):
-    """Paged APIs, whose pages are asked for before they are listed."""
+    """Paged APIs: pages are asked for before they are listed."""
 
     steps = ("headrace_features.apis.schema_changes:schema_changes",)
 
     def whole_list(self, endpoint: str, store: Checkpoints) -> Mapping[int, StoredPage]:
-        """The pages of the last reading that saw all of a list, by sequence; none where it is not declared or known."""
+        """The pages of the last complete reading of a list, by sequence; none where it is not declared or known."""
         source = self.source
         if not source.lists_all or endpoint not in source.lists:
             return {}
@@ -56,14 +56,14 @@ class ApiKind(PagedKind[ApiSource]):
 
 
 class AddressKind(FileKind[FilesSource]):
-    """Web addresses: each is listed once it was asked, with the object that it gave."""
+    """Web addresses: each is listed once it was asked, with its object."""
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
         """Ask for each address; see `fetch_source`."""
         fetch_source(dataset, self.source, catalogue, objects, wait_seconds)
 
     def files(self, config: DocumentsConfig, earlier: Earlier, lake: Catalog | None) -> list[Listed] | None:
-        """Addresses that were asked, and lines that are none."""
+        """Fetched addresses, and lines without one."""
         store = None if lake is None else Checkpoints(lake, config.dataset)
         if store is None or not store.all_pages():
             return None

@@ -1,6 +1,6 @@
 """Pages of an API as pure functions: what is asked for at a cursor, and which cursor an answer says is next.
 
-A cursor is a value that JSON can hold: None at the first page, a number of a page or of records, a token of the
+A cursor is a value of JSON: None at the first page, a number of a page or of records, a token of the
 server's own as it was written, the address of the next page, or why there can be none (`stop`).
 """
 
@@ -67,7 +67,7 @@ def _past_blanks(text: str, place: int) -> int:
 
 
 def stop(why: str) -> dict[str, str]:
-    """The cursor of a page that cannot be asked for: the reason why."""
+    """The cursor of an unreachable page: the reason why."""
     return {"stop": why}
 
 
@@ -109,7 +109,7 @@ def next_cursor(
 
     Args:
         paginator: how pages follow each other.
-        url: address that the page came from.
+        url: address of the page.
         cursor: that of the page.
         answer: the page, as JSON has it.
         link: the address with rel="next" of the header Link.
@@ -138,7 +138,7 @@ def next_cursor(
 
 
 def _next_address(url: str, stated: Any) -> str | dict[str, str] | None:
-    """The address that an answer from `url` says is next."""
+    """The next address, as stated by the answer from `url`."""
     if not stated:
         return None
     if not isinstance(stated, str):
@@ -170,7 +170,7 @@ def largest(values: Iterable[Any]) -> Any:
 
 
 def since_value(since: Since, value: Any) -> str | None:
-    """The value to ask from: the largest one that was seen, less the lag; the first value where none was seen."""
+    """The value to ask from: the largest one so far, less the lag; the first value where there is none."""
     if value is None:
         return since.first
     if isinstance(value, str):
@@ -186,7 +186,7 @@ def since_value(since: Since, value: Any) -> str | None:
 
 
 def _order(value: Any) -> tuple[int, float] | None:
-    """The key that orders values: numbers among numbers, times among times; None for others."""
+    """The key ordering values: numbers among numbers, times among times; None for others."""
     if isinstance(value, bool):
         return None
     if isinstance(value, int | float):

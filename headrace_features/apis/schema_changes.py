@@ -5,8 +5,8 @@
     1      id: integer, stars: string      stars, integer -> string
     2      id: integer                     stars, integer|string -> null   where no page of the increment has it
 
-A type that a field had before makes no row again while the field is there. A field that not every record had on the
-page of its last row does not count as gone, because an increment has only the pages that are new.
+An earlier type of a field makes no row again while the field is there. A field absent from some records of the
+page of its last row does not count as gone, because an increment has only the new pages.
 """
 
 from __future__ import annotations
@@ -65,7 +65,7 @@ def schema_changes(
     Args:
         arrivals: of the dataset, with `increment`; pages are read from their objects.
         schema_changes: rows of the increments before.
-        increment: the one that is looked at.
+        increment: the examined one.
         config: the dataset's, for where records stand in a page.
         objects: where pages are kept.
     """
@@ -102,7 +102,7 @@ def changes(
     Args:
         before: (increment, endpoint, field, new type, in every record) of earlier rows.
         fields: (endpoint, field, type, page, location, in every record), each type of a field once, at its first page.
-        ends: the last page of each endpoint that was read.
+        ends: the last page of each read endpoint.
     """
     types_so_far: dict[tuple[str, str], list[str]] = {}
     steady: dict[tuple[str, str], bool] = {}
@@ -152,5 +152,5 @@ def field_types(records: Sequence[Any]) -> list[tuple[str, str, bool]]:
 
 
 def _written(name: str) -> str:
-    """A name of a field that a table can hold."""
+    """A name of a field, valid in a table."""
     return json.dumps(name)[1:-1][:_MAX_NAME] if not name.isprintable() else name[:_MAX_NAME]

@@ -1,4 +1,4 @@
-"""The config of streams: a folder that grows, or a topic of Kafka."""
+"""The config of streams: a growing folder, or a topic of Kafka."""
 
 from __future__ import annotations
 
@@ -44,7 +44,7 @@ class KafkaSecurity(Declared):
 
 
 class KafkaTopic(Declared):
-    """A topic of Kafka whose messages are JSON objects."""
+    """A topic of Kafka with JSON objects as messages."""
 
     servers: str = Field(min_length=1, description="bootstrap servers, host:port with commas between them")
     topic: str = Field(min_length=1, description="name of the topic")
@@ -55,7 +55,7 @@ class KafkaTopic(Declared):
 
 
 class StreamSource(PagedSource):
-    """Records that come one by one: a folder that grows, or a topic; docs/prepare/ingest_streams.md."""
+    """Records coming one by one: a growing folder, or a topic; docs/prepare/ingest_streams.md."""
 
     kind: Literal["stream"] = "stream"
     path: str | None = Field(None, min_length=1, description="folder to which files of JSON lines are moved when whole")

@@ -1,7 +1,7 @@
-"""A folder that a stream follows: its files by name, so many a micro-batch, each once.
+"""A folder followed by a stream: its files by name, so many a micro-batch, each once.
 
-Files that are there together are read in the order of their paths, whatever the times they have and wherever a
-micro-batch ends; one that comes later is read later. Which files were read stands with the pages that were made of
+Files present together are read in the order of their paths, whatever the times they have and wherever a
+micro-batch ends; a later one is read later. The list of read files stands with the pages made of
 them, in one row each (`Checkpoints`), so a kill at any moment neither repeats nor loses one: a micro-batch of which
 pages are missing is read again, as the same files.
 """
@@ -35,7 +35,7 @@ class MicroBatch(NamedTuple):
 
 
 class StreamFolder:
-    """The files of a folder that were not read yet."""
+    """The unread files of a folder."""
 
     def __init__(
         self, path: str, most_files: int, pages: Iterable[StoredPage], state: Path, links: Links = "inside"
@@ -46,7 +46,7 @@ class StreamFolder:
             path: the folder, or its URI.
             most_files: of a micro-batch.
             pages: that were kept of it.
-            state: folder in which Spark kept what it had read, before headrace listed folders itself.
+            state: folder of Spark's record of read files, from before headrace listed folders itself.
             links: whether links may lead out of the folder.
         """
         self._root, self._most_files, self._links = absolute(path), most_files, links
@@ -76,7 +76,7 @@ class StreamFolder:
         return self._batch(new[: self._most_files]) if new else None
 
     def _files(self) -> Iterator[FoundFile]:
-        """Files that can be read; a link that leads out of the folder is told once."""
+        """Readable files; a link leading out of the folder is told once."""
         for file in find_files(self._root, links=self._links):
             if file.refusal is None:
                 yield file
@@ -103,7 +103,7 @@ class StreamFolder:
 
 
 def _read_by_spark(state: Path, root: str) -> Iterator[str]:
-    """Paths below a folder of the files that Spark's checkpoint says were read, in micro-batches that it committed."""
+    """Paths below a folder of the files read in committed micro-batches, by Spark's checkpoint."""
     committed = {int(file.name) for file in (state / "commits").glob("*") if file.name.isdecimal()}
     for log in sorted((state / "sources" / "0").glob("[0-9]*")):
         for line in log.read_text().splitlines()[1:]:  # the first says the version of the log

@@ -56,7 +56,7 @@ _SECURITY = "source.kafka.security"
 
 
 class StreamKind(PagedKind[StreamSource]):
-    """Streams; the command that follows one brings its pages."""
+    """Streams; the command following one brings its pages."""
 
     steps = ("headrace_features.apis.schema_changes:schema_changes",)
 
@@ -92,7 +92,7 @@ def follow(
         source: what is followed.
         catalogue: of the lake.
         objects: where the dataset keeps its bytes.
-        spark: a session of the lake, which a topic needs.
+        spark: a session of the lake, needed by a topic.
         seal: brings the dataset's tables up to date.
         state: folder of Spark's checkpoint; it must outlive the process.
         once: whether to end when all that is there has been read.
@@ -128,7 +128,7 @@ def follow(
 
 @contextlib.contextmanager
 def _folder(source: StreamSource, inbox: _Inbox, state: Path) -> Iterator[Callable[[], bool]]:
-    """A function that keeps the next micro-batch of a folder; it says whether there is none."""
+    """A function to keep the next micro-batch of a folder; it says whether there is none."""
     assert source.path is not None
     state.mkdir(parents=True, exist_ok=True)  # an operator sees that the stream was followed from this machine
     folder = StreamFolder(source.path, source.files, inbox.pages(), state, source.links)
@@ -147,7 +147,7 @@ def _folder(source: StreamSource, inbox: _Inbox, state: Path) -> Iterator[Callab
 def _topic(
     spark: SparkSession, source: StreamSource, inbox: _Inbox, state: Path, once: bool
 ) -> Iterator[Callable[[], bool]]:
-    """A function that waits while Spark brings a topic; it says whether Spark has ended.
+    """A function to wait while Spark brings a topic; it says whether Spark has ended.
 
     Raises:
         StepRunError: Spark failed.
@@ -191,7 +191,7 @@ def follower_state(dataset: str) -> Path:
 
 
 def session_settings(source: StreamSource, settings: LakeSettings) -> dict[str, str]:
-    """Spark settings that a session needs to follow a source: for Kafka its jars, which no other session loads.
+    """Spark settings of a session to follow a source: for Kafka its jars, which no other session loads.
 
     Raises:
         SetupError: a jar is missing; the message says how to fetch it.
@@ -215,7 +215,7 @@ class _Inbox:
         return self._store.pages(self._endpoint, self._request)
 
     def take(self, batch: MicroBatch, number: int) -> None:
-        """Keep a micro-batch as one or more pages; one that was taken before is there already."""
+        """Keep a micro-batch as one or more pages; one taken before is there already."""
         pages = pages_of(batch.lines)
         part, values = 0, next(pages, None)
         while values is not None:
@@ -230,7 +230,7 @@ class _Inbox:
 
 
 def pages_of(lines: Iterable[str | None]) -> Iterator[list[Any]]:
-    """Records of lines of JSON in pages of bounded size; a line that is no JSON stays a text, to be refused later."""
+    """Records of lines of JSON in pages of bounded size; a line not in JSON stays a text, to be refused later."""
     page, byte_count = list[Any](), 0
     for line in lines:
         if line is None or not line.strip():
@@ -250,7 +250,7 @@ def pages_of(lines: Iterable[str | None]) -> Iterator[list[Any]]:
 def kafka_options(topic: KafkaTopic) -> dict[str, str]:
     """Options of Spark's reader of Kafka; those with `kafka.` before them go to Kafka's client.
 
-    Certificates are files, which the client reads. What is secret is under names that Spark and the client never log
+    Certificates are files, read by the client. Secrets are under names that Spark and the client never log
     (`spark.redaction.regex`; `sasl.jaas.config` and `ssl.key.password` are of the client's type for passwords).
 
     Raises:

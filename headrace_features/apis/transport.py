@@ -1,4 +1,4 @@
-"""Connections of httpx2 that go only where `opening.destinations` lets them.
+"""Connections of httpx2, going only where `opening.destinations` lets them.
 
 A proxy of the environment (`https_proxy`, `no_proxy`) is used: then it connects, and only what can be told here is
 judged here, which is a host's name, an address, and what a name is looked up to, if it is known here.
@@ -28,7 +28,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
         self._proxies: dict[str, httpx2.AsyncHTTPTransport] = {}
 
     async def handle_async_request(self, request: httpx2.Request) -> httpx2.Response:
-        """Send one request; a redirect that is answered is another one.
+        """Send one request; an answered redirect is another one.
 
         Raises:
             ForbiddenAddressError: it may not go there.
@@ -56,7 +56,7 @@ class GuardedTransport(httpx2.AsyncBaseTransport):
 
 
 class _DirectTransport(httpx2.AsyncHTTPTransport):
-    """httpx2's transport with connections that are judged; it has no parameter for them."""
+    """httpx2's transport with judged connections; it has no parameter for them."""
 
     def __init__(self, destinations: Destinations, limits: httpx2.Limits) -> None:
         super().__init__(limits=limits)
@@ -70,7 +70,7 @@ class _DirectTransport(httpx2.AsyncHTTPTransport):
 
 
 class _JudgedConnections(httpcore2.AsyncNetworkBackend):
-    """Connects to addresses that were judged."""
+    """Connects to judged addresses."""
 
     def __init__(self, destinations: Destinations) -> None:
         self._destinations, self._network = destinations, httpcore2.AnyIOBackend()
@@ -83,10 +83,10 @@ class _JudgedConnections(httpcore2.AsyncNetworkBackend):
         local_address: str | None = None,
         socket_options: Iterable[Any] | None = None,
     ) -> httpcore2.AsyncNetworkStream:
-        """A connection to the first address of a host that takes one.
+        """A connection to the first accepting address of a host.
 
         Raises:
-            ForbiddenAddressError: it has no address that may be connected to.
+            ForbiddenAddressError: it has no permitted address.
         """
         *others, last = await self._destinations.addresses(host, port)
         for address in others:

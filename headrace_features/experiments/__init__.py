@@ -2,7 +2,7 @@
 
 declaration   what a user writes: variants, budget, seeds, rates, model, held-out sets, evaluations
 component     the same in YAML (`type: headrace.Experiment`), and its assets
-held_out      the sets, and the documents of the variants that are them, nearly them, or of their families
+held_out      the sets, and the documents of the variants equal or near to them, or of their families
 reading       the rows of a variant as a model reads them, without those documents; what is in them
 experiment    which runs there are, which are done, and doing the others in a process of their own
 process       that process: reads, trains, evaluates
@@ -11,11 +11,11 @@ training      rows -> weights, loss by offset, digest of the rows; `python -m` t
 evaluation    weights -> bits a byte of documents, probability of right answers
 comparison    scores of variants -> who is better on which set, how sure that is, how many seeds it takes
 curves        loss curves -> how many tokens a difference is worth
-mixes         a law of the loss over mixes of sources (`mix_law`), and the mix that it proposes
+mixes         a law of the loss over mixes of sources (`mix_law`), and the mix proposed by it
 report        what came out: verdicts, what differs between the data, a plot
 command       `headrace experiment`; what `headrace plan` and `headrace run` say of one
 pages         the explorer's pages of them
 
 From `training_run` to `evaluation` NumPy, torch and the standard library are enough, so that a machine with a GPU needs
-nothing else of headrace's dependencies. Results are rows of `system.evaluations`, which is the lake's.
+nothing else of headrace's dependencies. Results are rows of the lake's `system.evaluations`.
 """

@@ -1,6 +1,6 @@
 """Make the assets of a declared experiment: `<name>/trained`, `<name>/evaluated` and `<name>/compared`.
 
-They are no part of a run without a selection, which would train; `headrace run <name>` does all of them.
+They are no part of a run without a selection, as they would train; `headrace run <name>` does all of them.
 """
 
 from __future__ import annotations

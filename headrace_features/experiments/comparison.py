@@ -12,8 +12,8 @@ corrected together, so that one call in twenty experiments of equal variants is 
 
 Runs that read most of a variant's data read nearly the same, so seeds vary less than other data of the kind would. So
 the error is that of Nadeau and Bengio (2003, "Inference for the Generalization Error"): the variance between
-seeds counts 1/n + f/(1 - f) times, where f is the share of its data that a run reads and the other variant lacks.
-Without it, of 40 pairs of equal halves of which each run read a third, six were called different.
+seeds counts 1/n + f/(1 - f) times, where f is the share of a run's data missing in the other variant.
+Without it, of 40 pairs of equal halves, each run reading a third, six were called different.
 
 Sources: Student's t for paired samples; Holm 1979, "A Simple Sequentially Rejective Multiple Test Procedure";
 Heineman et al. 2025 (arXiv 2508.13144), "Signal and Noise": noise against spread of a benchmark; arXiv 2512.24503: one
@@ -58,19 +58,19 @@ class PairComparison:
     """One variant against another, on a set.
 
     Attributes:
-        first: the variant that the verdict is about.
+        first: the variant of the verdict.
         second: what it is compared with.
         evaluation_set: the set.
         verdict: whether the first is better.
         difference: mean of first - second over seeds and rates; nan without a seed.
         low: lower end of the interval around it, which has 0 inside unless the main test decides.
         high: upper end.
-        level: of the interval: 1 minus the level at which Holm's procedure tested this pair.
+        level: of the interval: 1 minus the level of Holm's procedure for this pair.
         p_value: of the difference, corrected.
         rate_p_value: of the difference between the rates, corrected; 1 with one rate.
         by_rate: mean difference at each learning rate.
-        seeds: those for which both have a score at every rate compared.
-        left_out: seeds for which one of them lacks a score, or has nan.
+        seeds: those with a score of both at every rate compared.
+        left_out: seeds with a score missing, or nan.
         deviation: standard deviation of the differences between seeds; nan below two seeds.
         seeds_needed: to see a difference of this size, or of the stated size, with probability .8; None where no number
             of seeds would do.
@@ -120,7 +120,7 @@ class Comparison:
 
 @dataclass(frozen=True)
 class _Differences:
-    """The scores of a pair on a set: `values` (S, R), first - second, at the S seeds and R rates that both have."""
+    """The scores of a pair on a set: `values` (S, R), first - second, at the common S seeds and R rates."""
 
     pair: tuple[str, str]
     evaluation_set: str
@@ -147,10 +147,10 @@ def compare(
 
     Args:
         scores: by variant, set, seed and learning rate; nan or a missing one is a failed run.
-        lower_is_better: sets of which less is better, such as bits a byte.
-        stated_difference: difference that `seeds_needed` is for; by default the measured one.
-        alpha: most probability that any of equal variants are called different, all pairs and sets together.
-        read_share: (first, second) -> share of its data that a run reads and the other variant lacks; above .9 counts
+        lower_is_better: sets where less is better, such as bits a byte.
+        stated_difference: difference for `seeds_needed`; by default the measured one.
+        alpha: highest probability of calling any of equal variants different, all pairs and sets together.
+        read_share: (first, second) -> share of a run's data missing in the other variant; above .9 counts
             as .9.
 
     Raises:
@@ -199,7 +199,7 @@ def _sets(scores: Mapping[str, Scores], lower_is_better: Collection[str]) -> lis
 
 
 def _differences(scores: Mapping[str, Scores], pair: tuple[str, str], name: str) -> _Differences:
-    """The differences of a pair on the set `name`; a rate at which no seed has both scores is left out."""
+    """The differences of a pair on the set `name`; a rate without both scores of any seed is left out."""
     first, second = (scores[variant][name] for variant in pair)
     seeds = sorted({*first, *second})
     rates = sorted({rate for by_seed in (first, second) for by_rate in by_seed.values() for rate in by_rate})
@@ -223,7 +223,7 @@ def _differences(scores: Mapping[str, Scores], pair: tuple[str, str], name: str)
 
 
 def _p_value(differences: Float64Array, excess: float) -> float:
-    """P-value that the mean is 0, two-sided Student's t with variance / n replaced by variance * (1/n + `excess`)."""
+    """P-value of a mean of 0, two-sided Student's t with variance / n replaced by variance * (1/n + `excess`)."""
     count = len(differences)
     if count < 2:
         return 1.0
@@ -234,7 +234,7 @@ def _p_value(differences: Float64Array, excess: float) -> float:
 
 
 def _rate_p_value(values: Float64Array, excess: float) -> float:
-    """P-value that the difference is equal at all rates: the least of the pairs of rates, by Bonferroni."""
+    """P-value of an equal difference at all rates: the least of the pairs of rates, by Bonferroni."""
     pairs = list(itertools.combinations(range(values.shape[1]), 2))
     return min(
         (1.0, *(len(pairs) * _p_value(values[:, first_rate] - values[:, other], excess) for first_rate, other in pairs))
@@ -242,7 +242,7 @@ def _rate_p_value(values: Float64Array, excess: float) -> float:
 
 
 def holm(p_values: Float64Array, alpha: float = ALPHA) -> tuple[Float64Array, Float64Array]:
-    """P-values corrected by Holm's procedure, and the level at which it tested each hypothesis.
+    """P-values corrected by Holm's procedure, and its level for each hypothesis.
 
     In ascending order, all hypotheses after the first accepted one get its level; an interval of 1 - level has 0 inside
     exactly where the corrected p-value is above `alpha`.
@@ -299,7 +299,7 @@ def _decide(
 
 
 def _signal(scores: Mapping[str, Scores], name: str, pairs: Sequence[PairComparison]) -> SetSignal:
-    """Noise and spread of a set, over the seeds and rates that all variants have."""
+    """Noise and spread of a set, over the seeds and rates of all variants."""
     tables = [scores[variant][name] for variant in scores]
     cells = sorted({(seed, rate) for table in tables for seed, by_rate in table.items() for rate in by_rate})
     values = np.array([[table.get(seed, {}).get(rate, np.nan) for seed, rate in cells] for table in tables])
@@ -322,7 +322,7 @@ def _signal(scores: Mapping[str, Scores], name: str, pairs: Sequence[PairCompari
 
 
 def power_of(seeds: int, difference: float, deviation: float, level: float = ALPHA) -> float:
-    """Probability that a paired t-test with `seeds` seeds, at least 2, finds a difference: noncentral t.
+    """Probability of finding a difference by a paired t-test with `seeds` seeds, at least 2: noncentral t.
 
     Computed as a mean over the sample deviation's quantiles, since SciPy's `nct` gives nan for many arguments.
     """
@@ -337,7 +337,7 @@ def power_of(seeds: int, difference: float, deviation: float, level: float = ALP
 def seeds_needed(
     difference: float, deviation: float, level: float = ALPHA, power: float = POWER, excess: float = 0.0
 ) -> int | None:
-    """The least number of seeds whose test finds a difference with probability `power`.
+    """The least number of seeds to find a difference with probability `power`.
 
     Args:
         difference: between two variants.
@@ -345,7 +345,7 @@ def seeds_needed(
             factor of .6 to 2.9, the number of seeds within the square of that.
         level: of the test, corrected for all that is compared.
         power: probability of finding it.
-        excess: f / (1 - f) of the share f of its data that a run reads; more seeds do not lower that part.
+        excess: f / (1 - f) of the share f of the data read by a run; more seeds do not lower that part.
 
     Returns:
         None where 100,000 seeds do not suffice, or the difference is 0.

@@ -24,7 +24,7 @@ from headrace_features.experiments.declaration import ExperimentDeclaration, dec
 
 
 class Experiment(dg.Component, dg.Model, dg.Resolvable):
-    """Variants of the data that small models are trained on, measured and compared."""
+    """Variants of the data, trained on by small models, measured and compared."""
 
     name: str = Field(pattern=NAME, description="its assets are NAME/trained, NAME/evaluated and NAME/compared")
     variants: dict[str, Any] = Field(

@@ -35,7 +35,7 @@ class Curve:
         return float(self.floor + self.scale * tokens**-self.power)
 
     def tokens(self, loss: float) -> float:
-        """Tokens after which the curve reaches a loss; infinite where it never does."""
+        """Tokens until the curve reaches a loss; infinite where it never does."""
         if loss <= self.floor or self.scale <= 0:
             return np.inf
         return float(np.exp(np.log(self.scale / (loss - self.floor)) / self.power))

@@ -30,7 +30,7 @@ class _ExperimentPart(BaseModel):
 
 
 class Variant(_ExperimentPart):
-    """One composition of the data: a blend that is there, or packed tables with weights."""
+    """One composition of the data: an existing blend, or packed tables with weights."""
 
     blend: str | None = Field(None, description="name or id of a blend, whose sample all runs then read")
     sources: dict[str, float | str] = Field(
@@ -46,7 +46,7 @@ class Variant(_ExperimentPart):
 
 
 class HeldOut(_ExperimentPart):
-    """Documents on which models are evaluated and none is trained."""
+    """Documents to evaluate models on and train none."""
 
     dataset: str | None = Field(None, pattern=_NAME, description="a dataset, of which a share of families is held out")
     share: float = Field(0.02, gt=0, le=1, description="share of the dataset's families, by a hash of their roots")
@@ -65,13 +65,13 @@ class HeldOut(_ExperimentPart):
 
 
 class Questions(_ExperimentPart):
-    """Questions with choices, or texts with an answer that is to be completed."""
+    """Questions with choices, or texts with an answer to complete."""
 
     file: Path = Field(description="JSONL: {context, choices: [..], answer: NUMBER}, or {context, answer: TEXT}")
 
 
 class Harness(_ExperimentPart):
-    """Tasks of lm-evaluation-harness (the extra `harness`), which answer by likelihood."""
+    """Tasks of lm-evaluation-harness (the extra `harness`), answered by likelihood."""
 
     tasks: tuple[str, ...] = Field(min_length=1, description="names of tasks")
     folder: Path | None = Field(None, description="folder of YAML files of your own tasks, each named after its task")
@@ -79,7 +79,7 @@ class Harness(_ExperimentPart):
 
 
 class Mixes(_ExperimentPart):
-    """Sources whose best mix is looked for by small runs, in place of variants."""
+    """Sources for a search of their best mix by small runs, in place of variants."""
 
     sources: dict[str, str] = Field(min_length=2, description="packed table (namespace.table) by name of the source")
     runs: int | None = Field(None, ge=1, description="mixes that are tried; 3 (m + 1) of m sources by default")
@@ -137,7 +137,7 @@ class ExperimentDeclaration(_ExperimentPart):
 
     @property
     def tables(self) -> list[str]:
-        """All packed tables that it names, sorted."""
+        """All packed tables named in it, sorted."""
         named = {table for variant in self.variants.values() for table in variant.sources}
         return sorted(named | set(self.mixes.sources.values() if self.mixes is not None else ()))
 
@@ -147,7 +147,7 @@ def declare_experiment(values: dict[str, Any], folder: Path) -> ExperimentDeclar
 
     Raises:
         DefinitionError: a value cannot be used, or a file is not there; the message names it.
-        ConfigError: the feature whose network is trained is not there.
+        ConfigError: the feature of the trained network is not there.
     """
     require("models", f"experiment {values.get('name')}")
     declared = bind_config(ExperimentDeclaration, f"experiment {values.get('name')}", values)
@@ -163,7 +163,7 @@ def declare_experiment(values: dict[str, Any], folder: Path) -> ExperimentDeclar
 
 
 def _located(experiment: str, declared: Any, folder: Path) -> Any:
-    """A set whose file has an absolute path."""
+    """A set with the absolute path of its file."""
     if declared.file is None:
         return declared
     file = (folder / declared.file).resolve()

@@ -1,4 +1,4 @@
-"""Experiments that the project declares, and what `headrace plan` and `headrace run` print of them."""
+"""Experiments of the project, and the output of `headrace plan` and `headrace run` about them."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ COMPONENT: Final = "headrace.Experiment"
 
 
 def declared_report(name: str) -> Report:
-    """The results of an experiment that the project declares.
+    """The results of an experiment of the project.
 
     Raises:
         CommandError: none is declared so, or none of its runs was done.

@@ -3,7 +3,7 @@
 Both are per byte of text, not per token, so that models of different tokenizers compare. Sums are given for each
 document and item, so that intervals can go by family: items of one passage are not independent.
 
-A document longer than the window is read in windows that overlap by half; each token counts once, in the first window
+A document longer than the window is read in windows overlapping by half; each token counts once, in the first window
 that predicts it, so after the first window it is predicted from at least half a window. The first token of a
 document is read, not predicted: its bytes count, its bits do not.
 
@@ -65,7 +65,7 @@ class ChoiceQuestion:
     Attributes:
         context: what comes before the answer, not empty.
         choices: the answers, each with the space before it where there is one.
-        right: which of them is right.
+        right: index of the right choice.
     """
 
     context: str
@@ -84,7 +84,7 @@ class ItemScores:
         correct: (I,) whether the right answer is the likeliest per byte; with one answer, whether each of its tokens is
             the likeliest of the vocabulary.
         chance: (I,) how likely a guess is right; 0 with one answer.
-        left_out: for each item that cannot be scored, by its index, the reason.
+        left_out: reasons of unscored items, by their index.
     """
 
     items: Int64Array
@@ -201,7 +201,7 @@ def _shared(ids: NDArray[np.int64], other: NDArray[np.int64]) -> int:
 
 
 def _windows(ids: NDArray[np.int64], size: int) -> Iterator[tuple[NDArray[np.int64], int]]:
-    """(window, first) pairs: `size` + 1 tokens, and the index of the first of its `size` predictions that counts."""
+    """(window, first) pairs: `size` + 1 tokens, and the index of the first counting one of its `size` predictions."""
     half = max(size // 2, 1)
     for start in range(0, len(ids) - 1, half):
         yield ids[start : start + size + 1], size - half if start else 0
@@ -236,7 +236,7 @@ def _token_scores(network: Network, sequences: Sequence[NDArray[np.int64]]) -> I
 def _scores_together(
     network: Network, sequences: Sequence[NDArray[np.int64]]
 ) -> Iterator[tuple[Float64Array, BoolArray]]:
-    """`_token_scores` of sequences that fit in memory together: each is a row of a padded batch."""
+    """`_token_scores` of sequences fitting in memory together: each is a row of a padded batch."""
     lengths = np.array([max(len(sequence) - 1, 0) for sequence in sequences])
     width = int(lengths.max(initial=0))
     if width == 0:

@@ -1,7 +1,7 @@
-"""Run an experiment: which runs there are, which of them are known, and doing the others one after the other.
+"""Run an experiment: list its runs, find the known ones, and do the others one after the other.
 
-A run is identified by what decides its weights: the digest of the rows that it reads, model, budget, rate, seeds,
-code. So a variant that changes nothing is not trained again, an experiment that was killed goes on where it was, and
+A run is identified by what decides its weights: the digest of its rows, model, budget, rate, seeds,
+code. So a variant without a change is not trained again, a killed experiment goes on where it was, and
 another set to measure by trains nothing.
 """
 
@@ -42,7 +42,7 @@ _PROCESS: Final = "headrace_features.experiments.process"
 
 @dataclass(frozen=True)
 class Run:
-    """A run that is to be done, as plain values that its process is given.
+    """A run to be done, as plain values for its process.
 
     Attributes:
         variant: name.
@@ -50,7 +50,7 @@ class Run:
         learning_rate: its highest.
         blend: id.
         start: offset in it.
-        rows_digest: of the rows that it reads.
+        rows_digest: of its rows.
         tokens: that it trains on.
     """
 
@@ -92,7 +92,7 @@ class LakeExperiment:
 
     @cached_property
     def excluded(self) -> dict[str, str]:
-        """The documents that no variant is trained on, with the reason."""
+        """The documents kept out of all variants' training, with the reason."""
         tables = {
             pin.table for name in self.variants for pin in self._blender.head(self.blend(name, 0)).pins().values()
         }
@@ -112,7 +112,7 @@ class LakeExperiment:
         return self._blender.config(self.blend(name, 0)).window
 
     def check(self) -> None:
-        """Refuse variants that would differ in more than their data.
+        """Refuse variants differing in more than their data.
 
         Raises:
             CommandError: another window, or another tokenizer without a budget in bytes.
@@ -171,7 +171,7 @@ class LakeExperiment:
         return max(epochs) * self.declared.seeds <= _ROOM
 
     def start(self, name: str, seed: int) -> int:
-        """The offset at which a variant's sample begins in its blend: where that of the seed before ends, or 0."""
+        """The offset of a variant's sample in its blend: where that of the seed before ends, or 0."""
         return self.start(name, seed - 1) + self.contents(name, seed - 1).offsets if seed and self.disjoint else 0
 
     def facts(self) -> dict[str, Any]:
@@ -189,7 +189,7 @@ class LakeExperiment:
         )
 
     def read_share(self, first: str, second: str) -> float:
-        """Of the data that a run of either variant reads, the share that the other lacks; the larger of the two shares.
+        """Of the data read by a run of either variant, the share missing in the other; the larger of the two shares.
 
         A source read for an epoch or more counts once in full. Disjoint samples count 0: they differ as much as
         another set of data like this one would.
@@ -210,7 +210,7 @@ class LakeExperiment:
         return hashlib.sha256("".join(keys).encode()).hexdigest()
 
     def runs(self) -> Iterator[Run]:
-        """All runs, in the order in which they are done: every seed of all variants before the next seed."""
+        """All runs, in their order: every seed of all variants before the next seed."""
         for seed in range(self.declared.seeds):
             for rate in self.declared.learning_rates:
                 for name in self.variants:
@@ -234,7 +234,7 @@ class LakeExperiment:
 
     @cached_property
     def _measures(self) -> dict[str, dict[str, str]]:
-        """Digests of the sets and files that runs are measured by."""
+        """Digests of the sets and files measuring runs."""
         files = self.declared.questions.items()
         tasks = {"harness": {"tasks": harness_digest(self.declared.harness)}} if self.declared.harness else {}
         return {
@@ -244,7 +244,7 @@ class LakeExperiment:
         }
 
     def missing(self) -> list[Run]:
-        """The runs that have no row yet."""
+        """The runs without a row."""
         done = {(row["key"], row["variant"], row["seed"]) for row in known_rows(self.catalogue, self.declared.name)}
         return [run for run in self.runs() if (self.key(run), run.variant, run.seed) not in done]
 
@@ -292,7 +292,7 @@ class LakeExperiment:
         return record(self.catalogue, row)
 
     def train(self) -> int:
-        """Train the runs that have neither scores nor weights on this machine; gives how many."""
+        """Train the runs with neither scores nor weights on this machine; gives how many."""
         if self.declared.command:
             return 0
         waiting = {self.run_key(run): run for run in self.missing()}

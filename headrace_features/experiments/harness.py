@@ -1,6 +1,6 @@
 """Tasks of lm-evaluation-harness, asked of a trained model: the extra `harness`.
 
-Its models answer by likelihood, so tasks that write text are refused. Datasets of tasks are looked for where the
+Its models answer by likelihood, so tasks of writing text are refused. Datasets of tasks are looked for where the
 `datasets` package looks for them.
 """
 
@@ -93,7 +93,7 @@ def _nats_per_byte(answered: Sequence[Mapping[str, Any]]) -> float:
 
 
 def _answering(network: Network, encode: Callable[[str], Tokens]) -> Any:
-    """The network as a model of the harness (`LM`), which answers by likelihood."""
+    """The network as a model of the harness (`LM`), answering by likelihood."""
     from lm_eval.api.model import LM
 
     from headrace_features.experiments.evaluation import ChoiceQuestion, score_documents, score_items
@@ -123,7 +123,7 @@ def _answering(network: Network, encode: Callable[[str], Tokens]) -> Any:
             return [float(-bits * np.log(2)) for bits in scored.bits]
 
         def generate_until(self, requests: list[Any]) -> list[str]:
-            """Refused: models of these sizes write nothing that a task could judge."""
+            """Refused: models of these sizes write nothing for a task to judge."""
             raise CommandError(
                 f"harness, task {requests[0].task_name}: it asks for written text; models of an experiment answer by "
                 "likelihood, choose tasks with choices"

@@ -1,6 +1,6 @@
-"""Held-out sets: texts that models are measured by, and the documents that no variant may be trained on for them.
+"""Held-out sets: texts to measure models by, and the documents thereby barred from training.
 
-They belong to the experiment: the documents, those that nearly are them, and their families (a root with all that was
+They belong to the experiment: the documents, nearly equal ones, and their families (a root with all that was
 written from it) are left out of every variant, of a raw one too. Without that, copies in one of the variants decide.
 Nearly is decided as contamination by a benchmark is (`spark_jobs.filters.contamination`): the text stands in the
 document, or so much of it by runs of 13 words or by its words in another order.
@@ -37,7 +37,7 @@ class HeldOutSet:
     Attributes:
         name: as declared.
         documents: (doc_id, text) of each; of a file the number of the line stands for the id.
-        families: documents of the lake that belong to its families.
+        families: documents of the lake in its families.
     """
 
     name: str
@@ -69,7 +69,7 @@ def read_sets(catalogue: Catalog, declared: Mapping[str, HeldOut]) -> list[HeldO
 def excluded_documents(
     catalogue: Catalog, sets: Iterable[HeldOutSet], namespaces: Iterable[str], near_share: float
 ) -> dict[str, str]:
-    """The documents of some datasets that no variant is trained on: held_out, near or family, by doc_id."""
+    """The documents of some datasets barred from training: held_out, near or family, by doc_id."""
     sets = list(sets)
     reasons = {doc_id: FAMILY for texts in sets for doc_id in texts.families}
     reasons |= {doc_id: ITSELF for texts in sets for doc_id, _ in texts.documents if not doc_id.isdecimal()}
@@ -91,7 +91,7 @@ def excluded_documents(
 
 
 def datasets_of(catalogue: Catalog, tables: Iterable[str]) -> set[str]:
-    """The datasets whose documents stand in some packed tables."""
+    """The datasets with documents in some packed tables."""
     corpora = {table.partition(".")[0] for table in tables}
     batches = (read_batches(catalogue, f"{corpus}.increments", ("dataset",)) for corpus in corpora)
     return {dataset for some in batches for batch in some for dataset in batch["dataset"].to_pylist()}

@@ -1,4 +1,4 @@
-"""Propose a mix of sources that is worth a training run, from small runs on other mixes.
+"""Propose a mix of sources worth a training run, from small runs on other mixes.
 
 For each held-out set k the loss of a run on a mix r (shares of m sources, which add up to 1) follows
 
@@ -41,7 +41,7 @@ def runs_needed(source_count: int) -> int:
 
 
 def most_shares(source_tokens: Sequence[int], budget_tokens: int, epochs: float) -> Float64Array:
-    """(m,) the largest share of each source that reads none of it more often than `epochs`.
+    """(m,) the largest share of each source without reading any of it more often than `epochs`.
 
     Raises:
         InputError: all sources together are too small for the budget.
@@ -105,7 +105,7 @@ class LeaveOneOut:
         predicted: (J,) predicted weighted losses.
         measured: (J,) measured ones.
         error: root mean square of their differences.
-        baseline: the same where each run is predicted by the mean of the others; a law that is no better is useless.
+        baseline: the same where each run is predicted by the mean of the others; a law no better than that is useless.
         rank_correlation: Spearman's; nan where all are equal.
     """
 
@@ -151,7 +151,7 @@ class Law:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A mix that is worth a run of its own.
+    """A mix worth a run of its own.
 
     Attributes:
         mix: (m,) shares.
@@ -179,7 +179,7 @@ def fit(mixes: Float64Array, losses: Float64Array, set_weights: Sequence[float] 
         set_weights: (K,) weight of each set; equal by default.
 
     Raises:
-        InputError: too few runs, or a loss that is no number above 0.
+        InputError: too few runs, or a loss other than a number above 0.
     """
     mixes, losses = np.asarray(mixes, np.float64), np.asarray(losses, np.float64).reshape(len(mixes), -1)
     runs, count = mixes.shape
@@ -242,7 +242,7 @@ def _loss(floors: Float64Array, weights: Float64Array, set_weights: Float64Array
 
 
 def propose(law: Law, natural: Sequence[float], most: Float64Array) -> Proposal:
-    """The mix with the least predicted loss among those that read no source too often.
+    """The mix with the least predicted loss among those reading no source too often.
 
     Args:
         law: fitted.

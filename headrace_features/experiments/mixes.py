@@ -1,4 +1,4 @@
-"""`headrace run`: small runs over mixes of sources, a law of the loss through them, the mix that it proposes."""
+"""`headrace run`: small runs over mixes of sources, a law of the loss through them, its proposed mix."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ class FittedMix:
     Attributes:
         sources: names, in the order of shares.
         proposal: shares, predicted loss and interval.
-        law: the fitted law that predicts it.
+        law: the fitted law to predict it.
         model: size of the models.
         blend: id of the blend of the mix.
-        trained: runs that were done for it.
+        trained: runs done for it.
     """
 
     sources: tuple[str, ...]
@@ -76,7 +76,7 @@ class FittedMix:
 
 
 def fit_mix(experiment: LakeExperiment) -> FittedMix:
-    """Do the runs of the mixes that are not known, fit the law, and create the blend of the mix that it proposes.
+    """Do the missing runs of the mixes, fit the law, and create the blend of its proposed mix.
 
     Raises:
         CommandError: a table is not there, or the sources are too small.

@@ -25,7 +25,7 @@ _SHOWN = ("key", "variant", "seed", "learning_rate", "tokens", "document_count",
 
 
 def experiments(request: PageRequest) -> PageAnswer:
-    """The experiments that have runs on tables which the reader may see."""
+    """The experiments with runs on tables visible to the reader."""
     lines: dict[str, dict[str, Any]] = {}
     for row in _rows(request):
         line = lines.setdefault(row["experiment"], {"name": row["experiment"], "runs": 0, "variants": [], "last": ""})
@@ -87,7 +87,7 @@ def picture(request: PageRequest) -> Picture:
 
 
 def _rows(request: PageRequest, name: str | None = None) -> list[dict[str, Any]]:
-    """Rows of `system.evaluations` whose tables the reader may all see."""
+    """Rows of `system.evaluations` with tables all visible to the reader."""
     return [
         row
         for row in known_rows(request.catalogue, name)

@@ -1,7 +1,7 @@
-"""The process that trains and measures runs of an experiment: `python -m headrace_features.experiments.process FILE`.
+"""The process to train and measure runs of an experiment: `python -m headrace_features.experiments.process FILE`.
 
-FILE is JSON (`experiment.LakeExperiment`); each run that ends is a line of JSON on standard output. A killed run goes
-on at its last checkpoint, and weights that are there are not trained again.
+FILE is JSON (`experiment.LakeExperiment`); each ended run is a line of JSON on standard output. A killed run goes
+on at its last checkpoint, and existing weights are not trained again.
 """
 
 from __future__ import annotations

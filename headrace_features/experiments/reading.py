@@ -1,4 +1,4 @@
-"""The rows of a variant as a model reads them: without the documents that are left out, up to the budget."""
+"""The rows of a variant as a model reads them: without the left-out documents, up to the budget."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ class VariantRows:
     """Some rows of a variant.
 
     Attributes:
-        offset: of the first of them, counted in rows that were read.
+        offset: of the first of them, counted in read rows.
         input_ids: (R, L) token ids.
         document_ids: (R, L) number of the document in its row, -1 in padding.
         tokens: of documents, padding left out.
@@ -46,7 +46,7 @@ class VariantRows:
         return VariantRows(self.offset + first, ids, numbers, int((numbers >= 0).sum()))
 
     def followed_by(self, other: VariantRows) -> VariantRows:
-        """These rows and those that come next."""
+        """These rows and the next ones."""
         ids = np.concatenate([self.input_ids, other.input_ids])
         numbers = np.concatenate([self.document_ids, other.document_ids])
         return VariantRows(self.offset, ids, numbers, self.tokens + other.tokens)
@@ -57,14 +57,14 @@ class VariantContents:
     """What a variant consists of, for one sample.
 
     Attributes:
-        digest: SHA-256 of all rows in their order; equal for variants that train on the same rows.
+        digest: SHA-256 of all rows in their order; equal for variants with the same rows.
         tokens: read, padding left out.
         rows: that were read.
-        offsets: of the blend that they take, with those of rows of which nothing is left.
+        offsets: of their blend, with those of rows with nothing left.
         sources: tokens by source.
         epochs: how often each source was read.
         documents: hashes of the ids of its documents.
-        left_out: documents that were left out, by reason.
+        left_out: left-out documents, by reason.
     """
 
     digest: str = ""
@@ -78,7 +78,7 @@ class VariantContents:
 
 
 def blend_of(blender: Blender, name: str, variant: Variant, sample: int) -> str:
-    """The id of the blend that a variant reads under a seed of the sample.
+    """The id of the blend read by a variant under a seed of the sample.
 
     Raises:
         CommandError: the blend cannot be.
@@ -103,7 +103,7 @@ def rows_of(
 ) -> Iterator[VariantRows]:
     """The rows of a blend from an offset on until so many tokens were given; what they are is noted in `contents`.
 
-    Documents that are left out are taken out of their rows, the others closed up to the left. Rows change places in
+    Left-out documents are taken out of their rows, the others closed up to the left. Rows change places in
     groups of 256 by the seed `order`. The last row may go over the budget.
 
     Raises:
@@ -153,10 +153,10 @@ def rows_of(
 def _laid_out(
     batch: RowBatch, left_out: Mapping[str, str], padding_id: int, skipped: dict[str, str]
 ) -> tuple[NDArray[np.int64], NDArray[np.int32], NDArray[np.uint64], NDArray[np.int64], NDArray[np.int64]]:
-    """Rows without the documents that are left out, the rest closed up to the left.
+    """Rows without the left-out documents, the rest closed up to the left.
 
     Returns:
-        (R, L) token ids; (R, L) document numbers, -1 in padding; (D,) hashes and (D,) rows of the documents that stay;
+        (R, L) token ids; (R, L) document numbers, -1 in padding; (D,) hashes and (D,) rows of the kept documents;
         (R,) tokens of each row.
     """
     layout = WindowLayout(batch)

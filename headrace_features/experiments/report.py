@@ -32,7 +32,7 @@ class Report:
     Attributes:
         experiment: its name.
         rows: of `system.evaluations`, one for each run.
-        planned: runs that it has in all.
+        planned: all of its runs.
         compared: verdicts of pairs and sets; None while a variant has no run.
         differences: what differs between the data, a line each.
     """
@@ -45,7 +45,7 @@ class Report:
 
     @property
     def digest(self) -> str:
-        """SHA-256 of the report, by which Dagster sees that it changed."""
+        """SHA-256 of the report, for Dagster to see a change."""
         return hashlib.sha256("".join(sorted(row["key"] for row in self.rows)).encode()).hexdigest()
 
     def line(self) -> str:
@@ -110,7 +110,7 @@ class Report:
         yield from self.differences
 
     def tell_nothing(self) -> list[str]:
-        """Names of the sets on which seeds of a variant differ more than variants do."""
+        """Names of the sets with seeds of a variant differing more than variants do."""
         return [result.evaluation_set for result in self.compared.sets if result.tells_nothing] if self.compared else []
 
     def verdict_rows(self) -> Iterator[dict[str, str]]:
@@ -132,7 +132,7 @@ class Report:
     def _worth(self, pair: PairComparison) -> Worth | None:
         """How many times the tokens the worse variant would take to gain a difference in bits a byte.
 
-        By the loss curves of its runs at the highest rate, whose loss would have to fall by the same share. None where
+        By the loss curves of its runs at the highest rate: its loss would have to fall by the same share. None where
         there are none.
         """
         worse = pair.first if pair.difference > 0 else pair.second
@@ -177,7 +177,7 @@ def _decides(score: Mapping[str, Any]) -> bool:
 
 
 def _scores(rows: list[dict[str, Any]]) -> tuple[dict[str, Scores], list[str]]:
-    """Scores by variant, set, seed and rate, and the sets of which less is better."""
+    """Scores by variant, set, seed and rate, and the sets where less is better."""
     scores: dict[str, dict[str, dict[int, dict[float, float]]]] = {}
     lower = set()
     for row in rows:

@@ -61,7 +61,7 @@ def train(
     Args:
         batches: rows in order; rows before the checkpoint's `next_offset` may be missing or are skipped.
         run: what to train.
-        checkpoint: file from which a killed run resumes, to the same weights; it is not deleted.
+        checkpoint: file for a killed run to resume from, to the same weights; it is not deleted.
         checkpoint_steps: steps between two checkpoints; one more is written at the end.
 
     Raises:
@@ -95,7 +95,7 @@ def train(
 
 
 def next_offset(checkpoint: Path) -> int:
-    """The offset of the first row that a run has not read yet, by its checkpoint; 0 if the file does not exist."""
+    """The offset of the first row not yet read by a run, by its checkpoint; 0 if the file does not exist."""
     return int(_read_checkpoint(checkpoint)["next_offset"]) if checkpoint.exists() else 0
 
 
@@ -151,7 +151,7 @@ class _State:
         """`input_ids` and `document_ids` of a step, with tokens beyond the budget marked as padding.
 
         Raises:
-            InputError: they are not the rows that come next, or not of the run's vocabulary.
+            InputError: they are not the next rows, or not of the run's vocabulary.
         """
         if self.next_offset not in (None, batch.offset):
             raise InputError(f"train: row {batch.offset} came where row {self.next_offset} was to come")
@@ -169,14 +169,14 @@ class _State:
         return input_ids, np.where(beyond, np.int32(-1), document_ids)
 
     def _count_row(self, offset: int, input_ids: NDArray[np.integer], document_ids: Int32Array) -> None:
-        """Add a row to the digest, which depends neither on the width of padding nor on the rows a step."""
+        """Add a row to the digest; it depends neither on the width of padding nor on the rows a step."""
         real = document_ids >= 0
         if real.any():
             row = np.concatenate([[offset], input_ids[real], document_ids[real]]).astype("<i8")
             self.digest = hashlib.sha256(self.digest + row.tobytes()).digest()
 
     def save(self, path: Path) -> None:
-        """Write everything that the rest of the run depends on; a kill leaves this file or the one before."""
+        """Write everything the rest of the run depends on; a kill leaves this file or the one before."""
         value = {
             "run": asdict(self.run),
             "network": self.network.state_dict(),
@@ -237,7 +237,7 @@ class _State:
 
 
 def _read_checkpoint(path: Path) -> dict[str, Any]:
-    """Read a file that `save` wrote.
+    """Read a file of `save`.
 
     Raises:
         InputError: the file is no checkpoint.
@@ -299,7 +299,7 @@ def rows_of(
 
 
 def main(words: Sequence[str] | None = None) -> int:
-    """Train on windows in a file; an error that a user can mend is one line and exit status 2."""
+    """Train on windows in a file; an error for the user to mend is one line and exit status 2."""
     parser = argparse.ArgumentParser(description="Train a small transformer on windows of tokens.")
     parser.add_argument("--windows", type=Path, required=True, help=".npz with input_ids and document_ids, (R, L)")
     parser.add_argument("--out", type=Path, required=True, help=".npz to write: losses, weights, digest, seconds")

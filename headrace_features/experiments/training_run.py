@@ -1,4 +1,4 @@
-"""Values that describe a training run: the model's size, the schedule, the rows that it reads, its result.
+"""Values that describe a training run: the model's size, the schedule, its rows, its result.
 
 Nothing here needs torch, so that a declaration can be checked, and a plan made, where it is not installed.
 """
@@ -41,15 +41,15 @@ def shape_of(name: str) -> ModelShape:
 
 @dataclass(frozen=True)
 class TrainingRun:
-    """Everything but the rows that decides the trained weights.
+    """Everything deciding the trained weights but the rows.
 
     Attributes:
         shape: of the model.
         vocabulary_size: token ids are below it.
-        window_tokens: most tokens of a document that see each other; a longer one begins anew at every multiple of it.
+        window_tokens: most tokens of a document seeing each other; a longer one begins anew at every multiple of it.
         budget_tokens: tokens to train on, padding left out; the schedule ends there, to the token.
         learning_rate: the highest one.
-        warm_share: part of the budget over which the rate rises to it from 0; behind it a cosine falls to 0.
+        warm_share: part of the budget while the rate rises to it from 0; behind it a cosine falls to 0.
         weight_seed: of the first weights.
         device: `cpu`, or `cuda` (bf16 products, float32 weights).
         threads: of the CPU; another number may change the last bits. Several runs of one thread are quicker than one of
@@ -126,8 +126,8 @@ class Trained:
         tokens: read in all; the budget.
         rows_digest: SHA-256 over offset, tokens and documents of every row read; equal for equal rows in steps of
             any size.
-        seconds: that training took, without the time before a kill that a checkpoint does not hold.
-        parameter_count: numbers that were trained.
+        seconds: of training, without the time before a kill missing from the checkpoint.
+        parameter_count: trained numbers.
         device: name of the GPU, or `cpu` with its threads.
         torch_version: version of torch.
     """

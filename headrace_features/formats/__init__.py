@@ -1,4 +1,4 @@
-"""Formats whose text has to be extracted or whose records have to be taken apart, a leaf each; readers.py has all.
+"""Formats with text to extract or records to take apart, a leaf each; readers.py has all.
 
 web/               pages, saved pages, books
 word/              Word documents

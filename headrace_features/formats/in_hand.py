@@ -48,11 +48,11 @@ def extract(
     """Extract the main text of a page of HTML.
 
     Args:
-        data: the page, as text or as bytes, whose encoding is told as by the reader; or a list of pages.
+        data: the page, as text or as bytes, with the encoding told as by the reader; or a list of pages.
         extractor: who says which blocks of a page are its text: both, resiliparse or trafilatura.
 
     Returns:
-        The text with title and language. Of a list a list, with the refusal of each page that has no text in its place.
+        The text with title and language. Of a list a list, with the refusal of each page without text in its place.
 
     Raises:
         InputError: the page is refused; the message has the reason, as of `arrivals`.

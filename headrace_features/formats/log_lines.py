@@ -1,4 +1,4 @@
-r"""Read log files as records: an entry is a line that the pattern matches, with the lines after it that it does not.
+r"""Read log files as records: an entry is a line matched by the pattern, with the unmatched lines after it.
 
     line_pattern: (?P<time>\S+) (?P<level>[A-Z]+) (?P<message>.*)
 
@@ -6,7 +6,7 @@ r"""Read log files as records: an entry is a line that the pattern matches, with
       at net.py:17              does not match: it goes on (`unmatched_lines: continue`)
     12:01 INFO up               the next entry
 
-Patterns are RE2's, which match in time linear to the line whatever a user writes; what RE2 does not have (references to
+Patterns are RE2's, matched in time linear to the line whatever a user writes; what RE2 does not have (references to
 groups, looking around) is refused before anything is read.
 """
 
@@ -31,7 +31,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 
 
 class _Document:
-    """Entries that make one document."""
+    """Entries of one document."""
 
     def __init__(self, source: FileReading, max_bytes: int) -> None:
         self._source, self._max_bytes = source, max_bytes
@@ -41,7 +41,7 @@ class _Document:
         self.fields: dict[str, Any] = {}
 
     def add(self, line: str) -> None:
-        """Add a line; of a document that is too large no line is held."""
+        """Add a line; of a too large document no line is held."""
         self.size += len(line) + 1
         self.lines.append(line)
         if self.size > self._max_bytes:
@@ -62,10 +62,10 @@ def compiled_pattern(source: FileReading, folders: Collection[str] = ()) -> Any:
 
     Args:
         source: with the pattern and the mapping of columns.
-        folders: columns that names of folders give (`lang=de/`).
+        folders: columns from names of folders (`lang=de/`).
 
     Raises:
-        InputError: RE2 does not take it, or a column that is mapped is no group of it.
+        InputError: RE2 does not take it, or a mapped column is no group of it.
     """
     import re2
 
@@ -86,7 +86,7 @@ def compiled_pattern(source: FileReading, folders: Collection[str] = ()) -> Any:
 
 
 def _groups(source: FileReading) -> list[str]:
-    """The groups of the pattern that columns or `lines_by` name."""
+    """The groups of the pattern named by columns or `lines_by`."""
     by_group = () if source.lines_by in ("line", "blank_line") else (source.lines_by,)
     return list(dict.fromkeys((*source.mapped_columns, *by_group)))
 
@@ -105,7 +105,7 @@ def log_records(
         stream: the file, decompressed.
         source: the pattern, what makes a document, and the mapping of the pattern's groups.
         max_bytes: longest text in UTF-8.
-        partitions: columns that folders give, where the pattern has no such group.
+        partitions: columns from folders, where the pattern has no such group.
     """
     pattern, document = compiled_pattern(source, partitions), _Document(source, max_bytes)
     used = [name for name in _groups(source) if name in pattern.groupindex]
@@ -142,10 +142,10 @@ def log_records(
 
 
 def _decoded(group: bytes | None) -> str | None:
-    r"""The text of a group; one that ends inside of a character (`\C`) is no Unicode, and its row is refused."""
+    r"""The text of a group; one ending inside of a character (`\C`) is no Unicode, and its row is refused."""
     return None if group is None else group.decode(errors="surrogateescape")
 
 
 def _opens(groups: Mapping[str, Any], first: dict[str, Any], lines_by: str) -> bool:
-    """Whether an entry begins another document than the one that is open."""
+    """Whether an entry begins another document than the open one."""
     return lines_by == "line" or (lines_by != "blank_line" and groups[lines_by] != first.get(lines_by))

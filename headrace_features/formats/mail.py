@@ -1,7 +1,7 @@
 """Extract the text of mails.
 
-It is that of its parts that are shown, in order; of alternatives the plain text, else the page. Senders and
-receivers are left out. Attachments are not read, nor files that stand in a text as uuencode or yEnc; both are counted.
+It is the text of its shown parts, in order; of alternatives the plain text, else the page. Senders and
+receivers are left out. Attachments are not read, nor files standing in a text as uuencode or yEnc; both are counted.
 
 This module is imported in the child of parser_process.py, and needs the extra `ingest`.
 """
@@ -22,7 +22,7 @@ from spark_jobs.sources.refusals import Reason, Refusal
 
 
 class _Leaf(NamedTuple):
-    """A part of a mail that has no parts, and whether it is a text to be read."""
+    """A part of a mail without parts of its own, and whether it is a text to be read."""
 
     part: EmailMessage
     is_text: bool
@@ -71,7 +71,7 @@ def _shown(part: EmailMessage) -> list[_Leaf]:
 
 
 def _rank(leaves: list[_Leaf]) -> int:
-    """Which form of a text is taken: one that begins as plain text, as a page, as another text, one without text."""
+    """Which form of a text is taken: one beginning as plain text, as a page, as another text, one without text."""
     types = [part.get_content_type() for part, is_text in leaves if is_text and str(part.get_payload()).strip()]
     return {"text/plain": 0, "text/html": 1, "text/enriched": 2, "text/richtext": 2}.get(types[0], 3) if types else 4
 
@@ -82,7 +82,7 @@ def _is_named(leaf: _Leaf) -> bool:
 
 
 def _is_text(part: EmailMessage) -> bool:
-    """Whether a leaf is a text to be shown; one of parts that cannot be found is (RFC 2046, 5.1.1), headers are not."""
+    """Whether a leaf is a text to be shown; one of unfindable parts is (RFC 2046, 5.1.1), headers are not."""
     is_text = part.get_content_maintype() in ("text", "multipart") and isinstance(part.get_payload(), str)
     return is_text and not part.is_attachment() and part.get_content_type() != "text/rfc822-headers"
 

@@ -24,7 +24,7 @@ _QUOTES = re.compile(r">*")
 
 
 def part_bytes(part: EmailMessage) -> list[bytes]:
-    """The bytes of a part, and those of the plain text that a mailing list put behind its code."""
+    """The bytes of a part, and those of the plain text put behind its code by a mailing list."""
     body = part.get_payload(decode=True)
     coding = str(part.get("Content-Transfer-Encoding", "")).strip().lower()
     if not isinstance(body, bytes) or coding not in ("base64", "quoted-printable"):
@@ -58,14 +58,14 @@ def _code_end(lines: list[bytes]) -> int:
 
 
 def _from_base64(lines: list[bytes]) -> bytes:
-    """The bytes that lines of base64 stand for; padding ends a piece of code."""
+    """The bytes of lines of base64; padding ends a piece of code."""
     pieces = re.split(rb"=+", b"".join(b"".join(lines).split()))
     pieces = [piece[: len(piece) - (len(piece) % 4 == 1)] for piece in pieces]
     return b"".join(base64.b64decode(piece + b"=" * (-len(piece) % 4)) for piece in pieces)
 
 
 def _quoted_end(lines: list[bytes]) -> int:
-    """How many of the lines are quoted-printable: those before a rule that has plain text behind it."""
+    """How many of the lines are quoted-printable: those before a rule with plain text behind it."""
     for at in range(max(0, len(lines) - _FOOTER_LINES), len(lines)):
         footer = lines[at:]
         if _RULE.fullmatch(lines[at]) and not any(line.rstrip().endswith(b"=") for line in footer):
@@ -74,7 +74,7 @@ def _quoted_end(lines: list[bytes]) -> int:
 
 
 def without_files(data: bytes) -> tuple[bytes, int]:
-    """A text without the files that stand in it as uuencode or yEnc, and how many they are."""
+    """A text without the files in it as uuencode or yEnc, and how many they are."""
     if not any(mark in data for mark in (b"begin", b"=ybegin ", b"\nM")):
         return data, 0
     lines = data.split(b"\n")
@@ -116,7 +116,7 @@ def _is_code(line: bytes, is_base64: bool) -> bool:
 
 
 def flowed_text(text: str, deletes_spaces: bool) -> str:
-    """The text of format=flowed (RFC 3676): a line that ends with a blank goes on in the next one of its quote.
+    """The text of format=flowed (RFC 3676): a line ending with a blank goes on in the next one of its quote.
 
     Args:
         text: the lines as they were sent.

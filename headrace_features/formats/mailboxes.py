@@ -6,8 +6,8 @@
     >From there on ..
 
 Behind `From ` stand a sender and a date in any form, one word (Usenet's number, a name) or nothing; without a date the
-header behind it is one that mails have. A Content-Length comes before all this where a mail or the end follows it.
-A mail that is larger than a document may be is never held whole.
+header behind it is one of a mail. A Content-Length comes before all this where a mail or the end follows it.
+A mail larger than a document may be is never held whole.
 """
 
 from __future__ import annotations
@@ -104,7 +104,7 @@ class _Lines:
         self.fault: Refused | None = None  # that ended the file
 
     def peek(self, distance: int = 0) -> _Line | None:
-        """A line that is not taken yet, None behind the end."""
+        """A line not taken yet, None behind the end."""
         while len(self._ahead) <= distance and self.fault is None and (line := next(self._lines, None)) is not None:
             if isinstance(line, Refused) and line.number is None:
                 self.fault = line
@@ -122,7 +122,7 @@ class _Lines:
         return self._ahead.popleft() if self._ahead else None
 
     def give_back(self, lines: list[_Line]) -> None:
-        """Put back lines that were taken."""
+        """Put back taken lines."""
         self._ahead.extendleft(reversed(lines))
 
     def opens(self) -> bool:
@@ -150,7 +150,7 @@ def _opens(line: bytes, behind: bytes) -> bool:
 
 
 def _mails(stream: Stream, max_bytes: int) -> Iterator[_Mail | Refused]:
-    """The mails in order; a file that does not begin with one is refused, and so is what damage hides."""
+    """The mails in order; a file beginning otherwise is refused, and so is what damage hides."""
     lines = _Lines(stream, max_bytes)
     while (line := lines.peek()) is not None and line.data is not None and not line.data.strip():
         lines.take()

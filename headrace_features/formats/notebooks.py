@@ -52,7 +52,7 @@ def extract_notebook(data: bytes) -> Extracted | Refusal:
 
 
 def _cells(notebook: dict[str, Any]) -> Iterator[tuple[str, str]]:
-    """Kind and text of the cells that are read."""
+    """Kind and text of the read cells."""
     if notebook["nbformat"] == 4:
         cells = notebook["cells"]
     else:

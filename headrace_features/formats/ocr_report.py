@@ -52,7 +52,7 @@ OCR_REPORT = Table(
 
 @step(version="1", scope=Scope.INCREMENT, tables=(OCR_REPORT,))
 def ocr_report(documents: DataFrame, config: NoConfig) -> DataFrame:
-    """The reports of pages that `documents` carry in their metadata, a row each."""
+    """The reports of pages in the metadata of `documents`, a row each."""
     from pyspark.sql import functions as F
 
     by_document = documents.select(

@@ -49,7 +49,7 @@ def with_scripts(text: str) -> str:
 
 
 def _without_inner(text: str) -> str:
-    """The text in which pieces inside of others are written: `x^(2^3)`."""
+    """The text for pieces inside of others: `x^(2^3)`."""
     levels: list[tuple[str, list[str]]] = [("", [])]
     parts = _ANY_MARK.split(text)
     for place, part in enumerate(parts):
@@ -67,7 +67,7 @@ def _without_inner(text: str) -> str:
 
 
 def _joined(match: re.Match[str], text: str) -> str:
-    """Nothing between two pieces of the same height, which are one piece."""
+    """Nothing between two pieces of the same height: they are one piece."""
     former = max(0, text.rfind(LEVEL, 0, match.start()))
     height = text[max(text.rfind(RAISED, former, match.start()), text.rfind(LOWERED, former, match.start()))]
     return match[1] if height == match[2] else match[0]

@@ -19,7 +19,7 @@ def _page_options(source: FileReading) -> tuple[Any, ...]:
 
 
 def _page_packages(source: FileReading) -> tuple[str, ...]:
-    """Packages of the extractors that the source names."""
+    """Packages of the extractors named by the source."""
     return tuple(
         package
         for extractor in source.extractors
@@ -28,7 +28,7 @@ def _page_packages(source: FileReading) -> tuple[str, ...]:
 
 
 def _ocr_packages(source: FileReading) -> tuple[str, ...]:
-    """Packages of the engine that recognises text."""
+    """Packages of the engine to recognise text."""
     engine = source.ocr.engine.partition(":")[0]
     return {"none": (), "rapidocr": _RAPIDOCR}.get(engine, (engine.partition(".")[0],))
 

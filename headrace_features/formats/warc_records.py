@@ -1,4 +1,4 @@
-"""Find the records of a WARC file (ISO 28500), and go on behind one whose own head or length is wrong.
+"""Find the records of a WARC file (ISO 28500), and go on behind one with a wrong head or length of its own.
 
     WARC/1.0                                  lines end in CRLF, or in LF alone
     Content-Length: 343     <- may be false
@@ -36,7 +36,7 @@ _READ_BYTES = 1 << 16
 class WarcRecord(NamedTuple):
     """Where a record begins in the decompressed archive, its headers by lower-case name, and its block.
 
-    The block is the one item of a list, so that who takes it out holds it alone; one that is too large is not there.
+    The block is the one item of a list, so that its taker holds it alone; a too large one is not there.
     """
 
     start: int
@@ -45,9 +45,9 @@ class WarcRecord(NamedTuple):
 
 
 def warc_records(archive: Stream, max_bytes: int) -> Iterator[WarcRecord | Refused]:
-    """The records of an archive; one that is damaged is refused at its start, and the next is found.
+    """The records of an archive; a damaged one is refused at its start, and the next is found.
 
-    A damage behind which none is found is a refusal with number None, and so is an archive that cannot be read on.
+    A damage without a record behind it is a refusal with number None, and so is an archive unreadable from there on.
 
     Args:
         archive: the file, decompressed.
@@ -75,7 +75,7 @@ def _broken_off(unread: _Held, where: str) -> Refused:
 
 
 def _record(unread: _Held, max_bytes: int) -> WarcRecord | Refusal:
-    """Read the record that begins here; where something is wrong with it, stop behind its head and say what."""
+    """Read the record beginning here; where something is wrong with it, stop behind its head and say what."""
     start, head = unread.position, _head(unread)
     if isinstance(head, Refusal):
         return head
@@ -95,7 +95,7 @@ def _record(unread: _Held, max_bytes: int) -> WarcRecord | Refusal:
 
 
 def _head(unread: _Held) -> tuple[dict[str, str], bytes] | Refusal:
-    """Read the head of the record that begins here: its headers, with a valid length, and the line end that it uses."""
+    """Read the head of the record beginning here: its headers, with a valid length, and its line end."""
     head = unread.peek(_HEAD_BYTES)
     version, end = _VERSION.match(head), _END_OF_HEAD.search(head)
     if version is None:
@@ -115,7 +115,7 @@ def _head(unread: _Held) -> tuple[dict[str, str], bytes] | Refusal:
 
 
 def _skip_block(unread: _Held, length: int) -> bool:
-    """Go past a block that is not held and what follows it, to the next record; false where one begins within it."""
+    """Go past a block not held and what follows it, to the next record; false where one begins within it."""
     if unread.to_next_record(max(0, length - _NEXT_BYTES)):
         return False
     tail = unread.take(min(length, _NEXT_BYTES)) + unread.take_padding()
@@ -140,7 +140,7 @@ def _fault_of_length(block: bytes, length: int, padding: bytes, separator: bytes
 
 
 class _Held:
-    """The bytes of an archive from a position on, which may be looked at before they are taken, and put back."""
+    """The bytes of an archive from a position on, to look at before they are taken, and to put back."""
 
     def __init__(self, archive: Stream) -> None:
         self._archive, self._bytes = archive, bytearray()
@@ -171,7 +171,7 @@ class _Held:
         return b"WARC/".startswith(self.peek(5))
 
     def take_padding(self) -> bytes:
-        """The line ends that come next, at most 4,096 bytes."""
+        """The next line ends, at most 4,096 bytes."""
         ahead = self.peek(_PADDING_BYTES)
         return self.take(len(ahead) - len(ahead.lstrip(_PADDING)))
 

@@ -2,10 +2,10 @@
 
     response     what a server answered: HTML and plain text become documents, other kinds of content are refused
     resource     the same without HTTP headers, where its address is one of the web
-    conversion   a text that somebody extracted already, as in WET files
+    conversion   a text extracted already, as in WET files
 
-Requests, metadata, revisits and the like are about documents and are none. A record that cannot be used is refused, and
-the next is read; damage behind which no record can be found ends the file.
+Requests, metadata, revisits and the like are about documents and are none. An unusable record is refused, and
+the next is read; damage without a findable record behind it ends the file.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ _HEADERS = {
 
 
 def read_archive(file: RecordFile) -> Iterator[Record | Refused]:
-    """Documents of a file, which is decompressed by its first bytes: names of archives are often wrong."""
+    """Documents of a file, decompressed by its first bytes: names of archives are often wrong."""
     codec = codec_of(file.raw)
     if codec == "gzip":
         members = GzipMembers(file.raw)
@@ -92,7 +92,7 @@ def _record(record: WarcRecord, extracted: Extracted, offset: int | None) -> Rec
 
 
 def _url(record: WarcRecord) -> str:
-    """The address that was fetched; wget writes it in angle brackets."""
+    """The fetched address; wget writes it in angle brackets."""
     return record.headers.get("warc-target-uri", "").strip("<>")
 
 

@@ -6,11 +6,11 @@ A path leads down from the element; each step is a name as the file has it, with
 (`title` is both), and the last may be an attribute (`@sha1`). What is found is all text below. A path that several
 elements have gives them all: a text with a blank line between them, a JSON list elsewhere.
 
-The parser is Python's expat, which reads no other file and expands nothing here: an entity of HTML (`&eacute;`) or one
+The parser is Python's expat. It reads no other file and expands nothing here: an entity of HTML (`&eacute;`) or one
 declared as at most 1,000 plain characters is those characters, and an element that needs any other is refused, as is
-one that has an entity without declaration in an attribute that is read. The elements behind it are read, whatever the
+one having an entity without declaration in a read attribute. The elements behind it are read, whatever the
 file says of its declarations. Documents may stand one behind the other, each with declarations and an encoding of its
-own; one that is broken costs what is left of it.
+own; a broken one costs what is left of it.
 """
 
 from __future__ import annotations
@@ -52,11 +52,11 @@ _OTHER_CHARACTERS = 1 << 20  # beside the text
 
 
 class _FileFaultError(Exception):
-    """A fault that ends the reading of the file."""
+    """A fault ending the reading of the file."""
 
 
 class _Elements:
-    """Handlers of the parser, and the records that they have completed."""
+    """Handlers of the parser, and their completed records."""
 
     def __init__(self, source: FileReading, max_bytes: int) -> None:
         self._parser: Any = None
@@ -83,7 +83,7 @@ class _Elements:
         self._depth, self.is_complete, self._refusal = 0, False, None
 
     def take(self) -> list[Record | Refused]:
-        """The records that are complete, each once."""
+        """The complete records, each once."""
         done, self._done = self._done, []
         return done
 
@@ -118,7 +118,7 @@ class _Elements:
             self._refuse(Refusal(Reason.BAD_RECORD, f"entity &{lost:.50}; in an attribute has no declaration"))
 
     def _lost_entity(self, read: Sequence[bool]) -> str | None:
-        """The name of an entity without declaration, which the parser leaves out, in attributes of this tag.
+        """The name of an entity without declaration (the parser leaves it out) in attributes of this tag.
 
         Args:
             read: whether a column has the attribute, in the order of the tag.
@@ -173,7 +173,7 @@ class _Elements:
             self.characters(text)
 
     def _columns_at(self, path: tuple[str, ...]) -> list[str]:
-        """Columns whose path this is."""
+        """Columns of this path."""
         if path not in self._columns:
             if len(self._columns) >= _PATHS:
                 self._columns.clear()
@@ -191,18 +191,18 @@ class _Elements:
         return text
 
     def _count(self, data: str) -> None:
-        """Count characters that are held; a record with too many is refused."""
+        """Count held characters; a record with too many is refused."""
         self._size += len(data)
         if self._size > self._max_bytes + _OTHER_CHARACTERS:
             self._refuse(Refusal(Reason.TOO_LARGE, f"more than {self._max_bytes} bytes, the max_document_bytes"))
 
     def _refuse(self, refusal: Refusal) -> None:
-        """Refuse the record that is open, and drop what was read of it."""
+        """Refuse the open record, and drop what was read of it."""
         self._refusal = self._refusal or refusal
         self._open, self._fields, self._size = [], {}, 0
 
     def _record(self) -> Record | Refused:
-        """The record that has just ended."""
+        """The record just ended."""
         if self._refusal is not None:
             return Refused(self.number, self._refusal)
         texts_by_column = {column: [value.text() for value in values] for column, values in self._fields.items()}
@@ -241,7 +241,7 @@ def xml_records(stream: Stream, source: FileReading, max_bytes: int) -> Iterator
 
 
 class _Document:
-    """One of the documents that stand one behind the other in a file.
+    """One of several documents behind one another in a file.
 
     `rest` is what was read behind it, and `line_count` the lines of the file before it, then before what is behind it.
     """
@@ -323,14 +323,14 @@ class _Document:
 
 
 def _unread(data: bytes, fault: int) -> int:
-    """Where begins what is no part of a document in UTF-16, in which two letters of UTF-8 may have been read as one."""
+    """Where begins what is no part of a document in UTF-16, where two letters of UTF-8 may have been read as one."""
     ends = {pair for end in b"> \t\r\n" for pair in (bytes((end, 0)), bytes((0, end)))}
     starts = range(fault := max(0, fault), max(1, fault - _NAME_BYTES), -2)
     return next((start for start in starts if data[start - 2 : start] in ends), fault)
 
 
 def _is_named(name: str, wanted: str) -> bool:
-    """Whether a name in the file is the wanted one, which may leave out the prefix."""
+    """Whether a name in the file is the wanted one, perhaps given without the prefix."""
     is_attribute = name.startswith("@")
     local = name.rpartition(":")[2]
     return name == wanted or ("@" + local.removeprefix("@") if is_attribute else local) == wanted

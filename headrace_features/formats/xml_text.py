@@ -57,7 +57,7 @@ _MATH: Final = frozenset(("math", "mml", "textual-form"))
 
 
 class _Child(NamedTuple):
-    """A closed element: its local name, the pieces that it spans, and whether it is a block by its structure."""
+    """A closed element: its local name, its pieces, and whether it is a block by its structure."""
 
     name: str
     start: int
@@ -75,7 +75,7 @@ class _Frame:
         self.blanks: list[int] = []  # pieces of white space between the elements
 
     def has_letters_only(self) -> bool:
-        """Whether all inside stands in elements that say how letters look, as in `<p><b>wo</b><i>rd</i></p>`."""
+        """Whether all inside stands in elements for the looks of letters, as in `<p><b>wo</b><i>rd</i></p>`."""
         return not self.is_mixed and all(child.name in _LETTERS for child in self.children)
 
 
@@ -167,7 +167,7 @@ class ElementText:
         return _SPACE if frame.name in _INLINE or child.name in _INLINE or is_formula else _BLOCK
 
     def _choose(self, frame: _Frame) -> None:
-        """Of several forms of a formula keep the TeX, else the one that is shown."""
+        """Of several forms of a formula keep the TeX, else the shown one."""
         names = {child.name for child in frame.children}
         for child in frame.children:
             is_math = child.name in _MATH or frame.name == "semantics"
@@ -179,7 +179,7 @@ class ElementText:
 
 
 def _separator(run: re.Match[str]) -> str:
-    """What separates the elements that meet in white space, nothing at the end."""
+    """What separates the elements meeting in white space, nothing at the end."""
     marks = set(run[0])
     if run.end() == len(run.string):
         return ""

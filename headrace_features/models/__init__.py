@@ -1,8 +1,8 @@
 """Models: what judges, clusters and compares texts by what was trained; all others may name this feature.
 
-registered      models in the registry: their facts, and their files, which workers read
+registered      models in the registry: their facts, and their files, read by workers
 model_file      the format of headrace's own
-classifier..    linear classifiers of texts: features, training, the step that trains one on datasets
+classifier..    linear classifiers of texts: features, training, the step to train one on datasets
 ngram..         n-gram models, for perplexity
 causal_model    transformers over tokens or bytes: losses, perplexity
 network         the small transformer that proxies of clusters and experiments train

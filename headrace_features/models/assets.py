@@ -1,4 +1,4 @@
-"""Make the assets of a model that is trained on tables of the lake: a classifier with its evaluation, or n-grams.
+"""Make the assets of a model trained on tables of the lake: a classifier with its evaluation, or n-grams.
 
 The weighted sum of a dataset's signals is made here too.
 
@@ -110,7 +110,7 @@ def _inputs(name: str, config: dict[str, Any]) -> dict[str, Source]:
 
 
 def _texts(name: str, field: str, datasets: Any) -> tuple[str, ...]:
-    """The texts of the datasets that a field names.
+    """The texts of the datasets named by a field.
 
     Raises:
         DefinitionError: it names none.
@@ -131,7 +131,7 @@ def weighing(dataset: str, given: Mapping[str, Any], measured: Columns) -> Link:
     Args:
         dataset: its name.
         given: weights and ranges.
-        measured: columns that may be summed, by table.
+        measured: summable columns, by table.
 
     Raises:
         ConfigError: a component is not measured, or is no number.

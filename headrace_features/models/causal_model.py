@@ -4,7 +4,7 @@ This module imports torch (the extra `torch`), so it is imported only where such
 Face's layout needs the extra `transformers` too; it is read offline and no code in its folder is run. headrace's own
 small model over bytes (`network`) needs no tokenizer and reads any text.
 
-A text is read in windows of W tokens that overlap by half. Each token counts once, in the first window that predicts
+A text is read in windows of W tokens overlapping by half. Each token counts once, in the first window that predicts
 it, so after the first window it is predicted from more than W/2 tokens. Of tokens 1 to 9, with W = 4:
 
     reads 1 2 3 4    counts 2 3 4 5
@@ -75,7 +75,7 @@ class CausalModel:
     Attributes:
         network: (B, T) token ids -> (B, T, V) logits, or an object with `logits`.
         encode: text -> token ids, with a start token first where the model has one.
-        window: most tokens that it reads at once.
+        window: most tokens read at once.
         sha256: identity of the model.
     """
 
@@ -186,7 +186,7 @@ def read_causal_model(data: bytes, name: str, device: str | None = None) -> Caus
 
     Raises:
         InputError: the bytes are no model, of another version, or damaged.
-        SetupError: the model needs a package that is not installed.
+        SetupError: the model needs a missing package.
     """
     header, body = read_model_file(MAGIC, data, name, "headrace model add takes a folder of Hugging Face's")
     sha256 = data[-DIGEST_BYTES:].hex()
@@ -210,7 +210,7 @@ def read_network(auto: str, folder: str, name: str, what: str, unused: str = "")
         folder: where its files are.
         name: name of the model in errors.
         what: its kind in errors, such as `causal model`.
-        unused: prefix of weights that may be missing; empty for none.
+        unused: prefix of optional weights; empty for none.
 
     Raises:
         InputError: transformers cannot read it, or weights are missing.

@@ -51,7 +51,7 @@ class Classifier:
 
     Attributes:
         labels: (L,) names, in order.
-        features: the features that it uses.
+        features: its features.
         table: (2^bits, 1 + K) idf and weights; K is L, or 1 where there are two labels.
         bias: (K,).
     """
@@ -63,7 +63,7 @@ class Classifier:
 
     @property
     def sha256(self) -> str:
-        """Identity of the model: the hash that ends its file."""
+        """Identity of the model: the hash at the end of its file."""
         return self.to_bytes()[-DIGEST_BYTES:].hex()
 
     def score(self, content: pa.Array) -> dict[str, pa.Array]:

@@ -6,11 +6,11 @@ one word, but its character n-grams are features too. Features of "Fox, fox" wit
 3 to 4:
 
     words       fox  ,  fox    "fox ,"  ", fox"
-    characters  <fo fox ox> <fox fox>   twice; none of words that are one character
+    characters  <fo fox ox> <fox fox>   twice; none of words of one character
 
 Each is hashed into 2^bits buckets (Weinberger et al. 2009, "Feature Hashing for Large Scale Multitask Learning", here
 without signs). A text is the vector of (1 + ln count) * idf, of length 1. The same kernel counts for training and for
-scoring, so a model always sees the features that it was trained on.
+scoring, so a model always sees the features of its training.
 """
 
 from __future__ import annotations
@@ -51,13 +51,13 @@ class FeatureSettings(NamedTuple):
 
 
 class Counter(NamedTuple):
-    """Memory that is reused from text to text.
+    """Memory reused from text to text.
 
     Attributes:
         counts: (2^bits,) occurrences of each bucket in the text; 0 between texts.
         touched: distinct buckets of the text, by first occurrence.
         word: characters of the current word, with its ends.
-        recent: hashes of the n-grams that the next word continues, the shortest first.
+        recent: hashes of the n-grams continued by the next word, the shortest first.
     """
 
     counts: Int32Array

@@ -2,9 +2,9 @@
 
 Labels come from a pair of datasets (all texts of one are `reference`, those of the other `raw`) or a table with a label
 for each text. The sample is the texts with the smallest hashes of their ids (`hash_sample`), of a pair as many bytes of
-either label; texts are cut to the part that a model reads. One task sorts the sample and trains, so memory grows with
+either label; texts are cut to the part read by a model. One task sorts the sample and trains, so memory grows with
 `sample_bytes` and not with the datasets. Another increment may bring other texts into the sample, and so another model;
-datasets are scored by the version that they name, which stays in the registry.
+datasets are scored by their named version, kept in the registry.
 """
 
 from __future__ import annotations
@@ -145,8 +145,8 @@ def classifier(
 
     Args:
         config: of the training.
-        reference: shard, doc_id and content of texts that are labelled `reference`.
-        raw: the same columns of texts that are labelled `raw`.
+        reference: shard, doc_id and content of texts labelled `reference`.
+        raw: the same columns of texts labelled `raw`.
         labelled: doc_id, texts and labels, in place of these two.
         documents: documents of the dataset of `labelled`, if `label_column` is one of theirs.
     """
@@ -176,7 +176,7 @@ def classifier(
 def _labels(
     labelled: DataFrame, documents: DataFrame | None, config: ClassifierConfig
 ) -> tuple[DataFrame, SparkColumn]:
-    """The rows of a labelled table with a label, and the column that gives it."""
+    """The rows of a labelled table with a label, and its column."""
     table, point, name = config.label_column.partition(".")
     if not point:
         _require_column(labelled, config.label_column, "the table")
@@ -246,7 +246,7 @@ def _train(
 
 
 def _schema() -> pa.Schema:
-    """Schema of the one row that `_train` yields: a model with its evaluation."""
+    """Schema of the one row of `_train`: a model with its evaluation."""
     import pyarrow as pa
 
     double, long = pa.float64(), pa.int64()

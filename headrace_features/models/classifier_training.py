@@ -30,7 +30,7 @@ _CALIBRATION_BINS = 10
 
 
 class TrainingConfig(ConfigModel):
-    """The columns of texts and labels, the share that is held out, and the penalty on weights."""
+    """The columns of texts and labels, the held-out share, and the penalty on weights."""
 
     text_column: str = Field("content", description="name of the column of texts")
     label_column: str = Field("label", description="name of the column of labels; numbers are read as text")
@@ -49,13 +49,13 @@ class LabelEvaluation:
 
     Attributes:
         label: the label.
-        test_count: test texts that have it.
+        test_count: test texts with it.
         precision: share of right texts among those for which it is the most probable label; None for none.
         recall: share of those texts among the ones that have it; None for none.
         auc: area under the ROC curve; None, as the next, where all or no test texts have the label.
         average_precision: area under the curve of precision and recall.
         curve: up to 101 points (threshold, precision, recall) of it.
-        calibration: up to 10 points (mean probability, share that has the label, texts), by tenth of probability.
+        calibration: up to 10 points (mean probability, share with the label, texts), by tenth of probability.
         calibration_error: mean distance of the two, weighted by texts (expected calibration error).
     """
 
@@ -75,9 +75,9 @@ class Evaluation:
     """A classifier's evaluation on held-out texts.
 
     Attributes:
-        train_count: texts that it was trained on.
-        test_count: texts that it was evaluated on.
-        accuracy: share of these whose most probable label is right.
+        train_count: texts of its training.
+        test_count: texts of its evaluation.
+        accuracy: share of these with the right label as the most probable one.
         labels: evaluation of each label.
     """
 
@@ -88,7 +88,7 @@ class Evaluation:
 
 
 def train(table: pa.Table, config: TrainingConfig | None = None) -> tuple[Classifier, Evaluation]:
-    """Train a classifier, and evaluate it on the texts that were held back.
+    """Train a classifier, and evaluate it on the held-back texts.
 
     Source: scikit-learn's LogisticRegression (L-BFGS, multinomial for three labels or more).
 
@@ -131,7 +131,7 @@ def train(table: pa.Table, config: TrainingConfig | None = None) -> tuple[Classi
 
 
 def count_matrix(content: pa.Array, features: FeaturesConfig) -> csr_matrix:
-    """(D, 2^bits) count of each feature in each text, by the kernel that scores too."""
+    """(D, 2^bits) count of each feature in each text, by the scoring kernel too."""
     from scipy.sparse import csr_matrix
 
     from headrace_features.models.classifier_kernel import count_texts
@@ -158,7 +158,7 @@ def evaluate(classifier: Classifier, content: pa.Array, numbers: Int64Array, tra
         classifier: to be evaluated.
         content: (D,) strings, none of them null.
         numbers: (D,) index of each text's true label in the classifier's labels.
-        train_count: texts that it was trained on.
+        train_count: texts of its training.
     """
     scores = classifier.score(content)
     probabilities = np.column_stack([scores[label].fill_null(0).to_numpy() for label in classifier.labels])

@@ -1,4 +1,4 @@
-"""Models that the project declares: commands print nothing more of them than of datasets."""
+"""The project's declared models: commands print nothing more of them than of datasets."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
     headrace encoder | header: kind, names and sizes of files | the files, concatenated | SHA-256
 
-Static vectors are read by `static_vectors`, transformers by `sentence_encoder`, which needs torch. The vectors of
+Static vectors are read by `static_vectors`, transformers by `sentence_encoder`, with torch. The vectors of
 either are scaled to one length and rounded, so that products of two of them are exact in float32.
 """
 
@@ -28,7 +28,7 @@ _WANTED: Final = re.compile(
 
 
 class Encoder(Protocol):
-    """A model that turns texts into vectors."""
+    """A model to turn texts into vectors."""
 
     @property
     def dimensions(self) -> int:
@@ -68,7 +68,7 @@ def read_encoder(data: bytes, name: str) -> Encoder:
 
     Raises:
         InputError: the bytes are no encoder, of another version, or damaged.
-        SetupError: it needs a package that is not installed.
+        SetupError: it needs a missing package.
     """
     header, body = read_model_file(MAGIC, data, name, "headrace model add takes a folder with --encoder")
     files, start = dict[str, bytes](), 0

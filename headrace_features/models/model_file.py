@@ -1,4 +1,4 @@
-"""The file format of headrace's models: canonical bytes; the SHA-256 that ends them is the model's identity.
+"""The file format of headrace's models: canonical bytes; the SHA-256 at their end is the model's identity.
 
 kind, a line | version, length of the header | header: JSON | body | SHA-256 of all before
 
@@ -92,7 +92,7 @@ def unpack_folder(files: list[tuple[str, int]], body: memoryview, folder: Path, 
     """Unpack the files of a packed model into a folder.
 
     Raises:
-        InputError: a file has a name that no packed folder has.
+        InputError: a file has a name impossible in a packed folder.
     """
     start = 0
     for file_name, size in files:

@@ -2,7 +2,7 @@
 
     scorers: {model_scores: {models: {quality@3f2a90c41d07: [reference], lid@1: []}}}
 
-The config names the labels whose probability is kept, so that the columns are known without opening the registry:
+The config names the labels with a kept probability, so that the columns are known without opening the registry:
 `quality_label` and `quality_confidence` (the most probable label, and how probable), `quality_reference`, `lid_label`
 and `lid_confidence`. A policy then says `model_scores.quality_reference below 0.3`. Model and version mean the same
 model for good, so nothing but another config has texts scored again. Of an n-gram model or a causal one one asks for
@@ -132,7 +132,7 @@ def score(content: pa.Array, wanted: Wanted) -> dict[str, pa.Array]:
 
 
 def with_columns(config: ModelScoresConfig) -> Scorer:
-    """The scorer with the columns that a config asks for."""
+    """The scorer with the columns requested by a config."""
     columns = [column for reference, labels in config.models.items() for _, column in columns_of(reference, labels)]
     return scorer(
         name="model_scores",

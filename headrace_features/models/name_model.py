@@ -46,7 +46,7 @@ class NameModel:
 
     Attributes:
         library: `spacy` or `gliner`.
-        labels: that it finds; empty for GLiNER, which is asked for any.
+        labels: its labels; empty for GLiNER, asked for any.
         find: names of some labels in a text, by start, none overlapping.
     """
 
@@ -81,7 +81,7 @@ def kinds_of(model: NameModel, kinds_wanted: Mapping[str, str] | None, reference
 
 
 def library_of(folder: Path) -> str | None:
-    """The library that a folder is a model of; None where it is none of spaCy or GLiNER."""
+    """The library of a folder's model; None where it is none of spaCy or GLiNER."""
     return next((library for file, library in _LIBRARIES.items() if (folder / file).is_file()), None)
 
 
@@ -112,7 +112,7 @@ def read_name_model(data: bytes, name: str) -> NameModel:
 
     Raises:
         InputError: the bytes are no model of names, of another version, or damaged.
-        SetupError: it needs a package that is not installed.
+        SetupError: it needs a missing package.
     """
     header, body = read_model_file(MAGIC, data, name, "headrace model add takes the folder of a model")
     start = 0
@@ -133,7 +133,7 @@ def open_name_model(folder: Path, sha256: str) -> NameModel:
 
     Raises:
         InputError: it is no folder of a model, or has changed since its SHA-256 was taken.
-        SetupError: it needs a package that is not installed.
+        SetupError: it needs a missing package.
     """
     data = pack_name_model(folder, "names")
     if (now := data[-DIGEST_BYTES:].hex()) != sha256:
@@ -177,7 +177,7 @@ def _spacy_model(folder: Path) -> NameModel:
 
 
 def _gliner_model(folder: Path) -> NameModel:
-    """A model of GLiNER, which is asked for labels by their words."""
+    """A model of GLiNER, asked for labels by their words."""
     from gliner import GLiNER
 
     from headrace_features.models.causal_model import one_thread

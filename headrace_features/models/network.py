@@ -1,4 +1,4 @@
-"""The small transformer that is trained here, for packed rows whose documents do not see each other.
+"""The small transformer trained here, for packed rows of documents hidden from each other.
 
 Each document is cut out of its row, and attention runs over documents of similar length together. So padding and other
 documents cost nothing, and a row of many short documents is quicker than one long document. The first token of a
@@ -34,7 +34,7 @@ class PieceBatch:
     Attributes:
         token_count: n, tokens of all its pieces, contiguous in the layout.
         padded: (B, length) index of each token in 0..n; padding repeats a piece's last one.
-        real: (n,) indices of the flattened `padded` that are no padding.
+        real: (n,) indices of the flattened `padded`, padding left out.
     """
 
     token_count: int
@@ -50,7 +50,7 @@ class PieceLayout:
         places: (N,) each token's index in the flattened rows.
         positions: (N,) its position in its piece.
         pieces: batches, one per padded length; together they have all N tokens.
-        before: (P,) indices in 0..N of tokens that predict a next one: all but the last of each piece.
+        before: (P,) indices in 0..N of tokens predicting a next one: all but the last of each piece.
     """
 
     places: Int64Array
@@ -158,7 +158,7 @@ class _MeanLoss(torch.autograd.Function):
 
 
 def logit_rows(count: int, vocabulary_size: int, device: torch.device) -> Iterator[slice]:
-    """Slices of 0..`count` whose logits fit in memory together."""
+    """Slices of 0..`count` with logits fitting in memory together."""
     step = max(16, _LOGITS[device.type] // vocabulary_size)
     return (slice(start, start + step) for start in range(0, count, step))
 
@@ -235,7 +235,7 @@ class Network(nn.Module):
         return narrow
 
     def loss(self, input_ids: NDArray[np.integer], places: PieceLayout) -> Tensor:
-        """Mean loss of all tokens that are predicted, in nats.
+        """Mean loss of all predicted tokens, in nats.
 
         Args:
             input_ids: (R, L).

@@ -1,4 +1,4 @@
-"""The size of the small transformers that are trained here; no torch."""
+"""The size of the small transformers trained here; no torch."""
 
 from __future__ import annotations
 

@@ -5,13 +5,13 @@ skipped. Words are split in one of three ways:
 
     FOLDED       runs of letters, marks and numbers in lower case, every ASCII digit as 0; any other visible character
                  is a word of its own, and so is every letter of a script without spaces (Han, kana, Thai, ..)
-    WHITE_SPACE  runs without ASCII white space, unchanged: the words that KenLM is given
+    WHITE_SPACE  runs without ASCII white space, unchanged: KenLM's words
     LETTERS      as FOLDED, but digits stay, punctuation separates, and characters that `lower` maps to 0 are dropped
 
     "Fox 12, 東京"    FOLDED: fox 00 , 東 京    WHITE_SPACE: Fox 12, 東京
 
 An n-gram is represented by a hash of 64 bits, made word by word: H(w1..wn) mixes H(w1..wn-1) with the word wn, and H
-of no word is EMPTY. So in one pass over a line the hashes of all n-grams that end at a word follow from those that
+of no word is EMPTY. So in one pass over a line the hashes of all n-grams ending at a word follow from those that
 ended at the word before.
 
 The table is open addressing in the order of hashes: n-gram h is at or after row (h / 2^64) * capacity, and before every
@@ -133,7 +133,7 @@ _BEGIN_WORD, _END_WORD, _UNKNOWN_WORD = (
 
 @inner(inline="always")
 def _word_of_text(h: Any) -> Any:
-    """The hash of a word of a text: one that is written as a special word is another word, which no model knows."""
+    """The hash of a word of a text: one written as a special word is another word, unknown to all models."""
     return h ^ _ONE if h in (_BEGIN_WORD, _END_WORD, _UNKNOWN_WORD) else h
 
 

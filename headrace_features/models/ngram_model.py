@@ -86,7 +86,7 @@ class NgramModel:
 
     @property
     def sha256(self) -> str:
-        """Identity of the model: the hash that ends its file."""
+        """Identity of the model: the hash at the end of its file."""
         return self.to_bytes()[-DIGEST_BYTES:].hex()
 
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
@@ -131,7 +131,7 @@ def read_ngram_model(data: bytes, name: str) -> NgramModel:
 
 
 def read_arpa(data: bytes, name: str, words: Splitting = "white_space") -> NgramModel:
-    r"""Read a model from the text format of ARPA, which KenLM, SRILM and IRSTLM write.
+    r"""Read a model from the text format of ARPA, as written by KenLM, SRILM and IRSTLM.
 
     Args:
         data: the file, unpacked.
@@ -183,16 +183,16 @@ _CONTROLS: Final = frozenset({b"<s>", b"</s>"})  # to kenlm, of which a text has
 
 @dataclass(frozen=True)
 class KenlmModel:
-    """A model in a file that the package kenlm reads: its binary formats, or ARPA of any order.
+    """A model in a file for the package kenlm: its binary formats, or ARPA of any order.
 
     Attributes:
-        model: `kenlm.Model`, which splits lines at ASCII white space.
+        model: `kenlm.Model`; it splits lines at ASCII white space.
     """
 
     model: Any
 
     def score(self, content: pa.Array) -> dict[str, pa.Array]:
-        """Perplexity of texts, as `NgramModel.score`; each line is a call of kenlm, which takes most of the time."""
+        """Perplexity of texts, as `NgramModel.score`; each line is a call of kenlm, most of the time."""
         sums, words, lines = np.zeros(len(content)), np.zeros(len(content), np.int64), np.zeros(len(content), np.int64)
         for text, value in enumerate(content):
             split = [line.split() for line in value.as_py().encode().split(b"\n")]
@@ -238,7 +238,7 @@ def _columns(sums: Float64Array, words: Int64Array, lines: Int64Array) -> dict[s
 
 
 def _lines(data: bytes, name: str) -> Iterator[tuple[int, str]]:
-    """(number, text) of each line of an ARPA file that is not blank, from its data section to its end mark."""
+    """(number, text) of each non-blank line of an ARPA file, from its data section to its end mark."""
     begin = data.find(b"\\data\\")
     if begin < 0:
         raise InputError(f"{name}: has no line \\data\\, so it is no ARPA file; headrace's own are read otherwise")

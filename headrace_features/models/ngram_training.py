@@ -168,12 +168,12 @@ def estimate(counts: pa.Table, config: NgramConfig) -> NgramModel:
 
 
 def _smoothed(rows: pa.Table, figures: pa.Table, config: NgramConfig) -> NgramModel:
-    """Make a model from the n-grams that are frequent enough.
+    """Make a model from the sufficiently frequent n-grams.
 
     Args:
         rows: columns _NGRAM_FACTS, the contexts that are no n-grams among them: no word at all, and `<s>`.
         figures: number of n-grams (`ngrams`) by words, adjusted and ngram_count (up to _CAPS), pruned ones too.
-        config: of the order that was counted.
+        config: of the counted order.
     """
     rows = rows.take(pa.array(np.argsort(rows["ngram"].to_numpy().view(np.uint64))))
     hashes, prefixes, suffixes = (rows[name].to_numpy().view(np.uint64) for name in _NGRAM_FACTS[:3])

@@ -28,7 +28,7 @@ _COUNTED: Final = ("int", "long", "float", "double", "boolean")
 
 
 class QualityConfig(ConfigModel):
-    """The signals that the score sums: their weights and ranges."""
+    """The summed signals of the score: their weights and ranges."""
 
     weights: dict[str, float] = Field(
         default_factory=dict, validate_default=True, min_length=1, description="weight of each signal in the sum"
@@ -64,7 +64,7 @@ class QualityConfig(ConfigModel):
 
     @property
     def tables(self) -> tuple[str, ...]:
-        """Tables that are read beside `signals`."""
+        """Tables read beside `signals`."""
         return tuple(dict.fromkeys(table for table, _ in self.sources.values() if table != SIGNALS.name))
 
 
@@ -88,7 +88,7 @@ QUALITY: Final = Table(
 
 
 def check_components(config: QualityConfig, columns: Mapping[str, Mapping[str, str]]) -> None:
-    """Refuse components that are not there or are no numbers.
+    """Refuse missing components, and those other than numbers.
 
     Raises:
         ConfigError: names the first, and the nearest signal.
@@ -104,7 +104,7 @@ def check_components(config: QualityConfig, columns: Mapping[str, Mapping[str, s
 
 
 def _quality(signals: DataFrame, config: QualityConfig, **scores: DataFrame) -> DataFrame:
-    """Sum what scorers measured, by the weights that are declared."""
+    """Sum what scorers measured, by the declared weights."""
     keys = ["shard", "doc_id"]
     wanted: dict[str, list[SparkColumn]] = {}
     for at, (table, column) in enumerate(config.sources.values()):
@@ -130,10 +130,10 @@ def _ranged(value: SparkColumn, bounds: tuple[float, float] | None) -> SparkColu
 
 
 def quality_step(scorers: Iterable[str] = ()) -> Step:
-    """The step `quality`, which sums weighted signals.
+    """The step `quality`: it sums weighted signals.
 
     Args:
-        scorers: names of the scorers whose tables are read beside `signals`; they are inputs.
+        scorers: names of the scorers with tables read beside `signals`; they are inputs.
     """
     declare = step(version="1", scope=Scope.INCREMENT, tables=(QUALITY,), name=QUALITY.name, config=QualityConfig)
     return declare(with_inputs(_quality, scorers))

@@ -1,9 +1,9 @@
-"""Models in the registry: the facts in a model's entry, and its file, which workers read.
+"""Models in the registry: the facts in a model's entry, and its file, read by workers.
 
     system.registry                 kind model: format, labels, hash and size; of a trained model its evaluation too
     <warehouse>/models/<SHA-256>    the file, which never changes and is stored once whatever names it has
 
-A file may have hundreds of MB, so it is not in a cell of the registry, which every look at a policy reads.
+A file may have hundreds of MB, so it is not in a cell of the registry: every look at a policy reads those.
 """
 
 from __future__ import annotations
@@ -88,7 +88,7 @@ class ModelFacts(ConfigModel):
 
 @dataclass(frozen=True)
 class ModelFile:
-    """The location of a model's file, which workers read.
+    """The location of a model's file, for workers to read.
 
     Attributes:
         label: its `name@version`.
@@ -108,7 +108,7 @@ def read_model(data: Any, name: str) -> Model:
 
     Raises:
         InputError: the bytes are no model, of another version, or damaged.
-        SetupError: the model needs a package that is not installed.
+        SetupError: the model needs a missing package.
     """
     from headrace_features.models import classifier, encoder, model_file, name_model, ngram_model
     from spark_jobs.fasttext.model import read_fasttext
@@ -181,7 +181,7 @@ def add_model(
 
 
 def record_trained(catalogue: Catalog, name: str, table: str) -> None:
-    """Register the model that was trained last, from table NAME.`table`, with its evaluation in `NAME.evaluation`."""
+    """Register the last trained model, from table NAME.`table`, with its evaluation in `NAME.evaluation`."""
     from pyiceberg.expressions import AlwaysTrue
 
     if not is_unrecorded(catalogue, name, table):
@@ -193,7 +193,7 @@ def record_trained(catalogue: Catalog, name: str, table: str) -> None:
 
 
 def is_unrecorded(catalogue: Catalog, name: str, table: str) -> bool:
-    """Whether the model that was trained last is not in the registry, or its file is lost or damaged."""
+    """Whether the last trained model is not in the registry, or its file is lost or damaged."""
     from pyiceberg.expressions import AlwaysTrue
 
     trained = read_rows(catalogue, f"{name}.{table}", ("sha256",), AlwaysTrue())
@@ -217,7 +217,7 @@ def find_models(catalogue: Catalog, references: Iterable[str]) -> list[tuple[Mod
 
 @made_once
 def load_model(file: ModelFile) -> Model:
-    """Read a model once per process; the matrices of a local fastText model stay in a memory map that all share.
+    """Read a model once per process; the matrices of a local fastText model stay in a shared memory map.
 
     Raises:
         InputError: the file is missing or damaged.
@@ -239,7 +239,7 @@ def load_model(file: ModelFile) -> Model:
 
 
 def load_encoder(file: ModelFile) -> Encoder:
-    """`load_model` for a model whose format in the registry is `encoder`."""
+    """`load_model` for a model of the format `encoder` in the registry."""
     return cast("Encoder", load_model(file))
 
 
@@ -260,7 +260,7 @@ def _holds(file: ModelFile, data: bytes) -> bool:
 
 
 def _is_intact(file: ModelFile) -> bool:
-    """Whether the file of a model that was trained here exists, and its content has the hash that ends it."""
+    """Whether the file of a model trained here exists, and its content has the hash at its end."""
     try:
         with open_input(file.location, dict(file.properties)) as stream:
             data = memoryview(stream.read_buffer())

@@ -30,7 +30,7 @@ _PLACES_BEFORE: Final = 2  # RoBERTa numbers positions from 2 on
 
 @dataclass(frozen=True)
 class SentenceEncoder:
-    """A transformer with its tokenizer, which cuts texts into windows.
+    """A transformer with its tokenizer, cutting texts into windows.
 
     Attributes:
         network: (1, T) token ids -> an object with `last_hidden_state`.

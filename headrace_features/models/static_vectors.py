@@ -129,7 +129,7 @@ def _tensors(data: bytes, name: str) -> dict[str, np.ndarray[Any, Any]]:
     """Parse the tensors of a safetensors file: length of a JSON header, the header, the values.
 
     Raises:
-        InputError: it is damaged, or has a type that NumPy lacks.
+        InputError: it is damaged, or has a type missing in NumPy.
     """
     try:
         (size,) = struct.unpack_from("<Q", data)

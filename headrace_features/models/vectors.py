@@ -60,7 +60,7 @@ class VectorsConfig(ConfigModel):
 
 
 def located(config: VectorsConfig) -> tuple[ModelFile, int]:
-    """Where workers find the encoder, and the size of a text that is too long.
+    """Where workers find the encoder, and the size of a too long text.
 
     Raises:
         InputError: the registry has no such encoder.

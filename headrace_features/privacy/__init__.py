@@ -1,10 +1,10 @@
-"""Privacy: what a text holds that must not go on, and data that waits until somebody has looked at it.
+"""Privacy: what a text holds that must not go on, and data waiting until somebody has looked at it.
 
 personal_data/  the scorer: mail addresses, numbers and secrets, by rules with checksums; names by a model
-redaction       the steps of a dataset that redacts
+redaction       the steps of a redacting dataset
 scans/          what a quarantined increment holds: malware, secrets, personal data, fixtures; rules of release
-released        the step that carries released increments over
-quarantine      the assets of a dataset that is not trusted
+released        the step to carry released increments over
+quarantine      the assets of an untrusted dataset
 profanity/      the scorer: words of lists
 command         `headrace quarantine`
 

@@ -1,4 +1,4 @@
-"""Make the assets of a dataset that is not trusted: it lands, is scanned and waits in a namespace of its own.
+"""Make the assets of an untrusted dataset: it lands, is scanned and waits in a namespace of its own.
 
     web_quarantine.arrivals, documents, repositories, provenance    what came
     web_quarantine.scans                                            what was found in it
@@ -43,7 +43,7 @@ _JUDGED = ("malware_count", "secret_count", "personal_data_count", "fixture_coun
 
 @dataclass(frozen=True)
 class Quarantine:
-    """How a dataset that is not trusted is scanned and released.
+    """How an untrusted dataset is scanned and released.
 
     Attributes:
         scans: what is looked for.
@@ -56,7 +56,7 @@ class Quarantine:
     def assets(
         self, name: str, intake: Mapping[str, Any], presentation: Presentation, keeping: Keeping
     ) -> list[dg.AssetsDefinition]:
-        """The assets that land, scan and release a dataset."""
+        """The assets to land, scan and release a dataset."""
         held = quarantine_of(name)
         shown = functools.partial(dataclasses.replace, presentation)
         landed = {table: f"{held}.{table}" for table in ("documents", "repositories", "provenance", "arrivals")}
@@ -101,7 +101,7 @@ class Quarantine:
 def quarantine_of_yaml(
     name: str, trust: str, release: Mapping[str, Any], scanning: Mapping[str, Any], folder: Path
 ) -> Quarantine | None:
-    """The quarantine that a dataset declares; None for a trusted dataset.
+    """The declared quarantine of a dataset; None for a trusted dataset.
 
     Args:
         name: the dataset.
@@ -143,7 +143,7 @@ def quarantine_of_yaml(
 
 
 def passing(catalogue: Catalog, dataset: str, rules: ReleaseRules) -> dict[int, tuple[str, str]]:
-    """Scanned increments without a decision that rules release, with data version and what the rules found."""
+    """Scanned increments without a decision, to be released by rules, with data version and what the rules found."""
     ledger = Ledger.fresh(catalogue)
     table = f"{quarantine_of(dataset)}.{scans.table.name}"
     scanned = ledger.increments(table)
@@ -158,7 +158,7 @@ def passing(catalogue: Catalog, dataset: str, rules: ReleaseRules) -> dict[int, 
 
 
 def apply_rules(catalogue: Catalog, dataset: str, rules: ReleaseRules) -> None:
-    """Release, with a row of `system.audit` each, the increments that a dataset's rules release.
+    """Release, with a row of `system.audit` each, the increments released by a dataset's rules.
 
     Called after the scans, and before a run from the terminal is planned, since rules may have changed.
     """

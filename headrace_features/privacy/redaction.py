@@ -22,7 +22,7 @@ _TABLE: Final = "personal_data"
 
 
 def redaction(name: str, redact: Mapping[str, str], searched: Mapping[str, Any]) -> RewrittenTexts:
-    """The steps by which a dataset's texts are redacted; none where it keeps all kinds.
+    """The steps to redact a dataset's texts; none where it keeps all kinds.
 
     Args:
         name: the dataset.

@@ -31,13 +31,13 @@ def released(
     landed_arrivals: DataFrame,
     objects: ObjectFolder | None = None,
 ) -> Output:
-    """Copy the rows of an increment that was released from quarantine.
+    """Copy the rows of an increment released from quarantine.
 
     Args:
         landed: the documents in quarantine, of one increment.
         landed_repositories: their repositories.
         landed_provenance: where they are from.
-        landed_arrivals: the files that were seen.
+        landed_arrivals: the seen files.
         objects: where the dataset keeps its own copies of bytes.
     """
     frames = (landed, landed_repositories, landed_provenance, landed_arrivals)

@@ -5,7 +5,7 @@
             -> slow down       it would open a group, and as many rows wait for the trainer as may; nothing is logged
             -> admitted        or failed: the worker says that there will be none (this settles it too)
     group   -> published       when all members are admitted or settled, or its time is up: its members get ordinals;
-                               those that have become stale by now are passed over
+                               those stale by now are passed over
 
 Each decision is an `Event`, a row of the log, and `apply` of an event is the only thing that changes the state: what
 was decided and what is read back of the log give the same.
@@ -55,15 +55,15 @@ class Admission:
         next_sequence: of the log.
         next_ordinal: that a published row gets next.
         version: announced last, None before.
-        read_ordinal: row that the trainer reads next, as it said.
+        read_ordinal: the trainer's next row, as it said.
         groups: that are open.
-        published: groups whose rows may not be in the table yet; who writes them takes them out.
-        new: events that were decided and are not in the log yet; who writes them takes them out.
+        published: groups with rows perhaps not in the table yet; their writer takes them out.
+        new: decided events not in the log yet; their writer takes them out.
         last: the last event, by its `anchor`.
     """
 
     def __init__(self, settings: RolloutTable, window_tokens: int, closed: GroupIds | None = None) -> None:
-        """Know nothing yet, but which groups are published, where they are kept elsewhere."""
+        """Know nothing yet, but the published groups, where they are kept elsewhere."""
         self._settings = settings
         self._window_tokens = window_tokens
         self._closed: GroupIds = set() if closed is None else closed
@@ -100,12 +100,12 @@ class Admission:
         return outcomes
 
     def announce(self, principal: str, version: int, next_ordinal: int, now: int) -> None:
-        """Note the trainer's version, and the row that it reads next; the last one said holds, lower ones too."""
+        """Note the trainer's version, and its next row; the last one said holds, lower ones too."""
         if (self.version, self.read_ordinal) != (version, next_ordinal):
             self._log(now, "announced", principal=principal, version=version, ordinal=next_ordinal)
 
     def close_overdue(self, now: int) -> None:
-        """Publish the groups whose time is up with what there is."""
+        """Publish the groups at the end of their time with what there is."""
         for group in [group for group, waiting in self.groups.items() if waiting.deadline <= now]:
             self._publish(group, "timed_out", now)
 
@@ -116,7 +116,7 @@ class Admission:
 
     @property
     def is_full(self) -> bool:
-        """Whether a group that is opened now would wait for longer than `max_lag` steps.
+        """Whether a group opened now would wait for longer than `max_lag` steps.
 
         Never while less than a step's worth of rows is published and unread, else trainer and workers would wait for
         one another.
@@ -127,13 +127,13 @@ class Admission:
 
     @property
     def needed(self) -> list[int]:
-        """Sequences of the events whose payloads may be needed."""
+        """Sequences of the events with payloads perhaps needed."""
         waiting = [event for group in self.groups.values() for event in group.admitted.values()]
         return [event.sequence for event in (*waiting, *(event for group in self.published for event in group.members))]
 
     @property
     def oldest_needed(self) -> int:
-        """Sequence from which on the log's payloads may be needed."""
+        """First sequence of the log with a payload perhaps needed."""
         return min(self.needed, default=self.next_sequence)
 
     @property
@@ -187,7 +187,7 @@ class Admission:
             self._unsaved[gone] = None
 
     def skip_to(self, last: Event, ordinal: int | None = None, rows: int = 0) -> None:
-        """Note events whose groups are known to be over: the last of them, and the rows of the last published one."""
+        """Note events of groups known to be over: the last of them, and the rows of the last published one."""
         self.next_sequence = last.sequence + 1
         self.last = anchor(last)
         if ordinal is not None:
@@ -243,7 +243,7 @@ class Admission:
         self.saved()
 
     def with_payloads(self, payloads: Mapping[int, bytes | None]) -> None:
-        """Give events that were restored their payloads, by sequence."""
+        """Give restored events their payloads, by sequence."""
         for group in self.groups.values():
             group.admitted = {member: filled(event, payloads) for member, event in group.admitted.items()}
         self.published = [
@@ -280,7 +280,7 @@ class Admission:
             )
 
     def _verdict(self, rollout: rollouts_pb2.Rollout) -> tuple[str, str | None]:
-        """Give the kind of event that a rollout becomes, and the reason."""
+        """Give the kind of a rollout's event, and the reason."""
         group, tokens = self.groups.get(rollout.group), len(rollout.input_ids) // 4
         if rollout.group in self._closed:
             return "refused", "late: its group is published"
@@ -311,7 +311,7 @@ class Admission:
             self._publish(rollout.group, "settled", now)
 
     def _publish(self, name: str, why: str, now: int) -> None:
-        """Log that a group is published, and first which of its members have become stale."""
+        """Log that a group is published, and first its stale members."""
         group = self.groups[name]
         for member, event in list(group.admitted.items()):
             if self._is_stale(event.version):

@@ -23,12 +23,12 @@ class Event:
         sequence: dense from 0.
         at: microseconds since 1970.
         kind: announced, admitted, failed, refused, passed_over or published.
-        principal: who called.
+        principal: the caller.
         writer: id of the writer, and `number` its number of the rollout; None where no rollout is meant.
         group: id of the group; `member` is the number in it, `group_size` and `timeout_seconds` as the member says.
         version: the announced one, or the oldest of the rollout's tokens.
         reward: as the worker gave it.
-        ordinal: announced: row that the trainer reads next; published: of the first row.
+        ordinal: announced: the trainer's next row; published: of the first row.
         rows: how many were published.
         reason: a word, a colon and more words.
         payload: the rollout as it came; empty once its row is in the table.
@@ -57,11 +57,11 @@ _COLUMNS: Final = tuple(column.name for column in fields(Event) if column.name !
 
 @dataclass
 class OpenGroup:
-    """A group that waits for members.
+    """A group waiting for members.
 
     Attributes:
-        size: members that it waits for.
-        deadline: moment at which it is published with what there is.
+        size: members to wait for.
+        deadline: moment of its publication with what there is.
         admitted: events of its rollouts, by member.
         settled: of members without a row, why.
     """
@@ -78,7 +78,7 @@ class OpenGroup:
 
 
 class Published(NamedTuple):
-    """Rows of a group that is published.
+    """Rows of a published group.
 
     Attributes:
         ordinal: of the first row; the others follow.
@@ -94,7 +94,7 @@ class Published(NamedTuple):
 
 
 class Acknowledgement(NamedTuple):
-    """What a writer was answered about its number of a rollout, and the event that decided it."""
+    """The answer to a writer's number of a rollout, and the deciding event."""
 
     writer: str
     number: int
@@ -126,7 +126,7 @@ class Saved(NamedTuple):
     Attributes:
         state: all but the answers and the published groups, as JSON has it; events without their payloads.
         answers: that were given.
-        kept: writers, and from which sequence on their answers are known.
+        kept: writers, and the first sequence of their known answers.
     """
 
     state: dict[str, Any]
@@ -148,7 +148,7 @@ def answer_of(event: Event) -> Acknowledgement:
 
 
 def facts_of(event: Event) -> tuple[Any, ...]:
-    """The columns of an event but for its payload, which is the last one."""
+    """The columns of an event but for its payload, the last one."""
     return tuple(getattr(event, name) for name in _COLUMNS)
 
 

@@ -1,4 +1,4 @@
-"""The errors of rollouts beside those of Blender, which go over the wire."""
+"""The errors of rollouts beside Blender's, going over the wire."""
 
 from dagster_project.exceptions import DagsterProjectError
 

@@ -1,6 +1,6 @@
 """Read the log of decisions: file by file in order, as events one by one, or of many at once what is left of them.
 
-A group that opens and closes in the rows that are read, and whose rows are in the table, leaves its id and its last
+A group opening and closing in the read rows, with its rows in the table, leaves its id and its last
 answers alone. So of a long log most events are counted in columns, and only the others are applied one by one.
 """
 
@@ -34,7 +34,7 @@ _ROW_GROUPS: Final = 256  # of a file, read at once: half a million rows
 
 
 def restored(snapshot: Snapshot, log: IcebergTable, settings: RolloutTable, window_tokens: int) -> Admission:
-    """An admission that knows what was saved, where that is whole and of this log; else one that knows nothing."""
+    """An admission knowing what was saved, where that is whole and of this log; else one knowing nothing."""
     try:
         if (saved := snapshot.read()) is not None:
             admission = Admission(settings, window_tokens, snapshot.groups)
@@ -70,7 +70,7 @@ def log_rows(
     Args:
         log: the table.
         sequence: of the first row.
-        end: sequence before which they end.
+        end: sequence after their last.
         needed: sequences, ascending; parts without any of them are left out.
     """
     if log.current_snapshot() is None:
@@ -102,7 +102,7 @@ def events_of(rows: pa.Table) -> list[Event]:
 
 
 def apply_many(admission: Admission, groups: GroupsOnDisk, rows: pa.Table, written: int) -> None:
-    """Apply rows of the log that follow what an admission knows; the same as `apply` of each.
+    """Apply rows of the log after those known to an admission; the same as `apply` of each.
 
     Args:
         admission: that has them applied.
@@ -135,12 +135,12 @@ def apply_many(admission: Admission, groups: GroupsOnDisk, rows: pa.Table, writt
 
 
 def _texts(column: pa.ChunkedArray) -> list[Any]:
-    """The values of a column; empty for a reason that is not there."""
+    """The values of a column; empty for a missing reason."""
     return (pc.fill_null(column, "") if pa.types.is_string(column.type) else column).to_pylist()  # type: ignore[no-any-return]
 
 
 def _over(admission: Admission, rows: pa.Table, written: int) -> tuple[npt.NDArray[np.bool_], list[str]]:
-    """Which rows are of groups that open and close in them and are in the table, and the ids of these groups."""
+    """The rows of groups opening and closing in them and present in the table, and the ids of these groups."""
     coded = rows["group"].combine_chunks().dictionary_encode()
     names, codes = coded.dictionary, pc.fill_null(coded.indices, -1).to_numpy(zero_copy_only=False)
     is_end = pc.equal(rows["kind"], "published").to_numpy()
@@ -162,7 +162,7 @@ def _over(admission: Admission, rows: pa.Table, written: int) -> tuple[npt.NDArr
 
 
 def _last_of_writers(rows: pa.Table) -> npt.NDArray[np.bool_]:
-    """Which rows are among the last of their writer that it may ask for again."""
+    """The rows among the last of their writer, which it may ask for again."""
     codes: Int64Array = pc.fill_null(rows["writer"].combine_chunks().dictionary_encode().indices, -1).to_numpy(
         zero_copy_only=False
     )

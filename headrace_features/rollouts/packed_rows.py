@@ -15,7 +15,7 @@ from headrace_features.rollouts.events import Published
 
 
 def packed_rows(groups: Sequence[Published], window: WindowFacts, schema: pa.Schema) -> pa.RecordBatch:
-    """Make the rows of published groups, whose ordinals follow one another."""
+    """Make the rows of published groups with consecutive ordinals."""
     events = [event for group in groups for event in group.members]
     rollouts = [rollouts_pb2.Rollout.FromString(event.payload or b"") for event in events]
     counts = np.array([len(rollout.input_ids) // 4 for rollout in rollouts], dtype=np.int64)

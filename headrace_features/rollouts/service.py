@@ -1,9 +1,9 @@
-"""The gRPC service that takes rollouts: one thread a table commits what came since the last commit.
+"""The gRPC service taking rollouts: one thread a table commits what came since the last commit.
 
-calls    append  append  announce | append ...          each waits for the commit that its answer is in
+calls    append  append  announce | append ...          each waits for the commit of its answer
 thread   decide, commit the log, answer | ...
-another  commit the rows of groups that the log has published | ...
-upkeep   now and then: empty the log of tokens that are rows by now, keep files few
+another  commit the rows of groups published in the log | ...
+upkeep   now and then: empty the log of tokens in rows by now, keep files few
 """
 
 from __future__ import annotations
@@ -53,7 +53,7 @@ Decide = Callable[[Admission, int], Any]
 
 
 class _Waiting(NamedTuple):
-    """A call that waits for its commit: what decides about it, and its answer to come."""
+    """A call waiting for its commit: what decides about it, and its answer to come."""
 
     decide: Decide
     answer: Future[Any]
@@ -128,7 +128,7 @@ class TableWriter:
         self._commit(waiting)
 
     def _commit(self, waiting: list[_Waiting]) -> bool:
-        """Decide about calls, commit that, answer, and commit the rows that are next; say whether that succeeded."""
+        """Decide about calls, commit that, answer, and commit the next rows; say whether that succeeded."""
         store = self._store
         open_calls = waiting
         try:
@@ -197,7 +197,7 @@ def _decided(call: _Waiting, admission: Admission, now: int) -> tuple[Any, Malfo
 
 
 def _told(error: Exception) -> Exception:
-    """Give the error that a caller is told."""
+    """Give the error for a caller."""
     if isinstance(error, (LeaseError, CommitFailedException)):
         return ServerUnavailableError(f"rollouts: another writer came between: {error}; append again")
     return CatalogueError(str(error)) if isinstance(error, SparkJobsError) else error
@@ -235,7 +235,7 @@ class RolloutServicer(rollouts_pb2_grpc.RolloutServiceServicer):
         return rollouts_pb2.AnnounceVersionResponse()
 
     def _writer(self, table: str, context: grpc.ServicerContext) -> TableWriter:
-        """Find the writer of a table; one that the caller may not read does not exist.
+        """Find the writer of a table; one unreadable to the caller does not exist.
 
         Raises:
             MalformedRolloutError: the server takes no rollouts for the table.
@@ -254,7 +254,7 @@ class RolloutServicer(rollouts_pb2_grpc.RolloutServiceServicer):
 
 
 def check_append(request: rollouts_pb2.AppendRolloutsRequest, window: WindowFacts) -> None:
-    """Refuse a request that contradicts itself or its table, whatever the state of the table is.
+    """Refuse a request contradicting itself or its table, whatever the state of the table is.
 
     Raises:
         MalformedRolloutError: says where.
@@ -304,7 +304,7 @@ def _problem(rollout: rollouts_pb2.Rollout, window: WindowFacts) -> str:
 
 
 def add_rollouts(path: Path, catalogue: Catalog, server: grpc.Server) -> AddedService:
-    """Open the tables that a file names, and add the service to a server that has not started.
+    """Open the tables named in a file, and add the service to a server before its start.
 
     Raises:
         CommandError: the file is wrong, or a table.

@@ -1,4 +1,4 @@
-"""The file that names the tables of rollouts: TOML, a `[[table]]` each, given to `headrace serve --rollouts`."""
+"""The file of the tables of rollouts: TOML, a `[[table]]` each, given to `headrace serve --rollouts`."""
 
 from __future__ import annotations
 

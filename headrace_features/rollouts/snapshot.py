@@ -1,12 +1,12 @@
 """The state of one table's admission in a file of SQLite, so that a start reads only the end of the log.
 
-    state                of the log up to a position: open groups, rows that are to be written, versions
+    state                of the log up to a position: open groups, rows to be written, versions
     answers              what writers were told lately, of those that may ask again
     closed_0, closed_1   published groups, by 64 bits of a hash of their ids
 
 All of it is a fold of the log, so losing the file loses nothing but time. One transaction moves it on: after a kill it
 is as before or as after. It is believed where its sums are right and the log has, at its position, the event that it
-was made at; else it is removed, which is told, and the log is read from its beginning.
+was made at; else it is removed, with a message, and the log is read from its beginning.
 
 Of published groups the last `GROUPS_KEPT` at least are known, and twice as many at most: when one table of them is full
 the other one is emptied. Whoever appends to an older one opens it anew, and its rollouts are `stale` by then: as many
@@ -74,7 +74,7 @@ class GroupsOnDisk:
         return self._connection.execute(query, (key,)).fetchone() is not None
 
     def unsaved(self) -> list[int]:
-        """Hashes of those that are not in the file, ascending, as it is quickest to add them."""
+        """Hashes of those missing in the file, ascending, as it is quickest to add them."""
         recent = np.fromiter(self._recent, np.int64, len(self._recent))
         return np.unique(np.concatenate([recent, *self._many])).tolist()  # type: ignore[no-any-return]
 
@@ -84,12 +84,12 @@ class GroupsOnDisk:
         return sum(map(len, self._many))
 
     def hold(self) -> None:
-        """Know all of them without the file, which cannot be written."""
+        """Know all of them without the file, as it cannot be written."""
         self._recent.update(self.unsaved())
         self._many = []
 
     def saved(self) -> None:
-        """Forget those that are in the file by now."""
+        """Forget those in the file by now."""
         self._recent, self._many = set(), []
 
 
@@ -105,7 +105,7 @@ class Snapshot:
 
         Args:
             path: of the file.
-            log: UUID of the table that it is a fold of.
+            log: UUID of the folded table.
         """
         self._path, self._log = path, log
         self._open()
@@ -130,7 +130,7 @@ class Snapshot:
         self._connection.close()
 
     def discard(self, why: str) -> None:
-        """Remove the file, which is told, and begin an empty one."""
+        """Remove the file, with a message, and begin an empty one."""
         logger.warning("rollouts: %s: %s; it is removed, and the log is read from its beginning", self._path, why)
         self._connection.close()
         for path in (self._path, self._path.with_name(f"{self._path.name}-journal")):
@@ -177,7 +177,7 @@ class Snapshot:
         Args:
             state: of the fold, with `next_sequence`, the position.
             answers: that were given since the last save.
-            kept: writers, and from which sequence on their answers are kept.
+            kept: writers, and the first sequence of their kept answers.
         """
         with self._transaction("IMMEDIATE"):
             row = self._connection.execute("SELECT content FROM state").fetchone()
@@ -190,7 +190,7 @@ class Snapshot:
     def _write(
         self, state: dict[str, Any], answers: Sequence[Acknowledgement], kept: Iterable[tuple[str, int]]
     ) -> None:
-        """Write what is new; `sums` and `full`, the number of the table that grows, are those of before."""
+        """Write what is new; `sums` and `full`, the number of the growing table, are those of before."""
         run, sums = self._connection.executemany, state["sums"]
         if sums[_TABLES[state["full"]]][0] >= GROUPS_KEPT:
             state["full"] = 1 - state["full"]

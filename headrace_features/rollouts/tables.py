@@ -1,16 +1,16 @@
-"""The two tables of rollouts: the log of what was decided, and the packed table that blends serve.
+"""The two tables of rollouts: the log of decisions, and the packed table served by blends.
 
     rl.rollouts_log   an event a row; a commit to it is what an acknowledgement waits for
     rl.rollouts       the published rows by ordinal, made of the log: a kill between the two commits is made good by the
-                      next one, since the log says which rows come next
+                      next one, since the log states the next rows
 
 Each is written under its lease, taken for each commit, so any number of servers may take rollouts for one table, and
-`headrace maintain` comes in between. Whoever takes that of the log reads first what others have added to it. Rows are
+`headrace maintain` comes in between. Whoever takes the log's reads first what others have added to it. Rows are
 committed, files merged and tokens of the log emptied beside that, and no acknowledgement waits for them.
 
-    one thread    catch_up, decide, commit_log      the only one that changes the admission's state
-    another one   commit_rows                       of groups that the log has
-    now and then  empty_payloads, keep_few          in a third one, which holds a lease for its own commits only
+    one thread    catch_up, decide, commit_log      alone in changing the admission's state
+    another one   commit_rows                       of groups in the log
+    now and then  empty_payloads, keep_few          in a third one, holding a lease for its own commits only
 """
 
 from __future__ import annotations
@@ -108,7 +108,7 @@ _ROW_COLUMNS: Final = (
 
 
 class RolloutStore:
-    """Log and rows of one table, and the state of its admission; the module says which of three threads calls what.
+    """Log and rows of one table, and the state of its admission; the module says what each of three threads calls.
 
     Attributes:
         admission: decides about rollouts; its events and published groups are written here.
@@ -118,7 +118,7 @@ class RolloutStore:
         """Open the tables, made where they do not exist.
 
         Raises:
-            CommandError: the table that it shall be like is not there, or the table is there with other facts.
+            CommandError: the table named as its model is not there, or the table is there with other facts.
             SparkJobsError: it exists with other columns, or the lake is another one.
         """
         self._catalogue = catalogue
@@ -192,7 +192,7 @@ class RolloutStore:
         self._drop_written()
 
     def save(self) -> None:
-        """Move the snapshot on to where the log is known; needs that all that was decided is in the log.
+        """Move the snapshot on to where the log is known; needs all decisions in the log.
 
         What fails is told, and tried again later: until then it is known in memory.
         """
@@ -222,11 +222,11 @@ class RolloutStore:
 
     @property
     def has_rows(self) -> bool:
-        """Whether the log has published groups whose rows may not be in the table."""
+        """Whether the log has published groups with rows perhaps not in the table."""
         return any(group.ordinal >= self._row_count for group in self._logged[-1:])
 
     def commit_rows(self) -> None:
-        """Commit the rows of published groups that are in the log and not in the table.
+        """Commit the rows of published groups in the log and not in the table.
 
         Where another process writes the table just now, they stay for the next time.
         """
@@ -254,7 +254,7 @@ class RolloutStore:
                 expire_surplus(self._catalogue, self._catalogue.load_table(name), KEPT_SNAPSHOTS, KEPT_SECONDS)
 
     def empty_payloads(self, until: int) -> None:
-        """Write the events before a number again whose rollouts are rows by now, so that tokens are stored once.
+        """Write the events before a number again where their rollouts are rows by now, so that tokens are stored once.
 
         Args:
             until: `Admission.oldest_needed`, of some moment when the log had all events.
@@ -269,7 +269,7 @@ class RolloutStore:
                 replace_files(self._catalogue, self._names[1], some, emptied, leases, same_rows=False)
 
     def _drop_written(self) -> None:
-        """Forget published groups whose rows are in the table; the log has the others, for `commit_rows` to write."""
+        """Forget published groups with rows in the table; the log has the others, for `commit_rows` to write."""
         published = [group for group in self.admission.published if group.ordinal >= self._row_count]
         self.admission.published = published
         self._logged = tuple(published)

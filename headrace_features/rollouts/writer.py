@@ -6,8 +6,8 @@
 
 `append` returns once what became of each rollout is committed. It may be called from many threads: what they append at
 the same time goes in one request, and what comes while that waits for its commit in further ones, for which it gathers
-longer. A request whose answer is lost is sent again with the same numbers, and the server
-knows those that it has; where as many rows wait for the trainer as may, `append` waits too.
+longer. A request with a lost answer is sent again with the same numbers, and the server
+knows the ones it has; where as many rows wait for the trainer as may, `append` waits too.
 """
 
 from __future__ import annotations
@@ -46,11 +46,11 @@ class Rollout(NamedTuple):
     Attributes:
         group: id of the group, at most 256 characters; a group is published once, so an id is used once.
         member: number in the group, from 0.
-        group_size: members that the group waits for; all of them say the same.
+        group_size: members for the group to wait for; all of them say the same.
         input_ids: (T,) tokens.
-        spans: tokens and policy version of each stretch that one version made; their tokens add up to T.
+        spans: tokens and policy version of each stretch by one version; their tokens add up to T.
         trainable: (T,) whether a token is trained on; None: all are.
-        log_probabilities: (T,) of the policy that sampled each token; None: 0.
+        log_probabilities: (T,) of the sampling policy for each token; None: 0.
         advantages: (T,); None: 0.
         reward: of the whole, kept with the row and where the row is refused.
         timeout_seconds: how long the group waits for its members, from the first on; 0: as the table's setting says.
@@ -110,9 +110,9 @@ class RolloutWriter:
 
         Args:
             address: host:port of the server, or several replicas as a gRPC target.
-            table: namespace.table, one that the server takes rollouts for.
-            identity: who the worker is.
-            retry_seconds: how long to go on trying to reach a server that does not answer.
+            table: namespace.table, open for rollouts at the server.
+            identity: of the worker.
+            retry_seconds: how long to go on trying to reach a silent server.
             slow_down_seconds: how long to wait while as many rows wait for the trainer as may.
 
         Raises:
@@ -143,7 +143,7 @@ class RolloutWriter:
             SlowDownError: the trainer has not read on for `slow_down_seconds`; those rollouts were not taken.
             ServerUnavailableError: the server did not answer for `retry_seconds`. Append the same again: a rollout
                 that was committed meanwhile is refused as `double`.
-            BlenderError: the caller may not append, or another error that a later try does not mend.
+            BlenderError: the caller may not append, or another error not mended by a later try.
         """
         entries = [_Entry(_message(rollout)) for rollout in rollouts]
         give_up = time.monotonic() + self._slow_down_seconds
@@ -157,7 +157,7 @@ class RolloutWriter:
         return [cast(Outcome, entry.result) for entry in entries]
 
     def announce(self, version: int, next_ordinal: int) -> None:
-        """Say which version of the policy the trainer has, and the row of the table that it reads next.
+        """State the trainer's version of the policy, and its next row of the table.
 
         Args:
             version: optimizer steps made.
@@ -167,7 +167,7 @@ class RolloutWriter:
         self._call("AnnounceVersion", request)
 
     def close(self) -> None:
-        """Close the connection; calls that wait end with an error."""
+        """Close the connection; waiting calls end with an error."""
         self._closed.set()
         with self._changed:
             self._changed.notify_all()
@@ -239,7 +239,7 @@ class RolloutWriter:
                     self._settle([entry], Outcome(status, outcome.reason))
 
     def _next_batch(self) -> list[_Entry]:
-        """Take the rollouts of one request that wait and may be sent now."""
+        """Take the waiting rollouts of one request, due now."""
         batch: list[_Entry] = []
         size, now = 0, time.monotonic()
         for entry in self._entries:
@@ -260,7 +260,7 @@ class RolloutWriter:
                 self._entries.remove(entry)
 
     def _fail(self, batch: Sequence[_Entry], error: BlenderError) -> None:
-        """Give an error to those whom it concerns: one that is malformed fails none of those it was sent with."""
+        """Give an error to those concerned: a malformed one fails none of those sent with it."""
         if isinstance(error, MalformedRolloutError) and len(batch) > 1:
             for entry in batch:
                 entry.alone = True

@@ -1,4 +1,4 @@
-"""Datasets that a model writes: parents are cut, asked about, answers judged, and sealed as pages that land.
+"""Datasets written by a model: parents are cut, asked about, answers judged, and sealed as landing pages.
 
     parents -> requests (a key each) -> asking (attempts, budget, waits) -> judged answers -> pages -> documents
 

@@ -78,7 +78,7 @@ class Answer:
         reasoning: what it thought aloud.
         model: as the server named it.
         fingerprint: of the server's configuration; empty where it gives none.
-        finish: why it stopped, in the word of the server that the model runs on; `null`, or empty where none is named.
+        finish: why it stopped, in the word of the model's server; `null`, or empty where none is named.
         refusal: the model's own words for why it does not answer.
         tokens_in: tokens of the prompt; None where the endpoint does not report them.
         tokens_out: tokens of the answer; None where it does not report them.
@@ -158,7 +158,7 @@ def _has_words(data: Mapping[str, Any]) -> bool:
 
 
 def _said(error: Any) -> str:
-    """The message of an error with its place and codes, in the forms that servers have for them.
+    """The message of an error with its place and codes, in the servers' forms.
 
     What else it has is left out where there is a message: it may be the request, whose text says nothing of the error.
     """
@@ -174,7 +174,7 @@ def _said(error: Any) -> str:
 
 
 def _first_choice(choices: Any) -> Mapping[str, Any]:
-    """The choice with the lowest index, of which there is one where one answer is asked for; else an empty one."""
+    """The choice with the lowest index, the only one where one answer is asked for; else an empty one."""
     some = [choice for choice in choices if isinstance(choice, Mapping)] if isinstance(choices, list) else []
     places = [choice["index"] if type(choice.get("index")) is int else place for place, choice in enumerate(some)]
     return some[places.index(min(places))] if some else {}
@@ -204,7 +204,7 @@ class _Content(NamedTuple):
 
 
 def _parts(content: Any) -> _Content:
-    """A content that is a text or a list of parts: texts, thoughts and refusals; another part is not parsed."""
+    """A content as a text or a list of parts: texts, thoughts and refusals; another part is not parsed."""
     if isinstance(content, str):
         return _Content(content)
     parts = [content] if isinstance(content, Mapping) else content if isinstance(content, list) else []
@@ -241,7 +241,7 @@ def read_answer(status: int, data: bytes) -> Answer | str:
 
 
 def _words(content: Any) -> str:
-    """All texts of a content that is a thought."""
+    """All texts of a thought as content."""
     parts = _parts(content)
     return parts.text or parts.reasoning
 
@@ -250,7 +250,7 @@ def judged(answer: Answer, template: PromptTemplate, parent: str, source: Genera
     """The text of a usable answer; else the reason why it is none.
 
     Reasons: refused, cut, unfinished, unparsed, reasoning_only, empty, form, longer, repetitive, copied. An answer in
-    another language is left to the rules of the dataset's policy, which know languages.
+    another language is left to the rules of the dataset's policy, as these know languages.
     """
     text, word = answer.text.strip(), answer.finish or ABSENT
     usable = text.removeprefix(template.prefix).strip()
@@ -276,9 +276,9 @@ def judged(answer: Answer, template: PromptTemplate, parent: str, source: Genera
 
 
 def copied_share(text: str, parent: str) -> float:
-    """Share of a text's runs of 8 words that its parent has too; in scripts without spaces a character is a word.
+    """Share of a text's runs of 8 words present in its parent; in scripts without spaces a character is a word.
 
-    An answer that is shorter than a run is compared as a whole.
+    An answer shorter than a run is compared as a whole.
     """
     text_words, others = (_WORD.findall(unicodedata.normalize("NFC", prose.casefold())) for prose in (text, parent))
     size = min(_WORDS, len(text_words))
@@ -295,7 +295,7 @@ def _runs(words: list[str], size: int) -> Iterator[tuple[str, ...]]:
 
 
 def _fits(text: str, schema: Mapping[str, object] | None) -> bool:
-    """Whether a text is JSON that a schema allows; without a schema, every text fits."""
+    """Whether a text is JSON allowed by a schema; without a schema, every text fits."""
     if schema is None:
         return True
     from jsonschema import Draft202012Validator  # type: ignore[import-untyped]
@@ -307,5 +307,5 @@ def _fits(text: str, schema: Mapping[str, object] | None) -> bool:
 
 
 def _refuse(constant: str) -> None:
-    """Refuse a constant that Python reads and JSON does not have, such as NaN."""
+    """Refuse a constant read by Python and missing in JSON, such as NaN."""
     raise ValueError(constant)

@@ -16,16 +16,16 @@ _MOST_ENDS: Final = 10_000  # that are remembered: those in flight at a stop are
 
 @dataclass
 class Asked:
-    """What asking came to. Requests that failed and those that were rejected ended for one reason: no answer came.
+    """What asking came to. Failed and rejected requests ended for one reason: no answer came.
 
     Attributes:
         accepted: answers that are documents.
         refused: answers and requests that are none, by reason.
-        attempts: requests that were sent.
+        attempts: sent requests.
         stopped: why it ended before all was asked; empty where it did not.
         hopeless: whether it would end so again, because the endpoint or what is declared of it is wrong.
         said: what the endpoint said of requests without an answer, and how often.
-        in_a_row: requests that failed since the last one that was answered.
+        in_a_row: failed requests since the last answered one.
     """
 
     accepted: int = 0

@@ -4,13 +4,13 @@ What becomes of an attempt:
 
     429, 503; nobody listens,  all wait as long as Retry-After says, else longer each time, and one at a time are sent
     after an accepted answer   until one is answered; it costs no attempt
-    broken connection, 5xx,    the request goes back into the queue and comes again after a pause that grows and is
+    broken connection, 5xx,    the request goes back into the queue and comes again after a pause, growing and
     408, 409, 425, no answer   random, while its slot asks others; after so many attempts it is refused as `failed`
     in time, 200 with an error
     401 to 404, a redirect     the run stops: no other request would do better; after an accepted answer as 400
     400 and others             `rejected` for good where it says so of this request (too long, content refused); else
                                `failed`, since the endpoint or its declaration may be wrong; not sent again in this run
-    an answer                  judged; one that was cut is never sent again unchanged (`on_cut`)
+    an answer                  judged; a cut one is never sent again unchanged (`on_cut`)
     an answer with code, and   the code is executed in a thread of its own, and what it gave is the next request of the
     `execute` is declared      conversation; it ends with an answer without code, a refused one, or so many rounds
 
@@ -61,7 +61,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass
 class _Lease:
-    """A task that this worker holds until a moment: its requests without a final answer; whether another has it now."""
+    """A task of this worker until a moment: its requests without a final answer; whether another has it now."""
 
     task: Taken
     open: dict[str, Request]
@@ -71,7 +71,7 @@ class _Lease:
 
 @dataclass
 class _Pending:
-    """A request that waits or is sent: its task and key there, failed attempts, and the cut answer to a lower limit."""
+    """A request waiting or sent: its task and key there, failed attempts, and the cut answer to a lower limit."""
 
     request: Request
     lease: _Lease
@@ -109,7 +109,7 @@ class Asker:
         Raises:
             ConfigError: the environment lacks the key.
             InputError: the tasks are of another declaration.
-            SetupError: code of answers is to be executed, which this machine does not hold.
+            SetupError: code of answers is to be executed, and this machine does not hold it.
         """
         import aiohttp
 
@@ -154,7 +154,7 @@ class Asker:
 
     @property
     def _open(self) -> int:
-        """Requests that were taken and are not answered for good."""
+        """Taken requests without a final answer."""
         return sum(len(lease.open) for lease in self._leases)
 
     async def _feed(self, more: Callable[[], bool], working: asyncio.Future[list[None]]) -> None:
@@ -171,7 +171,7 @@ class Asker:
                 await asyncio.wait_for(self._changed.wait(), _LOOK_SECONDS)
 
     async def _goes_on(self) -> bool:
-        """Whether what was in flight at a stop, which is waited for, shows that the endpoint is right."""
+        """Whether the awaited requests in flight at a stop show that the endpoint is right."""
         while self._gate.sent and time.monotonic() < self._patience:
             await asyncio.sleep(0.05)
         if self._in_doubt and not self.done.why_to_stop():
@@ -239,7 +239,7 @@ class Asker:
                 self._lose(lost)
 
     def _lose(self, holds: Collection[Hold]) -> None:
-        """Drop tasks that other workers have by now."""
+        """Drop tasks taken by other workers by now."""
         for lease in [lost_lease for lost_lease in self._leases if lost_lease.task.hold in holds]:
             _log.warning("a task of %d requests went to another worker, since this one was away", len(lease.open))
             lease.lost = True

@@ -1,6 +1,6 @@
 """What was asked and answered, as rows of the catalogue's database, written as it comes.
 
-Every attempt at a request has a row, and so has the answer that stays. A key that has an answer is never asked for
+Every attempt at a request has a row, and so has the final answer. A key with an answer is never asked for
 again. Answers with `landed` false are in no page yet; `fetch` makes pages of those. A row of totals for each dataset is
 changed by every write, so that writes to a dataset come one after the other, from any machine.
 """
@@ -44,15 +44,15 @@ _MOST_WORDS = 1000  # different words for reasons that are looked at
 
 @dataclass(frozen=True)
 class Attempt:
-    """One request that was sent.
+    """One sent request.
 
     Attributes:
         key: of the request.
         seconds: until it ended.
         outcome: answered, waited (the endpoint asked for it), broken, rejected.
         detail: what the endpoint or the connection said.
-        answer: what came back, whose usage is paid for.
-        most: tokens of prompt and answer that count where the endpoint reports no usage.
+        answer: what came back; its usage is paid for.
+        most: tokens of prompt and answer, counting where the endpoint reports no usage.
     """
 
     key: str
@@ -65,15 +65,15 @@ class Attempt:
 
 @dataclass(frozen=True)
 class Landed:
-    """A request that was answered for good.
+    """A request with its final answer.
 
     Attributes:
         request: as it was sent.
         answer: what came back.
         text: of the document; empty where there is none.
         reason: why there is none, else empty.
-        detail: the reason in the endpoint's words; of a document that is a conversation its facts, as JSON.
-        hold: the task that it is of; it is written only while that is held.
+        detail: the reason in the endpoint's words; of a conversation its facts, as JSON.
+        hold: its task; it is written only while that is held.
     """
 
     request: Request
@@ -93,7 +93,7 @@ class Heard(NamedTuple):
 
 
 class Totals(NamedTuple):
-    """Answers of all runs of a dataset, and the tokens that count in its budget."""
+    """Answers of all runs of a dataset, and the tokens counting in its budget."""
 
     accepted: int
     refused: int
@@ -121,7 +121,7 @@ class AnswerStore:
 
     @until_reached
     def write(self, attempts: Sequence[Attempt], answers: Sequence[Landed], turns: Sequence[Heard] = ()) -> set[Hold]:
-        """Note attempts, answers and turns, together; gives the holds that are lost, whose answers were left out.
+        """Note attempts, answers and turns, together; gives the lost holds; their answers were left out.
 
         Of those the attempts stay: they were paid for.
         """
@@ -164,7 +164,7 @@ class AnswerStore:
 
     @contextlib.contextmanager
     def transaction(self) -> Iterator[sa.Connection]:
-        """A transaction that keeps all others of the dataset waiting, on any machine.
+        """A transaction keeping all others of the dataset waiting, on any machine.
 
         Raises:
             InputError: the dataset was deleted.
@@ -182,7 +182,7 @@ class AnswerStore:
             return self.totals_in(connection)
 
     def totals_in(self, connection: sa.Connection) -> Totals:
-        """The totals of all runs so far, read in a transaction that is open.
+        """The totals of all runs so far, read in an open transaction.
 
         Raises:
             InputError: the dataset was deleted.
@@ -225,7 +225,7 @@ class AnswerStore:
     def continued_in(
         self, connection: sa.Connection, requests: Sequence[Request]
     ) -> tuple[list[Request], dict[str, Answer]]:
-        """Where conversations are: the requests to send next, and by key answers whose code is to be executed."""
+        """Where conversations are: the requests to send next, and by key answers with code to execute."""
         continued, unexecuted, moved = list(requests), dict[str, Answer](), True
         while moved:
             some, moved = TURNS.c.key.in_([request.key for request in continued]), False
@@ -243,7 +243,7 @@ class AnswerStore:
 
     @until_reached
     def answered(self, keys: Iterable[str]) -> set[str]:
-        """The keys among these that have an answer."""
+        """The keys with an answer among these."""
         with self.engine.connect() as connection:
             return answered(connection, self.dataset, keys)
 
@@ -253,7 +253,7 @@ class AnswerStore:
         return dict(tuple(row) for row in self._all(counted))
 
     def refusals(self) -> list[tuple[str, str, int]]:
-        """Reasons for which answers are none, what shows them, and how many there are: the commonest."""
+        """Reasons for refused answers, what shows them, and how many there are: the commonest."""
         count = sa.func.count()
         counted = sa.select(ANSWERS.c.reason, ANSWERS.c.detail, count).where(self._own, ANSWERS.c.reason != "")
         counted = counted.group_by(ANSWERS.c.reason, ANSWERS.c.detail).order_by(count.desc()).limit(_MOST_WORDS)
@@ -268,7 +268,7 @@ class AnswerStore:
         return tokens_in, tokens_out, count
 
     def waiting(self) -> tuple[int, int]:
-        """Requests of all tasks, and processes that have tasks."""
+        """Requests of all tasks, and processes with tasks."""
         columns = (TASKS.c.requests, TASKS.c.token, TASKS.c.host, TASKS.c.scope, TASKS.c.pid)
         tasks = self._all(sa.select(*columns).where(TASKS.c.dataset == self.dataset))
         return sum(task.requests for task in tasks), len({task[2:] for task in tasks if task.token is not None})
@@ -280,7 +280,7 @@ class AnswerStore:
         return int(self._all(sa.select(sa.func.count()).select_from(ATTEMPTS).where(*answered_here))[0][0])
 
     def unlanded(self) -> dict[tuple[str, str], int]:
-        """How many accepted answers have not landed, by the model and fingerprint that the server named."""
+        """How many accepted answers have not landed, by the model and fingerprint named by the server."""
         served = (ANSWERS.c.model, ANSWERS.c.fingerprint)
         accepted = ANSWERS.c.landed.is_(False), ANSWERS.c.reason == ""
         counted = sa.select(*served, sa.func.count()).where(self._own, *accepted).group_by(*served)
@@ -289,11 +289,11 @@ class AnswerStore:
     def to_land(
         self, count: int, served: tuple[str, str] | None = None, *, accepted: bool = False
     ) -> list[Mapping[str, Any]]:
-        """Answers that have not landed, by template and key: all with their reasons, or accepted ones.
+        """Answers not yet landed, by template and key: all with their reasons, or accepted ones.
 
         Args:
             count: most of them.
-            served: the model and fingerprint that the server named; without them those of all.
+            served: the model and fingerprint named by the server; without them those of all.
             accepted: only accepted ones.
         """
         which: list[sa.ColumnElement[bool]] = [ANSWERS.c.landed.is_(False)]
@@ -329,10 +329,10 @@ class AnswerStore:
 
     @until_reached
     def reopen(self, reasons: Collection[str] = (FAILED,), keys: Sequence[str] | None = None) -> int:
-        """Forget requests that were refused, so that they are asked again; what they cost stays counted.
+        """Forget refused requests, so that they are asked again; what they cost stays counted.
 
         Args:
-            reasons: for which they were refused; those that failed to the end by default.
+            reasons: of their refusal; final failures by default.
             keys: instead of reasons: their keys.
 
         Returns:
@@ -372,7 +372,7 @@ class AnswerStore:
 
 
 def datasets_with_answers(catalogue: Catalog) -> list[str]:
-    """The datasets of a lake about which a model was asked."""
+    """The datasets of a lake with questions to a model."""
     if not isinstance(catalogue, SqlCatalog) or not sa.inspect(catalogue.engine).has_table(TOTALS.name):
         return []
     with catalogue.engine.connect() as connection:
@@ -391,5 +391,5 @@ def _clean(text: str) -> str:
 
 
 def _or(counted: int | None, most: int) -> int:
-    """A usage that the endpoint stated, else the most that it can have been."""
+    """A usage stated by the endpoint, else the most it can have been."""
     return most if counted is None else counted

@@ -1,4 +1,4 @@
-"""Rows in temporary files by the hash that is their key, so that any number of them is joined in the memory of a few.
+"""Rows in temporary files by the hash as their key, so that any number of them is joined in the memory of a few.
 
     key            f3.. 1a.. 07.. c0..      16 bytes of a SHA-256, spread evenly
     two buckets    0: 1a.. 07..  1: f3.. c0..
@@ -33,7 +33,7 @@ def key_of(text: str) -> bytes:
 
 
 class BucketedRows:
-    """Rows of some inputs in buckets; made by `in_buckets`, which removes them."""
+    """Rows of some inputs in buckets; made and removed by `in_buckets`."""
 
     def __init__(self, folder: str, count: int) -> None:
         """So many buckets in a folder."""
@@ -83,7 +83,7 @@ class BucketedRows:
 
 @contextmanager
 def in_buckets(byte_count: int) -> Iterator[BucketedRows]:
-    """Buckets of about `BUCKET_BYTES` for so many bytes, in temporary files (`TMPDIR`) that are removed at the end."""
+    """Buckets of about `BUCKET_BYTES` for so many bytes, in temporary files (`TMPDIR`), removed at the end."""
     count = min(_MOST_BUCKETS, 1 + byte_count // BUCKET_BYTES)
     with tempfile.TemporaryDirectory(prefix="headrace-rows-") as folder:
         yield BucketedRows(folder, count)

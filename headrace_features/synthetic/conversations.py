@@ -2,7 +2,7 @@
 
     request -> answer with code -> executed -> the same messages, answer and output as a request -> .. -> last answer
 
-Each request has a key of its own, so a conversation that was killed goes on where it was. What executes is given from
+Each request has a key of its own, so a killed conversation goes on where it was. What executes is given from
 outside, for it stands above this package: `executed/programs.py`.
 """
 
@@ -46,10 +46,10 @@ def code_of(text: str, language: str) -> str | None:
 def conversation_of(request: Request, turns: Sequence[Turn], last: Answer | None) -> tuple[Answer, str, str]:
     """A conversation as one answer with the tokens of all, as text, and its facts as JSON.
 
-    In the text the role stands above each message; the facts say which bytes are whose, whatever is in the messages.
+    In the text the role stands above each message; the facts assign the bytes to roles, whatever is in the messages.
 
     Args:
-        request: the last that was sent.
+        request: the last sent one.
         turns: answers with code.
         last: the answer without code; None where the rounds came to their end before.
     """

@@ -68,7 +68,7 @@ class ExecutedSource(PagedSource, Runner):
 
     @property
     def lake_tables(self) -> tuple[str, ...]:
-        """The table that says whose code is executed; who may not read it may not read the records."""
+        """The table of the executed code; without the right to read it nobody may read the records."""
         return (self.parents.table,)
 
     def address(self, endpoint: str) -> str:

@@ -1,4 +1,4 @@
-"""What a program may use in the sandbox, what runs it, and how the programs that a model writes are executed.
+"""What a program may use in the sandbox, what runs it, and how a model's programs are executed.
 
 execute: {rounds: 4, cpu_seconds: 5, language: python}
 """
@@ -54,7 +54,7 @@ class Runner(Declared):
 
     @model_validator(mode="after")
     def _command_names_the_file(self) -> Runner:
-        """Refuse a command that never sees the program, and one beside an interpreter."""
+        """Refuse a command without a place for the program, and one beside an interpreter."""
         if self.command and self.python is not None:
             raise ValueError("python and command: name one of them")
         if self.command and not any("{file}" in part for part in self.command):
@@ -73,7 +73,7 @@ class ProgramExecution(Runner, ExecutionLimits):
 
     @model_validator(mode="after")
     def _something_runs_the_language(self) -> ProgramExecution:
-        """Refuse a language that nothing runs, and packages for what is not Python."""
+        """Refuse a language nothing runs, and packages for what is not Python."""
         if self.command and self.environment is not None:
             raise ValueError("execute: environment is for Python; leave it out beside command")
         if not self.command and self.language.casefold() != "python":

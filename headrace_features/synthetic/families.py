@@ -1,4 +1,4 @@
-"""Families: a root, which nobody wrote from another document, with all that was written from it, to any depth."""
+"""Families: a root, not written from another document, with all texts written from it, to any depth."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ def descendants(catalogue: Catalog, doc_ids: Collection[str]) -> set[str]:
 
 
 def roots(catalogue: Catalog, doc_ids: Collection[str]) -> dict[str, str]:
-    """The root of each of these documents that a model wrote, by its doc_id."""
+    """The root of each of these documents written by a model, by its doc_id."""
     parents: dict[str, str] = {}
     for dataset in datasets_with_answers(catalogue):
         for batch in read_batches(catalogue, f"{dataset}.documents", ("doc_id", "metadata")):

@@ -1,4 +1,4 @@
-"""What a response that holds no answer says: of the request, of the endpoint, or of this moment; and the mend.
+"""What a response without an answer says: of the request, of the endpoint, or of this moment; and the mend.
 
 Only what an endpoint says of one request is kept for good (`rejected`): its prompt is too long, or its content is not
 answered. Everything else may be a mistake at the endpoint, such as a wrong key, model or field, for which servers and
@@ -77,7 +77,7 @@ def is_of_request(status: int, words: str) -> bool:
 
 
 def commonest(counts: Mapping[str, int]) -> str:
-    """The words that came most often; numbers in them may differ."""
+    """The most frequent words; numbers in them may differ."""
     kinds, samples = Counter[str](), dict[str, str]()
     for words, count in counts.items():
         kind = re.sub(r"\d+|'[^']*'|\"[^\"]*\"", "#", words)
@@ -90,7 +90,7 @@ def why(reason: str, words: str) -> str:
     """A server's words and how to mend what they say, in one line.
 
     Args:
-        reason: of the answers that are none; `failed` and `rejected` for those that never came.
+        reason: of the refused answers; `failed` and `rejected` for missing ones.
         words: of the server.
     """
     detail = " ".join(words.split())

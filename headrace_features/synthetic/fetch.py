@@ -1,6 +1,6 @@
-"""Ask the open questions of a dataset, and seal accepted answers as pages, which land like pages of an API.
+"""Ask the open questions of a dataset, and seal accepted answers as pages, landing like those of an API.
 
-Parents are asked about in the order of a hash, in rounds, so that a dataset that has enough after some of them has a
+Parents are asked about in the order of a hash, in rounds, so that a dataset with enough after some of them has a
 sample of the whole. A cut or refused answer counts as asked; it has a row with its reason and is not asked for again.
 """
 
@@ -51,7 +51,7 @@ _log = logging.getLogger(__name__)
 
 
 class GeneratedKind(PagedKind[GeneratedSource]):
-    """Answers of a model, which are asked for before they are listed."""
+    """Answers of a model, asked for before they are listed."""
 
     @classmethod
     def facts(cls, source: Mapping[str, Any], dataset: str, catalogue: Catalog) -> Mapping[str, Any]:
@@ -70,18 +70,18 @@ class GeneratedKind(PagedKind[GeneratedSource]):
         return {"generate": _PACKAGES}
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
-        """Ask for the answers that a dataset lacks; see `fetch_answers`."""
+        """Ask for a dataset's missing answers; see `fetch_answers`."""
         fetch_answers(dataset, self.source, catalogue, objects, wait_seconds)
 
 
 def fetch_answers(
     dataset: str, source: GeneratedSource, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float
 ) -> Asked:
-    """Ask for the answers that a dataset lacks, and make pages of those that are accepted.
+    """Ask for a dataset's missing answers, and make pages of the accepted ones.
 
     Raises:
         ConfigError: the environment lacks the key of the endpoint.
-        SetupError: code of answers is to be executed, which this machine does not hold.
+        SetupError: code of answers is to be executed, and this machine does not hold it.
         InputError: the parents were not judged yet, or the catalogue has no database.
         LeaseError: another process is asking for the dataset, and goes on for longer than `wait_seconds`.
     """
@@ -112,7 +112,7 @@ def fetch_answers(
 
 
 def reopen_requests(dataset: str, reasons: Collection[str], catalogue: Catalog, wait_seconds: float) -> dict[str, int]:
-    """Ask again, with the next run, what was refused for some reasons; gives how many requests that are, by reason.
+    """Ask again, with the next run, what was refused for some reasons; gives the number of requests, by reason.
 
     Raises:
         InputError: nothing was refused for one of them, or the catalogue has no database.
@@ -123,7 +123,7 @@ def reopen_requests(dataset: str, reasons: Collection[str], catalogue: Catalog, 
 
 
 def reopen_refused(store: AnswerStore, reasons: Collection[str]) -> dict[str, int]:
-    """Forget requests that were refused for some reasons; gives how many there were, by reason.
+    """Forget requests refused for some reasons; gives how many there were, by reason.
 
     Raises:
         InputError: nothing was refused for one of them.
@@ -153,7 +153,7 @@ def require_packages(dataset: str) -> None:
     """Refuse to ask where what asking needs is not installed.
 
     Raises:
-        InputError: names the package, and the extra that brings it.
+        InputError: names the package, and its extra.
     """
     if missing := [name for name in _PACKAGES if find_spec(name) is None]:
         raise InputError(f"{dataset}: {missing[0]} is not installed; run: pip install 'headrace[generate]'")
@@ -168,12 +168,12 @@ async def ask(
 ) -> Asked:
     """Put requests into the queue as workers take them, this process being one of them, until all are answered.
 
-    A key that was answered, or is on its way, is left out: also that of another document with the same text.
+    A key answered, or on its way, is left out: also that of another document with the same text.
 
     Args:
         tasks: the queue, with its source and answers.
         wanted: the requests.
-        land: called now and then, for answers that came; gives why to stop, else nothing.
+        land: called now and then, for arrived answers; gives why to stop, else nothing.
         field: where the source is declared, for messages.
         executor: makes what executes the code of answers.
     """
@@ -234,7 +234,7 @@ def _open(source: GeneratedSource, store: AnswerStore, waiting: int) -> tuple[in
 
 
 def _requests(catalogue: Catalog, source: GeneratedSource, store: AnswerStore, most: int | None) -> Iterator[Request]:
-    """The requests about all parents, by their rank; texts are read once, or up to the ranks that `most` new ones need.
+    """The requests about all parents, by their rank; texts are read once, or up to the ranks of `most` new ones.
 
     Parents of lower ranks were asked about before, and each gives a request for every template and sample at least.
     """
@@ -285,7 +285,7 @@ class AnswerPages:
         self._other = ""
 
     def seal(self, least: int = 1) -> int:
-        """Make pages of accepted answers that have not landed, where there are enough of them; gives how many.
+        """Make pages of accepted answers not yet landed, where there are enough of them; gives how many.
 
         After a kill an answer may be in two pages, and lands once.
         """
@@ -314,7 +314,7 @@ class AnswerPages:
         return count
 
     def seal_full(self) -> str:
-        """Make pages that are full; gives why to stop, where another model or fingerprint is served by now."""
+        """Make full pages; gives why to stop, where another model or fingerprint is served by now."""
         self.seal(_PAGE_RECORDS)
         return self._other
 
@@ -348,7 +348,7 @@ def in_vain(store: AnswerStore, done: Asked, parents: str = "") -> str:
     Args:
         store: the answers of all runs.
         done: what this run came to.
-        parents: the table of the documents that are asked about.
+        parents: the table of the documents asked about.
     """
     outcomes = store.outcomes()
     accepted, refused = outcomes.pop("", 0), sum(outcomes.values())

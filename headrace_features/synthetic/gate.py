@@ -1,4 +1,4 @@
-"""When the next request may be sent: after pauses that the endpoint asks for, and never more at once than it bears."""
+"""When the next request may be sent: after pauses requested by the endpoint, and never more at once than it bears."""
 
 from __future__ import annotations
 
@@ -28,7 +28,7 @@ class Gate:
         self._pause_seconds = 0.0  # of the last pause for which the endpoint named no time; 0 after an answer
 
     async def turn(self) -> None:
-        """Wait for the moment at which a request may be sent."""
+        """Wait for the moment to send a request."""
         while (left := max(self._resume, self._next) - time.monotonic()) > 0 or self.sent >= self._at_once:
             self._room.clear()
             await (asyncio.sleep(left) if left > 0 else self._room.wait())
@@ -48,8 +48,8 @@ class Gate:
         """Send nothing for as long as the endpoint asks; where it names no time, longer each time, then one at once.
 
         Args:
-            began: when the request was sent; those that were sent before a pause do not make it longer.
-            seconds: that the endpoint names; 0 (also: a date that is past) is no time.
+            began: when the request was sent; those sent before a pause do not make it longer.
+            seconds: named by the endpoint; 0 (also: a past date) is no time.
         """
         if not seconds and (not self._pause_seconds or began >= self._resume):
             self._pause_seconds = seconds = min(max(_FIRST_PAUSE, 2 * self._pause_seconds), LONGEST_PAUSE)

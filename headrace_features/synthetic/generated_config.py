@@ -1,4 +1,4 @@
-r"""The config of a dataset that a model writes: documents of another dataset or corpus, rephrased.
+r"""The config of a dataset written by a model: documents of another dataset or corpus, rephrased.
 
 source:
   kind: generated
@@ -148,7 +148,7 @@ class ModelEndpoint(WithoutSecrets):
     @field_validator("more")
     @classmethod
     def _keeps_the_form(cls, body: dict[str, object]) -> dict[str, object]:
-        """Refuse fields that are declared elsewhere, and those that would make answers of a form that is not read."""
+        """Refuse fields declared elsewhere, and those making answers of an unread form."""
         settings = {"model": "endpoint.model", "max_tokens": "endpoint.answer_tokens", "n": "samples"}
         settings |= {"max_completion_tokens": "endpoint.limit_field"}
         settings |= {"temperature": "endpoint.temperature", "messages": "templates", "response_format": "answer_schema"}
@@ -253,7 +253,7 @@ class GeneratedSource(PagedSource):
 
     @model_validator(mode="after")
     def _samples_differ(self) -> GeneratedSource:
-        """Refuse several samples where the model is to give its likeliest answer, which is the same each time."""
+        """Refuse several samples where the model is to give its likeliest answer, the same each time."""
         endpoint = self.endpoint
         greedy = "temperature: 0" if endpoint.temperature == 0 else "more: {top_k: 1}"
         if self.samples > 1 and (endpoint.temperature == 0 or endpoint.more.get("top_k") == 1):
@@ -269,7 +269,7 @@ class GeneratedSource(PagedSource):
 
     @property
     def lake_tables(self) -> tuple[str, ...]:
-        """The table that says which documents are asked about; who may not read it may not read the answers."""
+        """The table of the documents asked about; without the right to read it nobody may read the answers."""
         return (self.parents.table,)
 
     def address(self, endpoint: str) -> str:

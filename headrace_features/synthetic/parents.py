@@ -1,4 +1,4 @@
-"""The documents that a model is asked about, by rank: a sample of them is spread over the whole, whatever its size.
+"""The documents to ask a model about, by rank: a sample of them is spread over the whole, whatever its size.
 
 A rank is the hash of seed and document. Each table is read once, from its first row to its last, and neither all ids
 nor all texts are in memory at any time: rows wait on disk in the bucket of their rank (`buckets`).
@@ -121,8 +121,8 @@ def parent_texts(
         catalogue: of the lake.
         parents: which documents.
         seed: of the ranks.
-        first: share of all ranks that are left out at the front.
-        last: share of all ranks that are gone through up to here.
+        first: share of all ranks left out at the front.
+        last: share of all ranks gone through up to here.
 
     Raises:
         InputError: no document was judged yet.

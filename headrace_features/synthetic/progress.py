@@ -22,11 +22,11 @@ class AskingProgress:
         accepted: answers that are documents.
         refused: answers that are none, by reason.
         waiting: requests in the queue, those in flight included.
-        workers: processes that have requests now.
+        workers: processes with requests now.
         a_minute: answers in the last minute.
         tokens_in: tokens of prompts, as the endpoint reported them.
         tokens_out: of answers, likewise.
-        unknown: answers whose usage it did not report.
+        unknown: answers without a reported usage.
     """
 
     accepted: int
@@ -66,7 +66,7 @@ class AskingProgress:
 
 
 def progress(catalogue: Catalog) -> dict[str, AskingProgress]:
-    """The progress of every dataset of a lake that asks a model, by its name."""
+    """The progress of every model-asking dataset of a lake, by its name."""
     return {name: progress_of(AnswerStore(catalogue, name)) for name in datasets_with_answers(catalogue)}
 
 

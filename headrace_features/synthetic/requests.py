@@ -1,4 +1,4 @@
-"""Requests: what is sent about a part of a parent, and the key by which an answer belongs to it."""
+"""Requests: what is sent about a part of a parent, and the key tying an answer to it."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _BREAKS: Final = (re.compile(r"\n\s*\n"), re.compile(r"\n"), re.compile(r"(?<=[.
 
 @dataclass(frozen=True)
 class Parent:
-    """A part of a document that a model is asked about.
+    """A part of a document to ask a model about.
 
     Attributes:
         dataset: of the document.
@@ -36,10 +36,10 @@ class Parent:
 
 @dataclass(frozen=True)
 class Turn:
-    """An answer with code in a conversation, and what the code gave, which is the next message.
+    """An answer with code in a conversation, and what the code gave: the next message.
 
     Attributes:
-        key: of the request to which this is the answer.
+        key: of the answered request.
         answer: of the model.
         output: the message for the model about its execution; None before that.
         status: of the program's exit, or why it was stopped.
@@ -73,12 +73,12 @@ class Request:
 
     @property
     def first_key(self) -> str:
-        """The key of the first request of its conversation, which is the key in its task and of its document."""
+        """The key of the first request of its conversation: the key in its task and of its document."""
         return self.turns[0].key if self.turns else self.key
 
     @property
     def answer_tokens(self) -> int:
-        """The most tokens that the answer may have."""
+        """The most tokens of the answer."""
         return int(next(self.body[name] for name in ("max_tokens", "max_completion_tokens") if name in self.body))
 
 

@@ -1,12 +1,12 @@
-"""An endpoint for tests and for a first try: a deterministic model of word pairs, which makes faults on request.
+"""An endpoint for tests and for a first try: a deterministic model of word pairs, with faults on request.
 
     python -m headrace_features.synthetic.stand_in --port 8000
     python -m headrace_features.synthetic.stand_in --port 8000 --fault throttle=.1 --fault cut=.05
     python -m headrace_features.synthetic.stand_in --port 8000 --judge because,therefore --unsteady .1
     python -m headrace_features.synthetic.stand_in --port 8000 --code
 
-It writes words of the prompt, each after one that it follows there, so the same request has the same answer. Use vLLM
-(`vllm serve MODEL`) or SGLang (`python -m sglang.launch_server --model-path MODEL`) for one that means something.
+It writes words of the prompt, each after a word it follows there, so the same request has the same answer. Use vLLM
+(`vllm serve MODEL`) or SGLang (`python -m sglang.launch_server --model-path MODEL`) for a meaningful one.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class StandIn:
 
     Attributes:
         bodies: requests in the order of arrival.
-        counts: faults that were made, by name.
+        counts: injected faults, by name.
     """
 
     def __init__(
@@ -53,7 +53,7 @@ class StandIn:
         self.counts: Counter[str] = Counter()
 
     async def answer(self, request: web.Request) -> web.StreamResponse:
-        """Answer a request of chat completion, or make the fault that was drawn for it."""
+        """Answer a request of chat completion, or make the fault drawn for it."""
         body = await request.json()
         self.bodies.append(body)
         fault = next((name for name, rate in self.faults.items() if self._random.random() < rate), "")
@@ -98,7 +98,7 @@ def written(prompt: str, count: int, seed: str) -> list[str]:
 
 
 def counting_judge(words: Collection[str], unsteady: float = 0.0, seed: int = 0) -> Callable[[str], str]:
-    """A judge that counts words of a text: its score is how many there are, 5 at most, and sometimes one off."""
+    """A judge counting words of a text: its score is how many there are, 5 at most, and sometimes one off."""
     drawn = random.Random(seed)
 
     def judge(prompt: str) -> str:

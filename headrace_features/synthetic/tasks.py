@@ -1,9 +1,9 @@
-r"""Tasks: bundles of requests that workers on any machine take, as rows of the catalogue's database.
+r"""Tasks: bundles of requests for workers on any machine, as rows of the catalogue's database.
 
     put -> take, with a fresh token -> answers are written while the token is held -> finish
                                    \-> give_back, or not renewed in time, or its process is gone: the next one takes it
 
-Each acquisition has a token of its own, and time is the database's. So a worker that was stopped for longer than its
+Each acquisition has a token of its own, and time is the database's. So a worker stopped for longer than its
 lease and wakes up can write, renew and give back nothing: by then the task has another token. What a task can cost at
 most is reserved of the budget when it is taken, in the same transaction, so workers do not overspend together.
 """
@@ -48,10 +48,10 @@ class Taken:
     """A taken task.
 
     Attributes:
-        hold: number and token, by which the queue checks that this worker still has the task.
+        hold: number and token, for the queue to check that this worker still has the task.
         requests: those to send, within the budget.
         rest: those of it that do not fit into the budget now; the task is given back with them.
-        unexecuted: by key, answers of conversations that came before, and whose code was not executed.
+        unexecuted: by key, answers of earlier conversations, with code not executed.
     """
 
     hold: Hold
@@ -107,7 +107,7 @@ class TaskQueue:
 
         Raises:
             BudgetError: one waits, and none of its requests fits.
-            InputError: the task was made by a project that declares the dataset otherwise.
+            InputError: the task was made by a project declaring the dataset otherwise.
         """
         with self.store.transaction() as connection:
             columns = sa.select(TASKS.c.number, TASKS.c.payload).where(self._own, self._free)
@@ -168,7 +168,7 @@ class TaskQueue:
         return int(held_in), int(held_out)
 
     def most_tokens(self, request: Request) -> tuple[int, int]:
-        """The most tokens of prompts and answers that a request can cost: a token is a byte or more."""
+        """The highest cost of a request in tokens of prompts and answers: a token is a byte or more."""
         size = sum(len(message["content"].encode(errors="replace")) for message in request.body["messages"])
         prompt, answer = size + _MARK_TOKENS * (1 + len(request.turns)), request.answer_tokens
         # A cut answer is asked for once more, with twice the limit.
@@ -192,7 +192,7 @@ class TaskQueue:
 
     @until_reached
     def finish(self, done: Collection[Taken]) -> None:
-        """Remove tasks whose requests all have answers, and let what did not fit into the budget wait again."""
+        """Remove tasks with answers to all requests, and let what did not fit into the budget wait again."""
         with self.store.transaction() as connection:
             hold_set = holds_of(connection, {outcome.hold for outcome in done})
             for outcome in done:
@@ -215,7 +215,7 @@ class TaskQueue:
 
     @until_reached
     def free_dead(self) -> None:
-        """Free the tasks of processes that ended without giving them back, as after a `kill -9` on this machine."""
+        """Free the tasks of processes ended without giving them back, as after a `kill -9` on this machine."""
         columns = sa.select(*(TASKS.c[name] for name in ("number", "host", "scope", "pid", "started")))
         with self.store.transaction() as connection:
             for number, *process in connection.execute(columns.where(self._own, TASKS.c.token.is_not(None))).all():
@@ -224,7 +224,7 @@ class TaskQueue:
 
     @until_reached
     def clear(self) -> set[str]:
-        """Remove the tasks that wait; gives the keys of those that are taken. From now on this process makes them."""
+        """Remove the waiting tasks; gives the keys of the taken ones. From now on this process makes them."""
         self._makes_tasks = True
         self.free_dead()
         with self.store.transaction() as connection:

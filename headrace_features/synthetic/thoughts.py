@@ -83,7 +83,7 @@ class Parted(NamedTuple):
     Attributes:
         text: without thought and marks of the end.
         reasoning: what the model thought aloud.
-        mark: one that shows that the server did not parse the answer; such a text is not to be used. Empty for none.
+        mark: one showing that the server did not parse the answer; such a text is not to be used. Empty for none.
     """
 
     text: str
@@ -113,7 +113,7 @@ def _is_json(content: str) -> bool:
 
 
 def _thought_first(content: str) -> Parted:
-    """Thoughts in pairs of marks at the start; without any, what stands before a mark that closes one."""
+    """Thoughts in pairs of marks at the start; without any, what stands before a closing mark."""
     thoughts, text = list[str](), content
     while len(thoughts) < _MOST_THOUGHTS:
         pairs = ((match, end) for start, end in _STARTS if (match := start.match(text)) is not None)
@@ -179,9 +179,9 @@ def _without_end(text: str) -> tuple[str, str]:
 
 
 def _masked(text: str) -> str:
-    """A text of equal length without code, and without pairs of marks within a line that have no word between them.
+    """A text of equal length without code, and without pairs of marks within a line without a word between them.
 
-    A fence that holds the end of a thought and not its start is no code: the fence began in the thought.
+    A fence with the end of a thought and not its start is no code: the fence began in the thought.
     """
     lines, first, fence = text.splitlines(keepends=True), 0, ""
     for number, line in enumerate(lines):
@@ -202,7 +202,7 @@ def _filled(code: str) -> str:
 
 
 def _ends_a_thought(block: str) -> bool:
-    """Whether a fenced block has a mark that closes a thought, and none before it that opens it."""
+    """Whether a fenced block has a mark closing a thought, and none before it opening it."""
     for match in _MARK.finditer(block):
         if _is_mark(block, match.start(), match.end()):
             return _CLOSER.fullmatch(match[0]) is not None

@@ -39,7 +39,7 @@ async def work_for(
     Raises:
         ConfigError: the environment lacks the key of an endpoint.
         InputError: the catalogue has no database, a task is of another declaration, or no endpoint takes the key.
-        SetupError: code of answers is to be executed, which this machine does not hold.
+        SetupError: code of answers is to be executed, and this machine does not hold it.
     """
     queues = {name: TaskQueue(AnswerStore(catalogue, name), source, lease_seconds) for name, source in sources.items()}
     while not stopping.is_set():

@@ -16,7 +16,7 @@ class Writer:
     """Writes for one worker, one transaction after the other."""
 
     def __init__(self, tasks: TaskQueue, lose: Callable[[Collection[Hold]], None]) -> None:
-        """`lose` is called with the holds of tasks that others have by now; their answers were not written."""
+        """`lose` is called with the holds of tasks taken by others; their answers were not written."""
         self._tasks, self._lose = tasks, lose
         self._to_write: list[_Writing] = []
         self._finished: list[Taken] = []
@@ -25,7 +25,7 @@ class Writer:
     async def note(
         self, attempts: Sequence[Attempt], answers: Sequence[Landed] = (), turns: Sequence[Heard] = ()
     ) -> bool:
-        """Wait until these are written; whether answers and turns were too, which needs a valid hold of their task."""
+        """Wait until these are written; whether answers and turns were too: these need a valid hold of their task."""
         written: asyncio.Future[set[Hold]] = asyncio.get_running_loop().create_future()
         self._to_write.append((attempts, answers, turns, written))
         self._waiting.set()
@@ -57,7 +57,7 @@ class Writer:
                     written.set_result(lost)
 
     def _save(self, waiting: list[_Writing], finished: list[Taken]) -> set[Hold]:
-        """Write attempts, answers and turns, and remove finished tasks; gives the holds that are lost."""
+        """Write attempts, answers and turns, and remove finished tasks; gives the lost holds."""
         attempts = [attempt for some, _, _, _ in waiting for attempt in some]
         answers = [answer for _, some, _, _ in waiting for answer in some]
         turns = [turn for _, _, some, _ in waiting for turn in some]

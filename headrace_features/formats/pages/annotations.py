@@ -1,8 +1,8 @@
 """What stands on a page of a PDF beside its drawing: values of form fields and free texts, with their places.
 
-Values are what the file states, not their pictures: a field that no program has drawn yet has one too. What states none
+Values are what the file states, not their pictures: a field not yet drawn by a program has one too. What states none
 and is drawn has the text of its drawing. Layers of annotations are not asked: PDFium does not tell them. Hidden ones,
-passwords, buttons and signatures are left out; a box that may be ticked is ☒ or ☐, a button of several ◉ or ○.
+passwords, buttons and signatures are left out; a box to be ticked is ☒ or ☐, a button of several ◉ or ○.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def draw_unsaid(page: Any, form: Any | None) -> bool:
 
 
 def _is_unsaid(annotation: Any, form: Any | None) -> bool:
-    """Whether an annotation is a field or a free text that has an appearance, and states no text."""
+    """Whether an annotation is a field or a free text with an appearance and without a text."""
     kind, flags = pdfium.FPDFAnnot_GetSubtype(annotation), pdfium.FPDFAnnot_GetFlags(annotation)
     if kind == pdfium.FPDF_ANNOT_WIDGET and form is not None:
         field = pdfium.FPDFAnnot_GetFormFieldType(form, annotation)
@@ -84,7 +84,7 @@ def _is_unsaid(annotation: Any, form: Any | None) -> bool:
 
 
 def _text(annotation: Any, form: Any | None) -> str:
-    """What an annotation says; empty for one that says nothing on the page."""
+    """What an annotation says; empty for one without words on the page."""
     kind = pdfium.FPDFAnnot_GetSubtype(annotation)
     if kind == pdfium.FPDF_ANNOT_FREETEXT:
         rich = _PARAGRAPH.sub("\n", _string(pdfium.FPDFAnnot_GetStringValue, annotation, b"RC"))
@@ -112,7 +112,7 @@ def _value(annotation: Any, form: Any) -> str:
 
 
 def _string(function: Callable[..., int], *arguments: Any) -> str:
-    """A string of PDFium's, which is asked for its size first."""
+    """A string of PDFium's, asked for its size first."""
     size = function(*arguments, None, 0)
     buffer = ctypes.create_string_buffer(size)
     function(*arguments, ctypes.cast(buffer, ctypes.POINTER(pdfium.FPDF_WCHAR)), size)

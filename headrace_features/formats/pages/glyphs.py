@@ -2,7 +2,7 @@
 
 PDFium says of each glyph its character, whether the file maps it to one, where its origin is and how large it is. A
 glyph is raised, or lowered, where it stands beside a larger one, or one of its size, and its origin is off that one's
-line; the line end that PDFium puts behind such a piece is none. Glyphs without a character are counted.
+line; PDFium's line end behind such a piece is none. Glyphs without a character are counted.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _CANDIDATE = re.compile(
 
 
 class Insert(NamedTuple):
-    """A text that stands on a page and is no glyph of it, such as the value of a field, and its place."""
+    """A text on a page beside its glyphs, such as the value of a field, and its place."""
 
     text: str
     left: float
@@ -41,7 +41,7 @@ class Insert(NamedTuple):
 
 
 class GlyphText(NamedTuple):
-    """The text of a page, how many of its glyphs are characters, and how many are none that is known."""
+    """The text of a page, how many of its glyphs are characters, and how many are unknown."""
 
     text: str
     glyph_count: int
@@ -117,7 +117,7 @@ def _is_outside(raw: Any, index: int, box: tuple[float, float, float, float]) ->
 
 
 def _glyph(raw: Any, index: int, turned: int) -> _Glyph:
-    """The place of a glyph on a page that is turned upright."""
+    """The place of a glyph on a page turned upright."""
     x, y, matrix = ctypes.c_double(), ctypes.c_double(), pdfium.FS_MATRIX()
     pdfium.FPDFText_GetCharOrigin(raw, index, x, y)
     size = pdfium.FPDFText_GetFontSize(raw, index)
@@ -139,7 +139,7 @@ def _mark_scripts(raw: Any, turned: int, characters: list[str]) -> None:
 
 
 def _mark_piece(raw: Any, turned: int, characters: list[str], start: int) -> int:
-    """Mark the piece that begins at a glyph, if it is raised or lowered; the index of its last glyph."""
+    """Mark the piece beginning at a glyph, if it is raised or lowered; the index of its last glyph."""
     before = _neighbour(characters, start, -1)
     if before < 0 or characters[before].isspace() or characters[before] == MARK:
         return start
@@ -168,7 +168,7 @@ def _mark_piece(raw: Any, turned: int, characters: list[str], start: int) -> int
 
 
 def _height(base: _Glyph, glyph: _Glyph) -> str | None:
-    """The mark of the height at which a glyph stands beside another; None where it is on its line or not beside it."""
+    """The mark of a glyph's height beside another; None where it is on its line or not beside it."""
     rise = (glyph.across - base.across) / base.size if base.size else 0.0
     least = _LEAST_RISE if glyph.size < _SMALLER * base.size else _LEAST_RISE_OF_EQUALS
     if glyph.size > base.size * 1.05 or not least <= abs(rise) <= _MOST_RISE:
@@ -193,7 +193,7 @@ def _join(characters: list[str], left: int, right: int) -> None:
 
 
 def _insert(raw: Any, characters: list[str], inserts: Iterable[Insert]) -> None:
-    """Put each further text behind the last glyph of its line that stands left of it, else at the end of the page."""
+    """Put each further text behind the last glyph of its line to its left, else at the end of the page."""
     inserts = sorted(inserts, key=lambda insert: (-insert.bottom, insert.left))
     if not inserts:
         return

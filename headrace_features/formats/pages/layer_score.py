@@ -10,7 +10,7 @@ The score is the product of four fractions, each 1 for writing; docs/prepare/ing
     spacing      of the words, those of one letter: .18 and fewer
 
 Alternation and letters count where there are a hundred Latin letters, and half of the page is Latin. No dictionary is
-asked, so a page of names is no worse than one of prose. Letters of other scripts that stand for each other are not
+asked, so a page of names is no worse than one of prose. Letters of other scripts in place of each other are not
 found, nor is a bad scan whose recogniser made words of it.
 """
 
@@ -62,7 +62,7 @@ def _ramp(value: float, zero: float, full: float) -> float:
 
 
 def _formed(words: list[str]) -> tuple[float, int]:
-    """The fraction of characters in well-formed words, and the number of characters that count."""
+    """The fraction of characters in well-formed words, and the number of counting characters."""
     good = every = 0
     for word in words:
         formed = _is_formed(word)
@@ -74,7 +74,7 @@ def _formed(words: list[str]) -> tuple[float, int]:
 
 @lru_cache(1 << 16)
 def _is_formed(word: str) -> bool | None:
-    """Whether a word is well-formed; None for one of punctuation alone, which says nothing."""
+    """Whether a word is well-formed; None for one of punctuation alone: it says nothing."""
     if any(unicodedata.category(letter) in _UNWRITTEN or letter == "\ufffd" for letter in word):
         return False
     parts = [part for part in _INSIDE.split(word.strip("|~^*<>{}\\\"'([_")) if part]

@@ -1,11 +1,11 @@
-"""Tell hyphens that a line end made from those that belong to a word.
+"""Tell hyphens of a line end from those of a word.
 
-    exam-      well-      COVID-      e-        A typesetter breaks no word that has a hyphen or a digit, none before a
+    exam-      well-      COVID-      e-        A typesetter breaks no word with a hyphen or a digit, none before a
     ple        known      19          mail      capital or after its first letter; so the last two are the words' own.
 
-Else the text decides, with the stop list that covers most of it: a hyphen belongs to the word if the word is there with
+Else the text decides, with the stop list covering most of it: a hyphen belongs to the word if the word is there with
 one, or if it is not there without one and both parts are words of four letters or more. All others go. What is wrong
-then: words that are there once only and whose parts are words too (data-base), and compounds of rare words.
+then: words there once only, of parts that are words too (data-base), and compounds of rare words.
 
 Lists: justext, 500 frequent words of each of 100 languages.
 """
@@ -44,10 +44,10 @@ def join_lines(text: str, words: frozenset[str]) -> str:
 
 
 def join_pages(pages: list[str]) -> list[str]:
-    """Texts of pages, of which a word that the end of a page breaks stands whole, with a mark, at the end of that page.
+    """Texts of pages, where a word broken by the end of a page stands whole, with a mark, at the end of that page.
 
     A page ends in a broken word where its last line ends in a hyphen and the next page begins with a small letter.
-    Numbers of pages, and lines that stand at the same end of other pages, are no part of what is read on.
+    Numbers of pages, and lines at the same end of other pages, are no part of what is read on.
     """
     pages = list(pages)
     edges = [_edges(page) for page in pages]
@@ -62,7 +62,7 @@ def join_pages(pages: list[str]) -> list[str]:
 
 
 def _joined_pages(page: str, behind: str, repeated: Counter[str]) -> tuple[str, str]:
-    """A page and the next one, a word that the end of the first one breaks whole on that one.
+    """A page and the next one, a word broken by the end of the first one whole on that one.
 
     Args:
         page: the text of a page.
@@ -83,13 +83,13 @@ def _joined_pages(page: str, behind: str, repeated: Counter[str]) -> tuple[str, 
 
 
 def _edges(page: str) -> tuple[set[str], set[str]]:
-    """The first two and the last two lines of a page, numbers left out, by which running titles are told."""
+    """The first two and the last two lines of a page, numbers left out, to tell running titles by."""
     lines = [_NUMBER.sub("#", line.strip()) for line in page.split("\n") if line.strip()]
     return set(lines[:2]), set(lines[-2:])
 
 
 def _running(lines: list[str], order: Iterable[int], repeated: Counter[str]) -> int:
-    """The first line, in this order, that is no number of a page and no title that runs over pages."""
+    """The first line, in this order, other than a number of a page or a title running over pages."""
     line = 0
     for line in order:
         key = _NUMBER.sub("#", lines[line].strip())
@@ -99,7 +99,7 @@ def _running(lines: list[str], order: Iterable[int], repeated: Counter[str]) -> 
 
 
 def _whole(before: str, parts: list[str], words: frozenset[str]) -> str:
-    """A word that is broken once or more often, whole; what has more breaks than a word can is none."""
+    """A word broken once or more often, whole; what has more breaks than a word can is none."""
     if len(parts) > _MOST_BREAKS:
         return "-".join([before, *parts])
     whole = "".join([before.lstrip(_QUOTES), *parts]).lower()

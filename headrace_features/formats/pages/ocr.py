@@ -1,9 +1,9 @@
 """Recognise the text of pages that have none, or none to be believed, and say of each page where its text is from.
 
-    file -> layers of its pages -> for each page that wants it: picture -> lines -> text in order -> the better text
+    file -> layers of its pages -> for each page wanting it: picture -> lines -> text in order -> the better text
 
 The first arrow runs in the child of parser_process.py that all extraction runs in; the others in a child of their own
-with the memory that models need, one call for each page: a page that takes too long or too much ends that child, is
+with the memory that models need, one call for each page: a page taking too long or too much ends that child, is
 counted, and the next page is read. The engine is loaded once in a child, and runs on one thread.
 
 An engine is a function from a picture, a (H, W, 3) array of bytes in blue, green, red, to lines: (text, confidence,
@@ -136,7 +136,7 @@ def load_engine(name: str) -> tuple[str, Engine]:
 
 
 def _rapidocr() -> Engine:
-    """RapidOCR with the models that its wheel ships."""
+    """RapidOCR with the models in its wheel."""
     import cv2
     from rapidocr import RapidOCR
 
@@ -179,7 +179,7 @@ def _summary(reports: list[dict[str, Any]], engine: str) -> dict[str, str]:
 
 
 def _nothing(reports: list[dict[str, Any]], rules: OcrRules) -> Refusal:
-    """The refusal of a file of pages on which no text was found."""
+    """The refusal of a file of pages without any recognised text."""
     faults = [report["fault"] for report in reports if "fault" in report]
     listed = "".join(f", {fault} on {faults.count(fault)}" for fault in sorted(set(faults)))
     count = f"none of its {len(reports)} pages has"

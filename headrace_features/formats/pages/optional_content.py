@@ -1,4 +1,4 @@
-"""Take text out of a page of a PDF that stands in a layer which is switched off (optional content, ISO 32000-1, 8.11).
+"""Take text of switched-off layers out of a page of a PDF (optional content, ISO 32000-1, 8.11).
 
 PDFium draws what is on and gives the text of all. So what may be off, marked content and forms, is drawn alone, in
 black: where no ink comes of it, its text is made inactive. Documents without layers are told by their bytes.
@@ -31,7 +31,7 @@ def may_have_layers(data: bytes) -> bool:
 
 
 def hide_layers(page: Any) -> bool:
-    """Make text of an open page inactive that is in a layer which is off; whether there is any."""
+    """Make text in switched-off layers of an open page inactive; whether there is any."""
     objects = list(page.get_objects(max_depth=_DEPTH))
     groups = defaultdict[tuple[int, ...], list[Any]](list)
     for item in objects:
@@ -55,7 +55,7 @@ def _inflated(data: bytes, start: int) -> bytes:
 
 
 def _key(item: Any) -> tuple[int, ...]:
-    """The marks of optional content and the forms that an object stands in, by their addresses; empty without any."""
+    """The marks of optional content and the forms around an object, by their addresses; empty without any."""
     key = list[int]()
     while item is not None:
         raw = item.raw
@@ -75,7 +75,7 @@ def _address(pointer: Any) -> int:
 
 
 def _is_drawn(page: Any, objects: list[Any], members: list[Any]) -> bool:
-    """Whether any of some texts leaves ink on a page on which nothing else is."""
+    """Whether any of some texts leaves ink on an otherwise empty page."""
     active = set[int]()
     for item in members:
         pdfium.FPDFPageObj_SetFillColor(item.raw, 0, 0, 0, 255)

@@ -1,13 +1,13 @@
 """Read PDF files by page: the text layer with its score, whether it wants recognition, and the page as a picture.
 
-A page wants it whose layer scores below the rules' least score, and one that is a picture with a line of text on it,
+A page wants it where its layer scores below the rules' least score, and a picture with a line of text on it does too,
 such as a scan with a stamp: pictures cover half of it, and its layer has fewer than 200 characters. A layer over such a
-picture that is not painted (text rendering mode 3) was made by a recogniser; the rules say whether it is believed.
+picture, itself not painted (text rendering mode 3) was made by a recogniser; the rules say whether it is believed.
 
-PDFium puts lines in order on pages that stand upright, so pages are turned until most of their text does, whatever
-their own rotation. Values of form fields and free texts stand where they are seen; layers that are off are left out.
+PDFium puts lines in order on upright pages, so pages are turned until most of their text does, whatever
+their own rotation. Values of form fields and free texts stand where they are seen; switched-off layers are left out.
 
-Glyphs that the file maps to no character are left out and counted. A page on which they are more than one in twenty is
+Glyphs mapped to no character by the file are left out and counted. A page on which they are more than one in twenty is
 at fault (`no_unicode`), counted as unreadable, and wants recognition; its score falls by their share.
 
 This module is imported in the child of parser_process.py, and needs the extra `ingest`.

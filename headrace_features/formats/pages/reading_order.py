@@ -1,15 +1,15 @@
-"""Put the lines that were recognised on a page into the order in which people read them: column by column.
+"""Put the recognised lines of a page into the order of reading: column by column.
 
 The page is cut from top to bottom at the place where most lines stand in two columns side by side, then each column in
 the same way, until no cut is left. Lines that cross a cut alone, such as a headline, divide the page there:
 
     HEADLINE HEADLINE      the headline, a, b, c, d, then the line across, e, f
     a a a a   c c c c
-    b b b b   d d d d      A line that crosses with others beside it (the e at its left reaches below f) speaks
+    b b b b   d d d d      A line crossing with others beside it (the e at its left reaches below f) speaks
     across across acr      against a cut, and goes to the side of its middle.
     e e e e   f f f f
 
-This is the recursive X-Y cut (Nagy and Seth 1984) with lines that may span columns; columns go from left to right.
+This is the recursive X-Y cut (Nagy and Seth 1984) with lines perhaps spanning columns; columns go from left to right.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class Line(NamedTuple):
 
 
 class _Box(NamedTuple):
-    """Where a line stands on the page once that is level, and its text."""
+    """The place of a line on the levelled page, and its text."""
 
     left: float
     top: float
@@ -90,7 +90,7 @@ def _in_columns(boxes: list[_Box]) -> list[_Row]:
 
 
 def _likely_cuts(boxes: list[_Box]) -> list[float]:
-    """Left edges of boxes with two or more on either side, those first that cross the fewest; at most those tried."""
+    """Left edges of boxes with two or more on either side, those crossing the fewest first; at most those tried."""
     lefts, rights = np.array([box.left for box in boxes]), np.array([box.right for box in boxes])
     cuts = np.unique(lefts)
     before, after = (rights[:, None] <= cuts).sum(axis=0), (lefts[:, None] >= cuts).sum(axis=0)
@@ -105,7 +105,7 @@ def _are_columns(left: list[_Box], right: list[_Box]) -> bool:
 
 
 def _bands(boxes: list[_Box], cut: float) -> tuple[list[_Band], int]:
-    """What stands left and right of a cut, between the lines that cross it alone; how many cross it beside others."""
+    """What stands left and right of a cut, between the lines crossing it alone; how many cross it beside others."""
     left = [box for box in boxes if box.right <= cut]
     right = [box for box in boxes if box.left >= cut]
     sides, across, crossing_count = (*left, *right), list[_Box](), 0
@@ -132,7 +132,7 @@ def _is_beside(box: _Box, other: _Box) -> bool:
 
 
 def _rows(boxes: list[_Box]) -> list[_Row]:
-    """Group boxes that stand in one line, from top to bottom; each line from left to right."""
+    """Group boxes of one line, from top to bottom; each line from left to right."""
     rows = list[_Row]()
     for box in sorted(boxes, key=lambda box: (box.middle, box.left)):
         if rows and rows[-1][0].top < box.middle < rows[-1][0].bottom:

@@ -1,4 +1,4 @@
-"""Read pictures of pages: PNG, JPEG, and TIFF, which may hold many pages.
+"""Read pictures of pages: PNG, JPEG, and TIFF, perhaps with many pages.
 
 This module is imported in the child of parser_process.py, and needs the extra `ocr`.
 """
@@ -26,7 +26,7 @@ _MAX_PIXELS = 150_000_000  # a page of A3 at 800 dots an inch; 450 MB decompress
 
 
 def layers(data: bytes, rules: OcrRules) -> tuple[list[Layer], dict[str, str]] | Refusal:
-    """Each page, none of which has a text layer; nothing is decompressed here."""
+    """Each page, always without a text layer; nothing is decompressed here."""
     image: Any = _opened(data)
     if isinstance(image, Refusal):
         return image

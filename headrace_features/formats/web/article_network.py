@@ -1,9 +1,9 @@
 """Which blocks of a page are its article: a small network over what blocks look like, in their order.
 
 Each block is seen with what stands around it: features to 32 numbers, the page's mean of these added, then three
-convolutions that reach 1, 3 and 9 blocks to each side, and one number out: the log odds that the block is of it.
+convolutions reaching 1, 3 and 9 blocks to each side, and one number out: the log odds of the block being of it.
 The weights are learned from pages whose text people have marked (benchmarks/bench_main_text.py says which, learns them
-anew and measures pages that were left out). Sums are of float64 and rounded, so that machines agree.
+anew and measures pages left out). Sums are of float64 and rounded, so that machines agree.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ def network_weights() -> dict[str, Doubles]:
 
 
 def article_odds(features: NDArray[np.float32], words: NDArray[np.float32], weights: dict[str, Doubles]) -> Doubles:
-    """(N,) log odds that each block belongs to the article.
+    """(N,) log odds of each block belonging to the article.
 
     Args:
         features: (N, F) of the page's blocks, in order.

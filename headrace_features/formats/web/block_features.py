@@ -1,4 +1,4 @@
-"""What the blocks of a page look like, in numbers: for the network that says which of them are the article."""
+"""What the blocks of a page look like, in numbers, for the network to choose those of the article."""
 
 from __future__ import annotations
 
@@ -65,7 +65,7 @@ def _letters(texts: list[str]) -> tuple[Floats, Floats]:
 
 @lru_cache(maxsize=1)
 def _letter_kinds() -> NDArray[np.uint8]:
-    """(0x110000,) which kinds each letter is of, as bits: blank, wide, digit, capital, end, pause, sign of menus."""
+    """(0x110000,) the kinds of each letter, as bits: blank, wide, digit, capital, end, pause, sign of menus."""
     kinds = np.zeros(0x110000, np.uint8)
     kinds[_WIDE[0] : _WIDE[1]] |= 2
     kinds[ord("0") : ord("9") + 1] |= 4
@@ -143,7 +143,7 @@ def _title_words(title: str) -> frozenset[str]:
 
 
 def _overlap(text: str, title: frozenset[str]) -> float:
-    """The fraction of a short text's words that are in the title."""
+    """The fraction of a short text's words in the title."""
     if len(text) > 200 or not title:
         return 0.0
     words = text.lower().split()

@@ -2,10 +2,10 @@
 
     META-INF/container.xml   names the package document
     package document         title, language, identifiers, date; the files of the book; the order of reading (`spine`)
-    META-INF/encryption.xml  names files that are encrypted or whose beginning is obfuscated, as of fonts
+    META-INF/encryption.xml  names files encrypted or with an obfuscated beginning, as of fonts
 
-Chapters that are beside the order (`linear="no"`, mostly notes) stand at the end. Left out are the contents, which are
-links to chapters. A chapter that cannot be read costs that chapter alone, and is counted.
+Chapters beside the order (`linear="no"`, mostly notes) stand at the end. Left out are the contents, as these are
+links to chapters. An unreadable chapter costs that chapter alone, and is counted.
 
 This module is imported in the child of parser_process.py, and needs the extra `ingest`.
 """
@@ -70,9 +70,9 @@ class _Book(NamedTuple):
     Attributes:
         facts: metadata of the document.
         chapters: names of files in the order of reading, those beside it last.
-        unknown_count: entries of that order for which there is no file.
+        unknown_count: entries of that order without a file.
         labels: names of the files with the titles of chapters, of EPUB 3 before that of EPUB 2.
-        contents: names of the pages that the book calls its contents.
+        contents: names of the pages called its contents by the book.
     """
 
     facts: dict[str, str]
@@ -96,7 +96,7 @@ def extract_epub(data: bytes, ruby: str, limits: ArchiveLimits, max_bytes: int) 
         data: the file, a zip of XHTML.
         ruby: as of `extract_page`.
         limits: of what it unpacks to.
-        max_bytes: most bytes of all files that are read of it.
+        max_bytes: most bytes of all files read of it.
     """
     try:
         return _read(_Files(data, limits, max_bytes), ruby == "brackets")
@@ -105,7 +105,7 @@ def extract_epub(data: bytes, ruby: str, limits: ArchiveLimits, max_bytes: int) 
 
 
 class _Files:
-    """The files in a book, of which those that are asked for are unpacked."""
+    """The files in a book, only the requested ones unpacked."""
 
     def __init__(self, data: bytes, limits: ArchiveLimits, max_bytes: int) -> None:
         self._data, self._limits, self._bytes_left, self._max_bytes = data, limits, max_bytes, max_bytes
@@ -120,7 +120,7 @@ class _Files:
         return {name: content for name, content in self._walk(set(names)) if content is not None}
 
     def _walk(self, names: Collection[str]) -> Iterator[tuple[str, bytes | Refusal | None]]:
-        """All files, with the bytes of those that are named; of two of one name the first."""
+        """All files, with the bytes of the named ones; of two of one name the first."""
         visited = set[str]()
         with HashedFile(io.BytesIO(self._data)) as source:
             for member in archive_members(source, len(self._data), Unpacking(self._limits)):
@@ -207,7 +207,7 @@ def _read(files: _Files, readings: bool) -> Extracted | Refusal:
 
 
 def _package_names(container: bytes | Refusal | None, folder: str, names: list[str]) -> list[str]:
-    """The package documents, one a rendition: those that the container names, else the first there is."""
+    """The package documents, one a rendition: those named by the container, else the first there is."""
     root = xml_tree(container) if isinstance(container, bytes) else None
     nodes = [node for node in (() if root is None else root.iter()) if _local(node) == "rootfile"]
     books = [node for node in nodes if node.get("media-type", _BOOK) == _BOOK] or nodes
@@ -222,13 +222,13 @@ def _by_path(names: list[str]) -> dict[str, str]:
 
 
 def _held(path: str, by_path: Mapping[str, str]) -> str:
-    """The name in the book that a path means: as it is written, decoded, or written with other code points or case."""
+    """The name in the book behind a path: as it is written, decoded, or written with other code points or case."""
     decoded = unquote(path)
     return by_path.get(path) or by_path.get(decoded) or by_path.get(_folded(decoded), decoded)
 
 
 def _folded(name: str) -> str:
-    """What names have in common that are one to a file system."""
+    """The common form of names equal to a file system."""
     return unicodedata.normalize("NFC", name).casefold()
 
 
@@ -300,7 +300,7 @@ def _attribute(node: ElementTree.Element, name: str, default: str) -> str:
 
 
 def _encrypted(data: bytes | Refusal | None, folder: str) -> set[str]:
-    """Names of the files that are encrypted, or obfuscated as fonts are: no text of theirs can be read."""
+    """Names of the files encrypted, or obfuscated as fonts are: no text of theirs can be read."""
     root = xml_tree(data) if isinstance(data, bytes) else None
     nodes = root.iter() if root is not None else ()
     return {
@@ -324,7 +324,7 @@ def _chapter(name: str, encrypted: set[str], unpacked: Mapping[str, bytes | Refu
 def _is_contents(tree: HTMLTree, markup: str, name: str, book: _Book) -> bool:
     """Whether a page is the contents: most of its text stands in links, and most of those lead to chapters.
 
-    Of one that the book calls its contents, navigation and headings are no text; the rest of it stays.
+    Of one called its contents by the book, navigation and headings are no text; the rest of it stays.
     """
     is_stated = name in book.contents
     while is_stated and tree.body and (node := tree.body.query_selector("nav")):
@@ -375,7 +375,7 @@ def _heading(tree: HTMLTree) -> str:
 
 
 def _target(href: str, base: str, decode: bool = True) -> str:
-    """The name of the file that a link in another one leads to; a path from the root is one from the book's."""
+    """The name of the target file of a link in another one; a path from the root is one from the book's."""
     try:
         path = urlsplit(href.strip()).path
     except ValueError:  # an address that is none

@@ -29,7 +29,7 @@ _SEPARATORS = {"mtable": "; ", "mtr": ", ", "mlabeledtr": ", "}
 
 
 def written_tex(tex: str, is_display: bool = False) -> str:
-    """TeX between dollars, without the style that Wikipedia puts around it; as it is where it has delimiters."""
+    """TeX between dollars, without Wikipedia's style around it; as it is where it has delimiters."""
     tex = tex.strip()
     style = _STYLE.match(tex)
     tex = style.group(1).strip() if style else tex
@@ -84,7 +84,7 @@ def _linear(node: ElementTree.Element) -> str:
 
 
 def _multiscripts(children: list[ElementTree.Element]) -> str:
-    """A base with scripts before and behind it, in the order in which they are read: before, base, behind."""
+    """A base with scripts before and behind it, in reading order: before, base, behind."""
     names = [_local(child) for child in children]
     border = names.index("mprescripts") if "mprescripts" in names else len(names)
     behind, before = children[1:border], children[border + 1 :]
@@ -92,7 +92,7 @@ def _multiscripts(children: list[ElementTree.Element]) -> str:
 
 
 def _alternating(scripts: list[ElementTree.Element]) -> str:
-    """Scripts that are lowered and raised in turns."""
+    """Scripts lowered and raised in turns."""
     return "".join(f"{'_^'[place % 2]}{_grouped(text)}" for place, text in enumerate(map(_linear, scripts)) if text)
 
 

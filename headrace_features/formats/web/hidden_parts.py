@@ -32,7 +32,7 @@ Parents = tuple[frozenset[str], "Parents"] | None
 
 
 class _Rule(NamedTuple):
-    """A rule of a style sheet; of two that hold for an element the larger one wins."""
+    """A rule of a style sheet; of two holding for an element the larger one wins."""
 
     weight: tuple[int, int, int]
     order: int
@@ -53,7 +53,7 @@ class _Rule(NamedTuple):
 
 
 def remove_hidden(tree: HTMLTree) -> None:
-    """Take the texts and elements out of a page that are not seen."""
+    """Take the unseen texts and elements out of a page."""
     rules = defaultdict[str, list[_Rule]](list)
     for rule in _rules(tree):
         rules[min(rule.steps[-1])].append(rule)
@@ -113,7 +113,7 @@ def _hides(style: dict[str, str]) -> bool:
 
 
 def _rules(tree: HTMLTree) -> Iterator[_Rule]:
-    """The rules of a page's style sheets that can hide something or show it."""
+    """The rules of a page's style sheets for hiding something or showing it."""
     sheets = tree.document.get_elements_by_tag_name("style") if tree.document else ()
     css = " ".join(
         sheet.text or "" for sheet in sheets if (sheet.get_attribute("media") or "all").lower() in ("all", "screen")

@@ -46,7 +46,7 @@ def extract_page(
         data: bytes of the page.
         extractor: resiliparse, trafilatura or both.
         ruby: whether readings of East Asian words stand in `brackets` behind them; `omit` leaves them out.
-        charset: encoding that the server declared.
+        charset: encoding declared by the server.
         cut: whether a crawler stopped inside of the page.
 
     Returns:
@@ -88,7 +88,7 @@ def extract_page(
 
 
 def extract_text(data: bytes, charset: str | None, cut: bool) -> Extracted | Refusal:
-    """The text of a plain text from the web, which need not be in UTF-8; arguments as of `extract_page`."""
+    """The text of a plain text from the web, not always in UTF-8; arguments as of `extract_page`."""
     decoded = decode_page(data, charset, cut)
     if isinstance(decoded, Refusal):
         return decoded
@@ -99,7 +99,7 @@ def extract_text(data: bytes, charset: str | None, cut: bool) -> Extracted | Ref
 def _article(
     extractor: str, markup: str, blocks: list[Block], title: str, readings: bool
 ) -> tuple[list[Block], NDArray[np.bool_]]:
-    """Blocks of a page, and which of them are its article."""
+    """Blocks of a page, and those of its article."""
     if extractor == "resiliparse":
         taken = blocks_by_resiliparse(markup, readings)
         return taken, np.ones(len(taken), np.bool_)
@@ -109,7 +109,7 @@ def _article(
 
 
 def _shown(markup: str, tree: HTMLTree) -> HTMLTree:
-    """A page, or what `<noframes>` holds of a page of frames, which shows no other text."""
+    """A page, or what `<noframes>` holds of a page of frames without other text."""
     if not _FRAMES.search(markup) or tree.document is None:
         return tree
     instead = "\n".join(node.text or "" for node in tree.document.get_elements_by_tag_name("noframes"))

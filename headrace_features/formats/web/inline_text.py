@@ -1,6 +1,6 @@
 """The text of one block of a page: blanks collapsed, raised digits, readings, quotes and line breaks written out.
 
-Markup inside a block is reduced to a few marks, which no text can hold, because `<` is escaped in it:
+Markup inside a block is reduced to a few marks. No text can hold them, because `<` is escaped in it:
 
     <n> a line break    <^>..</^> raised    <_>..</_> lowered    <r>base<t>reading</t></r> ruby    <q>..</q> quoted
 """

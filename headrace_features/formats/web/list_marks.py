@@ -26,7 +26,7 @@ class _List:
 
 
 class ListMarks:
-    """The open lists of a page, and the mark of the item that begins."""
+    """The open lists of a page, and the mark of the item beginning here."""
 
     def __init__(self) -> None:
         self._lists: list[_List] = []
@@ -66,7 +66,7 @@ class ListMarks:
         items.number += items.step
 
     def marked(self, text: str) -> str:
-        """A block's text with the mark of the item that it begins, indented as its lists are deep."""
+        """A block's text with the mark of the item begun by it, indented as its lists are deep."""
         mark, self.pending = self.pending, ""
         return f"{_INDENT * min(len(self._lists) - 1, _MOST_INDENTS)}{mark}{text}" if mark else text
 

@@ -1,10 +1,10 @@
 """The main text of a page: what people would call its article, without menus, teasers and readers' comments.
 
-A library or a network says which blocks of the page are the article; the text of a kept block is read from the page
+A library or a network chooses the page's blocks of the article; the text of a kept block is read from the page
 itself, all of it, in order (page_blocks.py).
 
     resiliparse   rules by names and classes of elements; often takes what stands before and behind an article too
-    trafilatura   six times slower; takes little else, and loses lists, code, and paragraphs that are said twice
+    trafilatura   six times slower; takes little else, and loses lists, code, and paragraphs said twice
     both          a network over the blocks (article_network.py), and trafilatura where that is unsure
 
 docs/start/performance.md compares them with gold pages. This module needs the extra `ingest`.
@@ -48,7 +48,7 @@ Flags = NDArray[np.bool_]
 
 
 def text_of(blocks: Sequence[Block], kept: Flags) -> str:
-    """The text of the blocks that are kept."""
+    """The text of the kept blocks."""
     parts, group = [], -1
     for block, is_kept in zip(blocks, kept, strict=True):
         if is_kept:
@@ -59,13 +59,13 @@ def text_of(blocks: Sequence[Block], kept: Flags) -> str:
 
 
 def whole_text(tree: HTMLTree, readings: bool = True) -> str:
-    """All text of a page, its menus too; for mails, books and parts of other files, which have none."""
+    """All text of a page, its menus too; for mails, books and parts of other files, as these have none."""
     blocks = page_blocks(tree.document.html, readings) if tree.document else []
     return text_of(blocks, np.ones(len(blocks), np.bool_))
 
 
 def article_blocks(page: str, blocks: Sequence[Block], title: str) -> Flags:
-    """Which blocks are the article, by the network, and by trafilatura too where that is unsure.
+    """The blocks of the article, by the network, and by trafilatura too where that is unsure.
 
     Args:
         page: the page's markup.
@@ -87,7 +87,7 @@ def article_blocks(page: str, blocks: Sequence[Block], title: str) -> Flags:
 
 
 def blocks_by_trafilatura(page: str, blocks: Sequence[Block]) -> Flags:
-    """Which blocks trafilatura takes."""
+    """The blocks taken by trafilatura."""
     return shared_fractions(blocks, text_by_trafilatura(page)) >= 0.5
 
 
@@ -99,9 +99,9 @@ def text_by_trafilatura(page: str, fast: bool = False) -> str:
 
 
 def blocks_by_resiliparse(markup: str, readings: bool) -> list[Block]:
-    """The blocks that resiliparse takes, without descriptions of pictures and readers' comments.
+    """The blocks taken by resiliparse, without descriptions of pictures and readers' comments.
 
-    Each text of the page gets a private letter of its own, and those that come out tell which texts it takes.
+    Each text of the page gets a private letter of its own, and the letters coming out tell its texts.
     """
     fields = tokens(markup)
     marked, formulas, depth = [], set(), 0
@@ -137,7 +137,7 @@ def _grouped(odds: Doubles, words: NDArray[np.float32], blocks: Sequence[Block])
 
 
 def _expected_f1(odds: Doubles, words: NDArray[np.float32]) -> float:
-    """The F1 of the words that are kept, if the odds are right."""
+    """The F1 of the kept words, if the odds are right."""
     chances = 1 / (1 + np.exp(-odds))
     kept = odds > _KEPT_ODDS
     shared = (chances * words)[kept].sum()
@@ -156,7 +156,7 @@ def _without_gaps(kept: Flags, odds: Doubles, words: NDArray[np.float32]) -> Fla
 
 
 def shared_fractions(blocks: Sequence[Block], article: str) -> Doubles:
-    """(N,) the fraction of each block's words that stand in the article, in runs of three."""
+    """(N,) the fraction of each block's words in the article, in runs of three."""
     article_words = _words(article)
     runs = (
         set(zip(article_words, article_words[1:], article_words[2:], strict=False))

@@ -1,10 +1,10 @@
-"""The tags and texts of a page in order, from the markup that a parser of HTML writes of its tree.
+"""The tags and texts of a page in order, from the markup written by a parser of HTML from its tree.
 
 Such markup is regular: every element is closed, attributes stand in double quotes, and `<` in no text. So one regular
 expression takes it apart, five times as fast as a walk over the nodes of the tree.
 
-Elements whose content is no markup (`xmp`, `plaintext`) become `pre` here, formulas in scripts `x-tex`; scripts, styles
-and frames are passed over as comments are. Shadow roots that a page declares stand in the place of their hosts'
+Elements without markup as content (`xmp`, `plaintext`) become `pre` here, formulas in scripts `x-tex`; scripts, styles
+and frames are passed over as comments are. Declared shadow roots stand in the place of their hosts'
 content, as browsers show them.
 """
 
@@ -63,7 +63,7 @@ def tokens(markup: str) -> list[str | None]:
 
 
 def _regular(tag: re.Match[str]) -> str:
-    """What stands for a tag: formulas and kept lines for an element whose content is no markup."""
+    """What stands for a tag: formulas and kept lines for an element without markup as content."""
     raw = None if tag.group(2) else _KEPT_RAW.fullmatch(tag.group())
     if raw is None:
         return tag.group()
@@ -110,7 +110,7 @@ def _composed(fields: list[str | None]) -> list[str | None]:
 
 
 class _Scope:
-    """What the slots of a shadow root take, by their names, and the scope of the host that it is the root of."""
+    """What the slots of a shadow root take, by their names, and the scope of its host."""
 
     def __init__(self, hosted: list[_Element | str], outer: _Scope | None) -> None:
         self.outer = outer
@@ -149,7 +149,7 @@ def _write(root: _Element, written: list[str]) -> None:
 
 
 def _shadow_root(host: _Element) -> _Element | None:
-    """The shadow root that an element declares, if it is one that may have one."""
+    """The shadow root declared by an element, if such an element may have one."""
     if host.name not in _HOSTS and "-" not in host.name:
         return None
     for child in host.children:

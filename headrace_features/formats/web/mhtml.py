@@ -1,6 +1,6 @@
-"""Read a page that a browser saved with all that belongs to it (`.mhtml`, `.mht`: RFC 2557, a mail of related parts).
+"""Read a page saved by a browser with all its parts (`.mhtml`, `.mht`: RFC 2557, a mail of related parts).
 
-The page is the part that `start` names, else the first page. What its frames show are parts too (`src="cid:.."`, as
+The page is the part named by `start`, else the first page. What its frames show are parts too (`src="cid:.."`, as
 Chrome writes them, or their address) and stands where the frame is; of a page of frames alone it is the page.
 
 This module is imported in the child of parser_process.py, and needs the extra `ingest`.
@@ -101,7 +101,7 @@ class _Saved:
         Args:
             markup: of the page.
             base: its address.
-            around: names of the frames that it is in.
+            around: names of the frames around it.
         """
         frames = list[str]()
 
@@ -138,11 +138,11 @@ def _body(part: EmailMessage) -> bytes:
 
 
 def _id(part: EmailMessage) -> str:
-    """The address by which other parts name this one."""
+    """The address of this one in other parts."""
     content_id = str(part["Content-ID"] or "").strip("<> ")
     return f"cid:{content_id}" if content_id else ""
 
 
 def _address(part: EmailMessage) -> str:
-    """The address that a part came from."""
+    """The source address of a part."""
     return "".join(str(part["Content-Location"] or "").split())

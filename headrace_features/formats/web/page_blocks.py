@@ -9,7 +9,7 @@ A block is what browsers show as lines of its own. Its text is that of all its n
     MathML, KaTeX, MathJax, pictures of TeX  each formula once, as TeX where the page has it
 
 What browsers do not show is no text: closed dialogs, `hidden`, `display: none`, scripts, fields of forms. `noscript`
-is, because no scripts are run. Which blocks are the article, main_text.py says.
+is, because no scripts are run. The choice of the article is main_text.py's.
 """
 
 from __future__ import annotations
@@ -85,14 +85,14 @@ class Block(NamedTuple):
 
     Attributes:
         text: all of its text.
-        tag: name of the innermost element that makes it a block.
+        tag: name of the innermost element making it a block.
         roles: what the elements around it are for, as bits of roles.py.
         near_roles: the same of the two innermost.
         link_count: characters of it in links, white space aside.
         depth: how many elements it is below the root.
-        container: number of the element that it stands in beside others like it.
+        container: number of the element around it and others like it.
         outer: number of the block around the container.
-        group: number of the list or the row of a table that it is in, -1 for none.
+        group: number of the list or the row of a table around it, -1 for none.
         lead: what stands between it and the block before it: a blank line, a line end or a tab.
     """
 
@@ -155,7 +155,7 @@ def page_blocks(markup: str, readings: bool = True) -> list[Block]:
 
 
 def blocks_of_tokens(fields: list[str | None], readings: bool = True) -> list[Block]:
-    """The blocks of a page whose markup is taken apart."""
+    """The blocks of a page with its markup taken apart."""
     return _Walk(fields, readings).walk()
 
 
@@ -263,7 +263,7 @@ class _Walk:
         return place
 
     def _add_formula(self, text: str) -> None:
-        """Add a formula, as markup has it, but for one that was just written."""
+        """Add a formula, as markup has it, but for one just written."""
         bare = "".join(unescape(text).split()).strip("$")
         former, count = self._formula
         if bare and (bare != former or "".join(self._pieces[count:]).strip()):
@@ -271,7 +271,7 @@ class _Walk:
         self._formula = (bare, len(self._pieces))
 
     def _push(self, name: str, look: _Look, attributes: str, place: int) -> None:
-        """Open an element that changes something."""
+        """Open an element with an effect."""
         is_preserved = look.is_preserved or name in _PRESERVING
         self._preserved += is_preserved
         if name in _BLOCKS:
@@ -370,7 +370,7 @@ class _Walk:
         return look
 
     def _end_of(self, place: int) -> int:
-        """The place of the tag that closes the element whose start tag is at a place."""
+        """The place of the end tag of an element, by that of its start tag."""
         fields, depth, end = self._fields, 1, len(self._fields) - 1
         while depth and place + TOKEN_FIELDS < end:
             place += TOKEN_FIELDS

@@ -1,12 +1,12 @@
 """Read XHTML by a parser of XML, as browsers do: `<script/>`, `<title/>` and `<a id="x"/>` end where they begin.
 
-What it holds is written as markup of HTML, which goes the way of every page. Elements are told by their namespace, not
+What it holds is written as markup of HTML, and goes the way of every page. Elements are told by their namespace, not
 by their prefix: those of other vocabularies are transparent in the body and left out of the head. CDATA is text.
 
     <p>a<br/><![CDATA[b < c]]>&nbsp;<svg:svg>..    becomes    <p>a<br>b &lt; c <svg>..
 
-The names that HTML gives to characters are known whatever the file declares. No other file is read; what the file
-declares for itself is expanded within the bounds that expat sets. What is not well-formed is read as HTML, and says so;
+HTML's names of characters are known whatever the file declares. No other file is read; what the file
+declares for itself is expanded within the bounds of expat. What is not well-formed is read as HTML, and says so;
 its CDATA is text too, and what ends where it begins ends there.
 
 This module needs the extra `ingest`.
@@ -58,7 +58,7 @@ _NO_MARKS: Final = {b"<\0": codecs.BOM_UTF16_LE, b"\0<": codecs.BOM_UTF16_BE}  #
 
 
 class XmlMarkup(NamedTuple):
-    """Markup of HTML, the encoding of the file that it comes from and what named that, and why it is not from XML."""
+    """Markup of HTML, the encoding of its file and what named that, and why it is not from XML."""
 
     markup: str
     encoding: str
@@ -103,7 +103,7 @@ def _decoded(data: bytes, charset: str | None = None, cut: bool = False) -> Deco
 
 
 def _mended(text: str) -> str:
-    """The markup of a page that is no XML: CDATA is text, `<x/>` ends, entities that it declares are expanded."""
+    """The markup of a page that is no XML: CDATA is text, `<x/>` ends, declared entities are expanded."""
     begin = text[:_DOCTYPE_CHARACTERS].upper().find("<!DOCTYPE")
     doctype = _DOCTYPE.match(text, begin) if begin >= 0 else None
     if doctype:
@@ -121,7 +121,7 @@ def _mended(text: str) -> str:
 
 
 def html_of_xml(text: str) -> str:
-    """The markup of HTML that says what a text of XHTML says.
+    """The markup of HTML for a text of XHTML.
 
     Raises:
         expat.ExpatError: it is not well-formed.
@@ -138,7 +138,7 @@ def html_of_xml(text: str) -> str:
 def xml_tree(data: bytes) -> ElementTree.Element | None:
     """The root of a small file of XML such as the package document of a book, or None where it is not well-formed.
 
-    An ampersand that begins no name is taken for itself.
+    An ampersand beginning no name is taken for itself.
     """
     text = _decoded(data)
     if isinstance(text, Refusal):
@@ -150,7 +150,7 @@ def xml_tree(data: bytes) -> ElementTree.Element | None:
 
 
 def with_mark(data: bytes) -> bytes:
-    """Bytes that begin with a tag in UTF-16, with the mark that they lack; others as they are."""
+    """Bytes beginning with a tag in UTF-16, with their missing mark; others as they are."""
     return _NO_MARKS.get(data[:2], b"") + data
 
 
@@ -168,7 +168,7 @@ def _numbered(match: re.Match[str]) -> str:
 
 
 class _Writer:
-    """Handlers of the parser that write what it finds as HTML."""
+    """Handlers of the parser for writing its findings as HTML."""
 
     def __init__(self) -> None:
         self.pieces: list[str] = []
@@ -220,7 +220,7 @@ class _Writer:
         self._ends[-1] = "" if tag in VOID else f"</{tag}>"
 
     def _is_left_out(self, space: str, tag: str, attributes: dict[str, str]) -> bool:
-        """Whether an element is a number of a printed page, or a form of a text of which another one is taken."""
+        """Whether an element is a number of a printed page, or a form of a text taken in another form."""
         if "pagebreak" in attributes.get(f"{_SWITCH} type", "") or attributes.get("role") == "doc-pagebreak":
             return True
         if space != _SWITCH or tag not in ("case", "default") or not self._switches:
@@ -249,6 +249,6 @@ class _Writer:
             self.pieces.append(data.replace("</", "<\\/") if self._no_markup else escape(data, quote=False))
 
     def unknown(self, name: str, is_parameter: bool) -> None:
-        """An entity that is declared elsewhere: it stays as it stands."""
+        """An entity declared elsewhere: it stays as it stands."""
         if not is_parameter:
             self.characters(f"&{name};")

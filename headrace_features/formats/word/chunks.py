@@ -27,12 +27,12 @@ _RTF_SYMBOLS = {b"~": "\xa0", b"_": "-", b"\\": "\\", b"{": "{", b"}": "}", b"\n
 
 
 def chunk_text(data: bytes, content_type: str, name: str) -> str | None:
-    """The text of a part that is no Word document.
+    """The text of a part other than a Word document.
 
     Args:
         data: its bytes.
         content_type: what the package says that it is.
-        name: its name, whose extension counts where the content type says nothing.
+        name: its name; the extension counts where the content type says nothing.
 
     Returns:
         The text; None where the form is not known or the bytes are not of it.
@@ -60,7 +60,7 @@ def chunk_text(data: bytes, content_type: str, name: str) -> str | None:
 
 
 def _decoded(data: bytes) -> str | None:
-    """A text in the encoding that is told."""
+    """A text in the stated encoding."""
     from spark_jobs.sources.encodings.page_encoding import decode_page
 
     page = decode_page(data, None)
@@ -77,7 +77,7 @@ def _shown(markup: str) -> str:
 
 
 def _rtf_text(data: bytes) -> str:
-    """The text of Rich Text Format 1.9: characters of groups that are shown, tables of fonts and the like aside."""
+    """The text of Rich Text Format 1.9: characters of shown groups, tables of fonts and the like aside."""
     codec, skip, stack, pieces = "cp1252", 1, list[tuple[bool, int]](), list[str]()
     is_hidden, owed, pending = False, 0, bytearray()
 

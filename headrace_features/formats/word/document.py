@@ -116,7 +116,7 @@ class _Body:
         }
 
     def write_part(self, part: str, root: Element, elements: Iterable[Element], pieces: list[str]) -> None:
-        """Append the text of elements of a part, which has fields and relationships of its own."""
+        """Append the text of elements of a part with fields and relationships of its own."""
         self._targets = {target.id: target.part for target in self._package.targets(part)}
         self._fields = Fields(root.iter())
         for element in elements:
@@ -156,14 +156,14 @@ class _Body:
             pieces += ["\t".join(self._cells(row)), "\n"]
 
     def _write_table(self, table: Element, pieces: list[str]) -> None:
-        """Append a table, whose style its runs have below those of their own."""
+        """Append a table; its runs have its style below those of their own."""
         style = table.find("w_tblPr/w_tblStyle")
         outer, self._table = self._table, None if style is None else style.get("w_val")
         self.write(table, pieces)
         self._table = outer
 
     def _write_drawn(self, element: Element, pieces: list[str]) -> None:
-        """Append what a chart or a diagram says, which stands in a part of its own, a line a paragraph."""
+        """Append what a chart or a diagram says, from a part of its own, a line a paragraph."""
         root = self._package.xml(self._targets.get(element.get("r_dm") or element.get("r_id") or ""))
         for paragraph in () if root is None else root.iter("a_p"):
             self.write([paragraph], pieces)
@@ -197,13 +197,13 @@ class _Body:
         self._look = outer
 
     def _shown(self, text: str) -> str:
-        """A text as its font shows it; a character that is not known of a font of symbols is counted, and left out."""
+        """A text as its font shows it; an unknown character of a font of symbols is counted, and left out."""
         if not is_of_symbols(self._look.font):
             return text
         return "".join(self._symbol(ord(character), self._look.font) for character in text)
 
     def _write_symbol(self, element: Element, pieces: list[str]) -> None:
-        """Append a character that is named by its font and its place there."""
+        """Append a character named by its font and its place there."""
         try:
             code = int(element.get("w_char", ""), 16)
         except ValueError:
@@ -218,14 +218,14 @@ class _Body:
         return character or ""
 
     def _write_ruby(self, ruby: Element, pieces: list[str]) -> None:
-        """Append a text, and its reading in brackets, which stands before it in the file."""
+        """Append a text, and its reading in brackets (before it in the file)."""
         self.write(ruby.iterfind("w_rubyBase"), pieces)
         pieces.append("(")
         self.write(ruby.iterfind("w_rt"), pieces)
         pieces.append(")")
 
     def _write_first(self, alternatives: Iterable[Element], pieces: list[str]) -> None:
-        """Append the first of several alternative forms that has a text."""
+        """Append the first of several alternative forms with a text."""
         before = len(pieces)
         for form in alternatives:
             self.write(form, pieces)
@@ -234,7 +234,7 @@ class _Body:
             del pieces[before:]
 
     def _write_chunk(self, chunk: Element, pieces: list[str]) -> None:
-        """Append the text of a foreign part; one that cannot be read is counted."""
+        """Append the text of a foreign part; an unreadable one is counted."""
         part = self._targets.get(chunk.get("r_id", ""))
         data = self._package.read(part) if part else None
         text = None
@@ -271,7 +271,7 @@ class _Body:
 
 
 def _begin_line(pieces: list[str]) -> None:
-    """End the line that was begun, if there is one."""
+    """End the begun line, if there is one."""
     if pieces and not pieces[-1].endswith("\n"):
         pieces.append("\n")
 

@@ -26,7 +26,7 @@ _BRACKETS = {"(": ")", "[": "]", "{": "}", "<": ">"}
 
 
 class Fields:
-    """The fields of a part, by the marks in its elements; one that does not end is none."""
+    """The fields of a part, by the marks in its elements; one without an end is none."""
 
     def __init__(self, elements: Iterable[Element]) -> None:
         self._coded = set[int]()  # elements that stand in a code, by their ids
@@ -59,7 +59,7 @@ class Fields:
 
 
 def field_text(code: str) -> str:
-    """What Word draws from the code of a field; nothing for a field that it does not draw."""
+    """What Word draws from the code of a field; nothing for an undrawn field."""
     if match := _SYMBOL.fullmatch(code):
         return _symbol(match[1], match[2])
     if match := _EQUATION.match(code):

@@ -1,4 +1,4 @@
-"""Write a formula of Word in a line, in the form that Word itself has for it: `(a+b)/2`, `√(x+1)`, `∑_(i=0)^n x_i`.
+"""Write a formula of Word in a line, in Word's own form for it: `(a+b)/2`, `√(x+1)`, `∑_(i=0)^n x_i`.
 
 Source: Sargent, "A Nearly Plain-Text Encoding of Mathematics", Unicode Technical Note 28.
 """
@@ -53,13 +53,13 @@ def _in_brackets(text: str) -> str:
 
 
 def _value(parent: Element, name: str, otherwise: str) -> str:
-    """A property of a form; one that is there without a value says that there is no sign."""
+    """A property of a form; one without a value stands for no sign."""
     child = parent.find(f"m_{parent.tag[2:]}Pr/m_{name}")
     return otherwise if child is None else child.get("m_val", "")
 
 
 def _scripts(form: Element) -> str:
-    """The index and the exponent that a form has."""
+    """The index and the exponent of a form."""
     pairs = (("_", _arg(form, "sub")), ("^", _arg(form, "sup")))
     return "".join(sign + _in_brackets(text) for sign, text in pairs if text)
 
@@ -76,7 +76,7 @@ def _fraction(form: Element) -> str:
 
 
 def _root(form: Element) -> str:
-    """A root, and of which degree if not of the second."""
+    """A root, and its degree if not the second."""
     degree, under = _arg(form, "deg"), _arg(form, "e")
     return f"√({degree}&{under})" if degree else f"√{_in_brackets(under)}"
 
@@ -88,7 +88,7 @@ def _sum(form: Element) -> str:
 
 
 def _fenced(form: Element) -> str:
-    """Arguments in brackets, with the signs that the form names."""
+    """Arguments in brackets, with the signs named by the form."""
     begin, end = _value(form, "begChr", "("), _value(form, "endChr", ")")
     return begin + _value(form, "sepChr", "|").join(linear(part) for part in form.iterfind("m_e")) + end
 

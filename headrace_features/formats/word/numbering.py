@@ -1,8 +1,8 @@
-"""Give each paragraph of a list the number or bullet that Word shows before it: `2.`, `b)`, `1.1`, `•`.
+"""Give each paragraph of a list the number or bullet shown before it in Word: `2.`, `b)`, `1.1`, `•`.
 
 A paragraph names a list and a level, itself or by its style. Lists of one abstract list count together; one that states
 a start of its own begins anew where it is first used. A level begins anew behind a paragraph of a level above it, or of
-the level that `lvlRestart` names (ECMA-376 part 1, 17.9).
+the level named by `lvlRestart` (ECMA-376 part 1, 17.9).
 """
 
 from __future__ import annotations
@@ -95,11 +95,11 @@ class Numbering:
         return name, _number(stated) if stated is not None and (direct or not by_style) else by_style
 
     def _style_ids(self, name: str | None) -> Iterator[str]:
-        """The ids of a style and of those that it is based on."""
+        """The ids of a style and of its base styles."""
         yield from (style.get("w_styleId", "") for style in self._styles.chain(name))
 
     def _list(self, part: Element) -> tuple[str, dict[int, _Level], dict[int, int]]:
-        """A list: the abstract one that counts it, its levels, and the starts that it states itself."""
+        """A list: the abstract one that counts it, its levels, and its own stated starts."""
         abstract = self._resolved(_text(part, "w_abstractNumId") or "")
         levels = dict(_levels(self._abstract[abstract])) if abstract in self._abstract else {}
         starts = dict[int, int]()
@@ -111,7 +111,7 @@ class Numbering:
         return abstract, levels, starts
 
     def _resolved(self, name: str) -> str:
-        """An abstract list, or the one that the style of lists which it links to has."""
+        """An abstract list, or that of the style of lists linked by it."""
         link = _text(self._abstract[name], "w_numStyleLink") if name in self._abstract else None
         if link is None:
             return name
@@ -120,7 +120,7 @@ class Numbering:
 
 
 def in_form(number: int, form: str) -> str:
-    """A number in one of the forms of ECMA-376 part 1, 17.18.59; as a decimal in those that are not known."""
+    """A number in one of the forms of ECMA-376 part 1, 17.18.59; as a decimal in unknown ones."""
     if form in ("none", "bullet"):
         return ""
     if form.isdecimal():
@@ -136,7 +136,7 @@ def _form(stated: Element) -> str:
 
 
 def _levels(holder: Element) -> Iterator[tuple[int, _Level]]:
-    """The levels that a list has."""
+    """The levels of a list."""
     for part in holder.iterfind("w_lvl"):
         form = next((_form(child) for child in part.iter("w_numFmt")), "decimal")
         look, text = look_of(part.find("w_rPr")), _text(part, "w_lvlText") or ""

@@ -1,7 +1,7 @@
 """Open a package of Office Open XML (ECMA-376 part 2), transitional or strict: parts by their relationships.
 
 Names of elements and attributes are short: `w_p` is a paragraph in either form. A part is found by what a relationship
-says that it is, never by its name; of the type of a relationship the last word counts, in which both forms agree.
+says that it is, never by its name; of the type of a relationship the last word counts: the same in both forms.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Target(NamedTuple):
 
 
 class Package:
-    """A package that is open; parts are read when they are asked for."""
+    """An open package; parts are read on request."""
 
     def __init__(self, data: bytes) -> None:
         self._zip = zipfile.ZipFile(io.BytesIO(data))
@@ -90,7 +90,7 @@ class Package:
             )
 
     def part(self, kind: str, of: str = "/") -> str | None:
-        """The part to which the first relationship of a kind leads."""
+        """The target part of the first relationship of a kind."""
         return next((target.part for target in self.targets(of) if target.kind == kind), None)
 
 
@@ -109,7 +109,7 @@ def opened(data: bytes) -> Package | Refusal:
 
 
 def _short(name: str) -> str:
-    """A name with the prefix of its namespace; of one that is not known the local name."""
+    """A name with the prefix of its namespace; of an unknown one the local name."""
     if not name.startswith("{"):
         return name
     space, _, local = name[1:].partition("}")

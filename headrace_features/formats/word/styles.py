@@ -1,8 +1,8 @@
-"""Say of each run of a Word document how it is shown: whether hidden, at which height, and in which font.
+"""Say of each run of a Word document how it is shown: hidden or not, its height, and its font.
 
 A property is that of the run, else of its character style, its paragraph's, its table's, of the document's defaults; a
-style has those of the one that it is based on (ECMA-376 part 1, 17.7.2). `vanish` is a toggle (17.7.3): a character
-style that has it shows what a paragraph style with it hides.
+style has those of its base style (ECMA-376 part 1, 17.7.2). `vanish` is a toggle (17.7.3): a character
+style with it shows what a paragraph style with it hides.
 """
 
 from __future__ import annotations
@@ -60,7 +60,7 @@ class Styles:
         Args:
             properties: `rPr` of the run.
             paragraph: `pPr` of its paragraph.
-            table: the id of the style of the table that it stands in.
+            table: the id of the style of the table around it.
         """
         direct, character = look_of(properties), self._look(_value(properties, "w_rStyle"))
         block = self._look(self.paragraph_style(paragraph))
@@ -74,7 +74,7 @@ class Styles:
         return _value(paragraph, "w_pStyle") or self._default_paragraph
 
     def chain(self, name: str | None) -> list[Element]:
-        """A style and those that it is based on, the nearest first."""
+        """A style and its base styles, the nearest first."""
         chain = list[Element]()
         while (style := self._styles.get(name or "")) is not None and style not in chain:
             chain.append(style)

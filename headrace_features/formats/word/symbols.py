@@ -1,4 +1,4 @@
-"""Characters of the fonts of symbols that Word knows, which have other glyphs at the places of letters.
+"""Characters of Word's fonts of symbols, with other glyphs at the places of letters.
 
 Word writes such a character as its place, from 32 to 255, often with 0xF000 added (ECMA-376 part 1, 17.3.3.30). The
 tables are those of mammoth 1.13 (BSD-2-Clause), which has them from Unicode's own (L2/11-052 and Adobe's Symbol); a

@@ -1,4 +1,4 @@
-"""Make the steps that assign the survivors of a corpus to clusters, and measure those by a model."""
+"""Make the steps to assign the survivors of a corpus to clusters, and measure those by a model."""
 
 from __future__ import annotations
 

@@ -1,6 +1,6 @@
 """The step `centroids`: the clusters of a corpus, fitted on a sample of its first increment and then frozen.
 
-    sample   survivors whose hash is low enough, about `sample_documents` of them
+    sample   survivors with a hash low enough, about `sample_documents` of them
     weigh    document frequency of each bucket of hashed words -> weight of the bucket (`embedding`)
     embed    each becomes a vector
     coarse   K-means over all of them, in one task
@@ -8,7 +8,7 @@
     name     words of the documents nearest to each centroid
 
 On the driver are the weights, 64 KB, and the coarse centroids: nothing that grows with documents. The task of the
-coarse clusters holds about 10 bytes per dimension and sampled document. A text whose words are all rare has no cluster.
+coarse clusters holds about 10 bytes per dimension and sampled document. A text of rare words only has no cluster.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ _ROWS_DDL = f"{_CELLS_DDL}, label array<string>, embedding string"
 
 
 class CentroidsConfig(ConfigModel):
-    """How many clusters there are, and the sample that they are fitted on."""
+    """How many clusters there are, and the sample they are fitted on."""
 
     coarse: int = Field(16, ge=1, le=20_000, description="number of coarse clusters")
     fine: int = Field(256, ge=1, le=5_000_000, description="number of clusters, each inside one coarse cluster")
@@ -204,7 +204,7 @@ class CellPlan:
 
 
 def _fit_coarse(batches: Iterable[pa.RecordBatch], config: CentroidsConfig) -> Iterator[pa.RecordBatch]:
-    """The rows of the coarse clusters, fitted on all vectors of the sample, which are in this one task."""
+    """The rows of the coarse clusters, fitted on all vectors of the sample, all in this one task."""
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return

@@ -2,10 +2,10 @@
 
 A copy of the model goes on training on a few documents of a cluster, for some steps; its loss on others of the same
 cluster is measured before, during and after. Text that a model knows already has a low loss before, repetitive text
-a low one after, and noise a high one that training does not lower.
+a low one after, and noise a high one, not lowered by training.
 
 A cluster is a task. Its result is stored under a hash of its inputs (the code, the model, the texts, the config), so
-that a killed run resumes with the clusters that it had not reached, and a later one trains only on clusters whose
+that a killed run resumes with the clusters not yet reached, and a later one trains only on clusters whose
 sample changed.
 """
 
@@ -133,7 +133,7 @@ def cluster_losses(
 
 
 def _located(config: ClusterLossesConfig, proxy_model: DataFrame | None) -> bytes | ModelFile:
-    """The bytes of the corpus's own model, sent with the tasks, or the registered model's file, which workers read.
+    """The bytes of the corpus's own model, sent with the tasks, or the registered model's file, read by workers.
 
     Raises:
         InputError: the registry has no such causal model.

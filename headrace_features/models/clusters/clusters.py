@@ -125,7 +125,7 @@ class Centroids:
 
 @step(version="1", scope=Scope.INCREMENT, tables=(CLUSTERS,))
 def clusters(survivors: DataFrame, texts: DataFrame, centroids: DataFrame, centroid_weights: DataFrame) -> Output:
-    """Assign every document that survived to the nearest of the frozen centroids; one row per document."""
+    """Assign every surviving document to the nearest of the frozen centroids; one row per document."""
     fitted = Centroids.of(
         centroids.select("coarse", "cluster", "vector", "embedding").toArrow(),
         centroid_weights.select("bucket", "weight").toArrow(),

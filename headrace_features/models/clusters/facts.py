@@ -16,9 +16,9 @@ class Cluster:
 
     Attributes:
         cluster: its number.
-        coarse: number of the coarse cluster that it is in.
+        coarse: number of its coarse cluster.
         words: that weigh most in its typical documents.
-        typical: doc_id of the documents of the sample that are nearest to its centroid.
+        typical: doc_id of the documents of the sample nearest to its centroid.
         sample_count: documents of the sample in it.
         document_count: survivors of the first increment in it, None without losses.
         loss_before: of the model, nats a byte; None where it was not measured.

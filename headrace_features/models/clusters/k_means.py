@@ -1,7 +1,7 @@
 """K-means over vectors of integers, the same to the last bit on every machine.
 
 Sums of coordinates, centroids (rounded means) and squared distances are integers. The products of vectors and
-centroids come from a matrix product in float32, which is exact here: see `embedding`. Ties go to the lower number.
+centroids come from a matrix product in float32, exact here: see `embedding`. Ties go to the lower number.
 
 Sources: Lloyd 1982, "Least squares quantization in PCM"; first centroids as in Arthur and Vassilvitskii 2007,
 "k-means++: The Advantages of Careful Seeding", each the best of some draws.

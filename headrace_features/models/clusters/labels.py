@@ -1,4 +1,4 @@
-"""The words that name a cluster: those of the largest weight in its most typical documents."""
+"""The words to name a cluster: those of the largest weight in its most typical documents."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WORD = re.compile(r"[^\W\d_]{3,20}")
 def label_words(texts: Sequence[str], weights: UInt8Array, config: EmbeddingConfig, count: int) -> list[str]:
     """The `count` words with the largest sum of tf-idf, each text scaled to a vector of length 1.
 
-    Words that two texts or more share come before words of a single text.
+    Words shared by two texts or more come before words of a single text.
 
     Args:
         texts: of the typical documents, in a fixed order.

@@ -25,7 +25,7 @@ _ORDERS: Final[dict[str, Callable[[Cluster], Any]]] = {
 
 
 def corpora(request: PageRequest) -> PageAnswer:
-    """The corpora that have clusters and that the reader may see."""
+    """The corpora with clusters, as far as visible to the reader."""
     names = namespaces_with(request.catalogue, "centroids")
     return PageAnswer("corpora.html", {"corpora": [name for name in names if request.may_read(name)]})
 

@@ -41,7 +41,7 @@ class ProxyModelConfig(ProxyTrainingConfig):
 
 
 def require_torch(name: str) -> None:
-    """Raise if torch, which the step `name` needs, is not installed; torch is looked up, not imported.
+    """Raise if torch, needed by the step `name`, is not installed; torch is looked up, not imported.
 
     Raises:
         SetupError: torch is not installed.

@@ -64,7 +64,7 @@ def proxy_model(survivors: DataFrame, texts: DataFrame, config: ProxyModelConfig
 
 
 def _train(batches: Iterable[pa.RecordBatch], config: ProxyModelConfig) -> Iterator[pa.RecordBatch]:
-    """The row of the model, trained on all documents of the sample, which are in this one task."""
+    """The row of the model, trained on all documents of the sample, all in this one task."""
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
@@ -73,7 +73,7 @@ def _train(batches: Iterable[pa.RecordBatch], config: ProxyModelConfig) -> Itera
 
 
 def trained(documents: list[str], config: ProxyModelConfig) -> dict[str, pa.Array]:
-    """The columns of `proxy_model`: a model trained on documents, which come in random order."""
+    """The columns of `proxy_model`: a model trained on documents in random order."""
     from headrace_features.models.causal_model import ByteNetwork, CausalModel, cut, encode_bytes
     from headrace_features.models.clusters.proxy_training import pieces, total_loss, train
 

@@ -40,7 +40,7 @@ class Learnt:
 
 
 def learnt(model: CausalModel, documents: Sequence[str], config: ProxyTrainingConfig) -> Learnt | None:
-    """Train a copy of a model on documents and measure its loss on every fourth, which is held out.
+    """Train a copy of a model on documents and measure its loss on every fourth, held out.
 
     The model itself is not changed. Of a single document the second half is held out.
 
@@ -91,7 +91,7 @@ def pieces(model: CausalModel, texts: Sequence[str], config: ProxyTrainingConfig
 def train(
     model: CausalModel, shown: Sequence[list[int]], config: ProxyTrainingConfig, look: Callable[[int], None]
 ) -> None:
-    """Change the parameters of a model by AdamW, with a rate that rises over a tenth of the steps and falls to 0.
+    """Change the parameters of a model by AdamW, with a rate rising over a tenth of the steps and falling to 0.
 
     Args:
         model: on the CPU.

@@ -1,1 +1,1 @@
-"""Semantic duplicates: survivors whose vectors, by a sentence encoder, have nearly the same direction."""
+"""Semantic duplicates: survivors with vectors, by a sentence encoder, of nearly the same direction."""

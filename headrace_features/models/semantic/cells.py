@@ -36,7 +36,7 @@ _CELLS_DDL: Final = (
 
 
 class SemanticCentroidsConfig(ConfigModel):
-    """How many cells there are, and the sample that they are fitted on."""
+    """How many cells there are, and the sample they are fitted on."""
 
     cells: int | None = Field(
         None,
@@ -84,7 +84,7 @@ SEMANTIC_CELLS = Table(
 def semantic_centroids(
     survivors: DataFrame, members: DataFrame, vectors: DataFrame, config: SemanticCentroidsConfig
 ) -> Output:
-    """Fit the cells on a sample of the documents that are compared; one row per cell."""
+    """Fit the cells on a sample of the compared documents; one row per cell."""
     rows = persist(compared(survivors, members, vectors))
     only_encoder(rows)
     count = rows.count()
@@ -98,7 +98,7 @@ def semantic_centroids(
 
 
 def _fit(batches: Iterable[pa.RecordBatch], cells: int, config: SemanticCentroidsConfig) -> Iterator[pa.RecordBatch]:
-    """The rows of `semantic_centroids`, fitted on all vectors of the sample, which are in this one task."""
+    """The rows of `semantic_centroids`, fitted on all vectors of the sample, all in this one task."""
     parts = [batch for batch in batches if batch.num_rows]
     if not parts:
         return
@@ -119,7 +119,7 @@ def _fit(batches: Iterable[pa.RecordBatch], cells: int, config: SemanticCentroid
 def semantic_cells(
     survivors: DataFrame, members: DataFrame, vectors: DataFrame, semantic_centroids: DataFrame
 ) -> DataFrame:
-    """Find the two nearest cells of every document that is compared; one row per document."""
+    """Find the two nearest cells of every compared document; one row per document."""
     rows = compared(survivors, members, vectors)
     fitted = semantic_centroids.select("cell", "vector", "encoder").toArrow().sort_by("cell")
     only_encoder(vectors.where("vector IS NOT NULL"), fitted["encoder"][0].as_py() if len(fitted) else None)

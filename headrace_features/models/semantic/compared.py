@@ -1,4 +1,4 @@
-"""The documents that are compared by meaning: those with a vector that came so far; and their families."""
+"""The documents compared by meaning: those with a vector by now; and their families."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ def compared(survivors: DataFrame, members: DataFrame, vectors: DataFrame) -> Da
 
 
 def families(documents: DataFrame | None, like: DataFrame, driver_edges: int) -> DataFrame:
-    """Rows (doc_id, family) of documents that a model or an execution made from others, and of their parents.
+    """Rows (doc_id, family) of documents made from others by a model or an execution, and of their parents.
 
     A family is a component of the links child - parent, named by a hash. Without `documents` there is no row.
     """

@@ -45,9 +45,9 @@ def squared_lengths(vectors: Int16Array) -> Int64Array:
 
 
 class Queries:
-    """Documents whose better neighbours, similar ones of a lower rank, are searched in blocks that come best first.
+    """Documents whose better neighbours, similar ones of a lower rank, are searched in blocks, best first.
 
-    After its `most`-th neighbour a document is compared no further. So n documents that are all alike give n * `most`
+    After its `most`-th neighbour a document is compared no further. So n documents, all alike, give n * `most`
     pairs and not n^2.
     """
 

@@ -1,4 +1,4 @@
-"""The step `semantic_pairs`: documents of one cell whose vectors have a cosine of at least the threshold.
+"""The step `semantic_pairs`: documents of one cell with vectors at a cosine of at least the threshold.
 
 The new documents of a cell are cut, in their order, into tiles. A task holds the documents of a tile and streams the
 better ones of the cell past them, earlier increments first, so its memory does not grow with the cell:
@@ -82,7 +82,7 @@ def semantic_pairs(
 ) -> DataFrame:
     """Compare the documents of an increment with the better ones of their cells; one row per pair.
 
-    `documents` (rows of increments 0 to `increment`) give the families, whose members are never a pair; None for none.
+    `documents` (rows of increments 0 to `increment`) give the families: their members are never a pair; None for none.
     """
     from pyspark.sql import Window
 
@@ -108,7 +108,7 @@ def _compare(batches: Iterable[pa.RecordBatch], least: Fraction, most: int) -> I
 
 
 class _Tile:
-    """One tile: holds its own documents and gives their pairs with the rows that follow."""
+    """One tile: holds its own documents and gives their pairs with the following rows."""
 
     def __init__(self, least: Fraction, most: int) -> None:
         self._least, self._most = least, most

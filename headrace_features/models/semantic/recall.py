@@ -1,7 +1,7 @@
-"""The step `semantic_recall`: the share of semantic duplicates that was removed, measured by brute force on a sample.
+"""The step `semantic_recall`: the removed share of semantic duplicates, measured by brute force on a sample.
 
 Two documents without a common cell are never compared, so the misses are measured, as `thresholds` does for
-near-duplicates: every document that reaches the threshold with a sampled kept one should have been removed.
+near-duplicates: every document reaching the threshold with a sampled kept one should have been removed.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ _SIMILAR_DDL: Final = "doc_id string, sampled_doc_id string"
 
 
 class SemanticRecallConfig(ConfigModel):
-    """The sample, and the recall that is required."""
+    """The sample, and the required recall."""
 
     threshold: float = Field(0.9, gt=0, le=1, description="least cosine of a pair")
     sample_documents: int = Field(
@@ -113,7 +113,7 @@ def semantic_recall(
 
 
 def _similar(batches: Iterable[pa.RecordBatch], sample: Shared[pa.Table], least: Fraction) -> Iterator[pa.RecordBatch]:
-    """Pairs (doc_id, sampled_doc_id) of two documents whose cosine reaches the threshold."""
+    """Pairs (doc_id, sampled_doc_id) of two documents with a cosine reaching the threshold."""
     sampled = sample.value
     ids = sampled["doc_id"].combine_chunks()
     for batch in batches if len(sampled) else ():

@@ -1,4 +1,4 @@
-"""The step `semantic_removals`: the documents to remove because a better one that means the same is kept.
+"""The step `semantic_removals`: the documents to remove because a better one of the same meaning is kept.
 
 It decides as `removals` does, by the same code and the same two proofs: a document is removed if and only if a
 better neighbour is kept, its witness is the kept one of the highest cosine, and what an earlier increment kept stays.
@@ -96,6 +96,6 @@ def semantic_removals(
     config: SemanticRemovalsConfig,
     revisions: DataFrame | None = None,
 ) -> DataFrame:
-    """Remove the documents of an increment that have a kept better neighbour; one row per document."""
+    """Remove the documents of an increment with a kept better neighbour; one row per document."""
     decided: DataFrame = removals(semantic_pairs, semantic_removals, increment, config.deciding, None, revisions)
     return decided.drop("repository")

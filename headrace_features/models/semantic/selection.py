@@ -29,7 +29,7 @@ class SemanticSettings(ConfigModel):
 
 
 def _steps(config: SemanticSettings, place: SelectionPlace) -> Iterator[Bound]:
-    """The steps that compare, that which removes, and what it leaves."""
+    """The comparing steps, the removing one, and what it leaves."""
     vectors = place.each(f"vectors_{config.vectors}", config.datasets)
     compared: dict[str, Source] = {"survivors": place.survivors, **place.own("members"), "vectors": vectors}
     kin: dict[str, Source] = {} if config.families else {"documents": place.each("documents")}

@@ -1,9 +1,9 @@
-"""Texts whose decimal digits are of any script, as texts with digits (and wide letters) of ASCII, and the way back.
+"""Texts with decimal digits of any script, as texts with digits (and wide letters) of ASCII, and the way back.
 
     tel ٠١٢  (bytes 74 65 6c 20 d9a0 d9a1 d9a2)     tel 012     places in it: 0 1 2 3 4 6 8, end 10
 
 Unicode has some seventy sets of ten digits (general category Nd). Rules know those of ASCII alone, so a text with
-others is scanned in that form, with the wide letters of `ＴＥＬ：０３` in theirs; marks that only set the direction of
+others is scanned in that form, with the wide letters of `ＴＥＬ：０３` in theirs; marks only for the direction of
 what stands beside them are left out of it.
 """
 
@@ -93,7 +93,7 @@ def _fold(data: UInt8Array, values: UInt8Array, pairs: BoolArray, out: UInt8Arra
 
 
 def has_other_digits(data: UInt8Array, offsets: Int64Array) -> BoolArray:
-    """(D,) whether each text has a decimal digit that is not of ASCII.
+    """(D,) whether each text has a decimal digit outside ASCII.
 
     Args:
         data: (B,) bytes of the texts.

@@ -77,9 +77,9 @@ def spans_with_counts(spans: list[list[DetectedSpan]]) -> dict[str, pa.Array]:
 
 
 def resolve(spans: list[DetectedSpan]) -> list[DetectedSpan]:
-    """Those of a text that stay where some overlap: the longest, then the surest, then by kind, rule and start.
+    """Those of a text kept where some overlap: the longest, then the surest, then by kind, rule and start.
 
-    Each is weighed against those that overlap it and stay themselves, so the order in which they come says nothing.
+    Each is weighed against those overlapping it and kept themselves, so their order says nothing.
     """
     if len(spans) < 2:
         return spans
@@ -97,9 +97,9 @@ def resolve(spans: list[DetectedSpan]) -> list[DetectedSpan]:
 
 
 def _resolve_touching(spans: list[DetectedSpan]) -> list[DetectedSpan]:
-    """The same for spans that hang together.
+    """The same for connected spans.
 
-    None is longer than one that was kept before it, so it overlaps such a one where its first or its last byte does.
+    None is longer than one kept before it, so it overlaps such a one where its first or its last byte does.
     """
     first = min(span.start for span in spans)
     taken = bytearray(max(span.end for span in spans) - first)

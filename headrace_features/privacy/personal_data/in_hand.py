@@ -54,7 +54,7 @@ def find_personal_data(data: Any, column: str | None = "text", *, min_confidence
         The findings of a text by `start`, none overlapping; of several texts a list of such lists.
 
     Raises:
-        InputError: a column that there is not, no texts, or a confidence that is not between 0 and 1.
+        InputError: a missing column, no texts, or a confidence outside 0 to 1.
     """
     least = PersonalDataConfig().min_confidence if min_confidence is None else min_confidence
     if not 0 <= least <= 1:
@@ -72,7 +72,7 @@ def _findings(texts: pa.Array, least: float) -> Iterator[list[Finding]]:
 
 
 def _in_characters(text: str, spans: list[DetectedSpan], edits: Edits) -> list[Finding]:
-    """Spans of bytes of a normalized text as findings in the text that it was made of."""
+    """Spans of bytes of a normalized text as findings in its original text."""
     source = text.encode()
     places = np.array([(span.start, span.end) for span in spans], np.int64)
     starts, ends = source_spans(edits, places[:, 0], places[:, 1])

@@ -1,4 +1,4 @@
-"""What the keys of services look like: by detect-secrets' patterns, and by forms that the services document."""
+"""What the keys of services look like: by detect-secrets' patterns, and by the services' documented forms."""
 
 from __future__ import annotations
 
@@ -138,7 +138,7 @@ _PLUGINS: Final = {
 
 @made_once
 def key_patterns() -> list[tuple[str, re.Pattern[str]]]:
-    """Patterns of the keys of services, by rule: those of detect-secrets, and newer ones that it lacks."""
+    """Patterns of the keys of services, by rule: those of detect-secrets, and newer ones missing there."""
     patterns = [(name, re.compile(pattern, re.ASCII)) for name, pattern in _KEYS]
     for module, plugin in _PLUGINS.items():
         detector = getattr(importlib.import_module(f"detect_secrets.plugins.{module}"), plugin)

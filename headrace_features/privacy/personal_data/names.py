@@ -1,4 +1,4 @@
-"""Names in texts, by a model of spaCy or GLiNER that a dataset names: where it is, and its findings as spans.
+"""Names in texts, by a model of spaCy or GLiNER named by a dataset: where it is, and its findings as spans.
 
 scorers: {personal_data: {names: {model: people@1, labels: {PERSON: name, GPE: place}}}}
 """
@@ -27,7 +27,7 @@ RULE: Final = "names"
 
 
 class NamesConfig(ConfigModel):
-    """The model that finds names, and what its labels are called."""
+    """The model to find names, and what its labels are called."""
 
     model: str = Field(description="of spaCy or GLiNER: name@version in the registry, or the path of its folder")
     labels: dict[str, str] | None = Field(
@@ -50,7 +50,7 @@ class NamesConfig(ConfigModel):
 
     @property
     def kinds(self) -> list[str]:
-        """Kinds of personal data that the model adds."""
+        """Kinds of personal data added by the model."""
         return sorted({"name"} if self.labels is None else set(self.labels.values()))
 
 
@@ -73,7 +73,7 @@ def located(config: NamesConfig) -> NamesConfig:
 
 
 def model_file(config: NamesConfig) -> ModelFile | None:
-    """The file of a model of the registry, which workers read; None for a folder, which they open themselves."""
+    """The file of a model of the registry, read by workers; None for a folder, opened by them directly."""
     return None if config.is_path else _registered(config.model)
 
 

@@ -1,4 +1,4 @@
-"""Counts that may leave the lake: with noise, and without small groups.
+"""Counts fit to leave the lake: with noise, and without small groups.
 
 Cards say how many documents hold what, and such counts can give a single document away. So they leave with discrete
 Laplace noise (Dwork et al. 2006, "Calibrating Noise to Sensitivity in Private Data Analysis"), made by OpenDP, whose
@@ -51,7 +51,7 @@ class Noise:
 
     Attributes:
         scale: of the noise.
-        min_group: lowest noisy count of a group that is named.
+        min_group: lowest noisy count of a named group.
         draw: makes the noise.
     """
 
@@ -73,6 +73,6 @@ class Noise:
 
     @property
     def named_by_chance(self) -> float:
-        """Probability that a group of one document is named."""
+        """Probability of naming a group of one document."""
         step = math.exp(-1 / self.scale)
         return float(step ** (self.min_group - 1) / (1 + step))

@@ -1,7 +1,7 @@
 """Where a number with an inner structure ends: IPv4 addresses, IBANs, phone numbers and their extensions.
 
 The arguments are those of `scan_words`: `data` is the address of the buffer, positions are bytes of it, and `high` is
-the end of the text. Bytes are compared with their ASCII codes, which a comment spells out.
+the end of the text. Bytes are compared with their ASCII codes, spelled out in a comment.
 """
 
 from __future__ import annotations
@@ -91,7 +91,7 @@ def phone_end(data: int, start: int, high: int) -> Any:
     """The end of groups of digits joined by one or two marks, such as `30) 1234-56`.
 
     Returns:
-        The end, the number of digits and of groups, and whether a parenthesis closes that was opened before `start`.
+        The end, the number of digits and of groups, and whether a parenthesis opened before `start` closes.
     """
     i, digits, groups, end = start, 0, 0, start
     opened, closed, last_closed = False, False, False

@@ -73,7 +73,7 @@ class SearchSettings(NamedTuple):
 
 
 def with_model(config: AuditConfig) -> SearchSettings:
-    """Give the config with the model that it names, whose labels are looked at once on the driver."""
+    """Give the config with its named model; the labels are looked at once on the driver."""
     from headrace_features.models.name_model import kinds_of
 
     if config.names is None:
@@ -83,7 +83,7 @@ def with_model(config: AuditConfig) -> SearchSettings:
 
 
 def checked_actions(redact: Mapping[str, str], names: NamesConfig | None = None) -> dict[str, Action]:
-    """What a dataset does about kinds of personal data, those left out that it keeps.
+    """What a dataset does about kinds of personal data, the kept ones left out.
 
     Raises:
         ConfigError: a kind or an action is unknown (the message names the nearest), or the model is for nothing.

@@ -1,9 +1,9 @@
-"""Words for phone, mobile phone and fax in the languages of CLDR, by which digits are told to be a phone number.
+"""Words for phone, mobile phone and fax in the languages of CLDR, marking digits as a phone number.
 
 From the annotations of the signs for telephone, mobile phone and fax (U+260E, U+1F4F1, U+1F4E0) in CLDR 48.2 (npm
 `cldr-annotations-full` 48.2.0, Unicode License v3): the words of their names and keywords that a language uses for
-signs of phones at least as often as for others, without those that mean a machine, a message or a call as well. Words
-of scripts that are written without blanks are cut to seven characters, the most that the scan looks up.
+signs of phones at least as often as for others, without those meaning a machine, a message or a call as well. Words
+of scripts written without blanks are cut to seven characters, the most that the scan looks up.
 """
 
 from __future__ import annotations

@@ -1,14 +1,14 @@
-"""The texts of a dataset that redacts: the raw ones, with placeholders for the personal data that was found.
+"""The texts of a redacting dataset: the raw ones, with placeholders for the detected personal data.
 
     raw_texts        Ada <ada@x.org> wrote           its edits lead back to the source
     personal_data    5 to 14, mail, replace
     texts            Ada <<MAIL_1>> wrote            its edits are both, composed
 
-Values that a document is dropped for are replaced as well: the row stays, with a verdict that rejects it, and nobody
+Values causing a document's drop are replaced as well: the row stays, with a rejecting verdict, and nobody
 who looks at a rejected text sees what it was rejected for.
 
-A placeholder is stable inside a document: values that differ only in case, blanks and punctuation get one number.
-Numbers count by kind from 1 in order of appearance, past those of placeholders that the text itself holds. Edits are
+A placeholder is stable inside a document: values differing only in case, blanks and punctuation get one number.
+Numbers count by kind from 1 in order of appearance, past those of placeholders in the text itself. Edits are
 those of the table `texts` (see `spark_jobs.text.normalization`), with the rule `redacted`.
 """
 
@@ -59,7 +59,7 @@ def redacted_texts(raw_texts: DataFrame, personal_data: DataFrame, config: Texts
 
 
 def redacted_batches(batches: Iterable[pa.RecordBatch], min_letters: int) -> Iterator[pa.RecordBatch]:
-    """Turn batches of raw texts with the spans that are replaced into batches of the table `texts`."""
+    """Turn batches of raw texts with the spans to replace into batches of the table `texts`."""
     from headrace_features.privacy.personal_data.find import DetectedSpan
     from headrace_features.privacy.personal_data.redacted_texts import redact
     from spark_jobs.text.compared_texts import letters_column
@@ -99,7 +99,7 @@ def redact(content: str, spans: Sequence[DetectedSpan]) -> tuple[str, Edits]:
         spans: personal data in it, by start, none overlapping.
 
     Returns:
-        The text with placeholders, and the edits that lead back to `content`.
+        The text with placeholders, and the edits leading back to `content`.
     """
     if not spans:
         return content, NO_EDITS

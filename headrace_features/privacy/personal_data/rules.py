@@ -1,4 +1,4 @@
-"""The rules that find structured personal data: which shapes of characters, which words beside them, which check.
+"""The rules to find structured personal data: which shapes of characters, which words beside them, which check.
 
 A *shape* is a text with each digit written as D and each letter as L: `123-45-6789` has the shape `DDD-DD-DDDD`
 (blanks and dashes of Unicode count as ASCII's). A rule
@@ -28,12 +28,12 @@ class DetectionRule:
     Attributes:
         name: of the rule, as in `spans.rule`.
         kind: one of `KINDS`.
-        alone: shapes that are looked at wherever they stand.
-        beside_words: shapes that are looked at beside one of `words`.
+        alone: shapes looked at wherever they stand.
+        beside_words: shapes looked at beside one of `words`.
         words: lower-case words, separated by blanks.
         confidence: of a finding without such a word.
         confidence_beside_words: of a finding with one.
-        check: the module of python-stdnum whose `is_valid` decides; "" if a function of `checks.py` does.
+        check: the module of python-stdnum with the deciding `is_valid`; "" if a function of `checks.py` does.
     """
 
     name: str

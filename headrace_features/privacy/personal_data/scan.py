@@ -1,4 +1,4 @@
-"""Find candidates of personal data in bytes, in one pass that stops only at digits and a few marks.
+"""Find candidates of personal data in bytes, in one pass, stopping only at digits and a few marks.
 
 Most bytes cost one look into a table of triggers. These bytes are triggers:
 
@@ -8,7 +8,7 @@ Most bytes cost one look into a table of triggers. These bytes are triggers:
     _ - . G B I J ~  marks of keys (`ghp_`, `xoxb-`, `hvs.`, `SG.`, `-----BEGIN`, `AIza`, `eyJ`, `8Q~`)
 
 A candidate must have the right boundaries and, where its rule says so, one of the rule's words before it. The exact
-checks (checksums, dates, ranges) are in `checks.py`, for the few candidates that are left.
+checks (checksums, dates, ranges) are in `checks.py`, for the few remaining candidates.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ def _emit(out: Int64Array, n: int, row: int, start: int, end: int, rule: int, be
 
 @inner
 def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
-    """Add the phone number whose first group of digits begins at s, if there is one; returns the new count."""
+    """Add the phone number with its first group of digits at s, if there is one; returns the new count."""
     before = byte_at(data + s - 1) if s > low else 0
     end, digits, groups, is_closed = phone_end(data, s, high)
     start = s - 1 if before == 40 and is_closed else s  # (
@@ -113,7 +113,7 @@ def _phone(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out:
 
 @inner
 def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
-    """Add the candidates of all rules with shapes that begin at s; returns the new count.
+    """Add the candidates of all rules with shapes beginning at s; returns the new count.
 
     A shape is a sequence of letters, digits and marks: a hash rolls over it, and every end of a run of letters and
     digits is looked up, so that `123-45-6789` is asked for as `123`, `123-45` and `123-45-6789`.
@@ -152,7 +152,7 @@ def _shapes(t: ScanTables, data: int, s: int, low: int, high: int, row: int, out
 
 @inner
 def _at_digit(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> Any:
-    """Add all candidates that begin with the run of letters and digits around i; returns its end and the new count."""
+    """Add all candidates beginning with the run of letters and digits around i; returns its end and the new count."""
     s = i
     while s > low and i - s < _LONGEST_START and is_class(data, s - 1, ALNUM):
         s -= 1
@@ -237,7 +237,7 @@ def _at_sign(data: int, i: int, low: int, high: int, row: int, out: Int64Array, 
 
 @inner
 def _at_colon(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> Any:
-    """Add the IPv6 or MAC address whose first colon is at i; returns where to go on, and the new count."""
+    """Add the IPv6 or MAC address with its first colon at i; returns where to go on, and the new count."""
     s = i
     while s > low and i - s < 5 and _is_hex(byte_at(data + s - 1)):
         s -= 1
@@ -319,7 +319,7 @@ def _mac_between(
 
 @inner
 def _dashed_mac(t: ScanTables, data: int, i: int, low: int, high: int, row: int, out: Int64Array, n: int) -> int:
-    """Add the MAC address `00-1A-2B-3C-4D-5E` whose first dash is at i; returns the new count."""
+    """Add the MAC address `00-1A-2B-3C-4D-5E` with its first dash at i; returns the new count."""
     start, end = i - 2, i + 15
     if start < low or end > high:
         return n
@@ -382,7 +382,7 @@ def _scan_into(source: UInt8Array, offsets: Int64Array, t: ScanTables, row: int,
 
 
 def scan(data: UInt8Array, offsets: Int64Array) -> Iterator[Int64Array]:
-    """All candidates in texts that lie one after another, in blocks.
+    """All candidates in texts lying one after another, in blocks.
 
     Args:
         data: (B,) bytes of the texts.

@@ -57,7 +57,7 @@ class ScanTables(NamedTuple):
 
     Attributes:
         keys: (2, 16384) hashes of words and shapes, each at the first free slot from its own on.
-        alone: (16384,) rules that take the shape in the slot wherever it stands.
+        alone: (16384,) rules taking the shape in the slot wherever it stands.
         masks: (2, 16384) rules of the word, or of the shape beside their words, in the slot.
     """
 
@@ -124,7 +124,7 @@ def _forms(word: str) -> set[str]:
 
 @inner
 def slot_of(keys: UInt64Array, h: Any) -> int:
-    """The slot that holds a hash, or -1."""
+    """The slot of a hash, or -1."""
     slot = key_slot(keys, h >> U64(20), h)
     return np.int64(slot) if keys[slot] == h else -1
 
@@ -190,7 +190,7 @@ def _hashed(h: Any, data: int, i: int, size: int) -> Any:
 
 @inner
 def _unspaced_words(t: ScanTables, data: int, i: int, end: int) -> int:
-    """The masks of the known words that begin at i, in a script that writes words one after another."""
+    """The masks of the known words beginning at i, in a script writing words one after another."""
     mask, h, count = np.int64(0), FNV_BASIS, 0
     while i < end and count < _LONGEST_UNSPACED:
         size, kind = _character(data, i)
@@ -246,7 +246,7 @@ def words_in(t: ScanTables, data: int, start: int, end: int) -> int:
 
 @inner
 def context_of(t: ScanTables, data: int, low: int, start: int) -> int:
-    """Known words in the bytes before `start`; one that is cut is left out."""
+    """Known words in the bytes before `start`; a cut one is left out."""
     first = max(low, start - _CONTEXT_BYTES)
     while low < first < start and 0x80 <= byte_at(data + first) < 0xC0:
         first += 1
@@ -296,7 +296,7 @@ def mark_at(data: int, i: int, high: int) -> Any:
 
 @inner
 def _has_digit_run(data: int, i: int, step: int, low: int, high: int) -> bool:
-    """Whether the run of letters and digits that goes from i in a direction has a digit in 12 bytes."""
+    """Whether the run of letters and digits from i in a direction has a digit in 12 bytes."""
     for _ in range(12):
         if i < low or i >= high or not is_class(data, i, ALNUM):
             return False

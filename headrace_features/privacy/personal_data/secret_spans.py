@@ -25,7 +25,7 @@ _SHORTEST_RUN: Final = 12
 
 @inner
 def assigned_value(t: ScanTables, data: int, i: int, low: int, high: int) -> Any:
-    """The span of the value that the = or : at i assigns to a name such as `password`; (0, 0) if there is none.
+    """The span of the value assigned by the = or : at i to a name such as `password`; (0, 0) if there is none.
 
     `password = "hunter22"` has one between quotes, `api_key=abcd1234` one without. A value after a colon or a blank
     and without quotes counts only where it has 16 bytes and ends its line, since `password: required` is prose.
@@ -74,7 +74,7 @@ def key_start(t: ScanTables, data: int, i: int, low: int, high: int) -> int:
     Args:
         t: tables of words.
         data: address of the buffer.
-        i: position of the byte of the prefix at which the scan stops: the `_` of `ghp_`, the B of `-----BEGIN`.
+        i: position of the prefix byte stopping the scan: the `_` of `ghp_`, the B of `-----BEGIN`.
         low: start of the text.
         high: end of the text.
     """
@@ -153,7 +153,7 @@ def unprefixed_start(data: int, i: int, low: int, high: int) -> int:
 
 @inner
 def _bot_start(data: int, i: int, low: int, high: int) -> int:
-    """Where a token of a Telegram bot begins whose colon is at i: eight to ten digits, then AA..; -1 for none."""
+    """Where a token of a Telegram bot with its colon at i begins: eight to ten digits, then AA..; -1 for none."""
     if i + 36 > high or byte_at(data + i + 1) != 65 or byte_at(data + i + 2) != 65:
         return -1
     s = i
@@ -164,7 +164,7 @@ def _bot_start(data: int, i: int, low: int, high: int) -> int:
 
 @inner
 def _padded_start(data: int, i: int, low: int, high: int) -> int:
-    """Where a base64 of 32 or 64 bytes begins whose first = is at i, or what follows `sig=`; -1 for none."""
+    """Where a base64 of 32 or 64 bytes with its first = at i begins, or what follows `sig=`; -1 for none."""
     if i - 3 >= low and byte_at(data + i - 3) == 115 and byte_at(data + i - 2) == 105 and byte_at(data + i - 1) == 103:
         return i + 1 if i + 40 < high and (i - 3 == low or not is_class(data, i - 4, ALNUM)) else -1
     s = i

@@ -1,6 +1,6 @@
-"""The scorer `profanity`: words and phrases of lists that people call profane, by count and by share of the words.
+"""The scorer `profanity`: words and phrases of lists of profanity, by count and by share of the words.
 
-The lists by language are those of the package glin-profanity (MIT), which is read and not imported. A list knows no
+The lists by language are those of the package glin-profanity (MIT), read and not imported. A list knows no
 context: `profanity_density` beside a classifier says more than either alone.
 """
 
@@ -94,7 +94,7 @@ def listed(settings: dict[str, Any]) -> list[str]:
 
 
 def phrases_to_count(config: ProfanityConfig) -> Phrases:
-    """The phrases that texts are searched for, built once on the driver.
+    """The phrases to search texts for, built once on the driver.
 
     Raises:
         ConfigError: a list or the file changed since the config was made, or nothing is listed.

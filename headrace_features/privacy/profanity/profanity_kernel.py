@@ -57,7 +57,7 @@ def folding() -> WordSplitting:
 
 
 class Phrases(NamedTuple):
-    """The phrases that are searched for, as a hash table.
+    """The phrases to search for, as a hash table.
 
     Attributes:
         table: hashes of the phrases and of their beginnings, with _BEGINS, _WHOLE or both.
@@ -85,7 +85,7 @@ def score(content: pa.Array, phrases: Phrases) -> dict[str, pa.Array]:
     """Count phrases in texts.
 
     Returns:
-        profanity_count: (D,) runs of words in phrases; phrases that overlap are one. profanity_density: (D,) words in
+        profanity_count: (D,) runs of words in phrases; overlapping phrases are one. profanity_density: (D,) words in
         them, of all words; null without any.
     """
     runs, covered, words = _count_phrases(folding(), phrases, *utf8_arrays(content))

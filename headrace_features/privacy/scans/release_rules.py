@@ -1,4 +1,4 @@
-"""Rules by which an increment leaves quarantine without a person: shares of its documents in which scans found things.
+"""Rules by which an increment leaves quarantine without a person: shares of its documents with findings of scans.
 
     release: {policy: {malware: 0, secrets: 0.001, licences: 0, source_trust: 0.5}}
 

@@ -110,10 +110,10 @@ def scans(documents: DataFrame, repositories: DataFrame, provenance: DataFrame, 
 
 
 def yara_source(config: ScansConfig) -> str:
-    """The YARA rules that a config names.
+    """The YARA rules named by a config.
 
     Raises:
-        InputError: the file is not the one that was declared.
+        InputError: the file is not the declared one.
     """
     content = (Path(config.yara_rules) if config.yara_rules else SHIPPED).read_bytes()
     if config.yara_rules and config.yara_sha256 != hashlib.sha256(content).hexdigest():
@@ -217,7 +217,7 @@ _FAKER_FORMS: Final = 2
 
 
 def signs(path: str, text: str) -> Iterator[tuple[str, int]]:
-    """Each sign that a document bears, and how often."""
+    """Each sign in a document, and how often."""
     if _TEST_PATH.search(path):
         yield "test_path", 1
     lower = text.lower()  # searching for words first is ten times as fast as the expressions

@@ -1,4 +1,4 @@
-"""What the sandbox of a machine has to hold before code is executed in it, and the sentence that mends a failure.
+"""What the sandbox of a machine has to hold before code is executed in it, and the sentence to mend a failure.
 
 Three checks run in it at the start: privileges, files, network (`inside/checks.py`). The tests attack the rest, its
 limits among them.
@@ -81,7 +81,7 @@ def _run(*arguments: str) -> ProgramOutcome:
 
 
 def _entries(folder: Path) -> list[str]:
-    """At most 50 entries of a folder, without those that lead to the interpreter, which code may see."""
+    """At most 50 entries of a folder, without those leading to the interpreter, visible to code."""
     shown = interpreter_of(sys.executable).folders
     with suppress(OSError):
         entries = sorted(map(str, folder.iterdir()))[:50]
@@ -90,7 +90,7 @@ def _entries(folder: Path) -> list[str]:
 
 
 def _missing() -> str | None:
-    """The command that installs a missing tool; None where all are there."""
+    """The command to install a missing tool; None where all are there."""
     return next((f"apt install {package}" for tool, package in TOOLS.items() if shutil.which(tool) is None), None)
 
 

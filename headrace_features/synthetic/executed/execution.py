@@ -1,7 +1,7 @@
 """Execute a bundle of documents: a pure function of it and the config, whoever calls it, in a pool or on a worker.
 
-Every call is made in several runs that differ on purpose; where their results do, the call is a row with that reason.
-A program that takes the sandbox down with it ends its own call alone: those that follow are made in another.
+Every call is made in several runs differing on purpose; where their results do, the call is a row with that reason.
+A program taking the sandbox down with it ends its own call alone: the following ones are made in another.
 """
 
 from __future__ import annotations
@@ -47,7 +47,7 @@ _LATER: Final = 400 * 86_400  # seconds by which the clock of a run is ahead of 
 
 @dataclass(frozen=True)
 class Bundle:
-    """Documents of a repository that are executed, with the files that they may import and read.
+    """Executed documents of a repository, with their files to import and read.
 
     Attributes:
         repository: its name; None for a document without one.
@@ -110,7 +110,7 @@ def execute(bundle: Bundle, source: ExecutedSource) -> Iterator[list[Landed]]:
 
 @contextmanager
 def written(files: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
-    """A folder with some files, which every user may read, and their paths; a path that leads out of it is left out."""
+    """A folder with some files, readable to every user, and their paths; a path leading out of it is left out."""
     paths = set[str]()
     for left in Path(tempfile.gettempdir()).glob(f"{_FOLDER}*"):
         with suppress(OSError):
@@ -133,7 +133,7 @@ def written(files: Mapping[str, str]) -> Iterator[tuple[str, set[str]]]:
 
 @contextmanager
 def _locked(folder: str) -> Iterator[None]:
-    """Hold the lock of a folder, which a worker that was killed does not hold any more.
+    """Hold the lock of a folder, no longer held by a killed worker.
 
     Raises:
         OSError: another holds it.
@@ -208,7 +208,7 @@ class _Python:
             return Collected(error=_why(outcome))
 
     def _make(self, calls: Sequence[tuple[int, list[str], Sequence[Any]]], run: _Run) -> dict[int, Result]:
-        """Make calls in a run; after one that takes the sandbox down, in another."""
+        """Make calls in a run; after one taking the sandbox down, in another."""
         limits, trace = self._source.limits, self._source.trace
         results = dict[int, Result]()
         left, typed = list(calls), {number: len(statements) for number, statements, _ in calls}
@@ -244,7 +244,7 @@ class _Python:
         cpu_seconds: float,
         output_bytes: int,
     ) -> ProgramOutcome:
-        """Run `inside/main.py` in the sandbox, which collects calls or makes them as `request` says."""
+        """Run `inside/main.py` in the sandbox: it collects calls or makes them as `request` says."""
         packages = package_folder(self._source.environment)
         inside = {"/headrace/inside": str(_INSIDE), isolated_run.root: self._folder, **self._python.folders, **tools}
         if packages is not None:
@@ -271,7 +271,7 @@ class _Python:
 
 
 def _results(output: bytes, paths: Mapping[str, str], most_bytes: int) -> Iterator[Result]:
-    """The lines that a sandbox gave, as far as they are results; a longer line is not read."""
+    """The lines from a sandbox, as far as they are results; a longer line is not read."""
     for line in output.splitlines():
         with suppress(ValueError, RecursionError):
             if len(line) <= most_bytes:

@@ -1,4 +1,4 @@
-"""Execute what a dataset lacks, and seal the records as pages, which land like pages of an API."""
+"""Execute what a dataset lacks, and seal the records as pages, landing like those of an API."""
 
 from __future__ import annotations
 
@@ -42,14 +42,14 @@ class ExecutedKind(PagedKind[ExecutedSource]):
     """Executions of code: `fetch` executes it, and the listing has the pages of results."""
 
     def fetch(self, dataset: str, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float) -> None:
-        """Execute the documents that were not executed yet; see `fetch_executions`."""
+        """Execute the documents not executed yet; see `fetch_executions`."""
         fetch_executions(dataset, self.source, catalogue, objects, wait_seconds)
 
 
 def fetch_executions(
     dataset: str, source: ExecutedSource, catalogue: Catalog, objects: ObjectFolder, wait_seconds: float
 ) -> dict[str, int]:
-    """Execute the documents that were not executed yet, and make pages of the records.
+    """Execute the documents not executed yet, and make pages of the records.
 
     Returns:
         How many rows there are by reason, over all runs; records have an empty one.
@@ -128,7 +128,7 @@ def _execute_all(bundles: Sequence[Bundle], source: ExecutedSource, store: Answe
 
 
 def _lacking(bundle: Bundle, source: ExecutedSource, store: AnswerStore) -> Bundle | None:
-    """A bundle without the documents that were executed before; None where all were. Equal texts are executed once."""
+    """A bundle without the documents executed before; None where all were. Equal texts are executed once."""
     keys = {document_key(source, document.text): document for document in reversed(bundle.documents)}
     answered = store.answered(keys)
     documents = tuple(document for key, document in reversed(keys.items()) if key not in answered)

@@ -31,17 +31,17 @@ _numbers = itertools.count()
 
 
 class Group(Protocol):
-    """Processes that are counted together."""
+    """Processes counted together."""
 
     joins: tuple[str, ...]
     """Files into which a process writes its number to become part of the group."""
 
     def cpu_seconds(self, pid: int) -> float:
-        """CPU seconds of all processes of the group so far, those that ended too; pid is their first."""
+        """CPU seconds of all processes of the group so far, ended ones too; pid is their first."""
         ...
 
     def over(self, pid: int) -> str:
-        """The reason for which the group is to be stopped, or was by the kernel; else empty."""
+        """The reason to stop the group, or of its stop by the kernel; else empty."""
         ...
 
     def close(self) -> None:
@@ -50,7 +50,7 @@ class Group(Protocol):
 
 
 class Watched:
-    """A group that is counted by looking at its processes a few times a second."""
+    """A group counted by looking at its processes a few times a second."""
 
     joins: tuple[str, ...] = ()
 
@@ -59,7 +59,7 @@ class Watched:
         self._looks_inside = looks_inside
 
     def cpu_seconds(self, pid: int) -> float:
-        """See `Group`; a child that ended unnoticed by its parent counts with what the last look saw of it."""
+        """See `Group`; a child ended unnoticed by its parent counts with what the last look saw of it."""
         now = sum(_cpu_seconds(process) for process in descendants(pid))
         self._lost += max(0.0, self._last - now)
         self._last = now
@@ -81,14 +81,14 @@ class Watched:
 
 @dataclass(frozen=True)
 class CgroupLayout:
-    """Where a group is made, and the files that limit and count it."""
+    """Where a group is made, and the files to limit and count it."""
 
     folders: tuple[Path, ...]
     is_v2: bool
 
 
 class Cgroup:
-    """A group that the kernel counts; files are looked at, as no controller counts them."""
+    """A group counted by the kernel; files are looked at, as no controller counts them."""
 
     def __init__(self, limits: ExecutionLimits, layout: CgroupLayout) -> None:
         name = f"{_NAME}-{os.getpid()}-{next(_numbers)}"
@@ -174,7 +174,7 @@ def find_cgroups(
 
 
 def _sweep(layout: CgroupLayout) -> None:
-    """Remove groups of workers that were killed."""
+    """Remove groups of killed workers."""
     for folder in layout.folders:
         for left in folder.glob(f"{_NAME}-*-*"):
             if not Path("/proc", left.name.split("-")[1]).exists():
@@ -194,7 +194,7 @@ def descendants(pid: int) -> Iterator[int]:
 
 
 def read_text(path: Path | str) -> str:
-    """The text of a file of the kernel; empty where there is none, as of a process that has ended."""
+    """The text of a file of the kernel; empty where there is none, as of an ended process."""
     try:
         return Path(path).read_text(errors="replace")
     except OSError:
@@ -202,7 +202,7 @@ def read_text(path: Path | str) -> str:
 
 
 def _cpu_seconds(pid: int) -> float:
-    """CPU seconds of a process, and of its children that ended and for which it waited."""
+    """CPU seconds of a process, and of its ended children, as far as it waited for them."""
     fields = read_text(f"/proc/{pid}/stat").rpartition(")")[2].split()
     return sum(map(int, fields[11:15])) / _TICKS
 

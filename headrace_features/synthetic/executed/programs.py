@@ -29,7 +29,7 @@ _log = logging.getLogger(__name__)
 
 
 def program_executor(config: ProgramExecution) -> Execute:
-    """A function that executes programs as declared; the thread that calls it has to outlive each program.
+    """A function that executes programs as declared; the calling thread has to outlive each program.
 
     Raises:
         SetupError: the sandbox does not hold on this machine, or the interpreter does not run.
@@ -79,7 +79,7 @@ def _said(outcome: ProgramOutcome, config: ProgramExecution, paths: dict[str, st
 
 
 def _shown(text: str, most: int) -> str:
-    """The begin and the end of a text that is too long: an error says at its end what it is."""
+    """The begin and the end of a too long text: an error says at its end what it is."""
     data = text.strip("\n").encode()
     if len(data) <= most:
         return data.decode()

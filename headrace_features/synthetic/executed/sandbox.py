@@ -1,9 +1,9 @@
 """Run a command line in bubblewrap: no network, no root, nothing of the worker's, limits for all its processes.
 
-    a worker that is root: bwrap (the folders) -> setpriv (a uid) -> bwrap (namespaces) -> prlimit -> program
+    a worker as root: bwrap (the folders) -> setpriv (a uid) -> bwrap (namespaces) -> prlimit -> program
     another:                                                         bwrap (namespaces) -> prlimit -> program
 
-The first bwrap of a worker that is root builds the folder tree as root, which the uid may not be able to reach, such as
+The first bwrap of a worker as root builds the folder tree as root, which the uid may not be able to reach, such as
 an interpreter below /root. Limits are set inside, by prlimit in the last user namespace: set outside, the number of
 processes would be one count for all sandboxes of a user. The clock on the wall is never a limit by itself: a program is
 stopped for its CPU seconds, or for using none.
@@ -55,7 +55,7 @@ class Program:
 
     Attributes:
         command: the command line, with paths as they are in the sandbox.
-        folders: folders and files that it may read beside the system: path in the sandbox to path outside.
+        folders: folders and files readable beside the system: path in the sandbox to path outside.
         variables: its environment, beside PATH, HOME, TMPDIR and LANG.
         given: its standard input.
         output_bytes: most bytes of standard output and error together; with more it is stopped.
@@ -75,7 +75,7 @@ class ProgramOutcome:
     """How a program ended.
 
     Attributes:
-        status: exit status; minus the number of the signal that ended it.
+        status: exit status; minus the number of the ending signal.
         output: what it wrote to standard output.
         errors: what it wrote to standard error.
         reason: why it was stopped: time_out, idle, memory, files, too_long; empty where it ended by itself.
@@ -232,7 +232,7 @@ def _join(group: Group, command: list[str]) -> list[str]:
 
 @contextlib.contextmanager
 def _own_uid() -> Iterator[int]:
-    """The uid of this sandbox: for root one of a range that no other sandbox of the machine has, else the worker's.
+    """The uid of this sandbox: for root one of a range, used by no other sandbox of the machine, else the worker's.
 
     An abstract socket named after the uid marks it as used; the kernel frees that name however the worker ends.
 

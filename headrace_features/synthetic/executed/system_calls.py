@@ -1,4 +1,4 @@
-"""A filter of system calls for bubblewrap: what holds memory that no limit sees, and rarely used parts of the kernel.
+"""A filter of system calls for bubblewrap: what holds memory unseen by limits, and rarely used parts of the kernel.
 
 Memory of memfd_create and of System V segments and queues is in no process and no folder, so a watcher cannot count it.
 Of sockets those of a namespace are left: a namespace of networks does not hold AF_VSOCK, which leads out of a virtual
@@ -25,7 +25,7 @@ _X32: Final = 0x40000000  # the other numbers of x86_64
 
 
 def seccomp_filter() -> bytes | None:
-    """The filter as bubblewrap reads it; None on a machine whose numbers are not known here."""
+    """The filter as bubblewrap reads it; None on a machine with numbers unknown here."""
     numbers = _MACHINES.get(platform.machine())
     if numbers is None:
         return None

@@ -42,7 +42,7 @@ _READ: Final = ("doc_id", "score", "reason", "second_score", "weight")
 
 @step(version="1", scope=Scope.WHOLE, tables=(AGREEMENT,))
 def agreement(judged: DataFrame) -> DataFrame:
-    """Compare the two scores of documents that have two, and average the first ones; one row."""
+    """Compare the two scores of documents with two, and average the first ones; one row."""
     return grouped(judged.select(*_READ), [], ["doc_id"]).map(_compared, _DDL).to_frame()
 
 

@@ -58,12 +58,12 @@ ANSWERS = Table(
 
 
 def store_name(dataset: str, judge: str) -> str:
-    """Key of a judge's answers in the store that generated datasets use too."""
+    """Key of a judge's answers in the store shared with generated datasets."""
     return f"{dataset}.{judge}"
 
 
 def ask_judge(dataset: str, name: str, judge: JudgeConfig, catalogue: Catalog, wait_seconds: float) -> None:
-    """Ask about the sampled documents that have no answer yet, and land the answers.
+    """Ask about the sampled documents without an answer, and land the answers.
 
     Raises:
         ConfigError: the environment lacks the key of the endpoint.
@@ -105,7 +105,7 @@ def reopen_labels(
 
 
 def lacks_answers(dataset: str, name: str, catalogue: Catalog) -> bool:
-    """Whether a request about the sample, as it is now, has no answer that landed; one that failed has none."""
+    """Whether a request about the sample, as it is now, has no landed answer; a failed one has none."""
     sampled = read_columns(catalogue, f"{dataset}.sampled_{name}", ("key", "second_key"))
     if sampled is None:
         return False
@@ -115,10 +115,10 @@ def lacks_answers(dataset: str, name: str, catalogue: Catalog) -> bool:
 
 
 def forget_labels(catalogue: Catalog, doc_ids: Set[str], wait_seconds: float) -> Iterator[str]:
-    """Delete judges' answers about documents for good; gives a line for each judge that was asked about one.
+    """Delete judges' answers about documents for good; gives a line for each judge asked about one.
 
     Answers about them are deleted, and the tables with their texts removed with their files: the next run makes them
-    again without the documents, and asks about those that take their place.
+    again without the documents, and asks about those taking their place.
     """
     for (space,) in catalogue.list_namespaces():
         for landed in tables_in(catalogue, space):
@@ -157,7 +157,7 @@ def _requests(dataset: str, name: str, judge: JudgeConfig, catalogue: Catalog) -
 
 
 def _land(store: AnswerStore, catalogue: Catalog, landed: str) -> None:
-    """Append answers that have not landed; after a kill an answer may be there twice, with one key."""
+    """Append answers not yet landed; after a kill an answer may be there twice, with one key."""
     table = ensure_table(catalogue, landed, ANSWERS, {SCOPE_PROPERTY: ANSWERS.name})
     schema = table.schema().as_arrow()
     while rows := store.to_land(_LANDED_AT_ONCE):

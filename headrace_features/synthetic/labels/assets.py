@@ -1,7 +1,7 @@
 """Make the assets of a dataset's judges: the sample, the scores, and how far a judge agrees with itself.
 
 A judge is asked when somebody, or the nightly job, runs its tables, never by a sensor: answers cost. Its answers are
-kept in `answers_NAME`, which no asset makes.
+kept in `answers_NAME`, the work of no asset.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ def label_assets(
     """The assets `sampled_NAME`, `judged_NAME` and `agreement_NAME` of each judge.
 
     Args:
-        dataset: whose documents are judged.
+        dataset: of the judged documents.
         judges: config by name.
         scored: tables of the dataset's scorers.
         shown: owners, samples and visibility of the dataset.
@@ -96,7 +96,7 @@ def _ask(lake: Lake, dataset: str, name: str, judge: JudgeConfig) -> None:
 
 
 def _refuse_network(dataset: str, name: str, judge: JudgeConfig, shown: Presentation) -> None:
-    """Refuse to send texts that stay on the device to another machine.
+    """Refuse to send texts bound to the device to another machine.
 
     Raises:
         DefinitionError: names the endpoint.

@@ -27,7 +27,7 @@ _FIRST, _SECOND = "first", "second"
 
 
 class JudgeConfig(ConfigModel):
-    """A rubric, the endpoint that scores by it, and the sample that it scores."""
+    """A rubric, the endpoint that scores by it, and its sample."""
 
     rubric: str = Field(min_length=1, description="what is scored, and what each score means")
     scores: tuple[int, int] = Field((0, 5), description="lowest and highest score; whole numbers")
@@ -82,7 +82,7 @@ def source_of(judge: JudgeConfig, dataset: str) -> GeneratedSource:
 
 
 def score_of(answer: str, scores: tuple[int, int]) -> tuple[int | None, str | None]:
-    """The score that an answer gives, or the reason why it gives none: no_score, outside_rubric.
+    """The score in an answer, or the reason why there is none: no_score, outside_rubric.
 
     It gives one if it is a number alone, or its last line is `Score: N`. A number that is no score of the rubric, as
     3.5 or 9, is outside of it; nothing else in an answer is interpreted.

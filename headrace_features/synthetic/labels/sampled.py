@@ -1,4 +1,4 @@
-"""The step `sampled`: documents that a judge is asked about, spread over the dataset, with weights back to it.
+"""The step `sampled`: documents to ask a judge about, spread over the dataset, with weights back to it.
 
 A document's stratum is what the judge's config spreads by; of each stratum, those with the smallest hashes of seed and
 doc_id are sampled (`strata` says how many). So the sample is a function of dataset, config and seed, and when the

@@ -46,7 +46,7 @@ def allocate(counts: Mapping[str, int], sample: int) -> dict[str, Stratum]:
         sample: documents to sample; all where there are no more.
 
     Returns:
-        By the name of each stratum, the one that it is sampled with.
+        By the name of each stratum, the one sampled with it.
     """
     total = sum(counts.values())
     name_of = {value: REST if count * sample < total else value for value, count in counts.items()}

@@ -35,7 +35,7 @@ def move_clock(seconds: int) -> None:
 
 
 def _move_datetime(now: Any) -> None:
-    """Replace the class `datetime` by one that asks the moved clock; instances of the real one count as its own."""
+    """Replace the class `datetime` by one asking the moved clock; instances of the real one count as its own."""
     real: Any = datetime.datetime
 
     class Kind(type(real)):  # type: ignore[misc]

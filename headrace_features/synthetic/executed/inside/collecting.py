@@ -78,7 +78,7 @@ def collect(module: ModuleType, path: str, kinds: list[str], each: int, tools: s
 
 
 def _examples(function: FunctionType) -> list[doctest.Example]:
-    """The examples in a function's docstring, which are one call: later ones may need earlier ones."""
+    """The examples in a function's docstring, as one call: later ones may need earlier ones."""
     try:
         examples = doctest.DocTestParser().get_examples(function.__doc__ or "")
     except ValueError:
@@ -87,7 +87,7 @@ def _examples(function: FunctionType) -> list[doctest.Example]:
 
 
 def _required(function: FunctionType) -> list[inspect.Parameter]:
-    """The parameters that a call has to give."""
+    """The required parameters of a call."""
     several = (inspect.Parameter.VAR_POSITIONAL, inspect.Parameter.VAR_KEYWORD)
     parameters = inspect.signature(function).parameters.values()
     return [
@@ -98,7 +98,7 @@ def _required(function: FunctionType) -> list[inspect.Parameter]:
 def _generated(
     module: ModuleType, function: FunctionType, each: int, source: str, tools: str | None
 ) -> list[list[str]]:
-    """Calls with inputs that hypothesis makes from annotations, the smallest first; the seed is the function's hash."""
+    """Calls with inputs made by hypothesis from annotations, the smallest first; the seed is the function's hash."""
     if inspect.iscoroutinefunction(function) or inspect.isasyncgenfunction(function):
         raise _NoInputsError("it is asynchronous")
     form = "list({})" if inspect.isgeneratorfunction(function) else "{}"
@@ -153,7 +153,7 @@ def _draw(
 
 
 def _arguments(parameters: Any, values: dict[str, Any]) -> str:
-    """The text between the brackets of a call; by name from the first parameter that is left out."""
+    """The text between the brackets of a call; by name from the first left-out parameter."""
     parts, by_name = [], False
     for name, parameter in parameters.items():
         if name not in values:

@@ -21,10 +21,10 @@ class _Loader(SourceFileLoader):
 
 
 def load_module(root: str, path: str) -> ModuleType:
-    """Import a file of a repository under the name that its package gives it.
+    """Import a file of a repository under its name in its package.
 
     The folder above the outermost package goes first on the search path, so a repository's own modules are found before
-    those of the standard library that have the same names.
+    those of the standard library with the same names.
 
     Args:
         root: folder of the repository.

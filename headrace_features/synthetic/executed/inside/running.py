@@ -1,4 +1,4 @@
-"""Make calls of a module, each in a process of its own that starts from the module as it was imported.
+"""Make calls of a module, each in a process of its own, starting from the module as it was imported.
 
 What a call leaves behind (processes, files) is gone before the next. A line of JSON for each call says what it gave.
 """
@@ -30,7 +30,7 @@ _DEPTH = 50  # nesting up to which a value is written
 
 
 def run_calls(module: ModuleType, request: dict[str, Any], tell: Callable[[dict[str, Any]], None]) -> None:
-    """Make the calls that were asked for, one after the other."""
+    """Make the requested calls, one after the other."""
     for number, statements, stated in request["calls"]:
         folder = os.path.join(request["folder"], "call")
         os.makedirs(folder, exist_ok=True)
@@ -132,7 +132,7 @@ def _watched(child: int, results: int, prints: int, request: dict[str, Any]) -> 
 
 
 def _cpu_seconds(child: int, isolated: bool) -> float:
-    """CPU seconds of the other processes of the namespace, those that ended too; only differences mean something.
+    """CPU seconds of the other processes of the namespace, ended ones too; only differences mean something.
 
     What its parent does not wait for is waited for by the first process, so nothing is lost at an end. Without a
     namespace those of the child alone.
@@ -199,7 +199,7 @@ def _made(module: ModuleType, statements: list[tuple[str, Any]], request: dict[s
 
 
 def _stream(buffer: io.BytesIO) -> io.TextIOWrapper:
-    """A stream of text whose bytes are written at once."""
+    """A stream of text with its bytes written at once."""
     return io.TextIOWrapper(buffer, "utf-8", "backslashreplace", "", write_through=True)
 
 
@@ -225,7 +225,7 @@ class _Printed(io.BytesIO):
 
 
 class _Copied(io.BytesIO):
-    """What a statement prints on its standard output, which goes into a copy too."""
+    """What a statement prints on its standard output; it goes into a copy too."""
 
     def __init__(self, printed: _Printed, copy: io.BytesIO) -> None:
         super().__init__()

@@ -19,7 +19,7 @@ class Shown:
     """
 
     def __init__(self, characters: int, calls_repr: bool, depth: int) -> None:
-        """`calls_repr` calls the `repr` of a program's objects, which is its code; else their type is written."""
+        """`calls_repr` calls the `repr` of a program's objects, its code; else their type is written."""
         self._characters, self._calls_repr, self._depth = characters, calls_repr, depth
         self.was_cut = False
 

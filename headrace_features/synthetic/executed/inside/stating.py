@@ -11,14 +11,14 @@ from typing import Any
 
 
 def future_flags(module: ModuleType) -> int:
-    """The flags under which a module was compiled, as far as it says so by `from __future__ import`."""
+    """The flags of a module's compilation, as far as it says so by `from __future__ import`."""
     names, features = vars(module), vars(__future__)
     declared = [name for name in __future__.all_feature_names if name in names and names[name] is features[name]]
     return sum(features[name].compiler_flag for name in declared)
 
 
 class Session:
-    """What one statement shows on a terminal: what it prints on its standard output, and the values that it gives.
+    """What one statement shows on a terminal: what it prints on its standard output, and its values.
 
     Attributes:
         printed: on standard output.

@@ -3,7 +3,7 @@
 An event is a line of text; values are written without running code of the program:
 
     call wrap  text='', width=70
-    line 391  w=<TextWrapper object>      about to run; values that have changed since the last event of the function
+    line 391  w=<TextWrapper object>      about to run; values changed since the last event of the function
     return []
     exception ValueError: invalid width 0
 """

@@ -55,6 +55,7 @@ _RUNTIME = {  # what a process does, not what is declared
     "spark_jobs.lake.engine.embedded._environment",
     "spark_jobs.lake.engine.embedded._meters",
     "spark_jobs.lake.ledger.attempts._under_way",
+    "spark_jobs.importing._importable",  # packages that were imported once
     "spark_jobs.lake.engine.embedded._salts",
     "dagster_project.cli.output._originals",
     "dagster_project.executor._INTERRUPTED",

@@ -30,11 +30,11 @@ def test_an_act_is_one_row(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> N
     assert before <= first.pop("at") <= after
     how = "headrace dataset delete web"
     assert first == {"who": "ann", "act": "delete", "subject": "web", "how": how} | dict.fromkeys(
-        ("increment", "version", "why")
+        ("increment", "version", "why", "doc_id", "tag")
     )
     assert second == {
         "at": noon, "who": "policy", "act": "release", "subject": "web", "how": how, "increment": 0, "version": "v2:1",
-        "why": "read",
+        "why": "read", "doc_id": None, "tag": None,
     }  # fmt: skip
     assert table.properties[SCOPE_PROPERTY] == "audit"
     assert [len(arguments) for arguments in tidied] == [2, 2] and tidied[0][0] is catalogue

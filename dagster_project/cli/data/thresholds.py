@@ -39,7 +39,7 @@ def print_thresholds(name: str, as_json: bool) -> None:
         say(
             f"\nless than a tenth is kept at J = {lost}: look at some of the pairs (headrace doc show DOC --duplicates)"
         )
-    say("\nwhole documents are compared; passages that two kept documents share stay (docs/passages.md)")
+    say("\nwhole documents are compared; passages that two kept documents share stay (docs/prepare/passages.md)")
 
 
 def _readable(row: dict[str, Any]) -> dict[str, Any]:

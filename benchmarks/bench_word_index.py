@@ -38,8 +38,8 @@ def main() -> None:
         return
     sizes = ["--piece-bytes", str(given.piece_bytes), *(["--limit", str(given.limit)] if given.limit else [])]
     for engine in ENGINES:
-        found = command.attempt(_again, engine, sizes)
-        for said, value in found.items() if found else ():
+        figures = command.attempt(_again, engine, sizes)
+        for said, value in figures.items() if figures else ():
             print(f"{engine:12} {said:40} {value}", flush=True)
 
 
@@ -85,12 +85,14 @@ def fts5(root: Path, texts: list[str], detail: str) -> Callable[[str], int]:
         database.execute(f"CREATE VIRTUAL TABLE words USING fts5(content, {options})")
         database.executemany("INSERT INTO words (rowid, content) VALUES (?, ?)", enumerate(texts))
     order = "rowid" if detail == "none" else "rank"
-    asked = sqlite3.connect(f"file:{root / 'words'}?mode=ro&immutable=1", uri=True)
+    reader = sqlite3.connect(f"file:{root / 'words'}?mode=ro&immutable=1", uri=True)
 
     def ask(words: str) -> int:
         match = " ".join(f'"{word}"' for word in words.split())
-        asked.execute(f"SELECT rowid FROM words WHERE words MATCH ? ORDER BY {order} LIMIT {_BEST}", [match]).fetchall()
-        return int(asked.execute("SELECT count(*) FROM words WHERE words MATCH ?", [match]).fetchone()[0])
+        reader.execute(
+            f"SELECT rowid FROM words WHERE words MATCH ? ORDER BY {order} LIMIT {_BEST}", [match]
+        ).fetchall()
+        return int(reader.execute("SELECT count(*) FROM words WHERE words MATCH ?", [match]).fetchone()[0])
 
     return ask
 
@@ -113,9 +115,9 @@ def tantivy_of(root: Path, texts: list[str], threads: str) -> Callable[[str], in
 
     def ask(words: str) -> int:
         query = index.parse_query(" AND ".join(words.split()), ["content"])
-        found = searcher.search(query, _BEST)
-        [searcher.doc(place)["number"] for _, place in found.hits]
-        return int(found.count)
+        answer = searcher.search(query, _BEST)
+        [searcher.doc(place)["number"] for _, place in answer.hits]
+        return int(answer.count)
 
     return ask
 

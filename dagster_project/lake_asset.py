@@ -31,6 +31,7 @@ from dagster_project.metadata import (
     definition_metadata,
     drawn_before,
     in_order,
+    judges_documents,
     kept_metadata,
     materialization_metadata,
     shown_rows,
@@ -384,7 +385,8 @@ class LakeAsset:
         graph = context.job_def.asset_layer.asset_graph
         as_drawn = drawn_before(previous, str(outcome.version)) if partition is None else {}
         draws = None if as_drawn else plot
-        documents = load_table(lake.catalogue, f"{self.namespace}.documents") if iceberg is not None else None
+        names_paths = iceberg is not None and judges_documents(table)
+        documents = load_table(lake.catalogue, f"{self.namespace}.documents") if names_paths else None
         samples = self.samples(graph)
         values = materialization_metadata(outcome, table, iceberg, shown, samples, draws, documents) | as_drawn
         read = {name: asset.declared(name) for name in self._upstream() if (asset := declared_asset(graph, name))}

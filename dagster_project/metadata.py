@@ -137,7 +137,7 @@ def materialization_metadata(
             rejected = And(parse(declared.notice.rows), shown)
             if sample := sample_rows(iceberg, declared, rejected, samples):
                 values[f"{declared.notice.called}_sample"] = dg.MetadataValue.md(sample)
-        if any(column.name == KEPT for column in declared.columns) and outcome.version.count:
+        if judges_documents(declared) and outcome.version.count:
             values["kept_share"] = round(iceberg.scan(EqualTo(KEPT, True)).count() / outcome.version.count, 4)
             rejected = And(EqualTo(KEPT, False), shown)
             if sample := sample_rows(iceberg, declared, rejected, samples, documents):
@@ -145,6 +145,11 @@ def materialization_metadata(
         if plot is not None:
             values["plot"] = dg.MetadataValue.md(plot_markdown(iceberg, plot))
     return values
+
+
+def judges_documents(declared: Table) -> bool:
+    """Whether a table says which documents are kept."""
+    return any(column.name == KEPT for column in declared.columns)
 
 
 def in_order(values: Mapping[str, Any]) -> dict[str, Any]:
@@ -256,7 +261,7 @@ def sample_rows(
     samples: Samples,
     documents: IcebergTable | None = None,
 ) -> str:
-    """A Markdown table of a few rows, with their paths of `documents`; empty where the policy shows none or none is."""
+    """A Markdown table of a few rows, each with its path in `documents`; empty without rows to show."""
     if samples is Samples.NONE:
         return ""
     hidden = set(declared.sampled) if samples is Samples.IDS else set()
@@ -277,8 +282,8 @@ def _paths(documents: IcebergTable, rows: Sequence[Mapping[str, Any]]) -> dict[s
     """Paths of the documents of some rows by doc_id, read from the shards of their increments alone."""
     of_rows = {name: {row[name] for row in rows if name in row} for name in ("increment", "shard", "doc_id")}
     wanted = functools.reduce(And, (In(name, values) for name, values in of_rows.items() if values))
-    found = documents.scan(wanted, ("doc_id", "path")).to_arrow()
-    return dict(zip(found["doc_id"].to_pylist(), found["path"].to_pylist(), strict=True))
+    paths = documents.scan(wanted, ("doc_id", "path")).to_arrow()
+    return dict(zip(paths["doc_id"].to_pylist(), paths["path"].to_pylist(), strict=True))
 
 
 def refused_rows(check: CheckResult, samples: Samples) -> dict[str, dg.MetadataValue[Any]]:

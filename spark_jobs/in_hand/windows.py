@@ -145,12 +145,12 @@ def _lists(ids: Any) -> pa.ListArray:
         whole = array.cast(pa.large_list(pa.int32()))
     except pa.ArrowInvalid as error:
         raise InputError(f"pack: these are no token ids: {error}; give what tokenize gives") from error
-    given = whole.flatten()
-    if given.null_count or (len(given) and pc.min(given).as_py() < 0):
+    tokens = whole.flatten()
+    if tokens.null_count or (len(tokens) and pc.min(tokens).as_py() < 0):
         raise InputError("pack: an id is missing or below 0; give what tokenize gives")
     lengths = pc.fill_null(pc.list_value_length(whole), 0).to_numpy(zero_copy_only=False)
     offsets = np.concatenate([[0], np.cumsum(lengths)]).astype(np.int64)
-    return pa.LargeListArray.from_arrays(pa.array(offsets), given)
+    return pa.LargeListArray.from_arrays(pa.array(offsets), tokens)
 
 
 def _order(order: Any, count: int) -> Int64Array:

@@ -62,8 +62,7 @@ def demo(steps: int, again: bool, as_json: bool) -> None:
         print_left(lines)
     require_done(lines, "headrace demo")
     tell("2/3  blend: code and docs, 3 to 1")
-    blend_id = _create_blend()
-    name = f"demo-{blend_id[:8]}"  # a name is bound for good, and other files of this machine give another blend
+    name, blend_id = _create_blend()
     tell(f"     {name}, {blend_id}")
     tell(f"3/3  train: {steps} steps on batches that come over gRPC")
     result = load_settings().home / "demo" / f"{blend_id[:12]}_{steps}_steps.json"
@@ -99,7 +98,8 @@ def _trained(result: Path) -> Training | None:
     return None
 
 
-def _create_blend() -> str:
+def _create_blend() -> tuple[str, str]:
+    """Create the blend; its name and its id."""
     from blender_service.blend.requests import BlendSpec, SourceSpec
     from blender_service.catalogue import open_catalogue
     from blender_service.server.blender import Blender
@@ -107,8 +107,9 @@ def _create_blend() -> str:
     sources = tuple(SourceSpec(table=table, weight=weight, max_epochs=0) for table, weight in _SOURCES.items())
     blender = Blender(open_catalogue())
     blend_id: str = blender.create(BlendSpec(sources, seed=17)).blend_id
-    blender.bind(f"demo-{blend_id[:8]}", blend_id)
-    return blend_id
+    name = f"demo-{blend_id[:8]}"  # a name is bound for good, and other files of this machine give another blend
+    blender.bind(name, blend_id)
+    return name, blend_id
 
 
 @contextlib.contextmanager

@@ -1,0 +1,314 @@
+"""Render conversations, and prove that nothing is left out: text, control tokens, trained characters, what is lost.
+
+    messages -> template -> text
+             -> skeleton of the shape, filled -> the same text: the place of each part is known
+                                              -> another text: the parts are searched
+
+Names of control tokens inside of messages stay text. Where a conversation has any it is rendered once more with marks
+around them; if that text without its marks is the first one, they say which names are of messages.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections import OrderedDict
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
+
+from headrace_features.conversations.exceptions import TemplateRefusedError
+from headrace_features.conversations.located import Choice, Lost, Place, chosen, searched
+from headrace_features.conversations.masks import Masking, Span, turn_form
+from headrace_features.conversations.parts import TextPart, replaced
+from headrace_features.conversations.skeleton import Skeleton, shape_of, skeleton_of
+from headrace_features.conversations.templates import ChatTemplate, TemplateSettings
+
+_MOST_SHAPES: Final = 4096
+_QUOTES: Final = ("\ue010", "\ue011")
+_MARKED: Final = re.compile(f"{_QUOTES[0]}|{_QUOTES[1]}")
+
+
+class RenderingRules(NamedTuple):
+    """How conversations are rendered.
+
+    Attributes:
+        settings: of the template.
+        added: added tokens of the tokenizer, each with whether it is special.
+        train: see `masks.Masking`.
+        newline: likewise.
+        allow: kinds of text that may be left out.
+    """
+
+    settings: TemplateSettings
+    added: Mapping[str, bool]
+    train: str | tuple[str, ...]
+    newline: bool
+    allow: frozenset[str]
+
+
+class Rendered(NamedTuple):
+    """A rendered conversation; all places are [start, end) in characters, ascending.
+
+    Attributes:
+        text: as the template wrote it.
+        controls: control tokens of the template.
+        has_quotes: whether a message has the name of a control token, which is text.
+        trained: where a loss is taken.
+        turns: ends of the assistant's turns, before another question.
+        head: end of what stands before the first question.
+        places: of the parts.
+        lost: what is left out.
+    """
+
+    text: str
+    controls: list[Span]
+    has_quotes: bool
+    trained: list[Span]
+    turns: list[int]
+    head: int
+    places: list[Place]
+    lost: list[Lost]
+
+
+class Renderer:
+    """Renders conversations by one template; for one thread at a time."""
+
+    def __init__(self, rules: RenderingRules) -> None:
+        """Compile the template, and learn how it writes turns.
+
+        Raises:
+            TemplateRefusedError: it cannot be used; without an end token none but `all` and `template` can be trained.
+        """
+        self.rules, self._template = rules, ChatTemplate(rules.settings)
+        literals = self._template.literals
+        self.control_names = frozenset(
+            name for name, is_special in rules.added.items() if is_special or (name in literals and not name.isspace())
+        )
+        self._names = _pattern(rules.added)
+        self._quotable = _pattern(self.control_names)
+        quoted_by_template = {name for name in self.control_names if any(name in text for text in self._template.constants)}
+        self._surely_quoted = _pattern(self.control_names - quoted_by_template)
+        self._shapes: OrderedDict[bytes, tuple[Skeleton, Choice] | None] = OrderedDict()
+        self._takes_text, self._takes_parts = self._forms()
+        self.masking = Masking(rules.train, rules.newline, turn_form(self._written, self._controls))
+        if rules.train == "template" and not self._template.has_generation_blocks:
+            raise TemplateRefusedError("train: template needs {% generation %} blocks, and it has none; name `assistant`")
+        if rules.train != "all" and not (self._ends_blocks() if rules.train == "template" else self.masking.form.ends):
+            raise TemplateRefusedError(
+                "it ends an answer by no control token of this tokenizer, and a model without one goes on for ever: "
+                "add the token to the tokenizer, or use another template"
+            )
+
+    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Rendered:
+        """Render a conversation, its messages canonical.
+
+        Raises:
+            TemplateRefusedError: the template refuses it, or leaves out what is not allowed to be (`left_out`).
+        """
+        messages = self._as_taken(messages)
+        text, blocks = self._template.write(messages, tools)
+        places, lost, parts = self._located(messages, tools, text)
+        refused = [what for what in lost if what.kind not in self.rules.allow]
+        if refused:
+            raise LeftOutError(refused[0])
+        quotes = self._quotes(messages, tools, text, parts)
+        roles = [message["role"] for message in messages]
+        trained = self.masking.spans(text, roles, places, lost, blocks)
+        turns = self.masking._replace(train="template").turns(text, roles, places, lost)
+        ends = [
+            end + len(text[end:]) - len(text[end:].lstrip())
+            for (_, end), number in turns
+            if number + 1 < len(roles) and roles[number + 1] not in ("assistant", "tool")
+        ]
+        controls = self._controls(text, quotes)
+        first = next((place.start for place in places if roles[place.message] == "user"), 0)
+        head = max(text.rfind(self.masking.form.question, 0, first), 0) if self.masking.form.question else 0
+        return Rendered(text, controls, bool(quotes), trained, ends, head, places, lost)
+
+    def prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
+        """The prompt of inference: messages, and an answer begun."""
+        return self._template.write(self._as_taken(messages), tools, add_generation_prompt=True).text
+
+    def _ends_blocks(self) -> bool:
+        """Whether the last block of a small conversation holds a control token behind its answer."""
+        answer = "headraceanswer"
+        small = [{"role": "user", "content": "headracequestion"}, {"role": "assistant", "content": answer}]
+        text, blocks = self._template.write(self._as_taken(small), [])
+        behind = max(text.rfind(answer), 0)
+        return bool(blocks) and any(behind < start < blocks[-1][1] for start, _ in self._controls(text))
+
+    def _written(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], begun: bool) -> str:
+        return self._template.write(self._as_taken(messages), tools, begun).text
+
+    def _as_taken(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
+        """Messages as the template takes them: arguments as an object or as text, contents as texts or in parts."""
+        taken = []
+        for message in messages:
+            changed = message
+            if calls := message.get("tool_calls"):
+                changed = changed | {"tool_calls": [_with_arguments(call, self._takes_text) for call in calls]}
+            if self._takes_parts and isinstance(content := message.get("content"), str):
+                changed = changed | {"content": [{"type": "text", "text": content}]}
+            taken.append(changed)
+        return taken
+
+    def _forms(self) -> tuple[bool, bool]:
+        """Whether the template takes arguments as JSON text alone, and contents in parts alone; by small conversations."""
+        self._takes_text = self._takes_parts = False
+        question = {"role": "user", "content": "headracequestion"}
+        answer = {"role": "assistant", "content": "headraceanswer"}
+        if not self._writes([question, answer], "headraceanswer"):
+            self._takes_parts = True
+            self._takes_parts = self._writes([question, answer], "headraceanswer")
+        call = {"type": "function", "id": "headrace1", "function": {"name": "headrace", "arguments": '{"a": "headraceargument"}'}}
+        asked = [question, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        asked.append({"role": "tool", "name": "headrace", "tool_call_id": "headrace1", "content": "1"})
+        if not self._writes([*asked, answer], "headraceargument"):
+            self._takes_text = True
+            self._takes_text = self._writes([*asked, answer], "headraceargument")
+        return self._takes_text, self._takes_parts
+
+    def _writes(self, messages: list[dict[str, Any]], wanted: str) -> bool:
+        try:
+            return wanted in self._written(messages, [], False)
+        except TemplateRefusedError:
+            return False
+
+    def _located(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], text: str
+    ) -> tuple[list[Place], list[Lost], list[TextPart]]:
+        """The parts in a text: by the skeleton of the shape where it gives this text, else searched."""
+        shape, parts = shape_of(messages, tools)
+        if shape in self._shapes:
+            self._shapes.move_to_end(shape)
+        else:
+            self._shapes[shape] = self._learnt(messages, tools, parts)
+            if len(self._shapes) > _MOST_SHAPES:
+                self._shapes.popitem(last=False)
+        learnt = self._shapes[shape]
+        if learnt is not None:
+            filled, spans = learnt[0].filled(parts)
+            if filled == text:
+                places = [Place(parts[part].message, parts[part].kind, *spans[place]) for part, place in learnt[1].places]
+                return places, learnt[1].lost, parts
+        return *searched(text, messages, tools, parts), parts
+
+    def _learnt(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]
+    ) -> tuple[Skeleton, Choice] | None:
+        try:
+            skeleton = skeleton_of(messages, parts, lambda changed: self._template.write(changed, tools).text)
+        except TemplateRefusedError:
+            return None
+        return None if skeleton is None else (skeleton, chosen(skeleton, messages, tools, parts))
+
+    def _quotes(
+        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], text: str, parts: Sequence[TextPart]
+    ) -> list[Span]:
+        """The names of control tokens in a text that are of messages."""
+        joined = json.dumps([messages, tools], ensure_ascii=False)
+        if not self._quotable.search(joined):
+            return []
+        if _MARKED.search(joined):
+            raise TemplateRefusedError("it has the name of a control token and characters U+E010, U+E011; remove either")
+        for names in (self._quotable, self._surely_quoted):
+
+            def marked(value: Any, names: re.Pattern[str] = names) -> Any:
+                return _marked(value, names)
+
+            try:
+                written = self._template.write(
+                    replaced([_constants_marked(message, marked) for message in messages], lambda *part: marked(part[2])),
+                    marked(tools),
+                ).text
+            except TemplateRefusedError:
+                continue
+            if _MARKED.sub("", written) == text:
+                return _quoted_spans(written)
+        raise TemplateRefusedError(
+            "a control token's name in a message changes what the template writes around it, so it cannot stay text"
+        )
+
+    def _controls(self, text: str, quotes: Sequence[Span] = ()) -> list[Span]:
+        """The control tokens in a text outside of quotes."""
+        spans = [match.span() for match in self._names.finditer(text) if match[0] in self.control_names]
+        if not quotes:
+            return spans
+        controls, begin = list[Span](), 0
+        for start, end in [*quotes, (len(text), len(text))]:
+            pieces = self._names.finditer(text, begin, start)
+            controls += [match.span() for match in pieces if match[0] in self.control_names]
+            begin = end
+        return controls
+
+
+class LeftOutError(TemplateRefusedError):
+    """A template leaves a text out: `lost` says of which message and what kind."""
+
+    def __init__(self, lost: Lost) -> None:
+        where = f"message {lost.message + 1}" if lost.message >= 0 else "the definitions of tools"
+        what = "a text out of its order" if lost.kind == "moved" else f"its {lost.kind}"
+        super().__init__(f"left_out: the template loses {what} of {where}; allow: [{lost.kind}] permits it")
+        self.lost = lost
+
+    def __reduce__(self) -> Any:
+        return LeftOutError, (self.lost,)
+
+
+def _pattern(names: Any) -> re.Pattern[str]:
+    """Finds the longest of names at each place; nothing where there are none."""
+    return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+
+
+def _with_arguments(call: dict[str, Any], as_text: bool) -> dict[str, Any]:
+    """A call with its arguments as an object, or as JSON text."""
+    function = call["function"]
+    arguments = function.get("arguments", {})
+    if isinstance(arguments, str) and not as_text:
+        arguments = json.loads(arguments)
+    elif not isinstance(arguments, str) and as_text:
+        arguments = json.dumps(arguments, ensure_ascii=False)
+    return call | {"function": function | {"arguments": arguments}}
+
+
+def _marked(value: Any, names: re.Pattern[str]) -> Any:
+    """A value with marks around the names in its texts, keys too."""
+    if isinstance(value, str):
+        return names.sub(f"{_QUOTES[0]}\\g<0>{_QUOTES[1]}", value)
+    if isinstance(value, dict):
+        return {_marked(key, names): _marked(inner, names) for key, inner in value.items()}
+    return [_marked(inner, names) for inner in value] if isinstance(value, list) else value
+
+
+def _constants_marked(message: dict[str, Any], marked: Any) -> dict[str, Any]:
+    """A message with marks in what is no part of it: keys of arguments, ids, other fields."""
+    parts = {"role", "content", "reasoning_content", "name", "tool_calls"}
+    changed = {key: value if key in parts else marked(value) for key, value in message.items()}
+    if "tool_calls" in message:
+        changed["tool_calls"] = [
+            call | {"function": call["function"] | {"arguments": _keys_marked(call["function"].get("arguments"), marked)}}
+            for call in message["tool_calls"]
+        ]
+    return changed
+
+
+def _keys_marked(value: Any, marked: Any) -> Any:
+    if isinstance(value, dict):
+        return {marked(key): _keys_marked(inner, marked) for key, inner in value.items()}
+    return [_keys_marked(inner, marked) for inner in value] if isinstance(value, list) else value
+
+
+def _quoted_spans(written: str) -> list[Span]:
+    """[start, end) of what stands between marks, in the text without them."""
+    spans, begin, opened = list[Span](), 0, None
+    removed = 0
+    for match in _MARKED.finditer(written):
+        at = match.start() - removed
+        removed += 1
+        if match[0] == _QUOTES[0]:
+            opened = at
+        elif opened is not None:
+            spans.append((opened, at))
+            opened = None
+        begin = at
+    return spans if opened is None else [*spans, (opened, begin)]

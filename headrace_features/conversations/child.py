@@ -22,18 +22,20 @@ _MOST_RENDERERS: Final = 4
 _renderers: OrderedDict[bytes, Renderer] = OrderedDict()  # of the child, which has one thread
 
 
-class Refusal(TemplateRefusedError):
-    """Why a conversation has no row: `rule` is `left_out`, `template` or `limits`."""
+class RefusedConversationError(TemplateRefusedError):
+    """Why a conversation has no row: `rule` is left_out.KIND, template or limits; `number` that of the message."""
 
-    def __init__(self, rule: str, message: str) -> None:
+    def __init__(self, rule: str, message: str, number: int | None = None) -> None:
         super().__init__(message)
-        self.rule = rule
+        self.rule, self.number = rule, number
 
     def __reduce__(self) -> Any:
-        return Refusal, (self.rule, str(self))
+        return RefusedConversationError, (self.rule, str(self), self.number)
 
 
-def render_apart(rules: RenderingRules, conversations: Sequence[Conversation]) -> list[Rendered | Refusal]:
+def render_apart(
+    rules: RenderingRules, conversations: Sequence[Conversation]
+) -> list[Rendered | RefusedConversationError]:
     """Render conversations, each of them or why it is refused.
 
     Raises:
@@ -45,10 +47,10 @@ def render_apart(rules: RenderingRules, conversations: Sequence[Conversation]) -
     if isinstance(answer, str) and len(conversations) > 1:
         return [row for conversation in conversations for row in render_apart(rules, [conversation])]
     if isinstance(answer, str):
-        return [Refusal("limits", f"the template takes too much for it: {answer}")]
+        return [RefusedConversationError("limits", f"the template takes too much for it: {answer}")]
     if isinstance(answer, TemplateRefusedError):
         raise answer
-    rendered: list[Rendered | Refusal] = answer
+    rendered: list[Rendered | RefusedConversationError] = answer
     return rendered
 
 
@@ -67,14 +69,23 @@ def check_rules(rules: RenderingRules) -> tuple[frozenset[str], Any]:
     return checked
 
 
-def _asked(rules: RenderingRules, conversations: Sequence[Conversation] | None) -> Any:
-    message = pickle.dumps((pickle.dumps(rules), conversations))
+def prompts_apart(rules: RenderingRules, conversations: Sequence[Conversation]) -> list[str | RefusedConversationError]:
+    """The prompt of inference of each conversation: its messages, and an answer begun."""
+    answer = _asked(rules, conversations, "prompt")
+    if isinstance(answer, str):
+        return [RefusedConversationError("limits", answer) for _ in conversations]
+    prompts: list[str | RefusedConversationError] = answer
+    return prompts
+
+
+def _asked(rules: RenderingRules, conversations: Sequence[Conversation] | None, wanted: str = "render") -> Any:
+    message = pickle.dumps((pickle.dumps(rules), conversations, wanted))
     return _PARSER.definitions([("", message)])[0]
 
 
 def answer(_: str, message: bytes) -> Any:
     """In the child: the rows of a batch; of no batch what `check_rules` gives."""
-    key, conversations = pickle.loads(message)
+    key, conversations, wanted = pickle.loads(message)
     if key not in _renderers:
         try:
             _renderers[key] = Renderer(pickle.loads(key))
@@ -85,13 +96,14 @@ def answer(_: str, message: bytes) -> Any:
     renderer = _renderers[key]
     if conversations is None:
         return renderer.control_names, renderer.masking.form
-    return [_row(renderer, conversation) for conversation in conversations]
+    write: Any = renderer.render if wanted == "render" else renderer.prompt
+    return [_row(write, conversation) for conversation in conversations]
 
 
-def _row(renderer: Renderer, conversation: Conversation) -> Rendered | Refusal:
+def _row(write: Any, conversation: Conversation) -> Any:
     try:
-        return renderer.render(conversation.messages, conversation.tools)
+        return write(conversation.messages, conversation.tools)
     except LeftOutError as error:
-        return Refusal("left_out", str(error))
+        return RefusedConversationError(f"left_out.{error.lost.kind}", str(error), error.lost.message + 1)
     except TemplateRefusedError as error:
-        return Refusal("template", str(error))
+        return RefusedConversationError("template", str(error))

@@ -115,10 +115,14 @@ class ConversationEncoder:
         encoded = list(self._fast.encode(DocumentColumn(column, column)))  # by its text one in 1,000 is checked
         controls = np.arange(len(self._lengths), dtype=np.int32)
         joined = [
-            np.concatenate([encoded[piece] if piece >= 0 else controls[-1 - piece : -piece] for piece in of_row] or [controls[:0]])
+            np.concatenate(
+                [encoded[piece] if piece >= 0 else controls[-1 - piece : -piece] for piece in of_row] or [controls[:0]]
+            )
             for of_row in pieces
         ]
-        return [self._row(row, ids, *_byte_bounds(row, ids, self._lengths)) for row, ids in zip(rows, joined, strict=True)]
+        return [
+            self._row(row, ids, *_byte_bounds(row, ids, self._lengths)) for row, ids in zip(rows, joined, strict=True)
+        ]
 
     def _whole(self, row: Rendered) -> EncodedRow:
         """By the library, with hidden names for control tokens."""
@@ -140,16 +144,25 @@ class ConversationEncoder:
         ids = np.array(encoding.ids, np.int32)
         written = [self._ids[row.text[start:end]] for start, end in row.controls]
         if row.has_quotes and sorted(ids[np.isin(ids, list(self._ids.values()))].tolist()) != sorted(written):
-            raise TemplateRefusedError("a message has the name of a control token, and this tokenizer has no letters for it")
+            raise TemplateRefusedError(
+                "a message has the name of a control token, and this tokenizer has no letters for it"
+            )
         return self._row(row, ids, starts, ends, [*row.trained], [*row.turns], row.head)
 
     def _row(
-        self, row: Rendered, ids: Int32Array, starts: Int64Array, ends: Int64Array, spans: list[Span], turns: list[int], head: int
+        self,
+        row: Rendered,
+        ids: Int32Array,
+        starts: Int64Array,
+        ends: Int64Array,
+        spans: list[Span],
+        turns: list[int],
+        head: int,
     ) -> EncodedRow:
         """The row of ids with [start, end) of each, in the unit of the spans, turns and head."""
+        *turns, head = np.searchsorted(starts, [*turns, head]).tolist()
         if not spans:
-            none = np.zeros(len(ids), np.bool_)
-            return EncodedRow(ids, none, np.searchsorted(starts, turns).tolist(), int(np.searchsorted(starts, head)), 0)
+            return EncodedRow(ids, np.zeros(len(ids), np.bool_), turns, head, 0)
         bounds = np.array(spans, np.int64)
         nearest = np.minimum(np.searchsorted(bounds[:, 1], starts, side="right"), len(bounds) - 1)
         low, high = bounds[nearest, 0], bounds[nearest, 1]
@@ -157,7 +170,7 @@ class ConversationEncoder:
         inside = (starts >= low) & (ends <= high) & touches
         crossing = int((touches & ~inside).sum())
         trainable = touches if self._overlaps else inside
-        return EncodedRow(ids, trainable, np.searchsorted(starts, turns).tolist(), int(np.searchsorted(starts, head)), crossing)
+        return EncodedRow(ids, trainable, turns, head, crossing)
 
 
 def _byte_bounds(row: Rendered, ids: Int32Array, lengths: Int64Array) -> tuple[Any, ...]:
@@ -171,4 +184,10 @@ def _byte_bounds(row: Rendered, ids: Int32Array, lengths: Int64Array) -> tuple[A
     for before, place in pairwise(points):
         total += len(row.text[before:place].encode())
         at[place] = total
-    return starts, ends, [(at[start], at[end]) for start, end in row.trained], [at[turn] for turn in row.turns], at[row.head]
+    return (
+        starts,
+        ends,
+        [(at[start], at[end]) for start, end in row.trained],
+        [at[turn] for turn in row.turns],
+        at[row.head],
+    )

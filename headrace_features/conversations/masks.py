@@ -1,6 +1,6 @@
-"""Where a loss is taken in the text of a conversation: turns of roles, from after the header to the end token.
+r"""Where a loss is taken in the text of a conversation: turns of roles, from after the header to the end token.
 
-    <|im_start|>assistant\\n  how are you  <|im_end|>  \\n
+    <|im_start|>assistant\n  how are you  <|im_end|>  \n
     header                   trained                  not, or as `newline` says
 
 Header and end token of a template are learnt by four small conversations. A turn whose text the template lost is not
@@ -19,13 +19,21 @@ from headrace_features.conversations.parts import MOVED, REASONING, REASONING_BE
 
 ROLES: Final = ("system", "developer", "user", "assistant")
 _QUESTION, _ANSWER, _AGAIN = "headracequestion", "headraceanswer", "headraceagain"
-_CALL: Final = {"type": "function", "id": "headrace1", "function": {"name": "headracecall", "arguments": {"a": "headraceargument"}}}
+_CALL: Final = {
+    "type": "function",
+    "id": "headrace1",
+    "function": {"name": "headracecall", "arguments": {"a": "headraceargument"}},
+}
 _TOOL: Final = {
     "type": "function",
     "function": {
         "name": "headracecall",
         "description": "headrace",
-        "parameters": {"type": "object", "properties": {"a": {"type": "string", "description": "a"}}, "required": ["a"]},
+        "parameters": {
+            "type": "object",
+            "properties": {"a": {"type": "string", "description": "a"}},
+            "required": ["a"],
+        },
     },
 }
 Span = tuple[int, int]
@@ -123,7 +131,7 @@ class Masking(NamedTuple):
     def spans(
         self, text: str, roles: Sequence[str], places: Sequence[Place], lost: Sequence[Lost], blocks: Sequence[Span]
     ) -> list[Span]:
-        """Where a loss is taken, [start, end) in characters, ascending.
+        r"""Where a loss is taken, [start, end) in characters, ascending.
 
         Args:
             text: the rendering.
@@ -142,7 +150,7 @@ class Masking(NamedTuple):
             return [turn for turn, _ in turns]
         answers = [(place.start, place.end) for place in places if place.kind == TOOL_ANSWER]
         told = {message for message, kind in lost if message >= 0 and roles[message] == "assistant" and kind != MOVED}
-        untrained = answers + [span for span in _lost_regions(text, roles, places, lost, told)]
+        untrained = answers + _lost_regions(text, roles, places, told)
         return _without([*blocks], untrained)
 
     def turns(
@@ -173,7 +181,9 @@ class Masking(NamedTuple):
         if not ends:
             if role != "assistant" or self.train == "template":
                 return start, last
-            raise TemplateRefusedError(f"no end token behind message {number + 1}; a mask without one is not learnt from")
+            raise TemplateRefusedError(
+                f"no end token behind message {number + 1}; a mask without one is not learnt from"
+            )
         end = sum(min(ends)) if role == "assistant" else last
         return start, end + (1 if role == "assistant" and self.newline and text.startswith("\n", end) else 0)
 
@@ -189,9 +199,7 @@ def _bounds(count: int, places: Sequence[Place]) -> list[Span | None]:
     return bounds
 
 
-def _lost_regions(
-    text: str, roles: Sequence[str], places: Sequence[Place], lost: Sequence[Lost], told: set[int]
-) -> list[Span]:
+def _lost_regions(text: str, roles: Sequence[str], places: Sequence[Place], told: set[int]) -> list[Span]:
     """Where the template wrote something for messages that lost a text: up to their first part, or all of it."""
     bounds = _bounds(len(roles), places)
     regions = list[Span]()

@@ -86,13 +86,17 @@ class Renderer:
         )
         self._names = _pattern(rules.added)
         self._quotable = _pattern(self.control_names)
-        quoted_by_template = {name for name in self.control_names if any(name in text for text in self._template.constants)}
+        quoted_by_template = {
+            name for name in self.control_names if any(name in text for text in self._template.constants)
+        }
         self._surely_quoted = _pattern(self.control_names - quoted_by_template)
         self._shapes: OrderedDict[bytes, tuple[Skeleton, Choice] | None] = OrderedDict()
         self._takes_text, self._takes_parts = self._forms()
         self.masking = Masking(rules.train, rules.newline, turn_form(self._written, self._controls))
         if rules.train == "template" and not self._template.has_generation_blocks:
-            raise TemplateRefusedError("train: template needs {% generation %} blocks, and it has none; name `assistant`")
+            raise TemplateRefusedError(
+                "train: template needs {% generation %} blocks, and it has none; name `assistant`"
+            )
         if rules.train != "all" and not (self._ends_blocks() if rules.train == "template" else self.masking.form.ends):
             raise TemplateRefusedError(
                 "it ends an answer by no control token of this tokenizer, and a model without one goes on for ever: "
@@ -153,14 +157,18 @@ class Renderer:
         return taken
 
     def _forms(self) -> tuple[bool, bool]:
-        """Whether the template takes arguments as JSON text alone, and contents in parts alone; by small conversations."""
+        """Whether the template takes arguments as JSON text alone, and contents in parts alone."""
         self._takes_text = self._takes_parts = False
         question = {"role": "user", "content": "headracequestion"}
         answer = {"role": "assistant", "content": "headraceanswer"}
         if not self._writes([question, answer], "headraceanswer"):
             self._takes_parts = True
             self._takes_parts = self._writes([question, answer], "headraceanswer")
-        call = {"type": "function", "id": "headrace1", "function": {"name": "headrace", "arguments": '{"a": "headraceargument"}'}}
+        call = {
+            "type": "function",
+            "id": "headrace1",
+            "function": {"name": "headrace", "arguments": '{"a": "headraceargument"}'},
+        }
         asked = [question, {"role": "assistant", "content": "", "tool_calls": [call]}]
         asked.append({"role": "tool", "name": "headrace", "tool_call_id": "headrace1", "content": "1"})
         if not self._writes([*asked, answer], "headraceargument"):
@@ -189,7 +197,9 @@ class Renderer:
         if learnt is not None:
             filled, spans = learnt[0].filled(parts)
             if filled == text:
-                places = [Place(parts[part].message, parts[part].kind, *spans[place]) for part, place in learnt[1].places]
+                places = [
+                    Place(parts[part].message, parts[part].kind, *spans[place]) for part, place in learnt[1].places
+                ]
                 return places, learnt[1].lost, parts
         return *searched(text, messages, tools, parts), parts
 
@@ -210,7 +220,9 @@ class Renderer:
         if not self._quotable.search(joined):
             return []
         if _MARKED.search(joined):
-            raise TemplateRefusedError("it has the name of a control token and characters U+E010, U+E011; remove either")
+            raise TemplateRefusedError(
+                "it has the name of a control token and characters U+E010, U+E011; remove either"
+            )
         for names in (self._quotable, self._surely_quoted):
 
             def marked(value: Any, names: re.Pattern[str] = names) -> Any:
@@ -218,7 +230,9 @@ class Renderer:
 
             try:
                 written = self._template.write(
-                    replaced([_constants_marked(message, marked) for message in messages], lambda *part: marked(part[2])),
+                    replaced(
+                        [_constants_marked(message, marked) for message in messages], lambda *part: marked(part[2])
+                    ),
                     marked(tools),
                 ).text
             except TemplateRefusedError:
@@ -286,7 +300,8 @@ def _constants_marked(message: dict[str, Any], marked: Any) -> dict[str, Any]:
     changed = {key: value if key in parts else marked(value) for key, value in message.items()}
     if "tool_calls" in message:
         changed["tool_calls"] = [
-            call | {"function": call["function"] | {"arguments": _keys_marked(call["function"].get("arguments"), marked)}}
+            call
+            | {"function": call["function"] | {"arguments": _keys_marked(call["function"].get("arguments"), marked)}}
             for call in message["tool_calls"]
         ]
     return changed
@@ -301,10 +316,8 @@ def _keys_marked(value: Any, marked: Any) -> Any:
 def _quoted_spans(written: str) -> list[Span]:
     """[start, end) of what stands between marks, in the text without them."""
     spans, begin, opened = list[Span](), 0, None
-    removed = 0
-    for match in _MARKED.finditer(written):
+    for removed, match in enumerate(_MARKED.finditer(written)):
         at = match.start() - removed
-        removed += 1
         if match[0] == _QUOTES[0]:
             opened = at
         elif opened is not None:

@@ -1,6 +1,6 @@
-"""The skeleton of all conversations of one shape: what a template writes around their texts, learnt by two renderings.
+r"""The skeleton of all conversations of one shape: what a template writes around their texts, learnt by two renderings.
 
-    user <1>, assistant <2>  ->  "<|im_start|>user\\n" <1> "<|im_end|>\\n<|im_start|>assistant\\n" <2> "<|im_end|>\\n"
+    user <1>, assistant <2>  ->  "<|im_start|>user\n" <1> "<|im_end|>\n<|im_start|>assistant\n" <2> "<|im_end|>\n"
 
 The shape is the conversation without its texts: roles, present fields, numbers, keys of arguments. The first rendering
 has a mark in the place of each text; in the second one blanks and a quote stand around the marks and say whether the
@@ -145,7 +145,7 @@ def _with(messages: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[str
 
 
 def _sides(literal: str, other: str, is_first: bool, is_last: bool) -> Any:
-    """What the padding made of a literal: (right side of the part before, left side of the part after); None if else."""
+    """What the padding made of a literal: right side of the part before, left side of that behind; else None."""
     for right, left in product([""] if is_first else _RIGHT, [""] if is_last else _LEFT):
         if right + literal + left == other:
             return _RIGHT.get(right, (_KEPT, False)), _LEFT[left]

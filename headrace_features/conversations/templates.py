@@ -96,7 +96,9 @@ class ChatTemplate:
             raise TemplateRefusedError(f"line {error.lineno} is no Jinja of chat templates: {error.message}") from error
         named = meta.find_undeclared_variables(parsed)
         lacking = sorted(
-            name for name in named if name.endswith("_token") and name not in {**settings.special_tokens, **settings.options}
+            name
+            for name in named
+            if name.endswith("_token") and name not in {**settings.special_tokens, **settings.options}
         )
         if lacking:
             raise TemplateRefusedError(
@@ -145,6 +147,20 @@ class ChatTemplate:
         except Exception as error:  # a template may fail in any way
             raise TemplateRefusedError(f"the template refuses it: {' '.join(str(error).split())[:200]}") from error
         return _Written("".join(blocks), self._blocks.spans)
+
+
+def require_template(source: str) -> None:
+    """Refuse what is no template.
+
+    Raises:
+        TemplateRefusedError: it is no Jinja of chat templates, or never reads messages.
+    """
+    try:
+        named = meta.find_undeclared_variables(_environment(datetime.date.min).parse(source))
+    except jinja2.TemplateSyntaxError as error:
+        raise TemplateRefusedError(f"line {error.lineno} is no Jinja of chat templates: {error.message}") from error
+    if "messages" not in named:
+        raise TemplateRefusedError("it never reads `messages`, so it is no chat template")
 
 
 def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:

@@ -63,7 +63,7 @@ def preview_corpus(name: str, doc: str, as_json: bool) -> None:
 
     from headrace_features.conversations.previewed import previewed
 
-    shown = previewed(lake_catalogue(), declaration(CORPUS, name), doc)
+    shown = previewed(lake_catalogue(), declaration(CORPUS, name)[1], doc)
     if as_json:
         print_json(asdict(shown))
         return

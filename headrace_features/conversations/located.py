@@ -50,8 +50,8 @@ def chosen(
 ) -> Choice:
     """Choose a place of the skeleton for each part, in the order of messages."""
     places_of, first_of = defaultdict[int, list[int]](list), dict[str, int]()
-    for place_number, place in enumerate(skeleton.places):
-        places_of[place.part].append(place_number)
+    for number, of_part in enumerate(skeleton.places):
+        places_of[of_part.part].append(number)
     places, lost, after, used = list[tuple[int, int]](), list[Lost](), 0, set[int]()
     for of_message in _by_message(parts):
         furthest = after

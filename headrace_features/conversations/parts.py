@@ -46,8 +46,11 @@ def _replaced_message(number: int, message: dict[str, Any], take: Take) -> dict[
     role = message["role"]
     if isinstance(reasoning := message.get("reasoning_content"), str):
         changed["reasoning_content"] = take(number, REASONING, reasoning)
+    kind = TOOL_ANSWER if role == "tool" else role
     if isinstance(content := message.get("content"), str):
-        changed["content"] = take(number, TOOL_ANSWER if role == "tool" else role, content)
+        changed["content"] = take(number, kind, content)
+    elif content is not None:  # as templates of pictures take it
+        changed["content"] = [part | {"text": take(number, kind, part["text"])} for part in content]
     if isinstance(name := message.get("name"), str):
         changed["name"] = take(number, TOOL_NAME, name)
     if calls := message.get("tool_calls"):

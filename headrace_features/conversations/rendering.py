@@ -20,7 +20,7 @@ from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.located import Choice, Lost, Place, chosen, searched
 from headrace_features.conversations.masks import Masking, Span, turn_form
 from headrace_features.conversations.parts import TextPart, replaced
-from headrace_features.conversations.skeleton import Skeleton, shape_of, skeleton_of
+from headrace_features.conversations.skeleton import Skeleton, marks_of, shape_of, skeleton_of
 from headrace_features.conversations.templates import ChatTemplate, TemplateSettings
 
 _MOST_SHAPES: Final = 4096
@@ -70,6 +70,61 @@ class Rendered(NamedTuple):
     lost: list[Lost]
 
 
+class _Shape(NamedTuple):
+    """What is known of conversations of one shape; the row where they need not be rendered."""
+
+    skeleton: Skeleton | None
+    choice: Choice | None
+    row: _ShapeRow | None
+
+    def located(self, text: str, parts: Sequence[TextPart]) -> tuple[list[Place], list[Lost]] | None:
+        """The parts in a text, if it is the skeleton with them."""
+        if self.skeleton is None or self.choice is None:
+            return None
+        filled, spans = self.skeleton.filled(parts)
+        if filled != text:
+            return None
+        chosen_places = ((parts[part], spans[place]) for part, place in self.choice.places)
+        return [Place(part.message, part.kind, *span) for part, span in chosen_places], self.choice.lost
+
+
+class _ShapeRow(NamedTuple):
+    """The row of all conversations of a shape, its places as anchors in the literals of the skeleton."""
+
+    skeleton: Skeleton
+    choice: Choice
+    row: Rendered
+    anchors: list[tuple[int, int]]
+
+    @classmethod
+    def of(cls, skeleton: Skeleton, row: Rendered, learnt: _Shape) -> _ShapeRow | None:
+        """The row of a shape by that of its skeleton; None where a place is inside of a part."""
+        spans = [*row.controls, *row.trained]
+        anchors = skeleton.anchors([place for span in spans for place in span] + [*row.turns, row.head])
+        return None if anchors is None or learnt.choice is None else cls(skeleton, learnt.choice, row, anchors)
+
+    def is_of(self, parts: Sequence[TextPart]) -> bool:
+        """Whether the template answers alike for these parts."""
+        return self.skeleton.answers_alike(parts)
+
+    def filled(self, parts: Sequence[TextPart]) -> Rendered:
+        """The row with these parts."""
+        text, spans = self.skeleton.filled(parts)
+        starts = [0, *(end for _, end in spans)]
+        at = [starts[literal] + characters for literal, characters in self.anchors]
+        pairs = [*zip(at[::2], at[1::2], strict=False)]
+        controls, trained = len(self.row.controls), len(self.row.trained)
+        places = [Place(parts[part].message, parts[part].kind, *spans[place]) for part, place in self.choice.places]
+        rest = at[2 * (controls + trained) :]
+        return Rendered(
+            text, pairs[:controls], False, pairs[controls : controls + trained], rest[:-1], rest[-1], places, self.row.lost
+        )
+
+
+def _joined(parts: Sequence[TextPart]) -> str:
+    return "\0".join([part.text for part in parts])
+
+
 class Renderer:
     """Renders conversations by one template; for one thread at a time."""
 
@@ -90,7 +145,7 @@ class Renderer:
             name for name in self.control_names if any(name in text for text in self._template.constants)
         }
         self._surely_quoted = _pattern(self.control_names - quoted_by_template)
-        self._shapes: OrderedDict[bytes, tuple[Skeleton, Choice] | None] = OrderedDict()
+        self._shapes: OrderedDict[bytes, _Shape] = OrderedDict()
         self._takes_text, self._takes_parts = self._forms()
         self.masking = Masking(rules.train, rules.newline, turn_form(self._written, self._controls))
         if rules.train == "template" and not self._template.has_generation_blocks:
@@ -110,12 +165,38 @@ class Renderer:
             TemplateRefusedError: the template refuses it, or leaves out what is not allowed to be (`left_out`).
         """
         messages = self._as_taken(messages)
+        shape, parts = shape_of(messages, tools)
+        learnt = self._shapes.get(shape)
+        if learnt is None:
+            learnt = self._learnt(messages, tools, parts)
+            self._shapes[shape] = learnt
+            if len(self._shapes) > _MOST_SHAPES:
+                self._shapes.popitem(last=False)
+        if (row := learnt.row) is not None and row.is_of(parts) and not self._quotable.search(_joined(parts)):
+            return row.filled(parts)
+        return self._row(learnt, messages, tools, parts)
+
+    def _row(
+        self, learnt: _Shape, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]
+    ) -> Rendered:
+        """The row of a conversation, by the template itself."""
         text, blocks = self._template.write(messages, tools)
-        places, lost, parts = self._located(messages, tools, text)
-        refused = [what for what in lost if what.kind not in self.rules.allow]
-        if refused:
-            raise LeftOutError(refused[0])
-        quotes = self._quotes(messages, tools, text, parts)
+        places, lost = learnt.located(text, parts) or searched(text, messages, tools, parts)
+        quotes = self._quotes(messages, tools, text)
+        return self._of_text(text, messages, places, lost, blocks, quotes)
+
+    def _of_text(
+        self,
+        text: str,
+        messages: list[dict[str, Any]],
+        places: list[Place],
+        lost: list[Lost],
+        blocks: Sequence[Span],
+        quotes: Sequence[Span],
+    ) -> Rendered:
+        """The row of a text, by the places of its parts."""
+        for refused in (what for what in lost if what.kind not in self.rules.allow):
+            raise LeftOutError(refused)
         roles = [message["role"] for message in messages]
         trained = self.masking.spans(text, roles, places, lost, blocks)
         turns = self.masking._replace(train="template").turns(text, roles, places, lost)
@@ -124,10 +205,9 @@ class Renderer:
             for (_, end), number in turns
             if number + 1 < len(roles) and roles[number + 1] not in ("assistant", "tool")
         ]
-        controls = self._controls(text, quotes)
         first = next((place.start for place in places if roles[place.message] == "user"), 0)
         head = max(text.rfind(self.masking.form.question, 0, first), 0) if self.masking.form.question else 0
-        return Rendered(text, controls, bool(quotes), trained, ends, head, places, lost)
+        return Rendered(text, self._controls(text, quotes), bool(quotes), trained, ends, head, places, lost)
 
     def prompt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> str:
         """The prompt of inference: messages, and an answer begun."""
@@ -169,7 +249,7 @@ class Renderer:
             "id": "headrace1",
             "function": {"name": "headrace", "arguments": '{"a": "headraceargument"}'},
         }
-        asked = [question, {"role": "assistant", "content": "", "tool_calls": [call]}]
+        asked: list[dict[str, Any]] = [question, {"role": "assistant", "content": "", "tool_calls": [call]}]
         asked.append({"role": "tool", "name": "headrace", "tool_call_id": "headrace1", "content": "1"})
         if not self._writes([*asked, answer], "headraceargument"):
             self._takes_text = True
@@ -182,39 +262,31 @@ class Renderer:
         except TemplateRefusedError:
             return False
 
-    def _located(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], text: str
-    ) -> tuple[list[Place], list[Lost], list[TextPart]]:
-        """The parts in a text: by the skeleton of the shape where it gives this text, else searched."""
-        shape, parts = shape_of(messages, tools)
-        if shape in self._shapes:
-            self._shapes.move_to_end(shape)
-        else:
-            self._shapes[shape] = self._learnt(messages, tools, parts)
-            if len(self._shapes) > _MOST_SHAPES:
-                self._shapes.popitem(last=False)
-        learnt = self._shapes[shape]
-        if learnt is not None:
-            filled, spans = learnt[0].filled(parts)
-            if filled == text:
-                places = [
-                    Place(parts[part].message, parts[part].kind, *spans[place]) for part, place in learnt[1].places
-                ]
-                return places, learnt[1].lost, parts
-        return *searched(text, messages, tools, parts), parts
-
     def _learnt(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]
-    ) -> tuple[Skeleton, Choice] | None:
+    ) -> _Shape:
+        """What is known of all conversations of a shape, by one of them."""
         try:
-            skeleton = skeleton_of(messages, parts, lambda changed: self._template.write(changed, tools).text)
+            skeleton = skeleton_of(messages, tools, parts, self._template)
         except TemplateRefusedError:
-            return None
-        return None if skeleton is None else (skeleton, chosen(skeleton, messages, tools, parts))
+            skeleton = None
+        if skeleton is None:
+            return _Shape(None, None, None)
+        learnt = _Shape(skeleton, chosen(skeleton, messages, tools, parts), None)
+        constants = json.dumps([replaced(messages, lambda number, kind, text: ""), tools], ensure_ascii=False)
+        if skeleton.questions is None or self._quotable.search(constants):
+            return learnt
+        try:
+            bare = [part._replace(text=mark) for part, mark in zip(parts, marks_of(parts), strict=True)]
+            places, lost = learnt.located(skeleton.bare, bare) or searched(skeleton.bare, messages, tools, bare)
+            row = _ShapeRow.of(skeleton, self._of_text(skeleton.bare, messages, places, lost, skeleton.blocks, ()), learnt)
+            whole = self._row(learnt, messages, tools, parts)
+        except TemplateRefusedError:
+            return learnt
+        is_alike = row is not None and row.is_of(parts) and not whole.has_quotes and row.filled(parts) == whole
+        return learnt._replace(row=row) if is_alike else learnt
 
-    def _quotes(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], text: str, parts: Sequence[TextPart]
-    ) -> list[Span]:
+    def _quotes(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], text: str) -> list[Span]:
         """The names of control tokens in a text that are of messages."""
         joined = json.dumps([messages, tools], ensure_ascii=False)
         if not self._quotable.search(joined):

@@ -15,6 +15,7 @@ from headrace_features.conversations.rendering import RenderingRules
 from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import persist
+from spark_jobs.lake.plan.binding import Source
 from spark_jobs.selection.declared import Bound, Selection, SelectionPlace
 from spark_jobs.selection.kept import IDENTITY, kept_table
 from spark_jobs.selection.stages import SelectionStage
@@ -96,8 +97,12 @@ def _rejected(
 
 
 def _arrange(config: ConversationsConfig, place: SelectionPlace) -> Iterator[Bound]:
-    inputs = {"survivors": place.survivors, "documents": place.each("documents"), "texts": place.each("texts")}
-    cut = {} if place.cut_texts is None else {"cut_texts": place.cut_texts}
+    inputs: dict[str, Source] = {
+        "survivors": place.survivors,
+        "documents": place.each("documents"),
+        "texts": place.each("texts"),
+    }
+    cut: dict[str, Source] = {} if place.cut_texts is None else {"cut_texts": place.cut_texts}
     yield Bound(conversations, {**inputs, **cut}, config.model_dump(exclude_unset=True))
 
 

@@ -11,18 +11,22 @@ one (a template may look into texts), the parts are searched (`located`).
 
 from __future__ import annotations
 
+import bisect
 import json
 import marshal
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, NamedTuple
 
 from headrace_features.conversations.parts import TextPart, is_name, replaced
+from headrace_features.conversations.templates import ChatTemplate
+from headrace_features.conversations.watched import Notes, Question, watched
 
 _OPEN, _CLOSE, _FIRST = "\ue000", "\ue001", 0xE100
 _MOST_PARTS: Final = 0xF8FF - _FIRST  # characters for private use, one a part
+_MARK_CHARACTERS: Final = 3
 _MARK: Final = re.compile(f"{_OPEN}(.){_CLOSE}", re.DOTALL)
 _BEFORE: Final = "\n\u2005"  # a newline and a blank of which no template knows
 _AFTER: Final = '"\u2006\n'
@@ -32,6 +36,9 @@ _RIGHT: Final = {
     **{'"\u2006\n': (_KEPT, False), '"\u2006': (_NEWLINES, False), '"': (_BLANKS, False)},
     **{'\\"\u2006\\n': (_KEPT, True), '\\"\u2006': (_NEWLINES, True), '\\"': (_BLANKS, True)},
 }
+
+
+Span = tuple[int, int]
 
 
 class _Place(NamedTuple):
@@ -59,22 +66,45 @@ class Skeleton:
         literals: (P + 1,) texts around the places.
         places: (P,) of parts, in the order of the text.
         bare: the rendering with marks.
-        marks: number of the part at each mark of `bare`, with the mark's place in it.
+        blocks: generation blocks of it.
+        questions: what the template asks of the texts, with its answers; None where it does more with them.
     """
 
     literals: tuple[str, ...]
     places: tuple[_Place, ...]
     bare: str
+    blocks: tuple[Span, ...]
+    questions: tuple[Question, ...] | None
 
-    def filled(self, parts: Sequence[TextPart]) -> tuple[str, list[tuple[int, int]]]:
+    def filled(self, parts: Sequence[TextPart]) -> tuple[str, list[Span]]:
         """The text of a conversation of this shape, and [start, end) of each place."""
-        pieces, spans, length = [self.literals[0]], list[tuple[int, int]](), len(self.literals[0])
+        pieces, spans, length = [self.literals[0]], list[Span](), len(self.literals[0])
         for place, literal in zip(self.places, self.literals[1:], strict=True):
             text = place.text(parts[place.part].text)
             spans.append((length, length + len(text)))
             pieces += (text, literal)
             length += len(text) + len(literal)
         return "".join(pieces), spans
+
+    def answers_alike(self, parts: Sequence[TextPart]) -> bool:
+        """Whether a conversation of this shape is written as the skeleton has it, by what the template asks of it."""
+        return self.questions is not None and all(
+            question.holds(parts[question.part].text) for question in self.questions
+        )
+
+    def anchors(self, positions: Sequence[int]) -> list[tuple[int, int]] | None:
+        """Positions in `bare` as a number of a literal and characters in it; None where one is inside of a place."""
+        starts, at = [0], 0
+        for literal in self.literals[:-1]:
+            at += len(literal) + _MARK_CHARACTERS
+            starts.append(at)
+        anchors = []
+        for position in positions:
+            number = bisect.bisect_right(starts, position) - 1
+            if position - starts[number] > len(self.literals[number]):
+                return None
+            anchors.append((number, position - starts[number]))
+        return anchors
 
 
 def shape_of(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> tuple[bytes, list[TextPart]]:
@@ -91,23 +121,25 @@ def shape_of(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> tup
 
 
 def skeleton_of(
-    messages: list[dict[str, Any]], parts: Sequence[TextPart], write: Callable[[list[dict[str, Any]]], str]
+    messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart], template: ChatTemplate
 ) -> Skeleton | None:
     """Learn the skeleton of a shape from a conversation of it.
 
     Args:
         messages: of the conversation.
+        tools: of it.
         parts: of it.
-        write: renders messages; may raise, then the shape has none.
+        template: renders it; may raise, then the shape has none.
 
     Returns:
         None where the template does something else with texts than to trim and escape them.
     """
     if len(parts) > _MOST_PARTS:
         return None
-    marks = _marks(parts)
-    bare = write(_with(messages, marks))
-    padded = write(_with(messages, [_padded(mark) for mark in marks]))
+    marks, notes = marks_of(parts), Notes()
+    seen = [watched(mark, number, notes) if mark[:1] == _OPEN else mark for number, mark in enumerate(marks)]
+    bare, blocks = template.watch(_with(messages, seen), tools)
+    padded, _ = template.write(_with(messages, [_padded(mark) for mark in marks]), tools)
     plain, around = _MARK.split(bare), _MARK.split(padded)
     if plain[1::2] != around[1::2]:
         return None
@@ -119,13 +151,15 @@ def skeleton_of(
         return None
     numbers = {mark[1:2]: number for number, mark in reversed([*enumerate(marks)]) if mark}
     places = tuple(
-        _Place(numbers[character], left[1][0], right[0][0], bool(right[0][1]))  # type: ignore[index]
+        _Place(numbers[character], left[1][0], right[0][0], bool(right[0][1]))
         for character, left, right in zip(plain[1::2], sides, sides[1:], strict=False)
     )
-    return Skeleton(tuple(plain[::2]), places, bare)
+    is_opaque = notes.is_opaque or bare != template.write(_with(messages, marks), tools).text
+    questions = None if is_opaque else tuple(notes.questions)
+    return Skeleton(tuple(plain[::2]), places, bare, tuple(blocks), questions)
 
 
-def _marks(parts: Sequence[TextPart]) -> list[str]:
+def marks_of(parts: Sequence[TextPart]) -> list[str]:
     """A mark for each part with letters, equal ones for equal names; empty and blank parts stay."""
     names, marks = dict[str, int](), list[str]()
     for number, part in enumerate(parts):

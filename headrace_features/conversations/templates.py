@@ -13,7 +13,7 @@ from __future__ import annotations
 import datetime
 import json
 from collections.abc import Iterator, Mapping
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, TypeVar, cast
 
 import jinja2
 from jinja2 import meta, nodes
@@ -21,6 +21,7 @@ from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from headrace_features.conversations.exceptions import TemplateRefusedError
+from headrace_features.conversations.watched import WatchingEnvironment
 
 REASONING: Final = ("reasoning_content", "thinking", "reasoning")
 """Names for the reasoning of a message; transformers gives templates each under the first two."""
@@ -75,7 +76,7 @@ class _GenerationBlocks(Extension):
 
     def _note(self, caller: Any) -> str:
         text: str = caller()
-        self.spans.append((self.length, self.length + len(text)))
+        self.spans.append((self.length, self.length + str.__len__(text)))
         return text
 
 
@@ -89,6 +90,7 @@ class ChatTemplate:
             TemplateRefusedError: it is no Jinja, needs a date, or names a special token which is not stated.
         """
         environment = _environment(settings.date)
+        self._settings, self._watching = settings, cast("jinja2.Template | None", None)
         try:
             parsed = environment.parse(settings.source)
             self._template = environment.from_string(settings.source)
@@ -110,7 +112,6 @@ class ChatTemplate:
         self.constants = frozenset(_constants(parsed))
         self.literals = "\0".join(sorted({*_literals(parsed), *self.constants}))
         self.has_generation_blocks = bool([*parsed.find_all(nodes.CallBlock)]) and "endgeneration" in settings.source
-        self._blocks: _GenerationBlocks = environment.generation  # type: ignore[attr-defined]  # by the extension
         stated = {name: token for name, token in settings.special_tokens.items() if token is not None}
         self._variables = {"documents": None, **stated, **settings.options}
 
@@ -127,26 +128,41 @@ class ChatTemplate:
         Raises:
             TemplateRefusedError: the template raises.
         """
+        return self._rendered(self._template, messages, tools, add_generation_prompt)
+
+    def watch(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> _Written:
+        """Render a conversation of watched texts (`watched`)."""
+        if self._watching is None:
+            environment = _environment(self._settings.date, WatchingEnvironment)
+            environment.watch()
+            self._watching = environment.from_string(self._settings.source)
+        written = self._rendered(self._watching, messages, tools, False)
+        return written._replace(text=str.__str__(written.text))
+
+    def _rendered(
+        self, template: jinja2.Template, messages: list[dict[str, Any]], tools: list[dict[str, Any]], begun: bool
+    ) -> _Written:
         variables = self._variables | {
             "messages": [_with_reasoning(message) for message in messages],
             "tools": tools or None,
-            "add_generation_prompt": add_generation_prompt,
+            "add_generation_prompt": begun,
         }
-        blocks, self._blocks.length, self._blocks.spans = [], 0, []
-        template = self._template
+        blocks = list[str]()
+        noted: _GenerationBlocks = template.environment.generation  # type: ignore[attr-defined]  # by the extension
+        noted.length, noted.spans = 0, []
         try:
             for block in template.root_render_func(template.new_context(variables)):
-                self._blocks.length += len(block)
-                if self._blocks.length > MOST_CHARACTERS:
-                    raise TemplateRefusedError(f"the template writes more than {MOST_CHARACTERS} characters of it")
+                noted.length += str.__len__(block)
                 blocks.append(block)
+                if noted.length > MOST_CHARACTERS:
+                    raise TemplateRefusedError(f"the template writes more than {MOST_CHARACTERS} characters of it")
         except RecursionError as error:
             raise TemplateRefusedError("the template calls itself without end") from error
         except (MemoryError, TemplateRefusedError):
             raise
         except Exception as error:  # a template may fail in any way
             raise TemplateRefusedError(f"the template refuses it: {' '.join(str(error).split())[:200]}") from error
-        return _Written("".join(blocks), self._blocks.spans)
+        return _Written("".join(blocks), noted.spans)
 
 
 def require_template(source: str) -> None:
@@ -169,8 +185,11 @@ def _with_reasoning(message: dict[str, Any]) -> dict[str, Any]:
     return message if reasoning is None else {"thinking": reasoning, **message, REASONING[0]: reasoning}
 
 
-def _environment(date: datetime.date | None) -> ImmutableSandboxedEnvironment:
-    environment = ImmutableSandboxedEnvironment(
+_E = TypeVar("_E", bound=ImmutableSandboxedEnvironment)
+
+
+def _environment(date: datetime.date | None, kind: type[_E] = ImmutableSandboxedEnvironment) -> _E:  # type: ignore[assignment]
+    environment = kind(
         trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlocks, loopcontrols]
     )
     environment.filters["tojson"] = _to_json

@@ -100,29 +100,54 @@ class ConversationEncoder:
 
     def _by_segments(self, rows: Sequence[Rendered]) -> list[EncodedRow]:
         assert self._fast is not None and self._lengths is not None
-        segments, pieces = dict[str, int](), list[list[int]]()
+        segments, numbers = dict[str, int](), {name: -1 - number for number, name in enumerate(self._ids)}
+        pieces, counts = list[int](), list[int]()
         for row in rows:
-            text, begin, of_row = row.text, 0, list[int]()
+            text, begin, before = row.text, 0, len(pieces)
             for start, end in row.controls:
                 if begin < start:
-                    of_row.append(segments.setdefault(text[begin:start], len(segments)))
-                of_row.append(-1 - self._ids[text[start:end]])
+                    pieces.append(segments.setdefault(text[begin:start], len(segments)))
+                pieces.append(numbers[text[start:end]])
                 begin = end
             if begin < len(text):
-                of_row.append(segments.setdefault(text[begin:], len(segments)))
-            pieces.append(of_row)
+                pieces.append(segments.setdefault(text[begin:], len(segments)))
+            counts.append(len(pieces) - before)
         column = pa.array(segments, pa.string())
         encoded = list(self._fast.encode(DocumentColumn(column, column)))  # by its text one in 1,000 is checked
-        controls = np.arange(len(self._lengths), dtype=np.int32)
-        joined = [
-            np.concatenate(
-                [encoded[piece] if piece >= 0 else controls[-1 - piece : -piece] for piece in of_row] or [controls[:0]]
-            )
-            for of_row in pieces
-        ]
-        return [
-            self._row(row, ids, *_byte_bounds(row, ids, self._lengths)) for row, ids in zip(rows, joined, strict=True)
-        ]
+        sizes = np.array([*map(len, encoded), *[1] * len(self._ids)], np.int64)
+        starts = np.cumsum(sizes) - sizes
+        flat = np.concatenate([*encoded, np.array([*reversed(self._ids.values())], np.int32)])
+        chosen = np.array(pieces, np.int64)  # a control token is counted from the end
+        lengths = sizes[chosen]
+        ends = np.cumsum(lengths)
+        ids = flat[np.repeat(starts[chosen] - (ends - lengths), lengths) + np.arange(ends[-1] if len(ends) else 0)]
+        of_rows = np.concatenate([[0], ends])[np.cumsum([0, *counts])]
+        return self._rows(rows, ids, np.diff(of_rows))
+
+    def _rows(self, rows: Sequence[Rendered], ids: Int32Array, counts: Int64Array) -> list[EncodedRow]:
+        """The rows of ids that lie one behind the other, `counts` of each; all places in bytes of all texts."""
+        assert self._lengths is not None
+        lengths = self._lengths[ids]
+        ends = np.cumsum(lengths)
+        bounds = np.concatenate([[0], np.cumsum(counts)])
+        bases = np.concatenate([[0], ends])[bounds]
+        spans, turns, sizes = list[Span](), list[int](), list[int]()
+        for row, base in zip(rows, bases.tolist(), strict=False):
+            trained, of_row = (row.trained, [*row.turns, row.head]) if row.text.isascii() else _in_bytes(row)
+            spans += [(start + base, end + base) for start, end in trained]
+            turns += [turn + base for turn in of_row]
+            sizes.append(len(of_row))
+        trainable, crosses = _trained(ends - lengths, ends, spans, self._overlaps)
+        at = np.searchsorted(ends - lengths, turns).tolist()
+        crossing = np.concatenate([[0], np.cumsum(crosses)])[bounds]
+        encoded, first = list[EncodedRow](), 0
+        for number, size in enumerate(sizes):
+            low, high = int(bounds[number]), int(bounds[number + 1])
+            *ended, head = (turn - low for turn in at[first : first + size])
+            crossed = int(crossing[number + 1] - crossing[number])
+            encoded.append(EncodedRow(ids[low:high], trainable[low:high], ended, head, crossed))
+            first += size
+        return encoded
 
     def _whole(self, row: Rendered) -> EncodedRow:
         """By the library, with hidden names for control tokens."""
@@ -147,47 +172,31 @@ class ConversationEncoder:
             raise TemplateRefusedError(
                 "a message has the name of a control token, and this tokenizer has no letters for it"
             )
-        return self._row(row, ids, starts, ends, [*row.trained], [*row.turns], row.head)
-
-    def _row(
-        self,
-        row: Rendered,
-        ids: Int32Array,
-        starts: Int64Array,
-        ends: Int64Array,
-        spans: list[Span],
-        turns: list[int],
-        head: int,
-    ) -> EncodedRow:
-        """The row of ids with [start, end) of each, in the unit of the spans, turns and head."""
-        *turns, head = np.searchsorted(starts, [*turns, head]).tolist()
-        if not spans:
-            return EncodedRow(ids, np.zeros(len(ids), np.bool_), turns, head, 0)
-        bounds = np.array(spans, np.int64)
-        nearest = np.minimum(np.searchsorted(bounds[:, 1], starts, side="right"), len(bounds) - 1)
-        low, high = bounds[nearest, 0], bounds[nearest, 1]
-        touches = (ends > low) & (starts < high)
-        inside = (starts >= low) & (ends <= high) & touches
-        crossing = int((touches & ~inside).sum())
-        trainable = touches if self._overlaps else inside
-        return EncodedRow(ids, trainable, turns, head, crossing)
+        trainable, crosses = _trained(starts, ends, row.trained, self._overlaps)
+        *turns, head = np.searchsorted(starts, [*row.turns, row.head]).tolist()
+        return EncodedRow(ids, trainable, turns, head, int(crosses.sum()))
 
 
-def _byte_bounds(row: Rendered, ids: Int32Array, lengths: Int64Array) -> tuple[Any, ...]:
-    """[start, end) of each token in bytes of the text, and the row's places in bytes too."""
-    ends = np.cumsum(lengths[ids])
-    starts = ends - lengths[ids]
-    if row.text.isascii():
-        return starts, ends, [*row.trained], [*row.turns], row.head
-    points = sorted({place for span in row.trained for place in span} | {*row.turns, row.head, 0})
+def _trained(
+    starts: Int64Array, ends: Int64Array, spans: Sequence[Span], overlaps: bool
+) -> tuple[BoolArray, BoolArray]:
+    """(T,) whether tokens at [start, end) are trained, and (T,) whether they cross the edge of a span."""
+    if not spans:
+        return np.zeros(len(starts), np.bool_), np.zeros(len(starts), np.bool_)
+    bounds = np.array(spans, np.int64)
+    nearest = np.minimum(np.searchsorted(bounds[:, 1], starts, side="right"), len(bounds) - 1)
+    low, high = bounds[nearest, 0], bounds[nearest, 1]
+    touches = (ends > low) & (starts < high)
+    inside = (starts >= low) & (ends <= high) & touches
+    return touches if overlaps else inside, touches & ~inside
+
+
+def _in_bytes(row: Rendered) -> tuple[list[Span], list[int]]:
+    """The trained spans of a row, and its turns and head, in bytes of its text."""
     at, total = {0: 0}, 0
-    for before, place in pairwise(points):
+    for before, place in pairwise(
+        sorted({place for span in row.trained for place in span} | {*row.turns, row.head, 0})
+    ):
         total += len(row.text[before:place].encode())
         at[place] = total
-    return (
-        starts,
-        ends,
-        [(at[start], at[end]) for start, end in row.trained],
-        [at[turn] for turn in row.turns],
-        at[row.head],
-    )
+    return [(at[start], at[end]) for start, end in row.trained], [at[turn] for turn in (*row.turns, row.head)]

@@ -11,7 +11,7 @@ import pyarrow as pa
 from headrace_features.conversations.canonical import BadMessages, read_messages
 from headrace_features.conversations.child import RefusedConversationError, check_rules, render_apart
 from headrace_features.conversations.config import ConversationsConfig
-from headrace_features.conversations.conversation import Conversation
+from headrace_features.conversations.conversation import Conversation, from_json, to_json
 from headrace_features.conversations.encoding import ConversationEncoder, added_tokens
 from headrace_features.conversations.registered import packaged_template
 from spark_jobs.exceptions import InputError
@@ -91,7 +91,8 @@ def _conversations(
         if column not in fields:
             raise InputError(f"render: a row has no column {column!r}; it has {', '.join(fields)}: name it by column=")
         try:
-            read = read_messages(fields[column], fields.get(tools_column) if tools_column else None, typed=is_table)
+            given = fields.get(tools_column) if tools_column else None
+            read = from_json(*to_json(read_messages(fields[column], given, typed=is_table)))
         except BadMessages as error:
             yield str(error)
             continue

@@ -66,7 +66,7 @@ def preview(conversation: Conversation, config: ConversationsConfig, source: str
     rules = config.rules(source, added_tokens(file_text))
     control_names, _ = check_rules(rules)
     (strict,) = render_apart(rules, [conversation])
-    (row,) = render_apart(rules._replace(allow=frozenset(KINDS)), [conversation])
+    (row,) = render_apart(rules._replace(allow=frozenset(KINDS)), [conversation], with_places=True)
     if isinstance(row, RefusedConversationError):
         raise row
     (encoded,) = ConversationEncoder(file_text, control_names, rules.train == "template").encode([row])

@@ -107,7 +107,7 @@ class _ShapeRow(NamedTuple):
         """Whether the template answers alike for these parts."""
         return self.skeleton.answers_alike(parts)
 
-    def filled(self, parts: Sequence[TextPart]) -> Rendered:
+    def filled(self, parts: Sequence[TextPart], with_places: bool = True) -> Rendered:
         """The row with these parts."""
         text, spans = self.skeleton.filled(parts)
         starts = [0, *(end for _, end in spans)]
@@ -117,7 +117,14 @@ class _ShapeRow(NamedTuple):
         places = [Place(parts[part].message, parts[part].kind, *spans[place]) for part, place in self.choice.places]
         rest = at[2 * (controls + trained) :]
         return Rendered(
-            text, pairs[:controls], False, pairs[controls : controls + trained], rest[:-1], rest[-1], places, self.row.lost
+            text,
+            pairs[:controls],
+            False,
+            pairs[controls : controls + trained],
+            rest[:-1],
+            rest[-1],
+            places,
+            self.row.lost,
         )
 
 
@@ -158,8 +165,8 @@ class Renderer:
                 "add the token to the tokenizer, or use another template"
             )
 
-    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> Rendered:
-        """Render a conversation, its messages canonical.
+    def render(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], with_places: bool = True) -> Rendered:
+        """Render a conversation, its messages canonical; `places` may be empty where they are not asked for.
 
         Raises:
             TemplateRefusedError: the template refuses it, or leaves out what is not allowed to be (`left_out`).
@@ -173,7 +180,7 @@ class Renderer:
             if len(self._shapes) > _MOST_SHAPES:
                 self._shapes.popitem(last=False)
         if (row := learnt.row) is not None and row.is_of(parts) and not self._quotable.search(_joined(parts)):
-            return row.filled(parts)
+            return row.filled(parts, with_places)
         return self._row(learnt, messages, tools, parts)
 
     def _row(
@@ -226,6 +233,8 @@ class Renderer:
 
     def _as_taken(self, messages: list[dict[str, Any]]) -> list[dict[str, Any]]:
         """Messages as the template takes them: arguments as an object or as text, contents as texts or in parts."""
+        if not self._takes_parts and not any("tool_calls" in message for message in messages):
+            return messages
         taken = []
         for message in messages:
             changed = message
@@ -262,9 +271,7 @@ class Renderer:
         except TemplateRefusedError:
             return False
 
-    def _learnt(
-        self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]
-    ) -> _Shape:
+    def _learnt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]) -> _Shape:
         """What is known of all conversations of a shape, by one of them."""
         try:
             skeleton = skeleton_of(messages, tools, parts, self._template)
@@ -279,7 +286,9 @@ class Renderer:
         try:
             bare = [part._replace(text=mark) for part, mark in zip(parts, marks_of(parts), strict=True)]
             places, lost = learnt.located(skeleton.bare, bare) or searched(skeleton.bare, messages, tools, bare)
-            row = _ShapeRow.of(skeleton, self._of_text(skeleton.bare, messages, places, lost, skeleton.blocks, ()), learnt)
+            row = _ShapeRow.of(
+                skeleton, self._of_text(skeleton.bare, messages, places, lost, skeleton.blocks, ()), learnt
+            )
             whole = self._row(learnt, messages, tools, parts)
         except TemplateRefusedError:
             return learnt

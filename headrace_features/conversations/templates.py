@@ -189,9 +189,7 @@ _E = TypeVar("_E", bound=ImmutableSandboxedEnvironment)
 
 
 def _environment(date: datetime.date | None, kind: type[_E] = ImmutableSandboxedEnvironment) -> _E:  # type: ignore[assignment]
-    environment = kind(
-        trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlocks, loopcontrols]
-    )
+    environment = kind(trim_blocks=True, lstrip_blocks=True, extensions=[_GenerationBlocks, loopcontrols])
     environment.filters["tojson"] = _to_json
     environment.globals |= {"raise_exception": _raise, "dict": _Dictionaries(), "namespace": _Namespace}
     if date is not None:

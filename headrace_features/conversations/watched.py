@@ -15,7 +15,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Final, NamedTuple
 
-import jinja2
 from jinja2 import nodes
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 from jinja2.visitor import NodeTransformer
@@ -145,9 +144,7 @@ for _name in _TRIMS:
     setattr(WatchedText, _name, _trims(_name))
 
 
-def watched(
-    text: str, part: int, notes: Notes, trims: tuple[tuple[str, tuple[Any, ...]], ...] = ()
-) -> WatchedText:
+def watched(text: str, part: int, notes: Notes, trims: tuple[tuple[str, tuple[Any, ...]], ...] = ()) -> WatchedText:
     """A text of a part, whose questions go to `notes`."""
     seen = WatchedText(text)
     seen.part, seen.notes, seen.trims = part, notes, trims
@@ -159,6 +156,9 @@ def _together(text: str, values: Sequence[Any]) -> str:
     notes = next((value.notes for value in values if isinstance(value, _Seen)), None)
     if notes is None:
         return text
+    written = [value for value in values if not isinstance(value, str) or str.__len__(value)]
+    if len(written) == 1 and isinstance(written[0], WatchedText) and str.__eq__(written[0], text):
+        return written[0]
     seen = _Seen(text)
     seen.notes = notes
     return seen

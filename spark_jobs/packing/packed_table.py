@@ -22,6 +22,8 @@ from spark_jobs.packing.windows.window_facts import WindowForm
 from spark_jobs.spark_sql import DataFrame, F
 
 _FILE_TOKENS = 1 << 26
+MASKED_SETTINGS = {"beginning_of_document": None, "plan": "best_fit", "cut": "exact"}
+"""What settings of tables with masks are; their rows are cut where they begin, and begin as a template says."""
 
 
 class PackedConfig(ConfigModel):
@@ -241,12 +243,11 @@ def require_masks(name: str, columns: Collection[str], masked: bool, config: Pac
     if masked != (TRAINABLE in columns):
         has = "no" if masked else "a"
         raise ConfigError(f"{name}: tokens has {has} column trainable; use packed_step(.., masked={not masked})")
-    fixed = {"beginning_of_document": None, "plan": "best_fit", "cut": "exact"} if masked else {}
-    for field, value in fixed.items():
+    for field, value in MASKED_SETTINGS.items() if masked else ():
         if getattr(config, field) != value:
             raise ConfigError(
-                f"{name}: {field} is {getattr(config, field)!r}; of tokens with masks, whose rows are cut where they "
-                "begin and begin as their template says, leave it out"
+                f"{name}: {field} is {getattr(config, field)!r}; rows of tokens with masks are cut where they begin, "
+                "and begin as their template says: leave it out"
             )
 
 

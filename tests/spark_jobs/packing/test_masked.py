@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import io
 import random
+import tarfile
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -15,18 +17,24 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.server.blender import Blender
+from dagster_project.inspect.lake.exports import export_table
+from spark_jobs.code.ordered import ORDERED
 from spark_jobs.exceptions import AuditError, ConfigError, StepRunError
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.rows import path_rows
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
+from spark_jobs.packing.excise import excise
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_table import lost_tokens, packed_table
 from spark_jobs.packing.windows.assemble import WINDOWS_SCHEMA
 from spark_jobs.packing.windows.close_up import excise_windows
+from spark_jobs.tokens.tokenizer import TOKENIZER
 from spark_jobs.tokens.tokens import MASKED_TOKENS, MASKED_TOKENS_SCHEMA
 from tests.conftest import LakeAt
-from tests.spark_jobs.packing.test_excise import TOKENIZER_SCHEMA
+from tests.spark_jobs.packing.test_excise import TOKENIZER_SCHEMA, land
 from tests.spark_jobs.packing.test_packed import END, ORDERED_SCHEMA, PADDING, L, arrow, configured, line_tokenizer
 from tests.tiers import tries
 
@@ -305,3 +313,81 @@ def _window(ordinal: int, parts: list[tuple[int, tuple[int, int]]], ids: list[in
     ]
     filled = {"input_ids": ids + [PADDING] * (L - len(ids)), "trainable": bits + [False] * (L - len(ids))}
     return {"ordinal": ordinal, "token_count": len(ids), "segments": segments, **filled}
+
+
+def in_lake(lake: Lake, folder: Path, made: dict[str, Masked]) -> None:
+    """Land tokens in the lake, so that increments of documents are known to the tracer, and pack them."""
+    inputs = written(folder, made)
+    for declared in (MASKED_TOKENS, ORDERED, TOKENIZER):
+        land(lake, declared, inputs[declared.name], 0)
+    own = {name: f"main.{name}" for name in inputs}
+    made_by = packed_step("code", L, masked=True)
+    materialize(lake, Binding(made_by, "main", own, configured(rows_per_file=7), driving_table="main.tokens"))
+
+
+@pytest.mark.parametrize("seed", range(2))
+def test_readers_have_the_bits_of_their_ids(
+    lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
+) -> None:
+    """Of any world size, resumed, while documents are excised: labels of a batch are -100 before untrained tokens.
+
+    Files of exports hold the same; of an excised document neither tokens nor bits are left, in any generation.
+    """
+    torch = pytest.importorskip("torch")
+    from blender_service.torch import BlendDataset
+
+    lake = lake_at(tmp_path / "warehouse")
+    monkeypatch.chdir(tmp_path)
+    made = masked_corpus(20 + seed)
+    in_lake(lake, tmp_path, made)
+    windows = rows(lake)
+    assert packed_parts(windows) == wanted(made)
+    blend = Blender(lake.catalogue).create(BlendSpec((SourceSpec(TABLE),), seed=1))
+    rows_of_step = 4
+
+    def dataset(rank: int, world_size: int) -> Any:
+        name = f"lake:{blend.blend_id}"
+        return BlendDataset(name, batch_rows=rows_of_step, rank=rank, world_size=world_size, columns=["trainable"])
+
+    def read(world_size: int, steps: int, state: Any) -> tuple[list[tuple[list[int], list[bool]]], Any]:
+        """Ids and bits of each row; the state after the steps."""
+        found = []
+        for rank in range(world_size):
+            one = dataset(rank, world_size)
+            if state is not None:
+                one.load_state_dict(state)
+            for _, batch in zip(range(steps), one, strict=False):
+                names = ("input_ids", "trainable", "labels", "document_ids")
+                for ids, bits, labels, documents in zip(*(batch[name].tolist() for name in names), strict=True):
+                    found.append((ids, bits))
+                    for at in range(L):
+                        goes_on = at + 1 < L and documents[at + 1] == documents[at] >= 0 and bits[at + 1]
+                        assert labels[at] == (ids[at + 1] if goes_on else -100)
+            after = one.state_dict()
+        return found, after
+
+    half = len(windows) // rows_of_step // 2
+    first, state = read(2, half, None)
+    streaming = iter(dataset(0, 1))
+    next(streaming)
+    gone = random.Random(seed).sample(sorted(wanted(made)), 5)
+    done = excise(lake, TABLE, gone)
+    left = {doc_id: parts for doc_id, parts in wanted(made).items() if doc_id not in gone}
+    assert packed_parts(rows(lake)) == left
+    rest, _ = read(1, len(windows), state)
+    there = [(window["input_ids"], window["trainable"]) for window in (*windows, *rows(lake))]
+    assert all(pair in there for pair in first + rest)
+    for batch in streaming:
+        assert all(pair in there for pair in zip(batch["input_ids"].tolist(), batch["trainable"].tolist(), strict=True))
+    assert len(first) == half * rows_of_step
+    assert done.ordinals and not [s for row in rows(lake) for s in row["segments"] if s["doc_id"] in gone]
+
+    for kind in ("parquet", "webdataset", "pt"):
+        export_table(lake.catalogue, TABLE, tmp_path / kind, kind)
+    wanted_bits = [row["trainable"] for row in rows(lake)]
+    (shard,) = (tmp_path / "parquet").glob("*.parquet")
+    assert pq.read_table(shard)["trainable"].to_pylist() == wanted_bits
+    assert torch.load(tmp_path / "pt" / "shard-00000.pt")["trainable"].tolist() == wanted_bits
+    with tarfile.open(tmp_path / "webdataset" / "shard-00000.tar") as tar:
+        held = [member for member in tar if member.name.endswith(".trainable.npy")]
+        assert [np.load(io.BytesIO(tar.extractfile(member).read())).tolist() for member in held] == wanted_bits  # type: ignore[union-attr]

@@ -166,8 +166,8 @@ def pack(
         (EVERY_RUN, *thetas) if increment.joins_repositories else thetas,
         masked,
     )
-    if masked:
-        of_dataset = of_dataset.withColumn("cuts", F.col("row_starts").cast("array<bigint>"))
+    row_starts = F.col("row_starts") if masked else F.lit(None)
+    of_dataset = of_dataset.withColumn("cuts", row_starts.cast("array<bigint>"))
     arranged = _arranged(of_dataset, ordered, _line_cuts(of_dataset, tokenizer, facts, rules, config), config).persist()
     try:
         counts = persist(arranged.map(_counter(rules, config), _COUNTS_DDL).to_frame())
@@ -239,12 +239,9 @@ def _arranged(of_dataset: DataFrame, ordered: DataFrame, cuts: DataFrame | None,
     refused when it is cut.
     """
     order = ordered.where(F.col("dataset") == config.dataset).select("shard", "doc_id", "repository", "rank")
-    cut = [name for name in of_dataset.columns if name == "cuts"]
-    documents = of_dataset.select(*_KEYS, "token_count", FILE, ROW, *cut).join(order, ["shard", "doc_id"], "full")
+    documents = of_dataset.select(*_KEYS, "token_count", FILE, ROW, "cuts").join(order, ["shard", "doc_id"], "full")
     if cuts is not None:
-        documents = documents.join(cuts, _KEYS, "left")
-    elif not cut:
-        documents = documents.withColumn("cuts", F.lit(None).cast("array<bigint>"))
+        documents = documents.drop("cuts").join(cuts, _KEYS, "left")
     in_buckets = documents.withColumn("bucket", _bucket(config.bucket_count))
     ordered_documents = grouped(in_buckets, ["bucket"], ["repository", "rank", "doc_id"])
     return ordered_documents.select("bucket", FILE, ROW, "doc_id", "repository", "token_count", "cuts")

@@ -6,7 +6,6 @@ import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
-import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
@@ -16,7 +15,7 @@ from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.lake.files.side_reads import map_rows
 from spark_jobs.packing.windows.assemble import has_exact_length, is_filled, segments_fill
-from spark_jobs.packing.windows.masks import TRAINABLE, is_of_tokens
+from spark_jobs.packing.windows.masks import TRAINABLE
 from spark_jobs.packing.windows.token_digest import digest_documents, digest_windows, length_sums
 from spark_jobs.packing.windows.window_facts import WindowForm
 from spark_jobs.spark_sql import DataFrame, F
@@ -148,12 +147,6 @@ def _length_sums(documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
 def packed_table(dataset: str, window_tokens: int, masked: bool = False) -> Table:
     """The packed table of one dataset and window length."""
     mask = Column(f"{TRAINABLE}!", "list<boolean!>", "whether a loss is taken on each token; false in the padding")
-    mask_of_the_tokens = Check(
-        "mask_of_the_tokens",
-        f"size(trainable) = {window_tokens} and not exists(slice(trainable, token_count + 1, {window_tokens}), t -> t)",
-        "a mask has L values, false in the padding",
-        functools.partial(is_of_tokens, window_tokens=window_tokens),
-    )
     return Table(
         name=f"packed_{dataset}_{window_tokens}",
         comment=f"one row per window of {window_tokens} tokens, filled with whole documents of {dataset}",
@@ -175,8 +168,8 @@ def packed_table(dataset: str, window_tokens: int, masked: bool = False) -> Tabl
         checks=(
             Check(
                 "exact_length",
-                f"size(input_ids) = {window_tokens}",
-                "every window has exactly L ids",
+                f"size(input_ids) = {window_tokens}" + f" and size(trainable) = {window_tokens}" * masked,
+                "every window has exactly L ids, and values of its mask",
                 functools.partial(has_exact_length, window_tokens=window_tokens),
             ),
             Check(
@@ -191,7 +184,6 @@ def packed_table(dataset: str, window_tokens: int, masked: bool = False) -> Tabl
                 "segments abut from position 0 to token_count",
                 segments_fill,
             ),
-            *([mask_of_the_tokens] if masked else []),
         ),
         proofs=(
             Proof(
@@ -225,10 +217,8 @@ def beginning_share(windows: pa.Table, properties: Mapping[str, str]) -> dict[st
 
 def trained_share(windows: pa.Table, properties: Mapping[str, str]) -> dict[str, str]:
     """The property that says how many tokens of some windows are trained on, and how many windows have none."""
-    trained = np.add.reduceat(
-        windows[TRAINABLE].combine_chunks().flatten().to_numpy(zero_copy_only=False).astype(np.int64),
-        np.arange(windows.num_rows) * int(properties["headrace.window-tokens"]),
-    )
+    masks = windows[TRAINABLE].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    trained = masks.reshape(windows.num_rows, -1).sum(axis=1)
     share = trained.sum() / pc.sum(windows["token_count"]).as_py()
     said = f"{share:.4f} of the tokens of {windows.num_rows} windows; {int((trained == 0).sum())} of these have none"
     return {"headrace.trained-share": said}

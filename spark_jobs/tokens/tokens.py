@@ -36,7 +36,7 @@ from spark_jobs.threads import made_once
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
 from spark_jobs.tokens.encoder_guard import installed, recorded_versions, require_same_encoder
-from spark_jobs.tokens.mask_checks import masks_are_of_tokens, row_starts_ascend, rows_are_trained
+from spark_jobs.tokens.mask_check import rows_are_trained
 
 _log = logging.getLogger(__name__)
 _certified = made_once(most=1)(certify)  # the guard asks for it, then the step
@@ -137,24 +137,13 @@ MASKED_TOKENS = replace(
     checks=(
         *TOKENS.checks,
         Check(
-            "mask_is_of_tokens",
-            "size(trainable) = token_count + 1",
-            "the mask has a value for each token, and one for the end token",
-            masks_are_of_tokens,
-        ),
-        Check(
-            "row_starts_ascend",
-            "size(row_starts) = 0 or (array_min(row_starts) > 0 and array_max(row_starts) < token_count "
-            "and row_starts = array_sort(array_distinct(row_starts)))",
-            "rows begin inside of the document, one after the other",
-            row_starts_ascend,
-        ),
-        Check(
             "every_row_is_trained",
-            "token_count = 0 or forall("
+            "size(trainable) = token_count + 1 and coalesce(array_max(row_starts), -1) < token_count and "
+            "(token_count = 0 or forall("
             "arrays_zip(concat(array(0), row_starts), concat(row_starts, array(token_count + 1))), "
-            "row -> array_contains(slice(trainable, row.`0` + 1, greatest(0, row.`1` - row.`0`)), true))",
-            "each row has a trained token; a document without rows is empty",
+            "row -> row.`1` > row.`0` and "
+            "array_contains(slice(trainable, row.`0` + 1, greatest(0, row.`1` - row.`0`)), true)))",
+            "rows begin one after the other inside of the document, and each has a trained token",
             rows_are_trained,
         ),
     ),

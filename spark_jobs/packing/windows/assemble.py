@@ -22,7 +22,7 @@ import pyarrow.compute as pc
 from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.file_writer import BALANCE
-from spark_jobs.packing.windows.masks import with_masks_apart
+from spark_jobs.packing.windows.masks import TRAINABLE, with_masks_apart
 from spark_jobs.packing.windows.token_digest import segment_sums
 from spark_jobs.packing.windows.window_facts import WindowForm
 
@@ -181,7 +181,9 @@ def _check_abutting(
 
 def has_exact_length(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
     """(N,) whether each row passes the check `exact_length` of packed tables."""
-    is_exact: BoolArray = pc.list_value_length(rows.column("input_ids")).to_numpy() == window_tokens
+    names = [name for name in ("input_ids", TRAINABLE) if name in rows.schema.names]
+    are_exact = [pc.list_value_length(rows.column(name)).to_numpy() == window_tokens for name in names]
+    is_exact: BoolArray = np.all(are_exact, axis=0)
     return is_exact
 
 

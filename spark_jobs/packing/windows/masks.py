@@ -12,7 +12,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
+from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.packing.windows.window_facts import WindowForm
 
@@ -54,16 +54,3 @@ def with_masks_apart(windows: pa.RecordBatch) -> pa.RecordBatch:
     ids, trained = (pa.ListArray.from_arrays(lists.offsets, pa.array(v)) for v in (numbers >> 1, (numbers & 1) != 0))
     at = windows.schema.get_field_index("input_ids")
     return windows.set_column(at, "input_ids", ids).append_column(TRAINABLE, trained)
-
-
-def is_of_tokens(windows: pa.RecordBatch, window_tokens: int) -> BoolArray:
-    """(N,) whether each row passes the check `mask_of_the_tokens`."""
-    lists = windows.column(TRAINABLE)
-    sizes = np.diff(lists.offsets.to_numpy())
-    row = np.repeat(np.arange(windows.num_rows), sizes)
-    within = np.arange(len(row)) - np.repeat(np.cumsum(sizes) - sizes, sizes)
-    in_padding = within >= windows.column("token_count").to_numpy()[row]
-    trained = lists.flatten().to_numpy(zero_copy_only=False)
-    beyond = np.bincount(row[in_padding & trained], minlength=windows.num_rows)
-    is_whole: BoolArray = (sizes == window_tokens) & (beyond == 0)
-    return is_whole

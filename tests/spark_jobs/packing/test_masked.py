@@ -61,24 +61,24 @@ class Masked:
         return [(start, self.ids[start:end], self.bits[start:end]) for start, end in cuts]
 
 
+def masked_document(draw: random.Random, next_id: int) -> Masked:
+    """Up to five rows of up to 3 L tokens, each with a trained one; perhaps none."""
+    lengths = [draw.choice([1, 2, 5, L - 1, L, L + 1, draw.randrange(1, 3 * L)]) for _ in range(draw.randrange(6))]
+    lengths[-1:] = [max(2, length) for length in lengths[-1:]]  # an end token alone is no row
+    ids, bits, starts = list[int](), list[bool](), list[int]()
+    for length in lengths:
+        starts.append(len(ids))
+        ids += [*range(next_id + len(ids), next_id + len(ids) + length - 1), END]
+        mask = [draw.random() < 0.4 for _ in range(length)]
+        mask[draw.randrange(length)] = True
+        bits += mask
+    return Masked(ids or [END], bits or [draw.random() < 0.5], starts[1:])
+
+
 def masked_corpus(seed: int, documents: int = 90) -> dict[str, Masked]:
-    """Documents of none to five rows of up to 3 L tokens; each has a trained token."""
+    """Documents by id; no id is of two tokens."""
     draw = random.Random(seed)
-    made: dict[str, Masked] = {}
-    next_id = 2
-    for _ in range(documents):
-        lengths = [draw.choice([1, 2, 5, L - 1, L, L + 1, draw.randrange(1, 3 * L)]) for _ in range(draw.randrange(6))]
-        lengths = [max(2, lengths[0]), *lengths[1:]] if len(lengths) == 1 else lengths
-        ids, bits, starts = list[int](), list[bool](), list[int]()
-        for length in lengths:
-            starts.append(len(ids))
-            ids += [*range(next_id, next_id + length - 1), END]
-            next_id += length
-            mask = [draw.random() < 0.4 for _ in range(length)]
-            mask[draw.randrange(length)] = True
-            bits += mask
-        made[f"{draw.getrandbits(128):032x}"] = Masked(ids or [END], bits or [draw.random() < 0.5], starts[1:])
-    return {doc_id: one for doc_id, one in made.items() if len(one.ids) > 1 or not one.starts}
+    return {f"{draw.getrandbits(128):032x}": masked_document(draw, 2 + 400 * number) for number in range(documents)}
 
 
 def written(folder: Path, made: dict[str, Masked], increment: int = 0) -> dict[str, str]:
@@ -102,7 +102,7 @@ def pack(lake: Lake, inputs: dict[str, str], increment: int = 0, **config: Any) 
     materialize(lake, Binding(packed_step("code", L, masked=True), "main", inputs, settings, only=increment))
 
 
-def packed_parts(windows: list[dict[str, Any]]) -> dict[str, list[Part]]:
+def packed_parts(windows: list[dict[str, Any]], padding: int = PADDING) -> dict[str, list[Part]]:
     """Pieces of documents by document, in their order; checks the padding."""
     found: dict[str, list[Part]] = {}
     for window in windows:
@@ -114,7 +114,7 @@ def packed_parts(windows: list[dict[str, Any]]) -> dict[str, list[Part]]:
             part = segment["document_start"], window["input_ids"][at], window["trainable"][at]
             found.setdefault(segment["doc_id"], []).append(part)
         assert place == window["token_count"]
-        assert window["input_ids"][place:] == [PADDING] * (L - place)
+        assert window["input_ids"][place:] == [padding] * (L - place)
         assert not any(window["trainable"][place:])
     return {doc_id: sorted(parts) for doc_id, parts in found.items()}
 

@@ -102,7 +102,7 @@ def tools_of(value: object, typed: bool) -> list[dict[str, Any]]:
     Raises:
         BadMessages: one of them is none.
     """
-    if value is None or (isinstance(value, str | bytes) and not value.strip()):
+    if value is None or (isinstance(value, str | bytes) and value.strip() in ("", "null", b"", b"null")):
         return []
     rows, typed = listed(value, "the tools", typed)
     tools = []

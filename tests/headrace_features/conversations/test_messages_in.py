@@ -16,6 +16,7 @@ import pyarrow.parquet as pq
 import pytest
 from pydantic import ValidationError
 
+from dagster_project.cli import run_command
 from headrace_features.conversations import column
 from headrace_features.conversations.canonical import RULE, from_json, plain_text, read_messages
 from spark_jobs.exceptions import InputError
@@ -200,6 +201,18 @@ def test_a_column_of_conversations_is_told_where_a_text_is_missing(data: Path, f
         (arrival,) = landed[1]
         assert arrival["reason"] == "missing_column"
         assert arrival["detail"].endswith("read conversations by messages_column: messages")
+
+
+def test_a_column_of_conversations_is_declared_by_an_option(
+    defs: Path, lake_env: Path, data: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    """And named where the column of the text is not there."""
+    write_jsonl(data)
+    add = ["dataset", "add", "chats", "--from", str(data)]
+    assert run_command([*add, "--text-column", "text"]) == 2
+    assert "rows.jsonl has no such column; write --messages-column messages" in capfd.readouterr().err
+    assert run_command([*add, "--messages-column", "messages"]) == 0
+    assert "messages_column: messages" in (defs / "chats" / "defs.yaml").read_text()
 
 
 def test_a_lake_has_the_messages_of_every_format(tmp_path: Path, lake_at: LakeAt) -> None:

@@ -23,8 +23,7 @@ from spark_jobs.sources.refusals import first_line
 # Hermes, Glaive, ReAct and code interpreters write calls as text of the assistant, whose form no rule can know.
 _CALL_AS_TEXT: Final = re.compile(
     r"(tool|function)[ _-]?(call|use)|<function|<\|python_tag\|>|^[ \t]{0,9}Action[ \t]{0,9}:|\"name\"[ \t]{0,9}:|"
-    r"```|<code|"
-    r"^[ \t]{0,9}\[?[\w. /-]{1,99}\(.*\)[ \t]{0,9}\]?[ \t]{0,9}$",
+    r"```|<code|^[ \t]{0,9}\[[^\[\]()\n]{1,99}\(|^[ \t]{0,9}[\w.]{1,99}\(.*\)[ \t]{0,9}$",
     re.IGNORECASE | re.MULTILINE,
 )
 

@@ -7,9 +7,11 @@ import gzip
 import io
 import json
 import re
+import zipfile
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
+from xml.sax.saxutils import escape
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -148,6 +150,20 @@ def test_nulls_of_structs_that_may_be_no_keys_are_refused(landing: Landing, data
     pq.write_table(pa.table({"id": ["a", "b", "c"], "messages": list(map(json.dumps, rows))}), data / "rows.parquet")
     landed = landing.land(files_config(messages_column="messages", id_column="id"))
     assert landed is not None and [row["path"][-2:] for row in landed[0]] == ["#a", "#b"]  # c landed before
+
+
+def test_archives_and_elements_of_xml_hold_conversations_too(
+    landing: Landing, data: Path, files_config: Config
+) -> None:
+    """Members are what files of their names are; an element has the JSON."""
+    with zipfile.ZipFile(data / "chats.zip", "w") as archive:
+        archive.writestr("a.jsonl", json.dumps({"messages": GOOD["plain"]["messages"]}) + "\n")
+    messages = json.dumps([{"role": "user", "content": "a < b"}])
+    (data / "b.xml").write_text(f"<all><row><messages>{escape(messages)}</messages></row></all>")
+    landed = landing.land(files_config(messages_column="messages", xml_element="row"))
+    assert landed is not None
+    assert {row["content"] for row in landed[0]} == {"Grüße\n\nHi\nthere", "a < b"}
+    assert all("messages" in row["metadata"] for row in landed[0])
 
 
 def test_a_path_leads_to_messages(landing: Landing, data: Path, files_config: Config) -> None:

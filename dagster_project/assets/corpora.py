@@ -36,6 +36,7 @@ from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens
 
+_RENDERED = "conversations"  # the selection of documents that a template writes whole
 _LOSSES = "cluster_losses"  # table of the losses of clusters
 DRIVING_TABLE = "increments"  # table whose increments every step of the corpus follows
 _ANY_EVALS = ("any@1",)  # in place of those of a registry that has none
@@ -206,6 +207,9 @@ def _chosen(declared: CorpusDeclaration) -> tuple[tuple[DeclaredSelection, ...],
     Its settings are checked all the same, so that a mistake does not wait for the first benchmark.
     """
     settings = listed(declared.name, declared.select)
+    if declared.conversations is not None:  # what its template leaves out goes no further
+        last = settings.pop(LAST)
+        settings |= {_RENDERED: dict(declared.conversations), LAST: last}
     evals = searched_evals(settings[LAST])
     if settings[LAST] == OFF:
         return choose(declared.name, {name: given for name, given in settings.items() if name != LAST}), evals
@@ -252,7 +256,9 @@ def _tokens(
     for setting, value in MASKED_SETTINGS.items():
         if packed.get(setting, value) != value:
             raise DefinitionError(f"{where}: templates say how rows begin and end; leave {setting} of packed out")
-    made: MaskedTokens = part("conversations", where)(declared.name, declared.conversations, inputs, each)
+    made: MaskedTokens = part("conversations", where)(
+        declared.name, declared.conversations, inputs, each, min(declared.window_tokens)
+    )
     return made
 
 

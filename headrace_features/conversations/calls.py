@@ -22,8 +22,8 @@ from spark_jobs.sources.refusals import first_line
 
 # Hermes, Glaive, ReAct and code interpreters write calls as text of the assistant, whose form no rule can know.
 _CALL_AS_TEXT: Final = re.compile(
-    r"(tool|function)[ _-]?(call|use)|<function|<\|python_tag\|>|^\s*Action\s*:|\"name\"\s*:|```|<code|"
-    r"^\s*\[?[\w. /-]+\(.*\)\s*\]?\s*$",
+    r"(tool|function)[ _-]?(call|use)|<function|<\|python_tag\|>|^[ \t]{0,9}Action[ \t]{0,9}:|\"name\"[ \t]{0,9}:|"
+    r"```|<code|^[ \t]{0,9}\[[^\[\]()\n]{1,99}\(|^[ \t]{0,9}[\w.]{1,99}\(.*\)[ \t]{0,9}$",
     re.IGNORECASE | re.MULTILINE,
 )
 
@@ -102,7 +102,7 @@ def tools_of(value: object, typed: bool) -> list[dict[str, Any]]:
     Raises:
         BadMessages: one of them is none.
     """
-    if value is None or (isinstance(value, str | bytes) and not value.strip()):
+    if value is None or (isinstance(value, str | bytes) and value.strip() in ("", "null", b"", b"null")):
         return []
     rows, typed = listed(value, "the tools", typed)
     tools = []
@@ -126,7 +126,7 @@ class Round:
     """Calls and answers from one turn of a user to the next."""
 
     def __init__(self) -> None:
-        self._ids, self._calls, self._answers, self._has_text_call = list[str](), 0, 0, False
+        self._ids, self._calls, self._answers, self._texts = list[str](), 0, 0, list[str]()
 
     def take(self, message: Message) -> None:
         """Take the next message.
@@ -140,20 +140,25 @@ class Round:
             raise BadMessages(f"the turn of the {role} is empty; leave it or the row out")
         self._ids += [call["id"] for call in calls if "id" in call]
         self._calls += len(calls)
-        self._has_text_call |= role == "assistant" and bool(_CALL_AS_TEXT.search(content))
-        if role == "tool" and not self._has_text_call:
-            self._answer(message.get("tool_call_id"))
+        if role == "assistant":
+            self._texts.append(content)
+        elif role == "tool":
+            fault = self._fault(message.get("tool_call_id"))
+            if fault is not None and not any(map(_CALL_AS_TEXT.search, self._texts)):
+                raise BadMessages(fault)
 
-    def _answer(self, call_id: str | None) -> None:
-        """Count a tool's answer."""
+    def _fault(self, call_id: str | None) -> str | None:
+        """Count a tool's answer, and tell what is wrong where it answers no call of the round."""
         self._answers += 1
         if not self._calls:
-            raise BadMessages(
-                "a tool answers without a call before it in the round; leave the row out, or add the call"
-            )
+            return "a tool answers without a call before it in the round; leave the row out, or add the call"
         if call_id is not None and len(self._ids) == self._calls:
-            if call_id not in self._ids:
-                detail = f"no call of the round has its tool_call_id {call_id!r:.80}{nearest(call_id, self._ids)}"
-                raise BadMessages(f"{detail}; correct the id of the call or of the answer")
-        elif self._answers > self._calls:
-            raise BadMessages(f"answer {self._answers} of tools in a round of {self._calls} calls; add the call")
+            if call_id in self._ids:
+                return None
+            near = nearest(call_id[:80], self._ids[:80])
+            return f"no call of the round has its tool_call_id {call_id!r:.80}{near}; correct one of the two ids"
+        return (
+            None
+            if self._answers <= self._calls
+            else (f"answer {self._answers} of tools in a round of {self._calls} calls; add the call")
+        )

@@ -85,14 +85,27 @@ def read_messages(value: object, tools: object = None, *, typed: bool = False) -
             messages.append(_message(row, is_typed))
             turns = Round() if messages[-1]["role"] == "user" else turns
             turns.take(messages[-1])
-            json.dumps(messages[-1], ensure_ascii=False, allow_nan=False).encode()
-        except BadMessages as error:
-            raise BadMessages(f"message {number}: {error}") from None
-        except (ValueError, RecursionError) as error:  # a lone surrogate, a number without JSON, a deep value
-            raise BadMessages(f"message {number}: no Unicode or no JSON: {first_line(error)}") from None
+        except (BadMessages, RecursionError) as error:
+            raise BadMessages(f"message {number}: {first_line(error)}") from None
+    _require_json(messages)
     if not any(message["role"] in ("user", "assistant") for message in messages):
         raise BadMessages("no message is of a user or an assistant; name the column of the messages")
     return Conversation(messages, tools_of(tools, typed))
+
+
+def _require_json(messages: Sequence[Message], first: int = 1) -> None:
+    """Refuse a lone surrogate, a number without JSON, a value nested too deeply.
+
+    Raises:
+        BadMessages: names the message.
+    """
+    try:
+        json.dumps(messages, ensure_ascii=False, allow_nan=False).encode()
+    except (ValueError, RecursionError) as error:
+        if len(messages) == 1:
+            raise BadMessages(f"message {first}: no Unicode or no JSON: {first_line(error)}") from None
+        for number, message in enumerate(messages, first):
+            _require_json([message], number)
 
 
 def message_document(value: object, tools: object, typed: bool) -> tuple[str, dict[str, str]]:
@@ -122,8 +135,7 @@ def _message(value: object, typed: bool) -> Message:
     role = _ROLE_OF.get(stated) if isinstance(stated, str) else None
     if role is None:
         raise BadMessages(f"role {stated!r:.80} is unknown{did_you_mean(str(stated)[:80], (*ROLES, 'human', 'gpt'))}")
-    content, calls = _of(row, ("content", "value")), _of(row, ("tool_calls",))
-    old = row.pop("function_call", None)
+    content, calls, old = _of(row, ("content", "value")), row.pop("tool_calls", None), row.pop("function_call", None)
     if calls and old:
         raise BadMessages("both tool_calls and function_call; keep one")
     if stated in _CALLING:
@@ -150,15 +162,15 @@ def _message(value: object, typed: bool) -> Message:
 
 
 def _of(row: dict[str, Any], names: Sequence[str]) -> Any:
-    """Take the value under one of several names out of a row; None without any.
+    """Take the value under one of two names out of a row; None without any.
 
     Raises:
         BadMessages: two of them have different values.
     """
-    values = {name: row.pop(name) for name in names if name in row}
-    if any(value != next(iter(values.values())) for value in values.values()):
-        raise BadMessages(f"{' and '.join(values)} differ; keep the right one")
-    return next(iter(values.values()), None)
+    values = [row.pop(name) for name in names if name in row]
+    if values[1:] and values[0] != values[1]:
+        raise BadMessages(f"{' and '.join(names)} differ; keep the right one")
+    return values[0] if values else None
 
 
 def _content(value: Any, role: str, typed: bool) -> tuple[str | None, list[str]]:

@@ -1,4 +1,4 @@
-"""The step `tokens` of a corpus of conversations: ids and masks of what the template writes.
+"""The step `conversation_tokens`, whose table is `tokens` of a corpus of conversations: ids and masks of what the template writes.
 
 A document without messages is encoded as it is, and trained as a whole.
 """
@@ -31,6 +31,7 @@ from spark_jobs.tokens.tokens import MASKED_TOKENS, MASKED_TOKENS_DDL, MASKED_TO
 
 CONVERSATION_TOKENS = dataclasses.replace(
     MASKED_TOKENS,
+    name="conversation_tokens",
     columns=(
         *MASKED_TOKENS.columns,
         Column("left_out", "string", "kinds of text that the template left out as allowed, or why there are no tokens"),
@@ -70,7 +71,8 @@ def _same_encoder(config: Any, inputs: Any, standing: Any) -> dict[str, str]:
     version="1",
     scope=Scope.INCREMENT,
     tables=(CONVERSATION_TOKENS,),
-    name="tokens",
+    name="conversation_tokens",
+    guard=_same_encoder,
     refuse=lambda config: template_source(config.template),
 )
 def conversation_tokens(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from typing import Any
 
 import numpy as np
@@ -21,7 +22,10 @@ from headrace_features.conversations.canonical import (
     with_text,
 )
 from headrace_features.conversations.conversation import SEPARATOR
-from spark_jobs.text.normalization import Edits, normalize
+from headrace_features.privacy.personal_data.find import DetectedSpan
+from headrace_features.privacy.personal_data.redacted_texts import redact
+from spark_jobs.selection.cuts import without
+from spark_jobs.text.normalization import Edits, compose, normalize
 from tests.tiers import tries
 
 Message = dict[str, Any]
@@ -162,6 +166,33 @@ def _place(key: str) -> tuple[int, str]:
 
 
 @pytest.mark.parametrize(
+    "call",
+    [
+        '<tool_call>\n{"name": "weather", "arguments": {}}\n</tool_call>',
+        '<functioncall> {"name": "weather"}',
+        "Thought: rain.\nAction: weather\nAction Input: Oslo",
+        '[Weather Now API(city="Oslo",\nday="today")]',
+        'weather(city="Oslo")',
+        "```python\nprint(weather())\n```",
+        '<|python_tag|>weather.call(city="Oslo")',
+    ],
+)
+def test_calls_written_as_text_may_be_answered(call: str) -> None:
+    """By a tool, however often; in the next round another one is needed."""
+    row = [_USER, {"role": "assistant", "content": call}, _ANSWER, _ANSWER, _END]
+    assert read_messages(row).messages == row
+    with pytest.raises(BadMessages, match="message 7"):
+        read_messages([*row, _USER, _ANSWER])
+
+
+@pytest.mark.parametrize("text", ["See [the page](https://example.org).", "It rains (a lot)", "No name: yes."])
+def test_other_texts_are_no_calls(text: str) -> None:
+    """A link, brackets, a colon."""
+    with pytest.raises(BadMessages, match="message 3: a tool answers without a call"):
+        read_messages([_USER, {"role": "assistant", "content": text}, _ANSWER])
+
+
+@pytest.mark.parametrize(
     ("arguments", "text"),
     [
         ({"city": "Oslo", "unit": None}, '{"city": "Oslo", "unit": null}'),
@@ -261,7 +292,7 @@ def test_tools_are_definitions_of_functions() -> None:
         assert read.tools == [whole]
         assert from_json(*to_json(read)) == read
     assert list(read_messages([_USER], [whole]).tools[0]) == ["function", "type"]
-    assert [read_messages([_USER], none).tools for none in (None, [], "", "[]")] == [[]] * 4
+    assert [read_messages([_USER], none).tools for none in (None, [], "", "[]", "null")] == [[]] * 5
     with pytest.raises(BadMessages, match="tool 1 has no name"):
         read_messages([_USER], [{"description": "x"}])
     with pytest.raises(BadMessages, match=r"tool 1: null at function\.parameters\.default"):
@@ -375,7 +406,7 @@ def test_a_placeholder_across_messages_stands_in_the_first() -> None:
     text, _ = plain_text(conversation)
     place = text.index("Ada")
     edits = [{"rule": "redacted", "start": place, "end": place + len("Ada\n\nLovelace"), "replacement_length": 6}]
-    edited = with_text(conversation, "I am <NAME>? Hi".replace("<NAME>", "<NAME>"), edits)
+    edited = with_text(conversation, "I am <NAME>? Hi", edits)
     assert [message["content"] for message in edited.messages] == ["I am <NAME>", "? Hi"]
 
 
@@ -402,6 +433,36 @@ def test_normalization_leads_back(conversation: Conversation) -> None:
     normal, edits = normalize(text)
     joined = _joined(with_text(conversation, normal, edits), parts)
     assert joined == normal
+
+
+def test_edits_of_texts_placeholders_and_cuts_lead_back_together() -> None:
+    """As the tables have them: NFC, then a placeholder in content and in arguments, then a cut of what that left."""
+    arguments = '{"to": "ada@example.org", "cafe\u0301": "x"}'
+    row = [
+        {"role": "user", "content": "Write to ada@example.org. Advertisement."},
+        {"role": "assistant", "tool_calls": [{"name": "mail", "arguments": arguments}]},
+        {"role": "tool", "content": "sent"},
+        {"role": "assistant", "content": "Sent to ada@example.org."},
+    ]
+    conversation = read_messages(row)
+    normal, first = normalize(plain_text(conversation)[0])
+    data = normal.encode()
+    places = [match.span() for match in re.finditer(rb"ada@example\.org", data)]
+    redacted, second = redact(normal, [DetectedSpan(*place, "mail", "mail", 1.0) for place in places])
+    start = redacted.index(" Advertisement.")
+    cut, third = without(redacted, [(start, start + len(" Advertisement."))], "advertisement")
+    edited = with_text(conversation, cut, compose(first, second), third)
+    assert plain_text(edited)[0] == cut
+    assert edited.messages == [
+        {"role": "user", "content": "Write to <MAIL_1>."},
+        {"role": "assistant", "tool_calls": [_call("mail", '{"to": "<MAIL_1>", "caf\u00e9": "x"}')]},
+        {"role": "tool", "content": "sent"},
+        {"role": "assistant", "content": "Sent to <MAIL_1>."},
+    ]
+
+
+def _call(name: str, arguments: str) -> Message:
+    return {"type": "function", "function": {"name": name, "arguments": arguments}}
 
 
 def test_edits_of_another_text_are_refused() -> None:

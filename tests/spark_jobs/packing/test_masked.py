@@ -23,6 +23,7 @@ from dagster_project.inspect.lake.exports import export_table
 from spark_jobs.code.ordered import ORDERED
 from spark_jobs.exceptions import AuditError, ConfigError, StepRunError
 from spark_jobs.lake.engine.embedded import is_embedded
+from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.rows import path_rows
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
@@ -307,14 +308,30 @@ def _window(ordinal: int, parts: list[tuple[int, tuple[int, int]]], ids: list[in
     return {"ordinal": ordinal, "token_count": len(ids), "segments": segments, **filled}
 
 
-def in_lake(lake: Lake, folder: Path, made: dict[str, Masked]) -> None:
-    """Land tokens in the lake, so that increments of documents are known to the tracer, and pack them."""
-    inputs = written(folder, made)
-    for declared in (MASKED_TOKENS, ORDERED, TOKENIZER):
-        land(lake, declared, inputs[declared.name], 0)
-    own = {name: f"main.{name}" for name in inputs}
-    made_by = packed_step("code", L, masked=True)
-    materialize(lake, Binding(made_by, "main", own, configured(rows_per_file=7), driving_table="main.tokens"))
+def pack_in_lake(lake: Lake, seed: int = 0) -> None:
+    """Pack the tokens of the lake; another seed begins a generation."""
+    own = {name: f"main.{name}" for name in ("tokens", "ordered", "tokenizer")}
+    config = configured(rows_per_file=7, seed=seed)
+    step = packed_step("code", L, masked=True)
+    materialize(lake, Binding(step, "main", own, config, driving_table="main.tokens"))
+
+
+Served = tuple[list[int], list[bool]]  # ids and bits of a row
+
+
+def without(windows: list[dict[str, Any]], gone: list[str]) -> list[Served]:
+    """Windows without some documents, by brute force."""
+    left = []
+    for window in windows:
+        places = [
+            segment["window_start"] + at
+            for segment in window["segments"]
+            for at in range(segment["token_count"])
+            if segment["doc_id"] not in gone
+        ]
+        ids, bits = ([window[name][place] for place in places] for name in ("input_ids", "trainable"))
+        left.append((ids + [PADDING] * (L - len(ids)), bits + [False] * (L - len(bits))))
+    return left
 
 
 @pytest.mark.parametrize("seed", range(2))
@@ -323,7 +340,8 @@ def test_readers_have_the_bits_of_their_ids(
 ) -> None:
     """Of any world size, resumed, while documents are excised: labels of a batch are -100 before untrained tokens.
 
-    Files of exports hold the same; of an excised document neither tokens nor bits are left, in any generation.
+    Of an excised document neither tokens nor bits are left, in any generation; exports and compacted files hold the
+    same.
     """
     torch = pytest.importorskip("torch")
     from blender_service.torch import BlendDataset
@@ -331,7 +349,10 @@ def test_readers_have_the_bits_of_their_ids(
     lake = lake_at(tmp_path / "warehouse")
     monkeypatch.chdir(tmp_path)
     made = masked_corpus(20 + seed)
-    in_lake(lake, tmp_path, made)
+    inputs = written(tmp_path, made)
+    for declared in (MASKED_TOKENS, ORDERED, TOKENIZER):
+        land(lake, declared, inputs[declared.name], 0)
+    pack_in_lake(lake)
     windows = rows(lake)
     assert packed_parts(windows) == wanted(made)
     blend = Blender(lake.catalogue).create(BlendSpec((SourceSpec(TABLE),), seed=1))
@@ -341,7 +362,7 @@ def test_readers_have_the_bits_of_their_ids(
         name = f"lake:{blend.blend_id}"
         return BlendDataset(name, batch_rows=rows_of_step, rank=rank, world_size=world_size, columns=["trainable"])
 
-    def read(world_size: int, steps: int, state: Any) -> tuple[list[tuple[list[int], list[bool]]], Any]:
+    def read(world_size: int, steps: int, state: Any) -> tuple[list[Served], Any]:
         """Ids and bits of each row; the state after the steps."""
         found = []
         for rank in range(world_size):
@@ -362,17 +383,24 @@ def test_readers_have_the_bits_of_their_ids(
     first, state = read(2, half, None)
     streaming = iter(dataset(0, 1))
     next(streaming)
-    gone = random.Random(seed).sample(sorted(wanted(made)), 5)
+    pack_in_lake(lake, seed=5)
+    assert rows(lake) != windows and packed_parts(rows(lake)) == wanted(made)
+    *gone, replaced = random.Random(seed).sample(sorted(wanted(made)), 6)
     done = excise(lake, TABLE, gone)
-    left = {doc_id: parts for doc_id, parts in wanted(made).items() if doc_id not in gone}
-    assert packed_parts(rows(lake)) == left
-    rest, _ = read(1, len(windows), state)
-    there = [(window["input_ids"], window["trainable"]) for window in (*windows, *rows(lake))]
-    assert all(pair in there for pair in first + rest)
+    assert done.ordinals and done.earlier[0].ordinals
+    excise(lake, TABLE, [replaced], head_only=True)
+    left = without(windows, gone)
+    assert [pair for pair in first if pair not in without(windows, [])] == []
+    assert [
+        pair for pair in (*read(1, len(windows), state)[0], *read(4, len(windows), None)[0]) if pair not in left
+    ] == []
     for batch in streaming:
-        assert all(pair in there for pair in zip(batch["input_ids"].tolist(), batch["trainable"].tolist(), strict=True))
-    assert len(first) == half * rows_of_step
-    assert done.ordinals and not [s for row in rows(lake) for s in row["segments"] if s["doc_id"] in gone]
+        served = zip(batch["input_ids"].tolist(), batch["trainable"].tolist(), strict=True)
+        assert all(pair in left or pair in without(windows, []) for pair in served)
+    head = packed_parts(rows(lake))
+    assert head == {doc_id: parts for doc_id, parts in wanted(made).items() if doc_id not in (*gone, replaced)}
+    compact(lake.catalogue, TABLE)
+    assert packed_parts(rows(lake)) == head
 
     for kind in ("parquet", "webdataset", "pt"):
         export_table(lake.catalogue, TABLE, tmp_path / kind, kind)

@@ -354,7 +354,7 @@ def _joined(conversation: Conversation, parts: list[Part]) -> str:
     return SEPARATOR.join(texts)
 
 
-@settings(max_examples=tries(500, 60))
+@settings(max_examples=tries(500, 30))
 @given(st.data(), _CONVERSATIONS)
 def test_edits_of_the_plain_text_lead_back_into_the_messages(data: st.DataObject, conversation: Conversation) -> None:
     """Of two rounds too, the second of the text that the first left; arguments stay JSON."""
@@ -385,7 +385,7 @@ def _moved(spans: list[tuple[int, int]], text: str, edits: list[dict[str, Any]])
     return moved
 
 
-@settings(max_examples=tries(500, 60))
+@settings(max_examples=tries(500, 30))
 @given(st.data(), _CONVERSATIONS)
 def test_no_edit_makes_anything_but_canonical_messages(data: st.DataObject, conversation: Conversation) -> None:
     """Wherever it begins and ends; a replacement comes once, and arguments are JSON text."""
@@ -433,6 +433,52 @@ def test_normalization_leads_back(conversation: Conversation) -> None:
     normal, edits = normalize(text)
     joined = _joined(with_text(conversation, normal, edits), parts)
     assert joined == normal
+
+
+_KEYS_IN_ROWS = (
+    *("role", "from", "content", "value", "type", "text", "thinking", "reasoning", "tool_calls", "function_call"),
+    *("function", "name", "arguments", "id", "tool_call_id", "x\ny"),
+)
+_WORDS_IN_ROWS = (
+    "user",
+    "assistant",
+    "tool",
+    "human",
+    "text",
+    "thinking",
+    "function",
+    "",
+    "a\r\n",
+    "{}",
+    "[]",
+    "\ud800",
+)
+_JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.sampled_from(_WORDS_IN_ROWS)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(_KEYS_IN_ROWS), inner, max_size=5)
+    ),
+    max_leaves=25,
+)
+_MESSAGE_LIKE = st.fixed_dictionaries(
+    {"role": st.sampled_from(("user", "assistant", "tool"))},
+    optional=dict.fromkeys(_KEYS_IN_ROWS[2:], _JSON),
+)
+
+
+@settings(max_examples=tries(3000, 60))
+@given(st.one_of(_JSON, st.lists(_MESSAGE_LIKE, min_size=1, max_size=4)), st.one_of(st.none(), _JSON), st.booleans())
+def test_whatever_stands_in_a_row_is_read_or_refused_in_a_line(value: Any, tools: Any, typed: bool) -> None:
+    """What is read is canonical: read once more, and through its JSON, it stays as it is."""
+    try:
+        conversation = read_messages(value, tools, typed=typed)
+    except BadMessages as refused:
+        assert str(refused) and "\n" not in str(refused) and len(str(refused)) < 500
+        return
+    assert read_messages(*conversation) == from_json(*to_json(conversation)) == conversation
+    "".join(filter(None, to_json(conversation))).encode()
+    text, parts = plain_text(conversation)
+    assert "\r" not in text and _joined(conversation, parts) == text
 
 
 def test_edits_of_texts_placeholders_and_cuts_lead_back_together() -> None:

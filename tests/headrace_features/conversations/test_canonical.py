@@ -148,6 +148,7 @@ def _with_id(call: Message, call_id: str) -> Message:
         ([_USER, _CALLS, {"role": "tool", "content": ""}], [_USER, _CALLS, {"role": "tool", "content": ""}]),
         ([{"role": "system", "content": ""}, _USER], [{"role": "system", "content": ""}, _USER]),
         ([_USER | {"content": "a\r\nb\rc"}], [_USER | {"content": "a\nb\nc"}]),
+        ([_USER | {"more": {"a": None, "b": [{"c": None}]}}], [_USER | {"more": {"b": [{}]}}]),
     ],
 )
 def test_rows_of_every_form_become_canonical(row: object, canonical: list[Message]) -> None:
@@ -242,6 +243,10 @@ def test_numbers_of_arguments_keep_their_digits() -> None:
         ([{"role": "system", "content": "a"}], "no message is of a user or an assistant"),
         ([_USER | {"content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "message 1: part 1 .* 'image_url'"),
         ([_USER | {"content": 3}], "message 1: content is a number"),
+        (
+            [_USER, {"role": "assistant", "content": ["a", {"type": "thinking", "thinking": "b"}]}],
+            "message 2: part 2 of its content is thinking behind text",
+        ),
         ([_USER, _END | {"thinking": "a", "reasoning": "b"}], "message 2: reasoning and thinking differ"),
         ([_USER | {"tool_calls": [_FLAT]}], "message 1: a user makes calls"),
         ([_USER, {"role": "assistant", "tool_calls": [{"arguments": {}}]}], "message 2: call 1 has no name"),
@@ -275,7 +280,9 @@ def test_bad_rows_are_refused_in_a_line(row: object, fault: str) -> None:
 
 def test_a_null_of_a_typed_column_is_refused_in_arguments_alone() -> None:
     """Elsewhere it is no key, and as JSON text it is a value."""
-    calls = [{"type": None, "function": {"name": "weather", "arguments": {"city": "Oslo", "unit": None}}}]
+    calls: list[Message] = [
+        {"type": None, "function": {"name": "weather", "arguments": {"city": "Oslo", "unit": None}}}
+    ]
     row = [_USER | {"tool_calls": None}, {"role": "assistant", "content": None, "tool_calls": calls}]
     with pytest.raises(BadMessages, match=r"message 2: .*null at unit .*json\.dumps"):
         read_messages(row, typed=True)
@@ -327,7 +334,7 @@ _ROWS = st.one_of(
 _CONVERSATIONS = st.lists(_ROWS, min_size=1, max_size=5).map(read_messages)
 
 
-def _edited(draw: st.DrawFn, text: str, free: list[tuple[int, int]]) -> tuple[str, list[dict[str, Any]]]:
+def _edited(draw: Any, text: str, free: list[tuple[int, int]]) -> tuple[str, list[dict[str, Any]]]:
     """A text after edits inside of spans of characters, and the edits, as rows of `texts` have them."""
     pieces, edits, at, size = list[str](), list[dict[str, Any]](), 0, 0
     for start, end in free:
@@ -408,6 +415,17 @@ def test_a_placeholder_across_messages_stands_in_the_first() -> None:
     edits = [{"rule": "redacted", "start": place, "end": place + len("Ada\n\nLovelace"), "replacement_length": 6}]
     edited = with_text(conversation, "I am <NAME>? Hi", edits)
     assert [message["content"] for message in edited.messages] == ["I am <NAME>", "? Hi"]
+
+
+def test_an_edit_between_messages_changes_none() -> None:
+    """Whether it is all of the separator or one end of it."""
+    conversation = read_messages([_USER, _END])
+    text, parts = plain_text(conversation)
+    for start, end in ((0, 2), (0, 1), (1, 2)):
+        edits = [{"rule": "x", "start": 13 + start, "end": 13 + end, "replacement_length": 1}]
+        edited = text[: 13 + start] + "#" + text[13 + end :]
+        assert with_text(conversation, edited, edits) == conversation
+    assert parts[0].end == 13
 
 
 def test_a_placeholder_of_a_number_in_arguments_is_quoted() -> None:

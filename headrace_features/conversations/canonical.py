@@ -203,4 +203,5 @@ def _content(value: Any, role: str, typed: bool) -> tuple[str | None, list[str]]
 
 
 def _is_part(value: object) -> bool:
-    return isinstance(value, dict) and value.get("type") in _PART_TYPES
+    kind = value.get("type") if isinstance(value, dict) else None
+    return isinstance(kind, str) and kind in _PART_TYPES

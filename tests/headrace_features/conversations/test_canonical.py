@@ -148,6 +148,7 @@ def _with_id(call: Message, call_id: str) -> Message:
         ([_USER, _CALLS, {"role": "tool", "content": ""}], [_USER, _CALLS, {"role": "tool", "content": ""}]),
         ([{"role": "system", "content": ""}, _USER], [{"role": "system", "content": ""}, _USER]),
         ([_USER | {"content": "a\r\nb\rc"}], [_USER | {"content": "a\nb\nc"}]),
+        ([_USER | {"more": {"a": None, "b": [{"c": None}]}}], [_USER | {"more": {"b": [{}]}}]),
     ],
 )
 def test_rows_of_every_form_become_canonical(row: object, canonical: list[Message]) -> None:
@@ -242,6 +243,10 @@ def test_numbers_of_arguments_keep_their_digits() -> None:
         ([{"role": "system", "content": "a"}], "no message is of a user or an assistant"),
         ([_USER | {"content": [{"type": "image_url", "image_url": {"url": "x"}}]}], "message 1: part 1 .* 'image_url'"),
         ([_USER | {"content": 3}], "message 1: content is a number"),
+        (
+            [_USER, {"role": "assistant", "content": ["a", {"type": "thinking", "thinking": "b"}]}],
+            "message 2: part 2 of its content is thinking behind text",
+        ),
         ([_USER, _END | {"thinking": "a", "reasoning": "b"}], "message 2: reasoning and thinking differ"),
         ([_USER | {"tool_calls": [_FLAT]}], "message 1: a user makes calls"),
         ([_USER, {"role": "assistant", "tool_calls": [{"arguments": {}}]}], "message 2: call 1 has no name"),
@@ -275,7 +280,9 @@ def test_bad_rows_are_refused_in_a_line(row: object, fault: str) -> None:
 
 def test_a_null_of_a_typed_column_is_refused_in_arguments_alone() -> None:
     """Elsewhere it is no key, and as JSON text it is a value."""
-    calls = [{"type": None, "function": {"name": "weather", "arguments": {"city": "Oslo", "unit": None}}}]
+    calls: list[Message] = [
+        {"type": None, "function": {"name": "weather", "arguments": {"city": "Oslo", "unit": None}}}
+    ]
     row = [_USER | {"tool_calls": None}, {"role": "assistant", "content": None, "tool_calls": calls}]
     with pytest.raises(BadMessages, match=r"message 2: .*null at unit .*json\.dumps"):
         read_messages(row, typed=True)
@@ -327,7 +334,7 @@ _ROWS = st.one_of(
 _CONVERSATIONS = st.lists(_ROWS, min_size=1, max_size=5).map(read_messages)
 
 
-def _edited(draw: st.DrawFn, text: str, free: list[tuple[int, int]]) -> tuple[str, list[dict[str, Any]]]:
+def _edited(draw: Any, text: str, free: list[tuple[int, int]]) -> tuple[str, list[dict[str, Any]]]:
     """A text after edits inside of spans of characters, and the edits, as rows of `texts` have them."""
     pieces, edits, at, size = list[str](), list[dict[str, Any]](), 0, 0
     for start, end in free:
@@ -354,7 +361,7 @@ def _joined(conversation: Conversation, parts: list[Part]) -> str:
     return SEPARATOR.join(texts)
 
 
-@settings(max_examples=tries(500, 60))
+@settings(max_examples=tries(500, 30))
 @given(st.data(), _CONVERSATIONS)
 def test_edits_of_the_plain_text_lead_back_into_the_messages(data: st.DataObject, conversation: Conversation) -> None:
     """Of two rounds too, the second of the text that the first left; arguments stay JSON."""
@@ -385,7 +392,7 @@ def _moved(spans: list[tuple[int, int]], text: str, edits: list[dict[str, Any]])
     return moved
 
 
-@settings(max_examples=tries(500, 60))
+@settings(max_examples=tries(500, 30))
 @given(st.data(), _CONVERSATIONS)
 def test_no_edit_makes_anything_but_canonical_messages(data: st.DataObject, conversation: Conversation) -> None:
     """Wherever it begins and ends; a replacement comes once, and arguments are JSON text."""
@@ -408,6 +415,17 @@ def test_a_placeholder_across_messages_stands_in_the_first() -> None:
     edits = [{"rule": "redacted", "start": place, "end": place + len("Ada\n\nLovelace"), "replacement_length": 6}]
     edited = with_text(conversation, "I am <NAME>? Hi", edits)
     assert [message["content"] for message in edited.messages] == ["I am <NAME>", "? Hi"]
+
+
+def test_an_edit_between_messages_changes_none() -> None:
+    """Whether it is all of the separator or one end of it."""
+    conversation = read_messages([_USER, _END])
+    text, parts = plain_text(conversation)
+    for start, end in ((0, 2), (0, 1), (1, 2)):
+        edits = [{"rule": "x", "start": 13 + start, "end": 13 + end, "replacement_length": 1}]
+        edited = text[: 13 + start] + "#" + text[13 + end :]
+        assert with_text(conversation, edited, edits) == conversation
+    assert parts[0].end == 13
 
 
 def test_a_placeholder_of_a_number_in_arguments_is_quoted() -> None:
@@ -433,6 +451,52 @@ def test_normalization_leads_back(conversation: Conversation) -> None:
     normal, edits = normalize(text)
     joined = _joined(with_text(conversation, normal, edits), parts)
     assert joined == normal
+
+
+_KEYS_IN_ROWS = (
+    *("role", "from", "content", "value", "type", "text", "thinking", "reasoning", "tool_calls", "function_call"),
+    *("function", "name", "arguments", "id", "tool_call_id", "x\ny"),
+)
+_WORDS_IN_ROWS = (
+    "user",
+    "assistant",
+    "tool",
+    "human",
+    "text",
+    "thinking",
+    "function",
+    "",
+    "a\r\n",
+    "{}",
+    "[]",
+    "\ud800",
+)
+_JSON = st.recursive(
+    st.one_of(st.none(), st.booleans(), st.integers(), st.floats(), st.sampled_from(_WORDS_IN_ROWS)),
+    lambda inner: st.one_of(
+        st.lists(inner, max_size=3), st.dictionaries(st.sampled_from(_KEYS_IN_ROWS), inner, max_size=5)
+    ),
+    max_leaves=25,
+)
+_MESSAGE_LIKE = st.fixed_dictionaries(
+    {"role": st.sampled_from(("user", "assistant", "tool"))},
+    optional=dict.fromkeys(_KEYS_IN_ROWS[2:], _JSON),
+)
+
+
+@settings(max_examples=tries(3000, 60))
+@given(st.one_of(_JSON, st.lists(_MESSAGE_LIKE, min_size=1, max_size=4)), st.one_of(st.none(), _JSON), st.booleans())
+def test_whatever_stands_in_a_row_is_read_or_refused_in_a_line(value: Any, tools: Any, typed: bool) -> None:
+    """What is read is canonical: read once more, and through its JSON, it stays as it is."""
+    try:
+        conversation = read_messages(value, tools, typed=typed)
+    except BadMessages as refused:
+        assert str(refused) and "\n" not in str(refused) and len(str(refused)) < 500
+        return
+    assert read_messages(*conversation) == from_json(*to_json(conversation)) == conversation
+    "".join(filter(None, to_json(conversation))).encode()
+    text, parts = plain_text(conversation)
+    assert "\r" not in text and _joined(conversation, parts) == text
 
 
 def test_edits_of_texts_placeholders_and_cuts_lead_back_together() -> None:

@@ -89,7 +89,7 @@ class ChatTemplate:
         Raises:
             TemplateRefusedError: it is no Jinja, needs a date, or names a special token which is not stated.
         """
-        environment = _environment(settings.date)
+        environment: ImmutableSandboxedEnvironment = _environment(settings.date)
         self._settings, self._watching = settings, cast("jinja2.Template | None", None)
         try:
             parsed = environment.parse(settings.source)

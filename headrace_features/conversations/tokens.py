@@ -1,4 +1,4 @@
-"""The step `conversation_tokens`, whose table is `tokens` of a corpus of conversations: ids and masks of what the template writes.
+"""The step `conversation_tokens`: ids and masks of what a template writes, in the table `tokens` of a corpus.
 
 A document without messages is encoded as it is, and trained as a whole.
 """
@@ -37,10 +37,8 @@ CONVERSATION_TOKENS = dataclasses.replace(
         Column("left_out", "string", "kinds of text that the template left out as allowed, or why there are no tokens"),
         Column("crossing!", "int", "tokens with a part in a trained text and a part outside"),
     ),
-    notices=(
-        Notice(
-            "nothing_is_left_out", "left_out is not null", "left out", "left_out", "templates write all of each row"
-        ),
+    notice=Notice(
+        "nothing_is_left_out", "left_out is not null", "left out", "left_out", "templates write all of each row"
     ),
 )
 _DDL: Final = f"{MASKED_TOKENS_DDL}, left_out string, crossing int"

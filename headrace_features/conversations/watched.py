@@ -118,7 +118,7 @@ class WatchedText(_Seen):
     def __hash__(self) -> int:
         return str.__hash__(self)
 
-    def split(self, *of: Any) -> Any:  # type: ignore[override]
+    def split(self, *of: Any) -> Any:
         """A text without the separator is the only piece."""
         if len(of) == 1 and isinstance(of[0], str) and not self._question("__contains__", *of):
             return [self]
@@ -171,7 +171,7 @@ class WatchingEnvironment(ImmutableSandboxedEnvironment):
 
     def watch(self) -> None:
         """Hand watched texts on in filters and wherever texts are put together."""
-        self.concat = lambda pieces: _together("".join(listed := [*pieces]), listed)  # type: ignore[assignment]
+        self.concat = lambda pieces: _together("".join(listed := [*pieces]), listed)  # type: ignore[method-assign]
         self.globals |= {_IN: _is_in, _JOINED: lambda *values: _together("".join(map(str, values)), values)}
         to_json = self.filters["tojson"]
         self.filters = {name: _filtered(name, function) for name, function in self.filters.items()}

@@ -38,7 +38,7 @@ class Lost(NamedTuple):
     kind: str
 
 
-class Choice(NamedTuple):
+class PartChoice(NamedTuple):
     """For all conversations of a shape: part and place of each located part, and what is lost of each."""
 
     places: list[tuple[int, int]]
@@ -47,7 +47,7 @@ class Choice(NamedTuple):
 
 def chosen(
     skeleton: Skeleton, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]
-) -> Choice:
+) -> PartChoice:
     """Choose a place of the skeleton for each part, in the order of messages."""
     places_of, first_of = defaultdict[int, list[int]](list), dict[str, int]()
     for number, of_part in enumerate(skeleton.places):
@@ -71,7 +71,7 @@ def chosen(
                 lost.append(Lost(part.message, MOVED))
             furthest = max(furthest, place + 1)
         after = furthest
-    return Choice(places, lost + _lost_constants(skeleton.bare, messages, tools))
+    return PartChoice(places, lost + _lost_constants(skeleton.bare, messages, tools))
 
 
 def searched(

@@ -12,14 +12,14 @@ from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import ConversationEncoder, added_tokens
 from headrace_features.conversations.masks import Span
 from headrace_features.conversations.parts import KINDS
-from headrace_features.conversations.rendering import Rendered
+from headrace_features.conversations.shapes import Rendered
 
 _OPEN, _CLOSE = "⟦", "⟧"
 _SHORT: Final = 24  # characters of text between parts that are a header
 
 
 @dataclass(frozen=True)
-class Preview:
+class ConversationPreview:
     """What becomes of a conversation.
 
     Attributes:
@@ -55,7 +55,9 @@ class Preview:
             yield f"the prompt of inference is {'a' if self.prompt else 'NO'} prefix of this row"
 
 
-def preview(conversation: Conversation, config: ConversationsConfig, source: str, file_text: str) -> Preview:
+def preview(
+    conversation: Conversation, config: ConversationsConfig, source: str, file_text: str
+) -> ConversationPreview:
     """Show what becomes of a conversation.
 
     Raises:
@@ -75,7 +77,7 @@ def preview(conversation: Conversation, config: ConversationsConfig, source: str
     if answers:
         (prompt,) = prompts_apart(rules, [conversation._replace(messages=conversation.messages[: answers[-1]])])
         is_prefix = isinstance(prompt, str) and row.text.startswith(prompt)
-    return Preview(
+    return ConversationPreview(
         _marked(row.text, row.trained),
         len(encoded.ids),
         int(encoded.trainable.sum()),

@@ -13,7 +13,7 @@ from dagster_project.project.declared import texts_are_shown
 from dagster_project.run_config import bind_config
 from headrace_features.conversations.config import ConversationsConfig
 from headrace_features.conversations.conversation import from_json, with_text
-from headrace_features.conversations.preview import Preview, preview
+from headrace_features.conversations.preview import ConversationPreview, preview
 from headrace_features.conversations.registered import template_source
 from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.tokens.tokenizer import read_tokenizer_file
@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
 
-def previewed(catalogue: Catalog, declared: Mapping[str, Any], doc: str) -> Preview:
+def previewed(catalogue: Catalog, declared: Mapping[str, Any], doc: str) -> ConversationPreview:
     """Show a landed document as the template of a corpus would write it now.
 
     Raises:

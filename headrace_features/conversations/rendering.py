@@ -17,15 +17,15 @@ from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
 from headrace_features.conversations.exceptions import TemplateRefusedError
-from headrace_features.conversations.located import Choice, Lost, Place, chosen, searched
+from headrace_features.conversations.located import Lost, Place, chosen, searched
 from headrace_features.conversations.masks import Masking, Span, turn_form
 from headrace_features.conversations.parts import TextPart, replaced
-from headrace_features.conversations.skeleton import Skeleton, marks_of, shape_of, skeleton_of
+from headrace_features.conversations.quotes import MARKED, marked_constants, marked_value, quoted_spans
+from headrace_features.conversations.shapes import Rendered, Shape, ShapeRow, joined_texts
+from headrace_features.conversations.skeleton import marks_of, shape_of, skeleton_of
 from headrace_features.conversations.templates import ChatTemplate, TemplateSettings
 
 _MOST_SHAPES: Final = 4096
-_QUOTES: Final = ("\ue010", "\ue011")
-_MARKED: Final = re.compile(f"{_QUOTES[0]}|{_QUOTES[1]}")
 
 
 class RenderingRules(NamedTuple):
@@ -44,92 +44,6 @@ class RenderingRules(NamedTuple):
     train: str | tuple[str, ...]
     newline: bool
     allow: frozenset[str]
-
-
-class Rendered(NamedTuple):
-    """A rendered conversation; all places are [start, end) in characters, ascending.
-
-    Attributes:
-        text: as the template wrote it.
-        controls: control tokens of the template.
-        has_quotes: whether a message has the name of a control token, which is text.
-        trained: where a loss is taken.
-        turns: ends of the assistant's turns, before another question.
-        head: end of what stands before the first question.
-        places: of the parts.
-        lost: what is left out.
-    """
-
-    text: str
-    controls: list[Span]
-    has_quotes: bool
-    trained: list[Span]
-    turns: list[int]
-    head: int
-    places: list[Place]
-    lost: list[Lost]
-
-
-class _Shape(NamedTuple):
-    """What is known of conversations of one shape; the row where they need not be rendered."""
-
-    skeleton: Skeleton | None
-    choice: Choice | None
-    row: _ShapeRow | None
-
-    def located(self, text: str, parts: Sequence[TextPart]) -> tuple[list[Place], list[Lost]] | None:
-        """The parts in a text, if it is the skeleton with them."""
-        if self.skeleton is None or self.choice is None:
-            return None
-        filled, spans = self.skeleton.filled(parts)
-        if filled != text:
-            return None
-        chosen_places = ((parts[part], spans[place]) for part, place in self.choice.places)
-        return [Place(part.message, part.kind, *span) for part, span in chosen_places], self.choice.lost
-
-
-class _ShapeRow(NamedTuple):
-    """The row of all conversations of a shape, its places as anchors in the literals of the skeleton."""
-
-    skeleton: Skeleton
-    choice: Choice
-    row: Rendered
-    anchors: list[tuple[int, int]]
-
-    @classmethod
-    def of(cls, skeleton: Skeleton, row: Rendered, learnt: _Shape) -> _ShapeRow | None:
-        """The row of a shape by that of its skeleton; None where a place is inside of a part."""
-        spans = [*row.controls, *row.trained]
-        anchors = skeleton.anchors([place for span in spans for place in span] + [*row.turns, row.head])
-        return None if anchors is None or learnt.choice is None else cls(skeleton, learnt.choice, row, anchors)
-
-    def is_of(self, parts: Sequence[TextPart]) -> bool:
-        """Whether the template answers alike for these parts."""
-        return self.skeleton.answers_alike(parts)
-
-    def filled(self, parts: Sequence[TextPart], with_places: bool = True) -> Rendered:
-        """The row with these parts."""
-        text, spans = self.skeleton.filled(parts)
-        starts = [0, *(end for _, end in spans)]
-        at = [starts[literal] + characters for literal, characters in self.anchors]
-        pairs = [*zip(at[::2], at[1::2], strict=False)]
-        controls, trained = len(self.row.controls), len(self.row.trained)
-        places = [Place(parts[part].message, parts[part].kind, *spans[place]) for part, place in self.choice.places]
-        rest = at[2 * (controls + trained) :]
-        return Rendered(
-            text,
-            pairs[:controls],
-            False,
-            pairs[controls : controls + trained],
-            rest[:-1],
-            rest[-1],
-            places,
-            self.row.lost,
-        )
-
-
-def _joined(parts: Sequence[TextPart]) -> str:
-    return "\0".join([part.text for part in parts])
 
 
 class Renderer:
@@ -152,7 +66,7 @@ class Renderer:
             name for name in self.control_names if any(name in text for text in self._template.constants)
         }
         self._surely_quoted = _pattern(self.control_names - quoted_by_template)
-        self._shapes: OrderedDict[bytes, _Shape] = OrderedDict()
+        self._shapes: OrderedDict[bytes, Shape] = OrderedDict()
         self._takes_text, self._takes_parts = self._forms()
         self.masking = Masking(rules.train, rules.newline, turn_form(self._written, self._controls))
         if rules.train == "template" and not self._template.has_generation_blocks:
@@ -179,12 +93,12 @@ class Renderer:
             self._shapes[shape] = learnt
             if len(self._shapes) > _MOST_SHAPES:
                 self._shapes.popitem(last=False)
-        if (row := learnt.row) is not None and row.is_of(parts) and not self._quotable.search(_joined(parts)):
+        if (row := learnt.row) is not None and row.is_of(parts) and not self._quotable.search(joined_texts(parts)):
             return row.filled(parts, with_places)
         return self._row(learnt, messages, tools, parts)
 
     def _row(
-        self, learnt: _Shape, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]
+        self, learnt: Shape, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]
     ) -> Rendered:
         """The row of a conversation, by the template itself."""
         text, blocks = self._template.write(messages, tools)
@@ -271,22 +185,22 @@ class Renderer:
         except TemplateRefusedError:
             return False
 
-    def _learnt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]) -> _Shape:
+    def _learnt(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]) -> Shape:
         """What is known of all conversations of a shape, by one of them."""
         try:
             skeleton = skeleton_of(messages, tools, parts, self._template)
         except TemplateRefusedError:
             skeleton = None
         if skeleton is None:
-            return _Shape(None, None, None)
-        learnt = _Shape(skeleton, chosen(skeleton, messages, tools, parts), None)
+            return Shape(None, None, None)
+        learnt = Shape(skeleton, chosen(skeleton, messages, tools, parts), None)
         constants = json.dumps([replaced(messages, lambda number, kind, text: ""), tools], ensure_ascii=False)
         if skeleton.questions is None or self._quotable.search(constants):
             return learnt
         try:
             bare = [part._replace(text=mark) for part, mark in zip(parts, marks_of(parts), strict=True)]
             places, lost = learnt.located(skeleton.bare, bare) or searched(skeleton.bare, messages, tools, bare)
-            row = _ShapeRow.of(
+            row = ShapeRow.of(
                 skeleton, self._of_text(skeleton.bare, messages, places, lost, skeleton.blocks, ()), learnt
             )
             whole = self._row(learnt, messages, tools, parts)
@@ -300,26 +214,26 @@ class Renderer:
         joined = json.dumps([messages, tools], ensure_ascii=False)
         if not self._quotable.search(joined):
             return []
-        if _MARKED.search(joined):
+        if MARKED.search(joined):
             raise TemplateRefusedError(
                 "it has the name of a control token and characters U+E010, U+E011; remove either"
             )
         for names in (self._quotable, self._surely_quoted):
 
             def marked(value: Any, names: re.Pattern[str] = names) -> Any:
-                return _marked(value, names)
+                return marked_value(value, names)
 
             try:
                 written = self._template.write(
                     replaced(
-                        [_constants_marked(message, marked) for message in messages], lambda *part: marked(part[2])
+                        [marked_constants(message, marked) for message in messages], lambda *part: marked(part[2])
                     ),
                     marked(tools),
                 ).text
             except TemplateRefusedError:
                 continue
-            if _MARKED.sub("", written) == text:
-                return _quoted_spans(written)
+            if MARKED.sub("", written) == text:
+                return quoted_spans(written)
         raise TemplateRefusedError(
             "a control token's name in a message changes what the template writes around it, so it cannot stay text"
         )
@@ -364,45 +278,3 @@ def _with_arguments(call: dict[str, Any], as_text: bool) -> dict[str, Any]:
     elif not isinstance(arguments, str) and as_text:
         arguments = json.dumps(arguments, ensure_ascii=False)
     return call | {"function": function | {"arguments": arguments}}
-
-
-def _marked(value: Any, names: re.Pattern[str]) -> Any:
-    """A value with marks around the names in its texts, keys too."""
-    if isinstance(value, str):
-        return names.sub(f"{_QUOTES[0]}\\g<0>{_QUOTES[1]}", value)
-    if isinstance(value, dict):
-        return {_marked(key, names): _marked(inner, names) for key, inner in value.items()}
-    return [_marked(inner, names) for inner in value] if isinstance(value, list) else value
-
-
-def _constants_marked(message: dict[str, Any], marked: Any) -> dict[str, Any]:
-    """A message with marks in what is no part of it: keys of arguments, ids, other fields."""
-    parts = {"role", "content", "reasoning_content", "name", "tool_calls"}
-    changed = {key: value if key in parts else marked(value) for key, value in message.items()}
-    if "tool_calls" in message:
-        changed["tool_calls"] = [
-            call
-            | {"function": call["function"] | {"arguments": _keys_marked(call["function"].get("arguments"), marked)}}
-            for call in message["tool_calls"]
-        ]
-    return changed
-
-
-def _keys_marked(value: Any, marked: Any) -> Any:
-    if isinstance(value, dict):
-        return {marked(key): _keys_marked(inner, marked) for key, inner in value.items()}
-    return [_keys_marked(inner, marked) for inner in value] if isinstance(value, list) else value
-
-
-def _quoted_spans(written: str) -> list[Span]:
-    """[start, end) of what stands between marks, in the text without them."""
-    spans, begin, opened = list[Span](), 0, None
-    for removed, match in enumerate(_MARKED.finditer(written)):
-        at = match.start() - removed
-        if match[0] == _QUOTES[0]:
-            opened = at
-        elif opened is not None:
-            spans.append((opened, at))
-            opened = None
-        begin = at
-    return spans if opened is None else [*spans, (opened, begin)]

@@ -13,7 +13,7 @@ from headrace_features.conversations.encoding import EncodedRow
 from spark_jobs.arrays import BoolArray, Int32Array
 
 
-class DocumentRows(NamedTuple):
+class ConversationRows(NamedTuple):
     """Tokens of a document: of its rows, one behind the other.
 
     Attributes:
@@ -35,7 +35,7 @@ def prefixes(conversation: Conversation) -> Iterator[Conversation]:
             yield Conversation(conversation.messages[:at], conversation.tools)
 
 
-def joined(rows: Sequence[EncodedRow], end_id: int, max_tokens: int, repeat_head: bool) -> DocumentRows:
+def joined(rows: Sequence[EncodedRow], end_id: int, max_tokens: int, repeat_head: bool) -> ConversationRows:
     """The rows of a document as one list of tokens; rows without a trained token are left out.
 
     Args:
@@ -51,8 +51,8 @@ def joined(rows: Sequence[EncodedRow], end_id: int, max_tokens: int, repeat_head
             masks.append(piece.trainable)
             starts.append(starts[-1] + len(piece.ids))
     if not ids:
-        return DocumentRows(np.zeros(0, np.int32), np.zeros(1, np.bool_), [])
-    return DocumentRows(np.concatenate(ids)[:-1], np.concatenate(masks), starts[1:-1])
+        return ConversationRows(np.zeros(0, np.int32), np.zeros(1, np.bool_), [])
+    return ConversationRows(np.concatenate(ids)[:-1], np.concatenate(masks), starts[1:-1])
 
 
 def _ended(row: EncodedRow, end_id: int) -> EncodedRow:

@@ -47,7 +47,7 @@ class TemplateSettings(NamedTuple):
     date: datetime.date | None
 
 
-class _Written(NamedTuple):
+class _TemplateText(NamedTuple):
     """A text, and [start, end) of its generation blocks in characters."""
 
     text: str
@@ -117,7 +117,7 @@ class ChatTemplate:
 
     def write(
         self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], add_generation_prompt: bool = False
-    ) -> _Written:
+    ) -> _TemplateText:
         """Render a conversation.
 
         Args:
@@ -130,7 +130,7 @@ class ChatTemplate:
         """
         return self._rendered(self._template, messages, tools, add_generation_prompt)
 
-    def watch(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> _Written:
+    def watch(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> _TemplateText:
         """Render a conversation of watched texts (`watched`)."""
         if self._watching is None:
             environment = _environment(self._settings.date, WatchingEnvironment)
@@ -141,7 +141,7 @@ class ChatTemplate:
 
     def _rendered(
         self, template: jinja2.Template, messages: list[dict[str, Any]], tools: list[dict[str, Any]], begun: bool
-    ) -> _Written:
+    ) -> _TemplateText:
         variables = self._variables | {
             "messages": [_with_reasoning(message) for message in messages],
             "tools": tools or None,
@@ -162,7 +162,7 @@ class ChatTemplate:
             raise
         except Exception as error:  # a template may fail in any way
             raise TemplateRefusedError(f"the template refuses it: {' '.join(str(error).split())[:200]}") from error
-        return _Written("".join(blocks), noted.spans)
+        return _TemplateText("".join(blocks), noted.spans)
 
 
 def require_template(source: str) -> None:

@@ -21,8 +21,9 @@ from headrace_features.conversations.documents import KEYS, conversations_of, wi
 from headrace_features.conversations.encoding import ConversationEncoder, EncodedRow, added_tokens
 from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.registered import template_source
-from headrace_features.conversations.rendering import Rendered, RenderingRules
-from headrace_features.conversations.rows import DocumentRows, joined, prefixes
+from headrace_features.conversations.rendering import RenderingRules
+from headrace_features.conversations.rows import ConversationRows, joined, prefixes
+from headrace_features.conversations.shapes import Rendered
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, step
 from spark_jobs.lake.declare.tables import Column, Notice
@@ -43,10 +44,6 @@ CONVERSATION_TOKENS = dataclasses.replace(
 )
 _DDL: Final = f"{MASKED_TOKENS_DDL}, left_out string, crossing int"
 _SCHEMA: Final = pa.schema([*MASKED_TOKENS_SCHEMA, ("left_out", pa.string()), ("crossing", pa.int32())])
-
-
-class TokensConfig(ConversationsConfig):
-    """How conversations become tokens."""
 
 
 class _Task(NamedTuple):
@@ -118,7 +115,7 @@ def _encoded(batches: Iterable[pa.RecordBatch], task: _Task) -> Iterator[pa.Reco
 
 def _document_rows(
     given: Sequence[Conversation | None], texts: Sequence[str | None], encoder: ConversationEncoder, task: _Task
-) -> Iterator[tuple[DocumentRows, str | None, int]]:
+) -> Iterator[tuple[ConversationRows, str | None, int]]:
     """Tokens of each document, what was left out of it, and how many tokens cross an edge of its mask."""
     asked = [[row] if row is None or task.config.prefixes == "none" else [*prefixes(row)] for row in given]
     wanted = [row for rows in asked for row in rows if row is not None]
@@ -160,7 +157,7 @@ def _each(encoder: ConversationEncoder, rows: Sequence[Rendered]) -> Iterator[En
                 yield error
 
 
-def _batch(batch: pa.RecordBatch, rows: Sequence[tuple[DocumentRows, str | None, int]]) -> pa.RecordBatch:
+def _batch(batch: pa.RecordBatch, rows: Sequence[tuple[ConversationRows, str | None, int]]) -> pa.RecordBatch:
     documents = [document for document, _, _ in rows]
     counts = np.array([len(document.ids) for document in documents], np.int32)
     columns = [

@@ -50,7 +50,7 @@ TEMPLATES = {
 {% endgeneration %}{% elif message.role == 'tool' %}{{ message.content }}<|im_end|>
 {% else %}{{ message.content + '<|im_end|>\\n' }}{% endif %}{% endfor %}
 {%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}""",
-    "instructed": """{{ bos_token }}{% for message in messages %}{% if message.role == 'user' %}[INST] 
+    "instructed": """{{ bos_token }}{% for message in messages %}{% if message.role == 'user' %}{{ '[INST] ' }}
 {%- if loop.last or loop.index0 == messages | length - 2 %}{% for other in messages if other.role == 'system' %}
 {{- other.content + '\\n\\n' }}{% endfor %}{% endif %}{{ message.content }}[/INST]
 {%- elif message.role == 'assistant' %}{% generation %} {{ message.content + eos_token }}{% endgeneration %}

@@ -8,12 +8,13 @@ from headrace_features.conversations import child
 from headrace_features.conversations.child import RefusedConversationError, prompts_apart, render_apart
 from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.exceptions import TemplateRefusedError
-from headrace_features.conversations.rendering import Rendered
+from headrace_features.conversations.shapes import Rendered
 from spark_jobs.child_processes import end_idle_children
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits, SyntaxParser
 from tests.headrace_features.conversations.chat_templates import TEMPLATES, renderer
 
-_ENDLESS = "{% if 'stay' in m.content %}{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}{% endif %}"
+_LONG = "{% for a in range(99999) %}{% for b in range(99999) %}{% endfor %}{% endfor %}"
+_ENDLESS = f"{{% if 'stay' in m.content %}}{_LONG}{{% endif %}}"
 
 
 def _chat(text: str) -> Conversation:

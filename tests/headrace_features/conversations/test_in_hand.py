@@ -40,7 +40,7 @@ def test_conversations_of_any_frame_have_text_ids_and_mask(tokenizer: Path) -> N
 
 def test_mistakes_are_told_in_a_line(tokenizer: Path, tmp_path: Path) -> None:
     """A missing file, package, column, token."""
-    with pytest.raises(InputError, match="give a .jinja file"):
+    with pytest.raises(InputError, match=r"give a \.jinja file"):
         headrace.render([CHAT], tmp_path / "no.jinja", tokenizer)
     with pytest.raises(InputError, match="no package 'nobody' is installed"):
         headrace.render([CHAT], "nobody:chatml", tokenizer)

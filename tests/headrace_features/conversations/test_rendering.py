@@ -5,6 +5,7 @@ from __future__ import annotations
 import copy
 import datetime
 import json
+from itertools import pairwise
 from typing import Any
 
 import numpy as np
@@ -17,8 +18,9 @@ from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import ConversationEncoder
 from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.parts import text_parts
-from headrace_features.conversations.rendering import Rendered, Renderer, _joined
+from headrace_features.conversations.rendering import Renderer
 from headrace_features.conversations.rows import joined, prefixes
+from headrace_features.conversations.shapes import Rendered, joined_texts
 from headrace_features.conversations.skeleton import shape_of
 from tests.headrace_features.conversations.chat_templates import (
     CONTROLS,
@@ -31,7 +33,10 @@ from tests.headrace_features.conversations.chat_templates import (
 
 SEEDS = st.integers(0, 10**9)
 NAMES = st.sampled_from(sorted(TEMPLATES))
-TOOLS = [{"type": "function", "function": {"name": "search", "description": "Looks.", "parameters": {"type": "object"}}}]
+ROUND = [("user", "a"), ("assistant", "b", "why")]
+TOOLS = [
+    {"type": "function", "function": {"name": "search", "description": "Looks.", "parameters": {"type": "object"}}}
+]
 
 
 def foreign(name: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]] | None) -> tuple[str, Any] | None:
@@ -106,7 +111,7 @@ def test_conversations_of_a_shape_are_not_rendered_again() -> None:
     quoting = [messages[0], {"role": "assistant", "content": "a </think> tail"}]
     assert not row.is_of(shape_of(quoting, [])[1])
     assert rendering.render(quoting, []).lost
-    assert "\0" in _joined(parts)
+    assert "\0" in joined_texts(parts)
 
 
 @given(name=NAMES, seed=SEEDS)
@@ -126,21 +131,32 @@ def test_nothing_is_left_out_unnamed(name: str, seed: int) -> None:
     for number, message in enumerate(words):
         for field in ("content", "reasoning_content"):
             if message.get(field, "").strip():
-                kinds = ("reasoning", "reasoning_before_last") if field != "content" else (message["role"], "tool_answer")
+                kinds = (
+                    ("reasoning", "reasoning_before_last") if field != "content" else (message["role"], "tool_answer")
+                )
                 assert (message[field] in row.text) == (not any((number, kind) in lost for kind in kinds))
     for place in renderer(name).render(words, []).places:
         texts = [part.text.strip() for part in text_parts(words) if part.message == place.message]
-        assert row.text[place.start : place.end].strip() in texts
+        written = row.text[place.start : place.end].strip()
+        assert written in {*texts, *(json.dumps(text, ensure_ascii=False)[1:-1] for text in texts)}
 
 
 @pytest.mark.parametrize(
     ("name", "messages", "kind"),
     [
         ("chatml", [("user", "a"), ("assistant", "b", "why")], "reasoning"),
-        ("thinking", [("user", "a"), ("assistant", "b", "why"), ("user", "c"), ("assistant", "d")], "reasoning_before_last"),
+        (
+            "thinking",
+            [("user", "a"), ("assistant", "b", "why"), ("user", "c"), ("assistant", "d")],
+            "reasoning_before_last",
+        ),
         ("thinking", [("user", "Which?"), ("assistant", "The tag </think> closes it.")], "assistant"),
         ("instructed", [("system", "s"), ("user", "a"), ("assistant", "b")], "system"),
-        ("instructed", [("system", "s1 s2"), ("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")], "moved"),
+        (
+            "instructed",
+            [("system", "s1 s2"), ("user", "a"), ("assistant", "b"), ("user", "c"), ("assistant", "d")],
+            "moved",
+        ),
     ],
 )
 def test_a_lost_text_fails_the_row_with_its_kind(name: str, messages: list[Any], kind: str) -> None:
@@ -240,7 +256,7 @@ def test_rows_of_a_long_conversation_are_its_turns(seed: int, max_tokens: int, h
     assert document.ids[document.trainable[:-1]].tolist() == encoded.ids[encoded.trainable].tolist()
     bounds = [0, *document.row_starts, len(document.ids) + 1]
     whole = np.append(document.ids, end)
-    for start, stop in zip(bounds, bounds[1:], strict=False):
+    for start, stop in pairwise(bounds):
         assert whole[stop - 1] == end
         assert document.trainable[start:stop].any()
         if head and start:

@@ -206,16 +206,22 @@ def _chosen(declared: CorpusDeclaration) -> tuple[tuple[DeclaredSelection, ...],
 
     Its settings are checked all the same, so that a mistake does not wait for the first benchmark.
     """
-    settings = listed(declared.name, declared.select)
-    if declared.conversations is not None:  # what its template leaves out goes no further
-        last = settings.pop(LAST)
-        settings |= {_RENDERED: dict(declared.conversations), LAST: last}
+    settings = _listed(declared)
     evals = searched_evals(settings[LAST])
     if settings[LAST] == OFF:
         return choose(declared.name, {name: given for name, given in settings.items() if name != LAST}), evals
     settings[LAST] = {"evals": evals.labels or _ANY_EVALS, **settings[LAST]}
     chosen = choose(declared.name, settings)
     return chosen if evals.labels else chosen[:-1], evals
+
+
+def _listed(declared: CorpusDeclaration) -> dict[str, Any]:
+    """The settings of each selection in order; that of conversations stands before decontamination."""
+    settings = listed(declared.name, declared.select)
+    if declared.conversations is None:
+        return settings
+    last = settings.pop(LAST)
+    return {**settings, _RENDERED: dict(declared.conversations), LAST: last}
 
 
 def _links(bound: Iterable[Bound], domain: str) -> list[Link]:

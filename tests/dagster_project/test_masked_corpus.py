@@ -18,6 +18,7 @@ from dagster_project.assets import corpora
 from dagster_project.assets.corpora import corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration
 from dagster_project.assets.parts import MaskedTokens
+from dagster_project.assets.selections import listed
 from dagster_project.cli import headrace
 from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.documents.trace import TokenTracer
@@ -73,7 +74,11 @@ def rendered(survivors: DataFrame, tokenizer: DataFrame, documents: DataFrame, c
 
 
 def conversations(
-    name: str, declared: Mapping[str, Any], inputs: Mapping[str, Any], each: Callable[[str], tuple[str, ...]]
+    name: str,
+    declared: Mapping[str, Any],
+    inputs: Mapping[str, Any],
+    each: Callable[[str], tuple[str, ...]],
+    window_tokens: int,
 ) -> MaskedTokens:
     """Stands for the part of a feature."""
     read = {name: inputs[name] for name in ("survivors", "tokenizer")}
@@ -84,6 +89,7 @@ def conversations(
 def its_part(monkeypatch: pytest.MonkeyPatch) -> None:
     """The part stands where a feature would bring it."""
     monkeypatch.setattr(corpora, "part", lambda name, where: {"conversations": conversations}[name])
+    monkeypatch.setattr(corpora, "_listed", lambda declared: listed(declared.name, declared.select))
 
 
 @pytest.mark.parametrize("setting", [{"beginning_of_document": "<b>"}, {"plan": "next_fit"}, {"cut": "line"}])

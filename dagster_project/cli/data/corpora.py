@@ -10,6 +10,7 @@ from dagster_project.cli.completion import complete_names
 from dagster_project.cli.data.thresholds import print_thresholds
 from dagster_project.cli.data.versions import card_options, write_card
 from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, say
+from dagster_project.cli.tree import refuse_repetition
 from dagster_project.inspect.measured import share_of, share_text
 from dagster_project.project.declared import CORPUS, declaration, declarations
 from dagster_project.project.loading import lake_catalogue, open_lake
@@ -32,6 +33,7 @@ class _CorpusGroup(click.Group):
         if cmd_name not in {**brought("corpus_commands"), **missing("corpus_commands")}:
             return super().get_command(ctx, cmd_name)
         command: click.Command = load("corpus_commands", cmd_name, click.Command)
+        refuse_repetition(command)
         return command
 
 

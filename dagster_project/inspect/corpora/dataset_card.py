@@ -11,6 +11,7 @@ from __future__ import annotations
 import io
 import json
 import math
+from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -24,6 +25,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.funnel import funnel
 from dagster_project.inspect.corpora.snapshot_diff import LakeState, count_tokens, find_state
 from dagster_project.inspect.documents.counted import documents_that_count, members_that_count, without
+from dagster_project.inspect.lake.control_names import RENDERED
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus, namespaces_with
 from headrace.tables.catalogue import load_table
 from spark_jobs.exceptions import nearest
@@ -261,9 +263,22 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: CountNoise | N
                 "be among its tokens."
             )
     if noise is None:
+        yield from _rendered(catalogue, f"{name}.tokens")
         tokens = count_tokens(catalogue, find_state(catalogue, name))
         packed = [(table, rows(table)) for table in sorted(facts.tables) if table.startswith("packed_")]
         yield f"## Windows\n\n{tokens:,} tokens.\n\n" + _table(("table", "windows"), packed)
+
+
+def _rendered(catalogue: Catalog, table: str) -> Iterator[str]:
+    """How conversations were rendered, and what the template left out of how many documents; of other tables nothing."""
+    tokens = load_table(catalogue, table)
+    if tokens is None or RENDERED not in tokens.properties:
+        return
+    columns = read_columns(catalogue, table, ("left_out", "crossing"))
+    assert columns is not None  # it has a snapshot
+    counts = Counter(kinds for kinds in columns["left_out"].to_pylist() if kinds is not None)
+    lines = [*sorted(counts.items()), ("tokens across the edge of a mask", pc.sum(columns["crossing"]).as_py() or 0)]
+    yield f"## Conversations\n\n{tokens.properties[RENDERED]}.\n\n" + _table(("left out", "documents"), lines)
 
 
 def _deduplication(catalogue: Catalog, facts: CorpusFacts) -> Iterator[str]:

@@ -16,6 +16,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.tokens.token_statistics import names_of_tokenizer
 
 STATISTICS = "token_statistics"
+RENDERED = "headrace.conversations"  # property: the template of conversations, and what is trained
 _COLUMNS = ("dataset", "document_count", "control_names")
 
 
@@ -30,6 +31,9 @@ def named_in_texts(ledger: Ledger, namespaces: Collection[str]) -> Iterator[str]
         encoded, counted = (ledger.increments(f"{name}.{table}") for table in ("tokens", STATISTICS))
         if not encoded:
             continue
+        table = load_table(ledger.catalogue, f"{name}.tokens")
+        if table is not None and (rendered := table.properties.get(RENDERED)):
+            yield f"{name}.tokens: rendered by {rendered}"
         newest = max(encoded)
         if newest not in counted:
             yield (

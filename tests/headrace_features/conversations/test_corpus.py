@@ -10,12 +10,15 @@ import dagster as dg
 import pytest
 
 from dagster_project.assets.datasets import DatasetDeclaration
+from dagster_project.inspect.corpora.dataset_card import card
+from dagster_project.inspect.lake.control_names import named_in_texts
 from dagster_project.inspect.opened_lake import OpenedLake
 from headrace.tables.settings import settings_at
 from headrace_features.conversations.encoding import ConversationEncoder
 from headrace_features.conversations.previewed import previewed
 from headrace_features.conversations.registered import add_template, template_source
 from headrace_features.conversations.rows import joined
+from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.planted_lake import run_declared
 from tests.dagster_project.test_shaped_corpus import CORPUS
@@ -114,6 +117,14 @@ def test_a_lost_text_is_a_reason_and_redaction_reaches_messages(lake: Any) -> No
     assert "⟦To <MAIL_1>!<|im_end|>⟧" in asked.text
     assert asked.prompt and not asked.left_out
     assert lost.left_out == ["reasoning of message 2"]
+
+
+def test_the_card_and_the_run_say_how_conversations_are_rendered(lake: Any) -> None:
+    """Template, what is trained, end tokens, and what was left out."""
+    catalogue, _ = lake
+    said = "chatml@1; trained: assistant; end tokens <|im_end|> are in, the newline behind them is not"
+    assert f"## Conversations\n\n{said}." in card(catalogue, "main")
+    assert f"main.tokens: rendered by {said}" in list(named_in_texts(Ledger.fresh(catalogue), ["main", "notes"]))
 
 
 def test_windows_hold_each_token_with_its_bit(lake: Any) -> None:

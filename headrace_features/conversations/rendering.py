@@ -101,7 +101,12 @@ class Renderer:
         self, learnt: Shape, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]
     ) -> Rendered:
         """The row of a conversation, by the template itself."""
-        text, blocks = self._template.write(messages, tools)
+        text, blocks, is_placed = self._template.write(messages, tools)
+        if self.rules.train == "template" and not is_placed:
+            raise TemplateRefusedError(
+                "a {% generation %} block stands in a macro or a captured value, where it marks other text; write it "
+                "into the loop, or train: assistant"
+            )
         places, lost = learnt.located(text, parts) or searched(text, messages, tools, parts)
         quotes = self._quotes(messages, tools, text)
         return self._of_text(text, messages, places, lost, blocks, quotes)
@@ -138,7 +143,7 @@ class Renderer:
         """Whether the last block of a small conversation holds a control token behind its answer."""
         answer = "headraceanswer"
         small = [{"role": "user", "content": "headracequestion"}, {"role": "assistant", "content": answer}]
-        text, blocks = self._template.write(self._as_taken(small), [])
+        text, blocks, _ = self._template.write(self._as_taken(small), [])
         behind = max(text.rfind(answer), 0)
         return bool(blocks) and any(behind < start < blocks[-1][1] for start, _ in self._controls(text))
 

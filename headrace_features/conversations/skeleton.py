@@ -138,8 +138,8 @@ def skeleton_of(
         return None
     marks, notes = marks_of(parts), Notes()
     seen = [watched(mark, number, notes) if mark[:1] == _OPEN else mark for number, mark in enumerate(marks)]
-    bare, blocks = template.watch(_with(messages, seen), tools)
-    padded, _ = template.write(_with(messages, [_padded(mark) for mark in marks]), tools)
+    bare, blocks, _ = template.watch(_with(messages, seen), tools)
+    padded, *_ = template.write(_with(messages, [_padded(mark) for mark in marks]), tools)
     plain, around = _MARK.split(bare), _MARK.split(padded)
     if plain[1::2] != around[1::2]:
         return None

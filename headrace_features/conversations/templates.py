@@ -48,10 +48,14 @@ class TemplateSettings(NamedTuple):
 
 
 class _TemplateText(NamedTuple):
-    """A text, and [start, end) of its generation blocks in characters."""
+    """A text, [start, end) of its generation blocks in characters, and whether each of them holds its block.
+
+    Inside of a macro or a captured value it does not: transformers counts from where the caller has come.
+    """
 
     text: str
     spans: list[tuple[int, int]]
+    is_placed: bool
 
 
 class _GenerationBlocks(Extension):
@@ -66,7 +70,7 @@ class _GenerationBlocks(Extension):
     def __init__(self, environment: jinja2.Environment) -> None:
         super().__init__(environment)
         environment.extend(generation=self)
-        self.length, self.spans = 0, list[tuple[int, int]]()
+        self.length, self.spans, self.texts = 0, list[tuple[int, int]](), list[str]()
 
     def parse(self, parser: jinja2.parser.Parser) -> nodes.Node:
         """The block as a call."""
@@ -77,6 +81,7 @@ class _GenerationBlocks(Extension):
     def _note(self, caller: Any) -> str:
         text: str = caller()
         self.spans.append((self.length, self.length + str.__len__(text)))
+        self.texts.append(str.__str__(text))  # compared below, which a watched one would note
         return text
 
 
@@ -149,7 +154,7 @@ class ChatTemplate:
         }
         blocks = list[str]()
         noted: _GenerationBlocks = template.environment.generation  # type: ignore[attr-defined]  # by the extension
-        noted.length, noted.spans = 0, []
+        noted.length, noted.spans, noted.texts = 0, [], []
         try:
             for block in template.root_render_func(template.new_context(variables)):
                 noted.length += str.__len__(block)
@@ -162,7 +167,9 @@ class ChatTemplate:
             raise
         except Exception as error:  # a template may fail in any way
             raise TemplateRefusedError(f"the template refuses it: {' '.join(str(error).split())[:200]}") from error
-        return _TemplateText("".join(blocks), noted.spans)
+        written = "".join(blocks)
+        placed = zip(noted.spans, noted.texts, strict=True)
+        return _TemplateText(written, noted.spans, all(written[slice(*span)] == text for span, text in placed))
 
 
 def require_template(source: str) -> None:

@@ -270,7 +270,7 @@ def _corpus(catalogue: Catalog, ledger: Ledger, name: str, noise: CountNoise | N
 
 
 def _rendered(catalogue: Catalog, table: str) -> Iterator[str]:
-    """How conversations were rendered, and what the template left out of how many documents; of other tables nothing."""
+    """How conversations were rendered, and what was left out of how many documents; of other tables nothing."""
     tokens = load_table(catalogue, table)
     if tokens is None or RENDERED not in tokens.properties:
         return

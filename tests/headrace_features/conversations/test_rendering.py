@@ -290,6 +290,18 @@ def test_a_template_that_cannot_be_used_is_refused_in_a_line(source: str, messag
         renderer(source)
 
 
+def test_a_block_in_a_macro_is_refused_where_it_would_be_the_mask() -> None:
+    """Its place is that of other text there; the assistant's turns are known all the same."""
+    turn = "{% macro turn(m) %}<|im_start|>{{ m.role }}\n{% generation %}{{ m.content }}<|im_end|>{% endgeneration %}"
+    source = turn + "{% endmacro %}{% for m in messages %}{{ turn(m) }}{% endfor %}"
+    source += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
+    (span,) = renderer(source).render(messages, []).trained
+    assert renderer(source).render(messages, []).text[slice(*span)] == "b<|im_end|>"
+    with pytest.raises(TemplateRefusedError, match=r"in a macro|no control token"):
+        renderer(source, "template").render(messages, [])
+
+
 def test_the_date_is_declared() -> None:
     """A template with today's date gets the declared day; without one it is refused."""
     source = TEMPLATES["chatml"] + "{% if strftime_now is defined %}{{ strftime_now('%Y-%m-%d') }}{% endif %}"

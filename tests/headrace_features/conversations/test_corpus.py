@@ -4,17 +4,19 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
+from typing import Any, ClassVar
 
 import dagster as dg
 import pytest
 
 from dagster_project.assets.datasets import DatasetDeclaration
+from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.dataset_card import card
 from dagster_project.inspect.lake.control_names import named_in_texts
 from dagster_project.inspect.opened_lake import OpenedLake
 from headrace.tables.settings import settings_at
 from headrace_features.conversations.encoding import ConversationEncoder
+from headrace_features.conversations.pages import conversation, corpora, corpus
 from headrace_features.conversations.previewed import previewed
 from headrace_features.conversations.registered import add_template, template_source
 from headrace_features.conversations.rows import joined
@@ -125,6 +127,40 @@ def test_the_card_and_the_run_say_how_conversations_are_rendered(lake: Any) -> N
     said = "chatml@1; trained: assistant; end tokens <|im_end|> are in, the newline behind them is not"
     assert f"## Conversations\n\n{said}." in card(catalogue, "main")
     assert f"main.tokens: rendered by {said}" in list(named_in_texts(Ledger.fresh(catalogue), ["main", "notes"]))
+
+
+class _Request:
+    """A reader of all of a lake."""
+
+    query: ClassVar[dict[str, str]] = {}
+
+    def __init__(self, catalogue: Any, hidden: str = "", **parts: str) -> None:
+        self.catalogue, self.parts, self._hidden = catalogue, parts, hidden
+
+    def may_read(self, namespace: str) -> bool:
+        """Whatever it is."""
+        return True
+
+    def hides_text(self, dataset: str) -> str:
+        """Nothing, unless it is said."""
+        return self._hidden
+
+    def require(self, *tables: str) -> None:
+        """All is there."""
+
+
+def test_the_explorer_shows_a_conversation_as_the_model_sees_it(lake: Any) -> None:
+    """Corpora, documents, a row; of a dataset that shows no texts nothing."""
+    catalogue, _ = lake
+    assert "chatml@1" in corpora(_Request(catalogue)).values["corpora"]["main"]
+    documents = corpus(_Request(catalogue, corpus="main")).values["documents"]
+    assert documents
+    row = conversation(_Request(catalogue, corpus="main", document="chats.jsonl#asked")).values["row"]
+    assert "⟦To <MAIL_1>!<|im_end|>⟧" in row["text"]
+    with pytest.raises(CommandError, match="texts are not shown"):
+        conversation(_Request(catalogue, "texts are not shown", corpus="main", document="chats.jsonl#asked"))
+    with pytest.raises(CommandError, match="renders no conversations"):
+        corpus(_Request(catalogue, corpus="notes"))
 
 
 def test_windows_hold_each_token_with_its_bit(lake: Any) -> None:

@@ -46,8 +46,9 @@ def test_a_cluster_of_its_own_says_what_it_shuffled_and_leaves_nothing(tmp_path:
     if "left out: " in ran.stdout:
         pytest.skip(ran.stdout)
     assert re.search(r"^first .* Spark", ran.stdout, re.MULTILINE), ran.stdout
-    shuffled = dict(re.findall(r"^([\w.]+) +([\d.,]+) +[\d,]+ +[\d.,]+ +[\d,]+$", ran.stdout, re.MULTILINE))
-    assert float(shuffled["first.pairs"]) > 0 and {"notes.texts", "first.packed_notes_2048"} <= set(shuffled)
+    tables = re.findall(r"^([\w.]+) +[\d.,]+ +[\d,]+ +[\d.,]+ +[\d,]+$", ran.stdout, re.MULTILINE)
+    assert {"notes.texts", "first.pairs", "first.packed_notes_2048"} <= set(tables), ran.stdout
+    assert re.search(r"^all +(?!0\.0)\d", ran.stdout, re.MULTILINE), ran.stdout
     assert re.search(r"^most, an executor's Python +[1-9]", ran.stdout, re.MULTILINE), ran.stdout
     assert re.search(r"^most by Spark, executor's JVM +[1-9]", ran.stdout, re.MULTILINE), ran.stdout
     assert not list(tmp_path.iterdir())

@@ -3,38 +3,48 @@
     python benchmarks/bench_size.py                                 20 GB of Debian's sources, packages, documentation
     python benchmarks/bench_size.py --gigabytes 2 --folders FOLDER  of the files below some folders
     python benchmarks/bench_size.py --scratch FOLDER --keep         where it works; what it made is left there
+    python benchmarks/bench_size.py --profile spark                 a Spark cluster, S3 store, Postgres of its own
 
 It says first what disk and time it takes, works in a folder of its own and removes that at its end. Texts come from
 packages that apt downloads (a few at a time, deleted again), cut at blank lines into records of .6 to 4 KB, with
 copies planted of 5% of them (`source_records.py`). The run is `headrace run` in a project of one dataset and one
-corpus; engine and cluster are those of the environment. A row for each run: GB and documents that it brought, seconds,
-processor seconds (user, system), the most MiB of anonymous memory that its processes held together (of all processes
-of this user with `--all-processes`, for a cluster on this machine), GB of the lake, engine. Then, of the planted
-copies of each kind: how many have both ends in the corpus, how many of these share a component or are exact
-duplicates, and how many of the others are similar enough by their bags, that is, were missed.
+corpus; engine and cluster are those of the environment, with `--profile spark` those of `spark_profile.py`. A row for
+each run: GB and documents that it brought, seconds, processor seconds (user, system), the most MiB of anonymous memory
+that its processes held together (of all processes of this user with `--all-processes`, for a cluster on this machine),
+GB of the lake, engine; with a profile also what every table shuffled and spilled, and the most memory of each process.
+Then, of the planted copies of each kind: how many have both ends in the corpus, how many of these share a component or
+are exact duplicates, and how many of the others are similar enough by their bags, that is, were missed; in large
+buckets no pair is made of a document that another one has removed, and it counts as missed here.
 """
 
 from __future__ import annotations
 
+import argparse
+import contextlib
 import os
 import re
 import resource
 import shutil
+import signal
 import subprocess
 import sys
 import sysconfig
 import tempfile
 import time
-from collections.abc import Iterator
+from collections.abc import Mapping
+from contextlib import AbstractContextManager, nullcontext
 from pathlib import Path
-from typing import TYPE_CHECKING
+from types import MappingProxyType
+from typing import TYPE_CHECKING, Any, TypeAlias
 
 import command
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from cpu_time import anonymous_bytes, tree
 from records_project import make_project
 from source_records import write_planted, write_records
+from spark_profile import SparkProfile, folder_bytes, spark_profile
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -43,72 +53,95 @@ _THRESHOLD = 0.7  # the lowest that a corpus knows pairs of by default
 # Of one GB of text, measured: records as files, and the lake's tables after both runs.
 _DISK_SHARE = 1.2
 _SECONDS_PER_GB = 200
-_SAMPLE_SECONDS = 0.5
 
 
-def run(project: Path, is_of_all: bool) -> tuple[float, float, float, int, str]:
+class OwnProcesses:
+    """A run in the environment as it is, with its lake in the project."""
+
+    environment: Mapping[str, str] = MappingProxyType({})
+    sample_seconds = 0.5
+
+    def __init__(self, is_of_all: bool) -> None:
+        """Its memory is that of all processes of this user, or of the run's alone."""
+        self._is_of_all = is_of_all
+
+    def sample(self, driver: int) -> int:
+        """Bytes that the processes hold."""
+        import psutil
+
+        mine = os.getuid()
+        user = (process for process in psutil.process_iter(["uids"]) if process.info["uids"].real == mine)
+        return sum(anonymous_bytes(process.pid) for process in (user if self._is_of_all else tree(driver)))
+
+    def seconds(self) -> tuple[float, float]:
+        """None: nothing runs beside the run."""
+        return 0.0, 0.0
+
+    def lake_bytes(self, project: Path) -> int:
+        """Of all files of the lake."""
+        return folder_bytes(project / "warehouse")
+
+    def catalogue(self, project: Path) -> Catalog:
+        """That of the lake."""
+        from headrace.tables.settings import settings_at
+        from spark_jobs.lake.session.catalogue import open_catalogue
+
+        return open_catalogue(settings_at(project / "warehouse"))
+
+    def print_costs(self, documents: int) -> None:
+        """Print nothing further."""
+
+
+Profile: TypeAlias = OwnProcesses | SparkProfile
+
+
+def run(project: Path, profile: Profile) -> tuple[float, float, float, int, str]:
     """Run `headrace run`: seconds, processor seconds of user and system, most bytes of memory, what it printed.
 
     Raises:
         SystemExit: it failed.
     """
-    began, most, before = time.perf_counter(), 0, resource.getrusage(resource.RUSAGE_CHILDREN)
+    began, most, before = time.perf_counter(), 0, _spent(profile)
     with tempfile.TemporaryFile("w+") as said:
         words = [sys.executable, "-m", "dagster_project.cli", "run"]
-        with subprocess.Popen(words, cwd=project, stdout=said, stderr=subprocess.STDOUT) as running:
-            while running.poll() is None:
-                most = max(most, sum(_anonymous_bytes(pid) for pid in _processes(None if is_of_all else running.pid)))
-                time.sleep(_SAMPLE_SECONDS)
+        environment = {**os.environ, **profile.environment}
+        how: dict[str, Any] = {"cwd": project, "env": environment, "stdout": said, "stderr": subprocess.STDOUT}
+        with subprocess.Popen(words, start_new_session=True, **how) as running:
+            try:
+                while running.poll() is None:
+                    most = max(most, profile.sample(running.pid))
+                    time.sleep(profile.sample_seconds)
+            finally:
+                with contextlib.suppress(ProcessLookupError):  # nothing of it is left
+                    os.killpg(running.pid, signal.SIGKILL)
         said.seek(0)
         printed = said.read()
     if running.returncode:
         raise SystemExit(f"{printed}\nheadrace run ended with status {running.returncode}")
-    after = resource.getrusage(resource.RUSAGE_CHILDREN)
-    spent = after.ru_utime - before.ru_utime, after.ru_stime - before.ru_stime
-    return time.perf_counter() - began, *spent, most, printed
+    after = _spent(profile)
+    return time.perf_counter() - began, after[0] - before[0], after[1] - before[1], most, printed
 
 
-def _processes(root: int | None) -> Iterator[int]:
-    """A process and all below it; all of this user where it is None."""
-    import psutil
-
-    if root is None:
-        mine = os.getuid()
-        yield from (process.pid for process in psutil.process_iter(["uids"]) if process.info["uids"].real == mine)
-        return
-    try:
-        yield from (root, *(child.pid for child in psutil.Process(root).children(recursive=True)))
-    except psutil.Error:
-        return
+def _spent(profile: Profile) -> tuple[float, float]:
+    """Processor seconds so far of all runs that ended, and of what runs beside them: user, system."""
+    ended, beside = resource.getrusage(resource.RUSAGE_CHILDREN), profile.seconds()
+    return ended.ru_utime + beside[0], ended.ru_stime + beside[1]
 
 
-def _anonymous_bytes(pid: int) -> int:
-    """Its share of anonymous pages: what no file gives back, shared pages once."""
-    try:
-        rollup = Path(f"/proc/{pid}/smaps_rollup").read_text()
-    except OSError:
-        return 0
-    matched = re.search(r"^Pss_Anon:\s+(\d+) kB", rollup, re.MULTILINE)
-    return int(matched[1]) << 10 if matched else 0
-
-
-def print_run(name: str, project: Path, gigabytes: float, documents: int, is_of_all: bool) -> float:
+def print_run(name: str, project: Path, gigabytes: float, documents: int, profile: Profile) -> float:
     """Run, and print its row; gives its seconds."""
-    seconds, user, system, most, printed = run(project, is_of_all)
+    seconds, user, system, most, printed = run(project, profile)
     engines = " ".join(re.findall(r"^engine: ([^(\n]+)", printed, re.MULTILINE)) or "-"
-    lake_gigabytes = sum(path.stat().st_size for path in (project / "warehouse").rglob("*") if path.is_file()) / 1e9
+    lake_gigabytes = profile.lake_bytes(project) / 1e9
     speed = gigabytes * 1e3 / seconds
     print(f"{name:<8} {gigabytes:>8.2f} {documents:>11,} {seconds:>8.0f} {speed:>6.1f} {user:>7.0f} {system:>7.0f} "
           f"{most >> 20:>7} {lake_gigabytes:>7.2f}  {engines}", flush=True)  # fmt: skip
+    profile.print_costs(documents)
     return seconds
 
 
-def print_recall(project: Path, planted: Path) -> None:
+def print_recall(catalogue: Catalog, planted: Path) -> None:
     """Print, for each kind of planted copies, how many were found, and how many should have been."""
-    from headrace.tables.settings import settings_at
-    from spark_jobs.lake.session.catalogue import open_catalogue
-
-    catalogue = open_catalogue(settings_at(project / "warehouse"))
     pairs = pq.read_table(planted)
     ends = pa.concat_arrays([pairs[name].combine_chunks() for name in ("id", "copy_id")])
 
@@ -174,43 +207,47 @@ def _similar_pairs(catalogue: Catalog, pairs: list[tuple[str, str]]) -> int:
     return int((shared >= _THRESHOLD * united - 1e-9).sum())
 
 
-def measure(gigabytes: float, folders: list[Path], parent: Path, is_of_all: bool, is_kept: bool) -> None:
+def measure(gigabytes: float, folders: list[Path], parent: Path, options: argparse.Namespace) -> None:
     """Write records, run over them and over 1% more, print the rows."""
     scratch = Path(tempfile.mkdtemp(prefix="headrace-size-", dir=parent))
+    spark = options.profile == "spark"
+    running: AbstractContextManager[Profile] = (
+        spark_profile(scratch / "services") if spark else nullcontext(OwnProcesses(options.all_processes))
+    )
     try:
         began = time.perf_counter()
         records, later = write_records(scratch / "records", scratch / "more", gigabytes, folders, scratch)
         write_planted(records.planted + later.planted, scratch / "planted.parquet")
         print(f"{records.count:,} records written in {time.perf_counter() - began:.0f} s", flush=True)
-        measure_records(
-            scratch, (records.byte_count / 1e9, records.count), (later.byte_count / 1e9, later.count), is_of_all
-        )
+        with running as profile:
+            first, more = ((part.byte_count / 1e9, part.count) for part in (records, later))
+            measure_records(scratch, first, more, profile)
     finally:
-        if is_kept:
+        if options.keep:
             print(f"kept: {scratch}")
         else:
             shutil.rmtree(scratch, ignore_errors=True)
 
 
-def measure_records(scratch: Path, first: tuple[float, int], later: tuple[float, int], is_of_all: bool) -> None:
+def measure_records(scratch: Path, first: tuple[float, int], later: tuple[float, int], profile: Profile) -> None:
     """Run over the records of a folder, then over 1% more, and print the rows.
 
     Args:
         scratch: folder with records, more, planted.parquet.
         first: GB and number of the records.
         later: of those of the second run.
-        is_of_all: whether the memory of all processes of this user counts.
+        profile: where it runs.
     """
     project = scratch / "mill"
     make_project(project, scratch / "records")
     print(f"{'run':<8} {'GB':>8} {'documents':>11} {'seconds':>8} {'MB/s':>6} {'user':>7} {'system':>7} {'MiB':>7} "
           f"{'lake GB':>7}  engine")  # fmt: skip
-    whole = print_run("first", project, *first, is_of_all)
+    whole = print_run("first", project, *first, profile)
     for path in (scratch / "more").glob("*.parquet"):
         path.rename(scratch / "records" / path.name)
-    more = print_run("1% more", project, *later, is_of_all)
+    more = print_run("1% more", project, *later, profile)
     print(f"1% more took {more / whole:.1%} of the first run's time")
-    print_recall(project, scratch / "planted.parquet")
+    print_recall(profile.catalogue(project), scratch / "planted.parquet")
 
 
 def main() -> None:
@@ -220,6 +257,7 @@ def main() -> None:
     parser.add_argument("--folders", type=Path, nargs="+", default=[], help="read these files instead of packages")
     parser.add_argument("--scratch", type=Path, default=Path(tempfile.gettempdir()), help="where it works")
     parser.add_argument("--all-processes", action="store_true", help="memory of all processes of this user")
+    parser.add_argument("--profile", choices=("spark",), help="a cluster, a store and Postgres that it starts itself")
     parser.add_argument("--keep", action="store_true", help="leave records and lake there")
     options = command.read(parser, gigabytes=0.005, folders=[Path(sysconfig.get_path("stdlib"))])
     os.environ["PYTHONPATH"] = os.pathsep.join([str(Path(__file__).parents[1]), os.environ.get("PYTHONPATH", "")])
@@ -231,7 +269,8 @@ def main() -> None:
           f"about {options.gigabytes * _SECONDS_PER_GB / 60:.3g} minutes on two cores", flush=True)  # fmt: skip
     if needed > free:
         raise SystemExit("too little disk: give --scratch FOLDER or fewer --gigabytes")
-    command.attempt(measure, options.gigabytes, options.folders, options.scratch, options.all_processes, options.keep)
+    signal.signal(signal.SIGTERM, lambda *_: sys.exit(1))  # what it started ends with it
+    command.attempt(measure, options.gigabytes, options.folders, options.scratch, options)
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ from dagster_project.exceptions import CommandError
 from headrace_features.experiments.comparison import Comparison, PairComparison, Scores, VariantVerdict, compare
 from headrace_features.experiments.curves import Worth, tokens_worth
 from headrace_features.experiments.experiment import LakeExperiment
-from spark_jobs.lake.declare.pictures import new_axes, png
+from spark_jobs.lake.declare.pictures import margin, new_axes, png
 from spark_jobs.lake.run.evaluations import known_rows
 
 _LOWER_IS_BETTER: Final = ("bits_per_byte",)
@@ -79,7 +79,8 @@ class Report:
             {(score["set"], score["measure"]) for row in self.rows for score in row["scores"] if _decides(score)}
         )
         variants = list(dict.fromkeys(row["variant"] for row in self.rows))
-        axes = new_axes(7, 1.2 + 0.4 * len(sets) * len(variants))
+        names = [f"{name}, {measure.replace('_', ' ')}" for name, measure in sets]
+        axes = new_axes(7, 1.2 + 0.4 * len(sets) * len(variants), margin(names))
         for number, (name, measure) in enumerate(sets):
             for place, variant in enumerate(variants):
                 values = [
@@ -93,7 +94,7 @@ class Report:
                 axes.plot(values, [height] * len(values), "o", color=f"C{place % 10}", alpha=0.5, label=label)
                 axes.plot([np.mean(values)], [height], "k|", markersize=14)
         ticks = [-(n * (len(variants) + 1) + (len(variants) - 1) / 2) for n in range(len(sets))]
-        axes.set_yticks(ticks, [f"{name}, {measure.replace('_', ' ')}" for name, measure in sets])
+        axes.set_yticks(ticks, names)
         axes.legend(loc="best")
         return png(axes)
 

@@ -11,15 +11,13 @@ from spark_jobs.lake.declare.pictures import COLOURS, describe, new_axes, png
 
 def draw_component_sizes(rows: pa.Table) -> bytes:
     """Draw how many components have each size, one line per threshold, both axes logarithmic; a PNG."""
-    axes = new_axes()
+    axes = new_axes(right=0.45)
     for index, (threshold, sizes) in enumerate(component_sizes(rows).items()):
         size, count = np.unique(sizes, return_counts=True)
         label = f"J >= {threshold:g}: {len(sizes):,} components, the largest of {sizes.max():,}"
         axes.plot(size, count, "o-", markersize=3, linewidth=0.8, color=COLOURS[index % len(COLOURS)], label=label)
     axes.set_xscale("log", base=2)
-    axes.set_yscale("log")
-    for axis in (axes.xaxis, axes.yaxis):
-        axis.set_major_formatter("{x:,.0f}")
+    axes.set_yscale("log", base=2)
     describe(axes, "documents in a component", "components")
     return png(axes)
 
@@ -99,7 +97,7 @@ def draw_background(rows: pa.Table) -> bytes:
 
 def draw_bands(rows: pa.Table) -> bytes:
     """Draw the candidate probability by similarity under the newest bands, over the background; a PNG."""
-    axes = new_axes()
+    axes = new_axes(right=0.9)
     increments = rows.column("increment").to_numpy()
     newest = rows.filter(pa.array(increments == increments.max())) if rows.num_rows else rows
     newest = newest.sort_by("similarity")
@@ -110,7 +108,7 @@ def draw_bands(rows: pa.Table) -> bytes:
     axes.set_xlim(0, 1)
     beside = axes.twinx()
     shares = newest.column("background_fraction").to_numpy()
-    beside.bar(similarity, np.where(shares > 0, shares, np.nan), width=0.009, color="#bbbbbb")
+    beside.bar(similarity, np.where(shares > 0, shares, np.nan), width=0.01, color="#bbbbbb")
     beside.set_yscale("log")
     beside.set_ylabel("share of random pairs")
     if newest.num_rows:

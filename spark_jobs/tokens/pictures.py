@@ -5,7 +5,7 @@ from __future__ import annotations
 import numpy as np
 import pyarrow as pa
 
-from spark_jobs.lake.declare.pictures import COLOURS, describe, new_figure, png
+from spark_jobs.lake.declare.pictures import COLOURS, describe, margin, new_figure, png
 
 _MOST_BARS = 10
 
@@ -16,13 +16,13 @@ def draw_token_statistics(rows: pa.Table) -> bytes:
     Args:
         rows: dataset, language, token_count, character_count and length_histogram of `token_statistics`.
     """
-    lengths, sizes = new_figure(9, 3).subplots(1, 2)
+    named = characters_per_token(rows)
+    lengths, sizes = new_figure(9, 3).subplots(1, 2, gridspec_kw={"wspace": 0.15 + margin(named) / 4})
     for number, (dataset, histogram) in enumerate(length_histograms(rows).items()):
         counts = np.trim_zeros(histogram, "b")
         label = f"{dataset}: {histogram.sum():,} documents"
         lengths.step(range(len(counts)), counts, where="mid", label=label, color=COLOURS[number % len(COLOURS)])
     describe(lengths, "bits of the token count (11: 1,024 to 2,047 tokens)", "documents")
-    named = characters_per_token(rows)
     sizes.barh(list(named), list(named.values()), color=COLOURS[0])
     sizes.invert_yaxis()
     sizes.tick_params(labelsize=7)

@@ -10,9 +10,11 @@ from pathlib import Path
 import dagster as dg
 import pytest
 
+from dagster_project.definitions import definitions
 from dagster_project.project.loading import load_definitions
 from tests.dagster_project.project import key
 
+_DOCS = "plugin_component_types_json"
 DATASET_TABLES = (
     *("arrivals", "documents", "repositories", "provenance", "texts", "signals", "verdicts"),
     *("dependencies", "dependency_methods"),
@@ -48,6 +50,14 @@ def test_the_demo_declares_exactly_these_tables(loaded: dg.Definitions) -> None:
     tasks = ("ledger", "compaction", "expiry", "orphans", "retention", "freezing", "history")
     upkeep = {f"maintenance.{task}": "maintenance" for task in tasks}
     assert groups == {**TABLES, **upkeep}
+
+
+def test_a_command_loads_no_docs_of_components(loaded: dg.Definitions) -> None:
+    """Schemas of all components, a page of a code server's: for the assets of a command nobody makes them."""
+    served: dg.Definitions = definitions.load_fn()
+    assert [_DOCS in metadata for metadata in (served.metadata, loaded.metadata)] == [True, False]
+    keys = [loaded.resolve_asset_graph().get_all_asset_keys(), served.resolve_asset_graph().get_all_asset_keys()]
+    assert keys[0] == keys[1]
 
 
 @pytest.mark.parametrize("table", TABLES)

@@ -22,6 +22,7 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import MappingProxyType
+from typing import Protocol
 
 import pyspark
 import pytest
@@ -194,7 +195,7 @@ def gateway(program: str, folder: Path, secret: str) -> Iterator[int]:
         command = [program, "--port", f"127.0.0.1:{port}", "posix", str(folder)]
         with subprocess.Popen(command, env=environment, stdout=log, stderr=log) as process:
             try:
-                wait_until(lambda: _listens(port), "the store")
+                wait_until(lambda: listens(port), "the store")
                 yield port
             finally:
                 process.kill()
@@ -234,19 +235,28 @@ def rest_catalogue(folder: Path, s3: Mapping[str, str] = MappingProxyType({})) -
     ]
     with (folder / "log").open("wb") as log, subprocess.Popen(command, env=environment, stdout=log, stderr=log) as one:
         try:
-            wait_until(lambda: _listens(port), "the REST catalogue")
+            wait_until(lambda: listens(port), "the REST catalogue")
             yield f"http://127.0.0.1:{port}"
         finally:
             one.kill()
 
 
-def _listens(port: int) -> bool:
+def listens(port: int) -> bool:
+    """Whether somebody listens at a port of loopback."""
     with contextlib.suppress(OSError), socket.create_connection(("127.0.0.1", port), timeout=1):
         return True
     return False
 
 
-def lake_environment(database: Postgres, store: Wire, name: str = "lake") -> dict[str, str]:
+class Listening(Protocol):
+    """Whatever listens at a port of loopback."""
+
+    @property
+    def port(self) -> int:
+        """Where it listens."""
+
+
+def lake_environment(database: Postgres, store: Listening, name: str = "lake") -> dict[str, str]:
     """Environment of a lake with its catalogue in a database of Postgres and its files in the store."""
     return {
         "PYICEBERG_CATALOG__LAKE__TYPE": "sql",

@@ -96,6 +96,7 @@ def standalone(folder: Path, secret: str = "") -> Iterator[Standalone]:
         "SPARK_LOCAL_IP": "127.0.0.1",
         "SPARK_DAEMON_MEMORY": "256m",
         "SPARK_WORKER_DIR": str(folder / "work"),
+        "SPARK_LOCAL_DIRS": str(folder / "local"),
         **({"SPARK_DAEMON_JAVA_OPTS": "-Dspark.authenticate=true", "_SPARK_AUTH_SECRET": secret} if secret else {}),
     }
     with contextlib.ExitStack() as running:

@@ -9,6 +9,7 @@ import sys
 import sysconfig
 from pathlib import Path
 
+import psutil
 import pytest
 
 pytestmark = pytest.mark.nightly
@@ -33,3 +34,23 @@ def test_a_hundredth_of_twenty_gigabytes_ends_with_all_planted_copies_found(tmp_
     assert [kind for kind, _, _ in recalls] == ["whole", "edit", "near"], ran.stdout
     assert all(int(found.replace(",", "")) > 0 and missed == "0" for _, found, missed in recalls)
     assert not list(tmp_path.iterdir())
+
+
+def test_a_cluster_of_its_own_says_what_it_shuffled_and_leaves_nothing(tmp_path: Path) -> None:
+    """Master, workers, store and Postgres start and end with the benchmark; figures come of Spark's event log."""
+    options = ["--profile", "spark", "--gigabytes", "0.002", "--scratch", tmp_path]
+    folders = ["--folders", Path(sysconfig.get_path("purelib")) / "dagster"]
+    command = [sys.executable, REPOSITORY / "benchmarks" / "bench_size.py", *options, *folders]
+    ran = subprocess.run([*map(str, command)], capture_output=True, text=True, check=False)
+    assert ran.returncode == 0, ran.stdout[-3000:] + ran.stderr[-3000:]
+    if "left out: " in ran.stdout:
+        pytest.skip(ran.stdout)
+    assert re.search(r"^first .* Spark", ran.stdout, re.MULTILINE), ran.stdout
+    tables = re.findall(r"^([\w.]+) +[\d.,]+ +[\d,]+ +[\d.,]+ +[\d,]+$", ran.stdout, re.MULTILINE)
+    assert {"notes.texts", "first.pairs", "first.packed_notes_2048"} <= set(tables), ran.stdout
+    assert re.search(r"^all +(?!0\.0)\d", ran.stdout, re.MULTILINE), ran.stdout
+    assert re.search(r"^most, an executor's Python +[1-9]", ran.stdout, re.MULTILINE), ran.stdout
+    assert re.search(r"^most by Spark, executor's JVM +[1-9]", ran.stdout, re.MULTILINE), ran.stdout
+    assert not list(tmp_path.iterdir())
+    left = [process for process in psutil.process_iter(["cmdline"]) if str(tmp_path) in str(process.info["cmdline"])]
+    assert not left

@@ -89,7 +89,7 @@ def verified_pairs(
 
     Args:
         candidates: distinct rows (first bigint, second bigint), two places.
-        candidate_count: their number, about; decides only how they are joined.
+        candidate_count: their number, or more; decides only how they are joined.
         index: signatures and bags.
         lowest: lowest weighted Jaccard similarity, by kind of document.
 
@@ -105,7 +105,9 @@ def verified_pairs(
     if candidate_count <= index.driver_candidates:
         similar = verified_here(candidates.toArrow(), index, lowest)
         return spark.createDataFrame(pa.Table.from_batches(similar, PAIRS_SCHEMA), PAIRS_DDL), ()
-    candidates = checkpointed(candidates)  # they are read twice
+    candidates = checkpointed(candidates)  # they are read three times
+    # Buckets repeat their pairs, seven times in sources; each of seven times as many parts would receive its documents.
+    candidate_count = candidates.count()
     parts = max(2, -(-candidate_count // _PART_SIGNATURES))
     signatures = index.signatures.select(*ENDS, *SIGNATURE)
     compare = partial(_agree, lowest=lowest)

@@ -14,10 +14,11 @@ import pytest
 from spark_jobs.dedup.graph.threshold_pairs import KindThreshold, exact
 from spark_jobs.dedup.near import comparison, verification
 from spark_jobs.dedup.near.comparison import SIGNATURE_LOSS, BagRows, similar_pairs, taken
-from spark_jobs.dedup.near.verification import SignatureIndex, verified_pairs
+from spark_jobs.dedup.near.verification import SignatureIndex, verified_buckets, verified_pairs
 from spark_jobs.dedup.sketches.darts import SIGNATURE_VALUES
 from spark_jobs.dedup.sketches.similarity import least_agreement
 from tests.spark_jobs.dedup.made_bags import at_the_bound
+from tests.tiers import needs_spark
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -194,6 +195,24 @@ def test_an_engine_finds_the_pairs_that_the_driver_finds(
         found, _ = verified_pairs(candidates, len(bags) // 2, index, KindThreshold())
         rows.append(sorted(found.collect()))
     assert rows[0] == rows[1] and {(row.left_place, row.right_place) for row in rows[0]} == reaching
+
+
+@needs_spark
+@pytest.mark.parametrize("repeats", [1, 2, 9])
+def test_parts_are_of_different_candidates(spark: SparkSession, repeats: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Similar documents share many buckets: more parts for that would receive their documents again and again."""
+    asked = []
+    brought = verification._brought
+    monkeypatch.setattr(verification, "_brought", lambda *given: (asked.append(given[4]), brought(*given))[1])
+    monkeypatch.setattr(verification, "_PART_SIGNATURES", 10)
+    bags, reaching = bound_weights(Fraction(4, 5))
+    signatures, stored = (spark.createDataFrame(rows) for rows in tables(bags))
+    rows = [([first, first + 1], []) for first in range(0, len(bags), 2)]
+    buckets = spark.createDataFrame(rows * repeats, "members array<bigint>, earlier array<bigint>")
+    index = SignatureIndex(signatures, stored, 0)
+    found, _ = verified_buckets(buckets, len(rows) * repeats, index, KindThreshold(), 0)
+    assert {(row.left_place, row.right_place) for row in found.collect()} == reaching
+    assert asked[0] == -(-len(rows) // 10)
 
 
 def test_nothing_is_found_among_nothing() -> None:

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 
 from headrace_features.explore.dataset_at import DatasetAt
-from spark_jobs.lake.files.lookups import placed_batches
+from spark_jobs.lake.files.wide_values import placed_batches
 
 PREVIEW: Final = 300
 NARROW: Final = ("increment", "shard", "path", "repository", "kind", "language", "licence", "byte_count")

@@ -288,7 +288,7 @@ def test_hidden_texts_are_nowhere(lake: Planted) -> None:
             assert secret not in page.text and page.status_code in (200, 403)
     assert "texts are not shown" in client.get("/datasets/held/documents?q=private").text
     later = lake.explorer()  # one that was asked a moment ago still says what the declaration said then
-    assert not later.index("held").previews(later.index("held").rows(_all()))
+    assert not later.index("held").texts.previews(later.index("held").rows(_all()))
 
 
 def _all():

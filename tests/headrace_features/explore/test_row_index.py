@@ -435,7 +435,7 @@ def test_a_dataset_without_some_tables_is_listed(planted: Planted, lacking: tupl
     index = planted.index(name)
     assert index.count(RowQuery()) == 40 and len(index.rows(RowQuery())) == 40
     assert bool(index.scores) == ("scores" not in lacking)
-    assert bool(index.previews(index.rows(RowQuery()))) == ("content" not in lacking)
+    assert bool(index.texts.previews(index.rows(RowQuery()))) == ("content" not in lacking)
     assert bool(index.counts(RowQuery()).facet("verdict")[0]) == ("failed" not in lacking)
 
 
@@ -452,11 +452,11 @@ def test_previews_and_places_are_of_their_rows(index: RowIndex) -> None:
     """The first words of each row; whole texts by file and row."""
     rows = index.rows(RowQuery(), 300)
     texts = {row["doc_id"]: row["content"] for row in ROWS}
-    previews = index.previews(rows)
+    previews = index.texts.previews(rows)
     assert [previews[row["n"]] for row in rows] == [texts[row["doc_id"]] for row in rows]
     marks = ", ".join("?" * len(rows))
     places = index._ask(f"SELECT n, file, row FROM texts WHERE n IN ({marks})", [r["n"] for r in rows], index._texts)
-    found = index.texts_of([(one["n"], one["file"], one["row"]) for one in places])
+    found = index.texts.read([(one["n"], one["file"], one["row"]) for one in places])
     assert found == {row["n"]: texts[row["doc_id"]] for row in rows}
 
 

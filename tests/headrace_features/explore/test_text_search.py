@@ -240,6 +240,6 @@ def test_texts_of_places_are_read_by_row_groups(planted: Planted, worded: RowInd
     planted.add("notes", rows, increment=1)
     index = replace(planted, folder=tmp_path).index()
     found = index._ask("SELECT t, file, row, doc_id FROM texts JOIN rows USING (n)", [], index._texts)
-    texts = index.texts_of([(one["t"], one["file"], one["row"]) for one in found[::3]])
+    texts = index.texts.read([(one["t"], one["file"], one["row"]) for one in found[::3]])
     truth_of = dict(zip(IDS, TEXTS, strict=True)) | {row["doc_id"]: row["content"] for row in rows}
     assert texts == {one["t"]: truth_of[one["doc_id"]] for one in found[::3]}

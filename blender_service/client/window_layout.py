@@ -21,7 +21,7 @@ from numpy.typing import DTypeLike, NDArray
 from blender_service.arrays import Int32Array, Int64Array
 from blender_service.wire.row_batch import RowBatch
 
-IGNORED_LABEL: Final = -100
+IGNORED_LABEL: Final = -100  # what torch's cross entropy leaves out by default
 PADDING_DOCUMENT: Final = -1
 _SHORT_TOKENS: Final = 128  # of segments on average, below which numbers are repeated at once, not run by run
 

@@ -224,6 +224,7 @@ def load_definitions() -> dg.Definitions:
     Raises:
         DefinitionError: YAML or code below `defs` cannot be loaded; the message names the file.
     """
+    from dagster_project.dagster_core import without_schemas
     from dagster_project.project.diagnosis import explain, repeated
 
     folder = project_folder()
@@ -233,7 +234,8 @@ def load_definitions() -> dg.Definitions:
         sys.path.insert(0, str(folder.package.parent))
     try:
         definitions: Any = importlib.import_module(f"{folder.module}.definitions").definitions
-        loaded: dg.Definitions = definitions.load_fn()
+        with without_schemas():
+            loaded: dg.Definitions = definitions.load_fn()
     except Exception as error:  # a user's YAML or module may raise anything; `--debug` shows the trace
         raise DefinitionError(explain(error, folder.defs)) from error
     return loaded

@@ -61,6 +61,7 @@ def test_a_run_of_a_project(declare: WriteDefs, tmp_path: Path, monkeypatch: pyt
     assert ran.failed and ran.error and "1 failed" in repr(ran)
 
 
+@pytest.mark.nightly
 def test_nothing_but_a_run_loads_an_engine() -> None:
     """Neither Dagster nor Spark, Sail, Java or gRPC is there after each function on data in hand, or an opened lake."""
     code = (

@@ -25,11 +25,13 @@ from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.waiting_lake import SEEN, carry, land, publish
 from tests.headrace_features.privacy.test_quarantine import acts, dataset, lake, ledger_of, states
 from tests.main_path.services import PASSWORD, object_store
+from tests.tiers import sampled
 
 __all__ = ["lake"]
 Said = pytest.CaptureFixture[str]
 
 
+@pytest.mark.nightly
 def test_a_deletion_that_was_killed_is_finished_by_the_same_command(
     declare: WriteDefs, lake: Catalog, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -99,6 +101,7 @@ def test_a_deletion_ends_what_was_decided(declare: WriteDefs, lake: Catalog, cap
     assert states(lake) == {0: RELEASE}
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", ["..", ".", "", "web/../web", "web_quarantine", "small", "dagster", "system"])
 def test_only_a_dataset_is_deleted(declare: WriteDefs, lake: Catalog, capfd: Said, name: str) -> None:
     """No path, corpus, quarantine alone, or folder that lies in the warehouse beside the tables."""
@@ -128,6 +131,7 @@ def test_a_deletion_finds_its_packed_tables(lake: Catalog) -> None:
     assert list(deletion._doc_ids(lake, plan)) == [{hashlib.sha256(b"one").hexdigest()[:32]}, {"of web"}]
 
 
+@pytest.mark.nightly
 def test_documents_are_excised_part_by_part(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dataset of any size is taken out in sets of a bounded size, each document once."""
     carry(lake, 0, [str(number) for number in range(200)])

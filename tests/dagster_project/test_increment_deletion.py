@@ -35,7 +35,7 @@ from spark_jobs.text.texts import texts
 from tests.conftest import LakeAt
 from tests.dagster_project.waiting_lake import publish
 from tests.headrace_features.privacy.test_released import carrying, landing, scanning
-from tests.tiers import is_nightly
+from tests.tiers import is_nightly, sampled
 
 TEXTS = Table(
     name="documents",
@@ -128,6 +128,7 @@ def delete_first(root: Path, most: int | None = None) -> None:
     list(delete_increment(lake, plan_increment(lake.catalogue, "web", 0), "asked to"))
 
 
+@sampled()
 @pytest.mark.parametrize("killed", [False, True])
 def test_increments_that_wait_to_be_computed_anew_are_not_missed(
     tmp_path: Path, killed: bool, monkeypatch: pytest.MonkeyPatch

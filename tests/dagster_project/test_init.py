@@ -104,6 +104,7 @@ def test_outside_of_a_project_headrace_says_so(tmp_path: Path, monkeypatch: pyte
     assert capfd.readouterr().err.endswith("; mend the file\n")
 
 
+@pytest.mark.nightly
 def test_a_source_of_ones_own_comes_with_its_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

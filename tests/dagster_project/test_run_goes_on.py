@@ -75,6 +75,7 @@ def test_what_does_not_depend_on_a_failure_is_computed_and_what_does_is_named(pr
     }
 
 
+@pytest.mark.nightly
 def test_an_asset_that_says_nothing_of_itself_has_its_time_and_no_increments(
     lake_env: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +105,7 @@ def test_a_failure_is_told_once_then_what_was_left_and_what_to_type(project: Non
     )
 
 
+@pytest.mark.nightly
 def test_json_has_an_object_for_every_table(project: None, capfd: Said) -> None:
     """Those that were left too, with the table that failed before them."""
     assert run_command(["run", "notes", "--json"]) == 4

@@ -102,6 +102,7 @@ def test_one_command_computes_parents_and_then_what_reads_them(
             assert set(CHOSEN) <= computed
 
 
+@pytest.mark.nightly
 def test_what_reads_a_table_that_failed_is_left(
     notes: Path, declare: WriteDefs, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -119,6 +119,7 @@ def test_differences_are_named_by_column(monkeypatch: pytest.MonkeyPatch, capfd:
     assert "The rows are equal on both engines." in capfd.readouterr().out
 
 
+@pytest.mark.nightly
 def test_what_a_step_prints_or_raises_is_not_the_answer(
     project: None, defs: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:

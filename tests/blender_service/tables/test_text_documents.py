@@ -49,7 +49,7 @@ from blender_service.tables.text_documents import (
 )
 from tests.blender_service.rows.test_blend_reader import rows_of
 from tests.blender_service.test_texts import tokenizer as tokenizer_fixture
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 tokenizer = tokenizer_fixture
 TYPES = (
@@ -277,6 +277,7 @@ def texts_of(lake: Catalog, blend_id: str, tokenizer: Tokenizer) -> dict[str, st
     return served
 
 
+@pytest.mark.nightly
 def test_a_blend_reads_the_columns_that_its_names_meant_when_it_was_made(
     lake: Catalog, named: Table, tokenizer: Tokenizer
 ) -> None:
@@ -361,6 +362,7 @@ def test_what_an_older_file_lacks_is_its_partition_the_default_or_null(tmp_path:
     assert isinstance(columns["s"], FileColumn)
 
 
+@sampled()
 @pytest.mark.parametrize("checksums", [True, False])
 @pytest.mark.parametrize("compression", ["zstd", "none"])
 def test_no_bit_that_flips_in_a_file_of_texts_is_served(

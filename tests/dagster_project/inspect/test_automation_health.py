@@ -40,6 +40,7 @@ from dagster_project.inspect.lake.automation_health import (
 from dagster_project.inspect.lake.run_health import STOPPED, run_health
 from dagster_project.inspect.lake.run_history import past_runs
 from dagster_project.project.loading import _INSTANCE
+from tests.tiers import sampled
 
 STATUS = dg.DagsterRunStatus
 HOUR = 3600.0
@@ -129,6 +130,7 @@ def test_failures_in_a_row_are_counted_with_their_cause(instance: dg.DagsterInst
     assert any(text.startswith("sensor notes_files: failed 3 times in a row") for text in texts(instance))
 
 
+@sampled()
 @pytest.mark.parametrize(
     ("cron", "hours", "late"),
     [("17 1 * * *", 30, False), ("17 1 * * *", 36, True), ("47 3 * * 0", 5 * 24, False), ("47 3 * * 0", 12 * 24, True)],

@@ -30,6 +30,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.inspect.test_lake_status import put
+from tests.tiers import sampled
 
 LATER = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -104,6 +105,7 @@ def test_the_funnel_ends_with_what_was_excised(lake: Catalog) -> None:
     assert found == {**counts, "excised": 40}
 
 
+@sampled()
 @pytest.mark.parametrize("few_words", [False, True])
 def test_what_goes_is_looked_at_once_more(lake_env: Path, few_words: bool) -> None:
     """Copies with edits are not doubted, texts of few different words that went for one another are.

@@ -24,6 +24,7 @@ from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.landing.revisions import PATH, latest_at_paths
 from spark_jobs.sources.paged.checkpoints import Checkpoints
+from tests.tiers import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -174,6 +175,7 @@ def put(folder: Path, files: dict[str, list[str]], seed: int) -> None:
         os.utime(path, (1e9, 1e9 + draw.randrange(3)))
 
 
+@sampled()
 @pytest.mark.parametrize("cut", [Cut(8, 1000, 1000), Cut(1, 2, 12, (2, 3, 1, 8))], ids=str)
 def test_all_versions_land_in_order(
     lake_at: Callable[..., Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: Cut

@@ -35,6 +35,7 @@ def simulated(
     return compare(scores, lower_is_better=[f"s{one}" for one in range(sets)])
 
 
+@pytest.mark.nightly
 def test_of_40_equal_pairs_few_are_called_different_and_bad_halves_are_seen() -> None:
     """Equal: at most 5 of 40 experiments, and about 1 in 20 of 200; a half that costs .08 bits: at least 38 of 40."""
     draw = np.random.default_rng(37)

@@ -18,7 +18,7 @@ from headrace_features.explore.row_index import RowIndex
 from headrace_features.explore.row_query import RowQuery
 from headrace_features.explore.text_search import Found, SearchWords, search_texts, terms_of
 from tests.headrace_features.explore.planted import Planted, plant
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 PIECES = [
     "mill", "Mill", "MILLS", "mill_race", "race", "don't", "C++", "foo-bar", "NOT", "AND", '"', "'", "*", "é", "É",
@@ -144,6 +144,7 @@ def asked() -> list[str]:
     return [one for one in found if one.strip()]
 
 
+@sampled()
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_scan_finds_what_plain_python_finds(planted: Planted, scanned: RowIndex, exact: bool) -> None:
     """Anywhere in a text, parts of words too, whatever signs the words hold."""
@@ -153,6 +154,7 @@ def test_a_scan_finds_what_plain_python_finds(planted: Planted, scanned: RowInde
         assert not found.whole_words and found.at_most is None
 
 
+@sampled()
 @pytest.mark.parametrize("exact", [False, True])
 def test_the_index_of_words_finds_what_plain_python_finds(planted: Planted, worded: RowIndex, exact: bool) -> None:
     """Whole words in any script, phrases and case exact; signs alone by a scan; no word is a command of FTS5."""

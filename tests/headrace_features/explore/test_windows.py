@@ -60,6 +60,7 @@ def test_a_window_shows_the_tokens_of_its_row(lake: TracedLake, client: TestClie
         assert (found["previous"] is None, found["next"] is None) == (row["ordinal"] == 0, row is rows[-1])
 
 
+@pytest.mark.nightly
 def test_a_token_leads_to_the_byte_of_its_source(lake: TracedLake, client: TestClient) -> None:
     """What the page says is what the trace says, and the mark is the token's own text."""
     tracer, marked = TokenTracer(lake.catalogue, PACKED), 0

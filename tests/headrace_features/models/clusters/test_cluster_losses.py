@@ -83,6 +83,7 @@ def measure(clusters: dict[int, list[str]], model: bytes, folder: Path) -> list[
 SIX = {number: [make(10 * number + one) for one in range(4)] for number, make in enumerate((noise, lorem) * 3)}
 
 
+@pytest.mark.nightly
 def test_a_cluster_that_was_measured_is_not_trained_on_again(
     model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -196,6 +196,7 @@ def standings(spark: SparkSession, config: MembersConfig) -> dict[str, int]:
     return {row.doc_id: row.place >> 59 for row in found}
 
 
+@pytest.mark.nightly
 def test_whom_to_keep_follows_the_criteria_in_their_order(spark: SparkSession) -> None:
     """Dataset before original before stars before licence; a criterion without a list of the known good is none.
 
@@ -212,6 +213,7 @@ def test_whom_to_keep_follows_the_criteria_in_their_order(spark: SparkSession) -
     assert good == {"c0": 2, "c1": 2, "c2": 2, "c3": 0, "c4": 2, "c5": 2, "d0": 3, "d1": 3}
 
 
+@pytest.mark.nightly
 def test_there_are_at_most_16_standings(spark: SparkSession) -> None:
     """Criteria that would make more classes are left out, and datasets beyond the 16th share the last class."""
     many = tuple(f"x{number}" for number in range(19))

@@ -422,6 +422,7 @@ def test_batches_of_the_lake_are_those_of_a_server(
     assert not equal([next(iter(ours))], few[0][1:2])
 
 
+@sampled()
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.nightly)])
 def test_workers_of_the_lake_take_steps_in_turns(address: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:

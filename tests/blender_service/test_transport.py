@@ -273,6 +273,7 @@ def test_every_rank_of_a_large_job_may_call_at_once(serve: Serve) -> None:
         assert all(not call.result().blends for call in calls)
 
 
+@pytest.mark.nightly
 def test_connections_without_a_call_leave_their_places(
     serve: Serve, endless: Callable[[RunningServer], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

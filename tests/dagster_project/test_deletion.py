@@ -86,6 +86,7 @@ def test_nothing_is_dropped_where_windows_could_not_be_rewritten(
     assert lake.table_exists("web.documents") and lake.load_table("system.excisions").scan().count() == 2
 
 
+@pytest.mark.nightly
 def test_a_deletion_ends_what_was_decided(declare: WriteDefs, lake: Catalog, capfd: Said) -> None:
     """The same files that land again after it wait again, and an API is fetched from its first page."""
     declare("web", dataset())

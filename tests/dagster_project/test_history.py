@@ -204,6 +204,7 @@ def test_files_of_runs_that_were_deleted_by_hand_go(instance: dg.DagsterInstance
     assert not shard.exists() and not printed.exists() and beside.exists()
 
 
+@pytest.mark.nightly
 def test_old_looks_go_but_not_the_last_that_succeeded(instance: dg.DagsterInstance) -> None:
     """Whose age is watched: a schedule that stopped a year ago is not to look as if it had never worked."""
     state = Mock(spec=InstigatorState, instigator_origin_id="o", selector_id="s")

@@ -302,6 +302,7 @@ def test_what_was_released_goes_with_what_waited(tmp_path: Path, lake_at: LakeAt
     assert [one.increment for one in increments_of(waiting.ledger, "web")] == [1]
 
 
+@pytest.mark.nightly
 def test_a_table_of_a_dataset_that_has_the_increments_of_a_corpus_keeps_its_rows(tmp_path: Path) -> None:
     """Its increment 0 is another one, also where it reads the corpus by way of another table; a run computes it."""
     catalogue = small_lake(tmp_path)
@@ -320,6 +321,7 @@ def test_a_table_of_a_dataset_that_has_the_increments_of_a_corpus_keeps_its_rows
     assert sorted(plan.tables) == ["web.arrivals", "web.copied", "web.documents", "web.lengths"]
 
 
+@pytest.mark.nightly
 def test_files_that_replace_others_have_their_types(tmp_path: Path) -> None:
     """Else Sail does not read them together with those of other increments: it makes no string of a large one."""
     catalogue = small_lake(tmp_path)

@@ -229,6 +229,7 @@ def test_a_run_enters_its_policies_for_good(lake: Path) -> None:
     assert not result.success and "give it a new version" in str(failure.event_specific_data)
 
 
+@pytest.mark.nightly
 def test_the_commands_add_show_preview_and_compare(
     lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

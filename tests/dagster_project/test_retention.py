@@ -78,6 +78,7 @@ def test_old_increments_are_named_until_they_are_deleted(declare: WriteDefs, lak
     assert run_command(["status", "--check"]) == 0
 
 
+@pytest.mark.nightly
 def test_the_age_is_that_of_the_first_landing_of_the_table_there_is(lake: Catalog) -> None:
     """A row that is recorded again changes nothing; a dropped table of the same name does not make the new one old."""
     ledger, now = Ledger.fresh(lake), datetime.now(UTC)
@@ -91,6 +92,7 @@ def test_the_age_is_that_of_the_first_landing_of_the_table_there_is(lake: Catalo
     assert overdue(Ledger.fresh(lake), "web", 365, now) == {}
 
 
+@pytest.mark.nightly
 def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said) -> None:
     """By maintenance, and by the command, which takes what is declared where nothing else is said."""
     folder = ObjectFolder.of(lake, "web")

@@ -146,6 +146,7 @@ def test_a_sign_between_two_looks_is_life(instance: dg.DagsterInstance) -> None:
     assert check(run).status is WorkerStatus.RUNNING
 
 
+@pytest.mark.nightly
 def test_a_command_ends_the_dead_runs_that_it_can_look_up(instance: dg.DagsterInstance) -> None:
     """Those of other machines are left to their daemon, those that live to themselves."""
     runs = [run_of(instance, process, 1000.0) for process in (GONE, ME, ELSEWHERE, None)]

@@ -131,6 +131,7 @@ def days(spark, texts, context):
 """
 
 
+@pytest.mark.nightly
 def test_a_partition_is_of_the_whole_selection(notes: Path, defs: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Only the last stage has partitions: one that is not there is refused before the first, one that is runs."""
     (defs / "tables").mkdir()

@@ -30,6 +30,7 @@ def endless(lake: Catalog, code: PackedFixture, prose: PackedFixture) -> BlendRe
     return blender.open(blender.create(BlendSpec(sources, block_rows=64)).blend_id)
 
 
+@pytest.mark.nightly
 def test_streams_that_wait_hold_the_share_of_now(endless: BlendReader) -> None:
     """What one holds from when it was alone it lets go when thousands came, and goes on with the rows that follow."""
     limits = StreamLimits(5000, 5000)

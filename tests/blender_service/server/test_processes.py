@@ -155,6 +155,7 @@ def test_a_wrong_flag_is_one_line(
     assert "Traceback" not in log
 
 
+@pytest.mark.nightly
 def test_a_wrong_flag_ends_the_program(tmp_path: Path, lake: Catalog) -> None:
     """The same as a process: one line, status 2."""
     process = start(tmp_path, "--port", "0", "--tokens", "none.txt")

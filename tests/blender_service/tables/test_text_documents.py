@@ -181,6 +181,7 @@ def scanned(table: Table, names: dict[str, str], snapshot_id: int | None) -> lis
     return sorted(zip(*found, strict=True))
 
 
+@pytest.mark.nightly
 def test_every_schema_evolution_is_read_as_pyiceberg_scans_it(lake: Catalog, tmp_path: Path) -> None:
     """Random histories of changes; columns, at the top or in structs, of today's schema and of a snapshot's."""
     lake.create_namespace("main")

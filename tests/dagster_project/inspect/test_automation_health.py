@@ -158,6 +158,7 @@ def test_a_schedule_that_was_switched_on_just_now_is_not_late(instance: dg.Dagst
     assert early.due_seconds is not None and early.success_age < early.due_seconds
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_told_to_stop_is_no_failure(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     """By a signal to its process or in the UI: in gauges, alerts and lines; one that failed or died is one."""
     ran(instance, 9, STATUS.SUCCESS)

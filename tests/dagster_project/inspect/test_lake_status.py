@@ -125,6 +125,7 @@ def found(planted: Catalog) -> dict[str, NamespaceStatus]:
     return {one.name: one for one in lake_status(planted, thresholds, now=NOW + timedelta(hours=136))}
 
 
+@pytest.mark.nightly
 def test_the_newest_increment_is_told_beside_the_earlier_ones(found: dict[str, NamespaceStatus]) -> None:
     """Shares, means, backlog, rates as counted by hand."""
     notes, main = found["notes"], found["main"]

@@ -207,6 +207,7 @@ def test_ten_cuts_killed_at_ten_places_give_the_same(
     assert Follower(lake_at(tmp_path / "lake"), tmp_path, cut, monkeypatch).run() == folded(files)
 
 
+@pytest.mark.nightly
 def test_messages_land_by_offset_wherever_a_batch_ends(lake_at: Callable[..., Lake], tmp_path: Path) -> None:
     """Of a topic: a batch that is given again, as after a kill, adds nothing."""
     lines = [line for _, some in sorted(stream_of(11, 24, 1).items()) for line in some]

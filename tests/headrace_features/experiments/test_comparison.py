@@ -140,6 +140,7 @@ def test_a_set_that_is_all_noise_tells_nothing() -> None:
     assert found["signal"].noise == pytest.approx(np.sqrt(((rest + tables["signal"].mean()) ** 2).sum() / 8))
 
 
+@pytest.mark.nightly
 def test_runs_that_read_much_of_their_data_are_no_surer_for_it() -> None:
     """Seeds of equal halves whose data differ for good: without the share far too often, with it at most so often."""
     draw, count, share = np.random.default_rng(4), 400, 1 / 3

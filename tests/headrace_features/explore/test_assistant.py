@@ -71,6 +71,7 @@ def test_the_command_answers_a_client(lake: Planted, defs: Path) -> None:
     assert not why.is_error and missing.is_error and "\n" not in missing.content[0].text
 
 
+@pytest.mark.nightly
 def test_tools_see_what_pages_show(lake: Planted) -> None:
     """Hidden texts and datasets of others are as absent as there; a text cannot end its fence."""
     from headrace_features.explore.assistant import Assistant

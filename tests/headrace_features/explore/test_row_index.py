@@ -351,6 +351,7 @@ def test_a_build_that_was_killed_is_begun_anew(planted: Planted) -> None:
     assert not left.exists()
 
 
+@pytest.mark.nightly
 def test_a_build_that_failed_says_why_and_is_tried_again(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a full disk; no half of a file stays."""
     planted.add("full", ROWS[:30])

@@ -63,6 +63,7 @@ def ask(client: TestClient, query: str) -> Any:
     return values.json()
 
 
+@sampled()
 @pytest.mark.parametrize("kind", ["prose", "code"])
 def test_a_query_counts_what_is_there(client: TestClient, kind: str) -> None:
     """Over joins, with conditions on partitions and columns, through common table expressions."""
@@ -112,6 +113,7 @@ def test_nothing_else_can_be_read_or_written(client: TestClient, tmp_path: Path,
     assert "a-secret" not in str(shown) and list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.nightly
 def test_texts_that_are_hidden_are_hidden_here(client: TestClient) -> None:
     """Of a dataset that does not show them, and texts as they were before personal data was replaced."""
     assert ask(client, "SELECT * FROM shy.mine")["answer"]["rows"] == [[1, "0" * 32]], "a table of one's own"

@@ -214,6 +214,7 @@ def test_a_broken_chapter_costs_itself_and_is_counted(fault: str) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_a_book_that_cannot_be_read_says_why(files_config: Configs, data: Path, landing: Any) -> None:
     """Encrypted as a whole, empty, cut, no book at all, or one that unpacks to more than a document may have."""
     one = {

@@ -118,6 +118,7 @@ def _prints() -> str:
     return "answer"
 
 
+@pytest.mark.nightly
 def test_what_a_parser_does_harms_no_later_call() -> None:
     """It may print, raise, end its process, and lack a package."""
     assert run_apart(_prints, 5) == "answer"

@@ -182,6 +182,7 @@ def shown(kind: str, body: str, coding: str = "8bit") -> str:
     return found.text
 
 
+@pytest.mark.nightly
 def test_base64_with_the_footer_of_a_list_keeps_both() -> None:
     """Of texts of every length, with and without a blank line between."""
     for size in range(1, 200):

@@ -108,6 +108,7 @@ def test_a_config_that_tells_something_new_makes_one(tmp_path: Path, lake_at: La
     assert increments(lake, bound(folder, "91", source, **others)) == ()
 
 
+@pytest.mark.nightly
 def test_a_file_that_was_touched_is_listed_as_it_is_now(tmp_path: Path, lake_at: LakeAt) -> None:
     """Else each later run would read it again."""
     folder, lake = tmp_path / "web", lake_at(tmp_path / "lake")

@@ -83,6 +83,7 @@ class OtherDigits(DocumentEncoder):
             yield ids[:-1] if b"1234" in bytes(documents.data(row)) else ids
 
 
+@pytest.mark.nightly
 def test_another_version_adds_to_tokens_only_where_it_gives_the_ids_that_are_recorded(
     lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -146,6 +146,7 @@ def kept(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (folder / "first" / "results").glob("??/*")}
 
 
+@pytest.mark.nightly
 def test_a_model_of_the_registry_measures_clusters(
     model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -95,6 +95,7 @@ def test_the_policy_all_takes_every_kept_revision(spark: SparkSession) -> None:
     assert ids(run(spark, config)) == ["c0", "c1", "c2", "c4", "d1", "o0", "o1", "o2"]
 
 
+@pytest.mark.nightly
 def test_members_follow_what_returned_and_what_is_gone(spark: SparkSession) -> None:
     """A document that returned is the latest again; one that is gone enters unless the corpus excises deleted ones."""
     events = [

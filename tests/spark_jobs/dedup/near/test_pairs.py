@@ -189,6 +189,7 @@ def test_large_buckets_keep_whom_all_pairs_keep(
         assert fact.rounds > 1 and fact.candidate_count > 0
 
 
+@pytest.mark.nightly
 def test_documents_that_have_left_are_not_in_the_pool(spark: SparkSession) -> None:
     """They remove nobody; so those like them are compared with each other, and they are not counted."""
     corpus = corpus_of(copies(np.random.default_rng(3), 40), old=1)

@@ -178,6 +178,7 @@ def test_passages_are_those_of_a_dictionary_of_all_windows(spark: SparkSession) 
     assert {row["first_doc_id"] for row in of["notice"]} == {"code1"}
 
 
+@pytest.mark.nightly
 def test_later_increments_are_compared_with_earlier_ones(spark: SparkSession) -> None:
     """The first occurrence is in the earliest increment, whatever its place; one that has left is none."""
     draw = random.Random(6)

@@ -125,7 +125,7 @@ def test_texts_that_are_hidden_are_hidden_here(client: TestClient) -> None:
     assert "content" in [name for name, _ in ask(client, "SELECT * FROM masked.texts")["answer"]["columns"]]
 
 
-@sampled(2)
+@sampled(3)
 @pytest.mark.parametrize(
     "query",
     [

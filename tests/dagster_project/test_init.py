@@ -65,6 +65,7 @@ def test_it_takes_headrace_from_where_this_one_is_from(
     assert project["optional-dependencies"]["lake"] == [f"headrace[postgres,s3]{origin}"]
 
 
+@pytest.mark.nightly
 def test_its_declarations_load(project: Path, tmp_path: Path) -> None:
     """By the module that its workspace.yaml names."""
     environment = os.environ | {"PYTHONPATH": str(project), "DAGSTER_HOME": str(tmp_path)}

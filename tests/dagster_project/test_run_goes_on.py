@@ -55,6 +55,7 @@ def project(lake_env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagster_project.cli.run.execution.load_definitions", lambda: definitions)
 
 
+@pytest.mark.nightly
 def test_what_does_not_depend_on_a_failure_is_computed_and_what_does_is_named(project: None) -> None:
     """Across the Dagster runs of one command: a partition depends on the same partition, a whole table on all."""
     shown: list[StepLine] = []

@@ -314,6 +314,7 @@ def test_a_blend_reads_the_columns_that_its_names_meant_when_it_was_made(
         made()  # the column of today is in no file: its texts are null
 
 
+@pytest.mark.nightly
 def test_files_without_field_ids_need_a_name_mapping(lake: Catalog, named: Table, tmp_path: Path) -> None:
     """Without one nothing says which column is which, and the message says what to set."""
     pq.write_table(pa.table({"doc_id": ["c"], "content": ["c"]}), tmp_path / "c.parquet")

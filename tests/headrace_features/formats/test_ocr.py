@@ -169,6 +169,7 @@ def test_every_page_says_where_its_text_is_from(engine: str) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_the_better_text_of_a_page_is_taken(engine: str) -> None:
     """Recognised text replaces a worse layer; a layer stays where nothing better was read."""
     source = FilesSource.model_validate({"path": ".", "ocr": engine})

@@ -169,6 +169,7 @@ def test_a_model_of_the_registry_measures_clusters(
         module._located(CONFIG, None)
 
 
+@pytest.mark.nightly
 def test_documents_held_out_are_not_trained_on(model: bytes) -> None:
     """Every fourth document; of a single one the second half; one character has no loss."""
     found = read_causal_model(model, "made", "cpu")

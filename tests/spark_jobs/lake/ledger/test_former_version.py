@@ -66,6 +66,7 @@ def test_former_versions_are_made_as_they_were(spark: SparkSession) -> None:
     assert is_of_engine(frame) and not is_of_engine(flat)
 
 
+@pytest.mark.nightly
 def test_nothing_is_computed_anew_and_what_is_new_adds_up(lake: Lake, folder: Path) -> None:
     """Steps over tables from before find their keys; an increment that comes is the only work, in every scope."""
     age(lake, "demo.numbers")

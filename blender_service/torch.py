@@ -132,7 +132,8 @@ class BlendDataset(IterableDataset[Batch]):
             uneven: allow parts differing by one row; scale the loss by `loss_scale` then.
             expected: tokenizer, window length and vocabulary the model was built for.
             tensors: names of the tensors to make; each one costs time.
-            columns: names of columns with a value for each token, such as `trainable`: a tensor each, under its name.
+            columns: names of columns with a value for each token: a tensor each, under its name. With `trainable`
+                labels are -100 where it says that no loss is taken.
             prefetch_batches: batches held ready.
             device: device of the tensors; None leaves them in memory, new ones for every batch.
             fetch: False for a rank only counting steps, as its peers do.

@@ -34,7 +34,8 @@ class Batch(TypedDict, total=False):
     Attributes:
         offset: of the first row in the blend, as the server sent it.
         input_ids: (R, L) int64.
-        labels: (R, L) int64, the next token; -100 at the end of a document and in padding.
+        labels: (R, L) int64, the next token; -100 at the end of a document and in padding, and before each token that
+            the column `trainable` leaves out, where it is among the columns that are read.
         position_ids: (R, L) int64, from 0 in every document.
         document_ids: (R, L) int32, number of the document inside its row; -1 in padding.
         cu_seqlens: (S + 1,) int32, bounds of documents and of padding in the rows laid one after the other.

@@ -166,6 +166,9 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     tokenizer: dict[str, Any] = Field(
         default_factory=dict, description="{file: PATH} or {train: {vocabulary_size: ..}}"
     )
+    conversations: dict[str, Any] | None = Field(
+        None, description="{template: NAME@VERSION, train: assistant, ..}: documents with messages are rendered"
+    )
     window_tokens: list[int] = Field(default_factory=lambda: [2048], description="lengths of windows, in tokens")
     deduplication: dict[str, Any] = Field(
         default_factory=dict, description="{levels: [exact, near], thresholds: [0.7, 0.8, 0.9], apply: 0.8, ..}"

@@ -28,6 +28,7 @@ if TYPE_CHECKING:
     from dagster_project.pages import PageAnswer, PageRequest, Pages
     from dagster_project.table_asset import table_asset
     from headrace_features.apis.paging import Page
+    from headrace_features.conversations.in_hand import render
     from headrace_features.experiments.component import Experiment
     from headrace_features.formats.in_hand import extract
     from headrace_features.models.classifier import read_classifier
@@ -152,6 +153,7 @@ __all__ = [
     "read_fasttext",
     "read_ngram_model",
     "reader",
+    "render",
     "run",
     "scorer",
     "selection",

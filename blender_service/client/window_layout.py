@@ -3,7 +3,8 @@
     input_ids      a0 a1 a2  b0 b1  PAD         a, b: segments of two documents
     document_ids    0  0  0   1  1   -1
     position_ids    0  1  2   0  1    0         starts at 0 in every segment
-    labels         a1 a2 -100 b1 -100 -100      the next token of the same segment; -100 is ignored by the loss
+    labels         a1 a2 -100 b1 -100 -100      the next token of the same segment; -100 is ignored by the loss. Where
+                                                rows have the column `trainable`, so is each token that it leaves out
 
 Two positions see each other where document_ids are equal, so a block-diagonal causal mask follows:
 `(document_ids[:, :, None] == document_ids[:, None, :]) & causal`. Padding sees padding, so no row of it is empty.
@@ -21,7 +22,8 @@ from numpy.typing import DTypeLike, NDArray
 from blender_service.arrays import Int32Array, Int64Array
 from blender_service.wire.row_batch import RowBatch
 
-IGNORED_LABEL: Final = -100  # what torch's cross entropy leaves out by default
+IGNORED_LABEL: Final = -100
+_TRAINABLE: Final = "trainable"  # the column of rows
 PADDING_DOCUMENT: Final = -1
 _SHORT_TOKENS: Final = 128  # of segments on average, below which numbers are repeated at once, not run by run
 
@@ -61,6 +63,8 @@ class WindowLayout:
         labels = self._new_array("labels", self._shape, np.int64)
         for rows, batch in self._parts(labels):
             rows[:, :-1] = batch.input_ids[:, 1:]  # what a row ends with is the end of a segment, or padding
+            if _TRAINABLE in batch.columns:
+                np.copyto(rows[:, :-1], IGNORED_LABEL, where=~batch.columns[_TRAINABLE][:, 1:])
         flat = labels.reshape(-1)
         flat[self._ends - 1] = IGNORED_LABEL
         return self._padded(labels, IGNORED_LABEL)

@@ -12,7 +12,7 @@ import dagster as dg
 from blender_service.auth.visibility import PUBLIC, Visibility
 from dagster_project.assets.decontamination import searched_evals, upkeep_of_packed
 from dagster_project.assets.deduplication import Deduplication, deduplication_chain
-from dagster_project.assets.parts import part
+from dagster_project.assets.parts import MaskedTokens, part
 from dagster_project.assets.selections import LAST, OFF, DeclaredSelection, base_of, chain_of, choose, listed
 from dagster_project.exceptions import DefinitionError
 from dagster_project.metadata import Samples
@@ -25,16 +25,18 @@ from spark_jobs.dedup.membership.revisions import revisions
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.filters.contamination.decontaminated import PresentEvals
 from spark_jobs.lake.declare.step import Step
-from spark_jobs.lake.plan.binding import tables_of
+from spark_jobs.lake.plan.binding import Source, tables_of
 from spark_jobs.lake.plan.increments import increments
 from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
+from spark_jobs.packing.packed_table import MASKED_SETTINGS
 from spark_jobs.packing.supersede import excise_superseded, is_pending, reinstate
 from spark_jobs.selection.declared import Bound
 from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens
 
+_RENDERED = "conversations"  # the selection of documents that a template writes whole
 _LOSSES = "cluster_losses"  # table of the losses of clusters
 DRIVING_TABLE = "increments"  # table whose increments every step of the corpus follows
 _ANY_EVALS = ("any@1",)  # in place of those of a registry that has none
@@ -60,6 +62,7 @@ class CorpusDeclaration:
         cluster_losses: `{model: NAME@VERSION, ..}` (`ClusterLossesConfig`), or `{proxy: {..}, ..}` with the settings of
             a small model of the corpus's own (`ProxyModelConfig`), to measure clusters by; None for none.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
+        conversations: how documents are rendered, and which tokens are trained on; None where texts are, as they are.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
         steps: config of other steps, by step.
         samples: the sample rows in the UI.
@@ -78,6 +81,7 @@ class CorpusDeclaration:
     clusters: Mapping[str, Any] | None = None
     cluster_losses: Mapping[str, Any] | None = None
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
+    conversations: Mapping[str, Any] | None = None
     window_tokens: tuple[int, ...] = (2048,)
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     samples: Samples = Samples.IDS
@@ -142,6 +146,12 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
     chain += measuring
     chain += _links(selections.steps(of_duplicates=False), "selection")
     cut = {"cut_texts": selections.cut_texts} if selections.cut_texts is not None else {}
+    encoded: dict[str, Source] = {
+        "survivors": selections.kept,
+        "texts": each("texts"),
+        **cut,
+        **{name: own(name) for name in ("tokenizer", "tokenizer_certificate")},
+    }
     chain += [
         (
             ordered,
@@ -155,17 +165,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             _tokenizer_config(declared),
             "packing",
         ),
-        (
-            tokens,
-            {
-                "survivors": selections.kept,
-                "texts": each("texts"),
-                **cut,
-                **{name: own(name) for name in ("tokenizer", "tokenizer_certificate")},
-            },
-            {},
-            "packing",
-        ),
+        (*_tokens(declared, encoded, each), "packing"),
         (
             token_statistics,
             {"tokens": own("tokens"), "texts": each("texts"), "tokenizer": own("tokenizer"), **cut},
@@ -177,7 +177,8 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
     for dataset in declared.datasets:
         for length in declared.window_tokens:
             config = {"dataset": dataset, "window_tokens": length, **declared.steps.get("packed", {})}
-            chain.append((packed_step(dataset, length), packing, config, "packing"))
+            made = packed_step(dataset, length, masked=declared.conversations is not None)
+            chain.append((made, packing, config, "packing"))
     _refuse_unknown(declared, {made.name for made, *_ in chain} | {"packed"})
     read = {one for _, inputs, *_ in chain for one in tables_of(*inputs.values())}
     return [
@@ -205,13 +206,22 @@ def _chosen(declared: CorpusDeclaration) -> tuple[tuple[DeclaredSelection, ...],
 
     Its settings are checked all the same, so that a mistake does not wait for the first benchmark.
     """
-    settings = listed(declared.name, declared.select)
+    settings = _listed(declared)
     evals = searched_evals(settings[LAST])
     if settings[LAST] == OFF:
         return choose(declared.name, {name: given for name, given in settings.items() if name != LAST}), evals
     settings[LAST] = {"evals": evals.labels or _ANY_EVALS, **settings[LAST]}
     chosen = choose(declared.name, settings)
     return chosen if evals.labels else chosen[:-1], evals
+
+
+def _listed(declared: CorpusDeclaration) -> dict[str, Any]:
+    """The settings of each selection in order; that of conversations stands before decontamination."""
+    settings = listed(declared.name, declared.select)
+    if declared.conversations is None:
+        return settings
+    last = settings.pop(LAST)
+    return {**settings, _RENDERED: dict(declared.conversations), LAST: last}
 
 
 def _links(bound: Iterable[Bound], domain: str) -> list[Link]:
@@ -239,6 +249,23 @@ def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tu
     make = part("clusters", f"corpus {declared.name}")
     links: Iterable[Link] = make(declared.name, declared.clusters, declared.cluster_losses, own, texts)
     return links
+
+
+def _tokens(
+    declared: CorpusDeclaration, inputs: Mapping[str, Source], each: Callable[[str], tuple[str, ...]]
+) -> tuple[Step, Mapping[str, Source], Mapping[str, Any]]:
+    """The step that makes `tokens`; with masks where conversations are rendered."""
+    if declared.conversations is None:
+        return tokens, inputs, {}
+    where = f"corpus {declared.name}: conversations"
+    packed = declared.steps.get("packed", {})
+    for setting, value in MASKED_SETTINGS.items():
+        if packed.get(setting, value) != value:
+            raise DefinitionError(f"{where}: templates say how rows begin and end; leave {setting} of packed out")
+    made: MaskedTokens = part("conversations", where)(
+        declared.name, declared.conversations, inputs, each, min(declared.window_tokens)
+    )
+    return made
 
 
 def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:

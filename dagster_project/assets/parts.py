@@ -17,6 +17,7 @@ from dagster_project.keeping import Keeping
 from dagster_project.table_asset import Link, Presentation
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import Step
+from spark_jobs.lake.plan.binding import Source
 from spark_jobs.plugins import load
 
 
@@ -61,6 +62,23 @@ class Intake(Protocol):
             presentation: owners, pace, and the dataset's readers.
             keeping: how long what landed is kept.
         """
+
+
+class MaskedTokens(NamedTuple):
+    """The step that gives the tokens of a corpus with masks (`MASKED_TOKENS`), in place of the step `tokens`.
+
+    The part `conversations` makes it of the corpus's name, the mapping of the field, the inputs of the step `tokens`,
+    and what names a table of each of its datasets.
+
+    Attributes:
+        step: its main table is `tokens`.
+        inputs: by parameter.
+        config: of the step.
+    """
+
+    step: Step
+    inputs: Mapping[str, Source]
+    config: Mapping[str, Any]
 
 
 class AddedAssets(NamedTuple):

@@ -16,8 +16,10 @@ from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.client.window_layout import WindowLayout
 from blender_service.exceptions import BlenderError
 from blender_service.server.blender import Blender
+from blender_service.tables.token_columns import TRAINABLE
 from blender_service.wire.row_batch import RowBatch
 from dagster_project.exceptions import CommandError
+from headrace.tables.catalogue import load_table
 from headrace_features.experiments.declaration import Variant
 
 _GROUP_ROWS: Final = 256  # whose order a seed decides; coarser order is the blend's
@@ -107,9 +109,15 @@ def rows_of(
     groups of 256 by the seed `order`. The last row may go over the budget.
 
     Raises:
-        CommandError: the blend ends before the budget, or almost all of it is left out.
+        CommandError: the blend ends before the budget, almost all of it is left out, or a table of it has masks.
     """
     blender = Blender(catalogue)
+    for pin in blender.head(blend_id).pins().values():
+        table = load_table(catalogue, pin.table)
+        if table is not None and TRAINABLE in table.schema().column_names:
+            raise CommandError(
+                f"experiment: {pin.table} is trained on as its masks say, and proxies on every token; leave it out"
+            )
     reader, window = blender.open(blend_id), blender.config(blend_id).window
     end, digest, at, empty = reader.order.end, hashlib.sha256(), start, 0
     read: list[NDArray[np.uint64]] = []

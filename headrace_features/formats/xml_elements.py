@@ -65,8 +65,8 @@ class _Elements:
         self.number = 0
         self.unread: str | None = None  # an entity between elements, which is not expanded
         self._source, self._max_bytes = source, max_bytes
-        self._text = source.text_column or "."
-        columns = dict.fromkeys((*source.mapped_columns, *([] if source.text_column else ["."])))
+        self._text = source.body_column or "."
+        columns = dict.fromkeys((*source.mapped_columns, *([] if source.body_column else ["."])))
         self._wanted = {column: tuple(step for step in column.split("/") if step != ".") for column in columns}
         self._names: list[str] = []  # of all open elements
         self._depth = 0  # at which the record's element is, 0 outside

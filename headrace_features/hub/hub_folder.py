@@ -34,6 +34,7 @@ from dagster_project.restrictions import note_read
 from headrace.tables.window_facts import PROPERTY_OF_FACT
 from spark_jobs.lake.plan.excisions import excised_documents
 from spark_jobs.packing.ordinals import ordinal_runs
+from spark_jobs.packing.windows.masks import TRAINABLE
 
 _LAYOUT = ("increment", "shard")
 _WINDOWS = ("ordinal", "token_count", "input_ids", "segments")
@@ -152,10 +153,11 @@ def _windows(name: str, table: IcebergTable, excised: Collection[str]) -> Iterat
         CommandError: one holds an excised document, as after an excision that failed.
     """
     gone = pa.array(sorted(excised), pa.string())
+    columns = [*_WINDOWS, *(name for name in table.schema().column_names if name == TRAINABLE)]
     for run in ordinal_runs(name, table):
         with table.io.new_input(run.path).open() as stream:
             file = pq.ParquetFile(stream, page_checksum_verification=True)
-            for batch in file.iter_batches(_BATCH_ROWS, columns=list(_WINDOWS)):
+            for batch in file.iter_batches(_BATCH_ROWS, columns=columns):
                 held = pc.struct_field(batch.column("segments").flatten(), "doc_id")
                 if excised and pc.any(pc.is_in(held.cast(pa.string()), gone)).as_py():
                     raise CommandError(

@@ -68,6 +68,7 @@ from spark_jobs.packing.generations import (
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs, packed_facts
 from spark_jobs.packing.packed_table import packed_table
 from spark_jobs.packing.windows.close_up import excise_windows
+from spark_jobs.packing.windows.masks import TRAINABLE
 from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 
@@ -272,7 +273,7 @@ def _rewrite(
     facts = packed_facts(identifier, table)
     base = holding.head.snapshot
     predicate = " OR ".join(f"(ordinal >= {run.start}L AND ordinal < {run.end}L)" for run in holding.runs)
-    declared = excised_table(facts.dataset, facts.window_tokens)
+    declared = excised_table(facts.dataset, facts.window_tokens, TRAINABLE in table.schema().column_names)
     within = (And(GreaterThanOrEqual("ordinal", run.start), LessThan("ordinal", run.end)) for run in holding.runs)
     replaced = functools.reduce(Or, within)  # the files to replace, each of one run of ordinals
     target = WriteTarget(identifier, declared, TableSlice("", predicate, replaced), laid_out=True)
@@ -322,9 +323,9 @@ def _publish_beside_main(lake: Lake, written: Written, head: ServedHead, propert
     commit(lake.catalogue, written.identifier, requirements, updates)
 
 
-def excised_table(dataset: str, window_tokens: int) -> Table:
+def excised_table(dataset: str, window_tokens: int, masked: bool = False) -> Table:
     """The declaration of a packed table for audits after an excision: windows may be empty, tokens missing."""
-    declared = packed_table(dataset, window_tokens)
+    declared = packed_table(dataset, window_tokens, masked)
     others = tuple(check for check in declared.checks if check.name != "filled_window")
     filled = Check(
         "filled_window",

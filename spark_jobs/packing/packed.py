@@ -32,17 +32,32 @@ from spark_jobs.lake.declare.step import Output, Plot, Sample, Scope, Step, step
 from spark_jobs.lake.engine.arrangement import Arranged, dealt_in_turn, grouped, persist, release
 from spark_jobs.lake.files.rows import FILE, ROW
 from spark_jobs.lake.files.side_reads import SideReads, file_properties, in_file_order, located, map_rows
-from spark_jobs.packing.packed_table import PackedConfig, beginning_share, packed_table, window_facts
+from spark_jobs.packing.packed_table import (
+    PackedConfig,
+    beginning_share,
+    packed_table,
+    require_masks,
+    trained_share,
+    window_facts,
+)
 from spark_jobs.packing.plan.affinity import AffinityPlan, choose_plan, plan_shards
 from spark_jobs.packing.plan.baselines import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
 from spark_jobs.packing.plan.line_cuts import cut_batches, line_end_tokens
-from spark_jobs.packing.plan.placement import EMPTY_DOCUMENTS, Placer, UnitRules, WindowOrder, count_batches
+from spark_jobs.packing.plan.placement import (
+    CUTS_IN_ROWS,
+    EMPTY_DOCUMENTS,
+    Placer,
+    UnitRules,
+    WindowOrder,
+    count_batches,
+)
 from spark_jobs.packing.plan.repository_runs import ALONE, EVERY_RUN, THETA_PERCENTS
 from spark_jobs.packing.plan.shuffle_at_rest import permutation_key
 from spark_jobs.packing.plan.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
 from spark_jobs.packing.windows.assemble import assemble_windows
 from spark_jobs.packing.windows.cut import cut_pieces
+from spark_jobs.packing.windows.masks import TRAINABLE
 from spark_jobs.packing.windows.window_facts import WindowForm
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
@@ -69,9 +84,13 @@ _WINDOWS_DDL = (
 )
 
 
-def packed_step(dataset: str, window_tokens: int) -> Step:
-    """The step that packs one dataset into windows of one length; its config must name the same two."""
-    table = packed_table(dataset, window_tokens)
+def packed_step(dataset: str, window_tokens: int, masked: bool = False) -> Step:
+    """The step that packs one dataset into windows of one length; its config must name the same two.
+
+    With `masked` it packs `MASKED_TOKENS`, and windows have the column `trainable`.
+    """
+    table = packed_table(dataset, window_tokens, masked)
+    shares = Sample((TRAINABLE, "token_count"), _SAMPLED_WINDOWS, trained_share)
 
     @step(
         version="2",
@@ -81,7 +100,7 @@ def packed_step(dataset: str, window_tokens: int) -> Step:
         numbered=True,
         plot=Plot("Fill of the windows", ("token_count",), functools.partial(draw_fill, window_tokens=window_tokens)),
         guard=same_reference,
-        sample=Sample(("input_ids",), _SAMPLED_WINDOWS, beginning_share),
+        sample=shares if masked else Sample(("input_ids",), _SAMPLED_WINDOWS, beginning_share),
     )
     def packed(
         tokens: DataFrame,
@@ -99,6 +118,7 @@ def packed_step(dataset: str, window_tokens: int) -> Step:
                 f"the step packs {dataset!r} into {window_tokens}; use packed_step({config.dataset!r}, "
                 f"{config.window_tokens})"
             )
+        require_masks(table.name, tokens.columns, masked, config)
         joins = config.plan == "best_fit" and _keeps_repositories(members, config)
         return pack(tokens, ordered, tokenizer, PackedIncrement(base, increment, joins), config)
 
@@ -133,7 +153,8 @@ def pack(
         InputError: the rows of tokens do not come from files.
     """
     name = packed_table(config.dataset, config.window_tokens).name
-    facts, properties = window_facts(tokenizer, config)
+    masked = TRAINABLE in tokens.columns
+    facts, properties = window_facts(tokenizer, config, masked)
     of_dataset = located(tokens)
     if of_dataset is None:
         raise InputError(f"{name}: tokens must be one table or Parquet files, so that ids can be read where they lie")
@@ -143,7 +164,10 @@ def pack(
         config.window_tokens,
         int(facts.beginning_of_document_id is not None),
         (EVERY_RUN, *thetas) if increment.joins_repositories else thetas,
+        masked,
     )
+    row_starts = F.col("row_starts") if masked else F.lit(None)
+    of_dataset = of_dataset.withColumn("cuts", row_starts.cast("array<bigint>"))
     arranged = _arranged(of_dataset, ordered, _line_cuts(of_dataset, tokenizer, facts, rules, config), config).persist()
     try:
         counts = persist(arranged.map(_counter(rules, config), _COUNTS_DDL).to_frame())
@@ -158,9 +182,9 @@ def pack(
         raise
     if of_files is None:
         release(arranged.frame)
-        empty = tokens.sparkSession.createDataFrame([], _WINDOWS_DDL)
+        empty = tokens.sparkSession.createDataFrame([], _windows_ddl(facts))
         return Output({name: empty}, properties, summary=plan.facts())
-    windows = of_files.map(functools.partial(assemble_windows, facts=facts), _WINDOWS_DDL)
+    windows = of_files.map(functools.partial(assemble_windows, facts=facts), _windows_ddl(facts))
     kept = (arranged.frame, of_files.frame)
     return Output({name: windows.to_frame()}, properties, kept, plan.facts(), {name: windows})
 
@@ -169,11 +193,17 @@ def _cut(placed: DataFrame, window_count: int, base: int, facts: WindowForm, con
     """The placed pieces with their ids, dealt to the data files of their windows; None where there is no window."""
     if not window_count:
         return None
-    reads = SideReads(("doc_id", "input_ids"), file_properties(placed.sparkSession))
+    columns = ("doc_id", "input_ids", TRAINABLE) if facts.masked else ("doc_id", "input_ids")
+    reads = SideReads(columns, file_properties(placed.sparkSession))
     cut = functools.partial(cut_pieces, reads=reads, facts=facts)
     parts = in_file_order(placed, "document_start").map(cut, _PARTS_DDL).to_frame()
     file = F.expr(f"cast((ordinal - {base}L) div {config.file_rows} as int)")
     return dealt_in_turn(parts, -(-window_count // config.file_rows), file)
+
+
+def _windows_ddl(facts: WindowForm) -> str:
+    """Columns of the windows."""
+    return f"{_WINDOWS_DDL}, {TRAINABLE} array<boolean>" if facts.masked else _WINDOWS_DDL
 
 
 def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool:
@@ -209,11 +239,9 @@ def _arranged(of_dataset: DataFrame, ordered: DataFrame, cuts: DataFrame | None,
     refused when it is cut.
     """
     order = ordered.where(F.col("dataset") == config.dataset).select("shard", "doc_id", "repository", "rank")
-    documents = of_dataset.select(*_KEYS, "token_count", FILE, ROW).join(order, ["shard", "doc_id"], "full")
-    if cuts is None:
-        documents = documents.withColumn("cuts", F.lit(None).cast("array<bigint>"))
-    else:
-        documents = documents.join(cuts, _KEYS, "left")
+    documents = of_dataset.select(*_KEYS, "token_count", FILE, ROW, "cuts").join(order, ["shard", "doc_id"], "full")
+    if cuts is not None:
+        documents = documents.drop("cuts").join(cuts, _KEYS, "left")
     in_buckets = documents.withColumn("bucket", _bucket(config.bucket_count))
     ordered_documents = grouped(in_buckets, ["bucket"], ["repository", "rank", "doc_id"])
     return ordered_documents.select("bucket", FILE, ROW, "doc_id", "repository", "token_count", "cuts")
@@ -243,6 +271,7 @@ def _planned(
     """Choose the plan; returns it and the function to place batches of documents by it."""
     histograms, totals = _histograms(counts, config)
     picked = choose_plan(histograms, thetas, config.shards, config.window_tokens, config.target_utilisation)
+    picked = replace(picked, cuts_in_rows=totals.get(CUTS_IN_ROWS))
     if config.plan != "best_fit":
         pieces = totals.get(SEQUENCE_PIECES, 0)
         picked = replace(
@@ -259,6 +288,8 @@ def _planned(
         picked.joinable,
         totals.get(EMPTY_DOCUMENTS, 0),
     )
+    if picked.cuts_in_rows:
+        logger.warning("%s: rows longer than a window were cut in %d places", name, picked.cuts_in_rows)
     order = WindowOrder(increment.base, picked.window_count, permutation_key(name, increment.number, config.seed))
     if config.plan != "best_fit":
         first_windows = np.cumsum([0, *(plan.window_count for plan in picked.plans)]).tolist()

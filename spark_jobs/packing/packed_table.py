@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Literal
 
 import pyarrow as pa
@@ -15,11 +15,14 @@ from spark_jobs.lake.declare.step import ConfigModel
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.lake.files.side_reads import map_rows
 from spark_jobs.packing.windows.assemble import has_exact_length, is_filled, segments_fill
+from spark_jobs.packing.windows.masks import TRAINABLE
 from spark_jobs.packing.windows.token_digest import digest_documents, digest_windows, length_sums
 from spark_jobs.packing.windows.window_facts import WindowForm
 from spark_jobs.spark_sql import DataFrame, F
 
 _FILE_TOKENS = 1 << 26
+MASKED_SETTINGS = {"beginning_of_document": None, "plan": "best_fit", "cut": "exact"}
+"""What settings of tables with masks are; their rows are cut where they begin, and begin as a template says."""
 
 
 class PackedConfig(ConfigModel):
@@ -104,13 +107,15 @@ def lost_tokens(
     Returns:
         Rows (doc_id, token_count, packed_token_count).
     """
-    facts, _ = window_facts(frames["tokenizer"], config)
+    masks = [TRAINABLE] if TRAINABLE in landed.columns else []
+    facts, _ = window_facts(frames["tokenizer"], config, bool(masks))
     of_dataset = frames["tokens"].where(F.col("dataset") == config.dataset)
     wanted = map_rows(
-        of_dataset, ["doc_id"], ["input_ids"], functools.partial(digest_documents, facts=facts), _DIGESTS_DDL
+        of_dataset, ["doc_id"], ["input_ids", *masks], functools.partial(digest_documents, facts=facts), _DIGESTS_DDL
     ).to_frame()
+    digest = functools.partial(digest_windows, facts=facts)
     packed_digests = (
-        map_rows(landed, [], ["input_ids", "segments"], functools.partial(digest_windows, facts=facts), _DIGESTS_DDL)
+        map_rows(landed, [], ["input_ids", "segments", *masks], digest, _DIGESTS_DDL)
         .to_frame()
         .groupBy("doc_id")
         .agg(F.sum("token_count").alias("packed_token_count"), F.bit_xor("digest").alias("packed_digest"))
@@ -139,8 +144,9 @@ def _length_sums(documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         yield pa.RecordBatch.from_pydict({"sum": [int(sums.sum())]})
 
 
-def packed_table(dataset: str, window_tokens: int) -> Table:
+def packed_table(dataset: str, window_tokens: int, masked: bool = False) -> Table:
     """The packed table of one dataset and window length."""
+    mask = Column(f"{TRAINABLE}!", "list<boolean!>", "whether a loss is taken on each token; false in the padding")
     return Table(
         name=f"packed_{dataset}_{window_tokens}",
         comment=f"one row per window of {window_tokens} tokens, filled with whole documents of {dataset}",
@@ -154,6 +160,7 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
                 "parts of documents, ascending by window_start: document_start counts the document's own tokens, "
                 "token_count includes the specials",
             ),
+            *([mask] if masked else []),
         ),
         key=("ordinal",),
         sort=("ordinal",),
@@ -161,8 +168,8 @@ def packed_table(dataset: str, window_tokens: int) -> Table:
         checks=(
             Check(
                 "exact_length",
-                f"size(input_ids) = {window_tokens}",
-                "every window has exactly L ids",
+                f"size(input_ids) = {window_tokens}" + f" and size(trainable) = {window_tokens}" * masked,
+                "every window has exactly L ids, and values of its mask",
                 functools.partial(has_exact_length, window_tokens=window_tokens),
             ),
             Check(
@@ -208,7 +215,33 @@ def beginning_share(windows: pa.Table, properties: Mapping[str, str]) -> dict[st
     return {"headrace.beginning-share": f"{share:.4f} of {windows.num_rows} windows begin with token {wanted}"}
 
 
-def window_facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowForm, dict[str, str]]:
+def trained_share(windows: pa.Table, properties: Mapping[str, str]) -> dict[str, str]:
+    """The property that says how many tokens of some windows are trained on, and how many windows have none."""
+    masks = windows[TRAINABLE].combine_chunks().flatten().to_numpy(zero_copy_only=False)
+    trained = masks.reshape(windows.num_rows, -1).sum(axis=1)
+    share = trained.sum() / pc.sum(windows["token_count"]).as_py()
+    said = f"{share:.4f} of the tokens of {windows.num_rows} windows; {int((trained == 0).sum())} of these have none"
+    return {"headrace.trained-share": said}
+
+
+def require_masks(name: str, columns: Collection[str], masked: bool, config: PackedConfig) -> None:
+    """Refuse to pack masks as if there were none, and settings that do not go with them.
+
+    Raises:
+        ConfigError: names what differs.
+    """
+    if masked != (TRAINABLE in columns):
+        has = "no" if masked else "a"
+        raise ConfigError(f"{name}: tokens has {has} column trainable; use packed_step(.., masked={not masked})")
+    for field, value in MASKED_SETTINGS.items() if masked else ():
+        if getattr(config, field) != value:
+            raise ConfigError(
+                f"{name}: {field} is {getattr(config, field)!r}; rows of tokens with masks are cut where they begin, "
+                "and begin as their template says: leave it out"
+            )
+
+
+def window_facts(tokenizer: DataFrame, config: PackedConfig, masked: bool = False) -> tuple[WindowForm, dict[str, str]]:
     """The facts common to all windows of a packed table, and the table properties to record them.
 
     Raises:
@@ -239,4 +272,4 @@ def window_facts(tokenizer: DataFrame, config: PackedConfig) -> tuple[WindowForm
     facts = WindowForm(
         config.window_tokens, row["end_of_document_id"], row["padding_id"], row["vocabulary_size"], beginning
     )
-    return facts, properties
+    return facts.with_masks() if masked else facts, properties

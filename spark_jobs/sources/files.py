@@ -15,6 +15,7 @@ from spark_jobs.sources.config.file_reading import FACTS_FILE
 from spark_jobs.sources.config.file_source import FileSource
 from spark_jobs.sources.config.source_config import DocumentsConfig, FilesSource
 from spark_jobs.sources.languages import PLAIN_TEXT, Language, language_columns
+from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.listing.changes import Earlier, Listed, ListedKind, facts_files, located
 from spark_jobs.sources.listing_rows import why
 from spark_jobs.sources.opening.file_trees import FoundFile, absolute, is_file, leads_out, stat_web_file
@@ -31,6 +32,8 @@ from spark_jobs.sources.reading.built_in import (
     packages_of,
 )
 from spark_jobs.sources.reading.readers import is_picture, reader_by_name
+from spark_jobs.sources.reading.record_files import record_columns
+from spark_jobs.sources.records.records import messages_among
 from spark_jobs.sources.refusals import Reason, Refusal, first_line
 
 F = TypeVar("F", bound=FileSource)
@@ -64,21 +67,33 @@ class FileKind(ListedKind[F]):
                     attribute(READERS["log"].check)(source, folders)
             except InputError as error:
                 raise InputError(f"dataset {config.dataset}: {error}") from error
-        records = [file.path for file in files if file.reader in COLUMN_READERS and file.file.refusal is None]
-        if records and source.text_column is None:
+        records = [file for file in files if file.reader in COLUMN_READERS and file.file.refusal is None]
+        if records and source.body_column is None:
+            first = min(records, key=lambda file: file.path)
+            messages = self._messages_in(first)
+            mend = "name the column that holds the text" if messages is None else f"write messages_column: {messages}"
             raise InputError(
-                f"dataset {config.dataset}: {len(records)} files of records (such as {min(records)}) "
-                "and no text_column; name the column that holds the text, or leave such files out by `glob`"
+                f"dataset {config.dataset}: {len(records)} files of records (such as {first.path}) "
+                f"and no text_column; {mend}, or leave such files out by `glob`"
             )
         read = [file for file in files if file.reader not in (None, "repositories") and file.refusal is None]
-        if source.text_column is not None and read and all(file.reader in COLUMNLESS_READERS for file in read):
+        if source.body_column is not None and read and all(file.reader in COLUMNLESS_READERS for file in read):
             first = min(read, key=lambda file: file.path)
+            field = "text_column" if source.messages_column is None else "messages_column"
             raise InputError(
-                f"dataset {config.dataset}: text_column is {source.text_column!r}, and none of {len(read)} files has "
+                f"dataset {config.dataset}: {field} is {source.body_column!r}, and none of {len(read)} files has "
                 f"columns (such as {first.path}, which is read by {first.reader}); state `format` (jsonl, json, csv, "
-                "parquet, ..), or leave text_column out"
+                f"parquet, ..), or leave {field} out"
             )
         return files
+
+    def _messages_in(self, file: Listed) -> str | None:
+        """A column of conversations in a file of records, if there seems to be one."""
+        try:
+            names = record_columns(ListedFile(file.file.location, file.path, file.reader or ""), self.source)
+        except OSError:
+            return None  # whatever is the matter with it, a run says
+        return messages_among(names)
 
     def _facts(self) -> Iterator[Listed]:
         """Files of facts about repositories: the one named in `repositories`, else the one in the root of a tree.
@@ -89,7 +104,7 @@ class FileKind(ListedKind[F]):
         if not isinstance(source, FilesSource) or source.repositories is not None:
             return facts_files(source.repositories)
         root = absolute(source.path)
-        has_repositories = source.repository_column is not None or source.text_column is None
+        has_repositories = source.repository_column is not None or source.body_column is None
         if not has_repositories or source.fact_columns:
             return iter(())
         if is_web(root):  # a server that answers to everything would have it link to more

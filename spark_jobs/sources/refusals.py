@@ -80,6 +80,8 @@ class Reason(enum.StrEnum):
     """A record without text."""
     UNKNOWN_KIND = "unknown_kind"
     """A record whose kind column says something else than a kind."""
+    BAD_MESSAGES = "bad_messages"
+    """A row that is no conversation: an unknown role, a tool's answer without a call, an empty turn, no JSON."""
     BAD_RECORD = "bad_record"
     """A line that is not one JSON object, a row that is not of the header's columns, a broken record of an archive."""
     REPEATED_RECORD = "repeated_record"

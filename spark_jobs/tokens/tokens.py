@@ -18,7 +18,7 @@ from __future__ import annotations
 import functools
 import logging
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
@@ -36,6 +36,7 @@ from spark_jobs.threads import made_once
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
 from spark_jobs.tokens.encoder_guard import installed, recorded_versions, require_same_encoder
+from spark_jobs.tokens.mask_check import rows_are_trained
 
 _log = logging.getLogger(__name__)
 _certified = made_once(most=1)(certify)  # the guard asks for it, then the step
@@ -113,6 +114,44 @@ TOKENS = Table(
     sampled=("input_ids",),
     # `packed` reads a row group at once: 4 million ids, or as many as Spark encodes in these bytes where it compacts.
     properties={"write.parquet.row-group-size-bytes": str(16 << 20)},
+)
+
+
+MASKED_TOKENS = replace(
+    TOKENS,
+    comment="one row per surviving document: its token ids, and which of them a loss is taken on",
+    columns=(
+        *TOKENS.columns,
+        Column(
+            "trainable!",
+            "list<boolean!>",
+            "whether a loss is taken on each token, and last on the end token put behind the document: token_count + 1",
+        ),
+        Column(
+            "row_starts!",
+            "list<int!>",
+            "tokens at which further rows of the document begin, ascending: packing cuts it there and, but for rows "
+            "longer than a window, nowhere else; each row has a trained token, a document without any has no tokens",
+        ),
+    ),
+    checks=(
+        *TOKENS.checks,
+        Check(
+            "every_row_is_trained",
+            "size(trainable) = token_count + 1 and coalesce(array_max(row_starts), -1) < token_count and "
+            "(token_count = 0 or forall("
+            "arrays_zip(concat(array(0), row_starts), concat(row_starts, array(token_count + 1))), "
+            "row -> row.`1` > row.`0` and "
+            "array_contains(slice(trainable, row.`0` + 1, greatest(0, row.`1` - row.`0`)), true)))",
+            "rows begin one after the other inside of the document, and each has a trained token",
+            rows_are_trained,
+        ),
+    ),
+)
+"""`tokens` of a corpus trained on parts of its documents, such as the answers of conversations."""
+MASKED_TOKENS_DDL = f"{_TOKENS_DDL}, trainable array<boolean>, row_starts array<int>"
+MASKED_TOKENS_SCHEMA = pa.schema(
+    [*_TOKENS_SCHEMA, pa.field("trainable", pa.list_(pa.bool_())), pa.field("row_starts", pa.list_(pa.int32()))]
 )
 
 

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 from pyiceberg.catalog import Catalog
+from pyiceberg.types import BooleanType, ListType
 
 from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.tables import Table
@@ -191,3 +192,16 @@ def write(
     own = {key: value for key, value in declared.properties.items() if not key.startswith("write.")}  # Spark's alone
     table = ensure_table(catalogue, identifier, replace(declared, properties=own), properties or {})
     table.append(pa.Table.from_pylist(rows, schema=table.schema().as_arrow()))
+
+
+def add_masks(lake: TracedLake) -> dict[int, list[bool]]:
+    """Give the windows of the packed table random masks; by ordinal."""
+    table, draw = lake.catalogue.load_table(PACKED), np.random.default_rng(1)
+    windows = table.scan().to_arrow().sort_by("ordinal")
+    inside = np.arange(SIZE) < windows["token_count"].to_numpy()[:, np.newaxis]
+    masks = (draw.random(inside.shape) < 0.5) & inside
+    with table.update_schema() as change:
+        change.add_column("trainable", ListType(100, BooleanType(), element_required=True))
+    rows = {**windows.to_pydict(), "trainable": masks.tolist()}
+    table.overwrite(pa.Table.from_pydict(rows, schema=table.schema().as_arrow()))
+    return dict(zip(rows["ordinal"], rows["trainable"], strict=True))

@@ -21,6 +21,7 @@ _ROOT = Path(__file__).parents[2]
 # What a user asks of each feature: a command or its option, and a name of Python.
 ASKED = {
     "apis": (["dataset", "add", "items", "--kind", "api", "--from", "http://127.0.0.1:1/items"], "Page"),
+    "conversations": ([], ""),  # which are asked for by a column
     "experiments": (["experiment", "show"], "Experiment"),
     "explore": (["explore"], ""),
     "formats": ([], ""),  # whose formats are asked for by files
@@ -38,6 +39,7 @@ DECLARED = {
         "source: {kind: stream, path: inbox, text_column: text, id_column: id}": "'stream'",
         "source: {kind: files, urls: addresses.txt}": "",
     },
+    "conversations": {f"source: {{kind: files, path: {_ROOT}, messages_column: messages}}": "column 'messages'"},
     "formats": {f"source: {{kind: files, path: {_ROOT}, ocr: rapidocr}}": "part 'ocr'"},
     "hub": {"source: {kind: hub, repo_id: mill/pages, text_column: text}": "'hub'"},
     "synthetic": {

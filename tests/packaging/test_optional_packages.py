@@ -49,6 +49,7 @@ ALLOWED = {
     "spark_jobs/importing.py:_mend": "which command brings what is missing",
     "spark_jobs/importing.py:unmet_requirements": "likewise",
     "headrace_features/formats/pages/line_hyphens.py:_stop_lists": REFUSED,
+    "headrace_features/conversations/registered.py:packaged_template": REFUSED,
 }
 """Functions that may ask whether a package is there, or go on without it, each with why no row depends on it.
 

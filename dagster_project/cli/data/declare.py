@@ -47,6 +47,7 @@ _KINDS = f"what --from is: {', '.join(_ORIGINS)}, one of an installed package, o
     "repositories or directories",
 )
 @click.option("--text-column", help="column of the text, for Parquet, JSONL and CSV")
+@click.option("--messages-column", help="instead of it: column of conversations, lists of messages")
 @click.option("--id-column", help="column of the record's id; by default the hash of the text")
 @click.option("--repository-column", help="column of the repository that a record belongs to")
 @click.option("--language-column", help="column of the language")
@@ -250,6 +251,7 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
     from spark_jobs.sources.listed_file import ListedFile
     from spark_jobs.sources.reading.built_in import COLUMN_READERS
     from spark_jobs.sources.reading.record_files import record_columns
+    from spark_jobs.sources.records.records import messages_among
 
     if listing is None or not isinstance(source, FileSource):
         return
@@ -264,7 +266,9 @@ def _require_columns(source: Source, listing: pa.Table | None) -> None:
     for field, column in source.role_columns.items():
         if columns and column not in columns:
             option = f"--{field.replace('_', '-')}"
-            raise CommandError(f"{option} {column}: {first['path']} has no such column{did_you_mean(column, columns)}")
+            messages = messages_among(columns) if field == "text_column" else None
+            mend = did_you_mean(column, columns) if messages is None else f"; write --messages-column {messages}"
+            raise CommandError(f"{option} {column}: {first['path']} has no such column{mend}")
 
 
 def _corpus_with(word: str, name: str) -> tuple[Path, str]:

@@ -45,6 +45,8 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
         ("licence", traced.licence or "not known"),
         ("place", at + (f", id {traced.token_id}" if traced.token_id is not None else "")),
     ]
+    if traced.trained is not None:
+        rows.append(("trained", "yes" if traced.trained else "no"))
     if traced.source_start is not None:
         rows.append(_source_place(traced))
         rows.append(("text", f"bytes {traced.text_start:,} to {traced.text_end:,} of {traced.dataset}.texts"))

@@ -12,7 +12,7 @@ tokenizer, and which increments of the dataset each increment of the corpus took
 
 from __future__ import annotations
 
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
 
@@ -30,6 +30,7 @@ from spark_jobs.corpus_stages import cut_texts_of
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.files.wide_values import read_wide_value
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts, read_window
+from spark_jobs.packing.windows.masks import TRAINABLE
 from spark_jobs.text.normalization import NO_EDITS, Edits, source_spans
 from spark_jobs.text.text_columns import edits_of
 from spark_jobs.tokens.token_bytes import encoded_bounds, token_byte_lengths
@@ -69,6 +70,8 @@ class Traced:
             None for a text of the source itself.
         location: of the landed file.
         object: where its bytes are kept, for a dataset copying them.
+        trained: whether a loss is taken on it, where the table has masks; its documents are rendered by a template, so
+            that no bytes of the text are known to stand behind a token.
     """
 
     table: str
@@ -91,6 +94,7 @@ class Traced:
     extracted: str | None = None
     location: str | None = None
     object: str | None = None
+    trained: bool | None = None
 
     def facts(self) -> dict[str, Any]:
         """All facts, ready for JSON."""
@@ -113,6 +117,7 @@ class TokenTracer:
         self._runs = ordinal_runs(identifier, table)
         beginning = table.properties.get("headrace.beginning-of-document-id")
         self._beginning_id = int(beginning) if beginning is not None else None
+        self._is_masked = TRAINABLE in table.schema().column_names
 
     def trace(self, ordinal: int, position: int) -> Traced:
         """Trace one token.
@@ -133,7 +138,9 @@ class TokenTracer:
                 f"{self._identifier}: position {position} is outside of a window; give one in 0..{size - 1}"
             )
         columns = ["increment", "segments", *(["input_ids"] if self._beginning_id is not None else [])]
+        columns += [TRAINABLE] if self._is_masked else []
         window = read_window(self._table, run, ordinal, columns)
+        at = replace(at, trained=window[TRAINABLE][position] if self._is_masked else None)
         for segment in window["segments"]:
             within = position - segment["window_start"]
             if 0 <= within < segment["token_count"]:
@@ -169,6 +176,9 @@ class TokenTracer:
         if token < 0 or token == len(input_ids):
             end = "end_of_document" if token >= 0 else what
             return Traced(**{**known, "what": end, "document_token": max(token, 0)})
+        known |= {"what": what, "document_token": token, "token_id": int(input_ids[token])}
+        if self._is_masked:
+            return Traced(**known)
         edits, cuts = self._edits(f"{self._facts.dataset}.texts", doc_id, partition), self._cuts(doc_id, own)
         size = _text_bytes(document, edits)
         size = size if size is None else size + _growth(cuts)
@@ -178,9 +188,6 @@ class TokenTracer:
         return Traced(
             **{
                 **known,
-                "what": what,
-                "document_token": token,
-                "token_id": int(input_ids[token]),
                 "text_start": start,
                 "text_end": end_byte,
                 "source_start": source_start,

@@ -2,10 +2,10 @@
 
     parquet      shard-00000.parquet   the table's columns, zstd
     webdataset   shard-00000.tar       KEY.input_ids.npy (int32), KEY.json (ordinal, token_count, segments); KEY is the
-                                       ordinal in twelve digits
+                                       ordinal in twelve digits; with masks, KEY.trainable.npy (bool)
     pt           shard-00000.pt        what torch.save writes of a dictionary of tensors: ordinal, token_count,
                                        input_ids (R, L), segment_counts, document_start, segment_token_count,
-                                       window_start, and doc_id, a list of text
+                                       window_start, and doc_id, a list of text; with masks, trainable (R, L)
 
 Rows come in the order of their ordinals, so the same snapshot gives the same shards. `manifest.json` has the snapshot,
 the window facts, and size, rows and SHA-256 of every shard; it is written last, so a folder without it is incomplete.
@@ -31,6 +31,7 @@ from pyiceberg.table import Table as IcebergTable
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.found_table import require_table
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts
+from spark_jobs.packing.windows.masks import TRAINABLE
 
 MANIFEST = "manifest.json"
 _COLUMNS = ["ordinal", "token_count", "input_ids", "segments"]
@@ -102,10 +103,11 @@ def _shards(table: IcebergTable, identifier: str, window_tokens: int, shard_rows
     """Rows by ordinal, `shard_rows` at a time; memory is one shard."""
     waiting: list[pa.Table] = []
     waiting_rows = 0
+    columns = [*_COLUMNS, *(name for name in table.schema().column_names if name == TRAINABLE)]
     for run in ordinal_runs(identifier, table):
         with table.io.new_input(run.path).open() as stream:
             file = pq.ParquetFile(stream, page_checksum_verification=True)
-            for batch in file.iter_batches(max(1, _BATCH_TOKENS // window_tokens), columns=_COLUMNS):
+            for batch in file.iter_batches(max(1, _BATCH_TOKENS // window_tokens), columns=columns):
                 rows = pa.Table.from_batches([batch])
                 while waiting_rows + rows.num_rows >= shard_rows:
                     part = rows.slice(0, shard_rows - waiting_rows)
@@ -119,11 +121,13 @@ def _shards(table: IcebergTable, identifier: str, window_tokens: int, shard_rows
         yield pa.concat_tables(waiting).combine_chunks()
 
 
-def _ids(windows: pa.Table, window_tokens: int) -> np.ndarray[Any, np.dtype[np.int32]]:
-    """(R, L) token ids."""
-    values = windows.column("input_ids").combine_chunks().flatten().to_numpy()
-    ids: np.ndarray[Any, np.dtype[np.int32]] = values.reshape(windows.num_rows, window_tokens)
-    return ids
+def _values(windows: pa.Table, window_tokens: int) -> dict[str, np.ndarray[Any, Any]]:
+    """(R, L) token ids, and the mask where there is one."""
+    return {
+        name: windows.column(name).combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, window_tokens)
+        for name in ("input_ids", TRAINABLE)
+        if name in windows.column_names
+    }
 
 
 def _parquet(windows: pa.Table, file: Path, window_tokens: int) -> None:
@@ -133,13 +137,14 @@ def _parquet(windows: pa.Table, file: Path, window_tokens: int) -> None:
 
 
 def _webdataset(windows: pa.Table, file: Path, window_tokens: int) -> None:
-    ids = _ids(windows, window_tokens)
+    values = _values(windows, window_tokens)
     about = windows.select(["ordinal", "token_count", "segments"]).to_pylist()
     with tarfile.open(file, "w", format=tarfile.USTAR_FORMAT) as tar:
         for number, row in enumerate(about):
-            array = io.BytesIO()
-            np.save(array, ids[number])
-            _add(tar, f"{row['ordinal']:012d}.input_ids.npy", array.getvalue())
+            for name, of_rows in values.items():
+                array = io.BytesIO()
+                np.save(array, of_rows[number])
+                _add(tar, f"{row['ordinal']:012d}.{name}.npy", array.getvalue())
             _add(tar, f"{row['ordinal']:012d}.json", json.dumps(row, sort_keys=True).encode())
 
 
@@ -164,7 +169,7 @@ def _pt(windows: pa.Table, file: Path, window_tokens: int) -> None:
         {
             "ordinal": windows.column("ordinal").to_numpy(),
             "token_count": windows.column("token_count").to_numpy(),
-            "input_ids": _ids(windows, window_tokens),
+            **_values(windows, window_tokens),
             "segment_counts": pc.list_value_length(lists).to_numpy(),
             "document_start": segments.field("document_start").to_numpy(),
             "segment_token_count": segments.field("token_count").to_numpy(),

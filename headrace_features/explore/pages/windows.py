@@ -35,6 +35,7 @@ def window(request: Request) -> Response:
         "window_count": opened.window_count, "window_tokens": opened.window_tokens, "token_count": opened.token_count,
         "segments": opened.segments, "hidden": hidden, "specials": opened.specials,
         "input_ids": None if hidden else opened.input_ids, "texts": None if hidden else opened.texts,
+        "trainable": opened.trainable,
         "previous": address(f"{there}/{opened.ordinal - 1}", query) if opened.ordinal else None,
         "next": address(f"{there}/{opened.ordinal + 1}", query) if opened.ordinal + 1 < opened.window_count else None,
         "_parts": [] if hidden else _parts(opened), "_about": address(f"{here}/about", query), "_colours": COLOURS,
@@ -100,8 +101,8 @@ def _window(request: Request) -> TokenWindow:
 def _parts(shown: TokenWindow) -> list[Markup]:
     """The tokens of each segment, then the padding as one mark; each token is a link to its source."""
     texts: Sequence[str] = shown.texts if shown.texts is not None else [f" {number}" for number in shown.input_ids]
-    specials = set(shown.specials)
-    kinds = {True: ' class="special"', False: ""}
+    untrained = {at for at, trained in enumerate(shown.trainable or ()) if not trained}
+    marked = {"special": set(shown.specials), "untrained": untrained}
     drawn: dict[str, str] = {}
     parts = []
     for segment in shown.segments:
@@ -111,9 +112,11 @@ def _parts(shown: TokenWindow) -> list[Markup]:
             text = texts[at]
             if text not in drawn:
                 drawn[text] = str(visible(text)).translate(_WHITE)  # escaped; what is put in are constants
+            kinds = " ".join(name for name, places in marked.items() if at in places)
+            marks = f' class="{kinds}"' if kinds else ""
             tokens.append(
                 f'<a href="{shown.ordinal}/{at}" title="position {at}, position_id {within}, id {shown.input_ids[at]}"'
-                f"{kinds[at in specials]}>{drawn[text]}</a>"
+                f"{marks}>{drawn[text]}</a>"
             )
         parts.append(Markup("".join(tokens)))
     return parts

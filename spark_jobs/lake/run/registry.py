@@ -1,4 +1,4 @@
-"""The registry `system.registry`: policies, models, eval sets and tokenizers by the hash of their content.
+"""The registry `system.registry`: policies, models, eval sets, tokenizers and templates by the hash of their content.
 
 An entry is never overwritten: `web_en@3` means the same rules for as long as the lake exists. What a run judges by is
 entered when it runs, so that the hash in an old table can be read years later.
@@ -25,7 +25,7 @@ from spark_jobs.lake.files.lookups import read_rows
 from spark_jobs.lake.ledger.process import user_name
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, catalogue_errors, ensure_table
 
-Kind = Literal["policy", "model", "eval_set", "tokenizer"]
+Kind = Literal["policy", "model", "eval_set", "tokenizer", "template"]
 
 REGISTRY: Final = "system.registry"
 _TRIES: Final = 5
@@ -36,7 +36,7 @@ DECLARED = Table(
     name="registry",
     comment="One row per entry: what a name and version mean, for good.",
     columns=(
-        Column("kind!", "string", "policy, model, eval_set or tokenizer"),
+        Column("kind!", "string", "policy, model, eval_set, tokenizer or template"),
         Column("name!", "string", "its name"),
         Column("version!", "string", "its version; the same name and version is never another content"),
         Column("content_hash!", "string", "SHA-256 of the content, lower-case hex"),

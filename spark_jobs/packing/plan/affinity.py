@@ -30,6 +30,7 @@ class AffinityPlan:
         piece_count: pieces of documents.
         unit_count: units of the pieces.
         joinable: upper bound of `kept`: neighbours in one unit if no run is split again (EVERY_RUN).
+        cuts_in_rows: cuts of rows longer than a window; None where documents have no rows.
     """
 
     theta: int
@@ -38,6 +39,7 @@ class AffinityPlan:
     piece_count: int
     unit_count: int
     joinable: int
+    cuts_in_rows: int | None = None
 
     @property
     def kept(self) -> int:
@@ -57,7 +59,9 @@ class AffinityPlan:
 
     def facts(self) -> dict[str, str]:
         """The entries about the packing for the snapshot's summary."""
+        in_rows = {} if self.cuts_in_rows is None else {"headrace.packing.cuts-in-rows": str(self.cuts_in_rows)}
         return {
+            **in_rows,
             "headrace.packing.units": str(self.unit_count),
             "headrace.packing.windows": str(self.window_count),
             "headrace.packing.utilisation": f"{self.utilisation:.6f}",

@@ -26,7 +26,7 @@ from spark_jobs.packing.plan.repository_runs import ALONE, GreedyRuns, join_runs
 from spark_jobs.packing.plan.shuffle_at_rest import permute
 from spark_jobs.packing.plan.units import BucketRanks, Cuts, Pieces, cut_documents
 
-EMPTY_DOCUMENTS = -2
+EMPTY_DOCUMENTS, CUTS_IN_ROWS = -2, -5  # beside those of `baselines`
 COUNTS_SCHEMA = pa.schema(
     [
         pa.field("theta", pa.int32()),
@@ -57,11 +57,13 @@ class UnitRules:
         window_tokens: L.
         leading: 1 where documents have a beginning-of-document token, else 0.
         thetas: the least fills of a run for which units are counted, in percent of L (see `GreedyRuns.unit_starts`).
+        masked: whether documents are cut where their rows begin; then longer rows are counted.
     """
 
     window_tokens: int
     leading: int = 0
     thetas: tuple[int, ...] = (ALONE,)
+    masked: bool = False
 
 
 @dataclass(frozen=True)
@@ -204,20 +206,23 @@ def count_batches(documents: Iterable[pa.RecordBatch], rules: UnitRules) -> Iter
 
     Yields:
         Batches of `COUNTS_SCHEMA`, each of one bucket; empty documents count as units of length 0 under the theta
-        EMPTY_DOCUMENTS.
+        EMPTY_DOCUMENTS, and cuts inside of rows under CUTS_IN_ROWS.
     """
     for bucket, parts in groupby(bucket_parts(whole_repositories(documents)), key=itemgetter(0)):
         counts = {theta: _LengthCounts(rules.window_tokens) for theta in rules.thetas}
-        empty = 0
+        empty = inside = 0
         for _, rows in parts:
             pieces = pieces_of(rows, rules)
             empty += rows.num_rows - int(pieces.first.sum())
+            inside += int((~pieces.first).sum()) - len(rows.column("cuts").flatten())
             runs = _runs(rows, pieces, rules)
             for theta, counter in counts.items():
                 counter.add(unit_lengths(pieces.length, runs.unit_starts(theta)))
         for theta, counter in counts.items():
             yield _counted(theta, bucket, *counter.totals())
         yield count_row(EMPTY_DOCUMENTS, bucket, 0, empty)
+        if rules.masked:
+            yield count_row(CUTS_IN_ROWS, bucket, 0, inside)
 
 
 def pieces_of(rows: pa.RecordBatch, rules: UnitRules) -> Pieces:

@@ -2,7 +2,8 @@
 
 A document of t tokens has n tokens with its special ones: the end of document, and a beginning of document where the
 config asks for one. For n <= L it is one piece. A longer one is cut into the fewest pieces, ceil(n / L), every L tokens
-or where `line_cuts` says:
+or where `line_cuts` says. A document of several rows (`tokens.MASKED_TOKENS`) is cut where they begin, each as if it
+were a document:
 
     L = 4, t = 9:   [0 1 2 3] [4 5 6 7] [8 eod]        pieces of lengths 4, 4, 2
     L = 4, t = 4:   [0 1 2 3] [eod]                    the end of document may stand alone
@@ -54,10 +55,10 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Cuts:
-    """The cuts of long documents not cut every L tokens.
+    """Where documents are cut, apart from every L tokens.
 
     Attributes:
-        document: (C,) index of each cut's document, ascending; a document of K pieces has K - 1 cuts.
+        document: (C,) index of each cut's document, ascending.
         start: (C,) first token of the piece after the cut, in the document with its specials; ascending in each.
     """
 
@@ -71,26 +72,25 @@ def with_specials(token_counts: Int64Array, leading: int) -> Int64Array:
 
 
 def cut_documents(token_counts: Int64Array, window_tokens: int, leading: int = 0, cuts: Cuts | None = None) -> Pieces:
-    """Cut documents into the fewest pieces of at most `window_tokens`.
+    """Cut documents, where they are to be cut and then into the fewest pieces of at most `window_tokens`.
 
     Args:
         token_counts: (D,) tokens of each document without specials, >= 0.
         window_tokens: L.
         leading: 1 where documents have a beginning-of-document token, else 0.
-        cuts: where to cut the documents named in it; the others are cut every L tokens.
+        cuts: where to cut documents; what lies between is cut every L tokens.
     """
-    lengths = with_specials(token_counts, leading)
-    counts = -(-lengths // window_tokens)
-    document = np.repeat(np.arange(len(lengths), dtype=np.int64), counts)
-    first_piece = np.cumsum(counts) - counts
-    number = np.arange(len(document), dtype=np.int64) - first_piece[document]
-    start = number * window_tokens
+    lengths = row_lengths = with_specials(token_counts, leading)
+    document, start = np.arange(len(lengths), dtype=np.int64), np.zeros(len(lengths), dtype=np.int64)
     if cuts is not None and len(cuts.document):
-        # A document's cuts lie together, so the n-th of them begins its piece n + 1.
-        firsts = np.flatnonzero(np.diff(cuts.document, prepend=-1))
-        nth = np.arange(len(cuts.document)) - np.repeat(firsts, np.diff(firsts, append=len(cuts.document)))
-        start[first_piece[cuts.document] + nth + 1] = cuts.start
-    return pieces_between(document, start, lengths, leading)
+        document, start = np.append(document, cuts.document), np.append(start, cuts.start)
+        order = np.argsort(document, kind="stable")
+        document, start = document[order], start[order]
+        row_lengths = pieces_between(document, start, lengths, leading).length
+    counts = -(-row_lengths // window_tokens)
+    row = np.repeat(np.arange(len(counts)), counts)
+    number = np.arange(len(row), dtype=np.int64) - (np.cumsum(counts) - counts)[row]
+    return pieces_between(document[row], start[row] + number * window_tokens, lengths, leading)
 
 
 def pieces_between(document: Int64Array, start: Int64Array, lengths: Int64Array, leading: int) -> Pieces:

@@ -22,6 +22,7 @@ import pyarrow.compute as pc
 from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.file_writer import BALANCE
+from spark_jobs.packing.windows.masks import TRAINABLE, with_masks_apart
 from spark_jobs.packing.windows.token_digest import segment_sums
 from spark_jobs.packing.windows.window_facts import WindowForm
 
@@ -71,8 +72,8 @@ def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowForm) -> Iter
         facts: facts of the table.
 
     Yields:
-        Batches of `WINDOWS_SCHEMA`, ascending by ordinal, of at most 4 Mi tokens or one window, with their balance in
-        the metadata (`token_digest`).
+        Batches of `WINDOWS_SCHEMA`, perhaps with `trainable`, ascending by ordinal, of at most 4 Mi tokens or one
+        window, with their balance in the metadata (`token_digest`).
 
     Raises:
         TableMismatchError: parts leave a gap or overlap, or an ordinal is missing.
@@ -103,6 +104,7 @@ def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowForm) -> Iter
         pieces = rows.take(pa.array(chosen))
         windows = _windows(pieces, addresses[chosen], counts[chosen], group_bounds - group_bounds[0], facts)
         sums = pieces.column("balance").to_numpy(), -segment_sums(windows, facts)
+        windows = with_masks_apart(windows) if facts.masked else windows
         yield windows.replace_schema_metadata({BALANCE: str(np.concatenate(sums).sum())})  # modulo 2^64
 
 
@@ -179,7 +181,9 @@ def _check_abutting(
 
 def has_exact_length(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
     """(N,) whether each row passes the check `exact_length` of packed tables."""
-    is_exact: BoolArray = pc.list_value_length(rows.column("input_ids")).to_numpy() == window_tokens
+    names = [name for name in ("input_ids", TRAINABLE) if name in rows.schema.names]
+    are_exact = [pc.list_value_length(rows.column(name)).to_numpy() == window_tokens for name in names]
+    is_exact: BoolArray = np.all(are_exact, axis=0)
     return is_exact
 
 

@@ -14,6 +14,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.packing.windows.assemble import SEGMENT_FIELDS
+from spark_jobs.packing.windows.masks import TRAINABLE
 
 
 def excise_windows(
@@ -22,7 +23,7 @@ def excise_windows(
     """Remove documents from windows.
 
     Args:
-        windows: rows with token_count, input_ids and segments; all other columns are kept.
+        windows: rows with token_count, input_ids and segments, perhaps trainable; all other columns are kept.
         doc_ids: the documents to remove.
         window_tokens: L.
         padding_id: token after the last segment.
@@ -44,9 +45,7 @@ def excise_windows(
         sources = row * window_tokens + kept.field("window_start").to_numpy()
         targets = row * window_tokens + starts
         within = np.arange(int(counts.sum())) - np.repeat(before, counts)
-        ids = np.full(batch.num_rows * window_tokens, padding_id, dtype=np.int32)
-        values = batch.column("input_ids").flatten().to_numpy()
-        ids[np.repeat(targets, counts) + within] = values[np.repeat(sources, counts) + within]
+        to, at = np.repeat(targets, counts) + within, np.repeat(sources, counts) + within
         parts = pa.StructArray.from_arrays(
             [
                 kept.field("doc_id"),
@@ -60,8 +59,12 @@ def excise_windows(
         rows = np.arange(batch.num_rows + 1, dtype=np.int32) * np.int32(window_tokens)
         changed = {
             "token_count": pa.array(token_counts.astype(np.int32)),
-            "input_ids": pa.ListArray.from_arrays(pa.array(rows), pa.array(ids)),
             "segments": pa.ListArray.from_arrays(pa.array(bounds), parts),
         }
         names = batch.schema.names
+        for name, padding in (("input_ids", np.int32(padding_id)), (TRAINABLE, np.False_)):
+            if name in names:
+                values = np.full(batch.num_rows * window_tokens, padding)
+                values[to] = batch.column(name).flatten().to_numpy(zero_copy_only=False)[at]
+                changed[name] = pa.ListArray.from_arrays(pa.array(rows), pa.array(values))
         yield pa.RecordBatch.from_arrays([changed.get(name, batch.column(name)) for name in names], names=names)

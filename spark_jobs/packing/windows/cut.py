@@ -23,6 +23,7 @@ from spark_jobs.arrays import Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.side_reads import SideReads
 from spark_jobs.packing.windows.assemble import PARTS_SCHEMA
+from spark_jobs.packing.windows.masks import masked_documents
 from spark_jobs.packing.windows.token_digest import document_sums
 from spark_jobs.packing.windows.window_facts import WindowForm
 
@@ -34,7 +35,7 @@ def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: Wi
 
     Args:
         placements: rows (data_file, data_row, ordinal, window_start, document_start, own_tokens, begins, ends).
-        reads: reads `doc_id` and `input_ids` from the data files.
+        reads: reads `doc_id` and `input_ids` from the data files, `trainable` too where windows have masks.
         facts: facts of the packed table.
 
     Yields:
@@ -47,19 +48,26 @@ def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: Wi
 
     for rows, group, indices in reads.groups(placements):
         of_rows, lists = group.column(0), group.column(1)
-        values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy().astype(np.int64)
-        counts = rows.column("own_tokens").to_numpy().astype(np.int64)
+        counts, ends_there = rows.column("own_tokens").to_numpy().astype(np.int64), rows.column("ends")
+        if facts.masked:  # end tokens are among the ids
+            values, offsets = masked_documents(lists, group.column(2), facts)
+            counts += ends_there.to_numpy(zero_copy_only=False)
+            without_end = {"ends": rows.column("begins")}
+        else:
+            values, offsets = lists.values.to_numpy(), lists.offsets.to_numpy().astype(np.int64)
+            without_end = {}
         starts = offsets[indices] + rows.column("document_start").to_numpy()
         doc_ids = of_rows.take(pa.array(indices))
         _check_lengths(doc_ids, starts + counts, offsets[indices + 1])
         foreign = bool(len(values)) and (int(values.min()) < 0 or int(values.max()) >= facts.vocabulary_size)
         if foreign:  # somewhere in the row group, perhaps in a document that is not cut here
             _check_vocabulary(doc_ids, values, starts, counts, facts)
-        balance, last = np.zeros(len(counts), np.int64), np.flatnonzero(rows.column("ends"))
+        balance, last = np.zeros(len(counts), np.int64), np.flatnonzero(ends_there)
         whole = indices[last]  # each document once: it has one last piece
         of_whole = doc_ids.take(pa.array(last))
         balance[last] = document_sums(of_whole, values, offsets[whole], np.diff(offsets)[whole], facts)
         columns = {**dict(zip(rows.schema.names, rows.columns, strict=True)), "doc_id": doc_ids, "balance": balance}
+        columns |= without_end
         ends = np.cumsum(counts)
         first = 0
         while first < len(counts):
@@ -103,6 +111,6 @@ def _check_vocabulary(
     if foreign.size:
         row = int(np.searchsorted(np.cumsum(counts), foreign[0], side="right"))
         raise TableMismatchError(
-            f"packed: document {doc_ids[row]} has token id {ids[foreign[0]]}, the vocabulary ends at "
-            f"{facts.vocabulary_size - 1}; materialize tokens with this table's tokenizer"
+            f"packed: document {doc_ids[row]} has token id {ids[foreign[0]] >> facts.masked}, the vocabulary ends at "
+            f"{(facts.vocabulary_size >> facts.masked) - 1}; materialize tokens with this table's tokenizer"
         )

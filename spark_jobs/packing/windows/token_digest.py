@@ -21,6 +21,7 @@ import pyarrow.compute as pc
 
 from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.arrays import Int32Array, Int64Array
+from spark_jobs.packing.windows.masks import TRAINABLE, masked_documents, masked_ids
 from spark_jobs.packing.windows.window_facts import WindowForm
 
 DIGESTS_SCHEMA = pa.schema(
@@ -32,7 +33,7 @@ def digest_windows(windows: Iterable[pa.RecordBatch], facts: WindowForm) -> Iter
     """Digest the segments of windows.
 
     Args:
-        windows: rows (input_ids, segments).
+        windows: rows (input_ids, segments), perhaps `trainable`.
         facts: what the windows share.
 
     Yields:
@@ -50,7 +51,7 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowForm) -> 
     """Digest documents with their special tokens, for comparison with the windows; empty documents are left out.
 
     Args:
-        documents: rows (doc_id, input_ids).
+        documents: rows (doc_id, input_ids), perhaps `trainable`.
         facts: what the windows share.
 
     Yields:
@@ -65,6 +66,12 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowForm) -> 
         there = np.flatnonzero(lengths)
         if not there.size:
             continue
+        doc_ids = batch.column("doc_id").take(pa.array(there))
+        if facts.masked:  # end tokens are among the ids
+            values, offsets = masked_documents(lists, batch.column(TRAINABLE), facts)
+            counts = lengths[there] + 1
+            yield _rows(doc_ids, counts, digest_slices(values, offsets[there], counts, np.zeros_like(counts)))
+            continue
         starts = (np.cumsum(lengths) - lengths)[there]
         lengths = lengths[there]
         digests = digest_slices(
@@ -73,7 +80,7 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowForm) -> 
         digests ^= _token(lengths + leading, facts.end_of_document_id)
         if facts.beginning_of_document_id is not None:
             digests ^= _token(np.zeros_like(lengths), facts.beginning_of_document_id)
-        yield _rows(batch.column("doc_id").take(pa.array(there)), lengths + leading + 1, digests)
+        yield _rows(doc_ids, lengths + leading + 1, digests)
 
 
 def document_sums(
@@ -85,13 +92,15 @@ def document_sums(
         doc_ids: (N,) of the documents.
         ids: token ids.
         starts: (N,) where each document begins in `ids`.
-        counts: (N,) tokens of each.
+        counts: (N,) tokens of each, the end token among them where windows have masks.
         facts: what the windows share.
     """
     from spark_jobs.packing.windows.token_loops import sum_slices
 
     seeds, leading = _seeds(doc_ids), int(facts.beginning_of_document_id is not None)
     sums: Int64Array = sum_slices(ids, starts, counts, np.full(len(counts), leading), seeds)
+    if facts.masked:
+        return sums + length_sums(doc_ids, counts - 1)
     sums += _mixed(seeds, counts + leading, facts.end_of_document_id)
     if facts.beginning_of_document_id is not None:
         sums += _mixed(seeds, np.zeros_like(counts), facts.beginning_of_document_id)
@@ -149,7 +158,9 @@ def stream_starts(document_starts: Int64Array, first_ids: Int32Array, beginning_
 def _slices(windows: pa.RecordBatch, facts: WindowForm) -> tuple[pa.Array, Int32Array, tuple[Int64Array, ...]]:
     """The segments of windows, the ids of all, and where each segment begins, how long it is, and where it stands."""
     lists = windows.column("segments")
-    segments, values = lists.flatten(), windows.column("input_ids").flatten().to_numpy()
+    is_apart = TRAINABLE in windows.schema.names
+    segments = lists.flatten()
+    values = masked_ids(windows) if is_apart else windows.column("input_ids").flatten().to_numpy()
     row = np.repeat(np.arange(windows.num_rows), pc.list_value_length(lists).to_numpy())
     counts = segments.field("token_count").to_numpy().astype(np.int64)
     sources = row * facts.window_tokens + segments.field("window_start").to_numpy()

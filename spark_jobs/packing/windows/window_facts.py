@@ -17,6 +17,7 @@ class WindowForm:
         padding_id: token after the last segment of a window.
         vocabulary_size: ids are below it.
         beginning_of_document_id: token before the first piece of a document; None where there is none.
+        masked: whether all ids, these too, are doubled and carry whether they are trained on (`masks`).
     """
 
     window_tokens: int
@@ -24,6 +25,12 @@ class WindowForm:
     padding_id: int
     vocabulary_size: int
     beginning_of_document_id: int | None = None
+    masked: bool = False
+
+    def with_masks(self) -> WindowForm:
+        """The form of windows with masks, of documents without a token at their beginning."""
+        ids = (2 * self.end_of_document_id, 2 * self.padding_id, 2 * self.vocabulary_size)
+        return WindowForm(self.window_tokens, *ids, masked=True)
 
     @property
     def id_type(self) -> np.dtype[np.unsignedinteger]:

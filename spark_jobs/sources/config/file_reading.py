@@ -3,19 +3,21 @@
 from __future__ import annotations
 
 import re
-from typing import Literal, get_args
+from typing import Any, Literal, get_args
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, SerializerFunctionWrapHandler, field_validator, model_serializer, model_validator
 
 from spark_jobs.exceptions import ConfigError, did_you_mean
+from spark_jobs.plugins import load
 from spark_jobs.sources.config.declared import Declared, WithoutSecrets
-from spark_jobs.sources.config.reader import OWN_FORMATS, require_reader
+from spark_jobs.sources.config.reader import OWN_FORMATS, ColumnReading, require_reader
 from spark_jobs.sources.opening.limits import ArchiveLimits
 
 Kind = Literal["code", "prose", "markup", "data"]
 KINDS: tuple[str, ...] = get_args(Kind)
 RepositoryFact = Literal["revision", "version", "licence", "home_page", "fork_of", "stars", "topics", "dependencies"]
 FACTS_FILE = "repositories.jsonl"
+_OF_MESSAGES = ("messages_column", "tools_column", "messages_rule")
 
 
 class Described(WithoutSecrets):
@@ -118,6 +120,18 @@ class FileReading(Described):
     )
     ocr: OcrRules = Field(OcrRules(), description="recognition of text in scans; an engine alone stands for its rules")
     text_column: str | None = Field(None, description="column of the text; required where there are files of records")
+    messages_column: str | None = Field(
+        None,
+        min_length=1,
+        description="instead of text_column: column of a conversation, a list of messages or its JSON; the text is "
+        "theirs, and `metadata` keeps them as `messages`; docs/prepare/conversations.md",
+    )
+    tools_column: str | None = Field(
+        None, min_length=1, description="beside messages_column: column of definitions of tools, kept as `tools`"
+    )
+    messages_rule: str | None = Field(
+        None, description="version of the rule that reads messages, filled in where there is a messages_column"
+    )
     id_column: str | None = Field(None, description="column of the record's id; without it, the hash of the text")
     repository_column: str | None = Field(None, description="column of the repository that a record belongs to")
     language_column: str | None = Field(
@@ -157,11 +171,38 @@ class FileReading(Described):
         for wanted, field in (("xml", "xml_element"), ("log", "line_pattern")):
             if self.format == wanted and getattr(self, field) is None:
                 raise ValueError(f"format is {wanted}, {field} is missing; add it")
+        self._check_messages()
         if self.fact_columns and self.repository_column is None:
             raise ValueError(f"fact_columns names {sorted(self.fact_columns)}, repository_column is missing; add it")
         if self.fact_columns and self.repositories is not None:
             raise ValueError("facts come from fact_columns or from the file `repositories`, not from both; choose one")
         return self
+
+    def _check_messages(self) -> None:
+        """Refuse a column of messages beside one of text, and fill in the rule that reads it.
+
+        Raises:
+            ValueError: it is.
+        """
+        if self.messages_column is None:
+            if self.tools_column is not None:
+                raise ValueError("tools_column has no messages_column beside it; name the column of the messages")
+            return
+        if self.text_column is not None:
+            raise ValueError("a document has one text: text_column, or messages_column; leave one out")
+        if taken := sorted({"messages", "tools"}.intersection(self.metadata_columns)):
+            raise ValueError(f"metadata_columns: messages_column fills {taken[0]!r} of `metadata`; leave it out there")
+        try:
+            reading = load("columns", "messages", ColumnReading)
+        except ConfigError as error:
+            raise ValueError(f"messages_column: {error}") from error
+        object.__setattr__(self, "messages_rule", reading.version)
+
+    @model_serializer(mode="wrap")
+    def _without_messages(self, handler: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        """Leave fields of messages out where none are read: the step keys of other sources stay what they were."""
+        fields = handler(self)
+        return {name: value for name, value in fields.items() if value is not None or name not in _OF_MESSAGES}
 
     @field_validator("encoding")
     @classmethod
@@ -181,6 +222,11 @@ class FileReading(Described):
         return ("resiliparse", "trafilatura") if self.extractor in ("both", "none") else (self.extractor,)
 
     @property
+    def body_column(self) -> str | None:
+        """The column of the text or of the messages."""
+        return self.text_column if self.messages_column is None else self.messages_column
+
+    @property
     def mapped_columns(self) -> tuple[str, ...]:
         """Every input column of a file of records, each once."""
         named = (*self.role_columns.values(), *self.fact_columns.values(), *self.metadata_columns)
@@ -189,6 +235,6 @@ class FileReading(Described):
     @property
     def role_columns(self) -> dict[str, str]:
         """The columns mapped to one property of a document each, by the field of this config."""
-        roles = ("text", "id", "repository", "language", "licence", "kind")
+        roles = ("text", "messages", "tools", "id", "repository", "language", "licence", "kind")
         named = {f"{role}_column": getattr(self, f"{role}_column") for role in roles}
         return {field: name for field, name in named.items() if name is not None}

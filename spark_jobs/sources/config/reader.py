@@ -63,6 +63,19 @@ class BuiltIn(NamedTuple):
     check: str = ""
 
 
+class ColumnReading(NamedTuple):
+    """How values of a column that are no text, such as messages, become texts of documents.
+
+    Attributes:
+        version: of the rule; it is part of the step key of sources with such a column.
+        function: module and name of a function from the value, that of the column beside it, and whether null may stand
+            for what is not there, to the text and more metadata; a ValueError refuses the record.
+    """
+
+    version: str
+    function: str
+
+
 @dataclass(frozen=True)
 class Document:
     """A document in a file, as its reader gives it.

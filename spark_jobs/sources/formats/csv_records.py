@@ -107,7 +107,7 @@ def csv_records(
             yield Refused(row.number, Refusal(Reason.BAD_RECORD, detail))
         else:
             fields = {**partitions, **dict(zip(names, row.fields, strict=True))}
-            text = fields[source.text_column or ""]
+            text = fields[source.body_column or ""]
             nulls = ("", _NULL) if source.csv_escape == "backslash" else ("",)
             values = {name: None if value in nulls else value for name, value in fields.items()}
             yield usable_record(row.number, None if text in nulls[1:] else text, values, source, max_bytes)

@@ -6,7 +6,6 @@ from array import array
 from collections.abc import Iterable, Iterator, Mapping
 from itertools import islice
 
-from spark_jobs.exceptions import nearest
 from spark_jobs.sources.config.file_reading import FileReading
 from spark_jobs.sources.opening.streams import Stream
 from spark_jobs.sources.records.paths import nested_names, values_at
@@ -20,6 +19,7 @@ from spark_jobs.sources.records.records import (
     json_fields,
     json_object,
     json_text,
+    lacks_mend,
     numbered_lines,
     shown,
     usable_record,
@@ -54,6 +54,7 @@ def object_records(
 
     Texts without the text column are held back until one has it: where none has, that is one fault of the file.
     """
+    column = source.body_column or ""
     lacking, names, complete = array("q"), list[str](), False
     for line in lines:
         if isinstance(line, Refused):
@@ -67,21 +68,19 @@ def object_records(
             yield Refused(number, fields)
             continue
         values = values_at({**partitions, **fields} if partitions else fields, source.mapped_columns)
-        if source.text_column not in values:
+        if column not in values:
             names = names or list(nested_names(fields))
             lacking.append(number)
         else:
             complete = True
-            yield usable_record(number, values[source.text_column], values, source, max_bytes)
+            yield usable_record(number, values[column], values, source, max_bytes)
         if complete and lacking:
-            none = Refusal(Reason.MISSING_COLUMN, f"no column {source.text_column!r} in this record")
+            none = Refusal(Reason.MISSING_COLUMN, f"no column {column!r} in this record")
             yield from (Refused(number, none) for number in lacking)
             del lacking[:]
     if lacking:
-        mend = nearest(source.text_column or "", names) or "; name the column of the text, or state another `format`"
-        detail = (
-            f"no column {source.text_column!r} in any of {len(lacking)} records; the first has {shown(names)}{mend}"
-        )
+        mend = lacks_mend(column, names, source) or "; name the column of the text, or state another `format`"
+        detail = f"no column {column!r} in any of {len(lacking)} records; the first has {shown(names)}{mend}"
         yield Refused(None, Refusal(Reason.MISSING_COLUMN, detail))
 
 

@@ -119,7 +119,7 @@ def _records(
             yield Refused(number, rows.faults[number])
         else:
             fields = {**partition_values, **{name: column[row] for name, column in values.items()}}
-            yield usable_record(number, texts[row], fields, source, max_bytes)
+            yield usable_record(number, texts[row], fields, source, max_bytes, typed=True)
 
 
 def parquet_rows(

@@ -149,7 +149,7 @@ def member_columns(source: FileReading, name: str) -> Row | Refusal:
     reader, language = reader_by_name(name, source, "auto")
     if reader is None:
         return Refusal(Reason.UNKNOWN_FORMAT, "no reader for this extension")
-    if reader in COLUMN_READERS and source.text_column is None:
+    if reader in COLUMN_READERS and source.body_column is None:
         return Refusal(Reason.MISSING_COLUMN, "a file of records, and no text_column; name the column of the text")
     if absent := not_there(reader):
         return absent

@@ -197,8 +197,9 @@ def _read_whole(file: ListedFile, rules: ReadingRules, gives: str) -> Iterator[R
     detail = None
     if hasattr(source, "kinds"):
         detail = kind_by_content(file.path, document["kind"])
-    elif isinstance(source, FileReading) and source.text_column is not None:
-        detail = f"it has no columns: the whole of it landed, read by {file.reader}; text_column is not asked of it"
+    elif isinstance(source, FileReading) and (source.text_column is not None or source.messages_column is not None):
+        column = "text_column" if source.messages_column is None else "messages_column"
+        detail = f"it has no columns: the whole of it landed, read by {file.reader}; {column} is not asked of it"
     yield arrival(file, None, whole.sha256) | {"detail": detail}
 
 

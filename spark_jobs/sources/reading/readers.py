@@ -77,7 +77,7 @@ def columns_by_content(head: bytes, source: FileReading) -> dict[str, str | None
         reader, language = reader_by_name(f"x.{extension}", source, "auto")
         if reader == "archive" and detected.label not in ("tar", "zip"):
             continue  # what is compressed says nothing about what is in it
-        if reader in COLUMN_READERS and source.text_column is None:
+        if reader in COLUMN_READERS and source.body_column is None:
             reader, language = "text", language_of(f"x.{extension}") or language
         if reader not in (None, "detect") and (reader != "text" or detected.text_kind):
             return by | language_columns(reader, (detected.language or language) if reader == "text" else language)
@@ -104,7 +104,7 @@ def _reader_of(path: str, source: FileReading, stated: str) -> str | None:
         return None if reader == "archive" else reader
     if is_picture(path) and source.ocr.engine != "none":
         return "picture"
-    has_columns = source.text_column is not None  # as for .jsonl, whatever is declared for .xml and .log beside
+    has_columns = source.body_column is not None  # as for .jsonl, whatever is declared for .xml and .log beside
     lacking = {".xml": source.xml_element is None, ".log": source.line_pattern is None, ".json": not has_columns}
     if not lacking.get(extension, False) and (reader := _READERS.get(extension)):
         return reader

@@ -15,7 +15,10 @@ from typing import Any, Final, NamedTuple
 import pyarrow as pa
 
 from spark_jobs.exceptions import did_you_mean, nearest
+from spark_jobs.features import brought
+from spark_jobs.plugins import attribute
 from spark_jobs.sources.config.file_reading import KINDS, FileReading
+from spark_jobs.sources.config.reader import ColumnReading
 from spark_jobs.sources.encodings.decoding import binary_refusal
 from spark_jobs.sources.listed_file import ListedFile
 from spark_jobs.sources.opening.streams import HashedFile, Stream
@@ -23,6 +26,7 @@ from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.records.paths import heads
 from spark_jobs.sources.records.plain_values import WrittenNumber, exact_number, value_text
 from spark_jobs.sources.refusals import Reason, Refusal, first_line, reason_of
+from spark_jobs.threads import made_once
 
 _CHUNK_BYTES = 1 << 16
 LINE_SLACK_BYTES = 1 << 20  # for the other fields of a line beside its text
@@ -216,10 +220,27 @@ def _text_or_bytes(value: bytes | None) -> str | bytes | None:
 
 
 def usable_record(
-    number: int, text: object, fields: dict[str, Any], source: FileReading, max_bytes: int
+    number: int, text: object, fields: dict[str, Any], source: FileReading, max_bytes: int, typed: bool = False
 ) -> Record | Refused:
-    """The record, or what is wrong with its text."""
-    text = _text_or_refusal(text, source.text_column)
+    """The record, or what is wrong with its text.
+
+    Args:
+        number: from 1.
+        text: the value of the text column; where there are messages, their text is the record's.
+        fields: values of the mapped columns.
+        source: the column mapping.
+        max_bytes: longest text in UTF-8.
+        typed: whether null in a column with types for its keys may stand for a key that is not there.
+    """
+    more = dict[str, str]()
+    if source.messages_column is not None:
+        try:
+            tools = fields.get(source.tools_column or "")
+            text, more = _messages_reader()(fields.get(source.messages_column), tools, typed)
+        except ValueError as error:
+            detail = f"column {source.messages_column!r}: {first_line(error)}"
+            return Refused(number, Refusal(Reason.BAD_MESSAGES, detail))
+    text = _text_or_refusal(text, source.body_column)
     if isinstance(text, Refusal):
         return Refused(number, text)
     identity = (source.id_column, source.repository_column, source.language_column, source.licence_column)
@@ -229,7 +250,7 @@ def usable_record(
         )
         metadata = {
             name: value for name in source.metadata_columns if (value := value_text(fields.get(name))) is not None
-        }
+        } | more
         facts = {str(fact): fields[name] for fact, name in source.fact_columns.items() if name in fields}
         size = len(text) if text.isascii() else len(text.encode())
         stated = map(value_text, facts.values())
@@ -246,6 +267,13 @@ def usable_record(
         return Refused(number, Refusal(Reason.UNKNOWN_KIND, detail))
     kind = kind or source.record_kind
     return Record(number, text, record_id, repository, language, licence, kind, metadata, facts)
+
+
+@made_once
+def _messages_reader() -> Callable[[Any, Any, bool], tuple[str, dict[str, str]]]:
+    """The function of the feature that reads messages."""
+    reading: ColumnReading = attribute(brought("columns")["messages"])
+    return attribute(reading.function)  # type: ignore[no-any-return]
 
 
 def _text_or_refusal(value: object, column: str | None) -> str | Refusal:
@@ -266,9 +294,20 @@ def names_refusal(names: list[str], source: FileReading, where: str) -> Refusal 
         count = names.count(name)
         if count != 1:
             what = "no column" if count == 0 else f"{count} columns are named"
-            more = nearest(name, names) if count == 0 else ""
+            more = lacks_mend(name, names, source) if count == 0 else ""
             return Refusal(Reason.MISSING_COLUMN, f"{what} {name!r} in the {where}; it has {shown(names)}{more}")
     return None
+
+
+def lacks_mend(name: str, names: Iterable[str], source: FileReading) -> str:
+    """The end of a message about a column that is not there: conversations where the text should be, or the nearest."""
+    messages = messages_among(names) if name == source.text_column else None
+    return nearest(name, names) if messages is None else f"; read conversations by messages_column: {messages}"
+
+
+def messages_among(names: Iterable[str]) -> str | None:
+    """A name that columns of conversations have, if there is one among names."""
+    return next((name for name in ("messages", "conversations", "conversation") if name in names), None)
 
 
 def shown(names: Iterable[str]) -> str:

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 import pytest
 from pyiceberg.catalog import Catalog
+from pyiceberg.types import BooleanType, ListType
 
 from dagster_project.cli import run_command
 from dagster_project.exceptions import CommandError, DefinitionError
@@ -109,6 +110,15 @@ def test_a_family_is_held_out_as_a_whole(catalogue: Catalog) -> None:
     chosen = {doc_id for doc_id, _ in found.documents}
     assert 8 < len(chosen) < 60 and {f"{one[:-1]}{k}" for one in chosen for k in "ab"} == chosen
     assert {f"r{one[1:-1]}" for one in chosen} <= found.families
+
+
+def test_tables_with_masks_are_refused(catalogue: Catalog, packed: PackedFixture) -> None:
+    """A proxy would be trained on what the masks leave out."""
+    blend = LakeExperiment(declared(), catalogue, settings_at(Path("/nowhere"))).blend("one", 0)
+    with packed.table.update_schema() as change:
+        change.add_column("trainable", ListType(100, BooleanType(), element_required=True))
+    with pytest.raises(CommandError, match="packed_notes_16 is trained on as its masks say"):
+        next(rows_of(catalogue, blend, {}, 3000, 0, VariantContents()))
 
 
 def test_rows_are_without_what_is_left_out_and_end_at_the_budget(catalogue: Catalog, packed: PackedFixture) -> None:

@@ -21,7 +21,7 @@ from dagster_project.inspect.documents.trace import TokenTracer
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.lake.session.catalogue import ensure_table
 from spark_jobs.tokens.token_bytes import Spelling
-from tests.dagster_project.traced_lake import PACKED, SIZE, SOURCES, TracedLake, make
+from tests.dagster_project.traced_lake import PACKED, SIZE, SOURCES, TracedLake, add_masks, make
 from tests.headrace_features.explore.served import asked, pages
 
 
@@ -58,6 +58,26 @@ def test_a_window_shows_the_tokens_of_its_row(lake: TracedLake, client: TestClie
         assert positions == list(range(row["token_count"]))
         assert ("padding to position" in page) == (row["token_count"] < SIZE)
         assert (found["previous"] is None, found["next"] is None) == (row["ordinal"] == 0, row is rows[-1])
+
+
+def test_tokens_without_a_loss_are_marked(tmp_path: Path) -> None:
+    """Of a table with masks, on the page and in its values; special tokens keep their own mark."""
+    lake = make(tmp_path / "lake")
+    ensure_table(lake.catalogue, "main.members", MEMBERS, {})
+    masks = add_masks(lake)
+    client = pages(lake.catalogue, tmp_path)
+    for ordinal, mask in masks.items():
+        found = asked(client, f"/windows/{PACKED}/{ordinal}")
+        assert found["trainable"] == mask
+        page = client.get(f"/windows/{PACKED}/{ordinal}").text
+        drawn = {
+            int(at): kinds.split()
+            for at, kinds in re.findall(rf'<a href="{ordinal}/(\d+)"[^>]*?(?: class="([^"]*)")?>', page)
+        }
+        assert drawn == {
+            at: ["special"] * (at in found["specials"]) + ["untrained"] * (not mask[at])
+            for at in range(found["token_count"])
+        }
 
 
 @pytest.mark.nightly

@@ -25,7 +25,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.texts import TEXTS as TEXTS_TABLE
 from tests.dagster_project.inspect.test_lake_status import put
-from tests.dagster_project.traced_lake import PACKED, TracedLake, make
+from tests.dagster_project.traced_lake import PACKED, TracedLake, add_masks, make
 from tests.tiers import sampled
 
 DATASET = PACKED.rpartition("packed_")[2].rpartition("_")[0]
@@ -78,6 +78,15 @@ def test_a_folder_has_the_rows_of_the_table(
     assert written.shards == len(shards)
     if table == PACKED:
         assert [row["ordinal"] for row in rows] == list(range(len(rows)))
+
+
+def test_masks_go_along(plain_card: None, tmp_path: Path) -> None:
+    """A packed table with masks is trained on by them, wherever it is."""
+    lake = make(tmp_path / "lake")
+    masks = add_masks(lake)
+    write_folder(lake.catalogue, [PACKED], tmp_path / "a", MB)
+    (shard,) = (tmp_path / "a").rglob("*.parquet")
+    assert {row["ordinal"]: row["trainable"] for row in pq.read_table(shard).to_pylist()} == masks
 
 
 def test_rows_are_written_in_groups(

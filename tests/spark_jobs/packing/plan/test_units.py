@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
+from itertools import pairwise
 
 import numpy as np
 from hypothesis import given, settings
@@ -55,16 +56,14 @@ def test_given_cuts_replace_those_of_their_documents_alone() -> None:
 @settings(max_examples=tries(300, 100))
 @given(st.lists(st.integers(0, 30), max_size=8), st.integers(0, 1), st.data())
 def test_pieces_begin_at_the_cuts_of_their_document(token_counts: list[int], leading: int, data: st.DataObject) -> None:
-    """Any documents have cuts of their own, the first and the last too; all others are cut every L tokens."""
+    """Any documents have cuts of their own, the first and the last too; what lies between is cut every L tokens."""
     starts, own = [], []
     for document, tokens in enumerate(token_counts):
         length = tokens + 1 + leading if tokens else 0
-        cuts = list(range(7, length, 7))
-        if cuts and data.draw(st.booleans()):
-            places = st.lists(st.integers(1, length - 1), min_size=len(cuts), max_size=len(cuts), unique=True)
-            cuts = sorted(data.draw(places))
-            own += [(document, cut) for cut in cuts]
-        starts += [(document, start) for start in [0, *cuts] if length]
+        cuts = sorted(data.draw(st.sets(st.integers(1, length - 1), max_size=5))) if length > 1 else []
+        own += [(document, cut) for cut in cuts]
+        bounds = [0, *cuts, length]
+        starts += [(document, start) for first, end in pairwise(bounds) for start in range(first, end, 7)]
     table = np.array(own, dtype=np.int64).reshape(-1, 2)
     pieces = cut_documents(np.array(token_counts, dtype=np.int64), 7, leading, Cuts(table[:, 0], table[:, 1]))
     assert list(zip(pieces.document.tolist(), pieces.start.tolist(), strict=True)) == starts

@@ -36,8 +36,9 @@ experiment: setup ## filtered against raw: twenty small models on texts of this 
 test: lint setup-spark ## all checks and the tests of the default tier (ARGS= for pytest)
 	@$(if $(findstring tests/,$(ARGS)),$(PYTEST) $(ARGS),HEADRACE_ENGINE=sail $(PYTEST) $(ARGS); sail=$$?; $(ON_SPARK) $(ARGS) && exit $$sail)
 
-test-all: lint setup-spark ## all checks and all tests, those of the nightly tier too (ARGS= for pytest)
-	@HEADRACE_ENGINE=spark $(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly -o faulthandler_timeout=3600 $(ARGS)
+test-all: lint setup-spark ## all checks and all tests on Spark, on Sail those of the nightly tier (ARGS= for pytest)
+	@HEADRACE_ENGINE=spark $(PYTEST) -m "not gpu and not network" --hypothesis-profile=nightly -o faulthandler_timeout=3600 $(ARGS); spark=$$?; \
+	HEADRACE_ENGINE=sail $(PYTEST) -m "nightly and not gpu and not network" -o faulthandler_timeout=3600 $(ARGS) && exit $$spark
 
 lint: setup ## style, types and the layers between packages
 	@$(PYTHON) -m ruff check --quiet .

@@ -92,7 +92,8 @@ def _measured(source: str, chats: list[list[dict[str, Any]]], file_text: str) ->
         if not quotes  # a control token's name in a message is letters here
     )
     own, peers = own / len(chats) * 1e6, peers / len(chats) * 1e6
-    return f"{own:.0f} : {peers:.0f} us a conversation, {peers / own:.1f} times; {differ} of {len(chats) - sum(quoting)} rows differ"
+    compared = len(chats) - sum(quoting)
+    return f"{own:.0f} : {peers:.0f} us a conversation, {peers / own:.1f} times; {differ} of {compared} rows differ"
 
 
 def _best(work: Any) -> tuple[list[Any], float]:

@@ -5,9 +5,13 @@ its dead processes are found; a page of an asset shows what its metadata hold. A
 `dagster._`, and `tests/packaging/test_newest.py` runs a project on the newest release.
 """
 
+import contextlib
+import functools
+from collections.abc import Iterator
 from importlib import import_module
 from typing import Any
 
+import dagster as dg
 from dagster._core.definitions.assets.graph.base_asset_graph import BaseAssetGraph
 from dagster._core.definitions.job_base import InMemoryJob
 from dagster._core.definitions.metadata.metadata_value import ObjectMetadataValue
@@ -35,6 +39,7 @@ from dagster._core.storage.tags import RUN_FAILURE_REASON_TAG
 from dagster._serdes import ConfigurableClassData
 from dagster._utils.error import SerializableErrorInfo  # type: ignore[attr-defined]  # it names no exports
 from dagster._utils.schedules import reverse_cron_string_iterator
+from dagster.components.core import load_defs
 
 __all__ = [
     "RUN_FAILURE_REASON_TAG",
@@ -75,9 +80,27 @@ __all__ = [
     "dev_module",
     "merge_run_tags",
     "reverse_cron_string_iterator",
+    "without_schemas",
 ]
 
 
 def dev_module() -> Any:
     """The module of the command `dagster dev`, with its web server replaced by `dagster_pages`."""
     return import_module("dagster._cli.dev")
+
+
+@contextlib.contextmanager
+def without_schemas() -> Iterator[None]:
+    """Load definitions without the JSON schemas of all components, half of the time: only Dagster's pages show them."""
+    with_schemas = _with_schemas()
+    load_defs.get_library_json_enriched_defs = lambda tree: dg.Definitions(component_tree=tree)
+    try:
+        yield
+    finally:
+        load_defs.get_library_json_enriched_defs = with_schemas
+
+
+@functools.cache
+def _with_schemas() -> Any:
+    """Dagster's function, also where another thread loads without schemas now."""
+    return load_defs.get_library_json_enriched_defs

@@ -18,8 +18,9 @@ from typing import TYPE_CHECKING, Any
 import dagster as dg
 from pydantic import BaseModel, ValidationError
 
-from dagster_project.asset_checks import check_results, check_specs, failed_audit, notice_result
+from dagster_project.asset_checks import check_specs, failed_audit
 from dagster_project.asset_options import Presentation, Upkeep, materialized
+from dagster_project.asset_results import result_of
 from dagster_project.dagster_core import ObjectMetadataValue
 from dagster_project.exceptions import DagsterProjectError, DefinitionError
 from dagster_project.hidden_secrets import secrets_hidden
@@ -27,16 +28,9 @@ from dagster_project.keeping import Keeping
 from dagster_project.metadata import (
     GUARDED,
     Samples,
-    carried_columns,
     definition_metadata,
-    drawn_before,
-    in_order,
-    judges_documents,
-    kept_metadata,
-    materialization_metadata,
-    shown_rows,
 )
-from dagster_project.partitions import place_of, predicate_of, rows_of
+from dagster_project.partitions import place_of, predicate_of
 from dagster_project.restrictions import GATE, record_visibility, refuse_forbidden_reads, visibility_metadata
 from dagster_project.run_config import bind_config, config_fields
 from dagster_project.tracing import step_span
@@ -60,7 +54,6 @@ from spark_jobs.lake.plan.following import Following, following
 from spark_jobs.lake.plan.forecast import forecast
 from spark_jobs.lake.plan.foreseen import engine_needs
 from spark_jobs.lake.run.materialize import Lake
-from spark_jobs.lake.run.outcomes import TableOutcome
 from spark_jobs.lake.run.rollout import TrialConfig
 
 if TYPE_CHECKING:
@@ -212,7 +205,7 @@ class LakeAsset:
         """Which rows are shown: as declared, else as of the most guarded of its inputs; ids where one is not known."""
         if self.shown.samples is not None:
             return self.shown.samples
-        read = [declared_asset(graph, name) for name in self._upstream()]
+        read = [declared_asset(graph, name) for name in self.upstream()]
         return min(
             (Samples.IDS if parent is None else parent.samples(graph) for parent in read),
             key=GUARDED.index,
@@ -222,6 +215,11 @@ class LakeAsset:
     def declared(self, identifier: str) -> Table:
         """The declaration of one of its tables."""
         return self.step.tables[self.tables.index(identifier)]
+
+    def declared_inputs(self, graph: BaseAssetGraph[Any]) -> dict[str, Table]:
+        """The declarations of the tables that it depends on and that headrace made."""
+        assets = ((name, declared_asset(graph, name)) for name in self.upstream())
+        return {name: asset.declared(name) for name, asset in assets if asset is not None}
 
     def check(self) -> None:
         """Refuse names and partitions that cannot work, and register the partitions."""
@@ -255,7 +253,7 @@ class LakeAsset:
             check_specs=[
                 spec
                 for table, identifier in zip(self.step.tables, self.tables, strict=True)
-                for spec in check_specs(table, identifier, self._is_placed(table))
+                for spec in check_specs(table, identifier, self.is_placed(table))
             ],
             config_schema=fields or None,
             required_resource_keys={"lake"},
@@ -275,7 +273,7 @@ class LakeAsset:
         text = "\n\n".join(part for part in (table.comment, what, shell, job) if part)
         return dg.AssetSpec(
             identifier.split("."),
-            deps=[dg.AssetDep(dg.AssetKey(name.split("."))) for name in self._upstream()],
+            deps=[dg.AssetDep(dg.AssetKey(name.split("."))) for name in self.upstream()],
             description=text,
             metadata={
                 **definition_metadata(identifier, table, self.step, self.shown.samples),
@@ -291,11 +289,12 @@ class LakeAsset:
             automation_condition=self.shown.automation,
         )
 
-    def _is_placed(self, table: Table) -> bool:
+    def is_placed(self, table: Table) -> bool:
         """Whether the rows of a table have an increment or a partition, outside of which none may lie."""
         return table.has_increments or self.partitions_def is not None
 
-    def _upstream(self) -> list[str]:
+    def upstream(self) -> list[str]:
+        """Identifiers of the tables that it depends on, but for its own."""
         tables = dict.fromkeys(tables_of(*self.inputs.values()))
         tables.update(dict.fromkeys(getattr(getattr(self.config, "source", None), "lake_tables", ())))
         # An input of the same namespace depends on the driving table itself; the first steps of a corpus have none.
@@ -326,10 +325,10 @@ class LakeAsset:
         except RolloutError as error:
             raise dg.Failure(str(error), metadata={FAILED_CHECK: "rollout"}, allow_retries=False) from error
         except (DagsterProjectError, SparkJobsError) as error:
-            older = older_input(graph, lake.ledger, self._upstream(), error) if isinstance(error, StepRunError) else ""
+            older = older_input(graph, lake.ledger, self.upstream(), error) if isinstance(error, StepRunError) else ""
             raise dg.Failure(f"{self.tables[0]}: {older}" if older else str(error), allow_retries=False) from error
         for table, outcome in zip(self.step.tables, outcomes, strict=True):
-            yield self._result(context, lake, table, outcome, outcomes[0])
+            yield result_of(self, context, lake, table, outcome, outcomes[0])
 
     def _binding(self, context: dg.AssetExecutionContext, lake: Lake) -> Binding:
         config = bind_config(self.step.config, self.tables[0], context.op_execution_context.op_config or {})
@@ -346,7 +345,7 @@ class LakeAsset:
         if self.partitions_def is not None and partition is not None:
             place = place_of(self.step.table, self.partitions_def, partition)
             # A partition reads the same partition of inputs with equal partitions, and all of other inputs.
-            for name in self._upstream():
+            for name in self.upstream():
                 asset = dg.AssetKey(name.split("."))
                 if not graph.has(asset) or graph.get(asset).partitions_def != self.partitions_def:
                     continue
@@ -364,54 +363,6 @@ class LakeAsset:
             translated=followed.translated,
             partition=place,
             input_places=places,
-        )
-
-    def _result(
-        self, context: dg.AssetExecutionContext, lake: Lake, table: Table, outcome: TableOutcome, main: TableOutcome
-    ) -> dg.MaterializeResult[Any]:
-        key = dg.AssetKey(outcome.identifier.split("."))
-        drawn = self.step.plot
-        plot = drawn if drawn is not None and (drawn.table or self.step.table.name) == table.name else None
-        partition = context.partition_key if self.partitions_def is not None else None
-        previous: Mapping[str, Any] = {}
-        if not outcome.computed or table.notice is not None or plot is not None:
-            record = context.instance.get_latest_data_version_record(key, partition_key=partition)
-            if record is not None and record.asset_materialization is not None:
-                previous = record.asset_materialization.metadata
-        iceberg = load_table(lake.catalogue, outcome.identifier) if outcome.computed else None
-        shown = shown_rows(table, outcome.computed)
-        if self.partitions_def is not None and partition is not None:
-            shown = rows_of(table, self.partitions_def, partition)
-        graph = context.job_def.asset_layer.asset_graph
-        as_drawn = drawn_before(previous, str(outcome.version)) if partition is None else {}
-        draws = None if as_drawn else plot
-        names_paths = iceberg is not None and judges_documents(table)
-        documents = load_table(lake.catalogue, f"{self.namespace}.documents") if names_paths else None
-        samples = self.samples(graph)
-        values = materialization_metadata(outcome, table, iceberg, shown, samples, draws, documents) | as_drawn
-        read = {name: asset.declared(name) for name in self._upstream() if (asset := declared_asset(graph, name))}
-        values |= carried_columns(table, read)
-        if not outcome.computed:
-            values |= kept_metadata(previous)
-        if partition is not None:
-            values["rows_of_all_partitions"] = sum(
-                row.row_count for row in lake.ledger.places(outcome.identifier).values()
-            )
-        if "members" in self.inputs and table.key == ("doc_id",):
-            members = sum(row.row_count for row in lake.ledger.increments(f"{self.namespace}.members").values())
-            values |= {"share_of_members": round(outcome.version.count / members, 4)} if members else {}
-        if self.shown.facts is not None and outcome is main:
-            values |= self.shown.facts(lake.catalogue)
-        if lake.rollout is not None and outcome.identifier in lake.rollout.said:
-            values["rollout"] = lake.rollout.said[outcome.identifier]
-        checks = check_results(table, outcome, self._is_placed(table))
-        if table.notice is not None:
-            facts, warning = notice_result(table, table.notice, outcome, main.version.count, previous, lake.catalogue)
-            values |= facts
-            checks.append(warning)
-        version = dg.DataVersion(str(outcome.version))
-        return dg.MaterializeResult(
-            asset_key=key, metadata=in_order(values), data_version=version, check_results=checks
         )
 
 

@@ -13,7 +13,8 @@ import dagster as dg
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, GreaterThanOrEqual, LessThan
 from pyiceberg.table import Table as IcebergTable
 
-from spark_jobs.lake.declare.tables import Table, partition_column, type_text
+from spark_jobs.lake.declare.column_types import type_text
+from spark_jobs.lake.declare.tables import Table, partition_column
 from spark_jobs.lake.ledger.materialization import TableSlice
 
 # Spark's names of the types that a window can be compared with; its own `timestamp` has a zone.

@@ -62,12 +62,8 @@ class LakeResource(LazyPySparkResource):
         if self._ledger is not None:
             self._ledger.write()
 
-    @property
-    def spark_session(self) -> SparkSession:
-        """The session, started on first use."""
-        return self._started(None)
-
     def _started(self, needs: Callable[[], Needs] | None) -> SparkSession:
+        """The session, started on first use."""
         if self._spark_session is None:
             configured = "spark_config of the lake's resource is set" if self.spark_config else ""
             chosen = choose(load_settings().warehouse, needs, configured)

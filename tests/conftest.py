@@ -25,7 +25,8 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.lake.session.jars import CORE, archive_options
 from tests import cpu_by_file
 from tests.at_once import watch
-from tests.tiers import is_nightly, use_default_tier
+from tests.quick_metadata import remember_metadata
+from tests.tiers import is_nightly, leave_cases_out, use_default_tier
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -34,6 +35,7 @@ LakeAt = Callable[..., Lake]
 
 heed_interrupts()  # or the children of tests would not hear SIGTERM
 spare_collector()  # an eighth of the time of a test
+remember_metadata()
 use_default_tier()  # `--hypothesis-profile=nightly` comes later and wins
 if os.environ.get("HEADRACE_ENGINE") == "sail":
     watch()
@@ -64,8 +66,10 @@ _LONG = (
 )
 
 
+@pytest.hookimpl(tryfirst=True)  # before pytest leaves nightly tests out
 def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
     """The longest files first, then those with an engine: `make test` gives files out in this order."""
+    leave_cases_out(items)
     with_engine = {item.path for item in items if "spark" in getattr(item, "fixturenames", ())}
     items.sort(key=lambda item: (not item.nodeid.split("::")[0].endswith(_LONG), item.path not in with_engine))
 

@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import argparse
 import ast
+import functools
 import hashlib
 import json
 import re
@@ -62,8 +63,14 @@ def code_digest(made: Step) -> str:
 
 def digest_of(sources: Iterable[str]) -> str:
     """SHA-256 over the set of statements of some modules."""
-    found = {text for source in sources for text in _texts(ast.parse(source).body)}
+    found = {text for source in sources for text in _statements(source)}
     return hashlib.sha256(json.dumps(sorted(found)).encode()).hexdigest()
+
+
+@functools.cache
+def _statements(source: str) -> tuple[str, ...]:
+    """The texts of a module's statements; most steps import most of the same modules."""
+    return tuple(_texts(ast.parse(source).body))
 
 
 def tree_text(source: str) -> str:
@@ -116,12 +123,17 @@ def imported_modules(module: str) -> set[str]:
     found: set[str] = set()
     waiting = [module]
     while waiting:
-        for name in _imports(ast.parse(_source(waiting.pop()).read_text())):
+        for name in _imports_of(waiting.pop()):
             below = any(name == part or name.startswith(f"{part}.") for part in _FOUNDATION)
             if name not in found and name != module and not below:
                 found.add(name)
                 waiting.append(name)
     return found
+
+
+@functools.cache
+def _imports_of(module: str) -> tuple[str, ...]:
+    return tuple(_imports(ast.parse(_source(module).read_text())))
 
 
 def _imports(node: ast.AST) -> Iterator[str]:

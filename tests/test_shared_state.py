@@ -123,6 +123,7 @@ _REVIEWED = {
     "spark_jobs.tokens.document_encoder.DocumentEncoder._excluded": _OF_A_TASK,
     "spark_jobs.tokens.document_encoder.DocumentEncoder._fast": _OF_A_TASK,
     "spark_jobs.tokens.document_encoder.DocumentEncoder._added": _OF_A_TASK,
+    "headrace.kernels.compiling._locked": "Numba's lock of compilation is around it",
     "headrace.kernels.compiling.sources_digest": _PURE,
     "headrace.kernels.sha256._functions": _PURE,
 }

@@ -25,7 +25,27 @@ def needs_spark(test: Test) -> Test:
     return on_spark(pytest.mark.skipif(is_sail, reason="asks Spark itself")(test))
 
 
-DEFAULT_EXAMPLES = 10
+def sampled(cases: int = 1) -> pytest.MarkDecorator:
+    """Mark a parametrised test: so many of its cases, spread evenly, run in the default tier; in the long one all."""
+    return pytest.mark.sampled(cases)
+
+
+def leave_cases_out(items: list[pytest.Item]) -> None:
+    """Mark the cases as nightly that `sampled` leaves out of the default tier: 4 of 0 to 8 keep 0, 2, 4 and 6."""
+    by_test: dict[str, list[pytest.Item]] = {}
+    for item in items:
+        if item.get_closest_marker("sampled") is not None and item.get_closest_marker("nightly") is None:
+            by_test.setdefault(item.nodeid.partition("[")[0], []).append(item)
+    for cases in by_test.values():
+        mark = cases[0].get_closest_marker("sampled")
+        count = mark.args[0] if mark is not None else 0
+        kept = {len(cases) * number // count for number in range(count)}
+        for number, case in enumerate(cases):
+            if number not in kept:
+                case.add_marker(pytest.mark.nightly)
+
+
+DEFAULT_EXAMPLES = 6
 
 # A loaded machine is no reason for an example to fail, so neither profile has a deadline.
 settings.register_profile("default", max_examples=DEFAULT_EXAMPLES, derandomize=True, deadline=None)

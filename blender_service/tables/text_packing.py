@@ -19,7 +19,7 @@ from pydantic import BaseModel, ConfigDict, Field
 from blender_service.arrays import Int32Array, Int64Array
 from headrace.kernels.compiling import compiled
 
-MOST_GROUP_DOCUMENTS: Final = 4096
+MOST_GROUP_DOCUMENTS: Final = 4096  # best fit looks at every row of the group for every piece
 EMPTY, TOO_LONG = "empty", "longer_than_a_row"
 
 
@@ -84,10 +84,10 @@ def pack(lengths: Int32Array, window: int, group: int, whole: bool) -> tuple[Row
                 at += 1
         free = np.empty(at - begin, dtype=np.int64)
         used = 0
-        for place in np.argsort(-tokens[begin:at], kind="mergesort"):
+        for place in np.argsort(-tokens[begin:at], kind="mergesort"):  # stable: equal ones in the order of documents
             size = tokens[begin + place]
             best = -1
-            if size < window:
+            if size < window:  # a whole row fits into no begun one
                 for row in range(used):
                     if free[row] >= size and (best < 0 or free[row] < free[best]):
                         best = row

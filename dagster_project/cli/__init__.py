@@ -61,7 +61,7 @@ _GROUPS = {
     },
 }
 _COMMANDS = {name: where for group in _GROUPS.values() for name, where in group.items()}
-_INTERRUPTED = 130
+_INTERRUPTED = 130  # as shells say it: 128 and the number of SIGINT
 _LOADING = {"demo", "plan", "run"}  # they load Dagster and the project before they print a line
 _LOUD_SECONDS = 1.0
 

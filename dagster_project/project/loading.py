@@ -6,7 +6,6 @@ module `definitions` and a folder `defs`. The commands take the one that the wor
 
 from __future__ import annotations
 
-import contextlib
 import functools
 import importlib
 import os
@@ -15,7 +14,7 @@ import sys
 import tomllib
 import uuid
 import warnings
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -225,6 +224,7 @@ def load_definitions() -> dg.Definitions:
     Raises:
         DefinitionError: YAML or code below `defs` cannot be loaded; the message names the file.
     """
+    from dagster_project.dagster_core import without_schemas
     from dagster_project.project.diagnosis import explain, repeated
 
     folder = project_folder()
@@ -234,28 +234,11 @@ def load_definitions() -> dg.Definitions:
         sys.path.insert(0, str(folder.package.parent))
     try:
         definitions: Any = importlib.import_module(f"{folder.module}.definitions").definitions
-        with _component_docs_left_out():
+        with without_schemas():
             loaded: dg.Definitions = definitions.load_fn()
     except Exception as error:  # a user's YAML or module may raise anything; `--debug` shows the trace
         raise DefinitionError(explain(error, folder.defs)) from error
     return loaded
-
-
-@contextlib.contextmanager
-def _component_docs_left_out() -> Iterator[None]:
-    """Load a project without JSON schemas of all components that are installed, which only a page of the UI reads.
-
-    They take a fifth of a second; Dagster, which has no switch for them, looks the function up at each loading.
-    """
-    import dagster as dg
-    from dagster.components.core import load_defs
-
-    described = load_defs.get_library_json_enriched_defs
-    load_defs.get_library_json_enriched_defs = lambda tree: dg.Definitions(component_tree=tree)
-    try:
-        yield
-    finally:
-        load_defs.get_library_json_enriched_defs = described
 
 
 def select(definitions: dg.Definitions, words: Iterable[str]) -> list[dg.AssetKey]:

@@ -13,15 +13,18 @@ level: two thirds of the time of compiling.
 
 from __future__ import annotations
 
+import contextlib
 import ctypes
+import fcntl
 import functools
 import gc
 import hashlib
+import os
 import re
 import shutil
 import sys
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any, Final
 
@@ -31,6 +34,7 @@ from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.codegen import JITCodeLibrary
 from numba.core.compiler import Compiler
+from numba.core.compiler_lock import global_compiler_lock
 
 _IMPORT: Final = re.compile(r"^from ([\w.]+) import (\([^)]*\)|.*)|^import ([\w.]+)", re.MULTILINE)
 _BELOW: Final = ("headrace", "spark_jobs")  # packages whose compiled functions those of other packages may call
@@ -45,6 +49,7 @@ def compiled(function: Callable[..., Any] | None = None, /, **options: Any) -> A
     whole = {"nogil": True, "no_cfunc_wrapper": True, "pipeline_class": _WholeCompiler}
     dispatcher = njit(**{**whole, **options})(function)
     dispatcher._cache = _Cache(function)  # as `njit(cache=True)` does with Numba's own class
+    dispatcher.compile = functools.partial(_compile_once, dispatcher)
     return dispatcher
 
 
@@ -53,6 +58,40 @@ def inner(function: Callable[..., Any] | None = None, /, **options: Any) -> Any:
     if function is None:
         return functools.partial(inner, **options)
     return njit(pipeline_class=_PartCompiler, no_cpython_wrapper=True, no_cfunc_wrapper=True, **options)(function)
+
+
+def _compile_once(dispatcher: Any, signature: Any) -> Any:
+    """Compile, or load from the cache: while another process compiles this module's functions, wait for it.
+
+    Workers that begin together would otherwise each compile all that they need, which takes a core some seconds each.
+    """
+    with global_compiler_lock, _lock_on(dispatcher._cache.cache_path):
+        return type(dispatcher).compile(dispatcher, signature)
+
+
+_locked: set[str] = set()  # by this process; Numba's lock is around it
+
+
+@contextlib.contextmanager
+def _lock_on(folder: str) -> Iterator[None]:
+    """Hold the only lock on a folder; a function that compiles another of its module has it already."""
+    if folder in _locked:
+        yield
+        return
+    descriptor = -1
+    with contextlib.suppress(OSError):  # a file system without locks: each process compiles for itself
+        os.makedirs(folder, exist_ok=True)
+        descriptor = os.open(folder, os.O_RDONLY)
+        fcntl.flock(descriptor, fcntl.LOCK_EX)
+    _locked.add(folder)
+    try:
+        yield
+    finally:
+        _locked.remove(folder)
+        if descriptor >= 0:
+            with contextlib.suppress(OSError):
+                fcntl.flock(descriptor, fcntl.LOCK_UN)  # for closing leaves it to a copy that a forked child has
+            os.close(descriptor)
 
 
 class _WholeLibrary(JITCodeLibrary):  # type: ignore[misc]

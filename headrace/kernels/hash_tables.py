@@ -14,7 +14,7 @@ import numpy as np
 from headrace.kernels.compiling import inner
 from headrace.kernels.memory import eight_bytes_at
 
-_ZERO, _ONE = np.uint64(0), np.uint64(1)
+_ZERO, _ONE = np.uint64(0), np.uint64(1)  # with plain integers Numba computes unsigned ones in floats
 
 
 @inner

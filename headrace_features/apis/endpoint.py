@@ -15,26 +15,25 @@ import json
 import time
 from bisect import bisect_right, insort
 from dataclasses import dataclass, field, replace
-from itertools import pairwise
+from functools import partial
 from typing import Any, NamedTuple
 
 from headrace_features.apis.api_config import (
     ApiSource,
     LinkHeaderPages,
     NextUrlPages,
-    NumberedPages,
     OffsetPages,
     request_digest,
 )
 from headrace_features.apis.client import ApiClient, Fault, HttpAnswer, tried, validators
 from headrace_features.apis.connectors import called
+from headrace_features.apis.list_moves import distinct_records, moved_pages, moved_total
 from headrace_features.apis.paging import (
     first_cursor,
     is_addressable,
     largest,
     next_cursor,
     page_request,
-    record_keys,
     since_value,
     why_stopped,
 )
@@ -246,31 +245,11 @@ class EndpointFetch:
     def _moved(self) -> str | None:
         """What shows that the list moved while it was read; None where nothing does."""
         pages = sorted((page for page in self.there.values() if page.refusal is None), key=lambda page: page.place)
-        if any(then > now for then, now in pairwise(self.totals)):
-            return "the total number of records shrank while they were read"
-        if self.totals and (count := self._distinct(pages)) < self.totals[-1]:
-            return f"{count} records were read, the server says that there are {self.totals[-1]}"
-        if not self.parallel:
-            return None
-        if any(self.end is not None and page.place > self.end and page.record_count for page in pages):
-            return "there are records behind the first empty page"
-        counts = [page.record_count for page in pages if page.record_count]
-        is_even = not counts or (len(set(counts[:-1])) < 2 and counts[-1] <= counts[0])
-        if isinstance(self.source.paginator, NumberedPages) and not is_even:
-            return f"pages have {min(counts)} to {max(counts)} records"
-        return None
-
-    def _distinct(self, pages: list[StoredPage]) -> int:
-        """How many different records the pages of this reading hold, from their objects."""
-        keys: set[str] = set()
-        for page in pages:
-            if page.object is None:  # nothing in it, or deleted for good
-                keys |= {f"{page.cursor} {number}" for number in range(page.record_count)}
-            else:
-                with self.objects.open(page.object) as file:
-                    records = records_in(bytes(file.read()), self.source.records_path(self.name))
-                keys |= record_keys(records if isinstance(records, list) else [], self.source.id_column)
-        return len(keys)
+        records_path, id_column = self.source.records_path(self.name), self.source.id_column
+        count = partial(distinct_records, pages, self.objects, records_path, id_column)
+        if (moved := moved_total(self.totals, count)) is not None:
+            return moved
+        return moved_pages(pages, self.end, self.source.paginator) if self.parallel else None
 
     async def _get(self, cursor: Any, place: int, cursors: set[str]) -> _Got | Fault:
         """A page, tried as often as the limits say; a repetition of another of the reading counts as a fault."""

@@ -59,9 +59,10 @@ class _DirectTransport(httpx2.AsyncHTTPTransport):
     """httpx2's transport with judged connections; it has no parameter for them."""
 
     def __init__(self, destinations: Destinations, limits: httpx2.Limits) -> None:
-        super().__init__(limits=limits)
+        context = httpx2.create_ssl_context()  # reads the certificates of all authorities, which takes 20 ms
+        super().__init__(verify=context, limits=limits)
         self._pool = httpcore2.AsyncConnectionPool(
-            ssl_context=httpx2.create_ssl_context(),
+            ssl_context=context,
             max_connections=limits.max_connections,
             max_keepalive_connections=limits.max_keepalive_connections,
             keepalive_expiry=limits.keepalive_expiry,

@@ -40,7 +40,7 @@ class Chosen:
         """Their rows in the order of the files with their texts, then those without; some thousand at a time."""
         end = max(self.index.total, self.index.texts_total) + 1
         step = _PART if self.wanted.ids is None else end
-        for some in (self.index.placed, self.index.without_text):
+        for some in (self.index.texts.placed, self.index.texts.without_text):
             for start in range(0, end, step):
                 yield some(self.wanted, start, step)
 

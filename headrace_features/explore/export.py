@@ -98,7 +98,7 @@ def _rows(chosen: Chosen, gone: set[str], tags: _Tags, with_text: bool, left_out
                 continue
             kept = None if row["kept"] is None else bool(row["kept"])
             stay.append({**row, "kept": kept, "failed": rules, "tags": tagged.get(row["doc_id"], [])})
-        texts = chosen.index.each_text(stay) if with_text else ((row, None) for row in stay)
+        texts = chosen.index.texts.each(stay) if with_text else ((row, None) for row in stay)
         yield from ({**row, "text": text} for row, text in texts)
 
 

@@ -26,7 +26,7 @@ import pyarrow.compute as pc
 from pyiceberg.expressions import BooleanExpression
 
 from headrace_features.explore.dataset_at import DatasetAt
-from spark_jobs.lake.files.lookups import placed_batches
+from spark_jobs.lake.files.wide_values import placed_batches
 
 PREVIEW: Final = 300
 NARROW: Final = ("increment", "shard", "path", "repository", "kind", "language", "licence", "byte_count")
@@ -35,7 +35,6 @@ _OWN: Final = ("n", "doc_id", *NARROW, "kept")
 _NUMBERS: Final = ("int", "long", "float", "double")
 _CHUNK: Final = 50_000  # rows that are Python objects at a time
 _TEXTS: Final = 2048  # texts likewise
-_UNSAFE: Final = "PRAGMA journal_mode = OFF; PRAGMA synchronous = OFF; PRAGMA cache_size = -200000"
 # Scripts without spaces between words: each character is a word of its own.
 _CLOSE: Final = (
     "\u0e00-\u0eff\u1000-\u109f\u1780-\u17ff\u3040-\u30ff\u3400-\u9fff\uac00-\ud7af\uf900-\ufaff\U00020000-\U0003ffff"

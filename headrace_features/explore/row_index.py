@@ -8,11 +8,9 @@ It holds candidates and counts: texts are read from the lake.
 from __future__ import annotations
 
 import functools
-import itertools
 import sqlite3
 import threading
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from dataclasses import replace
+from collections.abc import Callable, Hashable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Final
 
@@ -26,6 +24,7 @@ from dagster_project.inspect.documents.document_lookup import is_prefix
 from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.facet_columns import CHARTS, Counts, FacetColumns, Mask, build_columns
 from headrace_features.explore.index_files import BUILDS, NARROW, build_rows, build_texts, quoted, scores_of
+from headrace_features.explore.indexed_texts import IndexedTexts
 from headrace_features.explore.row_query import (
     FACETS,
     Answer,
@@ -39,7 +38,7 @@ from headrace_features.explore.row_query import (
 )
 from headrace_features.explore.word_index import WordIndex
 from spark_jobs.arrays import Float64Array
-from spark_jobs.lake.files.lookups import EVERYTHING, first_rows, placed_values, read_placed_values
+from spark_jobs.lake.files.lookups import EVERYTHING, first_rows
 from spark_jobs.lake.files.scans import scan_of
 
 PAGE: Final = 50
@@ -61,6 +60,7 @@ class RowIndex:
         scores: numeric signals.
         total: documents that it has when it is whole.
         texts_total: texts likewise.
+        texts: where its texts are, and their first words.
         words: of its texts.
         failure: why it could not be built; empty where nothing went wrong.
     """
@@ -74,6 +74,7 @@ class RowIndex:
         self._with_text = with_text
         self.scores = scores_of(at)
         self._columns = Columns(at.name, ("byte_count", *self.scores))
+        self.texts = IndexedTexts(at, self._texts if with_text else None, self._columns, self._ask)
         files = {"worded": file_of(folder, at.name, at.version, "words"), "placed": self._texts, "listed": self._rows}
         self.words = WordIndex(at, files, self._columns)
         self.total, self.texts_total = at.summed("documents"), at.summed("texts")
@@ -188,21 +189,13 @@ class RowIndex:
         rows = rows or self._ask(f"{query} path = ?", [name])
         return [(row["increment"], row["shard"]) for row in rows]
 
-    def previews(self, rows: Sequence[Mapping[str, Any]]) -> dict[int, str]:
-        """The first words of rows, by their `n`; of none where they are hidden or still being read."""
-        if not self.wait_for_texts(0):
-            return {}
-        marks = ", ".join("?" * len(rows))
-        query = f"SELECT n, preview FROM texts WHERE n IN ({marks})"
-        return {row["n"]: row["preview"] for row in self._ask(query, [row["n"] for row in rows], self._texts)}
-
     def by_id(self, doc_ids: Sequence[str], wait_seconds: float = 0.3) -> dict[str, dict[str, Any]]:
         """Path, first words and verdict of some documents by doc_id; of none while the index is being built."""
         if not doc_ids or not self.wait(wait_seconds):
             return {}
         rows = self.rows(RowQuery(ids=tuple(doc_ids)), len(doc_ids))
         self.wait_for_texts(wait_seconds)
-        words = self.previews(rows)
+        words = self.texts.previews(rows)
         return {
             row["doc_id"]: {"path": row["path"], "preview": words.get(row["n"]), "kept": row["kept"]} for row in rows
         }
@@ -218,18 +211,6 @@ class RowIndex:
     def has_words(self) -> bool:
         """Whether lists are searched by the index of words, as of a large dataset."""
         return self.words.is_large and self.wait_for_texts(0) and self.words.wait(0)
-
-    def text_number(self, doc_id: str) -> int | None:
-        """The number of a document's text; None where it has none."""
-        query = "SELECT x.t FROM texts x JOIN rows r ON r.n = x.n WHERE r.doc_id = ?"
-        rows = self._ask(query, [bytes.fromhex(doc_id)], self._texts)
-        return rows[0]["t"] if rows else None
-
-    def numbered(self, numbers: Sequence[int]) -> dict[int, dict[str, Any]]:
-        """Documents by the numbers of their texts: rows of a list, with the text's place and first words."""
-        marks = ", ".join("?" * len(numbers))
-        query = f"SELECT r.*, x.* FROM texts x JOIN rows r ON r.n = x.n WHERE x.t IN ({marks})"
-        return {row["t"]: row for row in self._ask(query, [*numbers], self._texts)}
 
     def first_rows(self, wanted: RowQuery, count: int = PAGE) -> list[dict[str, Any]]:
         """Rows of the table itself while the index is being built, in no order; none where the selection needs it."""
@@ -257,73 +238,11 @@ class RowIndex:
         place = self._shown.get(doc_id)
         return [] if place is None else [place]
 
-    def texts_of(self, places: Sequence[tuple[int, int, int]]) -> dict[int, str]:
-        """Texts by number, read at `places`: (number, file, row) as the database `texts` has them."""
-        table = self._at.table("texts")
-        assert table is not None
-        paths = {row["file"]: row["path"] for row in self._ask("SELECT file, path FROM files", [], self._texts)}
-        texts: dict[int, str] = {}
-        for file in {file for _, file, _ in places}:
-            numbers = {row: number for number, at, row in places if at == file}
-            for row, text in read_placed_values(table[0], paths[file], "content", numbers).items():
-                texts[numbers[row]] = text
-        return texts
-
-    def placed(self, wanted: RowQuery, start: int, count: int) -> list[dict[str, Any]]:
-        """Rows of a selection among some texts of the dataset, in the order of their files, with file, row and rules.
-
-        Args:
-            wanted: the selection; its order means nothing.
-            start: the first text; where texts are hidden, the first row.
-            count: texts that are looked at.
-        """
-        if not self._with_text:
-            return self._with_rules(wanted, "{0}", "1", "r.n", (start, start + count))
-        # text by text, unless few are named
-        joined = "texts x CROSS JOIN {0}" if wanted.ids is None else "{0} CROSS JOIN texts x"
-        return self._with_rules(wanted, joined, "r.n = x.n", "x.t", (start, start + count), ", x.file, x.row")
-
-    def without_text(self, wanted: RowQuery, start: int, count: int) -> list[dict[str, Any]]:
-        """Rows of a selection among some documents, with rules, that have no text yet; none where texts are hidden."""
-        if not self._with_text or self._texted == self.total:
-            return []
-        textless = "NOT EXISTS (SELECT 1 FROM texts x WHERE x.n = r.n)"
-        return self._with_rules(wanted, "{0}", textless, "r.n", (start, start + count))
-
-    @functools.cached_property
-    def _texted(self) -> int:
-        """How many documents have a text."""
-        return int(self._ask("SELECT count(DISTINCT n) AS there FROM texts", [], self._texts)[0]["there"])
-
-    def _with_rules(
-        self, wanted: RowQuery, joined: str, condition: str, at: str, bounds: tuple[int, int], more: str = ""
-    ) -> list[dict[str, Any]]:
-        """Rows of a selection with `more` columns and the rules that each failed, where `at` is within bounds."""
-        wheres, values, joins = self._columns.conditions(replace(wanted, rule=""))
-        if wanted.rule:  # looked up for each row; SQLite would begin with all rows of the rule
-            wheres.append("EXISTS (SELECT 1 FROM failed f WHERE f.n = r.n AND +f.rule = ?)")
-            values.append(wanted.rule)
-        rules = "(SELECT group_concat(o.rule) FROM failed o WHERE o.n = r.n) AS rules"
-        of = where([*wheres, condition, f"{at} >= ?", f"{at} < ?"])
-        query = f"SELECT r.*{more}, {rules} FROM {joined.format(joins)}{of} ORDER BY {at}"
-        return self._ask(query, [*values, *bounds], self._texts if self._with_text else None, wanted.attached)
-
     def ids(self, wanted: RowQuery) -> list[str]:
         """The documents of a selection, in no order."""
         wheres, values, joins = self._columns.conditions(wanted)
         rows = self._ask(f"SELECT r.doc_id FROM {joins}{where(wheres)}", values, gone=wanted.attached)
         return [row["doc_id"] for row in rows]
-
-    def each_text(self, rows: Sequence[Mapping[str, Any]]) -> Iterator[tuple[Mapping[str, Any], str | None]]:
-        """Rows of `placed` and `without_text` with their texts, of which few are in memory at a time."""
-        table = self._at.table("texts")
-        paths = {row["file"]: row["path"] for row in self._ask("SELECT file, path FROM files", [], self._texts)}
-        for file, some in itertools.groupby(rows, key=lambda row: row.get("file")):
-            if file is None or table is None:
-                yield from ((row, None) for row in some)
-                continue
-            at = {row["row"]: row for row in some}
-            yield from ((at[place], text) for place, text in placed_values(table[0], paths[file], "content", at))
 
     def count(self, wanted: RowQuery) -> int:
         """How many documents there are."""

@@ -129,7 +129,7 @@ def _by_words(index: RowIndex, wanted: RowQuery, search: SearchWords, terms: lis
     at = search.start
     while len(ids) < search.most and time.monotonic() < deadline:
         candidates = index.words.candidates(terms, wanted, at, _CANDIDATES)
-        texts = index.texts_of([(row["t"], row["file"], row["row"]) for row in candidates])
+        texts = index.texts.read([(row["t"], row["file"], row["row"]) for row in candidates])
         for row in candidates:
             at, text = row["t"] + 1, texts[row["t"]]
             if pattern.search(text) is not None:

@@ -24,7 +24,7 @@ from dagster_project.exceptions import CommandError
 from headrace_features.explore.dataset_at import DatasetAt
 from headrace_features.explore.index_files import BUILDS, apart, quoted, written
 from headrace_features.explore.row_query import Answer, Columns, RowQuery, where, within_budget
-from spark_jobs.lake.files.lookups import placed_batches
+from spark_jobs.lake.files.wide_values import placed_batches
 
 TOKENIZER: Final = "unicode61 remove_diacritics 0"
 WORDS_FROM_BYTES: Final = 300_000_000  # of files of texts, about 1 GB of these

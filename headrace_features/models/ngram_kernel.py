@@ -31,7 +31,6 @@ from headrace.kernels.utf8 import code_point, width
 from spark_jobs.arrays import Float32Array, Float64Array, Int8Array, Int64Array, UInt8Array, UInt32Array, UInt64Array
 from spark_jobs.lexing.word_characters import FIRST_SCRIPT, LAST_CASED, SEPARATOR
 
-MAX_ORDER: Final = 5
 FOLDED, WHITE_SPACE, LETTERS = 0, 1, 2
 EMPTY: Final = np.uint64(0x9AE16A3B2F90404F)
 _U64: Final = np.uint64

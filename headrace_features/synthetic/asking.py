@@ -35,25 +35,24 @@ from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Final
 
 from headrace_features.synthetic import faults
-from headrace_features.synthetic.answers import DETAIL_CHARACTERS, NOTHING, Answer, judged, read_answer
+from headrace_features.synthetic.answers import DETAIL_CHARACTERS, NOTHING, Answer, judged
 from headrace_features.synthetic.asked import Asked
 from headrace_features.synthetic.attempts import FAILED, REJECTED, Attempt, Heard, Landed
 from headrace_features.synthetic.conversations import Execute, Executor, code_of, conversation_of
 from headrace_features.synthetic.gate import LONGEST_PAUSE, Gate
+from headrace_features.synthetic.replies import reply_to
 from headrace_features.synthetic.requests import Request, Turn, next_request, request_of
 from headrace_features.synthetic.tables import Hold
 from headrace_features.synthetic.tasks import BudgetError, Taken, TaskQueue
 from headrace_features.synthetic.writing import Writer
-from spark_jobs.credentials import filled, without_known
+from spark_jobs.credentials import filled
 from spark_jobs.messages import kept_message
 from spark_jobs.sources.config.paged_source import header_secret_of
 from spark_jobs.sources.opening.destinations import Destinations
-from spark_jobs.sources.paged.rate import retry_after
 
 if TYPE_CHECKING:
     import aiohttp
 
-_MOST_BYTES: Final = 64 << 20
 _LOOK_SECONDS: Final = 0.2  # between two looks for a task, where none waits
 
 _log = logging.getLogger(__name__)
@@ -248,30 +247,12 @@ class Asker:
 
     async def _attempt(self, session: aiohttp.ClientSession, pending: _Pending) -> None:
         """Send a request once, and decide what becomes of it."""
-        import aiohttp
-
         key, began, asking = pending.request.key, time.monotonic(), self._source.asking
-        url, wait, data = f"{self._source.endpoint.url.rstrip('/')}/chat/completions", None, b""
-        is_away = False  # nobody listens, where somebody answered before: it is started again, say
+        url = f"{self._source.endpoint.url.rstrip('/')}/chat/completions"
         self.done.attempts += 1
-        try:
-            async with session.post(
-                filled(url, f"{self._field}.endpoint.url", in_address=True),
-                json=pending.request.body,
-                allow_redirects=False,
-            ) as response:
-                while len(data) < _MOST_BYTES and (chunk := await response.content.read(_MOST_BYTES)):
-                    data += chunk
-            data = without_known(data)
-            status, wait = response.status, retry_after(response.headers.get("Retry-After"))
-            answer = read_answer(status, data)
-            if 300 <= status < 400:  # followed, it would take texts and key to where nobody declared them to go
-                answer = f"status {status}, to {response.headers.get('Location')}: redirects are not followed"
-        except TimeoutError:
-            status, answer = 0, f"no answer in {asking.answer_seconds:g} s"
-        except (aiohttp.ClientError, OSError) as error:
-            status, answer = 0, f"{type(error).__name__}: {error}"
-            is_away = self.done.accepted > 0 and isinstance(error, aiohttp.ClientConnectorError)
+        filled_url = filled(url, f"{self._field}.endpoint.url", in_address=True)
+        status, answer, wait, nobody_listens = await reply_to(session, filled_url, pending.request.body)
+        is_away = nobody_listens and self.done.accepted > 0  # it is started again, say
         seconds = time.monotonic() - began
         if isinstance(answer, Answer):
             await self._judge(pending, answer, seconds)

@@ -18,8 +18,8 @@ from headrace.tables.catalogue import load_table
 from headrace_features.synthetic.buckets import KEY, KEY_TYPE, in_buckets, key_of
 from headrace_features.synthetic.generated_config import Parents
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.files.lookups import placed_batches
 from spark_jobs.lake.files.scans import scan_of
+from spark_jobs.lake.files.wide_values import placed_batches
 from spark_jobs.lake.plan.excisions import excised_documents
 
 _TEXTS: Final = 256  # rows with texts that are in memory at a time

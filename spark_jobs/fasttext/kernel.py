@@ -28,10 +28,10 @@ _END: Final = np.frombuffer(b"</s>", np.uint8)
 _U64: Final = np.uint64
 _ONE: Final = _U64(1)
 _M32: Final = _U64(0xFFFFFFFF)
-_FNV_BASIS, _FNV_PRIME = _U64(2166136261), _U64(16777619)
-_WORD_STEP: Final = _U64(116049371)
-_SIGN: Final = _U64(0xFFFFFFFF00000000)
-_ROWS: Final = 1024
+_FNV_BASIS, _FNV_PRIME = _U64(2166136261), _U64(16777619)  # of FNV-1a with 32 bits
+_WORD_STEP: Final = _U64(116049371)  # fastText's, of n-grams of words
+_SIGN: Final = _U64(0xFFFFFFFF00000000)  # fastText keeps hashes of words in 32 bits with a sign, and widens them
+_ROWS: Final = 1024  # n-grams whose rows are summed in one go
 _EPSILON: Final = 1e-5
 
 
@@ -156,7 +156,7 @@ def hash_subwords(
         The position to go on from (`length` at the end), and the used size of `out`.
     """
     i = first
-    while i < length and used + high <= out.size:
+    while i < length and used + high <= out.size:  # at most `high` subwords begin at a character
         h = _FNV_BASIS
         j = i
         n = 1
@@ -166,7 +166,7 @@ def hash_subwords(
             while j < length and word[j] & 0xC0 == 0x80:
                 h = _fnv(h, word[j])
                 j += 1
-            if n >= low and not (n == 1 and (i == 0 or j == length)):
+            if n >= low and not (n == 1 and (i == 0 or j == length)):  # < and > alone are none
                 out[used] = np.uint32(h) % bucket
                 used += 1
             n += 1
@@ -292,7 +292,7 @@ def label_scores(t: ModelArrays, s: Scratch, only_best: bool) -> None:
     scores, hidden, output, left, right = s.scores, s.hidden, t.output, t.left, t.right
     label_count = output.shape[0]
     if t.loss == HIERARCHICAL:
-        scores[2 * label_count - 2] = 1.0
+        scores[2 * label_count - 2] = 1.0  # the root is the last node
         best = 0.0
         for node in range(2 * label_count - 2, label_count - 1, -1):
             near, other = left[node], right[node]

@@ -28,10 +28,10 @@ from spark_jobs.fasttext.tables import fill_slots, find_entries, sum_words
 from spark_jobs.text.text_columns import utf8_arrays
 
 LABEL_PREFIX: Final = "__label__"
-_MAGIC: Final = 793712314
+_MAGIC: Final = 793712314  # of fastText's files, as are the numbers below
 _VERSIONS: Final = (11, 12)
 _SUPERVISED: Final = 3
-_CENTROIDS: Final = 256
+_CENTROIDS: Final = 256  # of a part of a quantized row, which is named by a byte
 _COPIED_BYTES: Final = 64 << 20
 _SETTINGS: Final = struct.Struct("<14id")
 _COUNTS: Final = struct.Struct("<3i2q")

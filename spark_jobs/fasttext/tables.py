@@ -32,7 +32,7 @@ def find_entries(data: UInt8Array, entry_count: int, word_count: int) -> tuple[I
         first = at
         while at < data.size and data[at] != 0:
             at += 1
-        if at + 10 > data.size or data[at + 9] != (entry >= word_count):
+        if at + 10 > data.size or data[at + 9] != (entry >= word_count):  # NUL, count and kind are 10 bytes
             return starts, data[:0].copy(), counts, -1
         starts[entry + 1] = starts[entry] + at - first
         if entry >= word_count:
@@ -75,9 +75,10 @@ def sum_words(t: ModelArrays) -> tuple[Float32Array, Int32Array]:
         hidden[:] = t.rows[entry]
         counts[entry] = 1
         first, length = t.entry_starts[entry], t.entry_starts[entry + 1] - t.entry_starts[entry]
-        word[0] = ord("<")
+        word[0] = ord("<")  # fastText cuts subwords of <word>
         word[1 : 1 + length] = t.entry_bytes[first : first + length]
         word[1 + length] = ord(">")
+        # fastText's end of line has no subwords
         at = 0 if t.bucket > 0 and not is_end_of_line(word, length) else length + 2
         while at < length + 2:
             at, used = hash_subwords(

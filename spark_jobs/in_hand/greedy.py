@@ -101,7 +101,7 @@ def _remove(
     """Fill witnesses, -1 for a kept document, and the weight shared with each."""
     numerator, denominator = threshold
     kept = np.empty(buckets.numbers.size, np.int32)
-    ends = buckets.starts[:-1].copy()
+    ends = buckets.starts[:-1].copy()  # behind the kept documents of each bucket, which come first in it
     met = np.full(witnesses.size, -1, np.int64)
     for document in range(witnesses.size):
         best, best_shared, best_united = np.int64(-1), np.int64(0), np.int64(1)
@@ -109,11 +109,12 @@ def _remove(
             bucket = buckets.numbers[at]
             for entry in range(buckets.starts[bucket], ends[bucket]):
                 other = np.int64(kept[entry])
-                if met[other] == document:
+                if met[other] == document:  # in another bucket of both
                     continue
                 met[other] = document
                 lighter = min(documents.totals[document], documents.totals[other])
                 heavier = max(documents.totals[document], documents.totals[other])
+                # J is at most lighter / heavier
                 if lighter * denominator < heavier * numerator or not _agree(documents, document, other, least):
                     continue
                 common = np.int64(share_row(documents, document, documents, other))

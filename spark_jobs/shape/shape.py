@@ -71,7 +71,7 @@ def _bit_length(byte_count: SparkColumn) -> SparkColumn:
 
 
 _KEYS: Final = ["dataset", "shard", "doc_id"]
-_DRAW_BITS: Final = 53
+_DRAW_BITS: Final = 53  # whole numbers that a double holds
 _LOST_DDL = "array<struct<rule: string, value: double, threshold: double>>"
 
 SHAPE = Table(

@@ -162,7 +162,7 @@ class FileKind(ListedKind[F]):
 
     def member(self, name: str, location: str) -> dict[str, Any] | Refusal:
         """A member of an archive is what it would be as a file of that name."""
-        return member_columns(self.source, name, location)
+        return member_columns(self.source, name)
 
     def again(self, arrival: Mapping[str, Any]) -> dict[str, Any]:
         """The present reader of the file."""

@@ -34,7 +34,7 @@ Rules: TypeAlias = Sequence[tuple[tuple[str, ...], Sequence[tuple[bool, str]]]]
 _LOOKED_AT: Final = 50 << 10  # bytes that rules see; HEURISTICS_CONSIDER_BYTES of Linguist
 _LAST_ID: Final = 1000  # later languages have ids of six digits and more
 _LINES_BYTES: Final = 4 << 10  # of the beginning and the end, in which lines are looked at
-_MODELINES: Final = 5
+_MODELINES: Final = 5  # lines at both ends in which linguist looks for one
 _VIM = re.compile(rb"(?:^|[ \t])(?:[vV]im?(?:[<=>]?\d+)?|ex):(.*)")
 _VIM_LANGUAGE = re.compile(rb"(?:^|[ \t:])(?:filetype|ft|syntax)[ \t]*=(\w+)(?=[\s:]|$)")
 _EMACS = re.compile(rb"-\*-(.*?)-\*-")

@@ -94,6 +94,7 @@ def _count_ascii(data: UInt8Array, offsets: Int64Array, is_ascii: BoolArray, tab
         words = np.int64(not _is_space(data[start]))
         for at in range(start, stop):
             spaces += _is_space(data[at])
+            # in eight bits what is below wraps around: one compare
             letters += np.uint8((data[at] | 0x20) - ord("a")) < 26
             decimals += np.uint8(data[at] - ord("0")) < 10
         for at in range(start + 1, stop):
@@ -225,7 +226,7 @@ def _hash(at: int, length: int) -> Integer:
     while at < end:
         rest = (rest << np.uint64(8)) | np.uint64(byte_at(at))
         at += 1
-    return np.int64(_mixed(state ^ rest) >> np.uint64(1))
+    return np.int64(_mixed(state ^ rest) >> np.uint64(1))  # 63 bits: no sign
 
 
 @inner
@@ -294,7 +295,7 @@ def _mark(data: UInt8Array, at: int, stop: int) -> Integer:
     count = at - begin
     if sign != _NUMBER_SIGN:
         return 0 if count < 3 else count if sign == _BACKTICK else -count
-    if count > 6 or at == stop or data[at] not in (_BLANK, _TAB):
+    if count > 6 or at == stop or data[at] not in (_BLANK, _TAB):  # Markdown has six levels
         return 0
     while at < stop and data[at] in (_BLANK, _TAB):
         at += 1

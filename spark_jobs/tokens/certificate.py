@@ -61,7 +61,7 @@ from spark_jobs.tokens.hf_tokenizer import NFC, can_cut_at_lines, load_reference
 _log = logging.getLogger(__name__)
 _FOLDER: Final = Path(sys.prefix) / "share" / "headrace" / "certificates"
 _BATCH: Final = 4096
-_CODE_POINTS: Final = 0x110000
+_CODE_POINTS: Final = 0x110000  # of Unicode, and of Python's `chr`
 _MOST_EXCLUDED: Final = 1 << 16  # 14,049 are measured; many more mean that something else is wrong
 _PLAIN_MODEL: Final[dict[str, tuple[object, ...]]] = {
     "type": ("BPE",),

@@ -22,7 +22,8 @@ from headrace.kernels.fixed_texts import ENCODED_BY, FIXED_IDS, first_difference
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Standing
-from spark_jobs.lake.files.lookups import first_rows, read_wide_values
+from spark_jobs.lake.files.lookups import first_rows
+from spark_jobs.lake.files.wide_values import read_wide_values
 from spark_jobs.spark_sql import DataFrame
 from spark_jobs.tokens.fast.fast_encoder import encoder_version, reference_version
 from spark_jobs.tokens.hf_tokenizer import load_encoder

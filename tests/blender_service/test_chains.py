@@ -19,7 +19,7 @@ from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Pin, Segment, SourceOrder, cut_segments, resolve_segments
 from tests.blender_service.histories import HistoryError, rows_of, run_histories
 from tests.blender_service.order.plain_permutation import resolve_with_numpy
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 GOLDEN = Path(__file__).with_name("chain_golden.json")
 # All 10,000 that were asked for: HEADRACE_HISTORIES=10000 pytest tests/blender_service/test_chains.py
@@ -44,6 +44,7 @@ def update(parent: list[Segment], from_offset: int, *sources: SourceOrder) -> li
     return resolve_segments(sources, cut_segments(parent, from_offset), from_offset)
 
 
+@sampled()
 @pytest.mark.parametrize("part", range(4))
 def test_random_histories_equal_the_simulator(part: int) -> None:
     """Adds, removals, resumes, new weights, growth, live tables and rewinds give what a row-by-row walk gives.

@@ -14,6 +14,7 @@ from pyiceberg.catalog import Catalog
 from blender_service.server.blender import Blender
 from dagster_project.cli.train.blend import blend
 from tests.blender_service.packed_tables import create_packed
+from tests.tiers import sampled
 
 _PAGE = (Path(__file__).parents[2] / "docs" / "feed" / "from_peers.md").read_text()
 _LINE = re.compile(r"^\| (.+?) \| (.+?) \| `(--source .+?)` \| (.+?) \|$", re.MULTILINE)
@@ -52,6 +53,7 @@ def rows_of(lake: Catalog, options: str) -> str:
     return f"{ends}: {', '.join(f'{count:,}' for count in counts)}; {total - distinct:,}; {never:,}"
 
 
+@sampled(2)
 @pytest.mark.parametrize("there", LINES)
 def test_each_line_gives_the_rows_that_it_states(there: str, tables: Catalog) -> None:
     """Rows by source, those that come again, those that never come."""

@@ -24,6 +24,7 @@ from blender_service.server.settings import OperationConfig
 from tests.blender_service.auth.test_access import RULES
 from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture, create_packed
+from tests.tiers import sampled
 from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
@@ -157,6 +158,7 @@ def test_what_a_run_was_trained_on_is_kept(serve: Serve, lake: Catalog, prose: P
     assert (first.status, second.status) == ("OK", "OK"), "both had all rows that they asked for"
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("through", "asked", "taken", "status"),
     [

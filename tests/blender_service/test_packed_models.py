@@ -12,6 +12,7 @@ pytest.importorskip("torch", reason="torch is in the extra torch")
 pytest.importorskip("transformers", reason="transformers is in the extra transformers")
 
 from tests.blender_service.packed_models import TABLE, Outcome, is_measurable, measure_all, safe_call, tiny
+from tests.tiers import sampled
 
 PAGE = (Path(__file__).parents[2] / "docs" / "feed" / "frameworks.md").read_text("utf-8")
 
@@ -27,6 +28,7 @@ def measured_of(model_type: str) -> dict[str, Outcome]:
     return measure_all(tiny(model_type))
 
 
+@sampled()
 @pytest.mark.parametrize(
     "model_type", [*QUICK, *(pytest.param(name, marks=pytest.mark.nightly) for name in STATED if name not in QUICK)]
 )
@@ -37,6 +39,7 @@ def test_the_page_names_the_call_that_keeps_documents_apart(model_type: str) -> 
     assert safe_call(measured) == STATED[model_type], measured
 
 
+@sampled()
 @pytest.mark.parametrize("model_type", QUICK)
 def test_every_call_leaks_where_nothing_is_said(model_type: str) -> None:
     """Positions with a cache, or beside a mask of ones, keep nothing apart, as the page warns."""

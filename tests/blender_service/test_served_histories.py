@@ -17,6 +17,7 @@ from tests.tiers import tries
 HISTORIES = int(os.environ.get("HEADRACE_SERVED_HISTORIES", tries(6, 4)))
 
 
+@pytest.mark.nightly
 def test_no_row_is_replayed_skipped_or_reordered(tmp_path: Path) -> None:
     """Under changing worlds, kills, updates, live appends and replicas the rows are those of the simulator."""
     counts = run_served_histories(0, HISTORIES, tmp_path)

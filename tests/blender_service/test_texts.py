@@ -33,6 +33,7 @@ from dagster_project.cli.train.blend import blend
 from spark_jobs.tokens.hf_tokenizer import load_encoder
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.rows.test_blend_reader import rows_of
+from tests.tiers import sampled
 from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
@@ -141,6 +142,7 @@ RULES = [
 ]
 
 
+@sampled()
 @pytest.mark.parametrize("spec", RULES)
 def test_rows_are_those_of_a_plain_walk(
     lake: Catalog, texts: dict[str, str], tokenizer: Tokenizer, spec: TextSpec
@@ -184,6 +186,7 @@ def test_resumes_twice_over_an_epochs_end_under_other_ranks(lake: Catalog, texts
         assert [row for batch in client.read("t", 0) for row in rows_of(batch)] == whole
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")
 def test_workers_tokenize_in_turns(
     lake: Catalog, texts: dict[str, str], tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -25,6 +25,7 @@ from tests.blender_service.packed_tables import (
     random_rows,
     to_arrow,
 )
+from tests.tiers import sampled
 
 BOTH = ("trainable", "log_probability")
 TABLE = "rl.packed_rollouts_16"
@@ -75,6 +76,7 @@ def read(reader: BlenderClient, blend: str, offset: int, rows: int, columns: tup
         return concatenate([batch for batch in stream if batch.rows])
 
 
+@sampled()
 def test_values_are_those_of_the_table(
     reader: BlenderClient, rollouts: dict[str, np.ndarray[Any, Any]], code: PackedFixture
 ) -> None:

@@ -52,7 +52,7 @@ from tests.blender_service.packed_tables import (
     random_rows,
 )
 from tests.blender_service.rows.test_blend_reader import rows_of
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 from tests.waiting import until
 
 torch = pytest.importorskip("torch", reason="torch is in the extra torch")
@@ -124,6 +124,7 @@ def test_mask_from_document_ids_is_the_dense_one(lake: Catalog, code: PackedFixt
         assert torch.equal(mask[i], dense)
 
 
+@pytest.mark.nightly
 @pytest.mark.filterwarnings("ignore:flex_attention called without torch.compile")
 def test_attention_by_bounds_and_by_block_mask_is_the_dense_one(lake: Catalog, code: PackedFixture) -> None:
     """Attention sequence by sequence within cu_seqlens, and FlexAttention by the block mask, equal dense attention."""
@@ -155,6 +156,7 @@ def test_attention_by_bounds_and_by_block_mask_is_the_dense_one(lake: Catalog, c
     assert torch.allclose(by_bounds, dense, atol=1e-5)
 
 
+@sampled(3)
 @pytest.mark.parametrize("device", [None, "cpu"])
 @pytest.mark.parametrize("tensors", [("input_ids",), ("labels", "cu_seqlens"), ("document_ids", "position_ids")])
 def test_what_is_not_asked_for_is_not_made(
@@ -274,6 +276,7 @@ def test_steps_are_the_rows_of_the_blend(address: str) -> None:
     assert got == expected[: 700 // 64 * 64]
 
 
+@sampled()
 @given(
     batch_rows=st.integers(1, 35), worlds=st.lists(st.integers(1, 5), min_size=1, max_size=4), steps=st.integers(1, 5)
 )
@@ -395,6 +398,7 @@ def equal(ours: Sequence[Batch], theirs: Sequence[Batch]) -> bool:
     )
 
 
+@sampled()
 @pytest.mark.parametrize("rank", [0, 2])
 def test_batches_of_the_lake_are_those_of_a_server(
     serve: Serve, code: PackedFixture, prose: PackedFixture, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, rank: int
@@ -418,6 +422,7 @@ def test_batches_of_the_lake_are_those_of_a_server(
     assert not equal([next(iter(ours))], few[0][1:2])
 
 
+@sampled()
 @pytest.mark.filterwarnings("ignore:This DataLoader will create")  # more workers than cores
 @pytest.mark.parametrize("method", ["fork", pytest.param("spawn", marks=pytest.mark.nightly)])
 def test_workers_of_the_lake_take_steps_in_turns(address: str, method: str, monkeypatch: pytest.MonkeyPatch) -> None:
@@ -467,6 +472,7 @@ def test_what_makes_no_sense_without_a_server_is_refused(
         BlendDataset("lake:code", batch_rows=7)
 
 
+@sampled()
 @pytest.mark.parametrize("workers", [1, 2])
 def test_workers_are_refused(address: str, workers: int) -> None:
     """A worker's copy would move on while the state of the training process stays at 0."""
@@ -475,6 +481,7 @@ def test_workers_are_refused(address: str, workers: int) -> None:
         next(iter(loader))
 
 
+@sampled()
 @pytest.mark.parametrize("fetch", [True, False])
 def test_an_iteration_that_the_state_does_not_count_gives_nothing(address: str, fetch: bool) -> None:
     """A state that is loaded, or a second iteration, ends the first, which says so; the state holds for the new one."""
@@ -532,6 +539,7 @@ def test_the_length_is_that_of_the_whole_run(address: str) -> None:
     assert BlendDataset(address, endless, 33)
 
 
+@sampled(2)
 @pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 calls it
 @pytest.mark.parametrize("taken", [0, 1, 5])
 def test_a_stateful_data_loader_goes_on_at_the_next_batch(address: str, taken: int) -> None:

@@ -21,6 +21,7 @@ torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 from torch.utils.data import DataLoader, IterableDataset  # noqa: E402 (needs torch)
 
 from blender_service.torch import BlendDataset  # noqa: E402 (needs torch)
+from tests.tiers import sampled  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:'set_vital' is deprecated")  # torchdata 0.11 calls it
 
@@ -45,6 +46,7 @@ def loaders() -> list[Callable[..., Any]]:
     return [DataLoader, StatefulDataLoader]
 
 
+@sampled(2)
 @pytest.mark.parametrize("how", [{}, {"batch_size": 1}, {"batch_size": 4, "drop_last": True}, {"collate_fn": list}])
 def test_a_loader_that_would_batch_again_is_refused(address: str, how: dict[str, Any]) -> None:
     """Whatever it collates with, also around a dataset that is a subclass; one that cuts batches into rows may."""

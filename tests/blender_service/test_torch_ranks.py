@@ -21,7 +21,7 @@ from blender_service.client import connect
 from blender_service.exceptions import InvalidReadError
 from blender_service.server.server import RunningServer
 from tests.blender_service.packed_tables import PackedFixture
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 from torch import distributed  # noqa: E402 (needs torch)
@@ -54,6 +54,7 @@ def process(rank: int, world_size: int) -> Iterator[None]:
         distributed.destroy_process_group()
 
 
+@sampled()
 @pytest.mark.parametrize("world", [*WORLD_VARIABLES, "torch.distributed", "torch.distributed, later"])
 def test_a_forgotten_rank_is_refused(blend: tuple[str, str], world: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """Where several processes train, each says which rows it reads; half of it is no answer, the same rows are one."""
@@ -90,6 +91,7 @@ def test_one_process_says_nothing(blend: tuple[str, str], monkeypatch: pytest.Mo
         BlendDataset(*blend, 50, world_size=2)
 
 
+@sampled()
 @pytest.mark.parametrize("kind", [np.int64, np.int32, np.uint8, torch.tensor])
 def test_numbers_of_numpy_and_torch_are_numbers(blend: tuple[str, str], kind: Any) -> None:
     """Ranks, rows and offsets of their kinds are taken, and a state is JSON; what is no whole number is named."""

@@ -42,7 +42,7 @@ from tests.blender_service.certificates import Authority
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.server.test_settings import health_of
 from tests.blender_service.test_streaming import MIB, held_bytes
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
@@ -152,6 +152,7 @@ def received(sock: socket.socket) -> bytes:
         return b""
 
 
+@sampled()
 @pytest.mark.parametrize(
     "content",
     [
@@ -228,6 +229,7 @@ class HeadersAlone:
                 continue
 
 
+@sampled(3)
 @pytest.mark.parametrize("path", [CHECK, b"/grpc.health.v1.Health/Watch", READ, CREATE], ids=lambda path: path.decode())
 @pytest.mark.parametrize("token", [b"", b"wrong", TOKEN.encode()], ids=["none", "wrong", "right"])
 def test_calls_without_a_request_leave_threads_for_others(
@@ -271,6 +273,7 @@ def test_every_rank_of_a_large_job_may_call_at_once(serve: Serve) -> None:
         assert all(not call.result().blends for call in calls)
 
 
+@pytest.mark.nightly
 def test_connections_without_a_call_leave_their_places(
     serve: Serve, endless: Callable[[RunningServer], str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -368,6 +371,7 @@ def test_what_streams_hold_together_is_bounded() -> None:
     assert bounds.copied_bytes * 800 <= COPIED_BYTES and bounds.rows_ahead * 800 <= PLANNED_ROWS
 
 
+@pytest.mark.nightly
 def test_a_reader_that_takes_nothing_gives_its_slot_up_and_goes_on_later(
     serve: Serve, endless: Callable[[RunningServer], str]
 ) -> None:
@@ -403,6 +407,7 @@ def test_a_deadline_that_passes_in_a_stalled_stream_frees_its_slot(
         assert caught.value.code() == grpc.StatusCode.DEADLINE_EXCEEDED
 
 
+@sampled()
 @pytest.mark.parametrize("channels", [1, 32])
 def test_streams_that_read_flat_out_all_get_their_share(
     serve: Serve, endless: Callable[[RunningServer], str], channels: int
@@ -469,6 +474,7 @@ def test_handshakes_that_fail_or_never_come_harm_nobody(tmp_path: Path, serve: S
         sock.close()
 
 
+@sampled()
 @pytest.mark.parametrize(("path", "encoding"), [(CHECK, "gzip"), (CREATE, "deflate")])
 def test_requests_that_are_compressed_are_refused_unread(serve: Serve, path: bytes, encoding: str) -> None:
     """A quarter of a MiB would become a quarter of a GiB before anybody is asked who he is."""

@@ -331,6 +331,7 @@ def parted(notes: Path, defs: Path) -> None:
     (defs / "tables" / "parted.py").write_text(PARTED)
 
 
+@pytest.mark.nightly
 def test_a_plan_has_a_line_for_many_partitions_of_a_table(
     notes: Path, parted: None, defs: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -41,6 +41,7 @@ def test_what_is_no_run_is_one_line(defs: Path, monkeypatch: pytest.MonkeyPatch)
     assert list(_lines(io.BytesIO(b"a warning\n" + line))) == [StepLine("a.b", 1, 0, "computed", "")]
 
 
+@pytest.mark.nightly
 def test_a_run_of_a_project(declare: WriteDefs, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Computes, then finds nothing to do; a table that fails is an error, or a value where that is asked for."""
     for name in ("DAGSTER_HOME", "HEADRACE_PROJECT"):
@@ -61,6 +62,7 @@ def test_a_run_of_a_project(declare: WriteDefs, tmp_path: Path, monkeypatch: pyt
     assert ran.failed and ran.error and "1 failed" in repr(ran)
 
 
+@pytest.mark.nightly
 def test_nothing_but_a_run_loads_an_engine() -> None:
     """Neither Dagster nor Spark, Sail, Java or gRPC is there after each function on data in hand, or an opened lake."""
     code = (

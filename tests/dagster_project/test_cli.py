@@ -28,6 +28,7 @@ from dagster_project.run_plan import PlannedStep
 from headrace.tables.settings import settings_at
 from spark_jobs.progress import tell
 from tests.dagster_project.conftest import WriteDefs
+from tests.tiers import sampled
 
 CORPUS = """\
 # Whom to keep comes first.
@@ -211,6 +212,7 @@ def test_every_origin_is_taken_or_refused(defs: Path, lake_env: Path, notes: Pat
     assert "--from is given 2 times; a source of kind files has one path" in said
 
 
+@pytest.mark.nightly
 def test_a_plan_says_rows_where_they_are_known(defs: Path, lake_env: Path, tmp_path: Path, capfd: Said) -> None:
     """Of documents one a file, of Parquet what the footers say; else how many files there are."""
     import pyarrow as pa
@@ -345,6 +347,7 @@ def test_an_empty_project_says_how_to_begin(defs: Path, lake_env: Path, capfd: S
         assert from_json([noun, "show"], capfd) == []
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     ("arguments", "said"),
     [
@@ -390,6 +393,7 @@ def test_a_taken_port_is_one_line(defs: Path, lake_env: Path, capfd: Said) -> No
     assert line == f"port {port} on 127.0.0.1: Address already in use; choose another with --port"
 
 
+@sampled(2)
 @pytest.mark.parametrize("sign", [signal.SIGTERM, signal.SIGINT, signal.SIGHUP])
 @pytest.mark.parametrize("deaf", [False, True], ids=["ends", "deaf"])
 def test_the_interface_leaves_no_process_behind(sign: signal.Signals, deaf: bool) -> None:

@@ -29,6 +29,7 @@ from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.project import key
+from tests.tiers import sampled
 
 DATASET = """\
 type: headrace.Dataset
@@ -221,6 +222,7 @@ def test_the_level_repository_leads_into_removals(declare: WriteDefs, tmp_path: 
     assert graph.get(key("small.repository_containments")).parent_keys == {key("small.repository_bags")}
 
 
+@sampled(12)
 @pytest.mark.parametrize(
     ("text", "said"),
     [

@@ -65,6 +65,7 @@ def point_at(root: Path, patch: pytest.MonkeyPatch) -> None:
         patch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
 
 
+@pytest.mark.nightly
 def test_no_command_of_a_copy_opens_it(
     declare: WriteDefs,
     lake: Catalog,

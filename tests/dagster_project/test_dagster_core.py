@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import dagster as dg
+import pytest
 
 from dagster_project import dagster_core
 
@@ -30,6 +31,7 @@ def test_private_parts_of_dagster_are_imported_in_one_module() -> None:
     assert found == {"dagster_project/dagster_core.py"}
 
 
+@pytest.mark.nightly
 def test_they_become_fewer() -> None:
     """What `dagster` itself has is taken from there, and each name has a user."""
     assert len(dagster_core.__all__) <= _MOST

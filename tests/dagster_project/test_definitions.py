@@ -102,6 +102,7 @@ def test_the_job_everything_holds_every_asset(loaded: dg.Definitions) -> None:
     assert {".".join(asset.path) for asset in job.asset_layer.executable_asset_keys} == set(TABLES)
 
 
+@pytest.mark.nightly
 def test_loading_needs_neither_torch_nor_a_jvm() -> None:
     """Definitions load in seconds: no torch, no session, no step's heavy library."""
     code = (

@@ -25,11 +25,13 @@ from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.waiting_lake import SEEN, carry, land, publish
 from tests.headrace_features.privacy.test_quarantine import acts, dataset, lake, ledger_of, states
 from tests.main_path.services import PASSWORD, object_store
+from tests.tiers import sampled
 
 __all__ = ["lake"]
 Said = pytest.CaptureFixture[str]
 
 
+@pytest.mark.nightly
 def test_a_deletion_that_was_killed_is_finished_by_the_same_command(
     declare: WriteDefs, lake: Catalog, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -84,6 +86,7 @@ def test_nothing_is_dropped_where_windows_could_not_be_rewritten(
     assert lake.table_exists("web.documents") and lake.load_table("system.excisions").scan().count() == 2
 
 
+@pytest.mark.nightly
 def test_a_deletion_ends_what_was_decided(declare: WriteDefs, lake: Catalog, capfd: Said) -> None:
     """The same files that land again after it wait again, and an API is fetched from its first page."""
     declare("web", dataset())
@@ -99,6 +102,7 @@ def test_a_deletion_ends_what_was_decided(declare: WriteDefs, lake: Catalog, cap
     assert states(lake) == {0: RELEASE}
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", ["..", ".", "", "web/../web", "web_quarantine", "small", "dagster", "system"])
 def test_only_a_dataset_is_deleted(declare: WriteDefs, lake: Catalog, capfd: Said, name: str) -> None:
     """No path, corpus, quarantine alone, or folder that lies in the warehouse beside the tables."""
@@ -128,6 +132,7 @@ def test_a_deletion_finds_its_packed_tables(lake: Catalog) -> None:
     assert list(deletion._doc_ids(lake, plan)) == [{hashlib.sha256(b"one").hexdigest()[:32]}, {"of web"}]
 
 
+@pytest.mark.nightly
 def test_documents_are_excised_part_by_part(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """A dataset of any size is taken out in sets of a bounded size, each document once."""
     carry(lake, 0, [str(number) for number in range(200)])

@@ -42,6 +42,7 @@ def _run(instance: dg.DagsterInstance) -> list[str]:
     return sorted(one.event_type_value for one in events if one is not None)
 
 
+@pytest.mark.nightly
 def test_a_run_opens_each_database_of_events_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Dagster opens them anew for every event; afterwards nothing is open, and the next run works as ever."""
     opened: Counter[str] = Counter()

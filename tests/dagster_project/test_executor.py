@@ -158,6 +158,7 @@ end_process(130)
 """
 
 
+@pytest.mark.nightly
 def test_an_interruption_does_not_wait_for_a_query_of_sail() -> None:
     """The run ends, and then the process, though a Python function of the query would go on for an hour."""
     pytest.importorskip("pysail")

@@ -92,6 +92,7 @@ def test_a_run_tells_what_is_frozen_before_it_starts(catalogue: Catalog) -> None
         assert foretold(catalogue, "small", factor) == [f"small.frozen stays {line}" for line in expected]
 
 
+@pytest.mark.nightly
 def test_a_run_tells_before_it_starts_that_frozen_rows_cannot_have_new_columns(catalogue: Catalog) -> None:
     """They are computed anew; a column that is not declared any more changes nothing."""
     more = (*FROZEN.columns, Column("former", "int", "of an earlier version"))
@@ -108,6 +109,7 @@ def test_a_run_tells_before_it_starts_that_frozen_rows_cannot_have_new_columns(c
     ]
 
 
+@pytest.mark.nightly
 def test_refreeze_names_the_blends_that_stand_on_what_it_leaves(
     catalogue: Catalog, declare: WriteDefs, capfd: Said
 ) -> None:

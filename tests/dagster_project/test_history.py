@@ -149,6 +149,7 @@ def texts_job() -> Any:
     return DEFINITIONS.resolve_implicit_global_asset_job_def()
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("place", ["delete_events_for_run", "_unlink_database", "forget_sign"])
 def test_what_a_kill_left_goes_the_next_time(
     instance: dg.DagsterInstance, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, place: str
@@ -165,6 +166,7 @@ def test_what_a_kill_left_goes_the_next_time(
     assert traces(tmp_path, old[0]) == traces(tmp_path, old[1]) == []
 
 
+@pytest.mark.nightly
 def test_the_databases_shrink_while_another_process_writes(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     """Beside a run under way, whose events all arrive."""
     old = [run(instance, texts) for _ in range(12)]
@@ -182,6 +184,7 @@ def test_the_databases_shrink_while_another_process_writes(instance: dg.DagsterI
     assert index.stat().st_size < before
 
 
+@pytest.mark.nightly
 def test_files_of_runs_that_were_deleted_by_hand_go(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     """Dagster's own button leaves a database and what steps printed; what others keep beside them is not touched."""
     gone, *_ = [run(instance, texts) for _ in range(3)]
@@ -201,6 +204,7 @@ def test_files_of_runs_that_were_deleted_by_hand_go(instance: dg.DagsterInstance
     assert not shard.exists() and not printed.exists() and beside.exists()
 
 
+@pytest.mark.nightly
 def test_old_looks_go_but_not_the_last_that_succeeded(instance: dg.DagsterInstance) -> None:
     """Whose age is watched: a schedule that stopped a year ago is not to look as if it had never worked."""
     state = Mock(spec=InstigatorState, instigator_origin_id="o", selector_id="s")

@@ -35,7 +35,7 @@ from spark_jobs.text.texts import texts
 from tests.conftest import LakeAt
 from tests.dagster_project.waiting_lake import publish
 from tests.headrace_features.privacy.test_released import carrying, landing, scanning
-from tests.tiers import is_nightly
+from tests.tiers import is_nightly, sampled
 
 TEXTS = Table(
     name="documents",
@@ -128,6 +128,7 @@ def delete_first(root: Path, most: int | None = None) -> None:
     list(delete_increment(lake, plan_increment(lake.catalogue, "web", 0), "asked to"))
 
 
+@sampled()
 @pytest.mark.parametrize("killed", [False, True])
 def test_increments_that_wait_to_be_computed_anew_are_not_missed(
     tmp_path: Path, killed: bool, monkeypatch: pytest.MonkeyPatch
@@ -301,6 +302,7 @@ def test_what_was_released_goes_with_what_waited(tmp_path: Path, lake_at: LakeAt
     assert [one.increment for one in increments_of(waiting.ledger, "web")] == [1]
 
 
+@pytest.mark.nightly
 def test_a_table_of_a_dataset_that_has_the_increments_of_a_corpus_keeps_its_rows(tmp_path: Path) -> None:
     """Its increment 0 is another one, also where it reads the corpus by way of another table; a run computes it."""
     catalogue = small_lake(tmp_path)
@@ -319,6 +321,7 @@ def test_a_table_of_a_dataset_that_has_the_increments_of_a_corpus_keeps_its_rows
     assert sorted(plan.tables) == ["web.arrivals", "web.copied", "web.documents", "web.lengths"]
 
 
+@pytest.mark.nightly
 def test_files_that_replace_others_have_their_types(tmp_path: Path) -> None:
     """Else Sail does not read them together with those of other increments: it makes no string of a large one."""
     catalogue = small_lake(tmp_path)

@@ -65,6 +65,7 @@ def test_it_takes_headrace_from_where_this_one_is_from(
     assert project["optional-dependencies"]["lake"] == [f"headrace[postgres,s3]{origin}"]
 
 
+@pytest.mark.nightly
 def test_its_declarations_load(project: Path, tmp_path: Path) -> None:
     """By the module that its workspace.yaml names."""
     environment = os.environ | {"PYTHONPATH": str(project), "DAGSTER_HOME": str(tmp_path)}
@@ -104,6 +105,7 @@ def test_outside_of_a_project_headrace_says_so(tmp_path: Path, monkeypatch: pyte
     assert capfd.readouterr().err.endswith("; mend the file\n")
 
 
+@pytest.mark.nightly
 def test_a_source_of_ones_own_comes_with_its_test(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -25,6 +25,7 @@ from spark_jobs.selection.verdicts import Failed
 from spark_jobs.text.signals import SIGNALS
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.inspect.test_lake_status import put
+from tests.tiers import sampled
 
 Said = pytest.CaptureFixture[str]
 DATASET = """\
@@ -51,6 +52,7 @@ attributes:
 POLICY = "policy: {name: own, version: '1', rules: [{rule: few, signal: word_count, below: %d}]}"
 
 
+@sampled()
 @pytest.mark.parametrize(
     ("more", "said"),
     [
@@ -101,6 +103,7 @@ def short(word_count: pa.Array) -> Iterator[Failed]:
     yield Failed("short", pa.array([False] * len(word_count)))
 
 
+@sampled()
 @pytest.mark.parametrize("name", ["terse", "short"])
 def test_a_selection_of_a_column_that_no_table_has_is_found_before_the_run(
     declare: WriteDefs, lake_env: Path, tmp_path: Path, capfd: Said, name: str

@@ -15,6 +15,7 @@ from headrace.tables.settings import load_settings, settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue, open_to_read
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.test_command_tree import EXAMPLES
+from tests.tiers import sampled
 
 Said = pytest.CaptureFixture[str]
 
@@ -76,6 +77,7 @@ def place(request: pytest.FixtureRequest, tmp_path: Path, monkeypatch: pytest.Mo
     yield folder
 
 
+@sampled(30)
 @pytest.mark.parametrize(("name", "form"), COMMANDS, ids=[f"{n} {f}".strip() for n, f in COMMANDS])
 def test_a_command_that_reads_makes_nothing(name: str, form: str, place: Path, capfd: Said) -> None:
     """It says in one line that there is no lake, or what an empty one has; the folder stays as it was."""

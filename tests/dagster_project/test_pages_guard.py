@@ -102,6 +102,7 @@ def test_with_tokens_nobody_comes_in_without_one(
         assert opened.receive_text() == "open"
 
 
+@pytest.mark.nightly
 def test_dagsters_own_server_runs_behind_the_guard(tmp_path: Path) -> None:
     """The real one, as `headrace ui` and compose start it."""
     (tmp_path / "workspace.yaml").write_text("load_from: []\n")

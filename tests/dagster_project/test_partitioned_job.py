@@ -20,6 +20,7 @@ from dagster_project.run_plan import plan_runs, without_partition
 from headrace.tables.settings import load_settings
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
+from tests.tiers import sampled
 from tests.waiting import until
 
 NAMES = dg.DynamicPartitionsDefinition(name="names")
@@ -78,6 +79,7 @@ ALL: Ran = [
 ]
 
 
+@sampled()
 @pytest.mark.parametrize("job", ["everything", "mine"])
 def test_a_job_computes_every_partition_after_what_it_reads(job: str, instance: dg.DagsterInstance) -> None:
     """Static, dynamic and time-window partitions, tables without any before and after them; by Dagster's executor."""
@@ -120,6 +122,7 @@ def test_a_failed_partition_holds_up_only_what_reads_the_table(instance: dg.Dags
     }
 
 
+@pytest.mark.nightly
 def test_an_interruption_ends_the_job_whichever_run_takes_it(instance: dg.DagsterInstance) -> None:
     """The run inside or the one around it, beside each other in one process: no further run begins."""
     ran: Ran = []

@@ -124,6 +124,7 @@ def _plain(value: Any) -> bytes:
     return data
 
 
+@pytest.mark.nightly
 def test_planted_secrets_are_nowhere(
     declare: WriteDefs,
     lake_env: Path,

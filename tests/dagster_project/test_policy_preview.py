@@ -30,6 +30,7 @@ from spark_jobs.lake.files.lookups import parts
 from spark_jobs.lake.run.registry import entries
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.project import Project, lake_settings
+from tests.tiers import sampled
 
 DOCUMENTS = 120
 
@@ -111,6 +112,7 @@ def verdicts(root: Path, table: str) -> dict[str, list[str]]:
     return {row["doc_id"]: [one["rule"] for one in row["failed"]] for row in rows}
 
 
+@sampled()
 @pytest.mark.parametrize(("table", "policy"), [("notes.verdicts", "headrace"), ("notes.verdicts_strict", STRICT)])
 def test_preview_and_run_agree_on_every_document(lake: Path, table: str, policy: Any) -> None:
     """Documents kept, and by rule how many it drops, and how many it alone drops."""
@@ -167,6 +169,7 @@ def test_documents_that_were_not_scored_are_told(lake: Path, monkeypatch: pytest
         list(read_documents(open_catalogue(settings_at(lake)), "notes", [resolve(STRICT)]))
 
 
+@pytest.mark.nightly
 def test_a_preview_takes_the_memory_of_a_part(lake: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Cut into parts of a few documents, nothing that is read at once has more, and what is said is the same."""
     catalogue, policies = open_catalogue(settings_at(lake)), [resolve("headrace"), resolve(STRICT)]
@@ -226,6 +229,7 @@ def test_a_run_enters_its_policies_for_good(lake: Path) -> None:
     assert not result.success and "give it a new version" in str(failure.event_specific_data)
 
 
+@pytest.mark.nightly
 def test_the_commands_add_show_preview_and_compare(
     lake: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -12,6 +12,8 @@ import sys
 from pathlib import Path
 from typing import Any
 
+import pytest
+
 import dagster_project
 import spark_jobs
 from dagster_project.deletion.retention import DECLARED_TASKS
@@ -138,6 +140,7 @@ def test_what_was_taken_out_of_yaml_is_gone(declare: WriteDefs, defs: Path, lake
     assert seen()["keeping"] == {} and not [name for name in seen()["assets"] if not name.startswith("maintenance")]
 
 
+@pytest.mark.nightly
 def test_no_module_holds_what_functions_put_into_it() -> None:
     """A dictionary, list or set of a module that a function changes would outlive what was loaded, but for runtime."""
     found = set()

@@ -25,6 +25,7 @@ from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.sources.documents import DOCUMENTS
 from tests.dagster_project.conftest import WriteDefs
+from tests.tiers import sampled
 
 ONE = Visibility("restricted", frozenset({"one"}))
 ROWS = Table(name="rows", comment="one row per line", columns=(Column("line!", "string", "the line"),))
@@ -64,6 +65,7 @@ def test_a_mistake_names_the_forms(given: object, said: str) -> None:
     assert said in str(refused.value) and "\n" not in str(refused.value)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("source", "reader", "mend"),
     [

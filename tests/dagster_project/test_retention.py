@@ -78,6 +78,7 @@ def test_old_increments_are_named_until_they_are_deleted(declare: WriteDefs, lak
     assert run_command(["status", "--check"]) == 0
 
 
+@pytest.mark.nightly
 def test_the_age_is_that_of_the_first_landing_of_the_table_there_is(lake: Catalog) -> None:
     """A row that is recorded again changes nothing; a dropped table of the same name does not make the new one old."""
     ledger, now = Ledger.fresh(lake), datetime.now(UTC)
@@ -91,6 +92,7 @@ def test_the_age_is_that_of_the_first_landing_of_the_table_there_is(lake: Catalo
     assert overdue(Ledger.fresh(lake), "web", 365, now) == {}
 
 
+@pytest.mark.nightly
 def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said) -> None:
     """By maintenance, and by the command, which takes what is declared where nothing else is said."""
     folder = ObjectFolder.of(lake, "web")
@@ -107,6 +109,7 @@ def test_bytes_freeze_as_declared_and_come_back(declare: WriteDefs, lake: Catalo
     assert folder.cold_folders() == [f"{tmp_path}/cold/web"]
 
 
+@pytest.mark.nightly
 def test_maintenance_starts_no_engine(
     declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -131,6 +134,7 @@ def test_an_object_store_moves_its_own_bytes(monkeypatch: pytest.MonkeyPatch) ->
     assert done.is_left and done.error is None and done.text.startswith("s3://lake/lake/web/")
 
 
+@pytest.mark.nightly
 def test_what_fails_of_one_dataset_stops_no_other(
     declare: WriteDefs, lake: Catalog, tmp_path: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -164,6 +168,7 @@ def test_what_fails_of_one_dataset_stops_no_other(
     assert [file for file in Path(cold).rglob("*") if file.is_file()] == [], "cold bytes went along"
 
 
+@pytest.mark.nightly
 def test_a_deleted_increment_is_not_in_quarantine_and_other_decisions_stay(
     declare: WriteDefs, lake_that_waits: Catalog, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -55,6 +55,7 @@ def project(lake_env: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("dagster_project.cli.run.execution.load_definitions", lambda: definitions)
 
 
+@pytest.mark.nightly
 def test_what_does_not_depend_on_a_failure_is_computed_and_what_does_is_named(project: None) -> None:
     """Across the Dagster runs of one command: a partition depends on the same partition, a whole table on all."""
     shown: list[StepLine] = []
@@ -75,6 +76,7 @@ def test_what_does_not_depend_on_a_failure_is_computed_and_what_does_is_named(pr
     }
 
 
+@pytest.mark.nightly
 def test_an_asset_that_says_nothing_of_itself_has_its_time_and_no_increments(
     lake_env: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -104,6 +106,7 @@ def test_a_failure_is_told_once_then_what_was_left_and_what_to_type(project: Non
     )
 
 
+@pytest.mark.nightly
 def test_json_has_an_object_for_every_table(project: None, capfd: Said) -> None:
     """Those that were left too, with the table that failed before them."""
     assert run_command(["run", "notes", "--json"]) == 4

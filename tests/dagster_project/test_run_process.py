@@ -28,6 +28,7 @@ from dagster_project.project.loading import _INSTANCE, dagster_home
 from dagster_project.run_process import WatchedRunLauncher, end_dead_runs, run_processes, signs_of_life
 from headrace.tables.settings import load_settings
 from spark_jobs.lake.ledger.process import Process, _start_of, this_process
+from tests.tiers import sampled
 from tests.waiting import until
 
 STATUS = dg.DagsterRunStatus
@@ -86,6 +87,7 @@ def test_a_run_tells_who_executes_it_until_it_ends(
             until(lambda away=away: away.call_count > 1)
 
 
+@sampled()
 @pytest.mark.parametrize(
     ("process", "silent", "looks"),
     [
@@ -107,6 +109,7 @@ def test_the_process_decides_and_the_clock_only_where_one_cannot_look(
     assert [launcher.check_run_worker_health(run).status for _ in looks] == [WorkerStatus[one] for one in looks]
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_killed_before_its_first_sign_is_dead(instance: dg.DagsterInstance) -> None:
     """Nothing followed its start for minutes; one whose executor has told anything since is left alone."""
     killed, other, young = (run_of(instance, None) for _ in range(3))
@@ -131,6 +134,7 @@ def test_a_command_gives_its_first_sign_before_the_run_exists(
     assert run_processes(instance, ["killed"])["killed"].process == ME
 
 
+@pytest.mark.nightly
 def test_a_sign_between_two_looks_is_life(instance: dg.DagsterInstance) -> None:
     """After the database was away for long, the first look may come before the first sign."""
     run = run_of(instance, ELSEWHERE, 1000.0)
@@ -142,6 +146,7 @@ def test_a_sign_between_two_looks_is_life(instance: dg.DagsterInstance) -> None:
     assert check(run).status is WorkerStatus.RUNNING
 
 
+@pytest.mark.nightly
 def test_a_command_ends_the_dead_runs_that_it_can_look_up(instance: dg.DagsterInstance) -> None:
     """Those of other machines are left to their daemon, those that live to themselves."""
     runs = [run_of(instance, process, 1000.0) for process in (GONE, ME, ELSEWHERE, None)]
@@ -151,6 +156,7 @@ def test_a_command_ends_the_dead_runs_that_it_can_look_up(instance: dg.DagsterIn
     assert statuses == [STATUS.FAILURE, *[STATUS.STARTED] * 3, STATUS.CANCELED]
 
 
+@pytest.mark.nightly
 def test_a_run_that_ends_while_its_process_is_looked_up_stays_as_it_ended(
     instance: dg.DagsterInstance, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +173,7 @@ def test_a_run_that_ends_while_its_process_is_looked_up_stays_as_it_ended(
     assert ended is not None and ended.status is STATUS.FAILURE
 
 
+@pytest.mark.nightly
 def test_a_dead_run_can_be_terminated(instance: dg.DagsterInstance) -> None:
     """Though no code server knows it; a command that lives on this machine gets a signal to end."""
     run = run_of(instance, GONE)
@@ -183,6 +190,7 @@ def test_a_dead_run_can_be_terminated(instance: dg.DagsterInstance) -> None:
     assert not os.path.exists(f"/proc/{child.pid}")
 
 
+@pytest.mark.nightly
 def test_status_and_doctor_count_runs_and_say_how_dead_ones_end(instance: dg.DagsterInstance) -> None:
     """Dead are those whose process is gone or was silent for long; a failure counts for a week."""
     now = datetime.now(UTC)

@@ -14,8 +14,10 @@ from spark_jobs.filters.verdicts import VERDICTS
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.documents import DOCUMENTS
 from tests.dagster_project.inspect.test_lake_status import put
+from tests.tiers import sampled
 
 
+@sampled()
 @pytest.mark.parametrize("samples", Samples)
 def test_rejected_documents_have_their_paths(tmp_path: Path, samples: Samples) -> None:
     """Of any shard and increment, beside documents that another increment had under the same id."""

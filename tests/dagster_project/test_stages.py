@@ -102,6 +102,7 @@ def test_one_command_computes_parents_and_then_what_reads_them(
             assert set(CHOSEN) <= computed
 
 
+@pytest.mark.nightly
 def test_what_reads_a_table_that_failed_is_left(
     notes: Path, declare: WriteDefs, capfd: pytest.CaptureFixture[str]
 ) -> None:
@@ -130,6 +131,7 @@ def days(spark, texts, context):
 """
 
 
+@pytest.mark.nightly
 def test_a_partition_is_of_the_whole_selection(notes: Path, defs: Path, capfd: pytest.CaptureFixture[str]) -> None:
     """Only the last stage has partitions: one that is not there is refused before the first, one that is runs."""
     (defs / "tables").mkdir()

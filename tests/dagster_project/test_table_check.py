@@ -88,6 +88,7 @@ def test_rows_are_computed_once_more_and_the_table_stays(project: None, capfd: S
     assert after.places("own.numbers") == ledger.places("own.numbers") and branches("own.numbers") == ["main"]
 
 
+@pytest.mark.nightly
 def test_what_cannot_be_computed_once_more_is_refused_in_a_line(project: None, capfd: Said) -> None:
     """An unknown table with the nearest, one that was not computed, partitions that are missing or too many."""
     assert run_command(["run", "own.days", "--partition", "a"]) == 0
@@ -119,6 +120,7 @@ def test_differences_are_named_by_column(monkeypatch: pytest.MonkeyPatch, capfd:
     assert "The rows are equal on both engines." in capfd.readouterr().out
 
 
+@pytest.mark.nightly
 def test_what_a_step_prints_or_raises_is_not_the_answer(
     project: None, defs: Path, capfd: Said, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -53,33 +53,42 @@ def publish(
     inputs: Sequence[str] = (),
 ) -> None:
     """Append an increment to a table, and record it as a step of a config that read some tables does."""
+    Ledger(catalogue).record([append(catalogue, space, declared, increment, rows, config, inputs)])
+
+
+def append(
+    catalogue: Catalog,
+    space: str,
+    declared: Table,
+    increment: int,
+    rows: Sequence[dict[str, Any]],
+    config: Mapping[str, Any] = MappingProxyType({"source": {"kind": "files", "path": "/data/web"}}),
+    inputs: Sequence[str] = (),
+) -> Materialization:
+    """Append an increment to a table; gives what `publish` records, which together takes one commit."""
     identifier = f"{space}.{declared.name}"
     table = ensure_table(catalogue, identifier, declared, {})
     table.append(pa.Table.from_pylist([{**row, "increment": increment} for row in rows], table.schema().as_arrow()))
     digest = int(hashlib.sha256(json.dumps(rows, sort_keys=True, default=repr).encode()).hexdigest()[:15], 16)
     snapshot = catalogue.load_table(identifier).current_snapshot()
     assert snapshot is not None
-    Ledger(catalogue).record(
-        [
-            Materialization(
-                identifier,
-                str(increment),
-                "documents" if space.endswith("_quarantine") else "released",
-                f"key of {increment}",
-                DataVersion(len(rows), digest, digest),
-                "1",
-                json.dumps(dict(config)),
-                {table: {} for table in inputs},
-                snapshot.snapshot_id,
-                snapshot.sequence_number or 0,
-                str(table.metadata.table_uuid),
-                len(rows),
-                10 * len(rows),
-                0.1,
-                "run",
-                None,
-            )
-        ]
+    return Materialization(
+        identifier,
+        str(increment),
+        "documents" if space.endswith("_quarantine") else "released",
+        f"key of {increment}",
+        DataVersion(len(rows), digest, digest),
+        "1",
+        json.dumps(dict(config)),
+        {table: {} for table in inputs},
+        snapshot.snapshot_id,
+        snapshot.sequence_number or 0,
+        str(table.metadata.table_uuid),
+        len(rows),
+        10 * len(rows),
+        0.1,
+        "run",
+        None,
     )
 
 

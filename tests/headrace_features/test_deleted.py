@@ -15,7 +15,7 @@ import pytest
 
 from spark_jobs.features import features
 from tests.headrace_features.deleted import Deleted
-from tests.tiers import is_nightly
+from tests.tiers import is_nightly, sampled
 
 _ROOT = Path(__file__).parents[2]
 # What a user asks of each feature: a command or its option, and a name of Python.
@@ -77,6 +77,7 @@ def test_core_names_no_feature() -> None:
     assert found == set()
 
 
+@sampled()
 @pytest.mark.parametrize("feature", [feature for feature in FEATURES if ASKED[feature][0]])
 def test_a_feature_that_is_not_there_is_told_by_name(feature: str, tmp_path: Path) -> None:
     """Its commands are not in the help; one line says which feature brings the command, the option or the name."""
@@ -95,6 +96,7 @@ def test_a_feature_that_is_not_there_is_told_by_name(feature: str, tmp_path: Pat
         assert f"AttributeError: headrace.{name} is of the feature {feature}" in asked.stderr.splitlines()[-1]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(("feature", "kind"), [("experiments", "Experiment"), ("models", "Model")])
 def test_a_declaration_of_a_feature_that_is_not_there_is_told_with_its_file(
     feature: str, kind: str, tmp_path: Path
@@ -140,6 +142,7 @@ def test_what_corpora_and_other_features_ask_of_models_is_told_by_name(tmp_path:
     assert "experiment trial needs the feature models, which" in planned.stderr.splitlines()[-1]
 
 
+@sampled()
 @pytest.mark.parametrize("feature", DECLARED)
 def test_what_a_dataset_asks_of_a_feature_that_is_not_there_is_told_by_name(feature: str, tmp_path: Path) -> None:
     """In one line, by the plan; a step by `python -m spark_jobs`. The long tier tries all lines."""

@@ -2,6 +2,7 @@
 
 import importlib
 import os
+import subprocess
 import sys
 import time
 from pathlib import Path
@@ -67,6 +68,31 @@ def test_a_change_of_what_is_called_reaches_the_caller(tmp_path: Path, monkeypat
     (made / "numbers.py").write_text("ADDED = 2\n")
     assert value_and_hits() == (17, 0)
     assert [folder.is_dir() for folder in folders] == [False, False, True, True]  # a week old: removed
+
+
+_NEEDS_A_KERNEL = """
+import numpy as np
+from headrace.kernels.utf8 import code_points_at
+print(flush=True)
+input()
+code_points_at(np.frombuffer(b"a", np.uint8), np.zeros(1, np.int64))
+print(sum(code_points_at.stats.cache_hits.values()))
+"""
+
+
+@pytest.mark.nightly
+def test_processes_that_need_a_kernel_at_once_compile_it_once(tmp_path: Path) -> None:
+    """One compiles; the other waits, and loads what that made."""
+    environment = {**os.environ, "NUMBA_CACHE_DIR": str(tmp_path), "PYTHONPATH": str(Path(__file__).parents[2])}
+    command = [sys.executable, "-c", _NEEDS_A_KERNEL]
+    pipes = {"stdin": subprocess.PIPE, "stdout": subprocess.PIPE, "text": True}
+    processes = [subprocess.Popen(command, env=environment, **pipes) for _ in range(2)]  # type: ignore[call-overload]
+    for process in processes:
+        process.stdout.readline()
+    for process in processes:
+        process.stdin.write("\n")
+        process.stdin.flush()
+    assert sorted(int(process.communicate()[0]) for process in processes) == [0, 1]
 
 
 def test_constants_of_the_core_reach_kernels_of_features(monkeypatch: pytest.MonkeyPatch) -> None:

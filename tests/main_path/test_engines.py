@@ -118,6 +118,7 @@ def code_versions(engine: str, root: Path, rounds: int) -> list[dict[str, str]]:
     return found
 
 
+@pytest.mark.nightly
 @pytest.mark.skipif(os.environ.get("HEADRACE_ENGINE") == "spark" and not is_nightly(), reason="runs Sail by itself")
 def test_many_repositories_have_their_edges_by_eight_tasks_at_once(tmp_path: Path) -> None:
     """Each of the 40 has all of its five: tasks of Sail are threads, and share nothing of their parsers."""

@@ -17,13 +17,12 @@ from blender_service.blend.requests import SourceSpec
 from blender_service.client import BlenderClient
 from blender_service.server.server import start
 from dagster_project.cli import run_command
+from dagster_project.inspect.opened_lake import OpenedLake
 from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
+from tests.dagster_project.inspect.test_corpus_documents import spelled
 from tests.main_path.project import Outcome, point_at, run
 from tests.main_path.test_main_path import Rows, rows_of, spark_versions
-from tests.tiers import on_spark
-
-pytestmark = on_spark
 
 PACKED = ("main.packed_tools_256", "main.packed_notes_256")
 GOLDEN = json.loads(Path(__file__).with_name("golden_versions.json").read_text())
@@ -111,6 +110,13 @@ def rows(lake: Lake, table: str) -> list[dict[str, object]]:
     return found
 
 
+def test_documents_in_python_are_those_that_were_tokenized(lake: Lake) -> None:
+    """Each once, under its dataset, with the text that its tokens spell."""
+    documents = OpenedLake(lake.catalogue).documents("main").to_arrow().to_pylist()
+    texts = {(row["dataset"], row["doc_id"]): row["content"] for row in documents}
+    assert texts == spelled(lake.catalogue, "main") and len(texts) == len(documents) > 12
+
+
 def test_a_blend_serves_every_packed_row_once_and_again_from_any_offset(lake: Lake) -> None:
     """One epoch of both tables holds each of their windows once; a later stream goes on where it is asked to."""
     packed = Counter(
@@ -127,6 +133,7 @@ def test_a_blend_serves_every_packed_row_once_and_again_from_any_offset(lake: La
     assert [ids.tobytes() for ids in tail] == [ids for _, ids in served[3:]]
 
 
+@pytest.mark.nightly
 def test_a_second_run_computes_nothing(lake: Lake) -> None:
     """Every key is known."""
     again = run(lake.source)

@@ -18,6 +18,7 @@ from packaging.utils import canonicalize_name
 from spark_jobs.features import features
 from spark_jobs.sources.reading.built_in import PARTS, READERS
 from tests.packaging.test_requirements import OPTIONAL, PRODUCT, distributions, imports
+from tests.tiers import sampled
 
 ROOT = Path(__file__).resolve().parents[2]
 EXTRAS: dict[str, list[str]] = tomllib.loads((ROOT / "pyproject.toml").read_text("utf-8"))["project"][
@@ -70,6 +71,7 @@ def _run_at_import(tree: ast.AST) -> Iterator[ast.AST]:
         yield from _run_at_import(node)
 
 
+@sampled(3)
 @pytest.mark.parametrize("reader", OF_READERS)
 def test_a_reader_imports_what_its_extra_brings(reader: str) -> None:
     """All that its module imports; what it imports later is of an extra of its feature too."""
@@ -80,6 +82,7 @@ def test_a_reader_imports_what_its_extra_brings(reader: str) -> None:
     assert distributions(later) <= named("ingest", "ocr"), reader
 
 
+@sampled(3)
 @pytest.mark.parametrize("feature", features())
 def test_a_feature_imports_what_its_extras_bring(feature: str) -> None:
     """Wherever in its folder; `headrace features` names these extras."""
@@ -87,6 +90,7 @@ def test_a_feature_imports_what_its_extras_bring(feature: str) -> None:
     assert distributions({name for path in files for name in imports(path)}) <= named(*features()[feature].extras)
 
 
+@sampled(6)
 @pytest.mark.parametrize("extra", [*INSTALLED, "platform"])
 def test_no_package_of_an_extra_needs_a_newer_pip(extra: str) -> None:
     """Before 23.3 pip finds `lxml[html_clean]` only where lxml writes it so too; then the extra names what that brings.

@@ -98,6 +98,7 @@ def _names(node: ast.AST) -> set[str]:
     }
 
 
+@pytest.mark.nightly
 def test_every_optional_import_is_refused_or_has_a_reason(repository: Path) -> None:
     """All functions that ask for a package or catch that it is missing, and no reason is left of one that is gone."""
     asking = set[str]()
@@ -155,6 +156,7 @@ def texts_without(repository: Path, *hidden: str) -> dict[str, object]:
     return texts
 
 
+@pytest.mark.nightly
 def test_texts_are_the_same_without_packages_that_libraries_only_use_if_present(repository: Path) -> None:
     """Pages by each extractor, a mail, a Word document, a PDF with a compound that its language's list decides."""
     pytest.importorskip("trafilatura")

@@ -14,6 +14,7 @@ from hypothesis import strategies as st
 
 from spark_jobs import importing
 from spark_jobs.importing import import_faults, unmet_requirements
+from tests.tiers import sampled
 
 NAMES = [f"made-{letter}" for letter in "abcde"]
 EXTRAS = ("", "wide_one")
@@ -76,6 +77,7 @@ def test_unmet_requirements_are_those_of_every_path(requirements: Requirements) 
         assert set(unmet_requirements(first)) == unmet_by_hand(requirements, first)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("requirements", "code", "text", "mend"),
     [

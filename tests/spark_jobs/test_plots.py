@@ -15,8 +15,10 @@ from spark_jobs.packing.packed_table import PackedConfig
 from spark_jobs.packing.utilisation import draw_fill
 from spark_jobs.registry import config_model, find_step, step_names
 from spark_jobs.tokens.pictures import draw_token_statistics
+from tests.tiers import sampled
 
 
+@sampled(8)
 @pytest.mark.filterwarnings("error")
 @pytest.mark.parametrize("name", step_names())
 def test_a_table_without_rows_has_a_plot_too(name: str) -> None:

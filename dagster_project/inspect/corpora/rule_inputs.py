@@ -26,7 +26,7 @@ from spark_jobs.filters.judge import (
     evidence,
 )
 from spark_jobs.filters.policy import LANGUAGES, Columns, Policy, Rule, check_signals, signal_columns
-from spark_jobs.lake.declare.tables import type_text
+from spark_jobs.lake.declare.column_types import type_text
 from spark_jobs.lake.files.lookups import parts, read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.registry import scorer_names

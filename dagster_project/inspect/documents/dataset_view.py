@@ -11,7 +11,8 @@ from pyiceberg.expressions import NotNull
 
 from dagster_project.inspect.documents.counted import count_documents, documents_that_count
 from dagster_project.printable import printable
-from spark_jobs.lake.files.lookups import read_batches, read_wide_values
+from spark_jobs.lake.files.lookups import read_batches
+from spark_jobs.lake.files.wide_values import read_wide_values
 from spark_jobs.lake.ledger.ledger import Ledger
 
 _FIRST_CHARACTERS = 60

@@ -14,7 +14,8 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.counted import documents_that_count
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, namespaces_with
 from headrace.tables.quarantine import SUFFIX, is_quarantine
-from spark_jobs.lake.files.lookups import EVERYTHING, read_rows, read_wide_value
+from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
+from spark_jobs.lake.files.wide_values import read_wide_value
 from spark_jobs.progress import tell
 from spark_jobs.sources.config.paged_source import PAGE_MARK
 from spark_jobs.sources.languages import EXTRACTED_BY, PAGE

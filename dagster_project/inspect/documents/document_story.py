@@ -39,7 +39,8 @@ from dagster_project.inspect.lake.corpus_facts import CorpusFacts, corpora, find
 from dagster_project.inspect.lake.run_notices import new_generation, returned
 from dagster_project.inspect.lake.unread_code import METHODS, counted, no_order, reasons_of, repositories, why_by_path
 from headrace.tables.catalogue import load_table
-from spark_jobs.lake.files.lookups import read_rows, read_wide_value
+from spark_jobs.lake.files.lookups import read_rows
+from spark_jobs.lake.files.wide_values import read_wide_value
 from spark_jobs.lake.plan.excisions import EXCISIONS, excisions_of
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
 from spark_jobs.selection.stages import LEFT_OUT

@@ -18,7 +18,8 @@ from pyiceberg.expressions import In
 
 from dagster_project.exceptions import CommandError
 from headrace.tables.catalogue import load_table
-from spark_jobs.lake.files.lookups import placed_batches, read_rows
+from spark_jobs.lake.files.lookups import read_rows
+from spark_jobs.lake.files.wide_values import placed_batches
 
 _BATCH_ROWS = 512  # texts that are searched at once
 _AROUND = 40

@@ -20,7 +20,7 @@ from difflib import SequenceMatcher
 
 _SENTENCE_END = re.compile(r"(?<=[.!?;:])\s+")
 _MOST_PIECES = 2000
-_EXACT_PIECES = 5000
+_EXACT_PIECES = 5000  # beyond, difflib leaves out what comes often: its time grows with the square
 _WORD = re.compile(r"\w+|\W")
 _MOST_WORDS = 400
 GAP = "~"

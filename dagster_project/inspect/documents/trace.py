@@ -27,7 +27,8 @@ from dagster_project.inspect.lake.found_table import require_table
 from headrace.tables.ordinals import OrdinalRun
 from spark_jobs.arrays import Int64Array
 from spark_jobs.corpus_stages import cut_texts_of
-from spark_jobs.lake.files.lookups import read_columns, read_rows, read_wide_value
+from spark_jobs.lake.files.lookups import read_columns, read_rows
+from spark_jobs.lake.files.wide_values import read_wide_value
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts, read_window
 from spark_jobs.packing.windows.masks import TRAINABLE
 from spark_jobs.text.normalization import NO_EDITS, Edits, source_spans

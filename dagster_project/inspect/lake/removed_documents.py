@@ -19,7 +19,8 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, EqualTo, In
 
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, facts_of
-from spark_jobs.lake.files.lookups import read_batches, read_rows, read_wide_values
+from spark_jobs.lake.files.lookups import read_batches, read_rows
+from spark_jobs.lake.files.wide_values import read_wide_values
 from spark_jobs.lake.ledger.ledger import Ledger
 
 MOST_REMOVED = 0.5

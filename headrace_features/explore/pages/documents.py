@@ -78,7 +78,7 @@ def documents(request: Request) -> Response:
         rows = searched.rows
     else:
         rows = index.rows(wanted) if whole else index.first_rows(wanted)
-    previews, tags = index.previews(rows), explorer.tags(dataset)
+    previews, tags = index.texts.previews(rows), explorer.tags(dataset)
     tagged = tags.of(row["doc_id"] for row in rows)
     for row in rows:
         row["tags"] = tagged.get(row["doc_id"], [])
@@ -121,7 +121,7 @@ def places(explorer: Explorer, principal: str, dataset: str, query: dict[str, st
 
 def _places_of_hit(explorer: Explorer, index: RowIndex, wanted: RowQuery, words: SearchWords, doc_id: str) -> Places:
     """The hits before and after one in a search, of whichever page of it; None too where looking takes too long."""
-    number = index.text_number(doc_id) if index.wait_for_texts(0) else None
+    number = index.texts.number(doc_id) if index.wait_for_texts(0) else None
     if number is None:
         rows = search_texts(explorer.catalogue, index, wanted, words).rows
         return among([row["doc_id"] for row in rows], doc_id)

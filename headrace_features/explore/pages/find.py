@@ -141,8 +141,8 @@ def shown(explorer: Explorer, hits: list[tuple[str, int]], words: str) -> list[d
     rows: dict[tuple[str, int], dict[str, Any]] = {}
     for dataset in {dataset for dataset, _ in hits}:
         index = explorer.index(dataset)
-        some = index.numbered([number for of, number in hits if of == dataset])
-        texts = index.texts_of([(number, row["file"], row["row"]) for number, row in some.items()])
+        some = index.texts.numbered([number for of, number in hits if of == dataset])
+        texts = index.texts.read([(number, row["file"], row["row"]) for number, row in some.items()])
         for number, row in some.items():
             rows[dataset, number] = {**row, "dataset": dataset, "excerpt": excerpt(*around(texts[number], pattern))}
     return [rows[hit] for hit in hits if hit in rows]
@@ -150,13 +150,13 @@ def shown(explorer: Explorer, hits: list[tuple[str, int]], words: str) -> list[d
 
 def places(explorer: Explorer, principal: str, query: Mapping[str, str], dataset: str, doc_id: str) -> Places:
     """The documents before and after a hit in the ranking; None where there is none."""
-    hits, number = rank(explorer, principal, query).hits, explorer.index(dataset).text_number(doc_id)
+    hits, number = rank(explorer, principal, query).hits, explorer.index(dataset).texts.number(doc_id)
     before, behind = among(hits, (dataset, number or 0))
     return _doc_id(explorer, before), _doc_id(explorer, behind)
 
 
 def _doc_id(explorer: Explorer, hit: tuple[str, int] | None) -> str | None:
-    return None if hit is None else str(explorer.index(hit[0]).numbered([hit[1]])[hit[1]]["doc_id"])
+    return None if hit is None else str(explorer.index(hit[0]).texts.numbered([hit[1]])[hit[1]]["doc_id"])
 
 
 PATHS = {"/find": while_asked(find)}

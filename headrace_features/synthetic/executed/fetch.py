@@ -24,8 +24,8 @@ from headrace_features.synthetic.executed.rows import CodeDocument, document_key
 from headrace_features.synthetic.executed_config import ExecutedSource
 from headrace_features.synthetic.fetch import AnswerPages
 from headrace_features.synthetic.parents import kept_datasets, kept_documents, text_bytes, texts_in, with_rank
-from spark_jobs.lake.files.lookups import placed_batches
 from spark_jobs.lake.files.objects import ObjectFolder
+from spark_jobs.lake.files.wide_values import placed_batches
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.sources.paged.checkpoints import Checkpoints
 from spark_jobs.sources.paged.pages import PagedKind

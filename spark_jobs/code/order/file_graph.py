@@ -112,7 +112,7 @@ def strong_components(needs: Int64Array, needed: Int64Array, vertex_count: int) 
                     open_count += 1
                     depth += 1
                     path[depth] = target
-                elif label[target] == _NONE:
+                elif label[target] == _NONE:  # of a component that is still open; a closed one is no way back
                     low[vertex] = min(low[vertex], number[target])
                 continue
             if low[vertex] == number[vertex]:
@@ -195,7 +195,7 @@ def reachable(needs: Int64Array, needed: Int64Array, begin: npt.NDArray[np.bool_
 @inner
 def _greedy_key(vertex: int, needs_count: int, users_count: int, delta: int) -> int:
     """Sort key, least first: a vertex without needs, one without users, else needs less uses; then the id."""
-    if needs_count == 0:
+    if needs_count == 0:  # the two highest bits are the class, so one number is compared
         return vertex
     if users_count == 0:
         return (1 << 61) | vertex
@@ -243,6 +243,7 @@ def greedy_positions(needs: Int64Array, needed: Int64Array, weight: Int64Array, 
         key = _pop(heap, size)
         size -= 1
         vertex = key & ((1 << 24) - 1)
+        # an outdated entry: a heap cannot change one, so each change pushes another
         if position[vertex] != _NONE or key != current[vertex]:
             continue
         if needs_count[vertex] > 0 and users_count[vertex] == 0:

@@ -45,8 +45,9 @@ from spark_jobs.lexing.words import (
 _BLOCK_TOKENS: Final = 1024
 _FEWEST_SLOT_BITS: Final = 6
 _SLOT_BITS: Final = 12
+# what the part that leaves an n-gram was multiplied by since it came
 _LEAVING: Final = U64(pow(int(FIRST_MULTIPLIER), STRUCTURE_TOKENS, 1 << 64))
-_STRUCTURE_SALT: Final = U64(0x5354525543545552)
+_STRUCTURE_SALT: Final = U64(0x5354525543545552)  # `STRUCTUR` in ASCII: an n-gram is no word
 
 
 class FeatureCounts(NamedTuple):
@@ -348,7 +349,7 @@ def count_texts(
                 token_count, n = n, _pair(block, n, window, token_number, i >= end)
                 token_number += token_count
             new = n + ngram_count
-            if 4 * (used + new) > 3 << slot_bits:
+            if 4 * (used + new) > 3 << slot_bits:  # three quarters full
                 out = _with_room(out, total, used + 1)
                 _drain(slots, slot_bits, out, total)
                 while 4 * (used + new) > 3 << slot_bits:

@@ -34,7 +34,7 @@ from spark_jobs.text.text_columns import utf8_buffer
 TOKEN_RULES: Final = 5
 """Bump when a token of any text changes for another reason than the tables of characters and languages."""
 
-_MOST_BYTES: Final = 2**31 - 1
+_MOST_BYTES: Final = 2**31 - 1  # lengths have 32 bits
 
 Scalar = TypeVar("Scalar", bound=np.generic)
 

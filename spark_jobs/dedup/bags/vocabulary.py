@@ -27,7 +27,7 @@ from spark_jobs.sources.config.file_reading import KINDS
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
-UNIT_SCALE = 8.0
+UNIT_SCALE = 8.0  # eighths of a nat: a byte holds the weights of 1e14 documents
 _MOST_TOKENS = 1_000_000  # of a table: some 100 MB while it grows
 _ROW_DDL = "kind string, token_hash bigint, token string, document_count bigint, occurrence_count bigint"
 

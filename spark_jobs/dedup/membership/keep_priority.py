@@ -16,7 +16,7 @@ from collections.abc import Mapping, Sequence
 from spark_jobs.spark_sql import Column, F
 
 CLASSES = 16
-HASH_BITS = 59
+HASH_BITS = 59  # with four bits of a class they leave the sign of 64
 _REPOSITORY_BITS = 20
 
 

@@ -34,6 +34,7 @@ from spark_jobs.threads import in_order_of
 
 _PART_MEMBERS = 8_000_000  # of the buckets of a part's documents: 64 MB a thread
 _SHIFT: Final = np.uint64(32)
+# Eight values of a signature are compared in one word; its bytes, then its 16-bit parts, are counters side by side.
 _LOW: Final = np.uint64(0x7F7F7F7F7F7F7F7F)
 _EVEN: Final = np.uint64(0x00FF00FF00FF00FF)
 _ONES: Final = np.uint64(0x0001000100010001)
@@ -267,7 +268,7 @@ def _agree(documents: _Numbered, left: int, right: int) -> bool:
         unlike = ((apart & _LOW) + _LOW | apart) & ~_LOW
         equal += (~unlike & ~_LOW) >> _SEVEN  # eight counters side by side, of at most 32
     four = (equal & _EVEN) + (equal >> _EIGHT & _EVEN)
-    return bool(np.int64(four * _ONES >> _TOP) >= least)
+    return bool(np.int64(four * _ONES >> _TOP) >= least)  # the product has the sum of the four parts on top
 
 
 @inner

@@ -107,7 +107,7 @@ def _copy(addresses: Int64Array, offsets: Int64Array, data: UInt8Array) -> None:
     begin = np.int64(data.ctypes.data)
     for row in range(addresses.size):
         source, at, end = addresses[row], begin + offsets[row], begin + offsets[row + 1]
-        while at + 8 <= end:
+        while at + 8 <= end:  # eight bytes at a time: strings of signatures and hashes are long
             store(at, eight_bytes_at(source))
             source, at = source + 8, at + 8
         while at < end:
@@ -227,6 +227,7 @@ class SignatureColumns:
         """Row numbers of both documents of each candidate, the first in order on the left."""
         starts, counts = [], []
         for side in (first, second):
+            # a place may have several rows, all of which are compared
             starts.append(np.searchsorted(self.places, side))
             counts.append(np.searchsorted(self.places, side, side="right") - starts[-1])
         combinations = counts[0] * counts[1]

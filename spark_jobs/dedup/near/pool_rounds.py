@@ -214,6 +214,7 @@ def _meet(documents: Int64Array, groups: Int32Array, lists: Lists, terms: tuple[
                     continue
                 group = lowest_group(common)
                 suffix = min(lists.suffixes[record], lists.suffixes[entry])
+                # J >= n / d shares n / (n + d) of both totals, and from here on they share the lesser suffix at most
                 needed = numerators[group] * (lists.totals[document] + lists.totals[other])
                 if suffix * (numerators[group] + denominators[group]) < needed:
                     continue

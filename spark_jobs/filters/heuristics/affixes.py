@@ -105,7 +105,7 @@ def infix_length(r: KernelAddresses, i: int, hi: int) -> int:  # noqa: PLR0911 -
     hyphens = 2
     while i + hyphens < hi and point_at(r, i + hyphens) == point:
         hyphens += 1
-    fits = hyphens <= (3 if point == 0x2D else 2) and i + hyphens < hi
+    fits = hyphens <= (3 if point == 0x2D else 2) and i + hyphens < hi  # spaCy's infixes -- --- and ——
     return hyphens if fits and flags_at(r, i + hyphens) & flag.LETTER else 0
 
 
@@ -149,7 +149,7 @@ def _is_host(r: KernelAddresses, lo: int, hi: int) -> bool:
         port = i + 1
         while port < hi and flags_at(r, port) & flag.DIGIT:
             port += 1
-        if not 2 <= port - i - 1 <= 5:
+        if not 2 <= port - i - 1 <= 5:  # digits of a port in spaCy's pattern, as the range of letters above
             return False
         i = port
     return i == hi or point_at(r, i) in (0x2F, 0x3F, 0x23)

@@ -26,7 +26,7 @@ STOP_WORDS: Final = ("the", "be", "to", "of", "and", "that", "have", "with")
 LONGEST: Final = 12
 """Characters of the longest rule."""
 SLOT_BITS: Final = 13
-UNIT_SEED: Final = U64(0x756E6974)
+UNIT_SEED: Final = U64(0x756E6974)  # `unit` in ASCII: units are no rules, though some are spelled alike
 
 _ENDINGS: Final = (
     ("i", "'m 'm|a"),
@@ -40,6 +40,7 @@ _ENDINGS: Final = (
     ("could might must should would", "'ve"),
     ("ai are is was were have has dare", "n't"),
 )
+# Words of their own, as which contractions without an apostrophe would be spelled.
 _NO_CONTRACTIONS: Final = frozenset(["ill", "its", "hell", "shell", "shed", "were", "well", "whore"])
 _OTHERS: Final = (
     "y'|all y|all how|'d|'y not|'ve not|ve can|not gon|na got|ta let|'s c'm|on doin doin' goin goin' nothin nothin' "

@@ -35,10 +35,10 @@ from spark_jobs.filters.heuristics.text_memory import (
 from spark_jobs.filters.heuristics.words import count_sentences
 from spark_jobs.lexing.machine import U64
 
-_LONG_WORD: Final = 1000
-_SHORT_LINE: Final = 30
+_LONG_WORD: Final = 1000  # C4's bound
+_SHORT_LINE: Final = 30  # FineWeb's
 _XML_HEAD: Final = 100
-_CLOCK_REACH: Final = 32
+_CLOCK_REACH: Final = 32  # a line of a log opens with level, date and time, in any order
 
 
 @inner
@@ -97,7 +97,7 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
                 if output & phrases.HASH:
                     row[AT.hashes] += 1
                 elif output & phrases.DOTS:
-                    if i - 3 >= dots_end:
+                    if i - 3 >= dots_end:  # six dots are two, as `str.count` has it
                         row[AT.ellipses] += 1
                         dots_end = i
                 elif output & phrases.LINK and i > link_end:
@@ -111,6 +111,7 @@ def measure_lines(  # noqa: PLR0912 - one pass over the characters
             word += 1
         filled = _measure_piece(r, piece, i, word, words, phrases_met, row)
         line_filled = line_filled or filled
+        # form feed stands for whatever break parts pieces of a line
         line_hash = h if line == piece else hash_step(line_hash, 0x0C) ^ h
         if i < end and point_at(r, i) == 0x0D and i + 1 < end and point_at(r, i + 1) == 0x0A:
             line_hash = hash_step(line_hash, 0x0D)
@@ -137,20 +138,22 @@ def _is_mojibake(before: int, point: int) -> bool:
         return True
     if 0x80 <= point <= 0xBF:
         return before in (0xC2, 0xC3)
+    # 80, 82, 86 in Windows-1252: quotes, dashes, arrows begin so
     return before == 0xE2 and point in (0x20AC, 0x201A, 0x2020)
 
 
 @inner
 def link_span(r: KernelAddresses, piece: int, i: int, end: int) -> tuple[int, int]:
     """First and last position of the link with a scheme or `www.` ending before i."""
-    first = i - 4
+    first = i - 4  # behind `www.`
     if point_at(r, i - 1) == 0x2F:
-        first = i - 3
+        first = i - 3  # behind `://`, with the letters of the scheme before
         while first > piece and flags_at(r, first - 1) & flag.ALPHA:
             first -= 1
     stop = i
     while stop < end:
         point = point_at(r, stop)
+        # quotes, angle and closing brackets end a link in HTML, Markdown and prose
         if four_bytes_at(r.flags + 4 * point) & flag.SPACE or point in (0x22, 0x27, 0x3C, 0x3E, 0x60, 0x29, 0x5D, 0x7D):
             break
         stop += 1
@@ -182,7 +185,7 @@ def _measure_piece(
         return False
     row[AT.filled_pieces] += 1
     opening = point_at(r, first)
-    row[AT.bullet_pieces] += opening in (0x2D, 0x2022)
+    row[AT.bullet_pieces] += opening in (0x2D, 0x2022)  # Gopher's two
     dots = last - first >= 3 and _is_dot(r, last - 1) and _is_dot(r, last - 2) and _is_dot(r, last - 3)
     row[AT.ellipsis_pieces] += dots or point_at(r, last - 1) == 0x2026
     listed = is_list(r, first, last)
@@ -225,6 +228,7 @@ def _ends_sentence(r: KernelAddresses, first: int, last: int) -> bool:
     """Whether a piece ends in . ? ! " or ', once citations such as [12], [edit] are left out."""
     while last > first and point_at(r, last - 1) == 0x5D:
         opening = last - 2
+        # as long as [citation needed]
         while opening >= first and last - opening < 18 and point_at(r, opening) != 0x5B:
             opening -= 1
         if opening < first or point_at(r, opening) != 0x5B or not _is_citation(r, opening + 1, last - 1):

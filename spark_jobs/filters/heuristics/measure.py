@@ -104,7 +104,7 @@ def chunks(content: pa.Array) -> Iterator[tuple[int, int, UInt32Array, Int64Arra
 def _measure(points: UInt32Array, starts: Int64Array, counts: Int64Array) -> None:
     """Count what is in the texts of a chunk."""
     longest = int(np.diff(starts).max(initial=0))
-    memory = _memory(1 << max(longest, CHUNK_BYTES).bit_length())
+    memory = _memory(1 << max(longest, CHUNK_BYTES).bit_length())  # powers of two: few sizes are kept
     _measure_texts(reader(points, memory.addresses), memory, points, starts, counts)
 
 
@@ -190,12 +190,14 @@ def _measure_text(
         row[place] = m.totals[place]
     kept_words = min(word_count, len(m.hashes))
     if kept_words < word_count:
+        # fractions of n-grams are of the text that they were counted in
         row[AT.measured_characters] = m.starts[kept_words - 1] + m.lengths[kept_words - 1] - start
     ngram_characters(m.hashes, m.lengths, kept_words, m.work, m.keys, m.numbers, row, _NGRAMS_AT)
     lengths, starts = m.work[0], m.work[1]
     lines = measure_lines(r, start, end, word_count, row, m.line_hashes, lengths, starts)
     opens, closes = points[start] == 0x0A, points[end - 1] == 0x0A
     duplicate_count, characters, filled = duplicates(m.line_hashes, lengths, lines, m.keys, m.numbers)
+    # datatrove splits at runs of LF: one at an end of the text leaves an empty element there, and two are duplicates.
     row[AT.line_elements] = lines + opens + closes
     row[AT.duplicate_lines] = duplicate_count + (opens and closes)
     row[AT.duplicate_line_characters] = characters

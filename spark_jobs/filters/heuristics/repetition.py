@@ -29,6 +29,8 @@ LAST_N: Final = 10
 NGRAM_MEASURES: Final = 9
 """Characters of the most frequent 2-, 3- and 4-gram, then of duplicated 5- to 10-grams."""
 _S32: Final = np.uint64(32)
+# A word or an n-gram is named by its slot, and MOST_WORDS keys have 1 << 21 of these. A key of two names has 42 bits
+# then, and leaves 22 of an entry for a count, which no text of MOST_WORDS words passes.
 _SLOT_BITS: Final = np.uint64(21)
 _COUNT_BITS: Final = np.uint64(22)
 _COUNT_MASK: Final = np.uint64((1 << 22) - 1)
@@ -47,6 +49,7 @@ def _fill(numbers: UInt64Array | Int32Array, count: int, number: int) -> None:
 def _number(keys: UInt64Array, numbers: Int32Array, slots: int, key: np.uint64, next_number: int) -> int:
     """The number of a key; a new one gets `next_number`."""
     mixed = key * GOLDEN
+    # The low bits of a product hang on the low bits of its factor alone; the high ones hang on all.
     slot = np.int64((mixed ^ mixed >> _S32) & np.uint64(slots - 1))
     while numbers[slot] >= 0:
         if keys[slot] == key:
@@ -117,10 +120,12 @@ def ngram_characters(
     _fill(table, slots, np.uint64(0))
     for k in range(count):
         h = hashes[k]
+        # 42 bits: in one of eight texts of a million distinct words two of these are one
         words[k] = grams[k] = _count(table, slots, h >> _COUNT_BITS, h)
     left = 0
     for k in range(count):
         places[left] = k
+        # the place is written anyway: no branch, which would be guessed wrong often
         left += table[words[k]] & _COUNT_MASK > np.uint64(1)
     if left:
         _fill(last_ends, slots, 0)
@@ -149,7 +154,7 @@ def ngram_characters(
                 if occurrences > best:
                     best, place = occurrences, k
             elif k >= free:
-                if last_ends[gram] == n:
+                if last_ends[gram] == n:  # marked with n: the room is not cleared for each length
                     characters += _characters(lengths, k, n)
                     free = k + n
                 last_ends[gram] = n
@@ -183,10 +188,11 @@ def compressed_size(points: UInt8Array, start: int, end: int, places: Int32Array
     _fill(places, len(places), -1)
     size, i = 0, start
     misses = 0
-    while i + 4 <= end:
+    while i + 4 <= end:  # LZ4's shortest match
         key = np.uint64(points[i]) ^ np.uint64(points[i + 1]) << np.uint64(16) ^ np.uint64(points[i + 2]) << _S32
+        # of 21 bits; what overlaps is told apart when the run is compared
         key ^= np.uint64(points[i + 3]) << np.uint64(43)
-        slot = np.int64(key * GOLDEN >> np.uint64(52))
+        slot = np.int64(key * GOLDEN >> np.uint64(52))  # 12 bits, for 4,096 places
         back = places[slot]
         places[slot] = i
         if back >= 0 and i - back < 65536:
@@ -198,7 +204,7 @@ def compressed_size(points: UInt8Array, start: int, end: int, places: Int32Array
                 i += length
                 misses = 0
                 continue
-        step = 1 + (misses >> 4)
+        step = 1 + (misses >> 4)  # as LZ4 does: the longer nothing repeats, the fewer places are tried
         size += step
         i += step
         misses += 1

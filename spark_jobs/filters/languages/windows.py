@@ -24,7 +24,7 @@ from spark_jobs.filters.languages.scripts import HAN, KANA, NO_LETTER
 
 _SCRIPT_COUNT: Final = 64
 _LF, _SPACE, _TILDE, _BACKTICK, _COLON, _SLASH, _DOT, _W = 10, 32, 126, 96, 58, 47, 46, 119
-_STOPS: Final = np.isin(np.arange(256), [_LF, _COLON, _W])
+_STOPS: Final = np.isin(np.arange(256), [_LF, _COLON, _W])  # bytes that a line, `://` and `www.` begin with
 _IN_WORD: Final = np.array([chr(byte).isalnum() or byte > 127 for byte in range(256)])
 _ENDS_ADDRESS: Final = np.isin(np.arange(256), [*range(33), *b'")<>]'])
 
@@ -152,7 +152,7 @@ def identify(  # noqa: PLR0913, PLR0917 (arrays in, arrays out)
                 continue
             label_scores(t, s, True)
             label = best_label(t, s)
-            p = min(s.scores[label], 1.0)
+            p = min(s.scores[label], 1.0)  # fastText's are p + 1e-5
             weights[label] += letters
             sums[label] += letters * p
             sure[label] += letters if p >= min_confidence else 0

@@ -23,6 +23,7 @@ This module needs PyIceberg alone, so that Dagster's definitions load without Sp
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
@@ -33,9 +34,9 @@ from pyiceberg.partitioning import PartitionField, PartitionSpec
 from pyiceberg.schema import Schema
 from pyiceberg.table.sorting import NullOrder, SortDirection, SortField, SortOrder
 from pyiceberg.transforms import DayTransform, IdentityTransform
-from pyiceberg.types import IcebergType
 
 from spark_jobs.exceptions import TableDeclarationError
+from spark_jobs.lake.declare.column_types import parse_type
 from spark_jobs.spark_sql import DataFrame
 
 if TYPE_CHECKING:
@@ -45,10 +46,8 @@ if TYPE_CHECKING:
     from pyspark.sql.types import StructType
 
 _NAME = re.compile(r"[a-z][a-z0-9_]{0,40}")
-_DECIMAL = re.compile(r"decimal\((\d+), ?(\d+)\)")
 _PARTITION = re.compile(r"(?:days\((?P<days>\w+)\)|(?P<identity>\w+))")
 GROUP_BYTES = "headrace.row-group-bytes"  # of a table, for our own writer; PyIceberg warns of Iceberg's property
-_MOST_DIGITS = 38
 _RESERVED_NAMESPACES = frozenset({"system", "blends", "default"})
 _METADATA_TABLES = frozenset(
     [
@@ -72,18 +71,6 @@ _METADATA_TABLES = frozenset(
         "snapshots",
     ]
 )
-_PRIMITIVES: Mapping[str, IcebergType] = {
-    "boolean": types.BooleanType(),
-    "int": types.IntegerType(),
-    "long": types.LongType(),
-    "float": types.FloatType(),
-    "double": types.DoubleType(),
-    "date": types.DateType(),
-    "timestamp": types.TimestampType(),
-    "timestamptz": types.TimestamptzType(),
-    "string": types.StringType(),
-    "binary": types.BinaryType(),
-}
 
 
 @dataclass(frozen=True)
@@ -236,10 +223,10 @@ class Table:
 
     def schema(self) -> Schema:
         """PyIceberg schema with comments; ids count from 1 in depth-first order."""
-        ids = _Ids()
+        ids = itertools.count(1)
         fields = []
         for column in self.all_columns:
-            field_id = ids.next()
+            field_id = next(ids)
             parsed = parse_type(column.type, ids)
             fields.append(
                 types.NestedField(field_id, column.name, parsed, required=column.required, doc=column.comment)
@@ -296,101 +283,6 @@ def check_identifier(identifier: str) -> tuple[str, str]:
             f"table {identifier!r}: the namespace {parts[0]!r} is reserved; choose another name"
         )
     return parts[0], parts[1]
-
-
-class _Ids:
-    """Counts field ids from 1."""
-
-    def __init__(self) -> None:
-        self._last = 0
-
-    def next(self) -> int:
-        """The next free id."""
-        self._last += 1
-        return self._last
-
-
-def parse_type(text: str, ids: _Ids | None = None) -> IcebergType:
-    """Read an Iceberg type from text, e.g. `list<struct<rule!: string, value: double>!>`.
-
-    Raises:
-        TableDeclarationError: the text is no type.
-    """
-    ids = ids or _Ids()
-    stripped = text.strip()
-    if stripped in _PRIMITIVES:
-        return _PRIMITIVES[stripped]
-    if digits := _DECIMAL.fullmatch(stripped):
-        return _decimal(text, *map(int, digits.groups()))
-    head, bracket, rest = stripped.partition("<")
-    if not bracket or not rest.endswith(">"):
-        raise TableDeclarationError(
-            f"type {text!r}: not an Iceberg type; write one of {', '.join(_PRIMITIVES)}, "
-            "decimal(PRECISION, SCALE), list<..>, map<.., ..>, struct<..>"
-        )
-    parts = _split(rest[:-1])
-    if head == "list" and len(parts) == 1:
-        element_id = ids.next()
-        inner = parts[0]
-        return types.ListType(
-            element_id, parse_type(inner.removesuffix("!"), ids), element_required=inner.endswith("!")
-        )
-    if head == "map" and len(parts) == 2:
-        key_id, value_id = ids.next(), ids.next()
-        key, value = parts
-        return types.MapType(
-            key_id,
-            parse_type(key.removesuffix("!"), ids),
-            value_id,
-            parse_type(value.removesuffix("!"), ids),
-            value_required=value.endswith("!"),
-        )
-    if head == "struct":
-        return types.StructType(*(_struct_field(part, ids) for part in parts))
-    raise TableDeclarationError(f"type {text!r}: {head}<..> with {len(parts)} parts is no Iceberg type")
-
-
-def _decimal(text: str, precision: int, scale: int) -> IcebergType:
-    if not 1 <= precision <= _MOST_DIGITS or scale > precision:
-        raise TableDeclarationError(
-            f"type {text!r}: a decimal has 1 to {_MOST_DIGITS} digits, at most as many of them after the point"
-        )
-    return types.DecimalType(precision, scale)
-
-
-def type_text(kind: IcebergType) -> str:
-    """A type as `parse_type` reads it, without the ids that a catalogue assigns anew."""
-    if isinstance(kind, types.ListType):
-        return f"list<{type_text(kind.element_type)}{'!' if kind.element_required else ''}>"
-    if isinstance(kind, types.MapType):
-        value = f"{type_text(kind.value_type)}{'!' if kind.value_required else ''}"
-        return f"map<{type_text(kind.key_type)}, {value}>"
-    if isinstance(kind, types.StructType):
-        fields = (f"{f.name}{'!' if f.required else ''}: {type_text(f.field_type)}" for f in kind.fields)
-        return f"struct<{', '.join(fields)}>"
-    return str(kind)
-
-
-def _struct_field(text: str, ids: _Ids) -> types.NestedField:
-    """`name!: type` as a field."""
-    name, colon, kind = text.partition(":")
-    if not colon:
-        raise TableDeclarationError(f"struct field {text!r}: write name: type")
-    field_id = ids.next()
-    return types.NestedField(
-        field_id, name.strip().removesuffix("!"), parse_type(kind, ids), required=name.strip().endswith("!")
-    )
-
-
-def _split(text: str) -> list[str]:
-    """Split at commas outside of brackets."""
-    parts, depth, start = [], 0, 0
-    for position, character in enumerate(text):
-        depth += (character in "<(") - (character in ">)")
-        if character == "," and depth == 0:
-            parts.append(text[start:position].strip())
-            start = position + 1
-    return [*parts, text[start:].strip()]
 
 
 def spark_schema(table: Table) -> StructType:

@@ -215,6 +215,7 @@ def data_files(table: IcebergTable, written: Iterable[Any], partition: Record | 
             content=DataFileContent.DATA,
             file_path=file["path"],
             file_format=FileFormat.PARQUET,
+            # of our own workers
             partition=Record(*pickle.loads(file["partition"])) if partition is None else partition,
             file_size_in_bytes=file["size"],
             sort_order_id=None,

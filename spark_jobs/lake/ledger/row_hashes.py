@@ -35,6 +35,7 @@ from spark_jobs.arrays import BoolArray, Int64Array, UInt64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.ledger.data_version import DataVersion
 
+# XXH64's five primes.
 _P1 = np.uint64(0x9E3779B185EBCA87)
 _P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 _P3 = np.uint64(0x165667B19E3779F9)
@@ -70,7 +71,7 @@ def _of_fields(names: Sequence[str], columns: Iterable[pa.Array], count: int) ->
     """(N,) words of rows or structs."""
     total = np.zeros(count, dtype=np.uint64)
     for name, column in zip(names, columns, strict=True):
-        if column.null_count < count:
+        if column.null_count < count:  # a column of nulls alone is as one that is not there
             plain = _decoded(column)
             _add_field(total, _words(plain), _is_valid(plain), _tag(name))
     _finish_sums(total, np.zeros(count, dtype=np.int64))
@@ -129,6 +130,7 @@ def _times(column: pa.Array) -> Words:
 
 def _floats(column: pa.Array) -> UInt64Array:
     with np.errstate(invalid="ignore"):  # a NaN of another kind
+        #  + 0.0 makes 0.0 of -0.0
         values = _raw(column, np.dtype(f"f{column.type.bit_width // 8}")).astype(np.float64) + 0.0
     values[np.isnan(values)] = np.nan
     words: UInt64Array = values.view(np.uint64)
@@ -144,7 +146,7 @@ def _decimals(column: pa.Array) -> UInt64Array:
     kind = column.type
     if kind.precision <= 38 and not pa.types.is_decimal128(kind):
         column = column.cast(pa.decimal128(38, kind.scale))
-    return _fixed(column, np.uint64(kind.scale % 2**64))
+    return _fixed(column, np.uint64(kind.scale % 2**64))  # a scale may be negative
 
 
 def _fixed(column: pa.Array, seed: np.uint64 = _PLAIN) -> UInt64Array:
@@ -320,6 +322,7 @@ def _hash_bytes(hashes: UInt64Array, address: int, starts: Int64Array, ends: Int
 def _add_field(total: UInt64Array, words: Words, valid: BoolArray, tag: np.uint64) -> None:
     for row in range(len(total)):
         if valid[row]:
+            # by way of 64 bits with a sign: -1 has one word, however wide its column is
             total[row] += _of_word(np.uint64(np.int64(words[row])), tag)
 
 
@@ -345,7 +348,7 @@ def _hash_lists(hashes: UInt64Array, words: Words, starts: Int64Array, ends: Int
         at, end = starts[row], ends[row]
         length = np.uint64(8 * (end - at))
         if end - at >= 4:
-            a, b, c, d = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1
+            a, b, c, d = _P1 + _P2, _P2, np.uint64(0), np.uint64(0) - _P1  # XXH64's lanes under the seed 0
             while at <= end - 4:
                 a = _in_lane(a, np.uint64(np.int64(words[at])))
                 b = _in_lane(b, np.uint64(np.int64(words[at + 1])))

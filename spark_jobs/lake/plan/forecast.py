@@ -20,7 +20,8 @@ from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.due import Due, ForecastPlace, Upcoming
 from spark_jobs.lake.plan.estimates import estimated, listed_bytes, read_bytes
 from spark_jobs.lake.plan.foreseen import StepForecast
-from spark_jobs.lake.plan.plan import due, stays
+from spark_jobs.lake.plan.frozen import stays
+from spark_jobs.lake.plan.plan import due
 from spark_jobs.lake.plan.reasons import other_settings, refused_columns, stays_as
 
 

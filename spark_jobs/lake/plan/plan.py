@@ -15,7 +15,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -24,21 +23,19 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import Materialization, TableSlice
-from spark_jobs.lake.ledger.step_key import step_key
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.decisions import decisions_in, released
 from spark_jobs.lake.plan.discovery import next_increment
 from spark_jobs.lake.plan.due import Due, ForecastPlace, Upcoming
 from spark_jobs.lake.plan.excisions import excisions_in, excisions_read, without_excised
+from spark_jobs.lake.plan.frozen import frozen_from, reads_of_other_rows, stays
 from spark_jobs.lake.plan.reads import (
     Read,
     Reads,
-    changed_places,
-    is_path,
     reads_of,
+    slice_key,
     snapshots_of,
     taken_of,
-    versions_of,
 )
 from spark_jobs.lake.plan.reasons import UNKNOWN, changed_columns, changed_settings, some, why_again
 
@@ -75,7 +72,7 @@ def tasks(ledger: Ledger, binding: Binding) -> Iterator[Task]:
     for due_part in due(ledger, binding, Upcoming()):
         reads = due_part.reads or {}
         excised = {**excisions_read(ledger, binding), **due_part.decided}
-        key = due_part.key or _key(binding, reads, due_part.place.key, due_part.chained, excised)
+        key = due_part.key or slice_key(binding, reads, due_part.place.key, due_part.chained, excised)
         narrowed = without_excised(ledger, binding, reads, excised)
         yield Task(due_part.place, due_part.increment, key, narrowed, due_part.listing, excised)
 
@@ -348,69 +345,12 @@ def is_known(ledger: Ledger, binding: Binding, reads: Reads, place: str, chained
         if row is None:
             return False
         listed = {**excisions_in(row.inputs), **decisions_in(row.inputs)}
-        return row.step_key == _key(binding, reads, place, chained, listed)
+        return row.step_key == slice_key(binding, reads, place, chained, listed)
 
     return all(knows(ledger.places(table).get(place)) for table in binding.tables)
-
-
-def _key(
-    binding: Binding,
-    reads: Reads,
-    place: str,
-    chained: str = "",
-    excised: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
-) -> str:
-    """The step key of one place, computed without the excised documents; see `versions_of`."""
-    return step_key(
-        step=binding.step.name,
-        version=binding.step.version,
-        config=binding.config_json,
-        inputs={**versions_of(reads), **{name: facts["versions"] for name, facts in excised.items()}},
-        place=place,
-        chained=chained,
-    )
 
 
 def _waits(ledger: Ledger, binding: Binding) -> bool:
     """Whether a step's driving table has no increment yet because all are in quarantine."""
     driving_table = ledger.table(binding.driving_table) if binding.driving_table is not None else None
     return driving_table is not None and driving_table.current_snapshot() is None
-
-
-def reads_of_other_rows(ledger: Ledger, binding: Binding, reads: Reads) -> bool:
-    """Whether a frozen table does not exist, or was computed from other rows than it reads now."""
-    key = _key(binding, reads, "0")
-    rows = [ledger.places(table).get("0") for table in binding.tables]
-    return any(row is None or _read_other_rows(row, reads, key) for row in rows)
-
-
-def stays(ledger: Ledger, binding: Binding) -> bool:
-    """Whether a step has computed its tables for good: what they were computed from may change, and they do not."""
-    step = binding.step
-    if step.scope is not Scope.FROZEN or step.stays is None or not step.stays(binding.config):
-        return False
-    return all(row is not None and row.row_count for row in (ledger.places(table).get("0") for table in binding.tables))
-
-
-def frozen_from(ledger: Ledger, binding: Binding) -> int:
-    """The increment that a frozen table is computed from: the first in which its first input has rows, else 0."""
-    source = binding.inputs.get(binding.step.inputs[0])
-    if binding.driving_table is None or not isinstance(source, str) or is_path(source):
-        return binding.only or 0
-    full = {number for number, row in ledger.increments(source).items() if row.row_count}
-    taken = taken_of(binding, ledger, source)
-    return min(
-        full if taken is None else (ours for ours, theirs in taken.items() if full.intersection(theirs)), default=0
-    )
-
-
-def _read_other_rows(row: Materialization, reads: Reads, key: str) -> bool:
-    """Whether a frozen table was computed from other rows than its inputs hold now.
-
-    A change of its config or code does not count: the table stays as it is. The row of a withdrawal names no inputs;
-    then the step key is compared instead.
-    """
-    if not row.inputs:
-        return row.step_key != key
-    now = {read.table: read for parts in reads.values() for read in parts}
-    return any(changed_places(facts, now[table]) for table, facts in row.inputs.items() if table in now)

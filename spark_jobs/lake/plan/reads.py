@@ -10,6 +10,7 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from headrace.tables.locations import real
@@ -17,6 +18,7 @@ from headrace.tables.quarantine import SUFFIX, quarantine_of, quarantine_of_path
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Scope
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.lake.ledger.step_key import step_key
 from spark_jobs.lake.ledger.validity import is_of_a_step
 from spark_jobs.lake.plan.binding import Binding, tables_of
 from spark_jobs.lake.plan.history import History, IncrementFacts, facts_of
@@ -343,3 +345,21 @@ def _grown(ledger: Ledger, table: str) -> bool:
         return False
     snapshot = iceberg.current_snapshot()
     return snapshot is not None and snapshot.schema_id != iceberg.schema().schema_id
+
+
+def slice_key(
+    binding: Binding,
+    reads: Reads,
+    place: str,
+    chained: str = "",
+    excised: Mapping[str, Mapping[str, Any]] = MappingProxyType({}),
+) -> str:
+    """The step key of one slice, computed without the excised documents; see `versions_of`."""
+    return step_key(
+        step=binding.step.name,
+        version=binding.step.version,
+        config=binding.config_json,
+        inputs={**versions_of(reads), **{name: facts["versions"] for name, facts in excised.items()}},
+        place=place,
+        chained=chained,
+    )

@@ -19,7 +19,8 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.ledger.materialization import TableSlice
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.excisions import excisions_read, without_excised
-from spark_jobs.lake.plan.plan import Task, frozen_from, stays
+from spark_jobs.lake.plan.frozen import frozen_from, stays
+from spark_jobs.lake.plan.plan import Task
 from spark_jobs.lake.plan.reads import reads_of
 from spark_jobs.lake.plan.reasons import changed_since, some
 from spark_jobs.lake.run.materialize import Lake, discard_all, write_task

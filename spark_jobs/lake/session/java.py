@@ -122,6 +122,7 @@ def _bundled_home() -> Path | None:
 TRUST_STORE_PASSWORD: Final = "changeit"
 """Java's default. The store holds public certificates, and the password only goes into its checksum."""
 
+# The format JKS, which every Java reads: mark, version, tag of an entry with a certificate alone.
 _MAGIC: Final = 0xFEEDFEED
 _VERSION: Final = 2
 _TRUSTED_CERTIFICATE: Final = 2

@@ -32,7 +32,8 @@ from pyiceberg.types import (
     StructType,
 )
 
-from spark_jobs.lake.declare.tables import Table, type_text
+from spark_jobs.lake.declare.column_types import type_text
+from spark_jobs.lake.declare.tables import Table
 
 # Of format version 2, with decimals of more digits; PyIceberg's `promote` has pairs that only a reader may use.
 _WIDER = ((LongType(), IntegerType()), (DoubleType(), FloatType()))

@@ -37,10 +37,10 @@ from spark_jobs.sources.refusals import Reason, Refusal, RefusedError, first_lin
 from spark_jobs.threads import without_warnings
 
 _CHUNK_BYTES = 1 << 18
-_BLOCK = 512
+_BLOCK = 512  # of tar
 _HEADER_BYTES = 1 << 20  # of a tar member's long name and attributes
 _ENTRY_BYTES = 160  # of a zip's directory, for one member
-_UTF8_NAME = 0x800
+_UTF8_NAME = 0x800  # bit 11 of a ZIP entry's flags; bit 0 is the next
 _ENCRYPTED = 0x1
 _LOCAL_HEADER_BYTES = 30
 _DAMAGES = (  # what libraries raise at bytes that they did not expect

@@ -40,6 +40,7 @@ _MAGIC: Final = {
 }
 _SKIPPED = struct.Struct("<LL")
 """Mark and length of a skippable frame, which holds no data: zstd and lz4 allow it first, and pzstd writes one."""
+# Frames that decoders skip have 16 marks (RFC 8878, 3.1.2); one of them brings a WARC file's dictionary.
 _SKIPPED_MARK, _SKIPPED_MASK = 0x184D2A50, 0xFFFFFFF0
 _LOOKED_AT = 1 << 20  # bytes of skippable frames; behind longer ones zstd is expected
 _CHUNK_BYTES = 1 << 16

@@ -13,6 +13,7 @@ from spark_jobs.sources.opening.limits import ArchiveLimits
 FREE_BYTES = 16 << 20
 """What a stream may unpack to whatever its ratio, which says nothing about a small one."""
 _HEADER = struct.Struct("<4s2xHH4xLLLHH")
+# Bits 3 and 11 of the flags, the size that sends readers to the field of ZIP64, Info-ZIP's field of names (APPNOTE 4).
 _SIZES_FOLLOW, _UTF8_NAME = 0x8, 0x800
 _ZIP64, _CHUNK_BYTES = 0xFFFFFFFF, 1 << 18
 _END_BYTES = 22 + 0xFFFF  # of the end of a directory, with the longest comment

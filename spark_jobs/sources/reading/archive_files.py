@@ -144,7 +144,7 @@ def _member_file(
     return replace(file, **of_member)
 
 
-def member_columns(source: FileReading, name: str, location: str) -> Row | Refusal:
+def member_columns(source: FileReading, name: str) -> Row | Refusal:
     """Columns of the listing from the name of a member of an archive, or why it is not read."""
     reader, language = reader_by_name(name, source, "auto")
     if reader is None:

@@ -111,6 +111,7 @@ def decoded(server: RunningServer) -> float:
     return float(found[1])
 
 
+@pytest.mark.nightly
 def test_three_teams_at_one_cache(
     tmp_path: Path, lake: Catalog, serve: Serve, code: PackedFixture, prose: PackedFixture
 ) -> None:
@@ -262,6 +263,7 @@ def test_a_corpus_takes_all_its_datasets(lake: Catalog, tmp_path: Path) -> None:
     assert some("plain.packed_code_16")
 
 
+@pytest.mark.nightly
 def test_a_token_taken_back_ends_its_stream(guarded: Guarded, code: PackedFixture) -> None:
     """Within seconds of the change a running stream ends with UNAUTHENTICATED; another caller's goes on."""
     trainer, owner = guarded.calls_as("trainer"), guarded.calls_as("owner")

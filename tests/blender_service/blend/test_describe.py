@@ -12,6 +12,7 @@ from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, 
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
 from blender_service.server.blender import Blender
 from tests.blender_service.packed_tables import WINDOW_TOKENS, PackedFixture
+from tests.tiers import sampled
 
 
 @pytest.fixture
@@ -30,6 +31,7 @@ def blend_id(blender: Blender, code: PackedFixture, prose: PackedFixture) -> str
     ).blend_id
 
 
+@sampled(3)
 @pytest.mark.parametrize("offset", [0, 1, 137, 499, 500, 501, 640, 650, 651, 700, 900])
 def test_descriptions_equal_a_count_of_the_rows(blender: Blender, blend_id: str, offset: int) -> None:
     """Rows, tokens, shares and epochs at any offset are those of the rows up to there."""

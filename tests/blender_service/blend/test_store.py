@@ -198,6 +198,7 @@ def s3(tmp_path: Path) -> Iterator[Catalog]:
         yield store.catalogue(tmp_path)
 
 
+@pytest.mark.nightly
 def test_a_name_in_s3_is_bound_once(s3: Catalog) -> None:
     """Two writers that bind one name in the same moment, forty times: one of them succeeds, and its blend is found."""
     stores = [open_store(s3) for _ in range(2)]

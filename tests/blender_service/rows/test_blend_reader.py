@@ -30,7 +30,7 @@ from blender_service.tables.parquet_to_block import decode_blocks
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch, concatenate, decode, encode
 from tests.blender_service.packed_tables import PADDING, WINDOW_TOKENS, PackedFixture, Row, create_packed, to_arrow
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 
 def rows_of(batch: RowBatch) -> Iterator[Row]:
@@ -156,6 +156,7 @@ def test_a_table_made_again_is_refused(lake: Catalog, code: PackedFixture) -> No
         Blender(lake).open(config.blend_id)
 
 
+@sampled()
 @pytest.mark.parametrize(
     ("name", "value"),
     [
@@ -199,6 +200,7 @@ def damage(table: PackedFixture, column: str, change: dict[int, object]) -> str:
     return plain
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("column", "change", "message"),
     [

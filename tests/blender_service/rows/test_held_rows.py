@@ -18,6 +18,7 @@ from blender_service.server.limits import StreamLimits
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import decode
 from tests.blender_service.packed_tables import PackedFixture
+from tests.tiers import sampled
 
 KIB = 1 << 10
 
@@ -29,6 +30,7 @@ def endless(lake: Catalog, code: PackedFixture, prose: PackedFixture) -> BlendRe
     return blender.open(blender.create(BlendSpec(sources, block_rows=64)).blend_id)
 
 
+@pytest.mark.nightly
 def test_streams_that_wait_hold_the_share_of_now(endless: BlendReader) -> None:
     """What one holds from when it was alone it lets go when thousands came, and goes on with the rows that follow."""
     limits = StreamLimits(5000, 5000)
@@ -46,6 +48,7 @@ def test_streams_that_wait_hold_the_share_of_now(endless: BlendReader) -> None:
     assert rows == [row for batch in endless.read(0, len(rows)) for row in batch.input_ids.tolist()]
 
 
+@sampled()
 @pytest.mark.parametrize("part", [None, Slice(24, 1, 3), Slice(7, 2, 3, uneven=True), Slice(5000, 0, 1)])
 def test_rows_are_the_same_whenever_something_is_let_go(endless: BlendReader, part: Slice | None) -> None:
     """By another thread all the time, and with limits that change before each message."""

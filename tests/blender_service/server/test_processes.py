@@ -50,6 +50,7 @@ def children(process: subprocess.Popen[str]) -> list[int]:
     return [pid for pid in map(int, found) if "spawn_main" in Path(f"/proc/{pid}/cmdline").read_text()]
 
 
+@pytest.mark.nightly
 def test_two_processes_serve_one_port_and_stop_together(tmp_path: Path, lake: Catalog, code: PackedFixture) -> None:
     """Connections reach both, the bytes are the same from each, and SIGTERM ends parent and children cleanly."""
     process = start(tmp_path, "--port", "0", "--processes", "2", "--metrics-port", "0", "--drain-seconds", "0")
@@ -154,6 +155,7 @@ def test_a_wrong_flag_is_one_line(
     assert "Traceback" not in log
 
 
+@pytest.mark.nightly
 def test_a_wrong_flag_ends_the_program(tmp_path: Path, lake: Catalog) -> None:
     """The same as a process: one line, status 2."""
     process = start(tmp_path, "--port", "0", "--tokens", "none.txt")

@@ -40,6 +40,7 @@ from blender_service.wire.row_batch import MessageCutter, RowBatch
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, WINDOW_TOKENS, PackedFixture
 from tests.blender_service.rows.test_blend_reader import rows_of
+from tests.tiers import sampled
 
 Serve = Callable[..., RunningServer]
 
@@ -58,6 +59,7 @@ def messages(address: str, request: rows_pb2.ReadBlendRequest) -> list[bytes]:
         return [message.SerializeToString(deterministic=True) for message in stub.ReadBlend(request)]
 
 
+@pytest.mark.nightly
 def test_definitions_travel_whole(client: BlenderClient, blend: Blend, code: PackedFixture) -> None:
     """What create gives is what get and list give, by id, prefix and name; creating again changes nothing."""
     assert client.get_blend("mixed") == client.get_blend(blend.blend_id[:8]) == blend
@@ -125,6 +127,7 @@ def test_a_read_goes_on_over_a_restart(serve: Serve, blend: Blend) -> None:
     assert sum(rows for _, rows in expected) == 600
 
 
+@sampled()
 @pytest.mark.parametrize("rank", [0, 1, 2])
 def test_a_sliced_read_goes_on_over_a_restart(serve: Serve, blend: Blend, rank: int) -> None:
     """Also one rank's part, cut into batches smaller than the part."""
@@ -317,6 +320,7 @@ def run_module(
     )
 
 
+@pytest.mark.nightly
 def test_the_module_serves_until_sigterm(tmp_path: Path, lake: Catalog, blend: Blend) -> None:
     """`python -m blender_service` serves ./warehouse without settings and ends cleanly on SIGTERM."""
     process = run_module(tmp_path, "--port", "0")
@@ -362,6 +366,7 @@ server.serve(port=0, operation=server.OperationConfig(drain_seconds=0.2))
 """
 
 
+@pytest.mark.nightly
 def test_a_store_that_hangs_does_not_hold_a_server_that_is_told_to_stop(
     tmp_path: Path, lake: Catalog, blend: Blend
 ) -> None:

@@ -33,6 +33,7 @@ from blender_service.server.settings import OperationConfig
 from dagster_project.cli.run.runs import runs
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2, rows_pb2_grpc
 from tests.blender_service.packed_tables import WINDOW_TOKENS, PackedFixture
+from tests.tiers import sampled
 from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
@@ -323,6 +324,7 @@ def test_a_run_that_names_itself_can_be_asked_for(
         CliRunner().invoke(runs, ["--training", "other"], catch_exceptions=False)
 
 
+@sampled()
 @pytest.mark.parametrize("name", ["../names/x", "a/b", "", "x" * 200, ".hidden", "names"])
 def test_a_hostile_name_of_a_run_is_refused(serve: Serve, prose: PackedFixture, name: str) -> None:
     """What could leave its folder is INVALID_ARGUMENT with the form, before anything is read."""

@@ -25,7 +25,7 @@ from blender_service.tables.block import RowBlock, join_rows, take_rows
 from blender_service.tables.block_cache import BlockCache
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.random_blocks import key_of, random_block
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 from tests.waiting import until
 
 
@@ -182,6 +182,7 @@ def test_no_team_pushes_out_what_is_within_the_share_of_another(steps: list[tupl
         assert cache.byte_count == sizes.total() <= cache.max_bytes
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     ("fault", "kind", "said"),
     [

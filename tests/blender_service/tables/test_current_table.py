@@ -69,6 +69,7 @@ def test_a_table_is_what_pyiceberg_reads(lake: Catalog, old: PackedFixture, monk
     assert len(parsed) == len(set(parsed)) < 20
 
 
+@pytest.mark.nightly
 def test_what_nobody_wrote_to_is_not_read_again(lake: Catalog, old: PackedFixture, reads: list[str]) -> None:
     """However many streams are opened, one reads the metadata; after a commit one does again, and it is the newest."""
     blend = Blender(lake).create(BlendSpec((SourceSpec(old.identifier, live=True),))).blend_id

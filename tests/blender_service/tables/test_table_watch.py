@@ -20,7 +20,7 @@ from blender_service.tables import table_watch
 from blender_service.wire.row_batch import RowBatch
 from tests.blender_service.packed_tables import PackedFixture, create_packed
 from tests.blender_service.rows.test_blend_reader import rows_of
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 from tests.waiting import until
 
 Serve = Callable[..., RunningServer]
@@ -46,6 +46,7 @@ def _files(table: PackedFixture, snapshot_id: int) -> list:  # type: ignore[type
     return list(table.table.scan(snapshot_id=snapshot_id).plan_files())
 
 
+@sampled()
 @pytest.mark.parametrize("seed", range(tries(3)))
 @pytest.mark.parametrize("live", [False, True])
 def test_an_excision_reaches_streams_that_are_open(lake: Catalog, seed: int, live: bool) -> None:
@@ -182,6 +183,7 @@ def test_a_table_is_indexed_once_whoever_reads_it(
     assert len(read) == before + 1
 
 
+@pytest.mark.nightly
 def test_an_excision_reaches_clients_of_a_server(serve: Serve, lake: Catalog, code: PackedFixture) -> None:
     """Over gRPC: a stream that is held open gets no row with the document once the server has seen the excision."""
     server = serve()

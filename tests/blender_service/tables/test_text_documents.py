@@ -49,7 +49,7 @@ from blender_service.tables.text_documents import (
 )
 from tests.blender_service.rows.test_blend_reader import rows_of
 from tests.blender_service.test_texts import tokenizer as tokenizer_fixture
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 tokenizer = tokenizer_fixture
 TYPES = (
@@ -181,6 +181,7 @@ def scanned(table: Table, names: dict[str, str], snapshot_id: int | None) -> lis
     return sorted(zip(*found, strict=True))
 
 
+@pytest.mark.nightly
 def test_every_schema_evolution_is_read_as_pyiceberg_scans_it(lake: Catalog, tmp_path: Path) -> None:
     """Random histories of changes; columns, at the top or in structs, of today's schema and of a snapshot's."""
     lake.create_namespace("main")
@@ -277,6 +278,7 @@ def texts_of(lake: Catalog, blend_id: str, tokenizer: Tokenizer) -> dict[str, st
     return served
 
 
+@pytest.mark.nightly
 def test_a_blend_reads_the_columns_that_its_names_meant_when_it_was_made(
     lake: Catalog, named: Table, tokenizer: Tokenizer
 ) -> None:
@@ -312,6 +314,7 @@ def test_a_blend_reads_the_columns_that_its_names_meant_when_it_was_made(
         made()  # the column of today is in no file: its texts are null
 
 
+@pytest.mark.nightly
 def test_files_without_field_ids_need_a_name_mapping(lake: Catalog, named: Table, tmp_path: Path) -> None:
     """Without one nothing says which column is which, and the message says what to set."""
     pq.write_table(pa.table({"doc_id": ["c"], "content": ["c"]}), tmp_path / "c.parquet")
@@ -361,6 +364,7 @@ def test_what_an_older_file_lacks_is_its_partition_the_default_or_null(tmp_path:
     assert isinstance(columns["s"], FileColumn)
 
 
+@sampled()
 @pytest.mark.parametrize("checksums", [True, False])
 @pytest.mark.parametrize("compression", ["zstd", "none"])
 def test_no_bit_that_flips_in_a_file_of_texts_is_served(

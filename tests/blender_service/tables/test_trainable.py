@@ -13,7 +13,7 @@ from tokenizers import AddedToken, Regex, Tokenizer, models, normalizers, pre_to
 
 from blender_service.tables.text_table import TextEncoder
 from spark_jobs.tokens.token_bytes import encoded_bounds
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 Normalize = Callable[[str], str]
 SPECIALS = ["<|endoftext|>", "<|im_start|>"]
@@ -149,6 +149,7 @@ FORMS: dict[str, Callable[[], Form]] = {
 }
 
 
+@sampled(5)
 @pytest.mark.parametrize("name", FORMS)
 def test_a_loss_is_taken_on_the_bytes_of_spans(name: str) -> None:
     """Blanks, line ends and parts of characters among them; doc show has the same bounds of tokens."""

@@ -40,6 +40,7 @@ from dagster_project.inspect.lake.automation_health import (
 from dagster_project.inspect.lake.run_health import STOPPED, run_health
 from dagster_project.inspect.lake.run_history import past_runs
 from dagster_project.project.loading import _INSTANCE
+from tests.tiers import sampled
 
 STATUS = dg.DagsterRunStatus
 HOUR = 3600.0
@@ -129,6 +130,7 @@ def test_failures_in_a_row_are_counted_with_their_cause(instance: dg.DagsterInst
     assert any(text.startswith("sensor notes_files: failed 3 times in a row") for text in texts(instance))
 
 
+@sampled()
 @pytest.mark.parametrize(
     ("cron", "hours", "late"),
     [("17 1 * * *", 30, False), ("17 1 * * *", 36, True), ("47 3 * * 0", 5 * 24, False), ("47 3 * * 0", 12 * 24, True)],
@@ -156,6 +158,7 @@ def test_a_schedule_that_was_switched_on_just_now_is_not_late(instance: dg.Dagst
     assert early.due_seconds is not None and early.success_age < early.due_seconds
 
 
+@pytest.mark.nightly
 def test_a_run_that_was_told_to_stop_is_no_failure(instance: dg.DagsterInstance, tmp_path: Path) -> None:
     """By a signal to its process or in the UI: in gauges, alerts and lines; one that failed or died is one."""
     ran(instance, 9, STATUS.SUCCESS)

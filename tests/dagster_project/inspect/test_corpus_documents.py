@@ -16,6 +16,8 @@ from spark_jobs.lake.plan.excisions import record_excisions
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.planted_lake import make
 
+pytestmark = pytest.mark.nightly  # `main_path/test_one_run.py` asks the same of its lake
+
 
 def spelled(catalogue: Catalog, corpus: str) -> dict[tuple[str, str], str]:
     """Texts by dataset and doc_id, from the ids of a corpus's tokens."""

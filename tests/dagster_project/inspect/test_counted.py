@@ -38,7 +38,7 @@ from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.tokens.tokens import TOKENS
 from tests.dagster_project.inspect.test_lake_status import put
 from tests.headrace_features.explore.served import asked, pages
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 pytestmark = pytest.mark.filterwarnings("ignore:Parquet writer option")
 Row = dict[str, Any]
@@ -214,6 +214,7 @@ def test_every_command_and_page_counts_the_same(lake: Catalog, tmp_path: Path) -
     assert changes(lake, ["second"]) == ["main: 10 -> 7 documents kept", "notes: 10 -> 8 documents"]
 
 
+@sampled()
 @pytest.mark.parametrize(("name", "went"), [("notes", 3), ("main", 4)])
 def test_a_comparison_counts_what_went(lake: Catalog, tmp_path: Path, name: str, went: int) -> None:
     """One came, the edited and the deleted ones went, of the corpus the excised one too; by command and by page."""
@@ -252,6 +253,7 @@ def test_tables_that_a_step_wrote_together_are_one_state(lake: Catalog) -> None:
         assert find_state(lake, f"notes@{documents}").snapshots["arrivals"] == arrivals
 
 
+@pytest.mark.nightly
 def test_a_path_names_its_latest_document(lake: Catalog, capfd: pytest.CaptureFixture[str]) -> None:
     """After an edit too, which is told on standard error; --increment names the others, in every mode."""
     modes = ([], ["--raw"], ["--duplicates"], ["--source"], ["--windows"])
@@ -269,6 +271,7 @@ def test_a_path_names_its_latest_document(lake: Catalog, capfd: pytest.CaptureFi
     assert _said("doc", "why", "5.txt", "--increment", "0").startswith("5" * 32)
 
 
+@sampled()
 @pytest.mark.parametrize(("events", "latest"), [([], "b"), ([("returned", "a")], "a"), ([("gone", "b")], "b")])
 def test_the_latest_at_a_path_is_what_the_source_has(
     lake_env: Path, events: list[tuple[str, str]], latest: str

@@ -17,6 +17,7 @@ from spark_jobs import importing
 from spark_jobs.lake.engine import memory
 from spark_jobs.lake.session.jars import CORE, locked_jars
 from tests.dagster_project.conftest import WriteDefs
+from tests.tiers import sampled
 
 Said = pytest.CaptureFixture[str]
 
@@ -108,6 +109,7 @@ def test_doctor_ends_with_2_where_something_is_at_fault(
     )
 
 
+@sampled()
 @pytest.mark.parametrize("words", [["run"], ["run", "--dry-run"], ["plan", "--json"], ["doctor"]])
 def test_an_engine_that_does_not_exist_is_refused_at_once(
     lake_env: Path, monkeypatch: pytest.MonkeyPatch, capfd: pytest.CaptureFixture[str], words: list[str]
@@ -125,6 +127,7 @@ def test_an_engine_that_does_not_exist_is_refused_at_once(
 PAGES = "type: headrace.Dataset\nattributes: {name: pages, source: {kind: files, path: %s}}\n"
 
 
+@sampled()
 @pytest.mark.parametrize("fault", ["absent", "broken", "none"])
 def test_doctor_imports_what_sources_need(
     declare: WriteDefs, lake_env: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Said, fault: str

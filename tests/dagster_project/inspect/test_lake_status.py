@@ -41,6 +41,7 @@ from spark_jobs.lake.plan.increments import INCREMENTS
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.text.signals import SIGNALS
+from tests.tiers import sampled
 
 Said = pytest.CaptureFixture[str]
 NOW = datetime(2026, 11, 20, 12, tzinfo=UTC)
@@ -124,6 +125,7 @@ def found(planted: Catalog) -> dict[str, NamespaceStatus]:
     return {one.name: one for one in lake_status(planted, thresholds, now=NOW + timedelta(hours=136))}
 
 
+@pytest.mark.nightly
 def test_the_newest_increment_is_told_beside_the_earlier_ones(found: dict[str, NamespaceStatus]) -> None:
     """Shares, means, backlog, rates as counted by hand."""
     notes, main = found["notes"], found["main"]
@@ -153,6 +155,7 @@ def test_what_is_beyond_its_threshold_is_an_alert(planted: Catalog, found: dict[
     assert slow.duplicates == pytest.approx(0.1) and {alert.name for alert in slow.alerts} == {"step_seconds"}
 
 
+@sampled(3)
 @pytest.mark.parametrize("hours", [101, 136, 500])
 @pytest.mark.parametrize("name", ["notes", "main", "nowhere"])
 def test_a_check_has_the_alerts_of_the_status(planted: Catalog, name: str, hours: int) -> None:
@@ -282,6 +285,7 @@ FACTS |= {"rate": None, "unchanged_steps": 0, "tables": 1}
 SHARES = st.none() | st.dictionaries(st.sampled_from(["a", "b"]), st.sampled_from([0.0, 0.02, 0.3, 1.0]))
 
 
+@pytest.mark.nightly
 @given(new=SHARES, old=SHARES)
 def test_what_is_not_measured_is_compared_with_nothing(
     new: dict[str, float] | None, old: dict[str, float] | None
@@ -292,6 +296,7 @@ def test_what_is_not_measured_is_compared_with_nothing(
     assert [alert.text[0] for alert in _alerts(status, Thresholds(), NOW)] == apart
 
 
+@pytest.mark.nightly
 def test_no_share_of_a_small_increment_is_compared(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, capfd: Said
 ) -> None:

@@ -30,6 +30,7 @@ from spark_jobs.text.texts import TEXTS
 from spark_jobs.tokens.tokenizer import TOKENIZER
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.inspect.test_lake_status import put
+from tests.tiers import sampled
 
 _DECLARED = """\
 type: headrace.Dataset
@@ -120,6 +121,7 @@ def test_a_window_is_decoded_document_by_document(tmp_path: Path) -> None:
         decoded_window(catalogue, "main.packed_notes_8", 8)
 
 
+@sampled()
 @pytest.mark.parametrize("later", [False, True])
 def test_a_run_says_what_it_changed(tmp_path: Path, later: bool) -> None:
     """Files that came, changed and went, and rows before and after it, whatever ran later."""

@@ -30,6 +30,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.documents import ARRIVALS, DOCUMENTS
 from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.inspect.test_lake_status import put
+from tests.tiers import sampled
 
 LATER = datetime(2026, 1, 1, tzinfo=UTC)
 
@@ -72,6 +73,7 @@ def test_a_step_that_keeps_less_than_a_tenth_of_a_dataset_is_told(lake: Catalog)
     ]
 
 
+@pytest.mark.nightly
 def test_what_left_and_is_at_its_source_again_is_told(lake: Catalog) -> None:
     """By its newest event; nothing of what is gone, or never left."""
     told = [("notes2", 1, "gone"), ("notes2", 2, "returned"), ("notes3", 1, "gone"), ("notes4", 2, "returned")]
@@ -90,6 +92,7 @@ def test_what_left_and_is_at_its_source_again_is_told(lake: Catalog) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_the_funnel_ends_with_what_was_excised(lake: Catalog) -> None:
     """Documents that are out of every packed table of their dataset; those out of one of two are still there."""
     tables = {"members", "exact_duplicates", "survivors", "packed_notes_64", "packed_notes_128"}
@@ -104,6 +107,7 @@ def test_the_funnel_ends_with_what_was_excised(lake: Catalog) -> None:
     assert found == {**counts, "excised": 40}
 
 
+@sampled()
 @pytest.mark.parametrize("few_words", [False, True])
 def test_what_goes_is_looked_at_once_more(lake_env: Path, few_words: bool) -> None:
     """Copies with edits are not doubted, texts of few different words that went for one another are.

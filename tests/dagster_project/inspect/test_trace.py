@@ -92,6 +92,7 @@ def test_every_place_of_every_window_is_what_the_trace_says(lake: TracedLake) ->
         assert all(left[1] == right[0] for left, right in itertools.pairwise(ends))
 
 
+@pytest.mark.nightly
 def test_the_bytes_of_a_token_are_its_text(lake: TracedLake) -> None:
     """Where nothing was normalized, the file's bytes decode to the token."""
     from tokenizers import Tokenizer

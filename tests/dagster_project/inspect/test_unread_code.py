@@ -18,6 +18,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.documents import DOCUMENTS
 from tests.dagster_project.inspect.test_lake_status import put
+from tests.tiers import sampled
 
 _TIMEOUT = "timeout: more than 2 s of processor time"
 
@@ -72,6 +73,7 @@ def test_a_run_says_how_many_files_had_no_answer_and_why(lake: Catalog) -> None:
     ]
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("path", "outcome", "sentence"),
     [

@@ -10,6 +10,8 @@ from pathlib import Path
 
 import pytest
 
+from tests.tiers import sampled
+
 _ROOT = Path(__file__).parents[3]
 # They print one thing and end, end with the process that started them, or begin as a program that heeds them does.
 _SHORT = {
@@ -49,6 +51,7 @@ _CODE_SERVER = (
 _IGNORED = (("SIGINT", "SIGTERM"), ("SIGINT",), ("SIGTERM",))
 
 
+@sampled()
 @pytest.mark.parametrize(
     ("entry", "ignored"),
     [

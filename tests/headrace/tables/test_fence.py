@@ -35,6 +35,7 @@ from spark_jobs.lake.files.storage import files_below, open_input
 from spark_jobs.lake.ledger.lease import table_leases
 from spark_jobs.lake.session.catalogue import connect, ensure_table, open_catalogue
 from tests.blender_service.s3_stand_in import S3StandIn
+from tests.tiers import sampled
 
 NAME = "demo.notes"
 DECLARED = Table("notes", "numbers", (Column("n!", "long", "number"),))
@@ -172,6 +173,7 @@ def refused(place: Place) -> None:
         require_newest(connect(place.settings))
 
 
+@sampled()
 def test_a_clone_deletes_nothing_of_an_original_that_goes_on(place: Place) -> None:
     """All objects stay, whatever the clone tries; the original goes on, and so does a clone made anew."""
     for number in range(3):
@@ -237,6 +239,7 @@ def killed_at(step: str, patch: pytest.MonkeyPatch) -> None:
         patch.setattr(one, name, killing(getattr(one, name)))
 
 
+@sampled(3)
 @BOTH
 @pytest.mark.parametrize("first", [False, True])
 @pytest.mark.parametrize(
@@ -317,6 +320,7 @@ def test_a_lake_of_before_is_adopted_once(place: Place, monkeypatch: pytest.Monk
     assert token.number > 2
 
 
+@pytest.mark.nightly
 def test_a_run_asks_the_store_once(tmp_path: Path, s3: Store) -> None:
     """By the write itself; who only looks asks nothing, who writes longer asks again, a lost answer costs two more."""
     place = Place(tmp_path, f"s3://lake{tmp_path}", s3.properties)

@@ -18,11 +18,12 @@ from spark_jobs.sources.paged.checkpoints import Checkpoints, StoredPage
 from spark_jobs.sources.refusals import Reason, Refusal
 from tests.headrace_features.apis.api_server import MOVES, TRANSIENT, Api, records, serving
 from tests.headrace_features.apis.conftest import PAGINATORS, Inbox, api_config, texts_of
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 LATER = ("next_url", "link_header", "offset", "single")  # what is tried of them nightly alone
 
 
+@sampled(2)
 @pytest.mark.parametrize("style", PAGINATORS)
 def test_every_record_lands_once_by_every_paginator(style: str, inbox: Inbox) -> None:
     """Of a server that is well; a second fetch reads the list once, brings no page, and lands nothing."""
@@ -40,6 +41,7 @@ def test_every_record_lands_once_by_every_paginator(style: str, inbox: Inbox) ->
         assert inbox.land(config) is None
 
 
+@sampled()
 @pytest.mark.parametrize(
     "style", ["cursor", "page_number", *(pytest.param(one, marks=pytest.mark.nightly) for one in LATER)]
 )
@@ -87,6 +89,7 @@ def test_every_record_leads_back_to_its_page(inbox: Inbox) -> None:
         assert (record["id"], record["text"], place.unit) == (key, row["content"], "item")
 
 
+@sampled()
 @pytest.mark.parametrize("style", ["cursor", "page_number"])
 def test_a_second_fetch_is_one_conditional_listing(style: str, inbox: Inbox) -> None:
     """Each page that holds records is asked for with the validator that the server gave."""
@@ -113,6 +116,7 @@ def test_a_changed_record_is_a_new_document_and_so_is_one_that_changes_back(inbo
         assert seen == ["one", "two", "one"]
 
 
+@sampled()
 @pytest.mark.parametrize("style", ["cursor", "page_number"])
 def test_deleted_pages_neither_land_nor_are_kept_again(style: str, inbox: Inbox) -> None:
     """Though the server still gives them, in other bytes of the same records; a page that changed is new."""
@@ -159,6 +163,7 @@ def test_a_broken_reading_goes_on_where_it_stopped(inbox: Inbox) -> None:
         assert landed is not None and sorted(texts_of(landed[0])) == list(range(28, 60))
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("style", ["cursor", "offset"])
 def test_a_fetch_that_takes_too_long_lands_what_came(style: str, inbox: Inbox) -> None:
     """And the next one goes on behind it."""
@@ -220,6 +225,7 @@ def test_records_that_cannot_be_used_are_rows_with_reasons(inbox: Inbox) -> None
         assert refused == {"item:2": "missing_column", "item:3": "missing_column", "item:5": "bad_record"}
 
 
+@sampled()
 @pytest.mark.parametrize("style", ["cursor", "offset"])
 def test_what_a_whole_list_does_not_have_any_more_is_gone(style: str, inbox: Inbox) -> None:
     """Once, wherever its page is; nothing is while a page cannot be read, or where the list is empty."""
@@ -327,6 +333,7 @@ def test_credentials_are_not_sent_to_another_host(inbox: Inbox, monkeypatch: pyt
         assert other.asked and not any("authorization" in headers for _, _, headers in other.asked)
 
 
+@pytest.mark.nightly
 def test_an_answer_that_is_too_long_or_that_is_refused_is_a_row(inbox: Inbox) -> None:
     """The detail says what to change."""
     with serving(Api(records(60), style="single")) as api:
@@ -341,6 +348,7 @@ def test_an_answer_that_is_too_long_or_that_is_refused_is_a_row(inbox: Inbox) ->
     assert "no_answer" in done.refusals[0]
 
 
+@pytest.mark.nightly
 def test_pages_and_refusals_that_come_at_the_same_time_have_a_number_each(inbox: Inbox) -> None:
     """A page is noted in a thread while the loop notes that another one was refused."""
     store = Checkpoints(inbox.catalogue, "items")

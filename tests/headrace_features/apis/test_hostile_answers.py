@@ -11,6 +11,7 @@ import pytest
 
 from tests.headrace_features.apis.api_server import Api, records
 from tests.headrace_features.apis.conftest import Inbox, api_config
+from tests.tiers import sampled
 
 _ONE = '{"data": [{"id": %s, "text": %s}], "meta": {"next": %s}}'
 ANSWERS: dict[str, tuple[str | bytes, list[str], str]] = {
@@ -71,6 +72,7 @@ def port() -> Iterator[int]:
     server.server_close()
 
 
+@sampled(4)
 @pytest.mark.parametrize("name", ANSWERS)
 def test_a_hostile_answer_is_a_record_or_a_row(name: str, port: int, inbox: Inbox) -> None:
     """What can be used lands, the fetch says what was wrong with the answer, arrivals what with a record."""

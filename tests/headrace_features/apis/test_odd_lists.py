@@ -21,7 +21,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.paged.checkpoints import Checkpoints
 from tests.headrace_features.apis.api_server import Api, records, serving
 from tests.headrace_features.apis.conftest import PAGINATORS, Inbox, api_config, texts_of
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 Answer = Callable[[dict[str, str]], tuple[int, str]]
 
@@ -105,6 +105,7 @@ def odd_cursor(kind: str, number: int, draw: random.Random) -> tuple[str, str]:
     return text, text
 
 
+@sampled()
 @pytest.mark.parametrize("kind", ["integer", "float", "list", "object", "string"])
 def test_cursors_of_every_kind_are_sent_as_they_were_written(kind: str, tmp_path: Path) -> None:
     """The server takes exactly what it gave; each page is asked for once, and each record lands once."""
@@ -131,6 +132,7 @@ def test_cursors_of_every_kind_are_sent_as_they_were_written(kind: str, tmp_path
             assert sorted(texts_of(landed[0])) == list(range(count)) and done.requests == -(-count // size)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("following", "told"),
     [
@@ -188,6 +190,7 @@ def test_a_next_page_on_another_host_is_asked_if_it_is_allowed(
         assert all(headers["authorization"] == "Bearer s3cret" for _, _, headers in api.asked)
 
 
+@pytest.mark.nightly
 def test_capped_pages_by_offset_are_read_once(tmp_path: Path) -> None:
     """Whatever the server makes of the size that is asked for: about a request a page, and no record on two pages."""
     for seed in range(tries(80, 8)):
@@ -216,6 +219,7 @@ def test_capped_pages_by_offset_are_read_once(tmp_path: Path) -> None:
             assert done.requests <= 2 * needed + 6 if varies else done.requests <= -(-count // size) + 5, case
 
 
+@sampled(3)
 @pytest.mark.parametrize("style", PAGINATORS)
 @pytest.mark.parametrize("page", [0, 1, 3])
 def test_a_page_that_failed_twice_is_asked_for_at_the_next_run(style: str, page: int, inbox: Inbox) -> None:

@@ -24,6 +24,7 @@ from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import documents
 from spark_jobs.sources.landing.revisions import PATH, latest_at_paths
 from spark_jobs.sources.paged.checkpoints import Checkpoints
+from tests.tiers import sampled
 
 pytestmark = pytest.mark.filterwarnings("ignore:unclosed <socket:ResourceWarning")
 
@@ -174,6 +175,7 @@ def put(folder: Path, files: dict[str, list[str]], seed: int) -> None:
         os.utime(path, (1e9, 1e9 + draw.randrange(3)))
 
 
+@sampled()
 @pytest.mark.parametrize("cut", [Cut(8, 1000, 1000), Cut(1, 2, 12, (2, 3, 1, 8))], ids=str)
 def test_all_versions_land_in_order(
     lake_at: Callable[..., Lake], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, cut: Cut
@@ -205,6 +207,7 @@ def test_ten_cuts_killed_at_ten_places_give_the_same(
     assert Follower(lake_at(tmp_path / "lake"), tmp_path, cut, monkeypatch).run() == folded(files)
 
 
+@pytest.mark.nightly
 def test_messages_land_by_offset_wherever_a_batch_ends(lake_at: Callable[..., Lake], tmp_path: Path) -> None:
     """Of a topic: a batch that is given again, as after a kill, adds nothing."""
     lines = [line for _, some in sorted(stream_of(11, 24, 1).items()) for line in some]

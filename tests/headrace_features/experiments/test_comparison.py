@@ -35,6 +35,7 @@ def simulated(
     return compare(scores, lower_is_better=[f"s{one}" for one in range(sets)])
 
 
+@pytest.mark.nightly
 def test_of_40_equal_pairs_few_are_called_different_and_bad_halves_are_seen() -> None:
     """Equal: at most 5 of 40 experiments, and about 1 in 20 of 200; a half that costs .08 bits: at least 38 of 40."""
     draw = np.random.default_rng(37)
@@ -139,6 +140,7 @@ def test_a_set_that_is_all_noise_tells_nothing() -> None:
     assert found["signal"].noise == pytest.approx(np.sqrt(((rest + tables["signal"].mean()) ** 2).sum() / 8))
 
 
+@pytest.mark.nightly
 def test_runs_that_read_much_of_their_data_are_no_surer_for_it() -> None:
     """Seeds of equal halves whose data differ for good: without the share far too often, with it at most so often."""
     draw, count, share = np.random.default_rng(4), 400, 1 / 3

@@ -31,6 +31,7 @@ from spark_jobs.text.texts import TEXTS
 from tests.blender_service.packed_tables import PackedFixture, create_packed, open_lake
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.inspect.test_lake_status import put
+from tests.tiers import sampled
 
 WORDS = [first + second for first in "bdfgklmnprst" for second in ("ana", "eto", "iru", "oma", "uli")]
 
@@ -152,6 +153,7 @@ def test_rows_are_without_what_is_left_out_and_end_at_the_budget(catalogue: Cata
         list(rows_of(catalogue, blend, dict.fromkeys(by_document, "near"), 3000, 0, VariantContents()))
 
 
+@sampled()
 @pytest.mark.parametrize(("budget", "disjoint"), [(6000, False), (2000, True)])
 def test_samples_are_disjoint_where_an_epoch_has_room_for_them(
     catalogue: Catalog, tmp_path: Path, budget: int, disjoint: bool
@@ -182,6 +184,7 @@ print(json.dumps({"essays": 1.0 + seed / 10 + rate, "other": 2.0}))
 """
 
 
+@pytest.mark.nightly
 def test_commands_take_experiments_by_name(
     lake_env: Path, declare: WriteDefs, capfd: pytest.CaptureFixture[str]
 ) -> None:

@@ -50,6 +50,7 @@ def given(folder: Path, *names: str) -> dict[str, Any]:
     return Harness(tasks=names, folder=folder).model_dump(mode="json")
 
 
+@pytest.mark.nightly
 def test_a_task_is_scored_as_the_same_questions_are(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """Log-probability per byte and accuracy with its chance; what writes is refused, what is not known is named."""
     import datasets

@@ -73,6 +73,7 @@ def test_held_out_runs_show_whether_there_is_a_law() -> None:
     assert apart.loss(mixes[4]) == pytest.approx(losses(mixes, 0)[4].mean(), abs=1e-3)
 
 
+@pytest.mark.nightly
 def test_intervals_hold_what_a_new_run_gives() -> None:
     """Of 90% intervals for new mixes of the same kind at least 80% hold the run (the jackknife+'s guarantee)."""
     held = []

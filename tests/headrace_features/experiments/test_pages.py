@@ -40,6 +40,7 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Catalog:
     return catalogue
 
 
+@pytest.mark.nightly
 def test_rows_and_means_need_no_declaration(lake: Catalog, tmp_path: Path) -> None:
     """They are those of `system.evaluations`; each run leads to its losses, each variant to its blend."""
     client = pages(lake, tmp_path)

@@ -186,6 +186,7 @@ def test_a_killed_run_ends_with_the_same_weights(tmp_path: Path) -> None:
     assert again.weights == expected.weights
 
 
+@pytest.mark.nightly
 def test_training_needs_nothing_of_the_platform() -> None:
     """On a machine with torch alone: whatever else the modules import is of the standard library."""
     code = (

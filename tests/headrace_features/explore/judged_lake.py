@@ -18,10 +18,11 @@ from spark_jobs.filters.judge import failed_of
 from spark_jobs.filters.policy import Policy
 from spark_jobs.filters.policy_registry import record_policy
 from spark_jobs.filters.verdicts import VERDICTS
+from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.signals import SIGNALS
 from spark_jobs.text.texts import TEXTS
-from tests.dagster_project.waiting_lake import publish
+from tests.dagster_project.waiting_lake import append
 
 POLICY = Policy.model_validate(
     {
@@ -92,10 +93,10 @@ def make(catalogue: Catalog, rows: Rows, dataset: str = "notes", increment: int 
         {**place, "doc_id": row["doc_id"], "kept": not one, "failed": one}
         for row, one in zip(rows, failed, strict=True)
     ]
-    publish(catalogue, dataset, DOCUMENTS, increment, documents)
-    publish(catalogue, dataset, TEXTS, increment, texts)
-    publish(catalogue, dataset, SIGNALS, increment, measured)
-    publish(catalogue, dataset, VERDICTS, increment, verdicts, {"policy": POLICY.model_dump(mode="json")})
+    tables = ((DOCUMENTS, documents), (TEXTS, texts), (SIGNALS, measured))
+    recorded = [append(catalogue, dataset, table, increment, some) for table, some in tables]
+    recorded += [append(catalogue, dataset, VERDICTS, increment, verdicts, {"policy": POLICY.model_dump(mode="json")})]
+    Ledger(catalogue).record(recorded)
     record_policy(catalogue, POLICY)
 
 

@@ -28,6 +28,7 @@ def lake(lake_env: Path, tmp_path: Path) -> Planted:
     return made
 
 
+@pytest.mark.nightly
 def test_the_command_answers_a_client(lake: Planted, defs: Path) -> None:
     """It lists its tools, says that data are no instructions, answers, and tells mistakes in one line."""
     from mcp import Client, StdioServerParameters
@@ -70,6 +71,7 @@ def test_the_command_answers_a_client(lake: Planted, defs: Path) -> None:
     assert not why.is_error and missing.is_error and "\n" not in missing.content[0].text
 
 
+@pytest.mark.nightly
 def test_tools_see_what_pages_show(lake: Planted) -> None:
     """Hidden texts and datasets of others are as absent as there; a text cannot end its fence."""
     from headrace_features.explore.assistant import Assistant
@@ -137,6 +139,7 @@ def test_every_tool_refuses_what_it_does_not_know_and_describes_what_it_does(lak
     assert is_error and "\n" not in text
 
 
+@pytest.mark.nightly
 def test_what_nobody_would_see_is_named(lake: Planted) -> None:
     """In texts, paths and excerpts, by every tool that gives them; line feeds stay."""
     row = {"doc_id": "d" * 32, "path": f"a{HIDDEN}b.md", "content": f"mills{HIDDEN} and\nwater"}

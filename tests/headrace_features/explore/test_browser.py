@@ -112,6 +112,7 @@ def test_a_reader_moves_by_keys(browser: Any, address: str) -> None:
     assert page.wrong == []
 
 
+@pytest.mark.nightly
 def test_a_reader_curates_on_a_phone(browser: Any, address: str) -> None:
     """A search, its documents one after the other, the list with counts behind a button; nothing is cut."""
     page = page_of(browser, address, viewport={"width": 400, "height": 800})
@@ -202,6 +203,7 @@ def test_a_hostile_document_does_nothing(browser: Any, address: str) -> None:
     assert page.wrong == []
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize(
     ("scheme", "width"),
     [("light", 1280), ("dark", 400), *(pytest.param(*one, marks=NIGHTLY) for one in (("light", 400), ("dark", 1280)))],

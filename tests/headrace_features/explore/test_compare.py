@@ -23,6 +23,7 @@ from spark_jobs.filters.policy_resolution import resolve
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.conftest import WriteDefs
 from tests.headrace_features.explore.judged_lake import POLICY, judged_rows, make, pages
+from tests.tiers import sampled
 
 ROWS = judged_rows(40)
 OTHER = resolve(POLICY, changed={"prose.too_few_words": 30, "too_many_digits": "off"}).model_copy(
@@ -70,6 +71,7 @@ def test_two_states_show_what_came_and_went(client: TestClient, catalogue: Catal
     assert (same["added"], same["removed"], same["newly_failed"]) == (0, 0, {})
 
 
+@sampled()
 @pytest.mark.parametrize("way", ["newly_failed", "newly_passed"])
 def test_a_count_of_moved_verdicts_leads_to_their_documents(
     client: TestClient, catalogue: Catalog, way: str, tmp_path: Path
@@ -98,6 +100,7 @@ def test_a_count_of_moved_verdicts_leads_to_their_documents(
     assert answer.status_code == 404 and "notes is not here" in answer.text
 
 
+@sampled()
 @pytest.mark.parametrize("damage", [None, b"", b"junk" * 99])
 def test_moved_documents_are_looked_up_anew(catalogue: Catalog, tmp_path: Path, damage: bytes | None) -> None:
     """Where somebody deleted their file, as indexes may be at any time, or it is damaged, while the pages are open."""
@@ -129,6 +132,7 @@ def failed_rules(row: dict[str, Any]) -> set[str]:
     return failed | ({"generated"} if row["generated_marker"] else set())
 
 
+@pytest.mark.nightly
 def test_a_changed_document_stands_beside_what_it_was(client: TestClient, catalogue: Catalog) -> None:
     """Of two increments with other texts at the same paths; words that differ are marked."""
     make(catalogue, ROWS[:3], "grown")

@@ -15,6 +15,7 @@ from headrace_features.explore.texts import WINDOW
 from spark_jobs.lake.ledger.acts import AUDIT
 from spark_jobs.lake.session.catalogue import load_table
 from tests.headrace_features.explore.planted import ODD, KeptLake, Planted, drawn, plant
+from tests.tiers import sampled
 
 ROWS = drawn(120, seed=3)
 ID = ROWS[0]["doc_id"]
@@ -50,6 +51,7 @@ def test_a_list_leads_through_all_rows(lake: Planted) -> None:
     assert sorted(seen) == sorted(row["doc_id"] for row in ROWS)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("query", "said"),
     [
@@ -73,6 +75,7 @@ def test_an_address_that_means_nothing_is_told_in_one_line(lake: Planted, query:
         assert said in answer.text
 
 
+@sampled()
 @pytest.mark.parametrize("value", [SCRIPT, '"><img src=x onerror=alert(1)>', "\0\u202e", "'; DROP TABLE rows; --"])
 def test_what_an_address_holds_is_inert(lake: Planted, value: str) -> None:
     """In fields, chips, links and messages."""
@@ -85,6 +88,7 @@ def test_what_an_address_holds_is_inert(lake: Planted, value: str) -> None:
         assert page.status_code in (200, 404) and "<script>alert" not in page.text and "<img" not in page.text
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", ODD)
 def test_a_signal_of_any_name_can_be_sorted_by(lake: Planted, name: str) -> None:
     """Words of SQL, quotes, per cent, other scripts: in lists, counts and jumps."""
@@ -187,6 +191,7 @@ def listed(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     return KeptLake(tmp_path_factory.mktemp("listed"), fill).again().client()
 
 
+@pytest.mark.nightly
 @given(LISTS)
 def test_a_document_has_neighbours_in_its_list(listed: TestClient, query: dict[str, str]) -> None:
     """Whatever the filters and the order: those beside it there; at the ends none, and the way back to the list."""
@@ -204,6 +209,7 @@ def test_a_document_has_neighbours_in_its_list(listed: TestClient, query: dict[s
         assert f"/documents/{ids[0]}?" in whole and "list=%2Fdatasets" in whole and ">the list</a>" in shown
 
 
+@sampled()
 @pytest.mark.parametrize("query", [{"q": "words"}, {"q": "text", "kind": "code"}, {"q": "text 1"}], ids=str)
 def test_hits_have_neighbours_on_other_pages(listed: TestClient, query: dict[str, str]) -> None:
     """The last of a page leads to the first of the next, and back, whichever page the list was opened at."""
@@ -222,6 +228,7 @@ def test_hits_have_neighbours_on_other_pages(listed: TestClient, query: dict[str
             assert there["behind"] == (ids[at + 1] if at + 1 < len(ids) else None)
 
 
+@pytest.mark.nightly
 def test_documents_without_a_value_have_the_neighbours_of_their_list(tmp_path: Path, lake_env: Path) -> None:
     """Where no document has a value of the sorted column, the first has none before it."""
     planted = plant(tmp_path)
@@ -244,6 +251,7 @@ def test_counts_beside_a_search_say_what_they_are_of(listed: TestClient) -> None
     assert said not in listed.get("/datasets/notes/facets?kind=code").text
 
 
+@sampled(4)
 @pytest.mark.parametrize("number", ["nan", "-nan", "inf", "-inf", "-5", "1e30", "x", "٣"])
 @pytest.mark.parametrize(
     "address", ["documents?q=text&from=", "jump?sort=byte_count&quantile=", "documents?byte_count.min="]
@@ -253,6 +261,7 @@ def test_an_odd_number_is_answered(listed: TestClient, address: str, number: str
     assert listed.get(f"/datasets/notes/{address}{number}").status_code in (200, 303, 404)
 
 
+@sampled()
 @pytest.mark.parametrize(
     "place",
     ["//evil.example", "/datasets/theirs/documents", "javascript:x", "/datasets/notes/documents?sort=x", "/find"],
@@ -288,7 +297,7 @@ def test_hidden_texts_are_nowhere(lake: Planted) -> None:
             assert secret not in page.text and page.status_code in (200, 403)
     assert "texts are not shown" in client.get("/datasets/held/documents?q=private").text
     later = lake.explorer()  # one that was asked a moment ago still says what the declaration said then
-    assert not later.index("held").previews(later.index("held").rows(_all()))
+    assert not later.index("held").texts.previews(later.index("held").rows(_all()))
 
 
 def _all():

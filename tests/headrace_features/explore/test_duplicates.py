@@ -242,6 +242,7 @@ def test_the_page_of_a_corpus(client: TestClient) -> None:
     assert "kept first by dataset, licensed" in client.get("/corpora/main").text
 
 
+@pytest.mark.nightly
 def test_a_large_group_is_cut_but_for_the_witness(catalogue: Catalog) -> None:
     """Of two documents looked at one is that for which the document went; the size of the whole is told."""
     corpus = find_corpus(catalogue, "main")

@@ -10,6 +10,7 @@ from dagster_project.pages_guard import LOCAL_HOSTS
 from headrace_features.explore.app import make_app
 from headrace_features.explore.guard import ExplorerGuard, one_token
 from tests.headrace_features.explore.planted import TOKEN, KeptLake, Planted, drawn
+from tests.tiers import sampled
 
 SIGNED = {"Cookie": f"{ExplorerGuard.cookie}={TOKEN}"}
 
@@ -34,6 +35,7 @@ def lake(kept: KeptLake, monkeypatch: pytest.MonkeyPatch) -> Planted:
     return kept.again()
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     ("host", "status"),
     [
@@ -105,6 +107,7 @@ def test_nothing_is_told_without_a_token(lake: Planted, headers: dict[str, str])
         assert answer.status_code == 401 and "notes" not in answer.text
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("headers", "status"),
     [

@@ -128,7 +128,7 @@ def test_a_search_ranks_and_counts_as_plain_python_does(
     for name in ("dataset", "kind", "language", "verdict"):
         assert dict(ranking.facets[name]) == Counter(row[name] for _, row in met if row[name] is not None)
     ranks = {row["doc_id"]: bm25(ROWS[dataset], row["content"], units) for dataset, row in met}
-    ids = [explorer.index(dataset).numbered([number])[number]["doc_id"] for dataset, number in ranking.hits]
+    ids = [explorer.index(dataset).texts.numbered([number])[number]["doc_id"] for dataset, number in ranking.hits]
     assert sorted(ids) == sorted(ranks)
     assert [ranks[one] for one in ids] == pytest.approx(sorted(ranks.values()), rel=1e-6)
 

@@ -91,6 +91,7 @@ FILTERS = st.fixed_dictionaries(
 )
 
 
+@pytest.mark.nightly
 @given(FILTERS)
 def test_refusals_are_listed_in_pages_and_counted(client: TestClient, query: dict[str, str]) -> None:
     """Under any filters: each once, the newest increment first; counts of a facet heed all other filters."""

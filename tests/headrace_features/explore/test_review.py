@@ -14,6 +14,7 @@ from dagster_project.inspect.corpora import reviews
 from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.headrace_features.explore.judged_lake import judged_rows, make, pages
+from tests.tiers import sampled
 
 ROWS = judged_rows(60)
 PLACE = "/datasets/notes/review"
@@ -73,6 +74,7 @@ def decide(client: TestClient, page: dict[str, Any], decision: str, who: str = "
     return str(sent.headers["location"])
 
 
+@sampled()
 @pytest.mark.parametrize("query", LISTS, ids=str)
 def test_the_queue_is_the_list(client: TestClient, query: dict[str, str]) -> None:
     """Skipping through the queue shows the rows of the list in their order, and so does going back."""
@@ -117,6 +119,7 @@ def test_decisions_lead_on_and_count(client: TestClient, catalogue: Catalog) -> 
     assert reviews.decisions(catalogue, "notes") == {"too_many_digits": {first["row"]["doc_id"]: "wrong"}}
 
 
+@pytest.mark.nightly
 def test_two_people_see_each_other_when_they_are_done(client: TestClient) -> None:
     """Until then neither figures nor decisions of the other; then both, and where they disagree."""
     place = f"{PLACE}?rule=too_many_digits&sort=distance&kind=prose"

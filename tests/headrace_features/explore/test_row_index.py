@@ -23,6 +23,7 @@ from headrace_features.explore.dataset_at import DatasetAt, DatasetVersion
 from headrace_features.explore.row_index import RowIndex
 from headrace_features.explore.row_query import RowQuery
 from tests.headrace_features.explore.planted import ODD, Planted, drawn, plant
+from tests.tiers import sampled
 
 ROWS = drawn(230)
 VERDICTS = {None: None, True: "kept", False: "rejected"}
@@ -249,6 +250,7 @@ def test_infinite_and_negative_values_have_bins(planted: Planted) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_an_address_of_an_earlier_state_shows_its_rows(planted: Planted) -> None:
     """Rows, columns and increments of its snapshots; one that was never, or is no more, is refused."""
     planted.add("grown", ROWS[:20], odd=False)
@@ -266,6 +268,7 @@ def test_an_address_of_an_earlier_state_shows_its_rows(planted: Planted) -> None
         DatasetAt(planted.catalogue, "grown", before._replace(texts=12345))
 
 
+@pytest.mark.nightly
 def test_cut_parts_are_of_the_state_that_is_shown(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """Increments that went since, and parts of a table that is read in many, are of the snapshot."""
     monkeypatch.setattr(index_files.DatasetAt, "parts", _small_parts)
@@ -299,6 +302,7 @@ def test_places_of_ids_are_those_of_arrow(ids: list[str], others: list[str], cut
     assert [f"{first:016x}{second:016x}" for first, second in halves] == ids
 
 
+@pytest.mark.nightly
 def test_threads_that_build_one_index_end_with_one(planted: Planted) -> None:
     """Each finds a whole file, whoever was first, and nothing is left beside it."""
     planted.add("raced", ROWS[:100])
@@ -313,6 +317,7 @@ def test_threads_that_build_one_index_end_with_one(planted: Planted) -> None:
     assert len([*planted.folder.glob("raced.*")]) == 3
 
 
+@pytest.mark.nightly
 def test_few_indexes_are_built_at_once(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """However many datasets a first search begins; each is whole in the end."""
     building, most, build = 0, 0, row_index.build_rows
@@ -334,6 +339,7 @@ def test_few_indexes_are_built_at_once(planted: Planted, monkeypatch: pytest.Mon
     assert all(index.wait(60) and index.wait_for_texts(60) for index in made) and 1 <= most <= 2
 
 
+@pytest.mark.nightly
 def test_a_build_that_was_killed_is_begun_anew(planted: Planted) -> None:
     """What it left is not opened, and removed; a failure is told, and tried again."""
     planted.add("killed", ROWS[:30])
@@ -345,6 +351,7 @@ def test_a_build_that_was_killed_is_begun_anew(planted: Planted) -> None:
     assert not left.exists()
 
 
+@pytest.mark.nightly
 def test_a_build_that_failed_says_why_and_is_tried_again(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """As with a full disk; no half of a file stays."""
     planted.add("full", ROWS[:30])
@@ -362,6 +369,7 @@ def _full(*arguments: Any) -> None:
     raise OSError("No space left on device")
 
 
+@pytest.mark.nightly
 def test_files_of_earlier_states_go(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """An index is gigabytes; those that were not opened for longest are deleted."""
     monkeypatch.setattr("headrace_features.explore.row_index._KEPT_FILES", 3)
@@ -375,6 +383,7 @@ def test_files_of_earlier_states_go(planted: Planted, monkeypatch: pytest.Monkey
     assert len([*planted.folder.glob("many.*")]) == 3
 
 
+@pytest.mark.nightly
 def test_the_earlier_state_that_is_offered_is_another(planted: Planted, monkeypatch: pytest.MonkeyPatch) -> None:
     """While rows are read, their narrow columns are there: no state but one whose rows are at hand is offered."""
     planted.add("waiting", ROWS[:10])
@@ -390,6 +399,7 @@ def test_the_earlier_state_that_is_offered_is_another(planted: Planted, monkeypa
     assert building.wait(60)
 
 
+@sampled(2)
 @pytest.mark.parametrize("damage", ["cut", "zeros", "junk", "empty", "deleted"])
 @pytest.mark.parametrize("kind", ["columns", "rows", "texts", "words"])
 def test_a_damaged_file_is_built_anew(planted: Planted, kind: str, damage: str) -> None:
@@ -427,6 +437,7 @@ def test_a_damaged_file_is_built_anew(planted: Planted, kind: str, damage: str) 
         assert shown(answers[-1]) == wanted and all(answer.status_code < 500 for answer in answers), answers[-1].text
 
 
+@sampled()
 @pytest.mark.parametrize("lacking", [("scores",), ("failed",), ("content",), ("scores", "failed", "content")])
 def test_a_dataset_without_some_tables_is_listed(planted: Planted, lacking: tuple[str, ...]) -> None:
     """Without signals, verdicts or texts: the rows, with nothing in their place."""
@@ -435,7 +446,7 @@ def test_a_dataset_without_some_tables_is_listed(planted: Planted, lacking: tupl
     index = planted.index(name)
     assert index.count(RowQuery()) == 40 and len(index.rows(RowQuery())) == 40
     assert bool(index.scores) == ("scores" not in lacking)
-    assert bool(index.previews(index.rows(RowQuery()))) == ("content" not in lacking)
+    assert bool(index.texts.previews(index.rows(RowQuery()))) == ("content" not in lacking)
     assert bool(index.counts(RowQuery()).facet("verdict")[0]) == ("failed" not in lacking)
 
 
@@ -452,11 +463,11 @@ def test_previews_and_places_are_of_their_rows(index: RowIndex) -> None:
     """The first words of each row; whole texts by file and row."""
     rows = index.rows(RowQuery(), 300)
     texts = {row["doc_id"]: row["content"] for row in ROWS}
-    previews = index.previews(rows)
+    previews = index.texts.previews(rows)
     assert [previews[row["n"]] for row in rows] == [texts[row["doc_id"]] for row in rows]
     marks = ", ".join("?" * len(rows))
     places = index._ask(f"SELECT n, file, row FROM texts WHERE n IN ({marks})", [r["n"] for r in rows], index._texts)
-    found = index.texts_of([(one["n"], one["file"], one["row"]) for one in places])
+    found = index.texts.read([(one["n"], one["file"], one["row"]) for one in places])
     assert found == {row["n"]: texts[row["doc_id"]] for row in rows}
 
 

@@ -22,6 +22,7 @@ from spark_jobs.lake.ledger.acts import AUDIT_TABLE
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from tests.dagster_project.conftest import WriteDefs
 from tests.headrace_features.explore.judged_lake import POLICY, judged_rows, make, pages
+from tests.tiers import sampled
 
 ROWS = judged_rows()
 
@@ -55,6 +56,7 @@ def fails_others(row: dict[str, object], but: str) -> bool:
     return any(failed for name, failed in found.items() if name != but)
 
 
+@sampled(2)
 @pytest.mark.parametrize("threshold", [-1, 0, 3, 19.5, 20, 21, 39, 99])
 def test_every_threshold_is_counted_as_by_hand(client: TestClient, threshold: float) -> None:
     """Documents and bytes kept, documents that fail, and those nearest on both sides, of equals the lowest ids."""
@@ -74,6 +76,7 @@ def test_every_threshold_is_counted_as_by_hand(client: TestClient, threshold: fl
     assert sum(shown["counts"]) == len(prose) and sum(shown["failed"]) == len(failing)
 
 
+@sampled()
 @pytest.mark.parametrize("threshold", [0, 0.3, 0.31, 0.5, 1])
 def test_a_rule_above_and_values_that_are_missing(catalogue: Catalog, threshold: float) -> None:
     """As a preview of the policy with that threshold says; what has no value passes at every threshold."""
@@ -136,6 +139,7 @@ def test_texts_that_are_hidden_are_not_shown(catalogue: Catalog, tmp_path: Path)
     assert "texts are not shown" in page and "text 1" not in page and ".txt" in page
 
 
+@pytest.mark.nightly
 def test_sums_follow_a_slider_and_texts_its_rest(tmp_path: Path) -> None:
     """Of a restricted dataset: a move shows sums alone and leaves no row of the audit, its rest shows texts and one."""
     restricted = open_catalogue(settings_at(tmp_path))

@@ -25,6 +25,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.headrace_features.explore.judged_lake import judged_rows, make, pages
 from tests.headrace_features.explore.planted import drawn, plant
 from tests.headrace_features.explore.served import pages as pages_for
+from tests.tiers import sampled
 
 ROWS = judged_rows(60)
 BY_ID = {row["doc_id"]: row for row in ROWS}
@@ -97,6 +98,7 @@ def exported(client: TestClient, fields: dict[str, str]) -> tuple[list[dict[str,
     return [json.loads(line) for line in file.decode().split("\n")[:-1]], about
 
 
+@sampled(3)
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "csv"])
 @pytest.mark.parametrize("query", LISTS, ids=str)
 def test_a_file_has_the_list(client: TestClient, query: dict[str, str], form: str, monkeypatch: Any) -> None:
@@ -158,6 +160,7 @@ def test_cells_are_no_formulas(catalogue: Catalog, tmp_path: Path) -> None:
             assert not re.match(r"[=+\-@\t\r]", row["text"])
 
 
+@sampled()
 @pytest.mark.parametrize("query", LISTS, ids=str)
 def test_a_tag_is_given_to_the_list(client: TestClient, catalogue: Catalog, query: dict[str, str]) -> None:
     """To each of its documents once, by name and time; the list of the tag is these; taking it off undoes it."""
@@ -242,6 +245,7 @@ def test_mistakes_and_strangers_are_refused(client: TestClient, catalogue: Catal
     assert len(rows) == len(ROWS) and "text" not in rows[0] and "text" not in about["columns"]
 
 
+@sampled()
 @pytest.mark.parametrize("form", ["jsonl", "parquet", "csv"])
 @pytest.mark.parametrize("texts", ["none", "some"])
 def test_documents_without_a_text_leave_too(lake_env: Path, tmp_path: Path, texts: str, form: str) -> None:
@@ -262,6 +266,7 @@ def test_documents_without_a_text_leave_too(lake_env: Path, tmp_path: Path, text
     assert {row["doc_id"] for row in few} == {rows[0]["doc_id"], rows[25]["doc_id"]}
 
 
+@sampled()
 @pytest.mark.parametrize("most", [59, 60, 20_000])
 def test_all_that_a_search_finds_comes_of_few_reads(client: TestClient, most: int, monkeypatch: Any) -> None:
     """Not of a read of files for each page: 20,001 of a million documents took 99 s before they were refused."""

@@ -17,6 +17,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.waiting_lake import publish
 from tests.headrace_features.explore.judged_lake import make, pages
 from tests.headrace_features.explore.test_duplicates import BY_ID, DISTINCT, FIRST, ROWS, corpus_tables, similarity
+from tests.tiers import sampled
 
 
 def hashed(word: str) -> int:
@@ -59,6 +60,7 @@ def client(tmp_path_factory: pytest.TempPathFactory) -> TestClient:
     return pages(opened, folder)
 
 
+@sampled()
 @pytest.mark.parametrize("row", ROWS[::3], ids=lambda row: str(row["doc_id"][:8]))
 def test_every_similar_document_is_listed(client: TestClient, row: dict[str, Any]) -> None:
     """With the exact J of its words, an estimate near it, equal texts first; also of a document that was removed."""

@@ -20,6 +20,7 @@ from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.waiting_lake import publish
 from tests.headrace_features.explore.judged_lake import judged_rows, make
 from tests.headrace_features.explore.served import pages
+from tests.tiers import sampled
 
 ROWS = judged_rows(60)
 EXCISED = ROWS[3]["doc_id"]
@@ -62,6 +63,7 @@ def ask(client: TestClient, query: str) -> Any:
     return values.json()
 
 
+@sampled()
 @pytest.mark.parametrize("kind", ["prose", "code"])
 def test_a_query_counts_what_is_there(client: TestClient, kind: str) -> None:
     """Over joins, with conditions on partitions and columns, through common table expressions."""
@@ -100,6 +102,7 @@ FORBIDDEN = (
 )  # fmt: skip
 
 
+@sampled(8)
 @pytest.mark.parametrize("query", FORBIDDEN)
 def test_nothing_else_can_be_read_or_written(client: TestClient, tmp_path: Path, query: str) -> None:
     """Files, addresses, other people's tables, the system's, settings, extensions: an error, and no trace on disk."""
@@ -110,6 +113,7 @@ def test_nothing_else_can_be_read_or_written(client: TestClient, tmp_path: Path,
     assert "a-secret" not in str(shown) and list(tmp_path.iterdir()) == [file]
 
 
+@pytest.mark.nightly
 def test_texts_that_are_hidden_are_hidden_here(client: TestClient) -> None:
     """Of a dataset that does not show them, and texts as they were before personal data was replaced."""
     assert ask(client, "SELECT * FROM shy.mine")["answer"]["rows"] == [[1, "0" * 32]], "a table of one's own"
@@ -121,6 +125,7 @@ def test_texts_that_are_hidden_are_hidden_here(client: TestClient) -> None:
     assert "content" in [name for name, _ in ask(client, "SELECT * FROM masked.texts")["answer"]["columns"]]
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     "query",
     [
@@ -153,6 +158,7 @@ def test_rows_and_values_are_cut(client: TestClient) -> None:
     assert shown["answer"]["rows"] == [["a", 1, "Infinity", "2026-01-01", "<script>alert(1)</script>", [1, 2]]]
 
 
+@pytest.mark.nightly
 def test_a_scan_opens_only_files_that_may_meet_the_condition(tmp_path: Path) -> None:
     """So a query of one increment is answered when the file of another is gone, and one of both is not."""
     opened = open_catalogue(settings_at(tmp_path))
@@ -178,6 +184,7 @@ def test_a_row_without_a_document_is_of_no_excised_one(client: TestClient, folde
 ODD = ('q"q', "Größe (%)", "select", "SELECT", "a b")
 
 
+@sampled()
 @pytest.mark.parametrize("steps", range(1, 5))
 def test_a_table_whose_columns_changed_has_the_rows_of_its_scan(client: TestClient, folder: Path, steps: int) -> None:
     """Columns that were widened, renamed or added, or whose names Parquet writes otherwise, have their values."""

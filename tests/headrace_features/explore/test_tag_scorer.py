@@ -18,6 +18,7 @@ from spark_jobs.filters.policy import Policy, check_signals
 from spark_jobs.lake.ledger.acts import note_acts
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.session.catalogue import open_catalogue
+from tests.tiers import sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -39,6 +40,7 @@ def rows_of(config: TagsConfig, ids: list[str]) -> dict[str, list[str] | None]:
     return dict(zip(ids, tagged.column("name").to_pylist(), strict=True))
 
 
+@sampled()
 @pytest.mark.parametrize("seed", range(4))
 def test_rows_are_those_of_the_time_of_the_config(catalogue: Catalog, seed: int) -> None:
     """Of acts of chance, by a dictionary beside; a later act changes the next config, not this one."""

@@ -18,7 +18,7 @@ from headrace_features.explore.row_index import RowIndex
 from headrace_features.explore.row_query import RowQuery
 from headrace_features.explore.text_search import Found, SearchWords, search_texts, terms_of
 from tests.headrace_features.explore.planted import Planted, plant
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 PIECES = [
     "mill", "Mill", "MILLS", "mill_race", "race", "don't", "C++", "foo-bar", "NOT", "AND", '"', "'", "*", "é", "É",
@@ -144,6 +144,7 @@ def asked() -> list[str]:
     return [one for one in found if one.strip()]
 
 
+@sampled()
 @pytest.mark.parametrize("exact", [False, True])
 def test_a_scan_finds_what_plain_python_finds(planted: Planted, scanned: RowIndex, exact: bool) -> None:
     """Anywhere in a text, parts of words too, whatever signs the words hold."""
@@ -153,6 +154,7 @@ def test_a_scan_finds_what_plain_python_finds(planted: Planted, scanned: RowInde
         assert not found.whole_words and found.at_most is None
 
 
+@sampled()
 @pytest.mark.parametrize("exact", [False, True])
 def test_the_index_of_words_finds_what_plain_python_finds(planted: Planted, worded: RowIndex, exact: bool) -> None:
     """Whole words in any script, phrases and case exact; signs alone by a scan; no word is a command of FTS5."""
@@ -240,6 +242,6 @@ def test_texts_of_places_are_read_by_row_groups(planted: Planted, worded: RowInd
     planted.add("notes", rows, increment=1)
     index = replace(planted, folder=tmp_path).index()
     found = index._ask("SELECT t, file, row, doc_id FROM texts JOIN rows USING (n)", [], index._texts)
-    texts = index.texts_of([(one["t"], one["file"], one["row"]) for one in found[::3]])
+    texts = index.texts.read([(one["t"], one["file"], one["row"]) for one in found[::3]])
     truth_of = dict(zip(IDS, TEXTS, strict=True)) | {row["doc_id"]: row["content"] for row in rows}
     assert texts == {one["t"]: truth_of[one["doc_id"]] for one in found[::3]}

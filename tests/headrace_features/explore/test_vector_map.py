@@ -76,6 +76,7 @@ def test_a_map_is_a_function_of_the_vectors(catalogue: Catalog, tmp_path: Path) 
     assert apart > 3 * max(np.linalg.norm(group - group.mean(axis=0), axis=1).mean() for group in groups)
 
 
+@pytest.mark.nightly
 def test_a_rectangle_is_a_list_that_can_be_tagged(client: TestClient, catalogue: Catalog, tmp_path: Path) -> None:
     """Of chance, against a look at each document; what is drawn is there as a form too."""
     there, draw = places(catalogue, tmp_path), random.Random(5)

@@ -80,6 +80,7 @@ def test_tokens_without_a_loss_are_marked(tmp_path: Path) -> None:
         }
 
 
+@pytest.mark.nightly
 def test_a_token_leads_to_the_byte_of_its_source(lake: TracedLake, client: TestClient) -> None:
     """What the page says is what the trace says, and the mark is the token's own text."""
     tracer, marked = TokenTracer(lake.catalogue, PACKED), 0

@@ -19,6 +19,7 @@ from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.opening.limits import ArchiveLimits
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.refusals import Refusal
+from tests.tiers import sampled
 
 Configs = Callable[..., DocumentsConfig]
 MIB = 1 << 20
@@ -132,6 +133,7 @@ def read(data: bytes, max_bytes: int = 100 * MIB) -> Extracted | Refusal:
     return extract_epub(data, "brackets", ArchiveLimits(), max_bytes)
 
 
+@sampled(8)
 @pytest.mark.parametrize("seed", range(30))
 def test_a_book_is_its_chapters_in_the_order_of_reading(seed: int) -> None:
     """Whatever the files are called, in whatever order they lie, without contents and landmarks, notes at the end."""
@@ -212,6 +214,7 @@ def test_a_broken_chapter_costs_itself_and_is_counted(fault: str) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_a_book_that_cannot_be_read_says_why(files_config: Configs, data: Path, landing: Any) -> None:
     """Encrypted as a whole, empty, cut, no book at all, or one that unpacks to more than a document may have."""
     one = {

@@ -69,6 +69,7 @@ def config_of(data: Path, **source: object) -> DocumentsConfig:
     return DocumentsConfig.model_validate({"dataset": "notes", "source": mapping})
 
 
+@pytest.mark.nightly
 def test_every_bad_page_is_told(files_config: Configs, data: Path, landing: Any) -> None:
     """And the good one lands, whatever happened to the process that reads them."""
     pages = {
@@ -117,6 +118,7 @@ def _prints() -> str:
     return "answer"
 
 
+@pytest.mark.nightly
 def test_what_a_parser_does_harms_no_later_call() -> None:
     """It may print, raise, end its process, and lack a package."""
     assert run_apart(_prints, 5) == "answer"

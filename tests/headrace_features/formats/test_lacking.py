@@ -29,6 +29,7 @@ from tests.headrace_features.formats.made_word import p, r, word_package
 from tests.headrace_features.formats.test_epub import CONTAINER, chapter, packed
 from tests.headrace_features.formats.test_mhtml import part
 from tests.headrace_features.formats.test_web_archives import HTML, page
+from tests.tiers import sampled
 
 Configs = Callable[..., DocumentsConfig]
 LINE = "BT /F1 12 Tf 14 TL 72 700 Td (Some words of a page) Tj ET"
@@ -109,6 +110,7 @@ def _without(package: str) -> Callable[..., Any]:
     return lambda name, *more: None if name == package else find(name, *more)
 
 
+@sampled()
 @pytest.mark.parametrize("name", FILES)
 def test_what_lacked_an_absent_package_is_read_once_it_is_there(
     name: str, files_config: Configs, data: Path, landing: Any, monkeypatch: pytest.MonkeyPatch
@@ -134,6 +136,7 @@ def test_what_lacked_an_absent_package_is_read_once_it_is_there(
         assert of_package.land(config) is None
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("name", [name for name in FILES if name not in ("a.docx", "a.log", "unnamed")])
 def test_what_lacked_a_broken_package_is_read_once_it_is_mended(
     name: str, files_config: Configs, data: Path, landing: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

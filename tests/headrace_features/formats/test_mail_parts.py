@@ -22,7 +22,7 @@ from spark_jobs.sources.encodings.page_encoding import DecodedPage, decode_page
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.records.records import Record
 from spark_jobs.sources.refusals import Reason, Refusal
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 LETTERS = {"utf-7": "éあ中", "hz": "中", "iso-2022-kr": "가", "iso-2022-jp-2": "é中あ"}
 HEAD = "Subject: s\nMessage-ID: <1@x.org>\nMIME-Version: 1.0\n"
@@ -182,6 +182,7 @@ def shown(kind: str, body: str, coding: str = "8bit") -> str:
     return found.text
 
 
+@pytest.mark.nightly
 def test_base64_with_the_footer_of_a_list_keeps_both() -> None:
     """Of texts of every length, with and without a blank line between."""
     for size in range(1, 200):
@@ -225,6 +226,7 @@ FOOTERS = [
 ]
 
 
+@sampled()
 @pytest.mark.parametrize("charset", ["utf-8", "iso-8859-1", "koi8-r"])
 @pytest.mark.parametrize("coding", ["base64", "quoted-printable"])
 def test_a_footer_behind_code_is_read_as_it_stands(coding: str, charset: str) -> None:

@@ -20,7 +20,7 @@ from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.records.extracted import Extracted
 from spark_jobs.sources.records.records import Record, Refused
 from spark_jobs.sources.refusals import Reason, Refusal
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 OPENING = b"From ada@example.org Thu Nov 12 09:00:00 2026\n"
 
@@ -122,6 +122,7 @@ HOSTILE_LINES = [
 ]
 
 
+@sampled(12)
 @pytest.mark.parametrize("end", ["\n", "\r\n"])
 @pytest.mark.parametrize("writer", ["mboxrd", "mboxcl", "mboxcl2", "hostile"])
 @pytest.mark.parametrize("name", VARIANTS)

@@ -169,6 +169,7 @@ def test_every_page_says_where_its_text_is_from(engine: str) -> None:
     ]
 
 
+@pytest.mark.nightly
 def test_the_better_text_of_a_page_is_taken(engine: str) -> None:
     """Recognised text replaces a worse layer; a layer stays where nothing better was read."""
     source = FilesSource.model_validate({"path": ".", "ocr": engine})
@@ -182,6 +183,7 @@ def test_the_better_text_of_a_page_is_taken(engine: str) -> None:
     assert (page["used"], page["fault"], page["confidence"]) == ("layer", "min_confidence", 0.95)
 
 
+@pytest.mark.nightly
 def test_a_picture_with_a_stamp_is_recognised_and_a_hidden_layer_where_that_is_said(engine: str) -> None:
     """A line on a scan is not its text; a long layer is, painted or not, unless hidden ones are to be replaced."""
     grey = "q 400 0 0 100 0 0 cm BI /W 2 /H 1 /CS /G /BPC 8 ID a~ EI Q "
@@ -194,6 +196,7 @@ def test_a_picture_with_a_stamp_is_recognised_and_a_hidden_layer_where_that_is_s
         ] == used.split()
 
 
+@pytest.mark.nightly
 def test_a_hostile_page_is_counted_and_the_others_are_read(engine: str) -> None:
     """Pages without end, an engine without end, bombs, what is no picture."""
     source = FilesSource.model_validate({"path": ".", "ocr": {"engine": engine, "page_seconds": 2}})

@@ -193,6 +193,7 @@ def test_encodings_are_undone_in_order_and_false_claims_ignored() -> None:
     assert isinstance(large, Refusal) and large.reason == Reason.TOO_LARGE
 
 
+@pytest.mark.nightly
 def test_real_archives_end_with_documents_and_reasons(real_data: Path, landing: Any) -> None:
     """Good and malformed files of three projects: counts of documents, and what is refused for the malformed ones."""
     source = {"kind": "files", "path": str(real_data / "warc"), "glob": "**/*.warc*", "format": "warc"}

@@ -140,6 +140,7 @@ def test_hostile_files_are_rows_with_reasons(name: str) -> None:
     assert all(one.text in ("ok", "ü", "a\ufeffb") for one in found if isinstance(one, Record))
 
 
+@pytest.mark.nightly
 def test_memory_does_not_grow_with_the_file() -> None:
     """A long file of elements that are not asked for and of those that are, 100 MB in all."""
 

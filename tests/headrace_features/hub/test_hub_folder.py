@@ -26,6 +26,7 @@ from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.texts import TEXTS as TEXTS_TABLE
 from tests.dagster_project.inspect.test_lake_status import put
 from tests.dagster_project.traced_lake import PACKED, TracedLake, add_masks, make
+from tests.tiers import sampled
 
 DATASET = PACKED.rpartition("packed_")[2].rpartition("_")[0]
 TEXTS = f"{DATASET}.texts"
@@ -61,6 +62,7 @@ def digests(folder: Path) -> dict[str, str]:
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in files}
 
 
+@sampled()
 @pytest.mark.parametrize("table", [PACKED, TEXTS])
 @pytest.mark.parametrize("shard_bytes", [1, 500 * MB])
 def test_a_folder_has_the_rows_of_the_table(

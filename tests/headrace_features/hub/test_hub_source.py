@@ -26,7 +26,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from tests.headrace_features.hub.hub_server import REPO, HubServer, hub_server
 from tests.spark_jobs.sources.conftest import Landing
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 TOKEN = "hf_qZ7xW2vL9kRtB4nM"
 
@@ -79,6 +79,7 @@ def texts(landed: tuple[list[dict[str, Any]], list[dict[str, Any]]] | None) -> l
     return sorted(row["content"] for row in (landed or ([], []))[0])
 
 
+@sampled()
 @pytest.mark.parametrize(
     ("glob", "expected"),
     [

@@ -167,6 +167,7 @@ def test_a_folder_of_hugging_face_scores_as_its_own_model_does(tmp_path: Path, k
             assert value == pytest.approx(math.exp(made(ids, labels=ids).loss), rel=1e-5)
 
 
+@pytest.mark.nightly
 def test_a_folder_that_is_no_causal_model_is_refused(tmp_path: Path) -> None:
     """One line each: no tokenizer, pickled weights, weights that are lost, a tokenizer of another model, BERT."""
 

@@ -17,6 +17,7 @@ import pytest
 from headrace_features.models.classifier import Classifier, FeaturesConfig, read_classifier
 from headrace_features.models.classifier_training import TrainingConfig, count_matrix, train, weighted
 from spark_jobs.exceptions import ConfigError, InputError
+from tests.tiers import sampled
 
 pytest.importorskip("sklearn", reason="scikit-learn is in the extra filters")
 TEXTS = [
@@ -105,6 +106,7 @@ def _toy(count: int, seed: int, labels: int = 2) -> pa.Table:
     return pa.table({"content": texts, "label": names})
 
 
+@sampled()
 @pytest.mark.parametrize("labels", [2, 3])
 def test_scores_are_those_of_scikit_learn(labels: int) -> None:
     """The kernel's probabilities equal `predict_proba` on the same features to 1e-6, for two labels and for three."""

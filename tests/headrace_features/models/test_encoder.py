@@ -172,6 +172,7 @@ def test_a_folder_without_its_parts_is_refused(tmp_path: Path) -> None:
         pack_encoder(tmp_path, "made")
 
 
+@pytest.mark.nightly
 def test_a_transformer_is_pooled_over_all_its_windows(tmp_path: Path) -> None:
     """A BERT of random weights: vectors are those of torch, window by window, by mean and by first token."""
     torch = pytest.importorskip("torch", reason="torch is an extra")

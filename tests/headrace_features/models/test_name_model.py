@@ -129,6 +129,7 @@ def test_gliner_is_asked_for_the_labels(tmp_path: Path, monkeypatch: pytest.Monk
     assert (text[found.start : found.end], found.label, found.confidence) == ("Ada", "person", 0.7)
 
 
+@pytest.mark.nightly
 def test_a_packed_pipeline_finds_what_its_folder_finds(tmp_path: Path) -> None:
     """In texts longer than a piece too, by the labels that are asked for; equal folders give equal bytes."""
     pytest.importorskip("spacy", reason=NEEDS_SPACY)

@@ -30,6 +30,7 @@ from spark_jobs.exceptions import ConfigError, InputError, SetupError
 from spark_jobs.filters.scorer import HARD_TEXTS
 from spark_jobs.lexing.word_characters import FIRST_SCRIPT, word_tables
 from spark_jobs.text.hash_sample import smallest_hashes
+from tests.tiers import sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -148,6 +149,7 @@ CONFIGS = {
 }
 
 
+@sampled(2)
 @pytest.mark.parametrize("name", CONFIGS)
 def test_perplexities_are_those_of_the_definition(name: str) -> None:
     """Trained and tested on small texts, with words that were never seen; float32 of the file is the difference."""

@@ -50,6 +50,7 @@ from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import documents
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.waiting_lake import SEEN, TEXTS, carry, land, publish
+from tests.tiers import sampled
 
 Said = pytest.CaptureFixture[str]
 
@@ -93,6 +94,7 @@ def acts(catalogue: Catalog) -> list[tuple[str, str, int | None, str | None]]:
     return [(row["act"], row["subject"], row["increment"], row["why"]) for row in rows]
 
 
+@pytest.mark.nightly
 def test_the_newest_decision_about_the_rows_counts(lake: Catalog) -> None:
     """Refused, released later; each a row with its reason, and not of other rows under the same number."""
     assert states(lake) == {0: "waits", 1: "waits"}
@@ -110,6 +112,7 @@ def test_the_newest_decision_about_the_rows_counts(lake: Catalog) -> None:
     assert states(lake) == {}, "nothing is known of what is not there"
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "increment", "act", "why", "said"),
     [

@@ -14,7 +14,7 @@ from headrace_features.rollouts import writer as rollout_writer
 from headrace_features.rollouts.admission import Admission, Append
 from headrace_features.rollouts.events import Event
 from headrace_features.rollouts.settings import RolloutTable
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 WINDOW = 8
 ADMITTED, FAILED, REFUSED, SLOW_DOWN = Outcome.ADMITTED, Outcome.FAILED, Outcome.REFUSED, Outcome.SLOW_DOWN
@@ -127,6 +127,7 @@ def test_a_repeat_gets_its_answer_and_appends_nothing() -> None:
             Worker(one).append(rollout("other", 0, 2))
 
 
+@sampled(3)
 @pytest.mark.parametrize("seed", range(tries(200)))
 def test_requests_on_their_way_come_in_any_order_and_more_than_once(seed: int) -> None:
     """Of those that a writer may have on their way, each number is decided once and is answered alike."""

@@ -34,6 +34,7 @@ from headrace_features.rollouts import writer as rollout_writer
 from headrace_features.rollouts.settings import read_settings
 from headrace_features.rollouts.writer import Outcome, Rollout, RolloutWriter, _message
 from tests.blender_service.packed_tables import PADDING, VOCABULARY_SIZE, WINDOW_TOKENS, create_packed, open_lake
+from tests.tiers import sampled
 from tests.waiting import until
 
 TABLE = "rl.rollouts"
@@ -141,6 +142,7 @@ def test_appended_rows_are_served_by_live_blends(serve: Callable[..., RunningSer
         assert values.tolist() == [row[column] for row in rows]
 
 
+@pytest.mark.nightly
 def test_upkeep_changes_no_row_and_stores_tokens_once(
     serve: Callable[..., RunningServer], lake: Catalog, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -225,6 +227,7 @@ def test_a_lost_acknowledgement_is_given_again(serve: Callable[..., RunningServe
     assert len(rows_of(lake, f"{TABLE}_log")) == 4
 
 
+@sampled()
 @pytest.mark.parametrize("where", ["log", "rows"])
 def test_a_failure_at_either_commit_loses_and_repeats_nothing(
     serve: Callable[..., RunningServer], lake: Catalog, monkeypatch: pytest.MonkeyPatch, where: str
@@ -253,6 +256,7 @@ def test_a_failure_at_either_commit_loses_and_repeats_nothing(
     ]
 
 
+@pytest.mark.nightly
 def test_a_start_reads_the_end_of_the_log_alone(
     serve: Callable[..., RunningServer],
     lake: Catalog,
@@ -310,6 +314,7 @@ def test_a_start_reads_the_end_of_the_log_alone(
         check_row(row, made(row["group"], row["member"], row["group_size"]))
 
 
+@pytest.mark.nightly
 def test_two_servers_take_rollouts_for_one_table(serve: Callable[..., RunningServer], lake: Catalog) -> None:
     """A group's members may come by both, and each reads what the other has committed."""
     servers = serve(), serve()

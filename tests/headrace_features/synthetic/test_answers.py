@@ -21,6 +21,7 @@ from headrace_features.synthetic.requests import request_of
 from headrace_features.synthetic.stand_in import StandIn
 from headrace_features.synthetic.thoughts import parted
 from tests.headrace_features.synthetic.test_generated import PLAIN, Twin, declared, requests_for, served
+from tests.tiers import sampled
 
 TEXT = "The mill grinds rye.\n\nIt stands at the river."
 THOUGHT = "First I look at the mill.\nIt grinds, it seems."
@@ -230,6 +231,7 @@ def test_what_was_not_parsed_does_not_land(content: str) -> None:
     assert found.reason == "unparsed" and found.detail in content
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     "content",
     [
@@ -343,6 +345,7 @@ FAULTS = {
 }
 
 
+@sampled(2)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_what_passes_is_tried_again(fault: str, twin: Twin) -> None:
     """An error in any place of a 200, a time-out, a conflict: the second attempt is answered."""

@@ -31,6 +31,7 @@ from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.inspect.test_lake_status import put
 from tests.headrace_features.synthetic.labels.test_answers import judge_of, put_sample
 from tests.headrace_features.synthetic.test_generated import Twin, declared, requests_for, served
+from tests.tiers import sampled
 
 # What servers say of one request: vLLM, SGLang, llama.cpp, TGI, Mistral, Anthropic, Gemini, OpenAI, Azure, litellm ..
 TOO_LONG = (
@@ -174,6 +175,7 @@ def test_an_answer_of_another_protocol_is_told_with_the_mend(body: bytes, mend: 
     assert body[:20].decode() in said or not body.startswith((b"<", b"data", b":"))
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("status", "said"),
     [(400, next(iter(MISTAKES))), (422, "Extra inputs are not permitted"), (400, TOO_LONG[0]), (500, "no")],
@@ -193,6 +195,7 @@ def test_what_all_requests_get_ends_the_run_and_burns_none(status: int, said: st
         assert twin.ask(source, asked).accepted == 90
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("change", "reason", "mend"),
     [
@@ -285,6 +288,7 @@ def test_an_endpoint_that_is_started_again_is_waited_for(twin: Twin, monkeypatch
     assert (done.accepted, done.attempts, dict(done.refused)) == (20, 26, {})
 
 
+@sampled()
 @pytest.mark.parametrize("status", [401, 404, 400])
 def test_an_endpoint_that_goes_wrong_later_ends_the_run_too(status: int, twin: Twin) -> None:
     """After 50 that fail in a row, whatever came before; one of them alone ends nothing."""

@@ -46,6 +46,7 @@ from spark_jobs.sources.paged.checkpoints import Checkpoints
 from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.inspect.test_lake_status import put
 from tests.headrace_features.synthetic.misbehaving import FAULTS, Misbehaving
+from tests.tiers import sampled
 
 VOCABULARY = ["".join(letters) for letters in zip("bdfgklmnprstvz" * 2, "aeiou" * 6, "xyzklmnrstbdf" * 3, strict=False)]
 PLAIN = PromptTemplate(name="plain", user="Say it again:\n\n{text}")
@@ -203,6 +204,7 @@ def test_answers_are_judged_by_kind() -> None:
     assert odd == Answer()
 
 
+@sampled(3)
 @pytest.mark.parametrize("fault", FAULTS)
 def test_an_endpoint_that_misbehaves_costs_its_own_requests_alone(fault: str, twin: Twin) -> None:
     """A third of the attempts meet the fault; each request ends once, with an answer or a reason."""

@@ -32,7 +32,7 @@ from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.sources.documents import DOCUMENTS
 from spark_jobs.text.texts import TEXTS
 from tests.dagster_project.inspect.test_lake_status import put
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 INCREMENTS, ROWS = 3, 70
 
@@ -79,6 +79,7 @@ def expected(catalogue: Catalog, parents: Parents, seed: int) -> list[tuple[str,
     return [(dataset, doc_id, text_of(doc_id)) for dataset, doc_id in pairs]
 
 
+@sampled()
 @pytest.mark.parametrize("bucket_bytes", [1 << 10, 1 << 14, 32 << 20])
 @pytest.mark.parametrize("named", [{"dataset": "first"}, {"corpus": "both"}])
 def test_parents_come_by_rank_whatever_fits_into_memory(

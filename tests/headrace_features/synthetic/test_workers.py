@@ -29,6 +29,7 @@ from headrace_features.synthetic.worker import work_for
 from spark_jobs.exceptions import InputError
 from tests.headrace_features.synthetic.test_generated import Twin, declared, requests_for, served
 from tests.main_path.services import postgres
+from tests.tiers import sampled
 
 _log = logging.getLogger(__name__)
 
@@ -50,6 +51,7 @@ def landed(task: Taken, request: Request, tokens: int = 10) -> tuple[list[Attemp
     return [Attempt(request.key, 1.0, "answered", "stop", answer)], [Landed(request, answer, "text", "", "", task.hold)]
 
 
+@sampled()
 @pytest.mark.parametrize("database", ["sqlite", "postgres"])
 def test_a_worker_that_was_away_for_longer_than_its_lease_lands_nothing(database: str, tmp_path: Path) -> None:
     """Its task has another token by then: what it writes, renews and gives back is refused; what it paid counts."""

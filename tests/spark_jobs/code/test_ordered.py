@@ -167,6 +167,7 @@ def ranked(batch: pa.RecordBatch, rules: OrderRules = RULES, cut: int = 3) -> li
     return ids
 
 
+@pytest.mark.nightly
 def test_packages_stay_whole_where_most_code_is_go() -> None:
     """Directories in a circle: flat order goes to and fro between them, two levels do not."""
     edges = [("1", "3"), ("4", "2")]

@@ -12,6 +12,7 @@ from spark_jobs.dedup.removal.best_edges import compared_fractions
 from spark_jobs.exceptions import InputError
 from spark_jobs.in_hand.duplicates import deduplicate
 from tests.spark_jobs.dedup.near_corpus import Document, boilerplate, greedy_removed, planted, true_pairs
+from tests.tiers import sampled
 
 PROSE = [
     document
@@ -25,6 +26,7 @@ def in_order(documents: list[Document]) -> list[Document]:
     return sorted(documents, key=lambda document: (document.place, document.doc_id))
 
 
+@sampled(2)
 @pytest.mark.parametrize("threshold", [0.7, 0.8, 0.9])
 @pytest.mark.parametrize("documents", [PROSE, boilerplate(5, 120, 1)], ids=["planted", "boilerplate"])
 def test_rows_that_go_are_those_of_one_after_another(documents: list[Document], threshold: float) -> None:

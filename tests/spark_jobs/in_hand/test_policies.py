@@ -14,6 +14,7 @@ from spark_jobs.in_hand.policies import filter_texts
 from spark_jobs.text.signals import SignalsConfig, signals
 from spark_jobs.text.texts import TextsConfig
 from spark_jobs.text.texts import texts as texts_step
+from tests.tiers import sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -27,6 +28,7 @@ TEXTS = [
 ]
 
 
+@sampled()
 @pytest.mark.parametrize("policy", ["fineweb", "gopher", "c4"])
 def test_verdicts_are_those_of_the_steps(spark: SparkSession, policy: str) -> None:
     """The tables that a lake computes of the same texts: who goes on, rules, values, bounds."""

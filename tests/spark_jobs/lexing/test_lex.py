@@ -17,6 +17,7 @@ from spark_jobs.lexing.language_syntax import SYNTAXES
 from spark_jobs.lexing.lexers import LEXERS, syntax_tables, word_hash
 from spark_jobs.lexing.machine import IDENTIFIER, KEYWORD, MARK, NUMBER, QUOTED, TEXT, TokenBlock
 from spark_jobs.lexing.word_characters import word_tables
+from tests.tiers import sampled
 
 MARKS = {IDENTIFIER: "", NUMBER: "#", TEXT: "~", KEYWORD: "!", MARK: "", QUOTED: ""}
 SITE = Path(sysconfig.get_paths()["purelib"])
@@ -147,6 +148,7 @@ def disagreement(text: str, language: str, alias: str) -> tuple[int, int, int]:
     return len(theirs), len(theirs - ours), sum(bool(in_text[start]) for start, _ in ours - theirs)
 
 
+@sampled()
 @pytest.mark.parametrize(
     ("language", "alias", "pattern", "files"),
     [

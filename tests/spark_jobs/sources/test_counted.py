@@ -16,7 +16,7 @@ from tests.spark_jobs.sources.conftest import Landing
 from tests.spark_jobs.sources.git_repositories import Repository
 from tests.spark_jobs.sources.repositories.test_packages import CORE, packed
 from tests.spark_jobs.sources.test_git_increments import Lake
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -87,6 +87,7 @@ def told(rows: list[dict[str, Any]]) -> dict[str, str]:
     return {path: reason for path, reason in found.items() if path is not None}
 
 
+@sampled(2)
 @pytest.mark.parametrize("kind", sorted(MADE))
 @pytest.mark.parametrize(
     "kinds", [["code", "markup", "data"], ["code"], ["prose"], ["code", "markup", "data", "prose"]]
@@ -199,6 +200,7 @@ def test_a_model_names_what_linguist_does_not(tmp_path: Path, landing: Landing, 
     assert landing.land(detects) is None
 
 
+@sampled()
 @pytest.mark.parametrize("kind", ["directories", "packages"])
 def test_what_stands_is_what_is_declared_now(tmp_path: Path, spark: SparkSession, kind: str) -> None:
     """Whatever kinds were taken before, what stands at last is what a fresh dataset has; unchanged, nothing lands."""

@@ -91,6 +91,7 @@ def test_a_row_that_a_backslash_breaks_names_the_setting() -> None:
     assert "`csv_escape: backslash`" in fault.refusal.detail
 
 
+@pytest.mark.nightly
 def test_a_file_of_faults_takes_time_as_its_length() -> None:
     """Every row is no CSV in every way to read a backslash: what it means is told without a copy for each fault."""
     rows = [f'"a"{number}\\,b' for number in range(40_000)]

@@ -13,7 +13,7 @@ from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.git.history import LINK, SUBMODULE
 from tests.spark_jobs.sources.git_repositories import Repository
 from tests.spark_jobs.sources.test_git_increments import Lake
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -102,6 +102,7 @@ def config(root: Path, **source: object) -> DocumentsConfig:
     return DocumentsConfig.model_validate({"dataset": "d", "source": declared, "max_document_bytes": limit})
 
 
+@sampled()
 @pytest.mark.parametrize("seed", range(12, 12 + tries(40, 2)))
 def test_documents_and_refusals_are_the_files_of_head(spark: SparkSession, tmp_path: Path, seed: int) -> None:
     """Over increments between which files, marks, kinds, rules and limits change; then nothing is new."""

@@ -19,6 +19,7 @@ from spark_jobs.sources.config.source_config import DocumentsConfig, GitSource
 from spark_jobs.sources.git.store import BlobReaders, RefusedRepositoryError, open_store
 from spark_jobs.sources.licences.texts import known_text
 from spark_jobs.sources.listing.changes import discover
+from tests.tiers import sampled
 
 from .conftest import ARRIVAL_ROWS
 from .git_repositories import Repository, random_history
@@ -59,6 +60,7 @@ def reasons(rows: list[Row]) -> dict[str, str]:
     return {row["path"] or Path(row["location"]).name: row["reason"] for row in told}
 
 
+@sampled()
 @pytest.mark.parametrize("seed", [1, 2])
 def test_what_lands_is_what_checkouts_of_the_selected_revisions_hold(
     tmp_path: Path, git_config: Configs, landing: Any, seed: int
@@ -436,6 +438,7 @@ def test_blobs_are_cut_at_the_limit_and_readers_close(tmp_path: Path) -> None:
         open_store(str(tmp_path), str(tmp_path / "cache"))
 
 
+@pytest.mark.nightly
 def test_real_histories(real_data: Path, tmp_path: Path, landing: Any) -> None:
     """A project and its fork: the versions of Go files in the trees of tags, as `git ls-tree` has them; who forked."""
     source = {"kind": "git", "repositories": [f"{real_data}/git/*.bundle"], "cache": str(tmp_path / "cache")}

@@ -14,7 +14,7 @@ import pytest
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.git.store import BlobReaders
 from spark_jobs.sources.kinds import kind_of
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 from .git_repositories import Repository
 
@@ -126,6 +126,7 @@ _WAYS = [_git_file, _commondir, _git_link, _git_file_to_link, _git_file_link, _o
 _WAYS += [_link_to_link, _alternates, _config, _shallow, _root_link]
 
 
+@sampled(4)
 @pytest.mark.parametrize("way", _WAYS)
 def test_nothing_of_a_private_repository_lands(
     way: Callable[..., None], made: Path, tmp_path: Path, landing: Any

@@ -24,7 +24,7 @@ from spark_jobs.sources.opening.parser_process import ChildEndedError, read_apar
 from spark_jobs.sources.records.records import Record, Refused
 from spark_jobs.sources.refusals import Reason, Refusal
 from tests.spark_jobs.sources.one_by_one import one_by_one
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 MAPPING = FilesSource(path="x", text_column="text", id_column="id", metadata_columns=("tags", "day", "price"))
 TEXT_ONLY = FilesSource(path="x", text_column="text")
@@ -104,6 +104,7 @@ def test_a_damaged_file_is_records_and_refusals() -> None:
     assert landed(read(files[0], MAPPING)) == 60
 
 
+@sampled()
 @pytest.mark.parametrize("footer_is_plain", [True, False])
 @pytest.mark.parametrize("column", ["text", "other"])
 def test_encrypted_columns_are_refused_and_others_read(footer_is_plain: bool, column: str) -> None:
@@ -140,6 +141,7 @@ def test_a_column_name_that_is_no_utf8_refuses_its_file() -> None:
     assert parquet_columns(io.BytesIO(data)) == []
 
 
+@sampled()
 @pytest.mark.parametrize("how", ["dictionary", "prefixes", "categorical"])
 def test_a_long_text_that_is_repeated_takes_no_memory(how: str) -> None:
     """A file of a few kilobytes with 128 MB of text lands in batches of 8 MB."""
@@ -156,6 +158,7 @@ def test_a_long_text_that_is_repeated_takes_no_memory(how: str) -> None:
     assert peak < 200_000  # kB
 
 
+@pytest.mark.nightly
 def test_what_does_not_fit_into_the_child_is_tried_in_smaller_batches(monkeypatch: pytest.MonkeyPatch) -> None:
     """Very many short texts with a long one behind them: no size in the file tells of it."""
     monkeypatch.setattr(reader, "_MEMORY_BYTES", 512 << 20)
@@ -196,6 +199,7 @@ def _numbers(file: Any, count: int) -> Iterator[Any]:
         yield [number, file.read(1)]
 
 
+@pytest.mark.nightly
 def test_the_child_has_no_secret_and_runs_nothing_here(monkeypatch: pytest.MonkeyPatch, tmp_path: Any) -> None:
     """Its environment is what programs are found by; an answer that is a pickle is no answer."""
     monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "secret")

@@ -22,6 +22,7 @@ from spark_jobs.sources.kinds import opening
 from spark_jobs.sources.landing.landed import find_document, landed_chunks, unlike_landed
 from spark_jobs.sources.listed_file import ListedFile
 from tests.spark_jobs.sources.conftest import ARRIVAL_ROWS
+from tests.tiers import sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -41,6 +42,7 @@ def write_files(data: Path) -> None:
     (data / "page.html").write_text("<html><body><p>A page with a sentence that is long enough.</p></body></html>")
 
 
+@sampled()
 @pytest.mark.parametrize("mode", ["copy", "reference"])
 def test_every_document_is_found_in_its_file(
     mode: str, files_config: Configs, data: Path, landing: Any, tmp_path: Path

@@ -18,6 +18,7 @@ from spark_jobs.lake.run.materialize import Lake, materialize
 from spark_jobs.sources.config.source_config import DocumentsConfig
 from spark_jobs.sources.documents import documents
 from tests.conftest import LakeAt
+from tests.tiers import sampled
 
 SOURCES = {
     "files": {"kind": "files", "text_column": "body"},
@@ -95,6 +96,7 @@ def test_other_code_makes_no_increment_of_what_is_as_before(tmp_path: Path, lake
 OTHERS = ({"max_document_bytes": 3}, {"landing": "copy"})
 
 
+@sampled()
 @pytest.mark.parametrize("others", OTHERS, ids=lambda others: next(iter(others)))
 def test_a_config_that_tells_something_new_makes_one(tmp_path: Path, lake_at: LakeAt, others: dict[str, Any]) -> None:
     """Another refusal, a copy of the bytes; the same once more makes none."""
@@ -106,6 +108,7 @@ def test_a_config_that_tells_something_new_makes_one(tmp_path: Path, lake_at: La
     assert increments(lake, bound(folder, "91", source, **others)) == ()
 
 
+@pytest.mark.nightly
 def test_a_file_that_was_touched_is_listed_as_it_is_now(tmp_path: Path, lake_at: LakeAt) -> None:
     """Else each later run would read it again."""
     folder, lake = tmp_path / "web", lake_at(tmp_path / "lake")

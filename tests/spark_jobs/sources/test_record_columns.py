@@ -73,6 +73,7 @@ SCORES = st.one_of(
 )
 
 
+@pytest.mark.nightly
 @given(
     st.lists(st.tuples(TEXTS | st.none(), NAMES, NAMES, NAMES, NAMES, KINDS, NAMES), min_size=1, max_size=12),
     SCORES,

@@ -35,7 +35,7 @@ from spark_jobs.sources.records.plain_values import exact_number
 from spark_jobs.sources.records.records import FileLine, Record, Refused, numbered_lines
 from spark_jobs.sources.refusals import Reason
 from tests.spark_jobs.sources.one_by_one import one_by_one
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 MAPPING = FilesSource(
     path="x",
@@ -184,6 +184,7 @@ COMPRESS = {
 }
 
 
+@sampled()
 @pytest.mark.parametrize("codec", COMPRESS)
 def test_a_cut_archive_lands_what_comes_before_the_cut(codec: str) -> None:
     """However many streams follow each other: records of those that are whole stand, and the fault is told once."""

@@ -41,7 +41,7 @@ from tests.spark_jobs.packing.encoders import (
     tokenizer_of,
     trained_tokenizer,
 )
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 
 class Reference:
@@ -195,12 +195,14 @@ def test_a_character_taken_for_something_else_is_excluded() -> None:
     assert (found.refusal, found.excluded) == (None, ((0x21AF, 0x21AF),))
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few_blocks")
 def test_digits_one_by_one_are_certified() -> None:
     """The third known splitting, which differs from the second in numbers alone."""
     assert certify(tokenizer_of("qwen2")).refusal is None
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few_blocks")
 def test_nfc_is_certified_for_texts_that_are_in_it(monkeypatch: pytest.MonkeyPatch) -> None:
     """As Qwen 2 has it; a character that this Python does not know, and that composes, goes to the reference."""
@@ -214,6 +216,7 @@ def test_nfc_is_certified_for_texts_that_are_in_it(monkeypatch: pytest.MonkeyPat
     newly_composing.forget()
 
 
+@pytest.mark.nightly
 @pytest.mark.usefixtures("few_blocks")
 def test_the_reference_is_certified_against_itself() -> None:
     """The probes find no difference where there is none."""
@@ -221,6 +224,7 @@ def test_the_reference_is_certified_against_itself() -> None:
     assert (found.refusal, found.excluded) == (None, ())
 
 
+@sampled()
 @pytest.mark.usefixtures("few_blocks")
 @pytest.mark.parametrize(
     ("text", "what"), [("?'s", "structure"), (" return", "vocabulary"), ("\n<|endoftext|>\n", "vocabulary")]

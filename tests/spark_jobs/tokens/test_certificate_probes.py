@@ -37,7 +37,7 @@ from spark_jobs.tokens.fast.pre_tokenization import (
 )
 from spark_jobs.tokens.hf_tokenizer import load_reference
 from tests.spark_jobs.packing.encoders import SPLITTINGS, tokenizer_of
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 REPRESENTATIVES = "as1?' \n\r\té²\u00a0—"
 
@@ -62,6 +62,7 @@ def words(splitting: str, text: str) -> list[str]:
     return [word for word, _ in load_reference(tokenizer_of(splitting)).pre_tokenizer.pre_tokenize_str(text)]
 
 
+@sampled(2)
 @pytest.mark.parametrize("splitting", SPLITTINGS)
 def test_one_id_is_one_word(splitting: str) -> None:
     """Over any short text of representatives, whole words give as many ids as the pre-tokenizer gives words."""
@@ -74,6 +75,7 @@ def test_one_id_is_one_word(splitting: str) -> None:
     holds()
 
 
+@sampled(3)
 @pytest.mark.parametrize("splitting", SPLITTINGS)
 def test_what_is_not_joined_was_split(splitting: str) -> None:
     """Of characters beyond ASCII each border inside a word joins two bytes, and no border between words does."""

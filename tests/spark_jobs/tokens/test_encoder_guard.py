@@ -83,6 +83,7 @@ class OtherDigits(DocumentEncoder):
             yield ids[:-1] if b"1234" in bytes(documents.data(row)) else ids
 
 
+@pytest.mark.nightly
 def test_another_version_adds_to_tokens_only_where_it_gives_the_ids_that_are_recorded(
     lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -114,6 +115,7 @@ def test_another_version_adds_to_tokens_only_where_it_gives_the_ids_that_are_rec
     assert (now[ENCODED_BY], json.loads(now[FIXED_IDS])) == (OTHERS["another"], recorded)
 
 
+@pytest.mark.nightly
 def test_who_encodes_anew_is_recorded_where_rows_are_equal(
     lake_at: LakeAt, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

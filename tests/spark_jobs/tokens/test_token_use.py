@@ -101,6 +101,7 @@ def counts_of(texts: list[str]) -> list[tuple[int, int]]:
     return list(zip(*(values.tolist() for values in counts), strict=True))
 
 
+@pytest.mark.nightly
 def test_every_code_point_is_white_space_or_not_as_arrow_has_it() -> None:
     """Characters and words of a text with each code point inside, and of texts of all scripts by the slow form."""
     texts = [f"a{chr(code)}b" for code in range(0x110000) if not 0xD800 <= code < 0xE000]

@@ -112,6 +112,7 @@ def test_a_long_document_is_trained_on_in_pieces_within_the_sample() -> None:
     assert "".join(pieces) == text + "next"
 
 
+@pytest.mark.nightly
 def test_memory_of_training_does_not_follow_the_longest_document() -> None:
     """One document of 20 MB, far above `sample_bytes`: whole, it took 1.6 GB on top of what the process has."""
     run = subprocess.run([sys.executable, "-c", TRAIN_ON_ONE, "20"], capture_output=True, text=True, check=True)

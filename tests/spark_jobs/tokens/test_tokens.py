@@ -161,6 +161,7 @@ def test_a_token_id_outside_the_vocabulary_is_refused(spark: SparkSession, file:
         output.frames["tokens"].collect()
 
 
+@pytest.mark.nightly
 def test_a_survivor_without_tokens_fails_the_audit(spark: SparkSession, file: str) -> None:
     """A survivor that has no text is found by the table's proof; one whose text is empty is a row of no token."""
     (proof,) = TOKENS.proofs

@@ -83,6 +83,7 @@ def measure(clusters: dict[int, list[str]], model: bytes, folder: Path) -> list[
 SIX = {number: [make(10 * number + one) for one in range(4)] for number, make in enumerate((noise, lorem) * 3)}
 
 
+@pytest.mark.nightly
 def test_a_cluster_that_was_measured_is_not_trained_on_again(
     model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -145,6 +146,7 @@ def kept(folder: Path) -> dict[str, int]:
     return {path.name: path.stat().st_mtime_ns for path in (folder / "first" / "results").glob("??/*")}
 
 
+@pytest.mark.nightly
 def test_a_model_of_the_registry_measures_clusters(
     model: bytes, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -167,6 +169,7 @@ def test_a_model_of_the_registry_measures_clusters(
         module._located(CONFIG, None)
 
 
+@pytest.mark.nightly
 def test_documents_held_out_are_not_trained_on(model: bytes) -> None:
     """Every fourth document; of a single one the second half; one character has no loss."""
     found = read_causal_model(model, "made", "cpu")

@@ -8,6 +8,7 @@ import pytest
 from headrace_features.models.clusters import k_means
 from headrace_features.models.clusters.embedding import SCALE
 from spark_jobs.arrays import Int16Array
+from tests.tiers import sampled
 
 
 def planted(count: int, topics: int, noise: float, seed: int = 0) -> tuple[Int16Array, Int16Array]:
@@ -55,6 +56,7 @@ def test_planted_topics_are_found() -> None:
     assert (np.diff(sizes) <= 0).all()
 
 
+@sampled()
 @pytest.mark.parametrize("k", [4, 40])
 def test_inertia_is_scikit_learns(k: int) -> None:
     """Within 3% of the best of four runs of another implementation, on the same vectors."""

@@ -28,6 +28,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import Output
 from spark_jobs.lake.declare.tables import spark_schema
 from tests.headrace_features.models.semantic.test_cosine import cosine
+from tests.tiers import sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -188,6 +189,7 @@ def pairs_in(rows: Mapping[str, list[Any]]) -> dict[frozenset[str], Fraction]:
     return found
 
 
+@sampled()
 @pytest.mark.parametrize("tile_documents", [4096, 7])
 def test_in_one_cell_pairs_and_removals_are_those_of_brute_force(spark: SparkSession, tile_documents: int) -> None:
     """All pairs across both increments, in one tile or many; kin are no pair; who is like a better kept one goes."""
@@ -205,6 +207,7 @@ def test_in_one_cell_pairs_and_removals_are_those_of_brute_force(spark: SparkSes
     assert sum(row.removed_count for row in rows["semantic_recall"]) == len(gone)
 
 
+@pytest.mark.nightly
 def test_kin_are_pairs_where_it_is_asked(spark: SparkSession) -> None:
     """Root, child and grandchild of each family, across increments, and of each the best alone is kept."""
     documents = [one for one in planted(originals=12, copies=0) if not one.name.startswith("many")]
@@ -215,6 +218,7 @@ def test_kin_are_pairs_where_it_is_asked(spark: SparkSession) -> None:
     assert not pairs_in(rows).keys() & kin and not {row.doc_id for row in rows["semantic_removals"]}
 
 
+@pytest.mark.nightly
 def test_many_that_are_alike_have_few_pairs_and_one_is_kept(spark: SparkSession) -> None:
     """With two better neighbours for each of 41 documents there are at most two pairs each, and the same are kept."""
     documents = planted(originals=12, copies=0)
@@ -247,6 +251,7 @@ def test_recall_over_cells_is_what_brute_force_says(spark: SparkSession) -> None
         assert row.recall == row.found_count / row.similar_count
 
 
+@pytest.mark.nightly
 def test_revisions_and_members_that_left_justify_nothing(spark: SparkSession) -> None:
     """As among near-duplicates: an edit is not removed for what it corrects, nor for a document that has left."""
     vector = scaled(np.ones((1, 16)))[0]

@@ -25,6 +25,7 @@ def _slow(text: str, phrases: list[list[str]]) -> tuple[int, float | None]:
     return len(covered - together), len(covered) / len(words) if words else None
 
 
+@pytest.mark.nightly
 def test_phrases_are_those_of_a_slow_search() -> None:
     """Phrases may overlap, begin one another and lie in one another; each run of words counts once."""
     draw = random.Random(1)

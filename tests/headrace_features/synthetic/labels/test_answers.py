@@ -106,6 +106,7 @@ def test_every_sampled_document_has_a_score_or_a_reason(spark: SparkSession, cat
     assert (compared.mean_score, compared.same_share, compared.weighted_kappa) == (pytest.approx(8 / 3), 1.0, 1.0)
 
 
+@pytest.mark.nightly
 def test_a_run_that_stops_goes_on_and_lands_each_answer_once(spark: SparkSession, catalogue: Catalog) -> None:
     """What a budget left is not asked yet; a kill before or after landing loses nothing; a new rubric asks anew."""
     texts = {f"doc{number}": f"text {number}" for number in range(30)}

@@ -15,6 +15,7 @@ from spark_jobs.code.order.dependency_order import Edges, is_late, order_files
 from spark_jobs.code.order.policy import Policy
 from spark_jobs.exceptions import InputError
 from tests.spark_jobs.code.graphs import Edge, arrange, closure, columns, components, graphs, strongest
+from tests.tiers import sampled
 
 POLICIES: tuple[Policy, ...] = ("dependencies_first", "two_level", "depth_first", "path", "random")
 IMPORT = KINDS.index("import")
@@ -78,6 +79,7 @@ def test_every_edge_between_components_is_satisfied(case: tuple[int, list[Edge]]
     assert all(places[b] < places[a] for a, b in strongest(edges) if not reach[b, a])
 
 
+@sampled()
 @pytest.mark.parametrize("policy", POLICIES)
 @given(case=repositories(), data=st.data())
 def test_every_file_has_one_place_whatever_the_order_of_edges(

@@ -19,6 +19,7 @@ from spark_jobs.child_processes import end_idle_children, idle_children
 from spark_jobs.code.syntax.definitions import Definitions
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits, SyntaxParser, shared_child
 from spark_jobs.exceptions import StepRunError
+from tests.tiers import sampled
 from tests.waiting import until
 
 _LIMITS = SyntaxLimits(parse_seconds=0.2, memory_bytes=1 << 30, file_bytes=1 << 20)
@@ -47,6 +48,7 @@ def parsed(*sources: str) -> list[str]:
     return [answer.defined[0] if isinstance(answer, Definitions) else answer.split(":")[0] for answer in answers]
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("source", "reason"),
     [
@@ -87,6 +89,7 @@ def test_large_files_are_not_sent() -> None:
     assert parsed("a", "z" * (1 << 21), "b") == ["C:a", "too_large", "C:b"]
 
 
+@sampled()
 @pytest.mark.parametrize("word", ["crash", "exit", "eat", "wait"])
 def test_a_file_whose_child_ends_is_tried_once_more_alone(tmp_path: Path, word: str) -> None:
     """What the child held of other files, and who killed it, is no property of a file: those beside it go on."""
@@ -178,6 +181,7 @@ def test_a_parser_that_cannot_be_imported_is_an_error() -> None:
         SyntaxParser(_LIMITS, "tests.spark_jobs.code.no_such_module:parse").definitions([("C", b"a")])
 
 
+@pytest.mark.nightly
 def test_a_forked_process_has_children_of_its_own() -> None:
     """While another thread is in a call: what was forked answers, and its parent's children go on as before."""
     program = (

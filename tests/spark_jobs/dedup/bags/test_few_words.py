@@ -13,7 +13,7 @@ from spark_jobs.dedup.bags.bag_arrays import Bags
 from spark_jobs.dedup.bags.features import Features, token_rules
 from spark_jobs.dedup.bags.token_counts import count_tokens
 from spark_jobs.dedup.sketches.similarity import overlaps
-from tests.tiers import is_nightly, tries
+from tests.tiers import is_nightly, sampled, tries
 
 Draw = np.random.Generator
 TEXTS = 375 if is_nightly() else 60
@@ -167,6 +167,7 @@ def labelled(seed: int) -> tuple[str, Callable[[Draw], str]]:
     return of_kind.choice(("prose", "code", "markup")), drawn
 
 
+@sampled(5)
 @pytest.mark.parametrize("name", KINDS)
 def test_strangers_of_a_closed_vocabulary_are_no_duplicates_and_copies_are(name: str) -> None:
     """No two of a kind reach .7, in a corpus of these alone and in one of a thousand times as many documents.

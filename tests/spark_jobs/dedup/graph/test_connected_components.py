@@ -16,7 +16,6 @@ from tests.tiers import needs_spark, on_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = on_spark  # Spark has rounds and joins of its own here, Sail solves in its process
 
 Found = dict[tuple[int, str | int], str | int]
 Edge = tuple[int, str | int, str | int]
@@ -55,6 +54,7 @@ def by_flooding(edges: Sequence[Edge]) -> Found:
     return found
 
 
+@on_spark  # which has rounds and joins of its own here, Sail solves in its process
 def test_both_paths_give_what_flooding_gives(spark: SparkSession) -> None:
     """Graphs of many shapes at once, each a group of its own, ids in no order; directions and loops say nothing."""
     edges: list[Edge] = [*grouped(graphs()), (20, "b", "a"), (20, "a", "b"), (20, "a", "b")]

@@ -17,7 +17,6 @@ from tests.tiers import needs_spark, on_spark
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = on_spark  # Spark has rounds and joins of its own here, Sail solves in its process
 
 Edge = tuple[int, str, str]
 ALL_ON_SPARK, ALL_ON_DRIVER = 0, 10**9
@@ -54,6 +53,7 @@ def one_after_another(parts: Sequence[Graph], named: Named) -> set[tuple[int, st
     return removed
 
 
+@on_spark  # which has rounds and joins of its own here, Sail solves in its process
 def test_both_paths_remove_what_one_after_another_removes(spark: SparkSession) -> None:
     """Graphs of many shapes at once, each a group of its own with either ids, which have no say in the order."""
     parts = graphs()
@@ -87,6 +87,7 @@ def test_a_vertex_that_goes_in_different_rounds_has_one_row(spark: SparkSession)
     assert find(spark, edges, 1) == expected
 
 
+@pytest.mark.nightly
 @needs_spark
 def test_the_driver_finishes_what_rounds_leave(spark: SparkSession, caplog: pytest.LogCaptureFixture) -> None:
     """A chain in which every vertex is a class of its own loses two edges a round: the driver takes the rest."""

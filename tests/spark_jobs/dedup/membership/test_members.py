@@ -95,6 +95,7 @@ def test_the_policy_all_takes_every_kept_revision(spark: SparkSession) -> None:
     assert ids(run(spark, config)) == ["c0", "c1", "c2", "c4", "d1", "o0", "o1", "o2"]
 
 
+@pytest.mark.nightly
 def test_members_follow_what_returned_and_what_is_gone(spark: SparkSession) -> None:
     """A document that returned is the latest again; one that is gone enters unless the corpus excises deleted ones."""
     events = [
@@ -196,6 +197,7 @@ def standings(spark: SparkSession, config: MembersConfig) -> dict[str, int]:
     return {row.doc_id: row.place >> 59 for row in found}
 
 
+@pytest.mark.nightly
 def test_whom_to_keep_follows_the_criteria_in_their_order(spark: SparkSession) -> None:
     """Dataset before original before stars before licence; a criterion without a list of the known good is none.
 
@@ -212,6 +214,7 @@ def test_whom_to_keep_follows_the_criteria_in_their_order(spark: SparkSession) -
     assert good == {"c0": 2, "c1": 2, "c2": 2, "c3": 0, "c4": 2, "c5": 2, "d0": 3, "d1": 3}
 
 
+@pytest.mark.nightly
 def test_there_are_at_most_16_standings(spark: SparkSession) -> None:
     """Criteria that would make more classes are left out, and datasets beyond the 16th share the last class."""
     many = tuple(f"x{number}" for number in range(19))

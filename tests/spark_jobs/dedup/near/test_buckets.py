@@ -18,6 +18,7 @@ from spark_jobs.dedup.near import bucket_records, buckets_by_band, key_filter
 from spark_jobs.dedup.near import buckets as step_module
 from spark_jobs.dedup.near.buckets import BucketsConfig, buckets
 from spark_jobs.dedup.sketches.bands import MAX_BANDS, BandScheme, band_keys, candidate_probability, solve_bands
+from tests.tiers import sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
@@ -94,6 +95,7 @@ def rows_of(frame: DataFrame) -> list[dict[str, Any]]:
     return sorted((row.asDict() for row in frame.collect()), key=lambda row: row["similarity"])
 
 
+@sampled()
 @pytest.mark.parametrize("increment", [0, 1])
 @pytest.mark.parametrize("by_kind", [False, True])
 def test_buckets_are_the_groups_of_equal_keys(
@@ -134,6 +136,7 @@ def test_buckets_are_the_groups_of_equal_keys(
     assert output.summary == (summary if by_kind else {})
 
 
+@sampled()
 @pytest.mark.parametrize("expected_documents", [None, 50, 1000])
 def test_bands_say_what_they_were_solved_for(spark: SparkSession, expected_documents: int | None) -> None:
     """A hundredth of similarity a row: the background of all kinds together, and the curve of the bands.

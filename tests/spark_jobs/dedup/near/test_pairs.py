@@ -21,6 +21,7 @@ from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.ledger.step_key import config_json
 from tests.spark_jobs.dedup.near.test_pool_batches import forms, greedy
 from tests.spark_jobs.dedup.near.test_prefix_join import THRESHOLDS, Weights, as_bags, similarity
+from tests.tiers import sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, Row, SparkSession
@@ -134,6 +135,7 @@ def by_numbers(pairs_of: Pairs) -> Pairs:
     return {(min(pair), max(pair)): j for pair, j in pairs_of.items()}
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("most", [10, 9])
 def test_a_bucket_is_large_above_the_pairs_that_are_compared_at_once(spark: SparkSession, most: int) -> None:
     """Five new documents are ten pairs, as are one new one and ten earlier ones: all compared, or two large buckets."""
@@ -153,6 +155,7 @@ def test_a_bucket_is_large_above_the_pairs_that_are_compared_at_once(spark: Spar
     assert {pair for pair in new if not set(pair) <= set(range(16))} <= found.keys()
 
 
+@sampled()
 @pytest.mark.parametrize("old", [pytest.param(0, marks=pytest.mark.nightly), 25])
 @pytest.mark.parametrize("road", ["lists", "many", "batches"])
 def test_large_buckets_keep_whom_all_pairs_keep(
@@ -186,6 +189,7 @@ def test_large_buckets_keep_whom_all_pairs_keep(
         assert fact.rounds > 1 and fact.candidate_count > 0
 
 
+@pytest.mark.nightly
 def test_documents_that_have_left_are_not_in_the_pool(spark: SparkSession) -> None:
     """They remove nobody; so those like them are compared with each other, and they are not counted."""
     corpus = corpus_of(copies(np.random.default_rng(3), 40), old=1)
@@ -212,6 +216,7 @@ def test_settings_end_at_their_bounds() -> None:
     assert [float(one) for one in config.thresholds.together] == [0.7, 0.8, 0.9]
 
 
+@pytest.mark.nightly
 @pytest.mark.parametrize("old", [0, 40])
 def test_the_last_rounds_in_one_process_are_those_over_all_lists(
     spark: SparkSession, old: int, monkeypatch: pytest.MonkeyPatch

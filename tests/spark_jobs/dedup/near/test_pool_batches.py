@@ -16,7 +16,7 @@ from spark_jobs.dedup.near import pool_batches
 from spark_jobs.dedup.near.pool_batches import FinishedBatches, leading, pivots_of, similar_to_pivots
 from tests.spark_jobs.dedup.made_bags import at_the_bound
 from tests.spark_jobs.dedup.near.test_prefix_join import THRESHOLDS, Weights, as_bags, documents_of, similarity
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 
 def pool_of(rows: list[Weights], old: int) -> pa.Table:
@@ -53,6 +53,7 @@ def forms(draw: np.random.Generator, count: int, choices: int) -> list[Weights]:
     return [labels | {1000 + 100 * field + int(v): (9, 1) for field, v in enumerate(row)} for row in filled]
 
 
+@sampled()
 @pytest.mark.parametrize("seed", range(6))
 def test_the_kept_are_those_of_all_pairs_one_after_another(seed: int, monkeypatch: pytest.MonkeyPatch) -> None:
     """At each threshold, in small batches; two documents of an earlier increment are never compared."""

@@ -13,6 +13,7 @@ from spark_jobs.dedup.bags.bag_arrays import Bags, total_weights
 from spark_jobs.dedup.near import prefix_join
 from spark_jobs.dedup.near.prefix_join import COUNTERS, Members, count_tokens, list_pairs, prefixes
 from tests.spark_jobs.dedup.made_bags import at_the_bound
+from tests.tiers import sampled
 
 Lists = tuple[Int64Array, Int64Array, Members]
 THRESHOLDS = (Fraction(7, 10), Fraction(8, 10), Fraction(9, 10))
@@ -77,6 +78,7 @@ def lists_of(
     return edges[:-1], edges[1:], members
 
 
+@sampled(6)
 @pytest.mark.parametrize("seed", range(30))
 def test_every_pair_that_reaches_a_common_threshold_is_a_candidate(seed: int) -> None:
     """Whatever the order of tokens, who is compared at which thresholds, and who came earlier; few others are."""

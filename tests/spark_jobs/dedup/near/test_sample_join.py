@@ -11,8 +11,10 @@ from spark_jobs.dedup.bags.bag_arrays import Bags
 from spark_jobs.dedup.near.sample_join import sample_index, similar_to_sample
 from tests.spark_jobs.dedup.made_bags import at_the_bound
 from tests.spark_jobs.dedup.near.test_prefix_join import THRESHOLDS, as_bags, documents_of, similarity
+from tests.tiers import sampled
 
 
+@sampled(6)
 @pytest.mark.parametrize("seed", range(20))
 def test_every_document_finds_all_sampled_ones_that_it_is_like(seed: int) -> None:
     """With the exact similarity, at the lowest threshold at which both are compared, and nothing else."""
@@ -55,6 +57,7 @@ def test_a_pair_at_its_threshold_is_found_and_one_unit_of_weight_less_is_not(thr
     assert set(zip(found.rows.tolist(), found.sampled.tolist(), strict=True)) == expected
 
 
+@pytest.mark.nightly
 def test_words_that_occur_evenly_are_summed_for_all_at_once() -> None:
     """Where nearly all of the sample are candidates their sums are those of comparing one by one."""
     draw = np.random.default_rng(5)

@@ -178,6 +178,7 @@ def test_passages_are_those_of_a_dictionary_of_all_windows(spark: SparkSession) 
     assert {row["first_doc_id"] for row in of["notice"]} == {"code1"}
 
 
+@pytest.mark.nightly
 def test_later_increments_are_compared_with_earlier_ones(spark: SparkSession) -> None:
     """The first occurrence is in the earliest increment, whatever its place; one that has left is none."""
     draw = random.Random(6)
@@ -198,6 +199,7 @@ def test_later_increments_are_compared_with_earlier_ones(spark: SparkSession) ->
     assert [(row["doc_id"], row["first_doc_id"]) for row in later] == [("b", "a")]
 
 
+@pytest.mark.nightly
 def test_passages_of_versions_of_a_manual(spark: SparkSession, real_data: Path) -> None:
     """Markdown pages in four versions, cut into increments."""
     pages = sorted((real_data / "jest_docs").rglob("*.md"))[::3]

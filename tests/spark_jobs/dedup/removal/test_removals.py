@@ -14,7 +14,6 @@ from tests.tiers import on_spark
 if TYPE_CHECKING:
     from pyspark.sql import DataFrame, SparkSession
 
-pytestmark = on_spark  # Spark has rounds and joins of its own here, Sail solves in its process
 
 CONFIG = RemovalsConfig()
 OWN_DDL = (
@@ -127,6 +126,7 @@ def one_after_another(pairs: Sequence[Pair], leaving: Collection[str] = ()) -> d
     return rows
 
 
+@on_spark
 @pytest.mark.parametrize(
     ("seed", "driver_edges", "increments"), [(1, 10**6, 3), pytest.param(3, 0, 2, marks=pytest.mark.nightly)]
 )
@@ -244,6 +244,7 @@ def test_no_pairs_no_removals(spark: SparkSession) -> None:
     assert broken(spark, [], inputs(spark, [], [], 0), 0) == (0, 0)
 
 
+@on_spark  # which has rounds and joins of its own here, Sail solves in its process
 def test_the_first_proof_finds_kept_pairs(spark: SparkSession) -> None:
     """One removal is missing; all are; those at the lowest threshold are, so that the rows do not even name it."""
     pairs = planted(1)

@@ -70,6 +70,7 @@ def test_background_counts_every_pair_once(made: list[Bag], bin_count: int) -> N
     assert counts.tolist() == brute_counts(made, bin_count)
 
 
+@pytest.mark.nightly
 def test_background_of_real_texts(real_data: Path) -> None:
     """On real prose too, and nothing depends on the order of the documents."""
     made = real_bags(real_data, 120)

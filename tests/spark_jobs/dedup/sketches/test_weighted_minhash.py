@@ -193,6 +193,7 @@ def test_agreement_is_binomial_about_the_similarity() -> None:
     assert 0.94 < ratio.mean() < 1.06  # 4 standard errors: sqrt(2 / 99 / pairs)
 
 
+@pytest.mark.nightly
 def test_agreement_of_real_texts_has_no_bias(real_data: Path) -> None:
     """On pairs of real prose, of J from 0 to 1, the mean error of every range of J is at most 0.005."""
     bags = real_bags(real_data, 400)

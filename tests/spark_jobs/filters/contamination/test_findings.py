@@ -23,6 +23,7 @@ from spark_jobs.filters.contamination.folding import fold_tables, folded_words
 from spark_jobs.filters.contamination.index import ContaminationConfig, IndexContents, index_of
 from spark_jobs.filters.contamination.kernel import MOST_ROWS, find
 from spark_jobs.text.text_columns import utf8_arrays
+from tests.tiers import sampled
 
 QUESTION = (
     "Natalia sold clips to 48 of her friends in April, and then she sold half as many clips in May. How many clips did "
@@ -124,6 +125,7 @@ def test_repeated_lines_are_found_as_by_a_plain_search() -> None:
             compare(document, text, [one for one in found if one["item"] == item_id(text)], contents)
 
 
+@sampled()
 @pytest.mark.parametrize("unit", ["the quick brown fox jumps over a lazy dog and sleeps ", "ab ", "a "])
 @pytest.mark.parametrize("tail", ["", "and what nobody else says"])
 def test_repetition_without_end_costs_no_more_than_its_length(unit: str, tail: str) -> None:
@@ -359,6 +361,7 @@ def test_no_eval_set_finds_nothing() -> None:
     assert findings([QUESTION], contents) == [[]]
 
 
+@pytest.mark.nightly
 def test_real_items_are_found_in_real_text_and_nothing_else(real_data: Path) -> None:
     """HumanEval in RFCs: every planted item, in lower case on one line, and no finding without one."""
     evals = read_eval_set("h", real_data / "evals" / "HumanEval.jsonl.gz", ["prompt", "canonical_solution", "test"])

@@ -24,6 +24,7 @@ LINES = st.sampled_from(
 TEXTS = st.lists(st.lists(LINES, max_size=6).map("\n".join), max_size=12)
 
 
+@pytest.mark.nightly
 @given(TEXTS, st.integers(0, 12))
 def test_counts_are_the_same_in_any_batches(texts: list[str], cut: int) -> None:
     """Counting in two batches and merging, in either order, is counting in one."""

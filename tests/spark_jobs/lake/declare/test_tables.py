@@ -13,7 +13,8 @@ from pyiceberg.types import IntegerType, ListType, LongType, MapType, NestedFiel
 
 from headrace.tables.settings import settings_at
 from spark_jobs.exceptions import TableDeclarationError
-from spark_jobs.lake.declare.tables import Column, Table, check_identifier, parse_type, partition_column, type_text
+from spark_jobs.lake.declare.column_types import parse_type, type_text
+from spark_jobs.lake.declare.tables import Column, Table, check_identifier, partition_column
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 
 NOTES = Table(

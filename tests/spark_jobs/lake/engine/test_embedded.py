@@ -18,7 +18,7 @@ import pytest
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.engine import choice, embedded
 from spark_jobs.lake.engine.embedded import processor_seconds, read_files
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 _READ = """
 import json, sys
@@ -71,6 +71,7 @@ def test_a_file_that_is_gone_is_refused(tmp_path: Path) -> None:
         read_files(session, [f"{tmp_path}/lost.parquet"], "x long")
 
 
+@sampled()
 @pytest.mark.parametrize("joined", [None, 1 << 40])
 def test_what_many_operators_hold_goes_to_disk(joined: int | None) -> None:
     """A join of 80 MB with as much in a pool of 64; hashing a side of it, which small runs do, often needs more."""

@@ -8,14 +8,14 @@ import pytest
 
 from spark_jobs.lake.engine.united import united
 from spark_jobs.spark_sql import F
-from tests.tiers import on_spark
+from tests.tiers import on_spark, sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
-pytestmark = on_spark
 
-
+@on_spark
+@sampled(2)
 @pytest.mark.parametrize("count", [1, 2, 3, 7])
 def test_rows_of_all_are_there_in_the_columns_of_the_first(spark: SparkSession, count: int) -> None:
     """By name, also where the others have them in another order; equal rows stay apart."""

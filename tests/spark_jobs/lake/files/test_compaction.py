@@ -148,6 +148,7 @@ class Killed(BaseException):
     """Stands for `kill -9`: no handler of errors sees it."""
 
 
+@pytest.mark.nightly
 def test_a_kill_loses_and_doubles_nothing(catalogue: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """Before or after each thing that is written: the rows are the same, and the next compaction ends the work."""
     draw, table = random.Random(9), made(catalogue)

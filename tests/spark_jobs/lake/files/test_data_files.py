@@ -156,6 +156,7 @@ def test_files_lie_by_partition_with_statistics_and_row_groups(lake: Lake) -> No
     assert lake.session().table("lake.demo.lists").where("n > 2 and name = 'a/b c'").count() == 2
 
 
+@pytest.mark.nightly
 def test_a_task_keeps_few_files_open(tmp_path: Path) -> None:
     """Of 500 partitions, in order and in none; each value in order has one file, whose rows are all there."""
     schema = file_schema(schema_to_pyarrow(LISTS.schema()))

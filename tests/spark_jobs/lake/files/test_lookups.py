@@ -14,7 +14,8 @@ from pyiceberg.types import StringType
 
 from headrace.tables.settings import settings_at
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.files.lookups import first_rows, parts, read_columns, read_rows, read_wide_value, read_wide_values
+from spark_jobs.lake.files.lookups import first_rows, parts, read_columns, read_rows
+from spark_jobs.lake.files.wide_values import read_wide_value, read_wide_values
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 
 ROWS = 3000

@@ -32,6 +32,7 @@ from spark_jobs.lake.files.relocation import relocate
 from spark_jobs.lake.session.catalogue import connect, open_catalogue
 from tests.blender_service.packed_tables import create_packed
 from tests.blender_service.packed_tables import open_lake as packed_lake
+from tests.tiers import sampled
 
 TABLE = "notes.documents"
 SCHEMA = Schema(
@@ -111,6 +112,7 @@ def object_in(root: Path) -> str:
     return str(next((root / "notes" / "landed").glob("*/*")))
 
 
+@sampled()
 @pytest.mark.parametrize("former_is_there", [True, False])
 def test_every_snapshot_is_as_it_was_and_names_the_new_place(lake: Path, tmp_path: Path, former_is_there: bool) -> None:
     """Once, and once more to a third place; what happens there later changes no byte of the original."""

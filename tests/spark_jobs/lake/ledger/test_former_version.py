@@ -20,7 +20,7 @@ from spark_jobs.lake.plan.reasons import changed_columns
 from spark_jobs.lake.run.materialize import Lake, materialize
 from tests.spark_jobs.lake.ledger.former_lake import age
 from tests.spark_jobs.lake.steps import FactorConfig, FolderConfig, bind, doubles, first_seen, land, numbers, one, rows
-from tests.tiers import on_spark
+from tests.tiers import on_spark, sampled
 
 if TYPE_CHECKING:
     from pyspark.sql import SparkSession
@@ -66,6 +66,7 @@ def test_former_versions_are_made_as_they_were(spark: SparkSession) -> None:
     assert is_of_engine(frame) and not is_of_engine(flat)
 
 
+@pytest.mark.nightly
 def test_nothing_is_computed_anew_and_what_is_new_adds_up(lake: Lake, folder: Path) -> None:
     """Steps over tables from before find their keys; an increment that comes is the only work, in every scope."""
     age(lake, "demo.numbers")
@@ -104,6 +105,7 @@ def nested_with(*columns: Column, select: str, version: str = "1") -> Step:
     return dataclasses.replace(nested, tables=(table,), function=function, version=version)
 
 
+@sampled()
 @pytest.mark.parametrize("version", ["1", "2"])
 def test_tables_get_the_columns_that_their_steps_declare_now(lake: Lake, folder: Path, version: str) -> None:
     """New ones, of another type, taken out: all increments are computed anew, and it is told before."""
@@ -145,6 +147,7 @@ def test_a_kill_after_the_columns_changed_leaves_what_the_next_run_computes(
     assert rows(fresh, "demo.nested", "half")[-1] == (rows(fresh, "demo.nested", "n")[-1][0] / 2,)
 
 
+@sampled(2)
 @pytest.mark.parametrize(
     ("name", "other_engine", "off", "said"),
     [

@@ -77,6 +77,7 @@ def test_a_lease_is_gone_after_its_block_whatever_happens(catalogue: SqlCatalog)
     assert leases(catalogue) == []
 
 
+@pytest.mark.nightly
 def test_who_waits_too_long_is_told_who_holds_it(catalogue: SqlCatalog, tmp_path: Path) -> None:
     """One line with the process and what to do; what was taken before is given back."""
     with holder(tmp_path, 60) as process:
@@ -87,12 +88,14 @@ def test_who_waits_too_long_is_told_who_holds_it(catalogue: SqlCatalog, tmp_path
         assert leases(catalogue) == ["a.b"]
 
 
+@pytest.mark.nightly
 def test_who_waits_gets_it_when_the_other_is_done(catalogue: SqlCatalog, tmp_path: Path) -> None:
     """The second comes in after the first."""
     with holder(tmp_path, 0.7), table_leases(catalogue, ["a.b"], wait_seconds=600):
         assert leases(catalogue) == ["a.b"]
 
 
+@pytest.mark.nightly
 def test_a_killed_process_holds_nobody_up(catalogue: SqlCatalog, tmp_path: Path) -> None:
     """After kill -9 the lease is taken over at once, long before it expires."""
     with holder(tmp_path, 60) as process:
@@ -207,6 +210,7 @@ def test_of_many_threads_one_is_inside_at_a_time(catalogue: SqlCatalog, monkeypa
     assert leases(catalogue) == []
 
 
+@pytest.mark.nightly
 def test_processes_may_make_the_lake_at_once(tmp_path: Path) -> None:
     """The catalogue's tables and that of leases come into being once; nobody fails for being second."""
     processes = [

@@ -21,6 +21,7 @@ from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.ledger import lease
 from spark_jobs.lake.ledger.lease import Leases, table_leases
 from spark_jobs.lake.ledger.process import Process, this_process
+from tests.tiers import sampled
 
 BEGIN = 1_000_000_000
 
@@ -152,6 +153,7 @@ def test_who_waits_asks_twice_a_second_for_ten_minutes(
         assert stored(catalogue.engine)["a.b"][-1] == int(clock.now) + 60
 
 
+@sampled(3)
 @pytest.mark.parametrize("ahead", [*random.Random(6).sample(range(-90, 90), 8), -90, 90, -3600, 3600])
 @pytest.mark.parametrize("wait_seconds", [5, 600])
 def test_no_two_clocks_are_compared(

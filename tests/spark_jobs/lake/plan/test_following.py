@@ -201,7 +201,7 @@ def computed_anew(lake: Lake, binding: Binding) -> tuple[str, ...]:
     return materialize(lake, binding)[0].computed
 
 
-@settings(max_examples=tries(150, 8))
+@settings(max_examples=tries(150, 3))
 @given(st.data())
 def test_a_step_joins_what_the_plain_join_does(filled: Lake, data: st.DataObject) -> None:
     """Any inputs that belong together, in any order, scope and namespace, equal the join of their whole tables.

@@ -20,7 +20,7 @@ from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.plan.forecast import forecast
 from spark_jobs.lake.plan.history import History, facts_of
 from spark_jobs.lake.plan.plan import tasks
-from spark_jobs.lake.plan.reads import changed_places, covers, reads_of
+from spark_jobs.lake.plan.reads import changed_places, covers, reads_of, slice_key
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table, open_catalogue
 
 _FIRST, _ALL = (Table(name, "numbers", (Column("n!", "long", "number"),), partition=("increment",)) for name in "ab")
@@ -75,7 +75,7 @@ def up_to_date(ledger: Ledger, rows: list[Materialization]) -> None:
     made = []
     for one in rows:
         reads = reads_of(SO_FAR, ledger, one.increment)
-        key = plan._key(SO_FAR, reads, one.place)
+        key = slice_key(SO_FAR, reads, one.place)
         inputs = plan.Task(plan.TableSlice.whole(), one.increment, key, reads).inputs
         made.append(dataclasses.replace(one, step_key=key, inputs=inputs))
     ledger.record(made)

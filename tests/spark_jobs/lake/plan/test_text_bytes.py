@@ -21,6 +21,7 @@ from spark_jobs.lake.plan.due import Due
 from spark_jobs.lake.plan.estimates import read_bytes
 from spark_jobs.lake.plan.reads import Read
 from spark_jobs.lake.plan.text_bytes import TYPICAL, listed_text_bytes, path_text_bytes
+from tests.tiers import sampled
 
 _draw = random.Random(54)
 _WORDS = ["".join(_draw.choices("abcdefghijklmnop", k=7)) for _ in range(3000)]
@@ -62,6 +63,7 @@ def listing(*files: tuple[str, int, bool]) -> pa.Table:
     return pa.table({**columns, "unchanged": pa.array(unchanged, pa.bool_())})
 
 
+@sampled(3)
 @pytest.mark.parametrize("name", sorted(_WRITERS))
 def test_text_is_counted_unpacked(tmp_path: Path, name: str) -> None:
     """Within a twelfth; a file that is unchanged is not read, so it does not count, nor need it be there."""

@@ -236,6 +236,7 @@ def test_ordinals_continue_and_a_rebuild_is_a_new_generation(lake: Lake, folder:
     assert table.properties["demo.factor"] == "-1"
 
 
+@pytest.mark.nightly
 def test_same_rows_under_new_code_keep_the_generation(lake: Lake, folder: Path) -> None:
     """A numbered table whose rows come out the same is not rebuilt, however many increments it has."""
     land(folder, "b.txt", [50, 51])

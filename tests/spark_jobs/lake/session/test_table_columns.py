@@ -19,6 +19,7 @@ from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.session.catalogue import ensure_table, open_catalogue
 from spark_jobs.lake.session.table_columns import column_difference
+from tests.tiers import sampled
 
 NOTES = Table(
     name="notes",
@@ -128,6 +129,7 @@ def _table(columns: dict[str, Column]) -> Table:
     return Table("notes", "rows", tuple(columns.values()), key=(next(iter(columns)),), partition=("increment",))
 
 
+@sampled(10)
 @pytest.mark.parametrize("seed", range(40))
 def test_any_columns_become_any_others(catalogue: Catalog, seed: int) -> None:
     """Rows that stay keep every value of a column that stays, or are refused; a table made anew takes declared rows."""
@@ -175,6 +177,7 @@ def test_any_columns_become_any_others(catalogue: Catalog, seed: int) -> None:
         }
 
 
+@sampled(5)
 @pytest.mark.parametrize("former", _VALUES)
 def test_a_type_takes_the_place_of_another_if_it_holds_its_values(catalogue: Catalog, former: str) -> None:
     """By the rules of the format, whatever a library reads besides: of each pair of types."""

@@ -153,6 +153,7 @@ def test_manifests_stay_few_whatever_was_replaced(catalogue: Catalog) -> None:
     assert len(head.manifests(table.io)) == 3, "of the file that stays, of the newest one, of the last one deleted"
 
 
+@pytest.mark.nightly
 def test_files_of_many_manifests_are_replaced_by_threads(catalogue: Catalog) -> None:
     """All files that go are found, however the threads that look for them in manifests take turns."""
     declared = dataclasses.replace(_NOTES, partition=("increment",))

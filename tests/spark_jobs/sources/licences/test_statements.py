@@ -10,6 +10,7 @@ import pytest
 from spark_jobs.sources.licences.expressions import UNKNOWN
 from spark_jobs.sources.licences.statements import LicenceStatement, of_distribution, of_repository, of_texts
 from tests.spark_jobs.sources.licences.variants import official_texts
+from tests.tiers import sampled
 
 MIT = b"""MIT License
 
@@ -106,6 +107,7 @@ def test_classifiers_of_a_manifest_state(name: str) -> None:
     assert _of({name: manifest, "LICENSE": MIT}).licence == "GPL-3.0-only"
 
 
+@sampled(5)
 @pytest.mark.parametrize("form", _manifests(""))
 def test_a_manifest_that_states_nothing_leaves_it_to_texts(form: str) -> None:
     """Also one that cannot be read."""

@@ -21,7 +21,7 @@ from tests.spark_jobs.sources.licences.variants import (
     pieces,
     with_other_terms,
 )
-from tests.tiers import tries
+from tests.tiers import sampled, tries
 
 TEXTS = official_texts()
 LLVM = "\n\n--- LLVM Exceptions to the Apache 2.0 License ----\n\n" + (
@@ -84,6 +84,7 @@ def family(name: str) -> str:
     return re.sub(r"(?:-(?:no-)?(?:invariants|RFN)|-no-copyleft-exception|-Combined-Work-Exception)$", "", name)
 
 
+@pytest.mark.nightly
 def test_every_official_text_is_itself_or_none() -> None:
     """Of 728 texts 713 are recognised, none as another's; of ids with one text it is the one that grants least."""
     licences = {name: known_text(text.encode()) for name, text in TEXTS.items()}
@@ -183,6 +184,7 @@ def test_several_texts_in_a_file_are_all_of_them(text: str, licence: str) -> Non
     assert known_text(text.encode()) in expected
 
 
+@sampled(12)
 @pytest.mark.parametrize(
     "holder",
     [
@@ -202,6 +204,7 @@ def test_holders_may_have_names_of_licences_and_small_letters(name: str, holder:
         assert known_text((notice + text).encode()) is None, notice
 
 
+@sampled(8)
 @pytest.mark.parametrize(
     "more",
     [

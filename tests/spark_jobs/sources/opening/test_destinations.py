@@ -195,6 +195,7 @@ def _asked(url: str, named: list[str], **more: Any) -> HttpAnswer | Fault:
     return asyncio.run(ask())
 
 
+@pytest.mark.nightly
 def test_a_redirect_of_an_api_never_reaches_a_private_address(
     sites: tuple[Site, Site], names: dict[str, list[str]]
 ) -> None:

@@ -49,6 +49,7 @@ def test_unknown_distributions_are_told_all_at_once() -> None:
         installed_repositories(["no_such.B", "rich", "No-Such-A"])
 
 
+@pytest.mark.nightly
 def test_all_installed_distributions_are_listed_once_in_order() -> None:
     """Without a list: every one, by its normalised name."""
     names = [repository.facts.repository for repository in installed_repositories(None)]

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Literal
+from typing import Any, Literal
 
 DEFAULT_BLOCK_ROWS = 2048
 DEFAULT_GROUP_BLOCKS = 16
@@ -99,6 +101,11 @@ class TextSpec:
         trainable: column of the spans that a loss is taken on, list<struct<start, end>> of characters; reads ask for
             the column `trainable`. None: whole documents.
         template: column of the hash of the chat template, the same for all documents. None: they are no chats.
+        messages: column of conversations, lists of messages or their JSON, in place of text; None: `messages`, where
+            `conversations` is given.
+        tools: column of definitions of tools. None: the conversations have none.
+        conversations: how messages are rendered and masked, as `conversations` of a corpus or its JSON; None: plain
+            text.
     """
 
     tokenizer: str
@@ -109,6 +116,15 @@ class TextSpec:
     doc_id: str = "doc_id"
     trainable: str | None = None
     template: str | None = None
+    messages: str | None = None
+    tools: str | None = None
+    conversations: Mapping[str, Any] | str | None = None
+
+    def __post_init__(self) -> None:
+        """Keep the JSON of conversations, which has a hash and goes over the wire."""
+        if isinstance(self.conversations, Mapping):
+            written = json.dumps(self.conversations, ensure_ascii=False, default=str)
+            object.__setattr__(self, "conversations", written)
 
 
 @dataclass(frozen=True)

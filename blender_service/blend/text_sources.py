@@ -3,23 +3,26 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from typing import Final
 
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
 from pyiceberg.table.snapshots import Snapshot
-from pyiceberg.types import BinaryType, FixedType, PrimitiveType, StringType
+from pyiceberg.types import BinaryType, FixedType, ListType, PrimitiveType, StringType
 
 from blender_service.blend.lake_sources import LakeSource, LakeSources, WantedSource, snapshot_of
 from blender_service.blend.requests import TextSpec
 from blender_service.blend.store import ObjectStore
 from blender_service.blend.validation import Findings
-from blender_service.exceptions import PackedTableError
+from blender_service.exceptions import InvalidBlendError, PackedTableError
 from blender_service.order.segments import Pin
+from blender_service.tables.conversation_texts import conversation_texts, put_definition
 from blender_service.tables.packed_table import load_table
 from blender_service.tables.text_documents import (
     SPANS,
     TEMPLATE,
+    TOOLS,
     TextColumns,
     TextDocuments,
     are_spans,
@@ -33,6 +36,7 @@ from blender_service.tables.text_packing import MOST_GROUP_DOCUMENTS, TextRule, 
 from blender_service.tables.text_table import open_text_rows, put_tokenizer
 from headrace.tables.window_facts import WindowFacts
 
+MESSAGES: Final = "messages"
 FACTS = ("vocabulary_size", "end_of_document_id", "padding_id")
 
 
@@ -59,8 +63,9 @@ class TextSources(LakeSources):
             columns = _find(table, snapshot, names, wanted)
             if isinstance(columns, str):
                 findings.mistake(f"{where}.table", f"{identifier} has no column {columns}; name it in texts")
-            elif (wrong := _wrong_types(columns)) is not None:
-                findings.mistake(f"texts.{wrong[0]}", f"{identifier}.{names[wrong[0]]} is {wrong[1]}")
+            elif (wrong := _wrong_types(columns, self.rule.conversations is not None)) is not None:
+                field = MESSAGES if self.rule.conversations and wrong[0] == "text" else wrong[0]
+                findings.mistake(f"texts.{field}", f"{identifier}.{names[wrong[0]]} is {wrong[1]}")
             elif snapshot is None:
                 lacking = f"snapshot {wanted.snapshot!r}" if wanted.snapshot else "snapshot yet"
                 findings.mistake(f"{where}.snapshot", f"{identifier} has no {lacking}")
@@ -96,12 +101,14 @@ class TextSources(LakeSources):
             table, identifier, snapshot, columns, self._window, self.rule, self._objects, self._groups
         )
         if not rows.count:
-            findings.mistake(f"{where}.table", f"{identifier} has no document with text that fits; leave it out")
+            why = f" ({rows.warning})" if rows.refused else ""
+            findings.mistake(f"{where}.table", f"{identifier} has no document with text that fits{why}; leave it out")
             return None
         uuid, pinned = str(table.metadata.table_uuid), str(snapshot.snapshot_id)
         pin = Pin(identifier, uuid, pinned, rows.count, f"text {pinned}{columns.note}")
-        left_out = dropped(rows.lengths, self._window.window_tokens, self.rule.whole)
-        return LakeSource(table, self._window, pin, left_out or None, next(iter(templates), None) or None)
+        left_out = dropped(rows.lengths, self._window.window_tokens, self.rule.whole) | rows.refused
+        template = rows.template or next(iter(templates), None)
+        return LakeSource(table, self._window, pin, left_out or None, template or None)
 
 
 def _find(table: Table, snapshot: Snapshot | None, names: Mapping[str, str], wanted: WantedSource) -> TextColumns | str:
@@ -117,13 +124,14 @@ def _find(table: Table, snapshot: Snapshot | None, names: Mapping[str, str], wan
     return find_columns(table, snapshot, names, not wanted.snapshot or is_branch)
 
 
-def _wrong_types(columns: TextColumns) -> tuple[str, str] | None:
+def _wrong_types(columns: TextColumns, are_messages: bool) -> tuple[str, str] | None:
     """The first column of an impossible type, and this type; None where all are right."""
     for name, column in columns.columns.items():
         kind = column.field.field_type
         if name == SPANS and not are_spans(column):
             return name, "no list<struct<start: long, end: long>>"
-        if name == "text" and not isinstance(kind, StringType):
+        is_list = are_messages and isinstance(kind, ListType)
+        if name in ("text", TOOLS) and not is_list and not isinstance(kind, StringType):
             return name, f"{kind}, no text; name a column of strings"
         if name in ("doc_id", TEMPLATE) and (
             not isinstance(kind, PrimitiveType) or isinstance(kind, BinaryType | FixedType)
@@ -160,9 +168,33 @@ def open_text_sources(catalogue: Catalog, spec: TextSpec, objects: ObjectStore, 
     rule = TextRule(
         group_documents=spec.group_documents,
         whole=spec.whole,
-        text=spec.text,
+        text=spec.text if spec.conversations is None else spec.messages or MESSAGES,
         doc_id=spec.doc_id,
         trainable=spec.trainable or None,
         template=spec.template or None,
+        tools=spec.tools or None,
+        conversations=_conversations(catalogue, spec, read[0]["file"], window, objects, findings),
     )
+    findings.raise_any()
     return TextSources(catalogue, window, rule, objects)
+
+
+def _conversations(
+    catalogue: Catalog, spec: TextSpec, tokenizer: str, window: WindowFacts, objects: ObjectStore, findings: Findings
+) -> str | None:
+    """Keep the rule that renders messages; its hash, None where the sources are plain text."""
+    wrong, why = (SPANS, TEMPLATE), "is of plain text; texts.conversations names a template and masks by it"
+    if spec.conversations is None:
+        wrong, why = (MESSAGES, TOOLS), "needs texts.conversations, with the template to render by"
+    for name in wrong:
+        if getattr(spec, name):
+            findings.mistake(f"texts.{name}", why)
+    try:
+        if spec.conversations is not None:
+            settings = str(spec.conversations)
+            return put_definition(
+                objects, conversation_texts().define(catalogue, settings, tokenizer, window, spec.whole)
+            )
+    except (InvalidBlendError, PackedTableError) as error:
+        findings.mistake("texts.conversations", str(error))
+    return None

@@ -1,4 +1,4 @@
-"""What to know of a blend of texts before training on it: control tokens as letters in its texts."""
+"""What to know of a blend of texts before training on it: control tokens as letters, conversations without a row."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from blender_service.tables.text_table import NAMES, places_of, warning_of
 
 
 def text_warnings(config: BlendConfig, load: Callable[[str], Table | None], objects: ObjectStore) -> Iterator[str]:
-    """Give a line for each source with names of control tokens in its texts, as was counted when they were measured.
+    """Give a line for each source that there is something to know of, as was counted when its texts were measured.
 
     Args:
         config: of the blend; one of packed tables has no such lines.
@@ -31,7 +31,7 @@ def text_warnings(config: BlendConfig, load: Callable[[str], Table | None], obje
             columns = columns_of_pin(table, snapshot, names_of(rule), source.generation).of_rows()
         except BlenderError:  # what is wrong with a source is told where its rows are read
             continue
-        places = places_of(source.table, snapshot.snapshot_id, columns, config.window)
+        places = places_of(source.table, snapshot.snapshot_id, columns, config.window, rule)
         counted = objects.read(places[NAMES])
         if counted is not None and (warning := warning_of(counted)):
             yield f"source {source.name}: {source.table}: {warning}"

@@ -204,6 +204,8 @@ def _may_become(kind: pa.DataType, target: pa.DataType) -> bool:
         return bool(kind.scale == target.scale and kind.precision <= target.precision)
     if types.is_timestamp(kind) and types.is_timestamp(target):
         return True
+    if types.is_map(kind) and types.is_map(target):  # whatever their keys and values are called
+        return _may_become(kind.key_type, target.key_type) and _may_become(kind.item_type, target.item_type)
     return str(kind).replace("large_", "") == str(target).replace("large_", "")
 
 

@@ -13,6 +13,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import io
+import json
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -37,7 +38,7 @@ from blender_service.tables.packed_table import schema_at
 from blender_service.tables.text_packing import TextRule
 
 GROUP_BYTES: Final = 256 << 20  # of the row groups read last: neighbouring blocks lie in one
-SPANS, TEMPLATE = "trainable", "template"
+SPANS, TEMPLATE, TOOLS = "trainable", "template", "tools"
 _BY_ID: Final = " columns "  # in a generation, before field ids
 
 RowGroups = RecentlyUsed[tuple[str, int, tuple[int, ...]], pa.Table]  # by file, number and field ids
@@ -60,7 +61,7 @@ class TextColumns(NamedTuple):
     """Columns of a table of text.
 
     Attributes:
-        columns: by what they are: `text`, `doc_id`, and `trainable` and `template` where the rule names one.
+        columns: by what they are: `text`, `doc_id`, and `trainable`, `template` and `tools` where the rule names one.
         note: what a pin says of them: empty where a snapshot's own schema leads from the rule to them.
     """
 
@@ -75,6 +76,7 @@ class TextColumns(NamedTuple):
 def names_of(rule: TextRule) -> dict[str, str]:
     """Give the names of a rule's columns, by what they are here."""
     names = {"text": rule.text, "doc_id": rule.doc_id, SPANS: rule.trainable, TEMPLATE: rule.template}
+    names[TOOLS] = rule.tools
     return {name: column for name, column in names.items() if column is not None}
 
 
@@ -271,7 +273,11 @@ class TextDocuments:
 
 
 def _as_text(array: pa.Array, column: FileColumn) -> pa.Array:
-    """Values as texts; an empty one for null."""
+    """Values as texts, lists as their JSON; an empty one for null."""
+    if isinstance(column.field.field_type, ListType):
+        values = array.to_pylist(maps_as_pydicts="strict")
+        written = (None if value is None else json.dumps(value, ensure_ascii=False, default=str) for value in values)
+        array = pa.array(written, pa.large_string())
     if isinstance(column.field.field_type, UUIDType):
         array = pa.array([None if value is None else str(value) for value in array.to_pylist()], pa.large_string())
     return array.cast(pa.large_string()).fill_null("")

@@ -34,6 +34,8 @@ class TextRule(BaseModel):
     doc_id: str = Field(min_length=1, description="column of the document's id")
     trainable: str | None = Field(None, description="column of the spans that a loss is taken on")
     template: str | None = Field(None, description="column of the hash of the chat template")
+    tools: str | None = Field(None, description="column of definitions of tools, where the text is messages")
+    conversations: str | None = Field(None, description="hash of the rule that renders messages; none for plain text")
 
 
 class RowPieces(NamedTuple):

@@ -14,23 +14,29 @@ import hashlib
 import io
 import json
 import logging
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
-from typing import Any, Final, NamedTuple, Protocol
+from collections import Counter
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from typing import Any, Final
 
 import numpy as np
+import pyarrow as pa
 from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
+from pyiceberg.types import StringType
 
 from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import PackedTableError
 from blender_service.tables.block import RowBlock, Segments
+from blender_service.tables.conversation_texts import ConversationEncoder, Objects, open_conversations
 from blender_service.tables.data_file import OF_TEXTS, warn_without_checksums
 from blender_service.tables.encoder_record import EncoderRecord, id_digests
 from blender_service.tables.file_columns import FileColumn
 from blender_service.tables.packed_table import PackedTable
 from blender_service.tables.text_documents import (
+    SPANS,
+    TOOLS,
     Digests,
     RowGroups,
     TextColumns,
@@ -39,135 +45,18 @@ from blender_service.tables.text_documents import (
     text_files,
     utf8_of,
 )
+from blender_service.tables.text_encoder import EncodedDocuments, TextEncoder
 from blender_service.tables.text_packing import RowPieces, TextRule, lay_out, pack
 from blender_service.tables.token_columns import TokenColumn, all_trainable
-from headrace.kernels.control_names import HeldName, NameFinder, control_names, held, told
-from headrace.kernels.fixed_texts import fixed_ids
-from headrace.kernels.token_bounds import character_bounds
-from headrace.kernels.tokenizer_file import open_tokenizer
+from headrace.kernels.control_names import HeldName, NameFinder, held, told
 from headrace.tables.ordinals import OrdinalRun
 from headrace.tables.window_facts import WindowFacts
 
-BATCH_CHARACTERS: Final = 1 << 20  # encoded at once; the library needs about 115 bytes of memory a byte
 logger = logging.getLogger(__name__)
 
 LENGTHS, NAMES = "lengths", "names"
+UNITS, REFUSED = "unit_counts", "refused"
 PACKED_DOCUMENTS: Final = 1 << 18  # of which rows are counted at once
-
-
-class Objects(Protocol):
-    """The needed operations of the store of blends."""
-
-    def put_if_absent(self, path: str, content: bytes) -> bool:
-        """Write a new object; say whether it was absent."""
-
-    def read(self, path: str) -> bytes | None:
-        """Read an object, None if there is none."""
-
-
-class Encoded(NamedTuple):
-    """Tokens of D documents, one after the other, each with its end token; (D + 1,) first one of each."""
-
-    ids: Int32Array
-    starts: Int64Array
-
-
-Spans = Sequence[Mapping[str, int]] | None
-"""Where a loss is taken, as `start` and `end` in characters of a document; None for all of it."""
-
-
-class TextEncoder:
-    """Gives the ids of `tokenizers` for whole documents: no special tokens, whose names are encoded as text."""
-
-    def __init__(self, file: str, end_of_document_id: int) -> None:
-        """Read a tokenizer.json.
-
-        Raises:
-            PackedTableError: it is none, or has a field able to change ids unseen.
-        """
-        try:
-            self._tokenizer = open_tokenizer(file)
-        except ValueError as error:
-            raise PackedTableError(f"the tokenizer of a table of text: {error}") from error
-        self._tokenizer.encode_special_tokens = True
-        self._tokenizer.post_processor = None  # of no effect on ids without special tokens; it trims offsets
-        self._normalize = self._tokenizer.normalizer and self._tokenizer.normalizer.normalize_str
-        self._end = np.array([end_of_document_id], dtype=np.int32)
-        self.control_names = control_names(file, self._ids_of)
-
-    def _ids_of(self, text: str) -> list[int]:
-        ids: list[int] = self._tokenizer.encode(text, add_special_tokens=False).ids
-        return ids
-
-    def encode(self, texts: Sequence[str]) -> Encoded:
-        """Encode documents."""
-        return self._joined(self._encodings(texts, self._tokenizer.encode_batch_fast))
-
-    def encode_trainable(self, texts: Sequence[str], spans: Sequence[Spans]) -> tuple[Encoded, NDArray[np.bool_]]:
-        """Encode documents, each with the spans of its loss; (T,) whether it is taken on a token.
-
-        It is slower than `encode`, for the library also says which characters a token is of.
-        """
-        masks: list[NDArray[np.bool_]] = []
-
-        def noted() -> Iterator[Any]:
-            for text, text_spans, encoding in zip(
-                texts, spans, self._encodings(texts, self._tokenizer.encode_batch), strict=True
-            ):
-                masks.append(trainable(text, text_spans, encoding.offsets, self._normalize))
-                yield encoding
-
-        return self._joined(noted()), np.concatenate([*masks, np.empty(0, dtype=bool)])
-
-    def fixed_ids(self, file: str) -> str:
-        """The ids telling encoders of a tokenizer.json apart (`fixed_texts`)."""
-        return fixed_ids(file, lambda texts: [row.ids for row in self._encodings(texts, self._tokenizer.encode_batch)])
-
-    def _encodings(self, texts: Sequence[str], encode: Callable[..., list[Any]]) -> Iterator[Any]:
-        """Let the library encode documents, about a million characters at a time."""
-        batch: list[str] = []
-        characters = 0
-        for number, text in enumerate(texts, start=1):
-            batch.append(text)
-            characters += len(text)
-            if characters >= BATCH_CHARACTERS or number == len(texts):
-                yield from encode(batch, add_special_tokens=False)
-                batch, characters = [], 0
-
-    def _joined(self, encodings: Iterable[Any]) -> Encoded:
-        """The ids of encodings, and the token that ends a document behind each."""
-        parts: list[Int32Array] = []
-        lengths: list[int] = []
-        for encoding in encodings:
-            parts += (np.array(encoding.ids, dtype=np.int32), self._end)
-            lengths.append(len(parts[-2]) + 1)
-        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int64)
-        return Encoded(np.concatenate([*parts, np.empty(0, dtype=np.int32)]), starts)
-
-
-def trainable(
-    text: str, spans: Spans, offsets: Sequence[tuple[int, int]], normalize: Callable[[str], str] | None = None
-) -> NDArray[np.bool_]:
-    """Say which tokens of a document a loss is taken on: those whose characters all lie in one span.
-
-    The end token belongs to the span reaching the end of the text.
-
-    Args:
-        text: of the document.
-        spans: [start, end) in characters; None for the whole document.
-        offsets: [start, end) of each token in characters, see `character_bounds`.
-        normalize: the tokenizer's normalizer; None if it has none.
-
-    Returns:
-        (T + 1,) one for each token, and one for the document's end token.
-    """
-    if spans is None:
-        return np.ones(len(offsets) + 1, dtype=bool)
-    bounds = np.array(sorted((span["start"], span["end"]) for span in spans), dtype=np.int64).reshape(-1, 2)
-    starts, ends = character_bounds(text, offsets, normalize)
-    furthest = np.concatenate([[-1], np.maximum.accumulate(bounds[:, 1])])  # end of the first n spans
-    begun = np.searchsorted(bounds[:, 0], starts, side="right")  # spans that begin at or before a token
-    return np.append(ends <= furthest[begun], furthest[-1] >= len(text))
 
 
 @functools.lru_cache(maxsize=4)
@@ -183,11 +72,13 @@ def put_tokenizer(objects: Objects, file: str) -> str:
 
 
 def places_of(
-    identifier: str, snapshot_id: int, columns: Mapping[str, FileColumn], window: WindowFacts
+    identifier: str, snapshot_id: int, columns: Mapping[str, FileColumn], window: WindowFacts, rule: TextRule
 ) -> dict[str, str]:
     """Give the objects that hold what was measured of a table's snapshot: lengths, names, and digests by column."""
     of = {name: f"{identifier}-{snapshot_id}-{column.field.field_id}" for name, column in columns.items()}
-    places = {name: f"texts/{name}/{window.tokenizer_sha256}/{of['text']}" for name in (LENGTHS, NAMES)}
+    encoded_by = "-".join(filter(None, (window.tokenizer_sha256, rule.conversations)))
+    read = f"{of['text']}.{columns[TOOLS].field.field_id}" if TOOLS in columns else of["text"]
+    places = {name: f"texts/{name}/{encoded_by}/{read}" for name in (LENGTHS, NAMES)}
     return places | {name: f"texts/digests/{of_column}" for name, of_column in of.items()}
 
 
@@ -215,9 +106,13 @@ def log_warnings(where: str, rows: TextRows, file_io: FileIO) -> None:
 
 
 def warning_of(names: bytes) -> str:
-    """Say the names of control tokens in a table, as counted; empty where it holds none."""
+    """Say the names of control tokens in a table, and which conversations have no row, as counted; empty without."""
     counted = json.loads(names)
-    return told([HeldName(*name) for name in counted["held"]], counted["texts"])
+    lines = [told([HeldName(*name) for name in counted["held"]], counted["texts"])]
+    if refused := counted.get(REFUSED):
+        reasons = ", ".join(f"{count:,} {reason}" for reason, count in refused.items())
+        lines.append(f"{sum(refused.values()):,} of {counted['texts']:,} conversations have no row: {reasons}")
+    return "; ".join(filter(None, lines))
 
 
 def _digests_of(kept: Mapping[str, bytes]) -> dict[str, Digests]:
@@ -253,7 +148,12 @@ class TextRows:
             )
         self._encoder = _encoder(file.decode(), window.end_of_document_id)
         fixed = functools.partial(self._encoder.fixed_ids, file.decode())
-        places = places_of(identifier, snapshot_id, documents.columns, window)
+        self._conversations: ConversationEncoder | None = None
+        self.template: str | None = None  # its hash
+        if rule.conversations is not None:
+            self._conversations = open_conversations(objects, rule.conversations, file.decode())
+            self.template = self._conversations.template_sha256
+        places = places_of(identifier, snapshot_id, documents.columns, window, rule)
         self._place = places[LENGTHS]
         kept = {name: content for name, place in places.items() if (content := objects.read(place)) is not None}
         documents.expected = _digests_of(kept)
@@ -263,17 +163,21 @@ class TextRows:
                 kept[name] = objects.read(places[name]) or content
             documents.expected = _digests_of(kept)
         self.warning = warning_of(kept[NAMES])
+        self.refused: dict[str, int] = json.loads(kept[NAMES]).get(REFUSED, {})
         measured = np.load(io.BytesIO(kept[LENGTHS]))
         self.lengths: Int32Array = measured["lengths"]
         self._record = EncoderRecord.of(measured)
         self._record.require_same(fixed, f"table {identifier}: {self._place}")
-        if self.lengths.size != documents.count:
+        units = np.cumsum(np.append(0, measured[UNITS]), dtype=np.int64) if UNITS in measured else None
+        self._units: Int64Array | None = units  # (D + 1,) first unit of each document; None: each is one
+        measured_count = self.lengths.size if units is None else units.size - 1
+        if measured_count != documents.count:
             raise PackedTableError(
                 f"table {identifier}: snapshot {snapshot_id} has {documents.count} documents, {self._place} is of "
-                f"{self.lengths.size}; delete that object"
+                f"{measured_count}; delete that object"
             )
         step = max(1, PACKED_DOCUMENTS // rule.group_documents) * rule.group_documents
-        counts = [self._pack(first, first + step)[1] for first in range(0, documents.count, step)]
+        counts = [self._pack(first, first + step)[1] for first in range(0, self.lengths.size, step)]
         self._first_rows = np.concatenate([[0], np.cumsum(np.concatenate([*counts, np.empty(0, dtype=np.int64)]))])
 
     @property
@@ -292,8 +196,8 @@ class TextRows:
     def _measure(self, lacking: set[str], fixed_ids: Callable[[], str]) -> dict[str, bytes]:
         """Read every document once, and give what is lacking: lengths, counts of names, digests of columns."""
         documents, encodes = self.documents, not lacking.isdisjoint((LENGTHS, NAMES))
-        lengths, starts = np.empty(documents.count, dtype=np.int32), list[int]()
-        ids_digests = np.empty(documents.count, dtype=np.uint32)
+        starts, lengths, ids_digests = list[int](), [np.empty(0, np.int32)], [np.empty(0, np.uint32)]
+        unit_counts, refused = [np.empty(0, np.int64)], Counter[str]()
         names = NameFinder(self._encoder.control_names)
         counts = np.zeros(len(names.names), dtype=np.int64)
         values = {name: list[int]() for name in documents.columns}
@@ -302,20 +206,44 @@ class TextRows:
             for name, numbers in values.items():
                 numbers.append(digest(part[name]))
             if encodes:
-                texts = part["text"].combine_chunks()
-                encoded = self._encoder.encode(texts.to_pylist())
-                lengths[first : first + part.num_rows] = np.diff(encoded.starts)
-                ids_digests[first : first + part.num_rows] = id_digests(*encoded)
-                counts += np.bincount(names.find(*utf8_of(texts))[1], minlength=counts.size)
+                encoded = self._encode(part)
+                lengths.append(np.diff(encoded.starts).astype(np.int32))
+                ids_digests.append(id_digests(encoded.digested(), encoded.starts))
+                if encoded.unit_counts is not None:
+                    unit_counts.append(encoded.unit_counts)
+                refused.update(encoded.refused)
+                found = names.find(*utf8_of(part["text"].combine_chunks()))[1]
+                counts += np.bincount(found, minlength=counts.size)
         digests_of = {name: Digests(np.array(starts, np.int64), np.array(of, np.uint64)) for name, of in values.items()}
         written = io.BytesIO()
         if encodes:
-            record: dict[str, Any] = EncoderRecord.arrays(fixed_ids(), ids_digests)
-            np.savez_compressed(written, lengths=lengths, **record)
-        of_names = {"texts": documents.count, "held": held(names.names, counts.tolist())}
+            record: dict[str, Any] = EncoderRecord.arrays(fixed_ids(), np.concatenate(ids_digests))
+            if self._conversations is not None:
+                record[UNITS] = np.concatenate(unit_counts)
+            np.savez_compressed(written, lengths=np.concatenate(lengths), **record)
+        of_refused = {REFUSED: dict(sorted(refused.items()))} if refused else {}
+        of_names = {"texts": documents.count, "held": held(names.names, counts.tolist()), **of_refused}
         measured = {NAMES: json.dumps(of_names).encode(), LENGTHS: written.getvalue()}
         measured |= {name: digests.to_bytes() for name, digests in digests_of.items()}
         return {name: content for name, content in measured.items() if name in lacking}
+
+    def _encode(self, part: pa.Table, with_spans: bool = False) -> EncodedDocuments:
+        """Encode documents as the rule says, with the mask of its spans where that is wanted."""
+        texts = part["text"].to_pylist()
+        if self._conversations is not None:
+            tools = self._values(TOOLS, part) if TOOLS in part.column_names else [None] * len(texts)
+            return self._conversations.encode(self._values("text", part), tools)
+        if with_spans and self.rule.trainable is not None:
+            encoded, mask = self._encoder.encode_trainable(texts, part[SPANS].to_pylist())
+            return EncodedDocuments(*encoded, mask)
+        return EncodedDocuments(*self._encoder.encode(texts))
+
+    def _values(self, name: str, part: pa.Table) -> list[object]:
+        """Values of a column of JSON: texts of a column of texts, else what a column of lists has."""
+        texts: list[Any] = part[name].to_pylist()
+        if isinstance(self.documents.columns[name].field.field_type, StringType):
+            return texts
+        return [json.loads(text) if text else None for text in texts]
 
     def _pack(self, first: int, last: int) -> tuple[RowPieces, Int64Array]:
         packed: tuple[RowPieces, Int64Array] = pack(
@@ -336,27 +264,19 @@ class TextRows:
         rows = pieces.rows + int(self._first_rows[groups[0]]) - start
         taken = (rows >= 0) & (rows < end - start)
         pieces = _some(pieces._replace(rows=rows), taken)
-        needed, index = np.unique(pieces.documents, return_inverse=True)
-        low, high = int(needed[0]) + base, int(needed[-1]) + base + 1
-        texts = self.documents.read(low, high).take(needed + base - low)
-        contents, mask = texts["text"].to_pylist(), None
-        if columns and self.rule.trainable is not None:
-            encoded, mask = self._encoder.encode_trainable(contents, texts["trainable"].to_pylist())
-        else:
-            encoded = self._encoder.encode(contents)
-        names = texts["doc_id"].to_pylist()
-        wrong = self._record.differing(*encoded, needed + base)
-        wrong |= np.diff(encoded.starts) != self.lengths[needed + base]
-        if wrong.any():
-            where = f"table {self.identifier}: {self._place}"
-            raise self._record.error(f"document {names[int(wrong.argmax())]}", where)
-        kept = np.array([name not in excised for name in names], dtype=bool)[index]
+        documents, numbers = self._documents_of(np.unique(pieces.documents) + base)
+        texts = self.documents.read(int(documents[0]), int(documents[-1]) + 1).take(documents - documents[0])
+        encoded, names = self._encode(texts, bool(columns)), texts["doc_id"].to_pylist()
+        owners = self._owners(encoded, documents, numbers, names)
+        index = np.searchsorted(numbers, pieces.documents + base)
+        kept = np.array([name not in excised for name in names], dtype=bool)[owners[index]]
         pieces, index = _some(pieces, kept), index[kept]
+        of_units = encoded.starts[:-1] - encoded.starts[np.searchsorted(owners, owners)]  # tokens before, in a document
         window = self.window
         windows = np.full((end - start, window.window_tokens), window.padding_id, dtype=f"<u{window.token_bytes}")
         laid = pieces._replace(documents=index)
         places, row_tokens = lay_out(laid, encoded.ids, encoded.starts, windows)
-        written = [names[number].encode() for number in index.tolist()]
+        written = [names[number].encode() for number in owners[index].tolist()]
         return RowBlock(
             start=start,
             input_ids=windows,
@@ -365,17 +285,45 @@ class TextRows:
                 starts=np.searchsorted(pieces.rows, np.arange(end - start + 1)).astype(np.int64),
                 doc_ids=np.frombuffer(b"".join(written), dtype=np.uint8),
                 doc_id_starts=np.cumsum([0, *map(len, written)], dtype=np.int64),
-                document_starts=pieces.firsts,
+                document_starts=pieces.firsts + of_units[index],
                 token_counts=pieces.tokens,
                 window_starts=places,
             ),
             columns=tuple(
                 all_trainable(row_tokens, window.window_tokens)
-                if mask is None
-                else _laid_out(mask, laid, encoded.starts, windows.shape)
+                if encoded.trainable is None
+                else _laid_out(encoded.trainable, laid, encoded.starts, windows.shape)
                 for _ in columns
             ),
         )
+
+    def _documents_of(self, units: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """The documents of units, ascending, and the numbers of all their units."""
+        if self._units is None:
+            return units, units
+        documents = np.unique(np.searchsorted(self._units, units, side="right") - 1)
+        return documents, np.concatenate([np.arange(*self._units[number : number + 2]) for number in documents])
+
+    def _owners(
+        self, encoded: EncodedDocuments, documents: Int64Array, numbers: Int64Array, names: Sequence[str]
+    ) -> Int64Array:
+        """(U,) index of the document of each unit; refuses units other than the measured ones.
+
+        Raises:
+            PackedTableError: names the document.
+        """
+        counts = np.ones(len(documents), np.int64) if encoded.unit_counts is None else encoded.unit_counts
+        measured = counts if self._units is None else np.diff(self._units)[documents]
+        wrong = counts != measured
+        owners = np.repeat(np.arange(len(documents)), counts)
+        if not wrong.any():
+            differs = self._record.differing(encoded.digested(), encoded.starts, numbers)
+            differs |= np.diff(encoded.starts) != self.lengths[numbers]
+            wrong[owners[differs]] = True
+        if wrong.any():
+            where = f"table {self.identifier}: {self._place}"
+            raise self._record.error(f"document {names[int(wrong.argmax())]}", where)
+        return owners
 
 
 def _laid_out(

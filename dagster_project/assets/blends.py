@@ -101,6 +101,11 @@ class TextsDeclaration(_BlendPart):
     template: str | None = Field(
         None, description="column of the hash of the chat template, the same for all documents"
     )
+    messages: str | None = Field(None, description="column of conversations, in place of text; `messages` by default")
+    tools: str | None = Field(None, description="column of definitions of tools")
+    conversations: dict[str, Any] | None = Field(
+        None, description="how messages are rendered and masked, as `conversations` of a corpus"
+    )
 
 
 class BlendDeclaration(_BlendPart):
@@ -156,7 +161,8 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
     # What is not declared is left out, so that a new setting changes no blend.
     left_out: dict[str, Any] = {"prewarm": True} | ({"texts": True} if declared.texts is None else {})
     if declared.texts is not None:
-        left_out["texts"] = {name for name in ("trainable", "template") if getattr(declared.texts, name) is None}
+        optional = ("trainable", "template", "messages", "tools", "conversations")
+        left_out["texts"] = {name for name in optional if getattr(declared.texts, name) is None}
     digest = hashlib.sha256(declared.model_dump_json(exclude=left_out).encode()).hexdigest()[:12]
 
     def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:

@@ -27,6 +27,7 @@ ALLOWED = {
     "dagster_project/project/diagnosis.py:_component": USER_CODE,
     "dagster_project/cli/begin/init.py:init": REFUSED,
     "dagster_project/command.py:main": REFUSED,
+    "blender_service/tables/conversation_texts.py:conversation_texts": REFUSED,
     "spark_jobs/text/texts.py:texts": REFUSED,
     "spark_jobs/features.py:features": REFUSED,
     "spark_jobs/features.py:missing_extras": "what `headrace features` prints",

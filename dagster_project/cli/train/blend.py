@@ -70,7 +70,8 @@ def blend() -> None:
     "--texts",
     metavar="TOKENIZER[,..]",
     help="sources are tables of text, tokenized when read: table of the tokenizer, then window_tokens=2048, "
-    "group_documents=1, whole, text=content, doc_id=doc_id, trainable=COLUMN, template=COLUMN",
+    "group_documents=1, whole, text=content, doc_id=doc_id, trainable=COLUMN, template=COLUMN, messages=COLUMN, "
+    "tools=COLUMN; at the end conversations={..} as JSON",
 )
 @_DRY_RUN
 @_ROWS

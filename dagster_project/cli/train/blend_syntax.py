@@ -78,14 +78,15 @@ def parse_stage(text: str) -> Stage:
 
 
 def parse_texts(text: str) -> TextSpec:
-    """Read TOKENIZER[,SETTING=VALUE..][,whole].
+    """Read TOKENIZER[,SETTING=VALUE..][,whole][,conversations={..}], which is JSON, at the end.
 
     Raises:
         CommandError: a setting is unknown, or not a number where it must be one.
     """
     from blender_service.blend.requests import TextSpec
 
-    tokenizer, *rest = text.split(",")
+    plain, named, conversations = text.partition(",conversations=")
+    tokenizer, *rest = plain.split(",")
     settings: dict[str, Any] = {}
     for setting in rest:
         key, _, value = setting.partition("=")
@@ -94,14 +95,14 @@ def parse_texts(text: str) -> TextSpec:
             settings[key] = True
         elif key in ("window_tokens", "group_documents") and value.isdecimal():
             settings[key] = int(value)
-        elif key in ("text", "doc_id", "trainable", "template") and value:
+        elif key in ("text", "doc_id", "trainable", "template", "messages", "tools") and value:
             settings[key] = value
         else:
             raise CommandError(
                 f"{text!r}: {setting!r} is not understood; write TOKENIZER[,window_tokens=..][,group_documents=..]"
-                "[,whole][,text=..][,doc_id=..][,trainable=..][,template=..]"
+                "[,whole][,text=..][,doc_id=..][,trainable=..][,template=..][,messages=..][,tools=..][,conversations={..}]"
             )
-    return TextSpec(tokenizer, **settings)
+    return TextSpec(tokenizer, **settings, conversations=conversations if named else None)
 
 
 def _split(text: str, form: str) -> tuple[str, str, dict[str, Any]]:

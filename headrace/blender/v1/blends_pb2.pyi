@@ -35,7 +35,7 @@ class SourceSpec(_message.Message):
     def __init__(self, table: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class TextSpec(_message.Message):
-    __slots__ = ("tokenizer", "window_tokens", "group_documents", "whole", "text", "doc_id", "trainable", "template")
+    __slots__ = ("tokenizer", "window_tokens", "group_documents", "whole", "text", "doc_id", "trainable", "template", "messages", "tools", "conversations")
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
     WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     GROUP_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -44,6 +44,9 @@ class TextSpec(_message.Message):
     DOC_ID_FIELD_NUMBER: _ClassVar[int]
     TRAINABLE_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    MESSAGES_FIELD_NUMBER: _ClassVar[int]
+    TOOLS_FIELD_NUMBER: _ClassVar[int]
+    CONVERSATIONS_FIELD_NUMBER: _ClassVar[int]
     tokenizer: str
     window_tokens: int
     group_documents: int
@@ -52,7 +55,10 @@ class TextSpec(_message.Message):
     doc_id: str
     trainable: str
     template: str
-    def __init__(self, tokenizer: _Optional[str] = ..., window_tokens: _Optional[int] = ..., group_documents: _Optional[int] = ..., whole: _Optional[bool] = ..., text: _Optional[str] = ..., doc_id: _Optional[str] = ..., trainable: _Optional[str] = ..., template: _Optional[str] = ...) -> None: ...
+    messages: str
+    tools: str
+    conversations: str
+    def __init__(self, tokenizer: _Optional[str] = ..., window_tokens: _Optional[int] = ..., group_documents: _Optional[int] = ..., whole: _Optional[bool] = ..., text: _Optional[str] = ..., doc_id: _Optional[str] = ..., trainable: _Optional[str] = ..., template: _Optional[str] = ..., messages: _Optional[str] = ..., tools: _Optional[str] = ..., conversations: _Optional[str] = ...) -> None: ...
 
 class CreateBlendRequest(_message.Message):
     __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks", "schedule", "allow_repeat", "evals", "texts")

@@ -13,7 +13,7 @@ from spark_jobs.threads import made_once
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-_MEND: Final = "headrace template add NAME --from FILE.jinja enters one"
+MEND: Final = "headrace template add NAME --from FILE.jinja enters one"
 _HASH_DIGITS: Final = 12
 
 
@@ -61,5 +61,5 @@ def template_source(reference: str) -> str:
     from headrace.tables.settings import load_settings
     from spark_jobs.lake.session.catalogue import open_catalogue
 
-    (entry,) = find_entries(open_catalogue(load_settings()), "template", (reference,), _MEND)
+    (entry,) = find_entries(open_catalogue(load_settings()), "template", (reference,), MEND)
     return entry.content.decode()

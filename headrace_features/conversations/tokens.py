@@ -46,8 +46,8 @@ _DDL: Final = f"{MASKED_TOKENS_DDL}, left_out string, crossing int"
 _SCHEMA: Final = pa.schema([*MASKED_TOKENS_SCHEMA, ("left_out", pa.string()), ("crossing", pa.int32())])
 
 
-class _Task(NamedTuple):
-    """The settings of a task."""
+class TokensTask(NamedTuple):
+    """How documents are rendered and encoded."""
 
     config: ConversationsConfig
     rules: RenderingRules
@@ -87,7 +87,7 @@ def conversation_tokens(
         control_names, form = check_rules(rules)
     except TemplateRefusedError as error:
         raise InputError(f"conversations: template {config.template}: {error}") from error
-    task = _Task(config, rules, control_names, row["file"], row["end_of_document_id"])
+    task = TokensTask(config, rules, control_names, row["file"], row["end_of_document_id"])
     rows = with_messages(survivors, documents, texts, cut_texts)
     encoded = ArrowRows(rows, functools.partial(_encoded, task=task), _DDL)
     ends = ", ".join(form.ends) or "none"
@@ -104,19 +104,19 @@ def _words(train: str | tuple[str, ...]) -> str:
     return train if isinstance(train, str) else ", ".join(train)
 
 
-def _encoded(batches: Iterable[pa.RecordBatch], task: _Task) -> Iterator[pa.RecordBatch]:
+def _encoded(batches: Iterable[pa.RecordBatch], task: TokensTask) -> Iterator[pa.RecordBatch]:
     """Rows of the table, of batches of documents."""
     encoder = ConversationEncoder(task.file_text, task.control_names, task.rules.train == "template")
     for batch in batches:
         given = [*conversations_of(batch, task.config.tools)]
         texts = batch["content"].to_pylist()
-        yield _batch(batch, [*_document_rows(given, texts, encoder, task)])
+        yield _batch(batch, [*document_rows(given, texts, encoder, task)])
 
 
-def _document_rows(
-    given: Sequence[Conversation | None], texts: Sequence[str | None], encoder: ConversationEncoder, task: _Task
-) -> Iterator[tuple[ConversationRows, str | None, int]]:
-    """Tokens of each document, what was left out of it, and how many tokens cross an edge of its mask."""
+def document_rows(
+    given: Sequence[Conversation | None], texts: Sequence[str | None], encoder: ConversationEncoder, task: TokensTask
+) -> Iterator[tuple[ConversationRows, str | TemplateRefusedError | None, int]]:
+    """Tokens of each document, what was left out or why it has none, how many tokens cross an edge of its mask."""
     asked = [[row] if row is None or task.config.prefixes == "none" else [*prefixes(row)] for row in given]
     wanted = [row for rows in asked for row in rows if row is not None]
     rendered = iter(render_apart(task.rules, wanted))
@@ -133,11 +133,7 @@ def _document_rows(
         lost = Counter(lost.kind for row in rows if isinstance(row, Rendered) for lost in row.lost)
         kinds = ", ".join(sorted(lost)) or None
         nothing = None if len(document.trainable) > 1 or kinds else "no token is trained"
-        yield (
-            document,
-            f"refused: {refused}" if refused is not None else kinds or nothing,
-            sum(row.crossing for row in tokens),
-        )
+        yield document, refused or kinds or nothing, sum(row.crossing for row in tokens)
 
 
 def _plain(text: str) -> Rendered:
@@ -157,7 +153,9 @@ def _each(encoder: ConversationEncoder, rows: Sequence[Rendered]) -> Iterator[En
                 yield error
 
 
-def _batch(batch: pa.RecordBatch, rows: Sequence[tuple[ConversationRows, str | None, int]]) -> pa.RecordBatch:
+def _batch(
+    batch: pa.RecordBatch, rows: Sequence[tuple[ConversationRows, str | TemplateRefusedError | None, int]]
+) -> pa.RecordBatch:
     documents = [document for document, _, _ in rows]
     counts = np.array([len(document.ids) for document in documents], np.int32)
     columns = [
@@ -166,7 +164,7 @@ def _batch(batch: pa.RecordBatch, rows: Sequence[tuple[ConversationRows, str | N
         pa.array(counts),
         _lists([document.trainable for document in documents], pa.bool_()),
         pa.array([document.row_starts for document in documents], pa.list_(pa.int32())),
-        pa.array([left_out for _, left_out, _ in rows], pa.string()),
+        pa.array([f"refused: {out}" if isinstance(out, Exception) else out for _, out, _ in rows], pa.string()),
         pa.array([crossing for _, _, crossing in rows], pa.int32()),
     ]
     return pa.RecordBatch.from_arrays(

@@ -51,7 +51,7 @@ DOCUMENTS = Table(
     comment="One row for each document that landed: a file (even an empty one), the prose inside one, or a record.",
     columns=(
         Column("shard!", "int", "hash of the repository (of doc_id where there is none) modulo the dataset's shards"),
-        Column("doc_id!", "string", "identity: 32 hex digits over dataset, repository, path and content_sha256 (and messages)"),
+        Column("doc_id!", "string", "identity: 32 hex digits over dataset, repository, path and content_sha256"),
         Column("repository", "string", "repository it belongs to; null where there is none"),
         Column(
             "path!",

@@ -18,9 +18,9 @@ from typing import Any, Final, NamedTuple
 
 from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.located import Lost, Place, chosen, searched
-from headrace_features.conversations.masks import Masking, Span, turn_form
-from headrace_features.conversations.parts import TextPart, replaced
-from headrace_features.conversations.quotes import MARKED, marked_constants, marked_value, quoted_spans
+from headrace_features.conversations.masks import ROLES, Masking, Span, turn_form
+from headrace_features.conversations.parts import MOVED, TextPart, replaced
+from headrace_features.conversations.quotes import MARKED, all_texts, marked_constants, marked_value, quoted_spans
 from headrace_features.conversations.shapes import Rendered, Shape, ShapeRow, joined_texts
 from headrace_features.conversations.skeleton import marks_of, shape_of, skeleton_of
 from headrace_features.conversations.templates import ChatTemplate, TemplateSettings
@@ -199,7 +199,7 @@ class Renderer:
         if skeleton is None:
             return Shape(None, None, None)
         learnt = Shape(skeleton, chosen(skeleton, messages, tools, parts), None)
-        constants = json.dumps([replaced(messages, lambda number, kind, text: ""), tools], ensure_ascii=False)
+        constants = "\0".join(all_texts([replaced(messages, lambda number, kind, text: ""), tools]))
         if skeleton.questions is None or self._quotable.search(constants):
             return learnt
         try:
@@ -216,7 +216,7 @@ class Renderer:
 
     def _quotes(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], text: str) -> list[Span]:
         """The names of control tokens in a text that are of messages."""
-        joined = json.dumps([messages, tools], ensure_ascii=False)
+        joined = "\0".join(all_texts([messages, tools]))
         if not self._quotable.search(joined):
             return []
         if MARKED.search(joined):
@@ -261,7 +261,8 @@ class LeftOutError(TemplateRefusedError):
 
     def __init__(self, lost: Lost) -> None:
         where = f"message {lost.message + 1}" if lost.message >= 0 else "the definitions of tools"
-        what = "a text out of its order" if lost.kind == "moved" else f"its {lost.kind}"
+        noun = lost.kind.replace("_", " ") + (" text" if lost.kind in ROLES else "")
+        what = "a text out of its order" if lost.kind == MOVED else f"the {noun}"
         super().__init__(f"left_out: the template loses {what} of {where}; allow: [{lost.kind}] permits it")
         self.lost = lost
 

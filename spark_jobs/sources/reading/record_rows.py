@@ -71,11 +71,14 @@ def document_rows(
     """
     content = sha256_of_texts(records.text)
     hashes = digit_strings(content)
-    names = pc.coalesce(records.record_id, digit_strings(content[:, :_NAME_DIGITS]))
+    messages = _of_messages(records, rules)
+    whole = content if messages is None else messages
+    names = pc.coalesce(records.record_id, digit_strings(whole[:, :_NAME_DIGITS]))
     paths = _joined(f"{file.path}#", names)
     of_repository = pc.coalesce(_quoted(records.repository), "null")
     at_path = _joined(of_repository, ",", _quoted(paths))
-    digits = sha256_of_texts(_joined(f"[{quoted(rules.dataset)},", at_path, ',"', hashes, '"]'))[:, :_ID_DIGITS]
+    digits = sha256_of_texts(_joined(f"[{quoted(rules.dataset)},", at_path, ',"', digit_strings(whole), '"]'))
+    digits = digits[:, :_ID_DIGITS]
     doc_ids = digit_strings(digits)
     path_digits = sha256_of_texts(_joined("[", at_path, "]"))[:, :_ID_DIGITS]
     in_shards = sha256_of_texts(pc.coalesce(records.repository, doc_ids))[:, :_SHARD_DIGITS]
@@ -125,6 +128,14 @@ def document_rows(
         refused.append(refused_part(where, refusal, hashes[row].as_py()))
     kept = np.array([reason is None for reason in reasons], np.bool_)
     return DocumentRows(rows.filter(pa.array(kept)) if none else rows, unit), records.only(kept), refused
+
+
+def _of_messages(records: Records, rules: ReadingRules) -> UInt8Array | None:
+    """Hashes of conversations: two with one text, of other roles or tools, are two documents; None of other records."""
+    if not getattr(rules.source, "messages_column", None):
+        return None
+    columns = (pc.coalesce(pc.map_lookup(records.metadata, name, "first"), "") for name in ("messages", "tools"))
+    return sha256_of_texts(pc.binary_join_element_wise(records.text, *columns, "\0"))
 
 
 def each_row(part: Row | DocumentRows) -> Iterator[Row]:

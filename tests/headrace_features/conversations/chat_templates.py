@@ -17,7 +17,7 @@ from headrace_features.conversations.templates import TemplateSettings
 SPECIAL = {"bos_token": "<s>", "eos_token": "</s>"}
 CONTROLS = [
     *("<|endoftext|>", "<s>", "</s>", "<|im_start|>", "<|im_end|>", "<|head|>", "<|body|>", "<|eot|>"),
-    *("[INST]", "[/INST]", "<tool_call>", "</tool_call>"),
+    *("[INST]", "[/INST]", "<tool_call>", "</tool_call>", '<|"|>'),
 ]
 NOT_SPECIAL = ("<think>", "</think>")
 TEMPLATES = {
@@ -63,7 +63,7 @@ TEMPLATES = {
 ODD_TEXTS = (
     *("hello world", " both blanks \n", "\nline\n", "x", "</think> a tail", "<think>so</think>then", "<tool_r>"),
     *('"quoted" \\ back', "é ü 漢字", "a\n\nb", "42", "true", '{"a": 1}', "<|im_end|>", "say <|eot|> and </s>", "user"),
-    *("assistant", "\t\u2005 thin \u2006", "[INST] x", "None", "🙂", "</tool_call>"),
+    *("assistant", "\t\u2005 thin \u2006", "[INST] x", "None", "🙂", "</tool_call>", 'a <|"|> b'),
 )
 
 

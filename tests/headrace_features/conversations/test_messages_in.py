@@ -166,6 +166,28 @@ def test_archives_and_elements_of_xml_hold_conversations_too(
     assert all("messages" in row["metadata"] for row in landed[0])
 
 
+@pytest.mark.parametrize("write", [write_jsonl, write_parquet])
+def test_conversations_of_one_text_are_several_documents(
+    write: Callable[[Path], str], data: Path, files_config: Config, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Of other roles they are other documents, under one id too; the same one twice is one."""
+    asked = [{"role": "user", "content": "a"}, {"role": "user", "content": "b"}]
+    answered = [asked[0], {"role": "assistant", "content": "b"}]
+
+    def doc_ids(chats: list[Any], **columns: str) -> set[str]:
+        rows = [{"id": "c", "messages": chat, "tools": None, "origin": "mill"} for chat in chats]
+        monkeypatch.setattr(f"{__name__}.ROWS", rows)
+        write(data)
+        landed = Landing().land(files_config(messages_column="messages", **columns))
+        assert landed is not None
+        return {row["doc_id"] for row in landed[0]}
+
+    assert len(doc_ids([asked, answered, asked])) == 2
+    before, after = doc_ids([asked], id_column="id"), doc_ids([answered], id_column="id")
+    assert before != after
+    assert doc_ids([asked], id_column="id") == before
+
+
 def test_a_path_leads_to_messages(landing: Landing, data: Path, files_config: Config) -> None:
     """Names with dots are those of objects inside, as for other columns."""
     (data / "a.jsonl").write_text(json.dumps({"body": {"turns": GOOD["plain"]["messages"]}}) + "\n")

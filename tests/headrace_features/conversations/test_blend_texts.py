@@ -124,14 +124,14 @@ def of_the_step(
     return whole, dict(reasons)
 
 
-def pieces_of(batch: RowBatch) -> Iterator[tuple[str, int, int, int, list[int], list[bool]]]:
+def pieces_of(batch: RowBatch, padding: int = PADDING) -> Iterator[tuple[str, int, int, int, list[int], list[bool]]]:
     """Row, document, its first token there, and ids and mask of each piece; outside of them are padding and false."""
     masks = batch.columns["trainable"].tolist()
     for ordinal, row, mask in zip(batch.ordinals.tolist(), rows_of(batch), masks, strict=True):
         for name, first, count, at in row.segments:
             yield name, ordinal, first, count, list(row.input_ids[at : at + count]), mask[at : at + count]
         filled = sum(count for _, _, count, _ in row.segments)
-        assert set(row.input_ids[filled:]) <= {PADDING} and not any(mask[filled:])
+        assert set(row.input_ids[filled:]) <= {padding} and not any(mask[filled:])
 
 
 CASES = [

@@ -7,8 +7,11 @@ import json
 from typing import Any, ClassVar
 
 import dagster as dg
+import pyarrow as pa
 import pytest
 
+from blender_service.blend.requests import BlendSpec, SourceSpec, TextSpec
+from blender_service.server.blender import Blender
 from dagster_project.assets.datasets import DatasetDeclaration
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.dataset_card import card
@@ -31,6 +34,7 @@ from tests.headrace_features.conversations.chat_templates import (
     renderer,
     tokenizer_file,
 )
+from tests.headrace_features.conversations.test_blend_texts import pieces_of
 
 L = 64
 ASKED = [{"role": "user", "content": "Mail ada@lovelace.org"}, {"role": "assistant", "content": "To ada@lovelace.org!"}]
@@ -99,6 +103,26 @@ def test_tokens_are_those_of_the_renderer(lake: Any) -> None:
         assert row["row_starts"] == document.row_starts
         compared += 1
     assert compared > 20
+
+
+def test_packed_and_text_blends_read_the_same_pieces_and_masks(lake: Any) -> None:
+    """Of messages as they landed, those of the windows of the corpus: each part of a conversation, wherever it lies."""
+    catalogue, _ = lake
+    tokens, documents = rows_of(catalogue, "main.tokens"), rows_of(catalogue, "notes.documents")
+    landed = {doc: dict(documents[doc]["metadata"])["messages"] for doc in tokens}
+    edited = next(doc for doc, messages in landed.items() if "lovelace" in messages)
+    table = pa.table({"doc_id": [*landed], "messages": [*landed.values()]})
+    catalogue.create_namespace("chats")
+    catalogue.create_table("chats.landed", table.schema).append(table)
+    rule = {"template": "chatml@1", "special_tokens": {}}
+    spec = TextSpec("main.tokenizer", L, group_documents=16, conversations=rule)
+    blender, read = Blender(catalogue), []
+    for source, texts in (("chats.landed", spec), (f"main.packed_notes_{L}", None)):
+        config = blender.create(BlendSpec((SourceSpec(source),), texts=texts))
+        batch = blender.open(config.blend_id, 0, ("trainable",)).gather(0, config.sources[0].rows or 0)
+        pieces = [(doc, *piece) for doc, _, *piece in pieces_of(batch, config.window.padding_id) if doc != edited]
+        read.append(sorted(pieces))
+    assert read[0] == read[1] and len(read[0]) > len(landed)
 
 
 def test_a_lost_text_is_a_reason_and_redaction_reaches_messages(lake: Any) -> None:

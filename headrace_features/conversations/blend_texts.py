@@ -60,7 +60,7 @@ class BlendConversations:
             )
             (entry,) = find_entries(catalogue, "template", (config.template,), MEND)
             check_rules(config.rules(entry.content.decode(), added_tokens(tokenizer)))
-        except json.JSONDecodeError as error:
+        except (json.JSONDecodeError, RecursionError) as error:
             raise InvalidBlendError(f"{settings:.80} is no JSON: {error}; {_MEND}") from error
         except ValidationError as error:
             first = error.errors()[0]
@@ -69,7 +69,7 @@ class BlendConversations:
         except SparkJobsError as error:
             raise InvalidBlendError(str(error)) from error
         fields = {"version": _VERSION, "end_id": window.end_of_document_id, "source": entry.content.decode()}
-        return json.dumps({**fields, "settings": config.model_dump(mode="json")}, ensure_ascii=False).encode()
+        return json.dumps({**fields, "settings": config.model_dump(mode="json")}).encode()
 
     def open(self, definition: bytes, tokenizer: str) -> OpenedConversations:
         """Open the encoder of a definition.

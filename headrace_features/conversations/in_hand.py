@@ -39,8 +39,8 @@ def render(
         settings: of `conversations:` of a corpus, such as `train`, `allow`, `special_tokens`, `date`.
 
     Returns:
-        A row for each conversation, of `prefixes: each_turn` for each of its turns: `text`, `input_ids`, `trainable` (of
-        each id), `trained` (its spans in characters), `left_out` (kinds), and `refused`, why it has none of them; null
+        A row for each conversation, of `prefixes: each_turn` for each of its turns: `text`, `input_ids`, `trainable`
+        (of each id), `trained` (its spans in characters), `left_out` (kinds), and `refused`, why it has none of them; null
         where it has.
 
     Raises:

@@ -259,7 +259,7 @@ def test_rows_of_a_long_conversation_are_its_turns(seed: int, max_tokens: int, h
     for start, stop in pairwise(bounds):
         assert whole[stop - 1] == end
         assert document.trainable[start:stop].any()
-        if head and start:
+        if head and start and encoded.head < max_tokens // 2:  # a longer one would leave no room for turns
             assert whole[start : start + encoded.head].tolist() == encoded.ids[: encoded.head].tolist()
 
 

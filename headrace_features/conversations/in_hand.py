@@ -40,8 +40,8 @@ def render(
 
     Returns:
         A row for each conversation, of `prefixes: each_turn` for each of its turns: `text`, `input_ids`, `trainable`
-        (of each id), `trained` (its spans in characters), `left_out` (kinds), and `refused`, why it has none of them; null
-        where it has.
+        (of each id), `trained` (its spans in characters), `left_out` (kinds), and `refused`, why it has none of
+        them; null where it has.
 
     Raises:
         InputError: the template cannot be used, or the data has no such column.

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 
 _VERSION: Final = f"{RULE}.{conversation_tokens.version}"
 _MEND: Final = 'give {"template": "NAME@VERSION"}'
-_BATCH: Final = 256  # conversations that a child process renders in the time that it has for one file
+_BATCH: Final = 256  # conversations rendered and encoded at once
 
 
 class BlendConversations:
@@ -113,7 +113,7 @@ class OpenedConversations:
         """
         refused, lengths = Counter[str](), [0]
         ids, masks, counts = [np.empty(0, np.int32)], [np.empty(0, np.bool_)], np.zeros(len(messages), np.int64)
-        read = [self._read(*given) for given in zip(messages, tools, strict=True)]
+        read = [_read(*given) for given in zip(messages, tools, strict=True)]
         for number, answer in enumerate(self._rows(read)):
             if isinstance(answer, str):
                 refused[answer] += 1
@@ -146,15 +146,14 @@ class OpenedConversations:
         finally:
             self._idle.append(encoder)
 
-    def _read(self, messages: object, tools: object) -> Conversation | str:
-        """The conversation of a row as a dataset would land it, or why it is none."""
-        if not messages:
-            return "empty"
-        try:
-            read = from_json(*to_json(read_messages(messages, tools or None, typed=True)))
-        except BadMessages:
-            return "bad_messages"
-        return read if read.tools else read._replace(tools=self._config.tools)
+def _read(messages: object, tools: object) -> Conversation | str:
+    """The conversation of a row as a dataset would land it, or why it is none."""
+    if not messages:
+        return "empty"
+    try:
+        return from_json(*to_json(read_messages(messages, tools or None, typed=True)))
+    except BadMessages:
+        return "bad_messages"
 
 
 def _answer(document: ConversationRows, left_out: object, _: int) -> ConversationRows | str:

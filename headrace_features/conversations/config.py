@@ -8,10 +8,12 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
 
+from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.masks import ROLES
 from headrace_features.conversations.parts import KINDS
 from headrace_features.conversations.rendering import RenderingRules
+from headrace_features.conversations.rows import prefixes, with_thinking
 from headrace_features.conversations.templates import TemplateSettings
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.declare.step import ConfigModel
@@ -41,6 +43,9 @@ class ConversationsConfig(ConfigModel):
         "generation blocks), or a list of roles",
     )
     newline: bool = Field(False, description="whether the newline behind an end token is trained too")
+    thinking: Literal["all", "last", "none"] = Field(
+        "all", description="which reasoning is given to the template: that of all turns, of the last round, or none"
+    )
     prefixes: Literal["none", "each_turn"] = Field(
         "none",
         description="each_turn makes a row up to each turn, as models see it at inference, that one trained",
@@ -63,6 +68,11 @@ class ConversationsConfig(ConfigModel):
         if isinstance(train, str):
             return _require("way to train", (train,), (*_TRAINED, *ROLES))[0]
         return _require("role", tuple(train), ROLES)
+
+    def rows(self, conversation: Conversation) -> list[Conversation]:
+        """What is rendered of a conversation: all of it or its prefixes, with tools and reasoning as declared."""
+        chosen = [conversation] if self.prefixes == "none" else [*prefixes(conversation)]
+        return [with_thinking(row if row.tools else row._replace(tools=self.tools), self.thinking) for row in chosen]
 
     def rules(
         self, source: str, added: Mapping[str, bool], train: str | tuple[str, ...] | None = None

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final
+from typing import Final
 
 import pyarrow as pa
 
@@ -38,13 +38,8 @@ def with_messages(
     return rows.select(*KEYS, "messages", "tools", "edits", "cut_edits", content.alias("content"))
 
 
-def conversations_of(batch: pa.RecordBatch, tools: list[dict[str, Any]]) -> Iterator[Conversation | None]:
-    """The conversation of each row, None for a document of another kind.
-
-    Args:
-        batch: rows as `with_messages` gives them.
-        tools: definitions of conversations without their own.
-    """
+def conversations_of(batch: pa.RecordBatch) -> Iterator[Conversation | None]:
+    """The conversation of each row of `with_messages`, None for a document of another kind."""
     names = ("messages", "tools", "edits", "cut_edits", "content")
     for messages, own_tools, edits, cut_edits, content in zip(
         *(batch[name].to_pylist() for name in names), strict=True
@@ -55,4 +50,4 @@ def conversations_of(batch: pa.RecordBatch, tools: list[dict[str, Any]]) -> Iter
         conversation = from_json(messages, own_tools)
         if content is not None:
             conversation = with_text(conversation, content, *([edits] + ([] if cut_edits is None else [cut_edits])))
-        yield conversation if conversation.tools else conversation._replace(tools=tools)
+        yield conversation

@@ -39,8 +39,9 @@ def render(
         settings: of `conversations:` of a corpus, such as `train`, `allow`, `special_tokens`, `date`.
 
     Returns:
-        A row for each conversation: `text`, `input_ids`, `trainable` (of each id), `trained` (its spans in characters),
-        `left_out` (kinds), and `refused`, why it has none of them; null where it has.
+        A row for each conversation, of `prefixes: each_turn` for each of its turns: `text`, `input_ids`, `trainable`
+        (of each id), `trained` (its spans in characters), `left_out` (kinds), and `refused`, why it has none of
+        them; null where it has.
 
     Raises:
         InputError: the template cannot be used, or the data has no such column.
@@ -51,9 +52,9 @@ def render(
     control_names, _ = check_rules(rules)
     encoder = ConversationEncoder(file_text, control_names, rules.train == "template")
     rows, batch = list[dict[str, Any]](), list[Conversation | str]()
-    for conversation in _conversations(data, column, tools_column, config.tools):
-        batch.append(conversation)
-        if len(batch) == _BATCH:
+    for conversation in _conversations(data, column, tools_column):
+        batch += [conversation] if isinstance(conversation, str) else config.rows(conversation)
+        if len(batch) >= _BATCH:
             rows += _rendered(batch, rules, encoder)
             batch = []
     return pa.Table.from_pylist([*rows, *_rendered(batch, rules, encoder)], _SCHEMA)
@@ -80,9 +81,7 @@ def _source(template: str | Path) -> str:
     return packaged_template(template) if "{" not in template else template
 
 
-def _conversations(
-    data: Any, column: str, tools_column: str | None, tools: list[dict[str, Any]]
-) -> Iterable[Conversation | str]:
+def _conversations(data: Any, column: str, tools_column: str | None) -> Iterable[Conversation | str]:
     """The conversations of data, or why one is none."""
     is_table = hasattr(data, "to_pylist") or hasattr(data, "to_arrow")
     listed = (data if hasattr(data, "to_pylist") else data.to_arrow()).to_pylist() if is_table else list(data)
@@ -92,11 +91,9 @@ def _conversations(
             raise InputError(f"render: a row has no column {column!r}; it has {', '.join(fields)}: name it by column=")
         try:
             given = fields.get(tools_column) if tools_column else None
-            read = from_json(*to_json(read_messages(fields[column], given, typed=is_table)))
+            yield from_json(*to_json(read_messages(fields[column], given, typed=is_table)))
         except BadMessages as error:
             yield str(error)
-            continue
-        yield read if read.tools else read._replace(tools=tools)
 
 
 def _rendered(batch: list[Conversation | str], rules: Any, encoder: ConversationEncoder) -> list[dict[str, Any]]:

@@ -6,6 +6,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Final
 
+from dagster_project.exceptions import CommandError
 from headrace_features.conversations.child import RefusedConversationError, check_rules, prompts_apart, render_apart
 from headrace_features.conversations.config import ConversationsConfig
 from headrace_features.conversations.conversation import Conversation
@@ -63,8 +64,9 @@ def preview(
     Raises:
         TemplateRefusedError: the template cannot be used, or refuses it.
     """
-    if not conversation.tools:
-        conversation = conversation._replace(tools=config.tools)
+    if not (rows := config.rows(conversation)):
+        raise CommandError("it has no turn of the assistant, so prefixes: each_turn makes no row of it")
+    conversation = rows[-1]  # of prefixes the longest
     rules = config.rules(source, added_tokens(file_text))
     control_names, _ = check_rules(rules)
     (strict,) = render_apart(rules, [conversation])

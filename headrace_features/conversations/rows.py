@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from itertools import pairwise
-from typing import NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 
 from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import EncodedRow
 from spark_jobs.arrays import BoolArray, Int32Array
+
+_REASONING: Final = "reasoning_content"
 
 
 class ConversationRows(NamedTuple):
@@ -33,6 +35,17 @@ def prefixes(conversation: Conversation) -> Iterator[Conversation]:
     for at, (role, following) in enumerate(pairwise(roles), start=1):
         if role == "assistant" and following not in ("assistant", "tool"):
             yield Conversation(conversation.messages[:at], conversation.tools)
+
+
+def with_thinking(conversation: Conversation, thinking: str) -> Conversation:
+    """A conversation with the reasoning of `all` its turns, of those behind the `last` question, or of `none`."""
+    questions = [number for number, message in enumerate(conversation.messages) if message["role"] == "user"]
+    first = {"all": 0, "last": max(questions, default=0)}.get(thinking, len(conversation.messages))
+    messages = [
+        message if number >= first else {key: value for key, value in message.items() if key != _REASONING}
+        for number, message in enumerate(conversation.messages)
+    ]
+    return conversation._replace(messages=messages) if first else conversation
 
 
 def joined(rows: Sequence[EncodedRow], end_id: int, max_tokens: int, repeat_head: bool) -> ConversationRows:

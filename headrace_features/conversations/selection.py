@@ -84,9 +84,13 @@ def _rejected(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of the conversations that the template refuses, or would write in part."""
     for batch in batches:
-        given = [row for row in conversations_of(batch, config.tools) if row is not None]
+        given = [config.rows(row) for row in conversations_of(batch) if row is not None]
+        answers = iter(render_apart(rules, [row for of_document in given for row in of_document]))
+        judged = [[next(answers) for _ in of_document] for of_document in given]
         refused = [
-            (at, row) for at, row in enumerate(render_apart(rules, given)) if isinstance(row, RefusedConversationError)
+            (at, faults[0])
+            for at, of_document in enumerate(judged)
+            if (faults := [row for row in of_document if isinstance(row, RefusedConversationError)])
         ]
         rows = batch.select(KEYS).take(pa.array([at for at, _ in refused], pa.int64())).to_pylist()
         reasons = [

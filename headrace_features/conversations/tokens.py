@@ -22,7 +22,7 @@ from headrace_features.conversations.encoding import ConversationEncoder, Encode
 from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.registered import template_source
 from headrace_features.conversations.rendering import RenderingRules
-from headrace_features.conversations.rows import ConversationRows, joined, prefixes
+from headrace_features.conversations.rows import ConversationRows, joined
 from headrace_features.conversations.shapes import Rendered
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, step
@@ -108,7 +108,7 @@ def _encoded(batches: Iterable[pa.RecordBatch], task: TokensTask) -> Iterator[pa
     """Rows of the table, of batches of documents."""
     encoder = ConversationEncoder(task.file_text, task.control_names, task.rules.train == "template")
     for batch in batches:
-        given = [*conversations_of(batch, task.config.tools)]
+        given = [*conversations_of(batch)]
         texts = batch["content"].to_pylist()
         yield _batch(batch, [*document_rows(given, texts, encoder, task)])
 
@@ -117,11 +117,10 @@ def document_rows(
     given: Sequence[Conversation | None], texts: Sequence[str | None], encoder: ConversationEncoder, task: TokensTask
 ) -> Iterator[tuple[ConversationRows, str | TemplateRefusedError | None, int]]:
     """Tokens of each document, what was left out or why it has none, how many tokens cross an edge of its mask."""
-    asked = [[row] if row is None or task.config.prefixes == "none" else [*prefixes(row)] for row in given]
-    wanted = [row for rows in asked for row in rows if row is not None]
-    rendered = iter(render_apart(task.rules, wanted))
+    asked = [None if row is None else task.config.rows(row) for row in given]
+    rendered = iter(render_apart(task.rules, [row for rows in asked if rows is not None for row in rows]))
     answers: list[list[Rendered | RefusedConversationError]] = [
-        [_plain(text or "")] if rows == [None] else [next(rendered) for _ in rows]
+        [_plain(text or "")] if rows is None else [next(rendered) for _ in rows]
         for rows, text in zip(asked, texts, strict=True)
     ]
     encoded = iter(_each(encoder, [row for rows in answers for row in rows if isinstance(row, Rendered)]))

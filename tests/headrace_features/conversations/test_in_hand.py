@@ -38,6 +38,18 @@ def test_conversations_of_any_frame_have_text_ids_and_mask(tokenizer: Path) -> N
     assert allowed["left_out"] == ["reasoning"]
 
 
+def test_reasoning_is_given_by_policy(tokenizer: Path) -> None:
+    """All of it, that of the last round, none; and in a row up to each turn that of the last turn."""
+    chat = [m | {"reasoning_content": f"why{n}"} if n % 2 else m for n, m in enumerate([*CHAT, *CHAT])]
+    source = TEMPLATES["thinking"].replace(" and loop.index0 > ns.last", "")
+    for thinking, wanted in (("all", ["why1", "why3"]), ("last", ["why3"]), ("none", [])):
+        (row,) = headrace.render([chat], source, tokenizer, thinking=thinking).to_pylist()
+        assert [why for why in ("why1", "why3") if why in row["text"]] == wanted
+    rows = headrace.render([chat], source, tokenizer, thinking="last", prefixes="each_turn").to_pylist()
+    assert ["why1" in row["text"] for row in rows] == [True, False]
+    assert ["why3" in row["text"] for row in rows] == [False, True]
+
+
 def test_mistakes_are_told_in_a_line(tokenizer: Path, tmp_path: Path) -> None:
     """A missing file, package, column, token."""
     with pytest.raises(InputError, match=r"give a \.jinja file"):

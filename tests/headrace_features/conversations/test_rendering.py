@@ -136,9 +136,9 @@ def test_nothing_is_left_out_unnamed(name: str, seed: int) -> None:
                 )
                 assert (message[field] in row.text) == (not any((number, kind) in lost for kind in kinds))
     for place in renderer(name).render(words, []).places:
-        texts = [part.text.strip() for part in text_parts(words) if part.message == place.message]
-        written = row.text[place.start : place.end].strip()
-        assert written in {*texts, *(json.dumps(text, ensure_ascii=False)[1:-1] for text in texts)}
+        texts = [part.text for part in text_parts(words) if part.message == place.message]
+        escaped = [json.dumps(text, ensure_ascii=False)[1:-1] for text in texts]
+        assert row.text[place.start : place.end].strip() in [text.strip() for text in (*texts, *escaped)]
 
 
 @pytest.mark.parametrize(
@@ -259,7 +259,7 @@ def test_rows_of_a_long_conversation_are_its_turns(seed: int, max_tokens: int, h
     for start, stop in pairwise(bounds):
         assert whole[stop - 1] == end
         assert document.trainable[start:stop].any()
-        if head and start:
+        if head and start and encoded.head < max_tokens // 2:  # a longer one would leave no room for turns
             assert whole[start : start + encoded.head].tolist() == encoded.ids[: encoded.head].tolist()
 
 

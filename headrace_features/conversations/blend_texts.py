@@ -146,6 +146,7 @@ class OpenedConversations:
         finally:
             self._idle.append(encoder)
 
+
 def _read(messages: object, tools: object) -> Conversation | str:
     """The conversation of a row as a dataset would land it, or why it is none."""
     if not messages:

@@ -91,6 +91,40 @@ def test_a_known_shape_gives_what_the_template_writes(name: str, seeds: list[int
         assert row == rendered_anew(rendering, messages)
 
 
+TURN = "<|im_start|>{{ m.role }}\n"
+ASKING = (  # what a template may do with a text, so that another text is written in another way
+    *("{{ {'yes': 'Y'}.get(m.content) }}", "{{ {'yes': 'Y'}[m.content] }}", "{{ 'Y' if m.content in {'yes': 1} }}"),
+    *(
+        "{{ {m.content: 1, 'no': 2} | length }}",
+        "{{ 'Y' if m.content is in 'yes no' }}",
+        "{{ 'yes' | trim(m.content) }}",
+    ),
+    "{{ messages | selectattr('content', 'in', 'yes no') | list | length }}",
+    "{% set x = ' '.join(messages | map(attribute='content')) %}{{ 'Y' if 'no' in x }}",
+    "{% set x = ' '.join({'a': m.content}.values()) %}{{ 'Y' if 'no' in x }}",
+    "{% set x = ['a', 'b'] | join(m.content) %}{{ 'Y' if 'no' in x }}",
+    "{% set x = '%s' % (m.content,) %}{{ 'Y' if x == 'no' }}",
+    "{{ 'Y' if m.content in 'yes no' in ['x'] }}{{ 'Z' if 'a' < m.content < 'z' }}",
+    *("{{ m.content.rstrip('\\n') }}\n", "{{ m.content }}\n{{ m.content.lstrip('\\n') }}\n"),
+    *("{{ (m.content.rstrip('\\n') ~ m.content) | tojson }}", "{{ m.name }}: "),
+)
+
+
+@given(
+    asking=st.sampled_from(ASKING),
+    texts=st.lists(st.sampled_from(["zed", "yes", "no", "yes\n", "\nno", " a"]), min_size=4, max_size=12),
+    names=st.lists(st.sampled_from(["", " ", "f", "g"]), min_size=6, max_size=6),
+)
+def test_a_template_that_looks_into_texts_is_asked_for_each(asking: str, texts: list[str], names: list[str]) -> None:
+    """Keys, tests, joins, trims and names: the row of a known shape is what the template writes."""
+    source = "{% for m in messages %}" + TURN + asking + "{{ m.content }}<|im_end|>\n{% endfor %}"
+    source += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    rendering = renderer(source)
+    for first, second, name in zip(texts[::2], texts[1::2], names, strict=False):
+        messages = [{"role": "user", "name": name, "content": first}, {"role": "assistant", "content": second}]
+        assert rendering.render(messages, []).text == rendering._template.write(messages, []).text
+
+
 def rendered_anew(rendering: Renderer, messages: list[dict[str, Any]]) -> Rendered:
     """The row by the template itself."""
     messages = rendering._as_taken(messages)

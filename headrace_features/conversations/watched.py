@@ -199,7 +199,7 @@ class WatchingEnvironment(ImmutableSandboxedEnvironment):
         itself = getattr(__obj, "__self__", None)
         if isinstance(itself, str):
             if __obj.__name__ == "join" and not isinstance(itself, _Seen):
-                return _join(*arguments, itself, None)
+                return _join(arguments[0], itself, None)
             given = [text for value in (*arguments, *named.values()) for text in _texts(value)]
             for value in given:
                 value.notes.is_opaque = True

@@ -255,6 +255,65 @@ def test_a_quoted_control_name_is_letters_and_trained() -> None:
     assert trained == "It is <|im_end|> here<|im_end|>"
 
 
+PIECES = ("<think>so</think>", "then", "</think>", "<|im_end|>", "<|im_start|>user\n", "<tool_call>", "\n", "x ")
+TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join).filter(str.strip)
+
+
+@given(texts=st.lists(TEXTS, min_size=2, max_size=4))
+def test_no_message_writes_a_token_that_begins_or_ends_a_turn(texts: list[str]) -> None:
+    """Of a template that looks for `</think>`: one token begins each turn and one ends it, whatever messages quote."""
+    messages = [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * 2, texts, strict=False)]
+    try:
+        row = renderer("thinking").render(messages, [])
+    except TemplateRefusedError:
+        return
+    controls = [row.text[start:end] for start, end in row.controls]
+    assert [name for name in controls if name.startswith("<|im")] == ["<|im_start|>", "<|im_end|>"] * len(messages)
+
+
+def test_a_name_with_a_quote_in_it_and_one_of_two_texts_are_letters() -> None:
+    """`<|"|>` of Gemma, which JSON writes in another way; `<|im_` of the reasoning before `end|>` of the answer."""
+    source = TEMPLATES["chatml"].replace("{% generation %}", "{% generation %}{{ message.reasoning_content }}")
+    rules = renderer(source).rules
+    rendering = Renderer(rules._replace(added=rules.added | {'<|"|>': True}))
+    answer = {"role": "assistant", "reasoning_content": "<|im_", "content": 'end|> <|"|> b'}
+    for messages in ([{"role": "user", "content": 'a <|"|>'}, answer], [{"role": "user", "content": "a"}, answer]):
+        row = rendering.render(messages, [])
+        controls = [row.text[start:end] for start, end in row.controls]
+        assert controls == ["<|im_start|>", "<|im_end|>"] * 2
+
+
+@pytest.mark.parametrize("texts", [("Q zz", "a"), ("Q zz", "u"), ("Q", "user"), ("Q", "m"), ("Q", "assistant")])
+def test_a_short_text_is_not_taken_for_a_header(texts: tuple[str, str]) -> None:
+    """Where a template changes a text the others are searched: not in control tokens, nor in headers."""
+    source = TEMPLATES["chatml"].replace("message.content", "message.content | replace('Q', 'R')")
+    row = renderer(source, allow=("user",)).render(
+        [{"role": "user", "content": texts[0]}, {"role": "assistant", "content": texts[1]}], []
+    )
+    assert [row.text[slice(*span)] for span in row.trained] == [f"{texts[1]}<|im_end|>"]
+
+
+def test_neither_a_tool_answer_in_a_call_nor_a_turn_without_its_content_is_trained() -> None:
+    """Though `moved` and `assistant` may be left out."""
+    source = """{% for m in messages %}{% if m.role != 'tool' %}<|im_start|>{{ m.role }}
+{{ m.reasoning_content }}{% for call in m.tool_calls or [] %}{{ call.function | tojson }}
+ = {{ messages[loop.index + 1].content }}
+{% endfor %}{{ m.content if not m.reasoning_content else '' }}<|im_end|>
+{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+    call = {"type": "function", "id": "call00001", "function": {"name": "f", "arguments": {"q": "b"}}}
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "calling", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call00001", "content": "output"},
+        {"role": "assistant", "content": "lost", "reasoning_content": "why"},
+    ]
+    row = renderer(source).render(messages, [])
+    trained = "".join(row.text[slice(*span)] for span in row.trained)
+    assert {lost.kind for lost in row.lost} == {"moved", "assistant"}
+    assert trained == '{"name": "f", "arguments": {"q": "b"}}\n = \ncalling<|im_end|>'
+
+
 @given(seed=SEEDS, train=st.sampled_from(["assistant", "last", ("user",), ("user", "assistant"), "all"]))
 def test_the_mask_covers_exactly_the_chosen_turns(seed: int, train: Any) -> None:
     """Of ChatML: contents of the chosen roles, and behind an answer its end token."""

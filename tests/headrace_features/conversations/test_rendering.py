@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import ConversationEncoder
@@ -253,6 +253,33 @@ def test_a_quoted_control_name_is_letters_and_trained() -> None:
     assert encoded.ids.tolist().count(end) == 2
     trained = tokenizer.decode(encoded.ids[encoded.trainable].tolist(), skip_special_tokens=False)
     assert trained == "It is <|im_end|> here<|im_end|>"
+
+
+@given(seed=SEEDS, strips=st.fixed_dictionaries({"lstrip": st.booleans(), "rstrip": st.booleans()}))
+def test_an_end_token_that_takes_blanks_of_its_neighbours_is_trained(seed: int, strips: dict[str, bool]) -> None:
+    """As that of Phi-3 takes the newline behind it: each answer's end token is in the mask."""
+    tokenizer = Tokenizer.from_str(tokenizer_file())
+    tokenizer.add_special_tokens([AddedToken("<|im_end|>", **strips)])
+    rendering = renderer("chatml")
+    messages = odd_conversation(seed, calls=False)
+    row = rendering.render(messages, [])
+    (encoded,) = ConversationEncoder(tokenizer.to_str(), rendering.control_names, overlaps=False).encode([row])
+    if not row.has_quotes:
+        assert encoded.ids.tolist() == tokenizer.encode(row.text, add_special_tokens=False).ids
+    trained = encoded.ids[encoded.trainable].tolist()
+    answers = sum(message["role"] == "assistant" for message in messages)
+    assert trained.count(tokenizer.token_to_id("<|im_end|>")) == answers
+
+
+def test_a_tokenizer_that_does_not_see_the_templates_tokens_is_refused() -> None:
+    """Of `single_word`: beside letters it is none, and its hidden name would be in the ids."""
+    tokenizer = Tokenizer.from_str(tokenizer_file())
+    tokenizer.add_special_tokens([AddedToken("<|im_end|>", single_word=True)])
+    rendering = renderer("chatml")
+    row = rendering.render([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], [])
+    encoder = ConversationEncoder(tokenizer.to_str(), rendering.control_names, overlaps=False)
+    with pytest.raises(TemplateRefusedError, match="single_word"):
+        encoder.encode([row])
 
 
 PIECES = ("<think>so</think>", "then", "</think>", "<|im_end|>", "<|im_start|>user\n", "<tool_call>", "\n", "x ")

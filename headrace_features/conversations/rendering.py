@@ -172,7 +172,9 @@ class Renderer:
         answer = {"role": "assistant", "content": "headraceanswer"}
         if not self._writes([question, answer], "headraceanswer"):
             self._takes_parts = True
-            self._takes_parts = self._writes([question, answer], "headraceanswer")
+            # a list that is written as Python has it (`{'type': 'text', ..}`) is not taken
+            is_written = self._writes([question, answer], "headraceanswer")
+            self._takes_parts = is_written and not self._writes([question, answer], "'text'")
         call = {
             "type": "function",
             "id": "headrace1",

@@ -402,6 +402,7 @@ def test_prefixes_train_each_turn_once(seed: int) -> None:
         ("{{ bos_token }}{{ sep_token }}{{ messages[0].content }}", "writes sep_token"),
         ("{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}", "no control token"),
         ("{{ messages[0].content.__class__ }}", "no control token|refuses"),
+        ("{% for m in messages %}{{ m.name in m.content }}{{ m.content }}<|im_end|>{% endfor %}", "no control token"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_refused_in_a_line(source: str, message: str) -> None:

@@ -172,6 +172,14 @@ class ConversationEncoder:
             raise TemplateRefusedError(
                 "a message has the name of a control token, and this tokenizer has no letters for it"
             )
+        is_control = np.isin(ids, written)
+        if int(is_control.sum()) != len(written):
+            raise TemplateRefusedError(
+                "the tokenizer does not cut its text at the control tokens of the template (single_word); declare "
+                "them without"
+            )
+        if not self._overlaps:  # one that takes blanks of its neighbours (rstrip) is where the template wrote it
+            starts[is_control], ends[is_control] = np.array(row.controls).reshape(-1, 2).T
         trainable, crosses = _trained(starts, ends, row.trained, self._overlaps)
         *turns, head = np.searchsorted(starts, [*row.turns, row.head]).tolist()
         return EncodedRow(ids, trainable, turns, head, int(crosses.sum()))

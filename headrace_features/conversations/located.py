@@ -75,9 +75,21 @@ def chosen(
 
 
 def searched(
-    text: str, messages: list[dict[str, Any]], tools: list[dict[str, Any]], parts: Sequence[TextPart]
+    text: str,
+    messages: list[dict[str, Any]],
+    tools: list[dict[str, Any]],
+    parts: Sequence[TextPart],
+    fixed: Sequence[tuple[int, int]] = (),
 ) -> tuple[list[Place], list[Lost]]:
-    """Search the parts in a text, in the order of messages; each place is of one part."""
+    """Search the parts in a text, in the order of messages; each place is of one part.
+
+    Args:
+        text: the rendering.
+        messages: of the conversation.
+        tools: of it.
+        parts: of it.
+        fixed: headers and control tokens of the template; no part is in one of them.
+    """
     places, lost, after, used = list[Place](), list[Lost](), 0, list[tuple[int, int]]()
     for of_message in _by_message(parts):
         furthest = after
@@ -85,7 +97,7 @@ def searched(
             part = parts[number]
             if part.kind == TOOL_NAME or not part.text.strip():
                 continue
-            span = _free_span(text, part.text, after, used) or _free_span(text, part.text, 0, used)
+            span = _free_span(text, part.text, after, used, fixed) or _free_span(text, part.text, 0, used, fixed)
             if span is None:
                 lost.append(Lost(part.message, _kind_of(part, messages)))
                 continue
@@ -106,14 +118,19 @@ def _by_message(parts: Sequence[TextPart]) -> Iterator[list[int]]:
     return iter(numbers.values())
 
 
-def _free_span(text: str, part: str, after: int, used: Sequence[tuple[int, int]]) -> tuple[int, int] | None:
-    """The first place of a part at or behind `after`, its ends trimmed, that no other part has."""
+def _free_span(
+    text: str, part: str, after: int, used: Sequence[tuple[int, int]], fixed: Sequence[tuple[int, int]]
+) -> tuple[int, int] | None:
+    """The first place of a part at or behind `after`, its ends trimmed, that is neither of another part nor fixed."""
     wanted = part.strip()
     for form in dict.fromkeys((wanted, json.dumps(wanted, ensure_ascii=False)[1:-1], json.dumps(wanted)[1:-1])):
         start = text.find(form, after)
         while start >= 0:
-            if all(start + len(form) <= other or end <= start for other, end in used):
-                return start, start + len(form)
+            end = start + len(form)
+            is_free = all(end <= low or high <= start for low, high in used)
+            # a part with a name of the template in it (`<think>`) is around it
+            if is_free and all(end <= low or high <= start or start < low < high < end for low, high in fixed):
+                return start, end
             start = text.find(form, start + 1)
     return None
 

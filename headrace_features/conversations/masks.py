@@ -146,9 +146,10 @@ class Masking(NamedTuple):
         if self.train == "all":
             return [(0, len(text))]
         turns = self.turns(text, roles, places, lost)
-        if self.train != "template":
-            return [turn for turn, _ in turns]
         answers = [(place.start, place.end) for place in places if place.kind == TOOL_ANSWER]
+        if self.train != "template":
+            without = {message for message, kind in lost if kind == "assistant"}
+            return _without([turn for turn, number in turns if number not in without], answers)
         told = {message for message, kind in lost if message >= 0 and roles[message] == "assistant" and kind != MOVED}
         untrained = answers + _lost_regions(text, roles, places, told)
         return _without([*blocks], untrained)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import re
 from collections.abc import Iterator
 from typing import Any, Final
@@ -53,15 +54,26 @@ def _keys_marked(value: Any, marked: Any) -> Any:
     return [_keys_marked(inner, marked) for inner in value] if isinstance(value, list) else value
 
 
-def quoted_spans(written: str) -> list[Span]:
-    """[start, end) of what stands between marks, in the text without them."""
-    spans, begin, opened = list[Span](), 0, None
+def names_of(messages: Any, names: re.Pattern[str]) -> set[str]:
+    """The names in the texts of a value, keys too."""
+    if isinstance(messages, str):
+        return set(names.findall(messages))
+    inner = [*messages, *messages.values()] if isinstance(messages, dict) else messages
+    return set().union(*(names_of(of, names) for of in inner)) if isinstance(messages, dict | list) else set()
+
+
+def quoted_spans(written: str, names: set[str]) -> list[Span] | None:
+    """[start, end) of what stands between marks, in the text without them; None where that is anything but a name."""
+    forms = {form for name in names for form in (name, json.dumps(name, ensure_ascii=False)[1:-1])}
+    spans, opened = list[Span](), None
     for removed, match in enumerate(MARKED.finditer(written)):
-        at = match.start() - removed
-        if match[0] == _QUOTES[0]:
-            opened = at
-        elif opened is not None:
-            spans.append((opened, at))
+        if (match[0] == _QUOTES[0]) != (opened is None):
+            return None
+        if opened is None:
+            opened = match.end()
+        elif written[opened : match.start()] in forms:
+            spans.append((opened - removed, match.start() - removed))
             opened = None
-        begin = at
-    return spans if opened is None else [*spans, (opened, begin)]
+        else:
+            return None
+    return spans if opened is None else None

@@ -19,8 +19,8 @@ from typing import Any, Final, NamedTuple
 from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.located import Lost, Place, chosen, searched
 from headrace_features.conversations.masks import ROLES, Masking, Span, turn_form
-from headrace_features.conversations.parts import MOVED, TextPart, replaced
-from headrace_features.conversations.quotes import MARKED, all_texts, marked_constants, marked_value, quoted_spans
+from headrace_features.conversations.parts import MOVED, REASONING, TextPart, replaced
+from headrace_features.conversations.quotes import MARKED, marked_constants, marked_value, names_of, quoted_spans
 from headrace_features.conversations.shapes import Rendered, Shape, ShapeRow, joined_texts
 from headrace_features.conversations.skeleton import marks_of, shape_of, skeleton_of
 from headrace_features.conversations.templates import ChatTemplate, TemplateSettings
@@ -62,13 +62,11 @@ class Renderer:
         )
         self._names = _pattern(rules.added)
         self._quotable = _pattern(self.control_names)
-        quoted_by_template = {
-            name for name in self.control_names if any(name in text for text in self._template.constants)
-        }
-        self._surely_quoted = _pattern(self.control_names - quoted_by_template)
+        self._asked = {name for name in self.control_names if any(name in text for text in self._template.constants)}
         self._shapes: OrderedDict[bytes, Shape] = OrderedDict()
         self._takes_text, self._takes_parts = self._forms()
         self.masking = Masking(rules.train, rules.newline, turn_form(self._written, self._controls))
+        self._headers = _pattern({self.masking.form.header, self.masking.form.question} - {""})
         if rules.train == "template" and not self._template.has_generation_blocks:
             raise TemplateRefusedError(
                 "train: template needs {% generation %} blocks, and it has none; name `assistant`"
@@ -107,9 +105,12 @@ class Renderer:
                 "a {% generation %} block stands in a macro or a captured value, where it marks other text; write it "
                 "into the loop, or train: assistant"
             )
-        places, lost = learnt.located(text, parts) or searched(text, messages, tools, parts)
         quotes = self._quotes(messages, tools, text)
-        return self._of_text(text, messages, places, lost, blocks, quotes)
+        if located := learnt.located(text, parts):
+            quotes = sorted([*quotes, *_overlapping(self._controls(text, quotes), located[0])])
+            return self._of_text(text, messages, *located, blocks, quotes)
+        fixed = self._controls(text, quotes) + [match.span() for match in self._headers.finditer(text)]
+        return self._of_text(text, messages, *searched(text, messages, tools, parts, fixed), blocks, quotes)
 
     def _of_text(
         self,
@@ -171,7 +172,9 @@ class Renderer:
         answer = {"role": "assistant", "content": "headraceanswer"}
         if not self._writes([question, answer], "headraceanswer"):
             self._takes_parts = True
-            self._takes_parts = self._writes([question, answer], "headraceanswer")
+            # a list that is written as Python has it (`{'type': 'text', ..}`) is not taken
+            is_written = self._writes([question, answer], "headraceanswer")
+            self._takes_parts = is_written and not self._writes([question, answer], "'text'")
         call = {
             "type": "function",
             "id": "headrace1",
@@ -199,8 +202,8 @@ class Renderer:
         if skeleton is None:
             return Shape(None, None, None)
         learnt = Shape(skeleton, chosen(skeleton, messages, tools, parts), None)
-        constants = "\0".join(all_texts([replaced(messages, lambda number, kind, text: ""), tools]))
-        if skeleton.questions is None or self._quotable.search(constants):
+        constants = [replaced(messages, lambda number, kind, text: ""), tools]
+        if skeleton.questions is None or names_of(constants, self._quotable):
             return learnt
         try:
             bare = [part._replace(text=mark) for part, mark in zip(parts, marks_of(parts), strict=True)]
@@ -215,33 +218,57 @@ class Renderer:
         return learnt._replace(row=row) if is_alike else learnt
 
     def _quotes(self, messages: list[dict[str, Any]], tools: list[dict[str, Any]], text: str) -> list[Span]:
-        """The names of control tokens in a text that are of messages."""
-        joined = "\0".join(all_texts([messages, tools]))
-        if not self._quotable.search(joined):
+        """The names of control tokens in a text that are of messages.
+
+        A name that changes what the template writes around it (`</think>` in an answer) is the template's.
+        """
+        names = names_of([messages, tools], self._quotable)
+        if not names:
             return []
-        if MARKED.search(joined):
+        if names_of([messages, tools], MARKED):
             raise TemplateRefusedError(
                 "it has the name of a control token and characters U+E010, U+E011; remove either"
             )
-        for names in (self._quotable, self._surely_quoted):
 
-            def marked(value: Any, names: re.Pattern[str] = names) -> Any:
-                return marked_value(value, names)
+        def marked(of_answers: re.Pattern[str], of_others: re.Pattern[str]) -> list[Span] | None:
+            return self._marked(messages, tools, text, names, of_answers, of_others)
 
-            try:
-                written = self._template.write(
-                    replaced(
-                        [marked_constants(message, marked) for message in messages], lambda *part: marked(part[2])
-                    ),
-                    marked(tools),
-                ).text
-            except TemplateRefusedError:
-                continue
-            if MARKED.sub("", written) == text:
-                return quoted_spans(written)
+        if (quotes := marked(self._quotable, self._quotable)) is not None:
+            return quotes
+        asked = {name for name in names if marked(_pattern([name]), _pattern([name])) is None}
+        rest = _pattern(self.control_names - asked)
+        for of_others in (self._quotable, rest) if asked <= self._asked else ():
+            if (quotes := marked(rest, of_others)) is not None:
+                return quotes
         raise TemplateRefusedError(
             "a control token's name in a message changes what the template writes around it, so it cannot stay text"
         )
+
+    def _marked(
+        self,
+        messages: list[dict[str, Any]],
+        tools: list[dict[str, Any]],
+        text: str,
+        names: set[str],
+        of_answers: re.Pattern[str],
+        of_others: re.Pattern[str],
+    ) -> list[Span] | None:
+        """The quotes in a text by marks around names in answers, and in all else; None where marks change it."""
+
+        def marked(value: Any) -> Any:
+            return marked_value(value, of_others)
+
+        try:
+            written = self._template.write(
+                replaced(
+                    [marked_constants(message, marked) for message in messages],
+                    lambda _, kind, of: marked_value(of, of_answers if kind in ("assistant", REASONING) else of_others),
+                ),
+                marked(tools),
+            ).text
+        except TemplateRefusedError:
+            return None
+        return quoted_spans(written, names) if MARKED.sub("", written) == text else None
 
     def _controls(self, text: str, quotes: Sequence[Span] = ()) -> list[Span]:
         """The control tokens in a text outside of quotes."""
@@ -273,6 +300,11 @@ class LeftOutError(TemplateRefusedError):
 def _pattern(names: Any) -> re.Pattern[str]:
     """Finds the longest of names at each place; nothing where there are none."""
     return re.compile("|".join(map(re.escape, sorted(names, key=len, reverse=True))) or "(?!)")
+
+
+def _overlapping(controls: Sequence[Span], places: Sequence[Place]) -> list[Span]:
+    """Names that texts of messages make with what stands beside them: letters, like names in messages."""
+    return [(start, end) for start, end in controls if any(place.start < end and start < place.end for place in places)]
 
 
 def _with_arguments(call: dict[str, Any], as_text: bool) -> dict[str, Any]:

@@ -57,7 +57,7 @@ _SCHEMA = pa.schema(
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.INCREMENT,
     tables=(kept_table(_STAGE, _STAGE.table), _REJECTED),
     name="conversations",

@@ -113,9 +113,9 @@ def shape_of(messages: list[dict[str, Any]], tools: list[dict[str, Any]]) -> tup
 
     def note(number: int, kind: str, text: str) -> str:
         parts.append(TextPart(number, kind, text))
-        if is_name(kind):
-            return names.setdefault(text, f"\0{len(names)}")
-        return "\0" if not text.isspace() and text else text
+        if not text or text.isspace():
+            return text
+        return names.setdefault(text, f"\0{len(names)}") if is_name(kind) else "\0"
 
     return marshal.dumps((replaced(messages, note), tools), 2), parts  # in 2 equal values have equal bytes
 
@@ -179,8 +179,10 @@ def _with(messages: list[dict[str, Any]], texts: Sequence[str]) -> list[dict[str
 
 
 def _sides(literal: str, other: str, is_first: bool, is_last: bool) -> Any:
-    """What the padding made of a literal: right side of the part before, left side of that behind; else None."""
-    for right, left in product([""] if is_first else _RIGHT, [""] if is_last else _LEFT):
-        if right + literal + left == other:
-            return _RIGHT.get(right, (_KEPT, False)), _LEFT[left]
-    return None
+    """What the padding made of a literal: right side of the part before, left side of that behind; else None.
+
+    Between two parts with newlines alone it may be that either lost a newline: then None too.
+    """
+    both = product([""] if is_first else _RIGHT, [""] if is_last else _LEFT)
+    fitting = [pair for pair in both if pair[0] + literal + pair[1] == other]
+    return (_RIGHT.get(fitting[0][0], (_KEPT, False)), _LEFT[fitting[0][1]]) if len(fitting) == 1 else None

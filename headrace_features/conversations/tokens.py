@@ -63,7 +63,7 @@ def _same_encoder(config: Any, inputs: Any, standing: Any) -> dict[str, str]:
 
 
 @step(
-    version="1",
+    version="2",
     scope=Scope.INCREMENT,
     tables=(CONVERSATION_TOKENS,),
     name="conversation_tokens",

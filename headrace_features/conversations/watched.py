@@ -13,6 +13,7 @@ more than that. The environment hands both on where Jinja would make plain texts
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
+from functools import reduce
 from typing import Any, Final, NamedTuple
 
 from jinja2 import nodes
@@ -68,7 +69,8 @@ class _Seen(str):
     def __bool__(self) -> bool:  # it holds a text that is not empty
         return str.__len__(self) > 0
 
-    def __hash__(self) -> int:
+    def __hash__(self) -> int:  # a key: of a dictionary it finds, or makes, another one with another text
+        self.notes.is_opaque = True
         return str.__hash__(self)
 
     def __iter__(self) -> Iterator[str]:
@@ -115,8 +117,7 @@ class WatchedText(_Seen):
     def __ne__(self, other: object) -> bool:
         return not self._question("__eq__", other)
 
-    def __hash__(self) -> int:
-        return str.__hash__(self)
+    __hash__ = _Seen.__hash__  # a class with an `__eq__` has none else
 
     def split(self, *of: Any) -> Any:
         """A text without the separator is the only piece."""
@@ -175,7 +176,8 @@ class WatchingEnvironment(ImmutableSandboxedEnvironment):
         self.globals |= {_IN: _is_in, _JOINED: lambda *values: _together("".join(map(str, values)), values)}
         to_json = self.filters["tojson"]
         self.filters = {name: _filtered(name, function) for name, function in self.filters.items()}
-        self.filters["trim"] = lambda value, characters=None: value.strip(*([] if characters is None else [characters]))
+        self.filters["trim"] = _trim
+        self.tests = self.tests | {"in": _is_in}
         self.filters["tojson"] = lambda value, **options: _together(to_json(_bare(value), **options), _texts(value))
         self.filters["join"] = lambda value, between="", attribute=None: _join(value, between, attribute)
 
@@ -188,7 +190,7 @@ class WatchingEnvironment(ImmutableSandboxedEnvironment):
         seen = [value for value in (left, right) if isinstance(value, _Seen)]
         if seen and operator == "+" and isinstance(left, str) and isinstance(right, str):
             return _together(str.__add__(left, right), seen)
-        for value in seen:
+        for value in _texts([left, right]):  # `%` takes a tuple too
             value.notes.is_opaque = True
         return super().call_binop(context, operator, left, right)
 
@@ -196,9 +198,9 @@ class WatchingEnvironment(ImmutableSandboxedEnvironment):
         """Methods of texts see watched ones among their arguments."""
         itself = getattr(__obj, "__self__", None)
         if isinstance(itself, str):
+            if __obj.__name__ == "join" and not isinstance(itself, _Seen):
+                return _join(arguments[0], itself, None)
             given = [text for value in (*arguments, *named.values()) for text in _texts(value)]
-            if given and not isinstance(itself, _Seen) and __obj.__name__ == "join":
-                return _together(str.join(itself, arguments[0]), given)
             for value in given:
                 value.notes.is_opaque = True
         return super().call(__context, __obj, *arguments, **named)
@@ -213,7 +215,11 @@ class _Joins(NodeTransformer):
 
     def visit_Compare(self, node: nodes.Compare) -> nodes.Node:  # noqa: N802  as Jinja names it
         self.generic_visit(node)
-        if len(node.ops) != 1 or node.ops[0].op not in ("in", "notin"):
+        if len(node.ops) > 1:  # a in b == c
+            lefts = [node.expr, *(operand.expr for operand in node.ops)]
+            pairs = [nodes.Compare(left, [operand]) for left, operand in zip(lefts, node.ops, strict=False)]
+            return reduce(nodes.And, map(self.visit_Compare, pairs))
+        if node.ops[0].op not in ("in", "notin"):
             return node
         call = nodes.Call(nodes.Name(_IN, "load"), [node.expr, node.ops[0].expr], [], None, None)
         call.set_lineno(node.lineno)
@@ -245,7 +251,14 @@ def _filtered(name: str, function: Any) -> Any:
 
 def _join(value: Any, between: str, attribute: Any) -> str:
     listed = [*value] if attribute is None else [item[attribute] for item in value]
-    return _together(str.join(between, map(str, listed)), listed)
+    return _together(str.join(between, map(str, listed)), [*listed, *_texts(between)])
+
+
+def _trim(value: Any, characters: Any = None) -> str:
+    if isinstance(characters, _Seen):
+        characters.notes.is_opaque = True
+    trimmed: str = value.strip(*([] if characters is None else [characters]))
+    return trimmed
 
 
 def _texts(value: Any) -> list[_Seen]:

@@ -21,6 +21,7 @@ APART = {("serve",), ("ui",), ("demo",), ("relocate",), ("worker",), ("explore",
 APART.add(("blend", "prewarm"))
 APART.add(("experiment", "show"))
 APART.add(("dataset", "reopen"))  # of what a model refused: test_lake_status.py
+APART |= {("template", "add"), ("template", "show"), ("corpus", "preview")}  # conversations/test_commands.py
 APART.add(("table", "check"))  # of lakes in local files, which Sail reads: test_table_check.py
 
 

@@ -50,7 +50,7 @@ from spark_jobs.sources.taken import kind_by_content, language_taken
 _BATCH_ROWS = 10_000
 _LARGE_BYTES = 1 << 20
 _LFS_POINTER = b"version https://git-lfs.github.com/spec/"
-_LFS_POINTER_BYTES = 1024  # a pointer has fewer (git-lfs, docs/spec.md)
+_LFS_POINTER_BYTES = 1024  # a pointer has fewer (the specification of git-lfs)
 _FENCES = ("---\n", "---\r\n", "--- ", "+++")  # of front matter; a rule across the page begins so too
 _DETECTED_BYTES = 1 << 16  # of the beginning of a file whose name says nothing
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from tokenizers import Tokenizer
+from tokenizers import AddedToken, Tokenizer
 
 from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import ConversationEncoder
@@ -89,6 +89,40 @@ def test_a_known_shape_gives_what_the_template_writes(name: str, seeds: list[int
         except TemplateRefusedError:
             continue
         assert row == rendered_anew(rendering, messages)
+
+
+TURN = "<|im_start|>{{ m.role }}\n"
+ASKING = (  # what a template may do with a text, so that another text is written in another way
+    *("{{ {'yes': 'Y'}.get(m.content) }}", "{{ {'yes': 'Y'}[m.content] }}", "{{ 'Y' if m.content in {'yes': 1} }}"),
+    *(
+        "{{ {m.content: 1, 'no': 2} | length }}",
+        "{{ 'Y' if m.content is in 'yes no' }}",
+        "{{ 'yes' | trim(m.content) }}",
+    ),
+    "{{ messages | selectattr('content', 'in', 'yes no') | list | length }}",
+    "{% set x = ' '.join(messages | map(attribute='content')) %}{{ 'Y' if 'no' in x }}",
+    "{% set x = ' '.join({'a': m.content}.values()) %}{{ 'Y' if 'no' in x }}",
+    "{% set x = ['a', 'b'] | join(m.content) %}{{ 'Y' if 'no' in x }}",
+    "{% set x = '%s' % (m.content,) %}{{ 'Y' if x == 'no' }}",
+    "{{ 'Y' if m.content in 'yes no' in ['x'] }}{{ 'Z' if 'a' < m.content < 'z' }}",
+    *("{{ m.content.rstrip('\\n') }}\n", "{{ m.content }}\n{{ m.content.lstrip('\\n') }}\n"),
+    *("{{ (m.content.rstrip('\\n') ~ m.content) | tojson }}", "{{ m.name }}: "),
+)
+
+
+@given(
+    asking=st.sampled_from(ASKING),
+    texts=st.lists(st.sampled_from(["zed", "yes", "no", "yes\n", "\nno", " a"]), min_size=4, max_size=12),
+    names=st.lists(st.sampled_from(["", " ", "f", "g"]), min_size=6, max_size=6),
+)
+def test_a_template_that_looks_into_texts_is_asked_for_each(asking: str, texts: list[str], names: list[str]) -> None:
+    """Keys, tests, joins, trims and names: the row of a known shape is what the template writes."""
+    source = "{% for m in messages %}" + TURN + asking + "{{ m.content }}<|im_end|>\n{% endfor %}"
+    source += "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
+    rendering = renderer(source)
+    for first, second, name in zip(texts[::2], texts[1::2], names, strict=False):
+        messages = [{"role": "user", "name": name, "content": first}, {"role": "assistant", "content": second}]
+        assert rendering.render(messages, []).text == rendering._template.write(messages, []).text
 
 
 def rendered_anew(rendering: Renderer, messages: list[dict[str, Any]]) -> Rendered:
@@ -221,6 +255,92 @@ def test_a_quoted_control_name_is_letters_and_trained() -> None:
     assert trained == "It is <|im_end|> here<|im_end|>"
 
 
+@given(seed=SEEDS, strips=st.fixed_dictionaries({"lstrip": st.booleans(), "rstrip": st.booleans()}))
+def test_an_end_token_that_takes_blanks_of_its_neighbours_is_trained(seed: int, strips: dict[str, bool]) -> None:
+    """As that of Phi-3 takes the newline behind it: each answer's end token is in the mask."""
+    tokenizer = Tokenizer.from_str(tokenizer_file())
+    tokenizer.add_special_tokens([AddedToken("<|im_end|>", **strips)])
+    rendering = renderer("chatml")
+    messages = odd_conversation(seed, calls=False)
+    row = rendering.render(messages, [])
+    (encoded,) = ConversationEncoder(tokenizer.to_str(), rendering.control_names, overlaps=False).encode([row])
+    if not row.has_quotes:
+        assert encoded.ids.tolist() == tokenizer.encode(row.text, add_special_tokens=False).ids
+    trained = encoded.ids[encoded.trainable].tolist()
+    answers = sum(message["role"] == "assistant" for message in messages)
+    assert trained.count(tokenizer.token_to_id("<|im_end|>")) == answers
+
+
+def test_a_tokenizer_that_does_not_see_the_templates_tokens_is_refused() -> None:
+    """Of `single_word`: beside letters it is none, and its hidden name would be in the ids."""
+    tokenizer = Tokenizer.from_str(tokenizer_file())
+    tokenizer.add_special_tokens([AddedToken("<|im_end|>", single_word=True)])
+    rendering = renderer("chatml")
+    row = rendering.render([{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}], [])
+    encoder = ConversationEncoder(tokenizer.to_str(), rendering.control_names, overlaps=False)
+    with pytest.raises(TemplateRefusedError, match="single_word"):
+        encoder.encode([row])
+
+
+PIECES = ("<think>so</think>", "then", "</think>", "<|im_end|>", "<|im_start|>user\n", "<tool_call>", "\n", "x ")
+TEXTS = st.lists(st.sampled_from(PIECES), min_size=1, max_size=4).map("".join).filter(str.strip)
+
+
+@given(texts=st.lists(TEXTS, min_size=2, max_size=4))
+def test_no_message_writes_a_token_that_begins_or_ends_a_turn(texts: list[str]) -> None:
+    """Of a template that looks for `</think>`: one token begins each turn and one ends it, whatever messages quote."""
+    messages = [{"role": role, "content": text} for role, text in zip(["user", "assistant"] * 2, texts, strict=False)]
+    try:
+        row = renderer("thinking").render(messages, [])
+    except TemplateRefusedError:
+        return
+    controls = [row.text[start:end] for start, end in row.controls]
+    assert [name for name in controls if name.startswith("<|im")] == ["<|im_start|>", "<|im_end|>"] * len(messages)
+
+
+def test_a_name_with_a_quote_in_it_and_one_of_two_texts_are_letters() -> None:
+    """`<|"|>` of Gemma, which JSON writes in another way; `<|im_` of the reasoning before `end|>` of the answer."""
+    source = TEMPLATES["chatml"].replace("{% generation %}", "{% generation %}{{ message.reasoning_content }}")
+    rules = renderer(source).rules
+    rendering = Renderer(rules._replace(added=rules.added | {'<|"|>': True}))
+    answer = {"role": "assistant", "reasoning_content": "<|im_", "content": 'end|> <|"|> b'}
+    for messages in ([{"role": "user", "content": 'a <|"|>'}, answer], [{"role": "user", "content": "a"}, answer]):
+        row = rendering.render(messages, [])
+        controls = [row.text[start:end] for start, end in row.controls]
+        assert controls == ["<|im_start|>", "<|im_end|>"] * 2
+
+
+@pytest.mark.parametrize("texts", [("Q zz", "a"), ("Q zz", "u"), ("Q", "user"), ("Q", "m"), ("Q", "assistant")])
+def test_a_short_text_is_not_taken_for_a_header(texts: tuple[str, str]) -> None:
+    """Where a template changes a text the others are searched: not in control tokens, nor in headers."""
+    source = TEMPLATES["chatml"].replace("message.content", "message.content | replace('Q', 'R')")
+    row = renderer(source, allow=("user",)).render(
+        [{"role": "user", "content": texts[0]}, {"role": "assistant", "content": texts[1]}], []
+    )
+    assert [row.text[slice(*span)] for span in row.trained] == [f"{texts[1]}<|im_end|>"]
+
+
+def test_neither_a_tool_answer_in_a_call_nor_a_turn_without_its_content_is_trained() -> None:
+    """Though `moved` and `assistant` may be left out."""
+    source = """{% for m in messages %}{% if m.role != 'tool' %}<|im_start|>{{ m.role }}
+{{ m.reasoning_content }}{% for call in m.tool_calls or [] %}{{ call.function | tojson }}
+ = {{ messages[loop.index + 1].content }}
+{% endfor %}{{ m.content if not m.reasoning_content else '' }}<|im_end|>
+{% endif %}{% endfor %}{% if add_generation_prompt %}<|im_start|>assistant
+{% endif %}"""
+    call = {"type": "function", "id": "call00001", "function": {"name": "f", "arguments": {"q": "b"}}}
+    messages = [
+        {"role": "user", "content": "a"},
+        {"role": "assistant", "content": "calling", "tool_calls": [call]},
+        {"role": "tool", "tool_call_id": "call00001", "content": "output"},
+        {"role": "assistant", "content": "lost", "reasoning_content": "why"},
+    ]
+    row = renderer(source).render(messages, [])
+    trained = "".join(row.text[slice(*span)] for span in row.trained)
+    assert {lost.kind for lost in row.lost} == {"moved", "assistant"}
+    assert trained == '{"name": "f", "arguments": {"q": "b"}}\n = \ncalling<|im_end|>'
+
+
 @given(seed=SEEDS, train=st.sampled_from(["assistant", "last", ("user",), ("user", "assistant"), "all"]))
 def test_the_mask_covers_exactly_the_chosen_turns(seed: int, train: Any) -> None:
     """Of ChatML: contents of the chosen roles, and behind an answer its end token."""
@@ -282,6 +402,7 @@ def test_prefixes_train_each_turn_once(seed: int) -> None:
         ("{{ bos_token }}{{ sep_token }}{{ messages[0].content }}", "writes sep_token"),
         ("{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}", "no control token"),
         ("{{ messages[0].content.__class__ }}", "no control token|refuses"),
+        ("{% for m in messages %}{{ m.name in m.content }}{{ m.content }}<|im_end|>{% endfor %}", "no control token"),
     ],
 )
 def test_a_template_that_cannot_be_used_is_refused_in_a_line(source: str, message: str) -> None:

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator
 from typing import Any, Final
 
 from headrace_features.conversations.masks import Span
@@ -20,19 +19,6 @@ def marked_value(value: Any, names: re.Pattern[str]) -> Any:
     if isinstance(value, dict):
         return {marked_value(key, names): marked_value(inner, names) for key, inner in value.items()}
     return [marked_value(inner, names) for inner in value] if isinstance(value, list) else value
-
-
-def all_texts(value: Any) -> Iterator[str]:
-    """The texts in a value, keys too."""
-    if isinstance(value, str):
-        yield value
-    elif isinstance(value, dict):
-        for key, inner in value.items():
-            yield key
-            yield from all_texts(inner)
-    elif isinstance(value, list):
-        for inner in value:
-            yield from all_texts(inner)
 
 
 def marked_constants(message: dict[str, Any], marked: Any) -> dict[str, Any]:

@@ -28,30 +28,16 @@ import numpy as np
 import pyarrow as pa
 
 from spark_jobs.exceptions import ConfigError, InputError
-from spark_jobs.lake.declare.step import Output, Plot, Sample, Scope, Step, step
+from spark_jobs.lake.declare.step import Output, Plot, Scope, Step, step
 from spark_jobs.lake.engine.arrangement import Arranged, dealt_in_turn, grouped, persist, release
 from spark_jobs.lake.files.rows import FILE, ROW
 from spark_jobs.lake.files.side_reads import SideReads, file_properties, in_file_order, located, map_rows
-from spark_jobs.packing.packed_table import (
-    PackedConfig,
-    beginning_share,
-    packed_table,
-    require_masks,
-    trained_share,
-    window_facts,
-)
+from spark_jobs.packing.packed_table import PackedConfig, packed_table, require_masks, window_facts, window_sample
 from spark_jobs.packing.plan.affinity import AffinityPlan, choose_plan, plan_shards
 from spark_jobs.packing.plan.baselines import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
 from spark_jobs.packing.plan.line_cuts import cut_batches, line_end_tokens
-from spark_jobs.packing.plan.placement import (
-    CUTS_IN_ROWS,
-    EMPTY_DOCUMENTS,
-    Placer,
-    UnitRules,
-    WindowOrder,
-    count_batches,
-)
-from spark_jobs.packing.plan.repository_runs import ALONE, EVERY_RUN, THETA_PERCENTS
+from spark_jobs.packing.plan.placement import EMPTY_DOCUMENTS, Placer, UnitRules, WindowOrder, count_batches
+from spark_jobs.packing.plan.repository_runs import ALONE, CUTS_IN_ROWS, EVERY_RUN, THETA_PERCENTS
 from spark_jobs.packing.plan.shuffle_at_rest import permutation_key
 from spark_jobs.packing.plan.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
@@ -67,7 +53,6 @@ logger = logging.getLogger(__name__)
 Batches = Iterable[pa.RecordBatch]
 
 _KEYS = ["shard", "doc_id"]
-_SAMPLED_WINDOWS = 2048
 _COUNTS_DDL = "theta int, bucket int, length int, units bigint"
 _CUTS_DDL = "shard int, doc_id string, cuts array<bigint>"
 _PLACEMENTS_DDL = (
@@ -90,7 +75,6 @@ def packed_step(dataset: str, window_tokens: int, masked: bool = False) -> Step:
     With `masked` it packs `MASKED_TOKENS`, and windows have the column `trainable`.
     """
     table = packed_table(dataset, window_tokens, masked)
-    shares = Sample((TRAINABLE, "token_count"), _SAMPLED_WINDOWS, trained_share)
 
     @step(
         version="2",
@@ -100,7 +84,7 @@ def packed_step(dataset: str, window_tokens: int, masked: bool = False) -> Step:
         numbered=True,
         plot=Plot("Fill of the windows", ("token_count",), functools.partial(draw_fill, window_tokens=window_tokens)),
         guard=same_reference,
-        sample=shares if masked else Sample(("input_ids",), _SAMPLED_WINDOWS, beginning_share),
+        sample=window_sample(masked),
     )
     def packed(
         tokens: DataFrame,
@@ -166,6 +150,7 @@ def pack(
         (EVERY_RUN, *thetas) if increment.joins_repositories else thetas,
         masked,
     )
+    windows_ddl = _WINDOWS_DDL + f", {TRAINABLE} array<boolean>" * masked
     row_starts = F.col("row_starts") if masked else F.lit(None)
     of_dataset = of_dataset.withColumn("cuts", row_starts.cast("array<bigint>"))
     arranged = _arranged(of_dataset, ordered, _line_cuts(of_dataset, tokenizer, facts, rules, config), config).persist()
@@ -182,9 +167,9 @@ def pack(
         raise
     if of_files is None:
         release(arranged.frame)
-        empty = tokens.sparkSession.createDataFrame([], _windows_ddl(facts))
+        empty = tokens.sparkSession.createDataFrame([], windows_ddl)
         return Output({name: empty}, properties, summary=plan.facts())
-    windows = of_files.map(functools.partial(assemble_windows, facts=facts), _windows_ddl(facts))
+    windows = of_files.map(functools.partial(assemble_windows, facts=facts), windows_ddl)
     kept = (arranged.frame, of_files.frame)
     return Output({name: windows.to_frame()}, properties, kept, plan.facts(), {name: windows})
 
@@ -199,11 +184,6 @@ def _cut(placed: DataFrame, window_count: int, base: int, facts: WindowForm, con
     parts = in_file_order(placed, "document_start").map(cut, _PARTS_DDL).to_frame()
     file = F.expr(f"cast((ordinal - {base}L) div {config.file_rows} as int)")
     return dealt_in_turn(parts, -(-window_count // config.file_rows), file)
-
-
-def _windows_ddl(facts: WindowForm) -> str:
-    """Columns of the windows."""
-    return f"{_WINDOWS_DDL}, {TRAINABLE} array<boolean>" if facts.masked else _WINDOWS_DDL
 
 
 def _keeps_repositories(members: DataFrame | None, config: PackedConfig) -> bool:

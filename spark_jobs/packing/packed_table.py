@@ -11,7 +11,7 @@ import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
 from spark_jobs.exceptions import ConfigError
-from spark_jobs.lake.declare.step import ConfigModel
+from spark_jobs.lake.declare.step import ConfigModel, Sample
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.lake.files.side_reads import map_rows
 from spark_jobs.packing.windows.assemble import has_exact_length, is_filled, segments_fill
@@ -203,6 +203,12 @@ def packed_table(dataset: str, window_tokens: int, masked: bool = False) -> Tabl
     )
 
 
+def window_sample(masked: bool) -> Sample:
+    """What some new windows say of a packed table."""
+    columns, describe = ((TRAINABLE, "token_count"), trained_share) if masked else (("input_ids",), beginning_share)
+    return Sample(columns, 2048, describe)
+
+
 def beginning_share(windows: pa.Table, properties: Mapping[str, str]) -> dict[str, str]:
     """The property that says how many of some windows begin with the token at the beginning of documents.
 
@@ -233,12 +239,9 @@ def require_masks(name: str, columns: Collection[str], masked: bool, config: Pac
     if masked != (TRAINABLE in columns):
         has = "no" if masked else "a"
         raise ConfigError(f"{name}: tokens has {has} column trainable; use packed_step(.., masked={not masked})")
-    for field, value in MASKED_SETTINGS.items() if masked else ():
-        if getattr(config, field) != value:
-            raise ConfigError(
-                f"{name}: {field} is {getattr(config, field)!r}; rows of tokens with masks are cut where they begin, "
-                "and begin as their template says: leave it out"
-            )
+    wrong = [field for field, value in MASKED_SETTINGS.items() if masked and getattr(config, field) != value]
+    if wrong:
+        raise ConfigError(f"{name}: templates of tokens with masks say how rows begin and end; leave {wrong[0]} out")
 
 
 def window_facts(tokenizer: DataFrame, config: PackedConfig, masked: bool = False) -> tuple[WindowForm, dict[str, str]]:

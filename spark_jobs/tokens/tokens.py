@@ -117,36 +117,30 @@ TOKENS = Table(
 )
 
 
+_ROWS = "arrays_zip(concat(array(0), row_starts), concat(row_starts, array(token_count + 1)))"
+_IS_TRAINED = "array_contains(slice(trainable, row.`0` + 1, greatest(0, row.`1` - row.`0`)), true)"
+_ROWS_ARE_TRAINED = Check(
+    "every_row_is_trained",
+    "size(trainable) = token_count + 1 and coalesce(array_max(row_starts), -1) < token_count and "
+    f"(token_count = 0 or forall({_ROWS}, row -> row.`1` > row.`0` and {_IS_TRAINED}))",
+    "rows begin one after the other inside of the document, and each has a trained token",
+    rows_are_trained,
+)
+_MASK = "whether a loss is taken on each token, and last on the end token put behind the document: token_count + 1"
+_STARTS = (
+    "tokens at which further rows of the document begin, ascending: packing cuts it there and, but for rows longer "
+    "than a window, nowhere else; each row has a trained token, a document without any has no tokens; all but the last "
+    "row end with their end token"
+)
 MASKED_TOKENS = replace(
     TOKENS,
     comment="one row per surviving document: its token ids, and which of them a loss is taken on",
     columns=(
         *TOKENS.columns,
-        Column(
-            "trainable!",
-            "list<boolean!>",
-            "whether a loss is taken on each token, and last on the end token put behind the document: token_count + 1",
-        ),
-        Column(
-            "row_starts!",
-            "list<int!>",
-            "tokens at which further rows of the document begin, ascending: packing cuts it there and, but for rows "
-            "longer than a window, nowhere else; each row has a trained token, a document without any has no tokens",
-        ),
+        Column("trainable!", "list<boolean!>", _MASK),
+        Column("row_starts!", "list<int!>", _STARTS),
     ),
-    checks=(
-        *TOKENS.checks,
-        Check(
-            "every_row_is_trained",
-            "size(trainable) = token_count + 1 and coalesce(array_max(row_starts), -1) < token_count and "
-            "(token_count = 0 or forall("
-            "arrays_zip(concat(array(0), row_starts), concat(row_starts, array(token_count + 1))), "
-            "row -> row.`1` > row.`0` and "
-            "array_contains(slice(trainable, row.`0` + 1, greatest(0, row.`1` - row.`0`)), true)))",
-            "rows begin one after the other inside of the document, and each has a trained token",
-            rows_are_trained,
-        ),
-    ),
+    checks=(*TOKENS.checks, _ROWS_ARE_TRAINED),
 )
 """`tokens` of a corpus trained on parts of its documents, such as the answers of conversations."""
 MASKED_TOKENS_DDL = f"{_TOKENS_DDL}, trainable array<boolean>, row_starts array<int>"

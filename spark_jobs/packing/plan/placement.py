@@ -22,11 +22,11 @@ import pyarrow.compute as pc
 from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.packing.plan.best_fit import SlotTable
-from spark_jobs.packing.plan.repository_runs import ALONE, GreedyRuns, join_runs, unit_lengths
+from spark_jobs.packing.plan.repository_runs import ALONE, CUTS_IN_ROWS, GreedyRuns, join_runs, unit_lengths
 from spark_jobs.packing.plan.shuffle_at_rest import permute
 from spark_jobs.packing.plan.units import BucketRanks, Cuts, Pieces, cut_documents
 
-EMPTY_DOCUMENTS, CUTS_IN_ROWS = -2, -5  # beside those of `baselines`
+EMPTY_DOCUMENTS = -2
 COUNTS_SCHEMA = pa.schema(
     [
         pa.field("theta", pa.int32()),

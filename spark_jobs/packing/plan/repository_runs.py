@@ -23,6 +23,7 @@ from spark_jobs.packing.plan.units import Pieces
 
 ALONE = -1  # in place of a theta: every piece is a unit
 EVERY_RUN = 0  # as a theta: no run is split again
+CUTS_IN_ROWS = -5  # in place of a theta, with the others of `baselines`: how often rows longer than a window are cut
 THETA_PERCENTS = tuple(range(50, 100, 5))
 _FILLER_SHARE = 16
 

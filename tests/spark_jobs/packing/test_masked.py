@@ -198,7 +198,7 @@ def test_masks_are_neither_passed_over_nor_made_up(lake_at: LakeAt, tmp_path: Pa
     with pytest.raises(ConfigError, match=r"tokens has a column trainable; use packed_step\(.., masked=True\)"):
         materialize(lake, Binding(packed_step("code", L), "main", inputs, configured(), only=0))
     for config in ({"beginning_of_document": "<b>"}, {"plan": "next_fit"}, {"plan": "concat_and_slice"}):
-        with pytest.raises(ConfigError, match=f"{next(iter(config))} is .* leave it out"):
+        with pytest.raises(ConfigError, match=f"leave {next(iter(config))} out"):
             pack(lake, inputs, **config)
     plain = pq.read_table(inputs["tokens"]).drop_columns(["trainable", "row_starts"])
     pq.write_table(plain, inputs["tokens"])

@@ -14,16 +14,15 @@ from pydantic import ValidationError
 from blender_service.exceptions import InvalidBlendError, PackedTableError
 from blender_service.tables.text_encoder import EncodedDocuments
 from headrace_features.conversations.canonical import RULE, BadMessages, from_json, read_messages, to_json
-from headrace_features.conversations.child import RefusedConversationError, check_rules
+from headrace_features.conversations.child import BATCH, RefusedConversationError, check_rules
 from headrace_features.conversations.config import ConversationsConfig
 from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import ConversationEncoder, added_tokens
 from headrace_features.conversations.exceptions import TemplateRefusedError
-from headrace_features.conversations.registered import MEND
+from headrace_features.conversations.registered import template_in
 from headrace_features.conversations.rows import ConversationRows
 from headrace_features.conversations.tokens import TokensTask, conversation_tokens, document_rows
 from spark_jobs.exceptions import SparkJobsError
-from spark_jobs.lake.run.registry import find_entries
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
@@ -32,7 +31,6 @@ if TYPE_CHECKING:
 
 _VERSION: Final = f"{RULE}.{conversation_tokens.version}"
 _MEND: Final = 'give {"template": "NAME@VERSION"}'
-_BATCH: Final = 256  # conversations rendered and encoded at once
 
 
 class BlendConversations:
@@ -58,8 +56,8 @@ class BlendConversations:
             config = ConversationsConfig.model_validate(
                 {"max_tokens": None if whole else window.window_tokens, **stated}
             )
-            (entry,) = find_entries(catalogue, "template", (config.template,), MEND)
-            check_rules(config.rules(entry.content.decode(), added_tokens(tokenizer)))
+            source = template_in(catalogue, config.template)
+            check_rules(config.rules(source, added_tokens(tokenizer)))
         except (json.JSONDecodeError, RecursionError) as error:
             raise InvalidBlendError(f"{settings:.80} is no JSON: {error}; {_MEND}") from error
         except ValidationError as error:
@@ -68,7 +66,7 @@ class BlendConversations:
             raise InvalidBlendError(f"{where}{first['msg'].removeprefix('Value error, ')}") from error
         except SparkJobsError as error:
             raise InvalidBlendError(str(error)) from error
-        fields = {"version": _VERSION, "end_id": window.end_of_document_id, "source": entry.content.decode()}
+        fields = {"version": _VERSION, "end_id": window.end_of_document_id, "source": source}
         return json.dumps({**fields, "settings": config.model_dump(mode="json")}).encode()
 
     def open(self, definition: bytes, tokenizer: str) -> OpenedConversations:
@@ -135,8 +133,8 @@ class OpenedConversations:
         except IndexError:  # as many as threads encode at once
             encoder = self._encoder()
         try:
-            for first in range(0, len(read), _BATCH):
-                batch = read[first : first + _BATCH]
+            for first in range(0, len(read), BATCH):
+                batch = read[first : first + BATCH]
                 given = [row for row in batch if isinstance(row, Conversation)]
                 answers = document_rows(given, [None] * len(given), encoder, self._task)
                 for row in batch:

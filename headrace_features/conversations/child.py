@@ -26,7 +26,7 @@ from spark_jobs.code.syntax.syntax_child import SyntaxLimits, SyntaxParser
 _LIMITS: Final = SyntaxLimits(parse_seconds=10, file_bytes=1 << 30, memory_bytes=2 << 30)
 _PARSER: Final = SyntaxParser(_LIMITS, "headrace_features.conversations.child:answer")
 _MOST_RENDERERS: Final = 4
-_BATCH: Final = 256  # conversations sent at once: a limit of time is that of a batch
+BATCH: Final = 256  # conversations sent at once: a limit of time is that of a batch
 _renderers: OrderedDict[bytes, Renderer] = OrderedDict()  # of the child, which has one thread
 
 
@@ -51,8 +51,8 @@ def render_apart(
     """
     if not conversations:
         return []
-    if len(conversations) > _BATCH:
-        batches = (conversations[first : first + _BATCH] for first in range(0, len(conversations), _BATCH))
+    if len(conversations) > BATCH:
+        batches = (conversations[first : first + BATCH] for first in range(0, len(conversations), BATCH))
         return [row for batch in batches for row in render_apart(rules, batch, with_places)]
     answer: Any = _asked(rules, conversations, "places" if with_places else "render")
     if isinstance(answer, str) and len(conversations) > 1:

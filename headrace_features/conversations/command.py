@@ -40,11 +40,11 @@ def add(name: str, file: Path | None, package: str | None, version: str | None) 
 @JSON
 def show(reference: str | None, as_json: bool) -> None:
     """List the chat templates of the registry; of NAME@VERSION print the template."""
-    from headrace_features.conversations.registered import template_source
+    from headrace_features.conversations.registered import template_in
     from spark_jobs.lake.run.registry import entries
 
     if reference is not None:
-        say(template_source(reference))
+        say(template_in(lake_catalogue(required=False), reference))
         return
     rows = [
         {"template": entry.label, "characters": len(entry.content), "hash": entry.content_hash[:16], "by": entry.by}

@@ -91,9 +91,9 @@ class ConversationsConfig(ConfigModel):
             raise TemplateRefusedError(
                 f"special_tokens: {lacking[0]!r} is no added token of the tokenizer{did_you_mean(lacking[0], added)}"
             )
-        train = (train or self.train) if self.prefixes == "none" or train else "last"
+        chosen = train or ("last" if self.prefixes == "each_turn" else self.train)
         settings = TemplateSettings(source, self.special_tokens, self.options, self.date)
-        return RenderingRules(settings, added, train, self.newline, frozenset(self.allow))
+        return RenderingRules(settings, added, chosen, self.newline, frozenset(self.allow))
 
 
 def _require(noun: str, given: tuple[Any, ...], there: tuple[str, ...]) -> tuple[str, ...]:

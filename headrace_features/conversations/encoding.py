@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import functools
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
@@ -20,7 +20,7 @@ import pyarrow as pa
 from headrace.kernels.token_bounds import character_bounds
 from headrace.kernels.tokenizer_file import open_text_tokenizer
 from headrace_features.conversations.exceptions import TemplateRefusedError
-from headrace_features.conversations.masks import Span
+from headrace_features.conversations.parts import Span
 from headrace_features.conversations.shapes import Rendered
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
 from spark_jobs.threads import made_once
@@ -97,6 +97,17 @@ class ConversationEncoder:
             TemplateRefusedError: a control token's name in a message has no letters of this tokenizer.
         """
         return self._by_segments(rows) if self._fast is not None else [self._whole(row) for row in rows]
+
+    def encode_each(self, rows: Sequence[Rendered]) -> Iterator[EncodedRow | TemplateRefusedError]:
+        """Encode conversations; of one that is refused the error, and the others all the same."""
+        try:
+            yield from self.encode(rows)
+        except TemplateRefusedError:
+            for row in rows:
+                try:
+                    yield from self.encode([row])
+                except TemplateRefusedError as error:
+                    yield error
 
     def _by_segments(self, rows: Sequence[Rendered]) -> list[EncodedRow]:
         assert self._fast is not None and self._lengths is not None

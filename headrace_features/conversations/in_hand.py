@@ -9,15 +9,14 @@ from typing import Any
 import pyarrow as pa
 
 from headrace_features.conversations.canonical import BadMessages, read_messages
-from headrace_features.conversations.child import RefusedConversationError, check_rules, render_apart
+from headrace_features.conversations.child import BATCH, check_rules, render_apart
 from headrace_features.conversations.config import ConversationsConfig
 from headrace_features.conversations.conversation import Conversation, from_json, to_json
-from headrace_features.conversations.encoding import ConversationEncoder, added_tokens
+from headrace_features.conversations.encoding import ConversationEncoder, EncodedRow, added_tokens
 from headrace_features.conversations.registered import packaged_template
+from headrace_features.conversations.shapes import Rendered
 from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.tokenizer import read_tokenizer_file
-
-_BATCH = 256
 
 
 def render(
@@ -54,7 +53,7 @@ def render(
     rows, batch = list[dict[str, Any]](), list[Conversation | str]()
     for conversation in _conversations(data, column, tools_column):
         batch += [conversation] if isinstance(conversation, str) else config.rows(conversation)
-        if len(batch) >= _BATCH:
+        if len(batch) >= BATCH:
             rows += _rendered(batch, rules, encoder)
             batch = []
     return pa.Table.from_pylist([*rows, *_rendered(batch, rules, encoder)], _SCHEMA)
@@ -97,15 +96,15 @@ def _conversations(data: Any, column: str, tools_column: str | None) -> Iterable
 
 
 def _rendered(batch: list[Conversation | str], rules: Any, encoder: ConversationEncoder) -> list[dict[str, Any]]:
-    given = [conversation for conversation in batch if not isinstance(conversation, str)]
-    answers = iter(render_apart(rules, given))
+    rendered = render_apart(rules, [conversation for conversation in batch if not isinstance(conversation, str)])
+    answers, encoded = iter(rendered), encoder.encode_each([row for row in rendered if isinstance(row, Rendered)])
     rows: list[dict[str, Any]] = []
     for conversation in batch:
         answer = conversation if isinstance(conversation, str) else next(answers)
-        if isinstance(answer, str | RefusedConversationError):
-            rows.append({"refused": str(answer)})
+        row = next(encoded) if isinstance(answer, Rendered) else answer
+        if not isinstance(answer, Rendered) or not isinstance(row, EncodedRow):
+            rows.append({"refused": str(row)})
             continue
-        (row,) = encoder.encode([answer])
         rows.append(
             {
                 "text": answer.text,

@@ -15,7 +15,7 @@ from typing import Any, Final, NamedTuple
 
 from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.located import Lost, Place
-from headrace_features.conversations.parts import MOVED, REASONING, REASONING_BEFORE_LAST, TOOL_ANSWER
+from headrace_features.conversations.parts import MOVED, REASONING, REASONING_BEFORE_LAST, TOOL_ANSWER, Span
 
 ROLES: Final = ("system", "developer", "user", "assistant")
 _QUESTION, _ANSWER, _AGAIN = "headracequestion", "headraceanswer", "headraceagain"
@@ -36,7 +36,6 @@ _TOOL: Final = {
         },
     },
 }
-Span = tuple[int, int]
 Write = Callable[[list[dict[str, Any]], list[dict[str, Any]], bool], str]
 Controls = Callable[[str], list[Span]]
 

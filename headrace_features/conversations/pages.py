@@ -5,20 +5,23 @@ from __future__ import annotations
 import json
 from dataclasses import asdict
 from pathlib import Path
-from typing import Any, Final
+from typing import Final
+
+from pyiceberg.expressions import IsNull, NotNull
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import find_document
-from dagster_project.inspect.lake.control_names import RENDERED
 from dagster_project.inspect.lake.corpus_facts import namespaces_with
 from dagster_project.pages import PageAnswer, PageRequest, Pages
 from headrace.tables.catalogue import load_table
 from headrace_features.conversations.config import ConversationsConfig
 from headrace_features.conversations.previewed import conversation_of, preview_of
-from spark_jobs.lake.files.lookups import read_columns
+from spark_jobs.lake.files.lookups import first_rows
 from spark_jobs.lake.ledger.ledger import Ledger
+from spark_jobs.tokens.tokens import RENDERED
 
 _SHOWN: Final = 50
+_COLUMNS: Final = ("dataset", "doc_id", "token_count", "left_out")
 
 
 def corpora(request: PageRequest) -> PageAnswer:
@@ -32,13 +35,14 @@ def corpus(request: PageRequest) -> PageAnswer:
     """Some conversations of a corpus, those of which something was left out first."""
     name = request.parts["corpus"]
     request.require(f"{name}.tokens")
-    columns = ("dataset", "doc_id", "token_count", "left_out")
-    rows = read_columns(request.catalogue, f"{name}.tokens", columns)
-    if rows is None or not (facts := _facts(request, name)):
-        raise CommandError(f"corpus {name} renders no conversations; declare conversations: {{template: NAME@VERSION}}")
-    lost = rows.sort_by([("left_out", "ascending"), ("doc_id", "ascending")])  # null comes last
-    shown = lost.slice(0, _SHOWN).to_pylist()
-    return PageAnswer("rendered.html", {"corpus": name, "facts": facts, "documents": shown, "count": rows.num_rows})
+    table, facts = load_table(request.catalogue, f"{name}.tokens"), _facts(request, name)
+    if table is None or not facts:
+        raise _no_conversations(name)
+    lost = first_rows(table, _COLUMNS, _SHOWN, NotNull("left_out"))
+    whole = first_rows(table, _COLUMNS, _SHOWN - lost.num_rows, IsNull("left_out"))
+    places = Ledger.fresh(request.catalogue).places(f"{name}.tokens").values()
+    shown = {"documents": [*lost.to_pylist(), *whole.to_pylist()], "count": sum(place.row_count for place in places)}
+    return PageAnswer("rendered.html", {"corpus": name, "facts": facts, **shown})
 
 
 def conversation(request: PageRequest) -> PageAnswer:
@@ -52,14 +56,14 @@ def conversation(request: PageRequest) -> PageAnswer:
     places = list(Ledger.fresh(request.catalogue).places(f"{name}.tokens").values())
     settings = json.loads(places[-1].config) if places else {}
     if "template" not in settings:
-        raise CommandError(f"corpus {name} renders no conversations; declare conversations: {{template: NAME@VERSION}}")
-    shown = preview_of(request.catalogue, name, conversation_of(request.catalogue, document), _config(settings), None)
+        raise _no_conversations(name)
+    config = ConversationsConfig.model_validate(settings)
+    shown = preview_of(request.catalogue, name, conversation_of(request.catalogue, document), config, None)
     return PageAnswer("conversation.html", {"corpus": name, "doc_id": document.doc_id, "row": asdict(shown)})
 
 
-def _config(settings: dict[str, Any]) -> ConversationsConfig:
-    """The settings of a step in the ledger."""
-    return ConversationsConfig.model_validate(settings)
+def _no_conversations(corpus: str) -> CommandError:
+    return CommandError(f"corpus {corpus} renders no conversations; declare conversations: {{template: NAME@VERSION}}")
 
 
 def _facts(request: PageRequest, corpus: str) -> str:

@@ -25,6 +25,9 @@ KINDS: Final = (
 _NAMES: Final = (CALL_NAME, TOOL_NAME)
 
 
+Span = tuple[int, int]
+
+
 class TextPart(NamedTuple):
     """A text of a message: the message's number from 0, its kind, and the text."""
 

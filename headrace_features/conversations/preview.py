@@ -11,8 +11,7 @@ from headrace_features.conversations.child import RefusedConversationError, chec
 from headrace_features.conversations.config import ConversationsConfig
 from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import ConversationEncoder, added_tokens
-from headrace_features.conversations.masks import Span
-from headrace_features.conversations.parts import KINDS
+from headrace_features.conversations.parts import KINDS, Span
 from headrace_features.conversations.shapes import Rendered
 
 _OPEN, _CLOSE = "⟦", "⟧"

@@ -14,7 +14,7 @@ from dagster_project.run_config import bind_config
 from headrace_features.conversations.config import ConversationsConfig
 from headrace_features.conversations.conversation import Conversation, from_json, with_text
 from headrace_features.conversations.preview import ConversationPreview, preview
-from headrace_features.conversations.registered import template_source
+from headrace_features.conversations.registered import template_in
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
 from spark_jobs.tokens.tokenizer import read_tokenizer_file
 
@@ -76,4 +76,4 @@ def preview_of(
     if not stored and file is None:
         raise CommandError(f"corpus {corpus} has no tokenizer yet; headrace run {corpus}, or name its file")
     file_text = stored[0]["file"] if stored else read_tokenizer_file(str(file))
-    return preview(conversation, config, template_source(config.template), file_text)
+    return preview(conversation, config, template_in(catalogue, config.template), file_text)

@@ -6,7 +6,7 @@ import json
 import re
 from typing import Any, Final
 
-from headrace_features.conversations.masks import Span
+from headrace_features.conversations.parts import Span
 
 _QUOTES: Final = ("\ue010", "\ue011")
 MARKED: Final = re.compile(f"{_QUOTES[0]}|{_QUOTES[1]}")

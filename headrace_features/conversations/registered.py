@@ -8,12 +8,11 @@ from typing import TYPE_CHECKING, Final
 
 from spark_jobs.exceptions import InputError, did_you_mean
 from spark_jobs.lake.run.registry import Entry, find_entries, record
-from spark_jobs.threads import made_once
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
 
-MEND: Final = "headrace template add NAME --from FILE.jinja enters one"
+_MEND: Final = "headrace template add NAME --from FILE.jinja enters one"
 _HASH_DIGITS: Final = 12
 
 
@@ -51,15 +50,19 @@ def packaged_template(reference: str) -> str:
     return texts.pop()
 
 
-@made_once(most=16)
-def template_source(reference: str) -> str:
-    """The text of a template in the registry of the lake.
+def template_in(catalogue: Catalog, reference: str) -> str:
+    """The text of a template in the registry of a lake.
 
     Raises:
         InputError: there is none.
     """
+    (entry,) = find_entries(catalogue, "template", (reference,), _MEND)
+    return entry.content.decode()
+
+
+def template_source(reference: str) -> str:
+    """The text of a template in the registry of the lake that a step runs on; see `template_in`."""
     from headrace.tables.settings import load_settings
     from spark_jobs.lake.session.catalogue import open_catalogue
 
-    (entry,) = find_entries(open_catalogue(load_settings()), "template", (reference,), MEND)
-    return entry.content.decode()
+    return template_in(open_catalogue(load_settings()), reference)

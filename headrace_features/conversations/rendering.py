@@ -18,8 +18,8 @@ from typing import Any, Final, NamedTuple
 
 from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.located import Lost, Place, chosen, searched
-from headrace_features.conversations.masks import ROLES, Masking, Span, turn_form
-from headrace_features.conversations.parts import MOVED, REASONING, TextPart, replaced
+from headrace_features.conversations.masks import ROLES, Masking, turn_form
+from headrace_features.conversations.parts import MOVED, REASONING, Span, TextPart, replaced
 from headrace_features.conversations.quotes import MARKED, marked_constants, marked_value, names_of, quoted_spans
 from headrace_features.conversations.shapes import Rendered, Shape, ShapeRow, joined_texts
 from headrace_features.conversations.skeleton import marks_of, shape_of, skeleton_of
@@ -122,7 +122,8 @@ class Renderer:
         quotes: Sequence[Span],
     ) -> Rendered:
         """The row of a text, by the places of its parts."""
-        for refused in (what for what in lost if what.kind not in self.rules.allow):
+        refused = next((what for what in lost if what.kind not in self.rules.allow), None)
+        if refused is not None:
             raise LeftOutError(refused)
         roles = [message["role"] for message in messages]
         trained = self.masking.spans(text, roles, places, lost, blocks)

@@ -83,18 +83,18 @@ def _pieces(row: EncodedRow, max_tokens: int, repeat_head: bool) -> Iterator[Enc
         return
     head = row.head if repeat_head and row.head < max_tokens // 2 else 0
     bounds = [0, *(turn for turn in row.turns if 0 < turn < len(row.ids)), len(row.ids)]
-    begin = at = 0
+    at = 0
     while at + 1 < len(bounds):
-        room = max_tokens - 1 - (head if begin else 0)  # for the end token, and what is repeated
+        repeated = head if at else 0
+        room = max_tokens - 1 - repeated  # for the end token, and what is repeated
         stop = max((stop for stop in bounds[at + 1 :] if stop - bounds[at] <= room), default=bounds[at + 1])
-        repeated = slice(0, head if begin else 0)
         own = slice(bounds[at], stop)
         ends = [] if stop == len(row.ids) else [row.ids[-1]]
         yield EncodedRow(
-            np.concatenate([row.ids[repeated], row.ids[own], np.array(ends, np.int32)]),
-            np.concatenate([np.zeros(repeated.stop, np.bool_), row.trainable[own], np.zeros(len(ends), np.bool_)]),
+            np.concatenate([row.ids[:repeated], row.ids[own], np.array(ends, np.int32)]),
+            np.concatenate([np.zeros(repeated, np.bool_), row.trainable[own], np.zeros(len(ends), np.bool_)]),
             [],
             0,
             0,
         )
-        begin, at = stop, bounds.index(stop)
+        at = bounds.index(stop)

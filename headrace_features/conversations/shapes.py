@@ -6,8 +6,7 @@ from collections.abc import Sequence
 from typing import NamedTuple
 
 from headrace_features.conversations.located import Lost, PartChoice, Place
-from headrace_features.conversations.masks import Span
-from headrace_features.conversations.parts import TextPart
+from headrace_features.conversations.parts import Span, TextPart
 from headrace_features.conversations.skeleton import Skeleton
 
 

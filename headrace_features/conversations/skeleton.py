@@ -20,7 +20,7 @@ from dataclasses import dataclass
 from itertools import product
 from typing import Any, Final, NamedTuple
 
-from headrace_features.conversations.parts import TextPart, is_name, replaced
+from headrace_features.conversations.parts import Span, TextPart, is_name, replaced
 from headrace_features.conversations.templates import ChatTemplate
 from headrace_features.conversations.watched import Notes, Question, watched
 
@@ -36,9 +36,6 @@ _RIGHT: Final = {
     **{'"\u2006\n': (_KEPT, False), '"\u2006': (_NEWLINES, False), '"': (_BLANKS, False)},
     **{'\\"\u2006\\n': (_KEPT, True), '\\"\u2006': (_NEWLINES, True), '\\"': (_BLANKS, True)},
 }
-
-
-Span = tuple[int, int]
 
 
 class _Place(NamedTuple):

@@ -28,7 +28,13 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, step
 from spark_jobs.lake.declare.tables import Column, Notice
 from spark_jobs.spark_sql import DataFrame
-from spark_jobs.tokens.tokens import MASKED_TOKENS, MASKED_TOKENS_DDL, MASKED_TOKENS_SCHEMA, same_encoder
+from spark_jobs.tokens.tokens import (
+    MASKED_TOKENS,
+    MASKED_TOKENS_DDL,
+    MASKED_TOKENS_SCHEMA,
+    RENDERED,
+    same_encoder,
+)
 
 CONVERSATION_TOKENS = dataclasses.replace(
     MASKED_TOKENS,
@@ -94,7 +100,7 @@ def conversation_tokens(
     facts = {
         "headrace.tokenizer-sha256": row["sha256"],
         "headrace.vocabulary-size": str(row["vocabulary_size"]),
-        "headrace.conversations": f"{config.template}; trained: {_words(rules.train)}; end tokens {ends} are in"
+        RENDERED: f"{config.template}; trained: {_words(rules.train)}; end tokens {ends} are in"
         f"{', the newline behind them too' if config.newline else ', the newline behind them is not'}",
     }
     return Output({CONVERSATION_TOKENS.name: encoded.to_frame()}, facts, arrow_rows={CONVERSATION_TOKENS.name: encoded})
@@ -123,7 +129,7 @@ def document_rows(
         [_plain(text or "")] if rows is None else [next(rendered) for _ in rows]
         for rows, text in zip(asked, texts, strict=True)
     ]
-    encoded = iter(_each(encoder, [row for rows in answers for row in rows if isinstance(row, Rendered)]))
+    encoded = encoder.encode_each([row for rows in answers for row in rows if isinstance(row, Rendered)])
     for rows in answers:
         made = [next(encoded) if isinstance(row, Rendered) else row for row in rows]
         refused = next((row for row in made if isinstance(row, TemplateRefusedError)), None)
@@ -138,18 +144,6 @@ def document_rows(
 def _plain(text: str) -> Rendered:
     """A document of another kind: all of it is text, and trained."""
     return Rendered(text, [], True, [(0, len(text))], [], 0, [], [])
-
-
-def _each(encoder: ConversationEncoder, rows: Sequence[Rendered]) -> Iterator[EncodedRow | TemplateRefusedError]:
-    """Encode rows; where one is refused the others are encoded all the same."""
-    try:
-        yield from encoder.encode(rows)
-    except TemplateRefusedError:
-        for row in rows:
-            try:
-                yield from encoder.encode([row])
-            except TemplateRefusedError as error:
-                yield error
 
 
 def _batch(

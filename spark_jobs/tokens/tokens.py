@@ -132,6 +132,8 @@ _STARTS = (
     "than a window, nowhere else; each row has a trained token, a document without any has no tokens; all but the last "
     "row end with their end token"
 )
+RENDERED = "headrace.conversations"
+"""Property of a table of rendered conversations: the template, and what is trained."""
 MASKED_TOKENS = replace(
     TOKENS,
     comment="one row per surviving document: its token ids, and which of them a loss is taken on",

@@ -25,7 +25,6 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.funnel import funnel
 from dagster_project.inspect.corpora.snapshot_diff import LakeState, count_tokens, find_state
 from dagster_project.inspect.documents.counted import documents_that_count, members_that_count, without
-from dagster_project.inspect.lake.control_names import RENDERED
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, find_corpus, namespaces_with
 from headrace.tables.catalogue import load_table
 from spark_jobs.exceptions import nearest
@@ -34,6 +33,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.plan.reasons import changed_since, some
 from spark_jobs.plugins import load
 from spark_jobs.sources.licences.expressions import ids_in
+from spark_jobs.tokens.tokens import RENDERED
 
 _SHOWN = 30
 _COLUMNS = ("kind", "language", "licence")

@@ -14,9 +14,9 @@ from headrace.tables.catalogue import load_table
 from spark_jobs.lake.files.lookups import read_batches, read_columns
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.tokens.token_statistics import names_of_tokenizer
+from spark_jobs.tokens.tokens import RENDERED
 
 STATISTICS = "token_statistics"
-RENDERED = "headrace.conversations"  # property: the template of conversations, and what is trained
 _COLUMNS = ("dataset", "document_count", "control_names")
 
 

@@ -9,7 +9,6 @@ import pytest
 
 from dagster_project.cli import run_command
 from headrace.tables.settings import settings_at
-from headrace_features.conversations.registered import template_source
 from tests.headrace_features.conversations.chat_templates import TEMPLATES
 
 
@@ -19,7 +18,6 @@ def lake(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     (tmp_path / "lake").mkdir()
     for name, value in settings_at(tmp_path / "lake").properties.items():
         monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
-    template_source.forget()
     return tmp_path
 
 

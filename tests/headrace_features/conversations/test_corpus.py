@@ -21,7 +21,7 @@ from headrace.tables.settings import settings_at
 from headrace_features.conversations.encoding import ConversationEncoder
 from headrace_features.conversations.pages import conversation, corpora, corpus
 from headrace_features.conversations.previewed import previewed
-from headrace_features.conversations.registered import add_template, template_source
+from headrace_features.conversations.registered import add_template
 from headrace_features.conversations.rows import joined
 from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.lake.session.catalogue import open_catalogue
@@ -57,7 +57,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
     with pytest.MonkeyPatch.context() as patched:
         for name, value in settings_at(folder / "lake").properties.items():
             patched.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
-        template_source.forget()
         catalogue = open_catalogue(settings_at(folder / "lake"))
         add_template(catalogue, "chatml", TEMPLATES["chatml"], "1")
         source = {"kind": "files", "path": str(folder / "data"), "messages_column": "messages", "id_column": "id"}
@@ -76,7 +75,6 @@ def lake(tmp_path_factory: pytest.TempPathFactory) -> Any:
         with dg.DagsterInstance.ephemeral() as instance:
             run_declared([dataset], [corpus], instance, ["notes", "main"])
         yield catalogue, chats
-    template_source.forget()
 
 
 def rows_of(catalogue: Any, table: str) -> dict[str, dict[str, Any]]:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 
 import pyarrow as pa
@@ -48,6 +49,19 @@ def test_reasoning_is_given_by_policy(tokenizer: Path) -> None:
     rows = headrace.render([chat], source, tokenizer, thinking="last", prefixes="each_turn").to_pylist()
     assert ["why1" in row["text"] for row in rows] == [True, False]
     assert ["why3" in row["text"] for row in rows] == [False, True]
+
+
+def test_a_text_that_cannot_be_encoded_loses_its_own_row(tokenizer: Path) -> None:
+    """Of a tokenizer whose tokens take blanks a text may be refused; the conversations beside it have their rows."""
+    declared = json.loads(tokenizer.read_text())
+    for token in declared["added_tokens"]:
+        token["rstrip"] = token["content"] == "<|im_start|>"
+    tokenizer.write_text(json.dumps(declared))
+    odd = [CHAT[0], {"role": "assistant", "content": "a \U0010fffe b"}]
+    rows = headrace.render([CHAT, odd, CHAT], TEMPLATES["chatml"], tokenizer).to_pylist()
+    assert [row["refused"] is None for row in rows] == [True, False, True]
+    assert "U+10FFFE" in rows[1]["refused"]
+    assert rows[0] == rows[2]
 
 
 def test_mistakes_are_told_in_a_line(tokenizer: Path, tmp_path: Path) -> None:

@@ -19,8 +19,8 @@ from tokenizers import Tokenizer, decoders, models, pre_tokenizers, trainers
 
 from headrace_features.conversations.child import check_rules, render_apart
 from headrace_features.conversations.config import ConversationsConfig
-from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import ConversationEncoder, added_tokens
+from headrace_features.conversations.messages.conversation import Conversation
 
 _BATCH = 256
 _SPECIAL = {"bos_token": "<s>", "eos_token": "</s>", "pad_token": None, "unk_token": None}

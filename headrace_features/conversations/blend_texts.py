@@ -13,14 +13,14 @@ from pydantic import ValidationError
 
 from blender_service.exceptions import InvalidBlendError, PackedTableError
 from blender_service.tables.text_encoder import EncodedDocuments
-from headrace_features.conversations.canonical import RULE, BadMessages, from_json, read_messages, to_json
 from headrace_features.conversations.child import BATCH, RefusedConversationError, check_rules
 from headrace_features.conversations.config import ConversationsConfig
-from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import ConversationEncoder, added_tokens
-from headrace_features.conversations.exceptions import TemplateRefusedError
+from headrace_features.conversations.messages.canonical import RULE, BadMessages, from_json, read_messages, to_json
+from headrace_features.conversations.messages.conversation import Conversation
 from headrace_features.conversations.registered import template_in
 from headrace_features.conversations.rows import ConversationRows
+from headrace_features.conversations.templates import TemplateRefusedError
 from headrace_features.conversations.tokens import TokensTask, conversation_tokens, document_rows
 from spark_jobs.exceptions import SparkJobsError
 

@@ -16,11 +16,11 @@ from functools import partial
 from itertools import chain
 from typing import Any, Final
 
-from headrace_features.conversations.conversation import Conversation
-from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.located import Lost, Place
+from headrace_features.conversations.messages.conversation import Conversation
 from headrace_features.conversations.rendering import LeftOutError, Renderer, RenderingRules
 from headrace_features.conversations.shapes import Rendered
+from headrace_features.conversations.templates import TemplateRefusedError
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits, SyntaxParser
 
 _LIMITS: Final = SyntaxLimits(parse_seconds=10, file_bytes=1 << 30, memory_bytes=2 << 30)

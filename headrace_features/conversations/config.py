@@ -8,13 +8,12 @@ from typing import Any, Final, Literal
 
 from pydantic import Field, field_validator
 
-from headrace_features.conversations.conversation import Conversation
-from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.masks import ROLES
+from headrace_features.conversations.messages.conversation import Conversation
 from headrace_features.conversations.parts import KINDS
 from headrace_features.conversations.rendering import RenderingRules
 from headrace_features.conversations.rows import prefixes, with_thinking
-from headrace_features.conversations.templates import TemplateSettings
+from headrace_features.conversations.templates import TemplateRefusedError, TemplateSettings
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.declare.step import ConfigModel
 

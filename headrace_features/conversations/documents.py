@@ -7,7 +7,7 @@ from typing import Final
 
 import pyarrow as pa
 
-from headrace_features.conversations.conversation import Conversation, from_json, with_text
+from headrace_features.conversations.messages.conversation import Conversation, from_json, with_text
 from spark_jobs.spark_sql import DataFrame, F
 
 KEYS: Final = ["dataset", "shard", "doc_id"]

@@ -19,9 +19,9 @@ import pyarrow as pa
 
 from headrace.kernels.token_bounds import character_bounds
 from headrace.kernels.tokenizer_file import open_text_tokenizer
-from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.parts import Span
 from headrace_features.conversations.shapes import Rendered
+from headrace_features.conversations.templates import TemplateRefusedError
 from spark_jobs.arrays import BoolArray, Int32Array, Int64Array
 from spark_jobs.threads import made_once
 from spark_jobs.tokens.certificate import Certificate, certify

@@ -8,11 +8,11 @@ from typing import Any
 
 import pyarrow as pa
 
-from headrace_features.conversations.canonical import BadMessages, read_messages
 from headrace_features.conversations.child import BATCH, check_rules, render_apart
 from headrace_features.conversations.config import ConversationsConfig
-from headrace_features.conversations.conversation import Conversation, from_json, to_json
 from headrace_features.conversations.encoding import ConversationEncoder, EncodedRow, added_tokens
+from headrace_features.conversations.messages.canonical import BadMessages, read_messages
+from headrace_features.conversations.messages.conversation import Conversation, from_json, to_json
 from headrace_features.conversations.registered import packaged_template
 from headrace_features.conversations.shapes import Rendered
 from spark_jobs.exceptions import InputError

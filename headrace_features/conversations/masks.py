@@ -13,9 +13,9 @@ import re
 from collections.abc import Callable, Sequence
 from typing import Any, Final, NamedTuple
 
-from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.located import Lost, Place
 from headrace_features.conversations.parts import MOVED, REASONING, REASONING_BEFORE_LAST, TOOL_ANSWER, Span
+from headrace_features.conversations.templates import TemplateRefusedError
 
 ROLES: Final = ("system", "developer", "user", "assistant")
 _QUESTION, _ANSWER, _AGAIN = "headracequestion", "headraceanswer", "headraceagain"

@@ -78,5 +78,5 @@ PAGES: Final = Pages(
         "/conversations/{corpus}": corpus,
         "/conversations/{corpus}/{document}": conversation,
     },
-    Path(__file__).parent / "templates",
+    Path(__file__).parent / "page_templates",
 )

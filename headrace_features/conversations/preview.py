@@ -9,8 +9,8 @@ from typing import Final
 from dagster_project.exceptions import CommandError
 from headrace_features.conversations.child import RefusedConversationError, check_rules, prompts_apart, render_apart
 from headrace_features.conversations.config import ConversationsConfig
-from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import ConversationEncoder, added_tokens
+from headrace_features.conversations.messages.conversation import Conversation
 from headrace_features.conversations.parts import KINDS, Span
 from headrace_features.conversations.shapes import Rendered
 

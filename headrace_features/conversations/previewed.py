@@ -12,7 +12,7 @@ from dagster_project.inspect.documents.document_lookup import FoundDocument, fin
 from dagster_project.project.declared import texts_are_shown
 from dagster_project.run_config import bind_config
 from headrace_features.conversations.config import ConversationsConfig
-from headrace_features.conversations.conversation import Conversation, from_json, with_text
+from headrace_features.conversations.messages.conversation import Conversation, from_json, with_text
 from headrace_features.conversations.preview import ConversationPreview, preview
 from headrace_features.conversations.registered import template_in
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows

@@ -16,14 +16,13 @@ from collections import OrderedDict
 from collections.abc import Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
-from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.located import Lost, Place, chosen, searched
 from headrace_features.conversations.masks import ROLES, Masking, turn_form
 from headrace_features.conversations.parts import MOVED, REASONING, Span, TextPart, replaced
 from headrace_features.conversations.quotes import MARKED, marked_constants, marked_value, names_of, quoted_spans
 from headrace_features.conversations.shapes import Rendered, Shape, ShapeRow, joined_texts
 from headrace_features.conversations.skeleton import marks_of, shape_of, skeleton_of
-from headrace_features.conversations.templates import ChatTemplate, TemplateSettings
+from headrace_features.conversations.templates import ChatTemplate, TemplateRefusedError, TemplateSettings
 
 _MOST_SHAPES: Final = 4096
 

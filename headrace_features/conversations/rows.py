@@ -8,8 +8,8 @@ from typing import Final, NamedTuple
 
 import numpy as np
 
-from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import EncodedRow
+from headrace_features.conversations.messages.conversation import Conversation
 from spark_jobs.arrays import BoolArray, Int32Array
 
 _REASONING: Final = "reasoning_content"

@@ -20,8 +20,8 @@ from jinja2 import meta, nodes
 from jinja2.ext import Extension, loopcontrols
 from jinja2.sandbox import ImmutableSandboxedEnvironment
 
-from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.watched import WatchingEnvironment
+from spark_jobs.exceptions import InputError
 
 REASONING: Final = ("reasoning_content", "thinking", "reasoning")
 """Names for the reasoning of a message; transformers gives templates each under the first two."""
@@ -29,6 +29,10 @@ REASONING: Final = ("reasoning_content", "thinking", "reasoning")
 MOST_CHARACTERS: Final = 32 << 20  # of a conversation; the largest books have a sixth of it
 _DATE: Final = "strftime_now"
 _GIVEN: Final = frozenset({"messages", "tools", "documents", "add_generation_prompt"})
+
+
+class TemplateRefusedError(InputError):
+    """A template is none, lacks something, or refuses a conversation; the message says why, without naming either."""
 
 
 class TemplateSettings(NamedTuple):

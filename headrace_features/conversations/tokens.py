@@ -16,14 +16,14 @@ import pyarrow as pa
 
 from headrace_features.conversations.child import RefusedConversationError, check_rules, render_apart
 from headrace_features.conversations.config import ConversationsConfig
-from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.documents import KEYS, conversations_of, with_messages
 from headrace_features.conversations.encoding import ConversationEncoder, EncodedRow, added_tokens
-from headrace_features.conversations.exceptions import TemplateRefusedError
+from headrace_features.conversations.messages.conversation import Conversation
 from headrace_features.conversations.registered import template_source
 from headrace_features.conversations.rendering import RenderingRules
 from headrace_features.conversations.rows import ConversationRows, joined
 from headrace_features.conversations.shapes import Rendered
+from headrace_features.conversations.templates import TemplateRefusedError
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, step
 from spark_jobs.lake.declare.tables import Column, Notice

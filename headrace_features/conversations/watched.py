@@ -13,7 +13,7 @@ more than that. The environment hands both on where Jinja would make plain texts
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
-from functools import reduce
+from functools import reduce, wraps
 from typing import Any, Final, NamedTuple
 
 from jinja2 import nodes
@@ -237,15 +237,13 @@ def _filtered(name: str, function: Any) -> Any:
     if name in _HANDED_ON:
         return function
 
+    @wraps(function)  # with what Jinja notes on it
     def applied(*arguments: Any, **named: Any) -> Any:
         for value in (*arguments, *named.values()):
             if isinstance(value, _Seen):
                 value.notes.is_opaque = True
         return function(*arguments, **named)
 
-    for mark in ("jinja_pass_arg",):
-        if hasattr(function, mark):
-            setattr(applied, mark, getattr(function, mark))
     return applied
 
 

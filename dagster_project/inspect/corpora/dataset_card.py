@@ -11,7 +11,6 @@ from __future__ import annotations
 import io
 import json
 import math
-from collections import Counter
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -275,9 +274,11 @@ def _rendered(catalogue: Catalog, table: str) -> Iterator[str]:
     if tokens is None or RENDERED not in tokens.properties:
         return
     columns = read_columns(catalogue, table, ("left_out", "crossing"))
-    assert columns is not None  # it has a snapshot
-    counts = Counter(kinds for kinds in columns["left_out"].to_pylist() if kinds is not None)
-    lines = [*sorted(counts.items()), ("tokens across the edge of a mask", pc.sum(columns["crossing"]).as_py() or 0)]
+    if columns is None:  # nothing is in it
+        return
+    counted = pc.value_counts(columns["left_out"].drop_null()).to_pylist()
+    counts = sorted((count["values"], count["counts"]) for count in counted)
+    lines = [*counts, ("tokens across the edge of a mask", pc.sum(columns["crossing"]).as_py() or 0)]
     yield f"## Conversations\n\n{tokens.properties[RENDERED]}.\n\n" + _table(("left out", "documents"), lines)
 
 

@@ -32,10 +32,10 @@ from dagster_project.assets.blends import _spec, declare_blend
 from dagster_project.cli.train.blend import blend
 from dagster_project.cli.train.blend_syntax import parse_texts
 from headrace_features.conversations import blend_texts, tokens
-from headrace_features.conversations.canonical import BadMessages, message_document
 from headrace_features.conversations.child import check_rules
 from headrace_features.conversations.config import ConversationsConfig
 from headrace_features.conversations.encoding import added_tokens
+from headrace_features.conversations.messages.canonical import BadMessages, message_document
 from headrace_features.conversations.parts import KINDS
 from headrace_features.conversations.registered import add_template
 from tests.blender_service.rows.test_blend_reader import rows_of

@@ -11,7 +11,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from headrace_features.conversations.canonical import (
+from headrace_features.conversations.messages.canonical import (
     BadMessages,
     Conversation,
     Part,
@@ -21,7 +21,7 @@ from headrace_features.conversations.canonical import (
     to_json,
     with_text,
 )
-from headrace_features.conversations.conversation import SEPARATOR
+from headrace_features.conversations.messages.conversation import SEPARATOR
 from headrace_features.privacy.personal_data.find import DetectedSpan
 from headrace_features.privacy.personal_data.redacted_texts import redact
 from spark_jobs.selection.cuts import without

@@ -6,9 +6,9 @@ import pytest
 
 from headrace_features.conversations import child
 from headrace_features.conversations.child import RefusedConversationError, prompts_apart, render_apart
-from headrace_features.conversations.conversation import Conversation
-from headrace_features.conversations.exceptions import TemplateRefusedError
+from headrace_features.conversations.messages.conversation import Conversation
 from headrace_features.conversations.shapes import Rendered
+from headrace_features.conversations.templates import TemplateRefusedError
 from spark_jobs.child_processes import end_idle_children
 from spark_jobs.code.syntax.syntax_child import SyntaxLimits, SyntaxParser
 from tests.headrace_features.conversations.chat_templates import TEMPLATES, renderer

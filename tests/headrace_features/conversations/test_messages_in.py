@@ -19,8 +19,8 @@ import pytest
 from pydantic import ValidationError
 
 from dagster_project.cli import run_command
-from headrace_features.conversations import column
-from headrace_features.conversations.canonical import RULE, from_json, plain_text, read_messages
+from headrace_features.conversations.messages import column
+from headrace_features.conversations.messages.canonical import RULE, from_json, plain_text, read_messages
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.ledger.step_key import config_json
 from spark_jobs.lake.plan.binding import Binding

@@ -17,10 +17,9 @@ import pytest
 from tokenizers import Tokenizer
 
 from headrace_features.conversations.encoding import ConversationEncoder, added_tokens
-from headrace_features.conversations.exceptions import TemplateRefusedError
 from headrace_features.conversations.parts import KINDS
 from headrace_features.conversations.rendering import Renderer, RenderingRules
-from headrace_features.conversations.templates import TemplateSettings
+from headrace_features.conversations.templates import TemplateRefusedError, TemplateSettings
 from tests.headrace_features.conversations.chat_templates import SPECIAL, odd_conversation, tokenizer_file
 
 pytestmark = pytest.mark.nightly

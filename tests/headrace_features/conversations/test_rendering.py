@@ -14,14 +14,14 @@ from hypothesis import given
 from hypothesis import strategies as st
 from tokenizers import AddedToken, Tokenizer
 
-from headrace_features.conversations.conversation import Conversation
 from headrace_features.conversations.encoding import ConversationEncoder
-from headrace_features.conversations.exceptions import TemplateRefusedError
+from headrace_features.conversations.messages.conversation import Conversation
 from headrace_features.conversations.parts import text_parts
 from headrace_features.conversations.rendering import Renderer
 from headrace_features.conversations.rows import joined, prefixes
 from headrace_features.conversations.shapes import Rendered, joined_texts
 from headrace_features.conversations.skeleton import shape_of
+from headrace_features.conversations.templates import TemplateRefusedError
 from tests.headrace_features.conversations.chat_templates import (
     CONTROLS,
     SPECIAL,

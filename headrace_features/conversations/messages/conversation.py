@@ -14,7 +14,7 @@ from collections.abc import Mapping, Sequence
 from functools import reduce
 from typing import Any, Final, NamedTuple, TypeAlias
 
-from headrace_features.conversations.values import parsed_json
+from headrace_features.conversations.messages.values import parsed_json
 from spark_jobs.text.normalization import NO_EDITS, Edits, compose
 from spark_jobs.text.text_columns import edits_of
 

@@ -6,8 +6,8 @@ import json
 import re
 from typing import Any, Final
 
-from headrace_features.conversations.conversation import Message
-from headrace_features.conversations.values import (
+from headrace_features.conversations.messages.conversation import Message
+from headrace_features.conversations.messages.values import (
     BadMessages,
     json_of,
     kept,

@@ -19,9 +19,9 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any, Final
 
-from headrace_features.conversations.calls import Round, calls_of, tools_of
-from headrace_features.conversations.column import RULE
-from headrace_features.conversations.conversation import (
+from headrace_features.conversations.messages.calls import Round, calls_of, tools_of
+from headrace_features.conversations.messages.column import RULE
+from headrace_features.conversations.messages.conversation import (
     Conversation,
     Message,
     Part,
@@ -30,7 +30,15 @@ from headrace_features.conversations.conversation import (
     to_json,
     with_text,
 )
-from headrace_features.conversations.values import BadMessages, json_of, kept, kept_keys, listed, text_of, type_of
+from headrace_features.conversations.messages.values import (
+    BadMessages,
+    json_of,
+    kept,
+    kept_keys,
+    listed,
+    text_of,
+    type_of,
+)
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.sources.records.plain_values import WrittenNumber
 from spark_jobs.sources.refusals import first_line

@@ -8,4 +8,4 @@ from spark_jobs.sources.config.reader import ColumnReading
 
 RULE: Final = "1"
 """Version of the rule by which rows become canonical messages; another makes other documents."""
-MESSAGES: Final = ColumnReading(RULE, "headrace_features.conversations.canonical:message_document")
+MESSAGES: Final = ColumnReading(RULE, "headrace_features.conversations.messages.canonical:message_document")

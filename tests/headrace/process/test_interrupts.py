@@ -72,7 +72,8 @@ def test_a_process_that_inherited_ignored_signals_ends(entry: str, ignored: tupl
     ignore = "".join(f"signal.signal(signal.{name}, signal.SIG_IGN)\n" for name in ignored)
     program = (
         f"import signal, time\n{ignore}{entry}\nfrom dagster._utils.interrupts import capture_interrupts\n"
-        "with capture_interrupts(): pass\nprint('up', flush=True); time.sleep(600)"
+        "with capture_interrupts(): pass\nprint('up', flush=True)\n"
+        "while True: time.sleep(0.1)"  # one long sleep does not hear a signal that comes just before it begins
     )
     with subprocess.Popen([sys.executable, "-c", program], stdout=subprocess.PIPE, stderr=subprocess.PIPE) as started:
         assert started.stdout is not None and started.stdout.readline() == b"up\n"

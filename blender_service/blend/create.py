@@ -24,8 +24,11 @@ from blender_service.blend.lake_sources import (
     wanted_of,
 )
 from blender_service.blend.requests import (
+    CELL_BLOCK_ROWS,
+    CELL_GROUP_BLOCKS,
     DEFAULT_BLOCK_ROWS,
     DEFAULT_GROUP_BLOCKS,
+    MANY_CELLS,
     TEXT_BLOCK_ROWS,
     TEXT_GROUP_BLOCKS,
     BlendSpec,
@@ -84,9 +87,12 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None
         texts = open_text_sources(catalogue, spec.texts, objects or open_store(catalogue).objects, findings)
     lake = texts or LakeSources(catalogue)
     block_rows, group_blocks = spec.block_rows, spec.group_blocks
-    if texts and (block_rows, group_blocks) == (DEFAULT_BLOCK_ROWS, DEFAULT_GROUP_BLOCKS):
-        block_rows, group_blocks = TEXT_BLOCK_ROWS, TEXT_GROUP_BLOCKS
     wanted = wanted_of(spec, findings)
+    if (block_rows, group_blocks) == (DEFAULT_BLOCK_ROWS, DEFAULT_GROUP_BLOCKS):
+        if texts:
+            block_rows, group_blocks = TEXT_BLOCK_ROWS, TEXT_GROUP_BLOCKS
+        elif len(wanted) > MANY_CELLS and all(source.cells for source in wanted):
+            block_rows, group_blocks = CELL_BLOCK_ROWS, CELL_GROUP_BLOCKS
     present = _find_all(lake, wanted, findings)
     _check_windows(wanted, present, None, findings)
     _check_evals(wanted, present, spec.evals, findings)

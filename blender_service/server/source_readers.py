@@ -78,8 +78,9 @@ class SourceReaders:
         columns = columns_of(
             {name: tables[pin.table] for name, pin in sources.values()}, wanted, config.texts is not None
         )
+        blend_id = config.blend_id  # hashed anew each time it is asked
         readers = {
-            index: self._reader(name, pin, config, tables, columns.get(name, ()))
+            index: self._reader(name, pin, config, blend_id, tables, columns.get(name, ()))
             for index, (name, pin) in sources.items()
         }
         follower = watch.follow(tables)
@@ -102,7 +103,7 @@ class SourceReaders:
             excised = EXCISIONS in tables and newest[EXCISIONS] is not tables[EXCISIONS]
             for index, (name, pin) in sources.items():
                 if excised or newest[pin.table] is not tables[pin.table]:
-                    reader = self._reader(name, pin, config, newest, columns.get(name, ()))
+                    reader = self._reader(name, pin, config, blend_id, newest, columns.get(name, ()))
                     before, after = _files_of(readers[index]), _files_of(reader)
                     if before != after:
                         changed[index] = reader
@@ -118,6 +119,7 @@ class SourceReaders:
         name: str,
         pin: Pin,
         config: BlendConfig,
+        blend_id: str,
         tables: Mapping[str, Table | None],
         columns: tuple[TokenColumn, ...],
     ) -> SourceRows:
@@ -125,7 +127,7 @@ class SourceReaders:
         table, excisions = tables[pin.table], tables.get(EXCISIONS)
         places = [(place.metadata_location, id(place.io)) for place in (table, excisions) if place is not None]
         of_table = (*pin[:3], pin.generation, None if pin.cells else pin.rows)
-        key = (config.blend_id, of_table, columns, self._team, *places)
+        key = (blend_id, of_table, columns, self._team, *places)
         with self._shared.opening[hash(key) % len(self._shared.opening)]:
             reader = self._shared.readers.get(key)
             if reader is None:

@@ -265,6 +265,7 @@ class Step:
 
 
 _S = TypeVar("_S", bound=Step)
+_Rows = TypeVar("_Rows", DataFrame, Output)
 
 
 def step(  # noqa: PLR0913 - a declaration, each part by its name
@@ -324,13 +325,13 @@ def renamed(declared: _S, name: str) -> _S:
     return dataclasses.replace(declared, tables=tables, function=function)
 
 
-def with_inputs(function: Callable[..., DataFrame], names: Iterable[str]) -> Callable[..., DataFrame]:
+def with_inputs(function: Callable[..., _Rows], names: Iterable[str]) -> Callable[..., _Rows]:
     """A function that takes further DataFrames by keyword (`**scores`), with a parameter for each of some names.
 
     The parameters of a step's function are its inputs, so they must be known when the step is declared.
     """
 
-    def named(*args: Any, **kwargs: Any) -> DataFrame:
+    def named(*args: Any, **kwargs: Any) -> _Rows:
         return function(*args, **kwargs)
 
     parameters = list(inspect.signature(function).parameters.values())[:-1]

@@ -33,7 +33,7 @@ from spark_jobs.lake.declare.step import Output, Plot, Scope, Step, step, with_i
 from spark_jobs.lake.engine.arrangement import Arranged, Shared, dealt_in_turn, grouped, persist, release
 from spark_jobs.lake.files.rows import FILE, ROW
 from spark_jobs.lake.files.side_reads import SideReads, file_properties, in_file_order, located, map_rows
-from spark_jobs.packing.cells import CellBuckets, OrderBuckets
+from spark_jobs.packing.order_buckets import CellBuckets, OrderBuckets
 from spark_jobs.packing.packed_table import PackedConfig, packed_table, require_masks, window_facts, window_sample
 from spark_jobs.packing.plan.affinity import AffinityPlan, choose_plan, plan_shards
 from spark_jobs.packing.plan.baselines import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows

@@ -204,6 +204,7 @@ class Step:
             from change; a new generation alone (`refreeze`) computes them anew.
         refuse_columns: raises for columns, by input, that the step cannot work with; called before a run computes
             anything.
+        refuse_types: the same with the Iceberg type of each column.
     """
 
     name: str
@@ -226,6 +227,7 @@ class Step:
     news: News | None = None
     stays: Callable[[Any], bool] | None = None
     refuse_columns: Callable[[Mapping[str, frozenset[str]]], object] | None = None
+    refuse_types: Callable[[Mapping[str, Mapping[str, str]]], object] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""

@@ -86,7 +86,7 @@ def assemble_windows(
     batches = [batch for batch in parts if batch.num_rows]  # which hold the ids
     if not batches:
         return
-    schema = _NARROW if cells else _NARROW.remove(_NARROW.get_field_index("cell"))
+    schema = pa.schema([field for field in _NARROW if cells or field.name != CELL_COLUMN])
     narrow = pa.Table.from_batches([batch.select(schema.names) for batch in batches]).cast(schema)
     (rows,) = narrow.combine_chunks().to_batches()
     addresses, counts = map(np.concatenate, zip(*(_ids_at(batch, facts) for batch in batches), strict=True))

@@ -23,8 +23,9 @@ from spark_jobs.exceptions import ConfigError, StepDeclarationError, StepRunErro
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.plan.binding import Binding
 from spark_jobs.lake.run.materialize import Lake, materialize
-from spark_jobs.packing.cells import CELLS, CellBuckets
+from spark_jobs.packing.cells import CELLS
 from spark_jobs.packing.excise import excise
+from spark_jobs.packing.order_buckets import CellBuckets
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_table import PackedConfig

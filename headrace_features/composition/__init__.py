@@ -1,0 +1,1 @@
+"""Composition of a corpus: cells of its documents by values, bounds and quantiles, and what they hold."""

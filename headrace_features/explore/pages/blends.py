@@ -8,6 +8,7 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from blender_service.blend.describe import ending_lines, source_ends
 from blender_service.exceptions import BlenderError
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.blend_rows import inspect_rows
@@ -83,7 +84,7 @@ def blend(request: Request) -> Response:
         "window_tokens": config.window.window_tokens, "parent": config.parent, "from_offset": config.from_offset,
         "at": at, "tokens": described.tokens, "to": horizon,
         "sources": [{**vars(source), "weight_share": weights.get(source.name)} for source in described.sources],
-        "segments": described.segments,
+        "segments": described.segments, "endings": ending_lines(source_ends(config, head), head.end),
         "mix": [{"offset": edge, "rows": row.astype(int).tolist(), "expected_rows": due.tolist()}
                 for edge, row, due in zip(edges, read, expected, strict=True)],
         "_mix": columns(edges, shares.tolist(), wanted.tolist(), names, link),

@@ -1,12 +1,13 @@
-"""Which blends read a window, at which offsets, and which training runs did: from orders and the register alone."""
+"""Which blends read a window, at which offsets, how often, and which training runs did: from orders and register."""
 
 from __future__ import annotations
 
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pyiceberg.catalog import Catalog
 
 from dagster_project.inspect.lake.training_runs import has_read, named_reads
@@ -42,6 +43,64 @@ class WindowRead:
     offset: int
     epoch: int
     runs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class TimesRead:
+    """How often a blend reads a document.
+
+    Attributes:
+        blend_id: full id.
+        names: of the blend.
+        before: row of the blend up to which reads count: its end, or that of what runs have read of one without end.
+        whole: times all windows of the document are read.
+        in_part: times one of them is.
+    """
+
+    blend_id: str
+    names: tuple[str, ...]
+    before: int
+    whole: int
+    in_part: int
+
+    def __str__(self) -> str:
+        """Write it as `doc why` has it."""
+        partly = f" ({self.in_part:,} in part)" if self.in_part != self.whole else ""
+        return f"{', '.join(self.names) or self.blend_id[:12]} {self.whole:,} times{partly} before row {self.before:,}"
+
+
+def times_read(catalogue: Catalog, blender: Blender, windows: Mapping[str, Sequence[int]]) -> list[TimesRead]:
+    """How often each blend reads a document, by reads; blends that never do are left out.
+
+    Args:
+        catalogue: of the lake.
+        blender: shows the searched blends.
+        windows: newest ordinals of its parts, by packed table.
+    """
+    from blender_service.exceptions import BlenderError
+    from blender_service.order.offsets import reads_before
+
+    training = named_reads(catalogue)
+    times = []
+    for blend_id in blender.list_ids():
+        try:
+            head, order = blender.head(blend_id), blender.order(blend_id)
+        except BlenderError:  # one that is damaged hides no other
+            continue
+        mine = (read for read in training if read.blend_id == blend_id)
+        trained = max((read.end if read.consumed is None else read.consumed for read in mine), default=0)
+        before = trained if head.end is None else head.end
+        counts = {table: np.zeros(len(ordinals), np.int64) for table, ordinals in windows.items()}
+        for source, pin in head.pins().items():
+            pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
+            if pin.table in windows and _hold_same_rows(catalogue, pin.table, None, pinned):
+                counts[pin.table] += reads_before(order, source, before, np.asarray(windows[pin.table], np.int64))
+        parts = [count for count in counts.values() if count.size]
+        in_part = sum(int(count.max()) for count in parts)
+        if in_part:
+            whole = sum(int(count.min()) for count in parts)
+            times.append(TimesRead(blend_id, tuple(blender.names_of(blend_id)), before, whole, in_part))
+    return sorted(times, key=lambda read: (-read.in_part, read.blend_id))
 
 
 def reads_of(

@@ -14,29 +14,27 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 from pyiceberg.catalog import Catalog
-from pyiceberg.expressions import In, LessThan
-from pyiceberg.table import Table as IcebergTable
+from pyiceberg.expressions import In
 
 from blender_service.exceptions import OffsetOutOfRangeError
 from blender_service.order.offsets import reads_before
+from blender_service.tables.data_file import FAULTS, StoreError, opened_parquet, told
+from blender_service.tables.file_columns import FileColumns
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.corpus_facts import CorpusFacts, facts_of
-from headrace.tables.catalogue import load_table
-from headrace.tables.ordinals import index_snapshot
 from headrace_features.composition.repeats import Keys, Repeats, TableParts, count_repeats, keys_of
 from spark_jobs.arrays import Int64Array
 from spark_jobs.lake.files.lookups import read_columns
-from spark_jobs.lake.files.scans import scan_of
 from spark_jobs.lake.ledger.ledger import Ledger
 
 if TYPE_CHECKING:
-    from pyiceberg.table.snapshots import Snapshot
-
-    from blender_service.blend.config import BlendConfig
-    from blender_service.order.segments import Pin
+    from blender_service.order.resolve import BlendOrder
     from blender_service.server.blender import Blender
+    from blender_service.tables.packed_table import PackedTable
+    from blender_service.tables.source_rows import SourceRows
 
-_DOC_ID: Final = "segments.element.doc_id"
+SEGMENTS: Final = "segments"
+_BATCH_ROWS: Final = 1 << 14
 
 
 def blend_repeats(catalogue: Catalog, blender: Blender, blend_id: str, offset: int | None) -> Repeats:
@@ -61,62 +59,51 @@ def blend_repeats(catalogue: Catalog, blender: Blender, blend_id: str, offset: i
         raise CommandError(f"blend {blend_id[:12]} has no end; say up to which row with --at OFFSET")
     if head.end is not None and offset > head.end:
         raise OffsetOutOfRangeError(f"blend {blend_id[:12]}: {offset} is beyond its end {head.end}; give 0 to that")
-    by_table: dict[tuple[str, str], list[tuple[str, Pin]]] = {}
+    by_table: dict[tuple[str, str], list[SourceRows]] = {}
+    rows, order = blender.source_rows(blend_id), blender.order(blend_id)
     for name, pin in head.pins().items():
-        by_table.setdefault((pin.table_uuid, pin.generation), []).append((name, pin))
-    tables = [_table_parts(catalogue, blender, blend_id, offset, sources) for sources in by_table.values()]
+        by_table.setdefault((pin.table_uuid, pin.generation), []).append(rows[name])
+    tables = [parts for sources in by_table.values() if (parts := _table_parts(order, offset, sources))]
     corpora = sorted({pin.table.partition(".")[0] for pin in head.pins().values()})
     return count_repeats(tables, [link for corpus in corpora for link in cluster_links(catalogue, corpus)])
 
 
-def ordinal_runs_of(config: BlendConfig, name: str, rows: int) -> Sequence[tuple[int, int]]:
-    """The ordinals [start, end) of the rows of a source, in the order that its rows are numbered.
-
-    A source of cells has the runs of these; all others have their whole table.
-    """
-    return ((0, rows),)
-
-
-def _table_parts(
-    catalogue: Catalog, blender: Blender, blend_id: str, offset: int, sources: Sequence[tuple[str, Pin]]
-) -> TableParts:
-    """The windows of a table, with the reads of all sources of it."""
-    from blender_service.tables.packed_table import served_snapshot
-
-    config, order = blender.config(blend_id), blender.order(blend_id)
-    table = load_table(catalogue, sources[0][1].table)
-    snapshots: list[tuple[int, Snapshot]] = []
-    counted: list[tuple[str, int]] = []
-    for name, pin in sources:
-        snapshot = served_snapshot(table, name, pin, config.window)
-        if table is None or snapshot is None:  # a live table without rows yet
-            continue
-        files = index_snapshot(table, pin.table, snapshot)
-        there = files[-1].end if files else 0
-        rows = there if pin.rows is None else ordinal_runs_of(config, name, pin.rows)[-1][1]
-        snapshots.append((rows, snapshot))
-        counted.append((name, there if pin.rows is None else pin.rows))
-    if table is None or not snapshots:
-        return TableParts(np.zeros(0, np.int64), np.zeros(0, np.int64), np.zeros((0, 2), np.uint64))
-    size, snapshot = max(snapshots, key=lambda each: each[0])
-    reads = np.zeros(size, np.int64)
-    for name, rows in counted:
-        counts, start = reads_before(order, name, offset, np.arange(rows)), 0
-        for first, end in ordinal_runs_of(config, name, rows):
-            reads[first:end] += counts[start : start + end - first]
-            start += end - first
-    return TableParts(reads, *_segments(table, snapshot.snapshot_id, size))
+def _table_parts(order: BlendOrder, offset: int, sources: Sequence[SourceRows]) -> TableParts | None:
+    """The windows of some sources of one table, with the reads of all of them; None while it has no row."""
+    tables = [source.reader.table for source in sources if source.reader is not None]
+    if not tables:
+        return None
+    table = max(tables, key=lambda each: each.rows)
+    reads, is_of_blend = np.zeros(table.rows, np.int64), np.zeros(table.rows, np.bool_)
+    for source in sources:
+        counts, first = reads_before(order, source.name, offset, np.arange(source.row_count)), 0
+        for start, end in ((0, source.row_count),) if source.runs is None else source.runs.ranges:
+            reads[start:end] += counts[first : first + end - start]
+            is_of_blend[start:end] = True
+            first += end - start
+    windows, keys = _segments(table)
+    chosen = is_of_blend[windows]
+    return TableParts(reads, windows[chosen], keys[chosen])
 
 
-def _segments(table: IcebergTable, snapshot_id: int, rows: int) -> tuple[Int64Array, Keys]:
-    """The window and the document of each segment of the first rows of a packed table."""
+def _segments(table: PackedTable) -> tuple[Int64Array, Keys]:
+    """The window and the document of each segment of a packed table."""
     windows, keys = [np.zeros(0, np.int64)], [np.zeros((0, 2), np.uint64)]
-    scan = scan_of(table, LessThan("ordinal", rows), ("ordinal", _DOC_ID), snapshot_id)
-    for batch in scan.to_arrow_batch_reader():
-        lists = batch.column("segments")
-        keys.append(keys_of(pc.struct_field(lists.flatten(), "doc_id")))
-        windows.append(np.repeat(batch.column("ordinal").to_numpy(), pc.list_value_length(lists).to_numpy()))
-    return np.concatenate(windows), np.concatenate(keys)
+    for run in table.runs:
+        where, first = f"table {table.identifier}: file {run.path}", run.start
+        try:
+            with opened_parquet(table.io, run.path) as (file, _):
+                columns = FileColumns(file, where, {SEGMENTS: table.fields[SEGMENTS]}, table.mapping)
+                for batch in file.iter_batches(_BATCH_ROWS, columns=columns.names):
+                    lists = columns.select(batch)[SEGMENTS]
+                    counts = pc.list_value_length(lists).to_numpy()
+                    windows.append(np.repeat(np.arange(first, first + len(lists)), counts))
+                    keys.append(keys_of(pc.struct_field(lists.flatten(), "doc_id")))
+                    first += len(lists)
+        except (StoreError, *FAULTS) as error:
+            raise told(where, error) from error
+    window, key = np.concatenate(windows), np.concatenate(keys)
+    return window[window < table.rows], key[window < table.rows]
 
 
 def cluster_links(catalogue: Catalog, name: str) -> Iterator[tuple[Keys, Keys]]:

@@ -15,7 +15,9 @@ from headrace.tables.catalogue import load_table
 from spark_jobs.packing.generations import served_heads
 
 if TYPE_CHECKING:
+    from blender_service.arrays import Int64Array
     from blender_service.server.blender import Blender
+    from blender_service.tables.cell_runs import RowRuns
 
 _MOST_READS = 4  # of one window by one blend: a source that goes round for ever reads it for ever
 
@@ -84,7 +86,7 @@ def times_read(catalogue: Catalog, blender: Blender, windows: Mapping[str, Seque
     times = []
     for blend_id in blender.list_ids():
         try:
-            head, order = blender.head(blend_id), blender.order(blend_id)
+            head, order, runs = blender.head(blend_id), blender.order(blend_id), _runs_of_cells(blender, blend_id)
         except BlenderError:  # one that is damaged hides no other
             continue
         mine = (read for read in training if read.blend_id == blend_id)
@@ -94,7 +96,8 @@ def times_read(catalogue: Catalog, blender: Blender, windows: Mapping[str, Seque
         for source, pin in head.pins().items():
             pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
             if pin.table in windows and _hold_same_rows(catalogue, pin.table, None, pinned):
-                counts[pin.table] += reads_before(order, source, before, np.asarray(windows[pin.table], np.int64))
+                rows = _rows_of(runs, source, windows[pin.table])
+                counts[pin.table] += reads_before(order, source, before, rows)
         parts = [count for count in counts.values() if count.size]
         in_part = sum(int(count.max()) for count in parts)
         if in_part:
@@ -119,7 +122,7 @@ def reads_of(
     reads = []
     same_rows: dict[tuple[str, int | None, int | None], bool] = {}
     for blend_id in blender.list_ids():
-        order = blender.order(blend_id)
+        order, runs = blender.order(blend_id), _runs_of_cells(blender, blend_id)
         names = tuple(blender.names_of(blend_id))
         for source, pin in blender.head(blend_id).pins().items():
             pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
@@ -131,12 +134,34 @@ def reads_of(
                     same_rows[key] = _hold_same_rows(catalogue, *key)
                 if not same_rows[key]:
                     continue
-                for offset, epoch in itertools.islice(offsets_of(order, source, ordinal), _MOST_READS):
-                    runs = (training_run.run for training_run in training if has_read(training_run, blend_id, offset))
+                (row,) = _rows_of(runs, source, [ordinal]).tolist()
+                for offset, epoch in itertools.islice(offsets_of(order, source, row), _MOST_READS):
+                    by = (training_run.run for training_run in training if has_read(training_run, blend_id, offset))
                     reads.append(
-                        WindowRead(table, ordinal, blend_id, names, source, offset, epoch, tuple(dict.fromkeys(runs)))
+                        WindowRead(table, ordinal, blend_id, names, source, offset, epoch, tuple(dict.fromkeys(by)))
                     )
     return sorted(reads, key=lambda read: (read.blend_id, read.offset))
+
+
+def _runs_of_cells(blender: Blender, blend_id: str) -> dict[str, RowRuns | None]:
+    """The runs of the sources of cells of a blend, by name; None of one whose table is not as it was."""
+    from blender_service.exceptions import BlenderError
+
+    names = [name for name, pin in blender.head(blend_id).pins().items() if pin.cells is not None]
+    try:
+        rows = blender.source_rows(blend_id) if names else {}
+    except BlenderError:
+        return dict.fromkeys(names)
+    return {name: rows[name].runs for name in names}
+
+
+def _rows_of(runs: Mapping[str, RowRuns | None], source: str, ordinals: Sequence[int]) -> Int64Array:
+    """(R,) the rows of a source that windows are; -1 where a source of cells has other cells."""
+    if source not in runs:
+        return np.asarray(ordinals, np.int64)
+    along = runs[source]
+    rows = [along.row_of(ordinal) if along is not None else None for ordinal in ordinals]
+    return np.array([-1 if row is None else row for row in rows], np.int64)
 
 
 def _hold_same_rows(catalogue: Catalog, identifier: str, snapshot_id: int | None, pinned: int | None) -> bool:

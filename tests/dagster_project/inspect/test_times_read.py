@@ -8,7 +8,7 @@ import numpy as np
 
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage
 from blender_service.server.blender import Blender
-from dagster_project.inspect.documents.window_reads import times_read
+from dagster_project.inspect.documents.window_reads import reads_of, times_read
 from tests.blender_service.packed_tables import create_packed, open_lake
 
 
@@ -38,3 +38,22 @@ def test_a_document_is_read_whole_as_often_as_its_least_read_window(tmp_path: Pa
         assert (said.names, said.before) == (("ends",), order.end)
         assert (said.whole, said.in_part) == (counts[windows].min(), counts[windows].max())
     assert "in part) before row" in str(said) or counts.min() == counts.max()
+
+
+def test_windows_of_cells_are_counted_along_their_runs(tmp_path: Path) -> None:
+    """The ordinals of a document are those of the table; a blend of other cells never reads it."""
+    catalogue = open_lake(tmp_path / "warehouse")
+    table = create_packed(catalogue, "main.packed_a_16", cells=True)
+    table.append_cells(1, 0, {'{"part":0}': 9, '{"part":1}': 6}).append_cells(2, 1, {'{"part":1}': 5})
+    blender = Blender(catalogue)
+    source = SourceSpec(f"{table.identifier}[part=1]", max_epochs=3)
+    blend_id = blender.create(BlendSpec((source,), name="cells", schedule=(Stage(25, ()),))).blend_id
+    assert times_read(catalogue, blender, {table.identifier: [3, 8]}) == []
+    for read in times_read(catalogue, blender, {table.identifier: [9, 16]}):
+        assert (read.whole, read.in_part, read.before) == (3, 3, 33)
+    windows = [(table.identifier, None, ordinal) for ordinal in (3, 9, 16)]
+    order = blender.order(blend_id)
+    for read in reads_of(catalogue, blender, windows):
+        assert read.ordinal in (9, 16)
+        row = {9: 0, 16: 7}[read.ordinal]
+        assert (order.resolve(np.array([read.offset])).ordinal[0], read.epoch) == (row, read.offset // 11)

@@ -18,9 +18,11 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
 from blender_service.exceptions import BlenderError, OffsetOutOfRangeError
+from blender_service.order.segments import Pin
 from blender_service.server.blender import Blender
 from dagster_project.cli.train.blend import blend
 from dagster_project.exceptions import CommandError
+from headrace.tables.cells import cell_text, parse_choice
 from headrace_features.composition.repeats import TableParts, count_repeats, keys_of
 from headrace_features.composition.repeats_tables import blend_repeats
 from spark_jobs.dedup.graph.components import COMPONENTS
@@ -54,11 +56,21 @@ def cut_rows(chance: random.Random, count: int, first: int) -> list[Row]:
 
 
 def grow(table: PackedFixture, rows: list[Row]) -> None:
-    """Append rows as an increment."""
+    """Append rows as an increment; of a table with cells the first half is of one cell, the others are of another."""
     first, increment = len(table.rows), (table.increments or [-1])[-1] + 1
     table.rows += rows
     table.increments += [increment] * len(rows)
-    table.table.append(to_arrow(rows, first, increment, table.table.schema()))
+    if "cell" in table.table.schema().column_names:
+        table.cells += [cell_text({"part": int(at >= len(rows) // 2)}) for at in range(len(rows))]
+    table.table.append(to_arrow(rows, first, increment, table.table.schema(), table.cells[first:]))
+
+
+def ordinals_of(table: PackedFixture, pin: Pin) -> list[int]:
+    """The ordinals of a source's rows."""
+    ordinals = list(range(len(table.rows)))
+    if pin.cells is not None:
+        ordinals = [at for at in ordinals if parse_choice(pin.cells).takes(table.cells[at])]
+    return ordinals if pin.rows is None else ordinals[: pin.rows]
 
 
 def counted_by_reading(
@@ -70,13 +82,13 @@ def counted_by_reading(
     for batch in blender.open(blend_id).read(0, offset, wait_seconds=1) if offset else ():
         for at in range(batch.rows):
             windows[pins[batch.source_names[batch.sources[at]]].table, int(batch.ordinals[at])] += 1
-    rows: Counter[str] = Counter()
+    rows: dict[str, set[int]] = defaultdict(set)
     for pin in pins.values():
-        rows[pin.table] = max(rows[pin.table], len(tables[pin.table].rows) if pin.rows is None else pin.rows)
+        rows[pin.table].update(ordinals_of(tables[pin.table], pin))
     parts: dict[str, dict[str, list[int]]] = defaultdict(lambda: defaultdict(list))
-    for table, count in rows.items():
-        for ordinal, row in enumerate(tables[table].rows[:count]):
-            for doc_id, *_ in row.segments:
+    for table, ordinals in rows.items():
+        for ordinal in ordinals:
+            for doc_id, *_ in tables[table].rows[ordinal].segments:
                 parts[doc_id][table].append(windows[table, ordinal])
     return {
         doc_id: (sum(map(min, by_table.values())), sum(map(max, by_table.values())))
@@ -110,15 +122,17 @@ def test_repeats_equal_a_count_by_reading(tmp_path: Path, seed: int) -> None:
     """Of blends with updates, of tables that grow and that several sources read: each document, at several offsets."""
     chance = random.Random(seed)
     catalogue = open_lake(tmp_path / "warehouse")
-    tables = {name: create_packed(catalogue, name) for name in ("main.packed_a_16", "main.packed_b_16")}
+    names = ("main.packed_a_16", "main.packed_b_16")
+    tables = {name: create_packed(catalogue, name, cells=name == names[seed % 3 % 2]) for name in names}
     for number, table in enumerate(tables.values()):
         grow(table, cut_rows(chance, chance.randint(3, 25), 1000 * number))
     blender = Blender(catalogue)
+    written = {names[0]: "a", names[1]: "b"}
+    if seed % 3 < 2:
+        written = {f"{names[seed % 3]}[part=0]": "a", names[1 - seed % 3]: "b", f"{names[seed % 3]}[part!=0]": "c"}
     sources = [
-        SourceSpec(
-            name, str(chance.randint(1, 4)), name[-4], max_epochs=chance.choice([0, 1, 3]), on_exhausted="CONTINUE"
-        )
-        for name in tables
+        SourceSpec(table, str(chance.randint(1, 4)), name, max_epochs=chance.choice([0, 1, 3]), on_exhausted="CONTINUE")
+        for table, name in written.items()
     ]
     blend_id = blender.create(BlendSpec(tuple(sources), seed=seed, block_rows=4, group_blocks=2)).blend_id
     for _ in range(4):
@@ -147,10 +161,8 @@ def _is_there(blender: Blender, blend_id: str, offset: int, tables: dict[str, Pa
     """Whether all rows before an offset are there: a live source may wait for some."""
     order, pins = blender.order(blend_id), blender.head(blend_id).pins()
     found = order.resolve(np.arange(offset))
-    return all(
-        ordinal < len(tables[pins[order.names[source]].table].rows)
-        for source, ordinal in zip(found.source, found.ordinal, strict=True)
-    )
+    rows = [len(ordinals_of(tables[pins[name].table], pins[name])) for name in order.names]
+    return all(row < rows[source] for source, row in zip(found.source, found.ordinal, strict=True))
 
 
 numbers = st.integers(0, 12)

@@ -11,6 +11,9 @@ DEFAULT_BLOCK_ROWS = 2048
 DEFAULT_GROUP_BLOCKS = 16
 TEXT_BLOCK_ROWS = 512  # of a text blend: a first row waits until the blocks of a group are tokenized
 TEXT_GROUP_BLOCKS = 4
+MANY_CELLS = 16  # sources; a group of blocks of each is in use, so blocks of more are as small as their row groups
+CELL_BLOCK_ROWS = 64
+CELL_GROUP_BLOCKS = 4
 
 OnExhausted = Literal["END", "CONTINUE"]
 

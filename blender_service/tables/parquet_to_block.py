@@ -92,16 +92,14 @@ def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]], column
     """
     metadata = file.metadata
     ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
-    groups = [
-        group
-        for group, end in enumerate(ends)
-        if any(first < end and last > end - metadata.row_group(group).num_rows for first, last in ranges)
-    ]
+    first_groups = np.searchsorted(ends, [first for first, _ in ranges], side="right")
+    last_groups = np.searchsorted(ends, [last for _, last in ranges], side="left")
+    groups = {group for first, last in zip(first_groups, last_groups, strict=True) for group in range(first, last + 1)}
+    batch_rows = max(last - first for first, last in ranges)
     remaining = list(ranges)
     parts: list[pa.RecordBatch] = []
-    for group in groups:
+    for group in sorted(groups):
         position = int(ends[group]) - metadata.row_group(group).num_rows
-        batch_rows = max(last - first for first, last in ranges)
         batches = file.iter_batches(batch_rows, row_groups=[group], columns=columns.names, use_threads=False)
         for batch in map(columns.there, batches):
             while remaining and remaining[0][0] < position + batch.num_rows:

@@ -65,7 +65,7 @@ def show_examples(command: click.Command, words: str) -> None:
         command.epilog = f"\b\nExample: headrace {words} {EXAMPLES[words]}".rstrip()
 
 
-class OpenGroup(click.Group):
+class ExtendedGroup(click.Group):
     """A group of commands, and those that features bring to it: entry points `headrace.NAME_commands`."""
 
     def list_commands(self, ctx: click.Context) -> list[str]:

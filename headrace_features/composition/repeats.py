@@ -14,6 +14,7 @@ from __future__ import annotations
 import hashlib
 import re
 from dataclasses import dataclass
+from itertools import pairwise
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -30,7 +31,7 @@ Keys = NDArray[np.uint64]  # (N, 2), the 128 bits of N documents
 _DOC_ID: Final = re.compile(rb"[0-9a-f]{32}")
 _NIBBLES: Final = np.full(256, 16, np.uint8)
 _NIBBLES[np.frombuffer(b"0123456789abcdef", np.uint8)] = np.arange(16)
-_EXACT: Final = 16  # counts up to which each has a line of its own; the lines beyond double
+_EDGES: Final = [*range(17), *((1 << bits) + 1 for bits in range(4, 62))]  # above 16 reads a line has twice as many
 
 
 class TableParts(NamedTuple):
@@ -102,20 +103,15 @@ class Repeats:
     def histogram(self) -> list[dict[str, Any]]:
         """How many documents and clusters were read how often; a range of counts a line, those without any left out."""
         reached = np.bincount(self.cluster[self.is_packed], minlength=self.whole.size) > 0
-        columns = {
-            "documents_whole": self.whole[self.is_packed],
-            "documents_in_part": self.in_part[self.is_packed],
+        counted = {
+            "documents_whole": self.whole[self.is_packed], "documents_in_part": self.in_part[self.is_packed],
             "clusters": self.cluster_reads[reached],
-        }
-        most = max((int(values.max()) for values in columns.values() if values.size), default=0)
-        edges = [*range(_EXACT + 2)]
-        while edges[-1] <= most:
-            edges.append(2 * edges[-1] - 1)
-        counts = {name: np.histogram(values, edges)[0].tolist() for name, values in columns.items()}
+        }  # fmt: skip
+        counts = {name: np.histogram(values, _EDGES)[0].tolist() for name, values in counted.items()}
         return [
-            {"reads": edges[at], "most_reads": edges[at + 1] - 1, **{name: counts[name][at] for name in columns}}
-            for at in range(len(edges) - 1)
-            if any(counts[name][at] for name in columns)
+            {"reads": low, "most_reads": high - 1, **{name: counts[name][at] for name in counts}}
+            for at, (low, high) in enumerate(pairwise(_EDGES))
+            if any(counts[name][at] for name in counts)
         ]
 
 

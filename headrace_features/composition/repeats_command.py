@@ -35,17 +35,14 @@ def repeats(reference: str, offset: int | None, doc: str | None, as_json: bool) 
         if as_json:
             return print_json(facts | {"histogram": lines})
         say(f"{before}: documents and clusters by how often they are read")
-        return print_table(
-            [
-                {
-                    "reads": " to ".join(f"{edge:,}" for edge in sorted({line["reads"], line["most_reads"]})),
-                    "documents, whole": line["documents_whole"],
-                    "documents, in part": line["documents_in_part"],
-                    "clusters": line["clusters"],
-                }
-                for line in lines
-            ]
-        )
+        words = {
+            "documents_whole": "documents, whole",
+            "documents_in_part": "documents, in part",
+            "clusters": "clusters",
+        }
+        ranges = [" to ".join(f"{edge:,}" for edge in sorted({one["reads"], one["most_reads"]})) for one in lines]
+        rows = [{name: one[key] for key, name in words.items()} for one in lines]
+        return print_table([{"reads": reads, **row} for reads, row in zip(ranges, rows, strict=True)])
     reads = counted.of(document.doc_id)
     if reads is None:
         raise CommandError(f"document {document.doc_id} is in no table of blend {reference}, nor a duplicate of one")

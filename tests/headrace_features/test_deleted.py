@@ -21,7 +21,7 @@ _ROOT = Path(__file__).parents[2]
 # What a user asks of each feature: a command or its option, and a name of Python.
 ASKED = {
     "apis": (["dataset", "add", "items", "--kind", "api", "--from", "http://127.0.0.1:1/items"], "Page"),
-    "composition": (["blend", "repeats", "mix"], ""),
+    "composition": (["mix", "plan", "main"], ""),
     "conversations": ([], ""),  # which are asked for by a column
     "experiments": (["experiment", "show"], "Experiment"),
     "explore": (["explore"], ""),
@@ -33,7 +33,7 @@ ASKED = {
     "rollouts": (["serve", "--rollouts", "file.toml"], "RolloutWriter"),
 }
 FEATURES = [*ASKED]
-IN_CORE = ("blend", "dataset", "export", "serve")  # commands that a feature only adds to
+IN_CORE = ("dataset", "export", "serve")  # commands that a feature only adds to
 # What a declaration asks of each feature, as lines of a dataset.
 DECLARED = {
     "apis": {

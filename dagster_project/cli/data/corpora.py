@@ -10,7 +10,7 @@ from dagster_project.cli.completion import complete_names
 from dagster_project.cli.data.thresholds import print_thresholds
 from dagster_project.cli.data.versions import card_options, write_card
 from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, say
-from dagster_project.cli.tree import OpenGroup
+from dagster_project.cli.tree import ExtendedGroup
 from dagster_project.inspect.measured import share_of, share_text
 from dagster_project.project.declared import CORPUS, declaration, declarations
 from dagster_project.project.loading import lake_catalogue, open_lake
@@ -19,7 +19,7 @@ from spark_jobs.lake.ledger.ledger import Ledger
 from spark_jobs.selection.stages import SURVIVORS
 
 
-@click.group(cls=OpenGroup)
+@click.group(cls=ExtendedGroup)
 def corpus() -> None:
     """Show corpora, begin a new generation."""
 

@@ -13,7 +13,7 @@ import click
 
 from dagster_project.cli.output import JSON, lists_all, print_json, print_table, progress_shown, say
 from dagster_project.cli.train.blend_syntax import parse_change, parse_source, parse_stage, parse_texts
-from dagster_project.cli.tree import OpenGroup
+from dagster_project.cli.tree import ExtendedGroup
 from dagster_project.exceptions import CommandError
 
 if TYPE_CHECKING:
@@ -41,7 +41,7 @@ _ROWS = click.option("--rows", type=click.IntRange(0), help="with --dry-run: fir
 _TOKENS = click.option("--tokens", type=click.IntRange(0), help="tokens in place of --rows, padding included")
 
 
-@click.group(cls=OpenGroup)
+@click.group(cls=ExtendedGroup)
 def blend() -> None:
     """Define weighted blends of packed tables for training."""
 

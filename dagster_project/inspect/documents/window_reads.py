@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
@@ -143,24 +144,22 @@ def reads_of(
     return sorted(reads, key=lambda read: (read.blend_id, read.offset))
 
 
-def _runs_of_cells(blender: Blender, blend_id: str) -> dict[str, RowRuns | None]:
-    """The runs of the sources of cells of a blend, by name; None of one whose table is not as it was."""
+def _runs_of_cells(blender: Blender, blend_id: str) -> dict[str, RowRuns]:
+    """The runs of the sources of cells of a blend, by name; none of rows where its tables are not as they were."""
     from blender_service.exceptions import BlenderError
+    from blender_service.tables.cell_runs import RowRuns
 
     names = [name for name, pin in blender.head(blend_id).pins().items() if pin.cells is not None]
-    try:
+    runs = dict.fromkeys(names, RowRuns(()))
+    with contextlib.suppress(BlenderError):
         rows = blender.source_rows(blend_id) if names else {}
-    except BlenderError:
-        return dict.fromkeys(names)
-    return {name: rows[name].runs for name in names}
+        runs |= {name: rows[name].runs or runs[name] for name in names}
+    return runs
 
 
-def _rows_of(runs: Mapping[str, RowRuns | None], source: str, ordinals: Sequence[int]) -> Int64Array:
+def _rows_of(runs: Mapping[str, RowRuns], source: str, ordinals: Sequence[int]) -> Int64Array:
     """(R,) the rows of a source that windows are; -1 where a source of cells has other cells."""
-    if source not in runs:
-        return np.asarray(ordinals, np.int64)
-    along = runs[source]
-    rows = [along.row_of(ordinal) if along is not None else None for ordinal in ordinals]
+    rows = [runs[source].row_of(ordinal) if source in runs else ordinal for ordinal in ordinals]
     return np.array([-1 if row is None else row for row in rows], np.int64)
 
 

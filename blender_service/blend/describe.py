@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping
-from typing import Final, NamedTuple
+from typing import NamedTuple
 
 from blender_service.blend.config import BlendConfig
 from blender_service.blend.definition_messages import Description, SegmentDescription, SourceDescription
@@ -17,7 +17,7 @@ from blender_service.order.epochs import distinct_rows, epoch_of, epoch_span, ro
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import OFFSET_LIMIT, Part
 
-_LINES: Final = 12  # about the ends of sources; the others are counted
+_LINES, _NAMES = 12, 6  # about the ends of hundreds of sources
 
 
 class SourceEnd(NamedTuple):
@@ -119,20 +119,29 @@ def ending_lines(ends: Mapping[str, SourceEnd], end: int | None) -> list[str]:
         ends: of the sources, by name.
         end: rows of the blend, None without end.
     """
-    out = sorted((at.runs_out_at, name) for name, at in ends.items() if at.runs_out_at is not None)
-    unread = sorted((-at.unread_rows, name) for name, at in ends.items() if at.unread_rows)
+    out: dict[int, list[str]] = {}
+    for name, at in sorted(ends.items()):
+        if at.runs_out_at is not None:
+            out.setdefault(at.runs_out_at, []).append(name)
     lines = [
-        f"{name} runs out at row {offset:,}: the blend {'ends' if offset == end else 'goes on without it'}"
-        for offset, name in out
+        f"{_listed(names)} {'runs' if len(names) == 1 else 'run'} out at row {offset:,}: the blend "
+        f"{'ends' if offset == end else 'goes on without it' if len(names) == 1 else 'goes on without them'}"
+        for offset, names in sorted(out.items())
     ]
-    left = [f"{-rows:,} rows of {name} stay unread" for rows, name in unread]
-    if end is not None and not left and all(at.unread_rows == 0 for at in ends.values()):
-        left = ["every row of every source is read"]
-    return [*_shortened(lines, "run out"), *_shortened(left, "have unread rows")]
+    if len(lines) > _LINES:
+        lines[_LINES - 1 : -1] = [f".. {len(lines) - _LINES:,} more such rows .."]
+    unread = sorted(((at.unread_rows or 0, name) for name, at in ends.items() if at.unread_rows), reverse=True)
+    if unread:
+        total = sum(rows for rows, _ in unread)
+        lines.append(f"{total:,} rows stay unread: {_listed([f'{rows:,} of {name}' for rows, name in unread])}")
+    elif end is not None and all(at.unread_rows == 0 for at in ends.values()):
+        lines.append("every row of every source is read")
+    return lines
 
 
-def _shortened(lines: list[str], what: str) -> list[str]:
-    return lines if len(lines) <= _LINES else [*lines[:_LINES], f"{len(lines) - _LINES:,} more sources {what}"]
+def _listed(names: list[str]) -> str:
+    """Name some of many."""
+    return ", ".join([*names[:_NAMES], *([f"{len(names) - _NAMES:,} more"] if len(names) > _NAMES else [])])
 
 
 def _epochs(part: Part | None, rows: int) -> float | None:

@@ -23,6 +23,7 @@ from numpy.typing import NDArray
 
 from headrace.kernels.compiling import compiled
 from headrace.kernels.hash_tables import slots_for
+from headrace.kernels.permutation import mix
 from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.dedup.graph.in_memory import component_labels
 
@@ -171,7 +172,7 @@ def number_keys(keys: Keys) -> tuple[Int32Array, Int64Array]:
     mask = np.uint64(slots.size - 1)
     numbers, first, count = np.empty(len(keys), np.int32), np.empty(len(keys), np.int64), 0
     for row in range(len(keys)):
-        slot = keys[row, 0] & mask
+        slot = mix(keys[row, 0] ^ mix(keys[row, 1])) & mask  # an id need not be a hash
         while slots[slot] >= 0:
             other = first[slots[slot]]
             if keys[other, 0] == keys[row, 0] and keys[other, 1] == keys[row, 1]:

@@ -104,7 +104,7 @@ def test_update_follows_and_plan_foretells(
     assert "follows" in run("show", "later")
     for printed in (run("show", "later"), run("show", "later", "--plan")):
         assert "prose runs out at row 501: the blend ends" in printed
-        assert "399 rows of code stay unread" in printed
+        assert "399 rows stay unread: 399 of code" in printed
     assert "runs out at" in run("show", "later", "--tokens", "1600")
     assert "the first 100 rows, 1,600 tokens" in run("show", "later", "--tokens", "1600")
     removed = json.loads(run("update", "later", "--at", "300", "--remove", "prose", "--align", "--json"))

@@ -23,7 +23,7 @@ from blender_service.server.blender import Blender
 from dagster_project.cli.train.blend import blend
 from dagster_project.exceptions import CommandError
 from headrace.tables.cells import cell_text, parse_choice
-from headrace_features.composition.repeats import TableParts, count_repeats, keys_of
+from headrace_features.composition.repeats import TableParts, count_repeats, keys_of, number_keys
 from headrace_features.composition.repeats_tables import blend_repeats
 from spark_jobs.dedup.graph.components import COMPONENTS
 from spark_jobs.dedup.graph.threshold_pairs import DEFAULT_THRESHOLDS
@@ -225,6 +225,9 @@ def test_ids_of_any_form_have_their_keys() -> None:
     assert keys_of(pa.chunked_array([ids[:2], ids[2:]])).tolist() == keys.tolist()
     assert keys_of(ids[1:2]).tolist() == keys_of(pa.array([id_of(6), id_of(7)]))[1:].tolist()
     assert keys_of(ids[:0]).shape == (0, 2)
+    alike = keys_of(pa.array([id_of(number << shift) for shift in (0, 64) for number in range(1, 20_000)]))
+    numbers, first = number_keys(alike)  # in no time, though they differ in few bits
+    assert numbers.tolist() == list(range(len(alike))) and first.tolist() == numbers.tolist()
 
 
 @pytest.fixture

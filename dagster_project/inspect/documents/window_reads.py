@@ -6,6 +6,7 @@ import contextlib
 import itertools
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -83,7 +84,7 @@ def times_read(catalogue: Catalog, blender: Blender, windows: Mapping[str, Seque
     from blender_service.exceptions import BlenderError
     from blender_service.order.offsets import reads_before
 
-    training = named_reads(catalogue)
+    training, hold_same_rows = named_reads(catalogue), cache(partial(_hold_same_rows, catalogue))
     times = []
     for blend_id in blender.list_ids():
         try:
@@ -95,9 +96,9 @@ def times_read(catalogue: Catalog, blender: Blender, windows: Mapping[str, Seque
         before = trained if head.end is None else head.end
         counts = {table: np.zeros(len(ordinals), np.int64) for table, ordinals in windows.items()}
         for source, pin in head.pins().items():
+            rows = _rows_of(runs, source, windows.get(pin.table, ()))
             pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
-            if pin.table in windows and _hold_same_rows(catalogue, pin.table, None, pinned):
-                rows = _rows_of(runs, source, windows[pin.table])
+            if (rows >= 0).any() and hold_same_rows(pin.table, None, pinned):
                 counts[pin.table] += reads_before(order, source, before, rows)
         parts = [count for count in counts.values() if count.size]
         in_part = sum(int(count.max()) for count in parts)
@@ -119,23 +120,17 @@ def reads_of(
     """
     from blender_service.order.offsets import offsets_of
 
-    training = named_reads(catalogue)
+    training, hold_same_rows = named_reads(catalogue), cache(partial(_hold_same_rows, catalogue))
     reads = []
-    same_rows: dict[tuple[str, int | None, int | None], bool] = {}
     for blend_id in blender.list_ids():
         order, runs = blender.order(blend_id), _runs_of_cells(blender, blend_id)
         names = tuple(blender.names_of(blend_id))
         for source, pin in blender.head(blend_id).pins().items():
             pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
             for table, snapshot_id, ordinal in windows:
-                if table != pin.table:
+                (row,) = _rows_of(runs, source, [ordinal]).tolist() if table == pin.table else [-1]
+                if row < 0 or not hold_same_rows(table, snapshot_id, pinned):
                     continue
-                key = (table, snapshot_id, pinned)
-                if key not in same_rows:
-                    same_rows[key] = _hold_same_rows(catalogue, *key)
-                if not same_rows[key]:
-                    continue
-                (row,) = _rows_of(runs, source, [ordinal]).tolist()
                 for offset, epoch in itertools.islice(offsets_of(order, source, row), _MOST_READS):
                     by = (training_run.run for training_run in training if has_read(training_run, blend_id, offset))
                     reads.append(

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
     from blender_service.blend.config import BlendConfig
     from blender_service.blend.definition_messages import Description
     from blender_service.blend.requests import BlendSpec, Stage, UpdateSpec
+    from blender_service.order.resolved_blend import Head
     from blender_service.server.blender import Blender
 
 BLENDS = "blends"
@@ -192,7 +193,7 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
             blender = Blender(catalogue)
             spec = _spec(declared, present_evals(catalogue).digest if declared.evals else "")
             config, called, existed = _create(blender, declared, spec)
-            shown = _metadata(config, blender.describe(config.blend_id), blender.head(config.blend_id).end)
+            shown = _metadata(config, blender.describe(config.blend_id), blender.head(config.blend_id))
             if warnings := blender.warnings(config.blend_id):
                 shown["notice"] = "; ".join(warnings)
         except BlenderError as error:
@@ -299,8 +300,11 @@ def _stage(stage: StageDeclaration) -> Stage:
     return Stage(stage.from_offset, (*weights, *others), stage.align)
 
 
-def _metadata(config: BlendConfig, description: Description, end: int | None) -> dict[str, Any]:
+def _metadata(config: BlendConfig, description: Description, head: Head) -> dict[str, Any]:
     """The metadata of a blend in the UI."""
+    from blender_service.blend.describe import ending_lines, source_ends
+
+    end = head.end
     lines = [
         "| source | table | rows | % of rows | epochs | runs out at row |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -309,8 +313,10 @@ def _metadata(config: BlendConfig, description: Description, end: int | None) ->
         epochs = "live" if source.epochs is None else f"{source.epochs:.2f}"
         out = "never" if source.runs_out_at is None else f"{source.runs_out_at:,}"
         lines.append(f"| {source.name} | {source.table} | {source.rows:,} | {source.share:.2%} | {epochs} | {out} |")
+    endings = ending_lines(source_ends(config, head), end) or ["it never ends"]
     return {
         "dagster/row_count": end or 0,
+        "ends": dg.MetadataValue.md("\n".join(f"- {line}" for line in endings)),
         "length": "without end" if end is None else f"{end:,} rows of {config.window.window_tokens} tokens",
         "reads": dg.MetadataValue.md("\n".join(lines)),
         "described_rows": description.offset,

@@ -13,10 +13,12 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dagster as dg
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
+from headrace.tables.cells import split_table
+from headrace.tables.exceptions import CellsError
 from spark_jobs.filters.contamination.decontaminated import present_evals
 
 if TYPE_CHECKING:
@@ -37,6 +39,18 @@ def _weight_text(value: Any) -> Any:
 Weight = Annotated[str, BeforeValidator(_weight_text), Field(pattern=r"^[0-9./ ]+$")]
 
 
+def _readable_cells(text: str) -> str:
+    """Refuse a choice of cells that cannot be read."""
+    try:
+        split_table(text)
+    except CellsError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+Place = Annotated[str, AfterValidator(_readable_cells)]
+
+
 class _BlendPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -44,7 +58,9 @@ class _BlendPart(BaseModel):
 class SourceDeclaration(_BlendPart):
     """A source of a new blend."""
 
-    table: str = Field(pattern=r"^\w+\.\w+$", description="packed table, namespace.table")
+    table: Place = Field(
+        pattern=r"^\w+\.\w+(\[.*\])?$", description="packed table, namespace.table; [quality>=15] behind it for cells"
+    )
     weight: Weight = Field("1", description="rows read in proportion to it, a decimal or a fraction")
     name: str = Field("", description="identity inside the blend; the table's identifier by default")
     snapshot: str = Field("", description="id, tag or branch to pin; the current one by default")
@@ -58,7 +74,7 @@ class ChangeDeclaration(_BlendPart):
 
     name: str = Field(description="name of the source")
     remove: bool = Field(False, description="leave it out from now on")
-    table: str = Field("", pattern=r"^(\w+\.\w+)?$", description="packed table, for a new source")
+    table: Place = Field("", pattern=r"^(\w+\.\w+(\[.*\])?)?$", description="packed table or cells, for a new source")
     weight: Weight | None = Field(None, description="new weight; give those of all sources, or none")
     snapshot: str = Field("", description="id, tag or branch to pin; main is the newest")
     max_epochs: int | None = Field(None, ge=0, description="passes over its rows; 0 for no limit")

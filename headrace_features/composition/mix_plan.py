@@ -228,8 +228,8 @@ def _by_curve(cells: Sequence[PlannedCell], config: MixConfig, tokens: float | N
     ((dimension, curve),) = config.curve.items()
     values = [cell_values(cell.cell) for cell in cells]
     if dimension not in values[0]:
-        near = nearest(dimension, values[0])
-        raise CommandError(f"curve: cells have no {dimension}{near}; they are made by {', '.join(values[0])}")
+        dimensions = ", ".join(values[0])
+        raise CommandError(f"curve: cells are by {dimensions}, not by {dimension}{nearest(dimension, values[0])}")
     bins = [value[dimension] for value in values]
     if any(isinstance(value, str) for value in bins):
         raise CommandError(f"curve: {dimension} has texts, which are in no order; write repeats or shares of it")

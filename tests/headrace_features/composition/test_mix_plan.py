@@ -149,7 +149,7 @@ def test_documents_without_a_value_are_read_as_the_curve_says() -> None:
 @pytest.mark.parametrize(
     ("written", "problem"),
     [
-        ({"curve": {"qualty": {"steps": {1: 1}}}}, "no qualty; did you mean .quality"),
+        ({"curve": {"qualty": {"steps": {1: 1}}}}, "not by qualty; did you mean .quality"),
         ({"curve": {"topic": {"steps": {1: 1}}}}, "texts, which are in no order"),
         ({"repeats": {"quality>=9": 1}}, "quality is 0, 1"),
         ({"repeats": {"quality>=1": 1, "topic=t00": 2}}, "let each cell be in one"),

@@ -103,9 +103,7 @@ def with_reads(
         total = sum(of_table[cell] for cell in chosen)
         for cell in chosen:
             read[cell] = read.get(cell, 0.0) + source.rows * of_table[cell] / total
-    return {
-        cell: CellFacts(cell, known.counts, known.sums, windows[cell], read[cell]) for cell, known in facts.items()
-    }
+    return {cell: CellFacts(cell, known.counts, known.sums, windows[cell], read[cell]) for cell, known in facts.items()}
 
 
 def chosen_cells(cells: Iterable[str], choice: str | None) -> list[str]:

@@ -33,6 +33,7 @@ if TYPE_CHECKING:
 
 _SHOWN: Final = 50
 _SIDE, _LEFT, _TOP = 64, 90, 22  # pixels of a square, of the names beside and above
+_RECT: Final = Markup('<rect class="{}" x="{}" y="{}" width="{}" height="{}" fill-opacity="{}"/>')
 _MOST_SQUARES: Final = 4_000  # of a map; more are a megabyte that nobody can look at
 
 
@@ -57,16 +58,20 @@ def corpus(request: PageRequest) -> PageAnswer:
     at = query.get("at", "")
     if at and (not at.isdecimal() or len(at) > 18):
         raise CommandError(f"at={at[:40]} is no whole number; give 0 or more")
-    maps = []
+    drawn: dict[str, list[Square]] = {}
     for blend in blends or [""]:
         of_map = facts
         if blend:
-            of_map = with_reads(request.catalogue, blender, facts, name, blender.resolve(blend), int(at) if at else None)
-        drawn = squares(of_map, down, across if across != down else None, number)
-        maps.append({"blend": blend, "squares": [square._asdict() for square in drawn], "_squares": drawn})
-    most = max((square.value or 0.0 for each in maps for square in each["_squares"]), default=0.0)
-    for each in maps:
-        each["_picture"] = _picture(name, each["_squares"], most, f"{number} by {down} and {across}")
+            blend_id = blender.resolve(blend)
+            of_map = with_reads(request.catalogue, blender, facts, name, blend_id, int(at) if at else None)
+        drawn[blend] = squares(of_map, down, across if across != down else None, number)
+    most = max((square.value or 0.0 for of_map in drawn.values() for square in of_map), default=0.0)
+    title = f"{number} by {down} and {across}"
+    pictures = {blend: _picture(name, of_map, most, title) for blend, of_map in drawn.items()}
+    maps = [
+        {"blend": blend, "squares": [square._asdict() for square in of_map], "_picture": pictures[blend]}
+        for blend, of_map in drawn.items()
+    ]
     shown = {"corpus": name, "down": down, "across": across, "number": number, "maps": maps}
     choices = {"_dimensions": there, "_numbers": numbers_of(facts, bool(blends)), "_names": _names(blender)}
     return PageAnswer("cells.html", {**shown, **choices})
@@ -118,15 +123,13 @@ def _picture(corpus: str, drawn: Sequence[Square], most: float, title: str) -> M
         value = "none" if square.value is None else f"{square.value:,.4g}"
         full = 0.0 if not most or square.value is None else max(0.0, square.value) / most
         said = f"{_said(square.down)}, {_said(square.across)}: {value}"
-        parts.append(
-            Markup(
-                '<a href="{}" aria-label="{}"><title>{}</title><rect class="track" x="{}" y="{}" width="{}" height="{}"/>'
-                '<rect class="all" x="{}" y="{}" width="{}" height="{}" fill-opacity="{:.3f}"/>{}</a>'
-            ).format(
-                there, said, said, x, y, _SIDE - 2, _SIDE - 2, x, y, _SIDE - 2, _SIDE - 2, full,
-                _text(x + _SIDE / 2 - 1, y + _SIDE / 2 + 4, "" if square.value is None else value, "middle"),
-            )
-        )  # fmt: skip
+        rects = Markup("").join(
+            _RECT.format(kind, x, y, _SIDE - 2, _SIDE - 2, f"{opacity:.3f}")
+            for kind, opacity in (("track", 1.0), ("all", full))
+        )
+        written = _text(x + _SIDE / 2 - 1, y + _SIDE / 2 + 4, "" if square.value is None else value, "middle")
+        link = Markup('<a href="{}" aria-label="{}"><title>{}</title>{}{}</a>')
+        parts.append(link.format(there, said, said, rects, written))
     width, height = _LEFT + _SIDE * len(acrosses), _TOP + _SIDE * len(downs)
     return Markup(
         '<svg class="cells" viewBox="0 0 {} {}" width="{}" height="{}" role="group" aria-label="{}">{}</svg>'

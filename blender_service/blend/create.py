@@ -364,15 +364,15 @@ def _check_repeats(
     """Check that no row of a table comes under two names, now or earlier in the chain."""
     names = {source.name for source in wanted}
     left = [(name, progress.pin) for name, progress in before.items() if name not in names]
-    taken: dict[tuple[str, str], str] = {}  # name of the source by table and cell; "" for all of the table
+    earlier: list[tuple[str, LakeSource]] = []
     for source in wanted:
         if source.name not in there:
             continue
-        uuid, cells = there[source.name].pin.table_uuid, there[source.name].cells
-        meets = (name for (table, cell), name in taken.items() if table == uuid and (not cells or cell in {"", *cells}))
-        others = (*meets, *(name for name, pin in left if pin.table_uuid == uuid and _meets(pin, cells)))
-        other = next((name for name in others if name != source.name), None)
-        taken |= {(uuid, cell): source.name for cell in cells or ("",)}
+        mine = there[source.name]
+        sharing = [name for name, other in earlier if name != source.name and mine.shares_rows(other)]
+        sharing += [name for name, pin in left if pin.table_uuid == mine.pin.table_uuid and _meets(pin, mine.cells)]
+        earlier.append((source.name, mine))
+        other = next(iter(sharing), None)
         if other is not None:
             findings.mistake(
                 f"sources.{source.name}.table",

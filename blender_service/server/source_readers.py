@@ -126,7 +126,7 @@ class SourceReaders:
         """Open one source, whose table is given; sources and streams that read the same of it share one reader."""
         table, excisions = tables[pin.table], tables.get(EXCISIONS)
         places = [(place.metadata_location, id(place.io)) for place in (table, excisions) if place is not None]
-        of_table = (*pin[:3], pin.generation, None if pin.cells else pin.rows)
+        of_table = pin if config.texts or not pin.cells else (*pin[:3], pin.generation)
         key = (blend_id, of_table, columns, self._team, *places)
         with self._shared.opening[hash(key) % len(self._shared.opening)]:
             reader = self._shared.readers.get(key)
@@ -134,7 +134,7 @@ class SourceReaders:
                 reader = self._packed_rows(name, pin, config, table, columns, excisions)
                 if reader is not None:
                     self._shared.readers.put(key, reader)
-        source = SourceRows(name, reader, self._runs(pin, table, reader), pin.rows is None)
+        source = SourceRows(name, reader, None if config.texts else self._runs(pin, table, reader), pin.rows is None)
         if pin.rows is not None and (source.row_count != pin.rows or reader is None or not source.is_there):
             there = f"snapshot {pin.snapshot_id} of {pin.table} has {reader.table.rows if reader else 0} rows"
             raise SourceChangedError(f"source {name}: {there}, the blend pinned {pin.rows}; create a new blend")
@@ -226,7 +226,7 @@ class SourceReaders:
             if rows is None:
                 columns = columns_of_pin(table, snapshot, names_of(rule), pin.generation)
                 kept = (self._objects, self._shared.row_groups)
-                rows = open_text_rows(table, pin.table, snapshot, columns, config.window, rule, *kept)
+                rows = open_text_rows(table, pin.table, snapshot, columns, config.window, rule, *kept, pin.cells)
                 self._shared.texts.put(key, rows)
                 log_warnings(f"source {name}: {pin.table}", rows, table.io)
         chosen = Or(IsNull("table"), EqualTo("table", pin.table))

@@ -1,1 +1,1 @@
-"""Composition of a corpus: cells of its documents by values, bounds and quantiles, and what they hold."""
+"""Compositions: cells of a corpus, curves of repeats, planned mixes, repeats that are counted."""

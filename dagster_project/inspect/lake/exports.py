@@ -133,6 +133,11 @@ def _values(windows: pa.Table, window_tokens: int) -> dict[str, np.ndarray[Any, 
     }
 
 
+def _cell(windows: pa.Table) -> list[str]:
+    """The column of the windows' cell, where there is one."""
+    return [name for name in windows.column_names if name == CELL_COLUMN]
+
+
 def _parquet(windows: pa.Table, file: Path, window_tokens: int) -> None:
     plain = windows.replace_schema_metadata(None)
     group_rows = max(1, _BATCH_TOKENS // window_tokens)
@@ -141,8 +146,7 @@ def _parquet(windows: pa.Table, file: Path, window_tokens: int) -> None:
 
 def _webdataset(windows: pa.Table, file: Path, window_tokens: int) -> None:
     values = _values(windows, window_tokens)
-    cell = [name for name in windows.column_names if name == CELL_COLUMN]
-    about = windows.select(["ordinal", "token_count", "segments", *cell]).to_pylist()
+    about = windows.select(["ordinal", "token_count", "segments", *_cell(windows)]).to_pylist()
     with tarfile.open(file, "w", format=tarfile.USTAR_FORMAT) as tar:
         for number, row in enumerate(about):
             for name, of_rows in values.items():
@@ -179,10 +183,7 @@ def _pt(windows: pa.Table, file: Path, window_tokens: int) -> None:
             "segment_token_count": segments.field("token_count").to_numpy(),
             "window_start": segments.field("window_start").to_numpy(),
         },
-        {
-            "doc_id": segments.field("doc_id").to_pylist(),
-            **{name: windows.column(name).to_pylist() for name in windows.column_names if name == CELL_COLUMN},
-        },
+        {"doc_id": segments.field("doc_id").to_pylist()} | {name: windows[name].to_pylist() for name in _cell(windows)},
     )
 
 

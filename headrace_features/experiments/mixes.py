@@ -13,9 +13,9 @@ from blender_service.tables.packed_table import load_table
 from dagster_project.exceptions import CommandError
 from headrace_features.experiments.declaration import Variant
 from headrace_features.experiments.experiment import LakeExperiment
-from headrace_features.experiments.mix_law import RANK_AGREEMENT, Law, Proposal, design, fit, most_shares, propose
 from spark_jobs.lake.files.lookups import read_batches
 from spark_jobs.lake.run.evaluations import known_rows
+from spark_jobs.mixes.law import RANK_AGREEMENT, Law, Proposal, design, fit, most_shares, propose
 
 _SHARE_DIGITS: Final = 4
 

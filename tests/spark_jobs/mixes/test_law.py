@@ -7,8 +7,8 @@ import itertools
 import numpy as np
 import pytest
 
-from headrace_features.experiments.mix_law import design, fit, most_shares, propose, runs_needed
 from spark_jobs.exceptions import InputError
+from spark_jobs.mixes.law import design, fit, most_shares, propose, runs_needed
 
 NATURAL = [0.7, 0.2, 0.1]
 # Sets: one of the first source, one of the second; the third source is bad for both.

@@ -15,7 +15,8 @@ from headrace_features.experiments.declaration import Variant
 from headrace_features.experiments.experiment import LakeExperiment
 from spark_jobs.lake.files.lookups import read_batches
 from spark_jobs.lake.run.evaluations import known_rows
-from spark_jobs.mixes.law import RANK_AGREEMENT, Law, Proposal, design, fit, most_shares, propose
+from spark_jobs.mixes.designs import design, most_shares
+from spark_jobs.mixes.law import RANK_AGREEMENT, Law, Proposal, fit, propose
 
 _SHARE_DIGITS: Final = 4
 

@@ -1,23 +1,19 @@
 """Propose a mix of sources worth a training run, from small runs on other mixes.
 
-For each held-out set k the loss of a run on a mix r (shares of m sources, which add up to 1) follows
-
-    loss_k(r) = c_k + exp(w_k . r)
-
-so that a source lowers a loss by a factor, down to a floor. It is fitted to at least 3 (m + 1) runs: the law of a set
-has m + 1 parameters, and the other runs show its error. Each run is predicted by the law of all others, which is
-what `Law.held_out` shows. A weighted sum of such losses is convex, so the mix with the least is found for certain.
-
-    runs on three sources      1 natural, 3 near a corner (80% of one source), 8 random
-    largest share of a source  epochs x its tokens / budget
+For each held-out set the loss of a run on a mix (shares of m sources, which add up to 1) follows a law (`forms`), which
+is fitted to at least 2 (m + 1) runs: a form has m + 1 numbers, and the other runs show its error. Each run is predicted
+by the law of all others, which is what `Law.held_out` shows. Runs with low losses count more, for the law has to be
+right near the best mix. The mix with the least weighted loss is proposed, and what else could be had is a `Front`.
 
 With models of 1M parameters it is a hint: there the order of mixes agrees with the order at 1B with a rank correlation
 of .73, and above .89 from 15M on (Olmix, arXiv 2602.12237). Sources: RegMix (arXiv 2407.01492), data mixing laws (arXiv
-2403.16952); for the interval Barber et al. 2021, "Predictive Inference with the Jackknife+".
+2403.16952); for the interval Barber et al. 2021, "Predictive Inference with the Jackknife+",
+and Lei et al. 2018 (section 5.2 of "Distribution-Free Predictive Inference for Regression") for errors that differ.
 """
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from types import MappingProxyType
@@ -28,73 +24,15 @@ from scipy import optimize, stats
 
 from spark_jobs.arrays import Float64Array
 from spark_jobs.exceptions import InputError
+from spark_jobs.mixes.designs import Repeats, bounded, least_runs
+from spark_jobs.mixes.forms import SetLaw, fit_set
 
 # Spearman's correlation of the order of mixes with that at 1B parameters: Olmix, arXiv 2602.12237.
 RANK_AGREEMENT: Final[Mapping[str, float]] = MappingProxyType({"proxy_1m": 0.73, "proxy_15m": 0.89, "proxy_125m": 0.89})
-_CORNER: Final = 0.8  # share of the source in a run near its corner; the rest is the natural mix
-_SMALLEST: Final = 1e-9
-
-
-def runs_needed(source_count: int) -> int:
-    """The least number of runs for so many sources."""
-    return 3 * (source_count + 1)
-
-
-def most_shares(source_tokens: Sequence[int], budget_tokens: int, epochs: float) -> Float64Array:
-    """(m,) the largest share of each source without reading any of it more often than `epochs`.
-
-    Raises:
-        InputError: all sources together are too small for the budget.
-    """
-    most = np.minimum(1.0, epochs * np.asarray(source_tokens, np.float64) / budget_tokens)
-    if most.sum() < 1:
-        raise InputError(
-            f"mix: {budget_tokens} tokens are {budget_tokens / sum(source_tokens):.2f} epochs of all sources, at most "
-            f"{epochs} are allowed; lower budget_tokens or allow more"
-        )
-    return most
-
-
-def design(natural: Sequence[float], most: Float64Array, seed: int, runs: int | None = None) -> Float64Array:
-    """Mixes to train on: the natural one, one near each corner, and seeded ones around the natural one.
-
-    Args:
-        natural: natural share of each source, in any unit.
-        most: (m,) of `most_shares`.
-        seed: of the draws.
-        runs: number of mixes; `runs_needed` is the default and the least.
-
-    Returns:
-        (runs, m): each row adds up to 1 and is nowhere above `most`.
-
-    Raises:
-        InputError: fewer than two sources, an empty source, or too few runs.
-    """
-    base = np.asarray(natural, np.float64)
-    count = len(base)
-    if count < 2 or not (base > 0).all():
-        raise InputError(f"mix: natural shares are {list(natural)}; give two sources or more, each above 0")
-    runs = runs_needed(count) if runs is None else runs
-    if runs < runs_needed(count):
-        raise InputError(f"mix: {runs} runs for {count} sources; a law takes {runs_needed(count)} at least")
-    base = base / base.sum()
-    draw = np.random.default_rng(seed)
-    corners = _CORNER * np.eye(count) + (1 - _CORNER) * base
-    # Concentrations from wide (.5 a source) to near the natural mix (5 a source), as RegMix draws them.
-    wide = np.geomspace(0.5, 5, runs - count - 1)
-    between = [draw.dirichlet(np.maximum(share * (base * count + 1) / 2, 0.05)) for share in wide]
-    return np.array([_bounded(mix, most) for mix in (base, *corners, *between)])
-
-
-def _bounded(mix: Float64Array, most: Float64Array) -> Float64Array:
-    """Lower shares above `most` to it, and give the excess to the other sources in proportion."""
-    is_bounded = np.zeros(len(mix), np.bool_)
-    bounded = mix
-    while (over := ~is_bounded & (bounded > most)).any():
-        is_bounded |= over
-        free = np.where(is_bounded, 0.0, np.maximum(mix, _SMALLEST))
-        bounded = np.where(is_bounded, most, free * (1 - most[is_bounded].sum()) / max(free.sum(), _SMALLEST))
-    return bounded
+_NEAR: Final = 0.03  # of the least loss: errors of runs so far above it count 1/sqrt(2) of those of the best
+_STARTS: Final = 3  # of the search for the best mix; one is enough where no source does harm
+_SAME: Final = 0.005  # shares by which two mixes of a front differ at least
+_STEEPNESS: Final = (1.0, 0.75, 0.5)  # how much of the weight is on one set, along the front
 
 
 @dataclass(frozen=True)
@@ -107,6 +45,7 @@ class LeaveOneOut:
         error: root mean square of their differences.
         baseline: the same where each run is predicted by the mean of the others; a law no better than that is useless.
         rank_correlation: Spearman's; nan where all are equal.
+        set_errors: (K,) errors as above, of each set.
     """
 
     predicted: Float64Array
@@ -114,6 +53,7 @@ class LeaveOneOut:
     error: float
     baseline: float
     rank_correlation: float
+    set_errors: Float64Array
 
 
 @dataclass(frozen=True)
@@ -121,32 +61,47 @@ class Law:
     """Losses as functions of the mix.
 
     Attributes:
-        floors: (K,) c of each set.
-        weights: (K, m) w of each set: a source with a lower one is better for it.
+        sets: the law of each of K sets.
         set_weights: (K,) weight of each set in the loss; they add up to 1.
         held_out: its leave-one-out predictions.
-        others: the laws without each run in turn, as (J, K) floors and (J, K, m) weights.
+        run_weights: (J,) how much the error of each run counts.
+        least: of the losses of the runs, as first fitted.
+        repeats: what its sources consist of; None where no mix reads anything twice.
     """
 
-    floors: Float64Array
-    weights: Float64Array
+    sets: tuple[SetLaw, ...]
     set_weights: Float64Array
     held_out: LeaveOneOut
-    others: tuple[Float64Array, Float64Array]
+    run_weights: Float64Array
+    least: float
+    repeats: Repeats | None
+
+    def losses(self, mix: Float64Array) -> Float64Array:
+        """(..., K) losses of (..., m) mixes."""
+        x = _effective(self.repeats, mix)
+        return np.stack([law.loss(x) for law in self.sets], axis=-1)
 
     def loss(self, mix: Float64Array) -> float:
         """The weighted loss of a mix."""
-        return float(_loss(self.floors, self.weights, self.set_weights, mix))
+        return float(self.losses(mix) @ self.set_weights)
 
     def interval(self, mix: Float64Array, level: float = 0.9) -> tuple[float, float]:
         """Interval of a run's loss on a mix, by the jackknife+: leave-one-out predictions plus or minus their errors.
 
-        Valid for mixes like those of the design; a mix chosen for its low prediction does worse.
+        Errors are those of a mix like this one, since far from the best mix they are larger. Valid for mixes like those
+        of the design.
         """
-        predicted = _loss(*self.others, self.set_weights, mix)
-        off = np.abs(self.held_out.predicted - self.held_out.measured)
+        x = _effective(self.repeats, mix)
+        predicted = np.stack([law.others(x) for law in self.sets], axis=-1) @ self.set_weights
+        scale = self.run_weights / _run_weights(np.array(self.loss(mix)), self.least)
+        off = np.abs(self.held_out.predicted - self.held_out.measured) * scale
         rank = max(int((1 - level) * (len(off) + 1)), 1)  # 1: of few runs the ends are the outermost values
         return float(np.sort(predicted - off)[rank - 1]), float(np.sort(predicted + off)[-rank])
+
+
+def _run_weights(losses: Float64Array, least: float) -> Float64Array:
+    """How much the errors of runs with such losses count."""
+    return np.asarray(1 / np.sqrt(1 + np.square((losses / least - 1) / _NEAR)))
 
 
 @dataclass(frozen=True)
@@ -170,102 +125,158 @@ class Proposal:
     bounded: tuple[int, ...]
 
 
-def fit(mixes: Float64Array, losses: Float64Array, set_weights: Sequence[float] | None = None) -> Law:
+@dataclass(frozen=True)
+class Front:
+    """Mixes of which none is better than another on all sets, by the law.
+
+    Attributes:
+        mixes: (P, m) of them.
+        losses: (P, K) predicted.
+        best: (K,) which of them is best for each set.
+    """
+
+    mixes: Float64Array
+    losses: Float64Array
+    best: tuple[int, ...]
+
+    def conflicts(self, errors: Float64Array) -> dict[tuple[int, int], float]:
+        """What the best mix for set k loses on another, by both: where it is above twice the error of the other."""
+        pairs = itertools.permutations(range(len(self.best)), 2)
+        lost = {
+            (k, other): float(self.losses[self.best[k], other] - self.losses[self.best[other], other])
+            for k, other in pairs
+        }
+        return {pair: loss for pair, loss in lost.items() if loss > 2 * errors[pair[1]]}
+
+
+def fit(
+    mixes: Float64Array,
+    losses: Float64Array,
+    set_weights: Sequence[float] | None = None,
+    repeats: Repeats | None = None,
+) -> Law:
     """Fit the law of each set.
 
     Args:
         mixes: (J, m) shares of each run.
         losses: (J, K) of each run on each set, or (J,) of one set: less is better, such as bits a byte.
         set_weights: (K,) weight of each set; equal by default.
+        repeats: what the sources consist of, where mixes read some of them more than once.
 
     Raises:
         InputError: too few runs, or a loss other than a number above 0.
     """
     mixes, losses = np.asarray(mixes, np.float64), np.asarray(losses, np.float64).reshape(len(mixes), -1)
     runs, count = mixes.shape
-    if runs < runs_needed(count):
-        raise InputError(f"mix: {runs} runs of {count} sources; a law takes {runs_needed(count)} at least")
+    if runs < least_runs(count):
+        raise InputError(f"mix: {runs} runs of {count} sources; a law takes {least_runs(count)} at least")
     if not (np.isfinite(losses) & (losses > 0)).all():
         bad = int(np.argmin((np.isfinite(losses) & (losses > 0)).all(axis=1)))
         raise InputError(f"mix: run {bad} has losses {losses[bad].tolist()}; leave it out or train it again")
     by_set = np.ones(losses.shape[1]) if set_weights is None else np.asarray(set_weights, np.float64)
-    counts = by_set / by_set.sum()
-    rows = np.arange(runs)
-    without = [_fit_sets(mixes[rows != run], losses[rows != run]) for run in rows]
-    others = np.array([floors for floors, _ in without]), np.array([weights for _, weights in without])
-    predicted = np.array([_loss(floors, weights, counts, mixes[run]) for run, (floors, weights) in enumerate(without)])
-    measured = losses @ counts
-    means = (measured.sum() - measured) / (runs - 1)
+    aims, x = by_set / by_set.sum(), _effective(repeats, mixes)
+    far = _weighted(_fit_sets(x, losses, np.ones(runs)), x) @ aims
+    least = float(far.min())
+    weights = _run_weights(far, least)
+    sets = _fit_sets(x, losses, weights)
+    return Law(sets, aims, _held_out(sets, x, losses, aims), weights, least, repeats)
+
+
+def _fit_sets(x: Float64Array, losses: Float64Array, weights: Float64Array) -> tuple[SetLaw, ...]:
+    return tuple(fit_set(x, column, weights) for column in losses.T)
+
+
+def _weighted(sets: Sequence[SetLaw], x: Float64Array) -> Float64Array:
+    return np.stack([law.loss(x) for law in sets], axis=-1)
+
+
+def _held_out(sets: Sequence[SetLaw], x: Float64Array, losses: Float64Array, aims: Float64Array) -> LeaveOneOut:
+    """The predictions of each run by the laws without it."""
+    by_set = np.stack([law.others(x) for law in sets], axis=-1)
+    predicted, measured = by_set @ aims, losses @ aims
+    means = (measured.sum() - measured) / (len(x) - 1)
     varied = np.ptp(predicted) > 0 and np.ptp(measured) > 0
-    held_out = LeaveOneOut(
+    return LeaveOneOut(
         predicted,
         measured,
         error=float(np.sqrt(np.mean((predicted - measured) ** 2))),
         baseline=float(np.sqrt(np.mean((means - measured) ** 2))),
         rank_correlation=float(stats.spearmanr(predicted, measured).statistic) if varied else np.nan,
+        set_errors=np.sqrt(np.mean((by_set - losses) ** 2, axis=0)),
     )
-    floors, weights = _fit_sets(mixes, losses)
-    return Law(floors, weights, counts, held_out, others)
 
 
-def _fit_sets(mixes: Float64Array, losses: Float64Array) -> tuple[Float64Array, Float64Array]:
-    """The (K,) floors and (K, m) weights of all sets."""
-    fits = [_fit_one(mixes, column) for column in losses.T]
-    return np.array([floor for floor, _ in fits]), np.array([weights for _, weights in fits])
+def _effective(repeats: Repeats | None, mixes: Float64Array) -> Float64Array:
+    return mixes if repeats is None else repeats.effective(mixes)
 
 
-def _fit_one(mixes: Float64Array, losses: Float64Array) -> tuple[float, Float64Array]:
-    """The floor and weights of one set, by least squares; a floor is 0 to just below the least loss.
-
-    Given a floor, the weights of log(loss - floor) are linear; the best of a few floors is where the search begins.
-    """
-    least = losses.min()
-
-    def start(share: float) -> tuple[float, Float64Array]:
-        floor = share * least
-        return floor, np.linalg.lstsq(mixes, np.log(losses - floor), rcond=None)[0]
-
-    def off(numbers: Float64Array) -> Float64Array:
-        return np.asarray(numbers[0] + np.exp(np.minimum(mixes @ numbers[1:], 50)) - losses)
-
-    starts = [np.array([floor, *weights]) for floor, weights in map(start, (0.0, 0.5, 0.8, 0.95))]
-    first = min(starts, key=lambda start: float(np.square(off(start)).sum()))
-    low = np.array([0.0, *np.full(mixes.shape[1], -50.0)])
-    high = np.array([0.999 * least, *np.full(mixes.shape[1], 50.0)])
-    fitted = optimize.least_squares(off, np.clip(first, low + _SMALLEST, high - _SMALLEST), bounds=(low, high))
-    return float(fitted.x[0]), fitted.x[1:]
-
-
-def _loss(floors: Float64Array, weights: Float64Array, set_weights: Float64Array, mix: Float64Array) -> Float64Array:
-    """(...) weighted losses of a mix, by (..., K) floors and (..., K, m) weights."""
-    return np.asarray((floors + np.exp(weights @ mix)) @ set_weights)
-
-
-def propose(law: Law, natural: Sequence[float], most: Float64Array) -> Proposal:
+def propose(law: Law, natural: Sequence[float], most: Float64Array, least: Float64Array | None = None) -> Proposal:
     """The mix with the least predicted loss among those reading no source too often.
 
     Args:
         law: fitted.
         natural: natural share of each source, in any unit.
-        most: (m,) of `most_shares`.
+        most: (m,) largest share of each, as of `Repeats.most`.
+        least: (m,) smallest share of each; 0 by default.
+
+    Raises:
+        InputError: the smallest shares add up to more than 1, or one is above the largest.
     """
     base = np.asarray(natural, np.float64)
-    start = _bounded(base / base.sum(), most)
-
-    def slope(mix: Float64Array) -> Float64Array:
-        return np.asarray((law.set_weights * np.exp(law.weights @ mix)) @ law.weights)
-
-    optimum = optimize.minimize(
-        law.loss,
-        start,
-        jac=slope,
-        bounds=[(0.0, bound) for bound in most],
-        constraints={"type": "eq", "fun": lambda mix: mix.sum() - 1, "jac": np.ones_like},
-        method="SLSQP",
-        options={"ftol": 1e-12, "maxiter": 1000},
-    )
-    shares = np.clip(optimum.x, 0, most)
-    mix = min(start, shares / shares.sum(), key=law.loss)
+    least = np.zeros(len(base)) if least is None else np.asarray(least, np.float64)
+    if least.sum() > 1 or bool((least > most).any()):
+        raise InputError(f"mix: least shares {least.tolist()} do not go with the largest {np.round(most, 4).tolist()}")
+    start = _between(base, least, most)
+    mix = min(_minima(law, law.set_weights, start, least, most), key=law.loss)
     low, high = law.interval(mix)
-    bounded = tuple(np.flatnonzero((most < 1) & (mix > most - 1e-6)).tolist())
-    return Proposal(mix, law.loss(mix), low, high, law.loss(start), bounded)
+    is_bounded = tuple(np.flatnonzero((most < 1) & (mix > most - 1e-6)).tolist())
+    return Proposal(mix, law.loss(mix), low, high, law.loss(start), is_bounded)
+
+
+def front(law: Law, natural: Sequence[float], most: Float64Array, least: Float64Array | None = None) -> Front:
+    """The front of mixes: the best for each set, and between those and the law's aims; arguments as of `propose`."""
+    base = np.asarray(natural, np.float64)
+    least = np.zeros(len(base)) if least is None else np.asarray(least, np.float64)
+    start = _between(base, least, most)
+    mixes: list[Float64Array] = []
+    count = len(law.set_weights)
+    for steep, one in itertools.product(_STEEPNESS, np.eye(count)):
+        # A hundredth of the weight is on all sets, else of mixes equal on one set any could be its best.
+        weights = 0.99 * (steep * one + (1 - steep) * law.set_weights) + 0.01 / count
+        found = _minima(law, weights, start, least, most)
+        mixes.append(min(found, key=lambda mix: float(law.losses(mix) @ weights)))
+    mixes.append(min(_minima(law, law.set_weights, start, least, most), key=law.loss))
+    distinct = [mix for n, mix in enumerate(mixes) if all(np.abs(mix - other).max() > _SAME for other in mixes[:n])]
+    shares, losses = np.array(distinct), law.losses(np.array(distinct))
+    not_better = (losses[:, None] >= losses[None]).all(axis=2)
+    under = not_better & (losses[:, None] > losses[None] + 1e-9).any(axis=2)
+    kept = ~np.asarray(under).any(axis=1)
+    order = np.flatnonzero(kept)[np.argsort(losses[kept, 0], kind="stable")]
+    return Front(shares[order], losses[order], tuple(losses[order].argmin(axis=0).tolist()))
+
+
+def _between(natural: Float64Array, least: Float64Array, most: Float64Array) -> Float64Array:
+    """The mix nearest to the natural one within bounds."""
+    rest = max(1 - float(least.sum()), 1e-9)
+    return np.asarray(least + bounded(natural / natural.sum(), (most - least) / rest) * rest)
+
+
+def _minima(
+    law: Law, set_weights: Float64Array, start: Float64Array, least: Float64Array, most: Float64Array
+) -> list[Float64Array]:
+    """Where searches for the least weighted loss begin and end."""
+    draw = np.random.default_rng(0)
+    drawn = (_between(draw.dirichlet(np.ones(len(start))), least, most) for _ in range(_STARTS - 1))
+    found = []
+    for first in (start, *drawn):
+        optimum = optimize.minimize(
+            lambda mix: float(law.losses(np.maximum(mix, 0)) @ set_weights),
+            first,
+            bounds=list(zip(least, most, strict=True)),
+            constraints={"type": "eq", "fun": lambda mix: mix.sum() - 1, "jac": np.ones_like},
+            method="SLSQP",
+            options={"ftol": 1e-10, "maxiter": 500},
+        )
+        shares = np.clip(optimum.x, least, most)
+        found += [first, shares / shares.sum()]
+    return found

@@ -24,7 +24,7 @@ from blender_service.tables.text_packing import TextRule
 from headrace.tables.window_facts import WindowFacts
 
 ORDER_VERSION: Final = 1
-MAX_SOURCES: Final = 256
+MAX_SOURCES: Final = 4096  # cells of one corpus; the index of a source is a uint16
 NAME_PATTERN: Final = r"^[a-z][a-z0-9_.-]{0,127}$"
 BLEND_ID: Final = re.compile(r"[0-9a-f]{64}")
 
@@ -44,7 +44,7 @@ class Source(_Frozen):
     table: str = Field(description="identifier in the catalogue, namespace.table")
     table_uuid: str = Field(description="UUID of the table; a table that was dropped and made again has another one")
     snapshot_id: Uint64Text | None = Field(None, description="pinned snapshot; none for a live source")
-    rows: int | None = Field(None, ge=1, lt=1 << 62, description="rows N of that snapshot; none for a live source")
+    rows: int | None = Field(None, ge=1, lt=1 << 62, description="rows N at that snapshot; none for a live source")
     generation: str = Field(description="property headrace.generation of the packed table")
     weight: int = Field(ge=1, le=MAX_CYCLE_ROWS, description="weight: rows of this source in one cycle of the blend")
     live: Literal[True] | None = Field(None, description="whether rows appended later are read too, by ordinal")
@@ -53,6 +53,10 @@ class Source(_Frozen):
         None, description="what happens at the first slot that a pinned source cannot fill"
     )
 
+    cells: str | None = Field(None, description="choice of cells that its rows are of; none for all rows of the table")
+    runs: str | None = Field(
+        None, pattern=r"^[0-9a-f]{64}$", description="SHA-256 of the runs of ordinals of a pinned source of cells"
+    )
     dropped: dict[str, int] | None = Field(
         None, description="documents of a table of text that no row holds, by the reason; none where all are held"
     )
@@ -65,12 +69,14 @@ class Source(_Frozen):
             raise ValueError("a live source has no snapshot, rows, max_epochs or on_exhausted")
         if not self.live and any(value is None for value in pinned):
             raise ValueError("a pinned source has snapshot_id, rows, max_epochs and on_exhausted")
+        if (self.runs is not None) > (self.cells is not None and not self.live):
+            raise ValueError("runs belong to a pinned source of cells")
         return self
 
     @property
     def pin(self) -> Pin:
         """The table and snapshot of its rows."""
-        return Pin(self.table, self.table_uuid, self.snapshot_id, self.rows, self.generation)
+        return Pin(self.table, self.table_uuid, self.snapshot_id, self.rows, self.generation, self.cells, self.runs)
 
     @property
     def order(self) -> SourceOrder:

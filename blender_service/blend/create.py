@@ -8,7 +8,7 @@ snapshot that maintenance may drop; a crash in between leaves an unused, harmles
 from __future__ import annotations
 
 import re
-from collections.abc import Sequence
+from collections.abc import Collection, Iterable, Sequence
 from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -46,8 +46,10 @@ from blender_service.catalogue import lake_errors
 from blender_service.exceptions import BlendInUseError, ExhaustedSourceError
 from blender_service.order.epochs import covered_rows
 from blender_service.order.resolved_blend import Head
-from blender_service.order.segments import SourceProgress, consumed, cut_segments
+from blender_service.order.segments import Pin, SourceProgress, consumed, cut_segments
+from blender_service.tables.cell_runs import RUNS
 from blender_service.tables.packed_table import EVALS
+from headrace.tables.cells import parse_choice
 from headrace.tables.identity import require_own
 from headrace.tables.window_facts import GENERATION_PROPERTY, PROPERTY_OF_FACT, WindowFacts
 
@@ -84,7 +86,7 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None
     block_rows, group_blocks = spec.block_rows, spec.group_blocks
     if texts and (block_rows, group_blocks) == (DEFAULT_BLOCK_ROWS, DEFAULT_GROUP_BLOCKS):
         block_rows, group_blocks = TEXT_BLOCK_ROWS, TEXT_GROUP_BLOCKS
-    wanted = wanted_of(spec)
+    wanted = wanted_of(spec, findings)
     present = _find_all(lake, wanted, findings)
     _check_windows(wanted, present, None, findings)
     _check_evals(wanted, present, spec.evals, findings)
@@ -139,16 +141,26 @@ def store_drafts(store: BlendStore, drafts: Sequence[Draft], name: str = "") -> 
         BlendNameTakenError: the name is bound to another blend.
         SourceChangedError: a snapshot expired in the meantime.
     """
-    pinned = [source for draft in drafts for source in draft.sources if source.pin.snapshot_id is not None]
+    sources = [source for draft in drafts for source in draft.sources if source.pin.snapshot_id is not None]
+    pinned = list({source.pin[:3]: source for source in sources}.values())  # cells of one snapshot are one tag
     for source in pinned:
         pin_snapshot(source.table, int(source.pin.snapshot_id or 0))
+    put_runs(store, sources)
     for draft in drafts:
         store.put(draft.config, draft.head)
     for source in pinned:
         pin_snapshot(source.table.refresh(), int(source.pin.snapshot_id or 0))
+    put_runs(store, sources)
     if name:
         store.bind(name, drafts[-1].config.blend_id)
     return drafts[-1].config
+
+
+def put_runs(store: BlendStore, sources: Iterable[LakeSource]) -> None:
+    """Keep the runs of sources of cells."""
+    for source in sources:
+        if source.rows is not None:
+            store.objects.put_if_absent(f"{RUNS}/{source.pin.runs}", source.rows.to_bytes())
 
 
 def delete_blend(catalogue: Catalog, store: BlendStore, blend_id: str) -> list[str]:
@@ -172,7 +184,10 @@ def delete_blend(catalogue: Catalog, store: BlendStore, blend_id: str) -> list[s
         )
     store.delete(blend_id)
     # Listed after the deletion: a blend that is being created meanwhile pins its snapshots again (`store_drafts`).
-    used = {pin[:3] for other in store.list_ids() for pin in store.head(store.get(other)).pins().values()}
+    others = [pin for other in store.list_ids() for pin in store.head(store.get(other)).pins().values()]
+    used, runs_used = {pin[:3] for pin in others}, {pin.runs for pin in others}
+    for runs in {pin.runs for pin in pins} - runs_used - {None}:
+        store.objects.delete(f"{RUNS}/{runs}")
     freed = {pin[:3]: pin for pin in pins if pin.snapshot_id is not None and pin[:3] not in used}
     return [tag for pin in freed.values() for tag in free_snapshot(catalogue, pin)]
 
@@ -311,7 +326,13 @@ def _check_continues(
         pin, then = there[source.name].pin, before[source.name].pin
         covered = covered_rows(before[source.name].read_runs, before[source.name].rows)
         way_out = f"remove {source.name} and add the table under a new name, where it starts at row 0"
-        if pin.table_uuid != then.table_uuid:
+        if pin.cells != then.cells:
+            findings.conflict(
+                f"{source.field}.table",
+                f"{source.written} is another choice of cells, the blend has read "
+                f"{then.table}[{then.cells or 'all'}]; {way_out}",
+            )
+        elif pin.table_uuid != then.table_uuid:
             findings.conflict(
                 f"{source.field}.table",
                 f"{pin.table} has UUID {pin.table_uuid}, the blend has read {then.table_uuid}: it was dropped and made "
@@ -334,18 +355,32 @@ def _check_continues(
 def _check_repeats(
     wanted: Sequence[WantedSource], there: dict[str, LakeSource], before: dict[str, SourceProgress], findings: Findings
 ) -> None:
-    """Check that no table comes under two names, now or earlier in the chain."""
-    name_of = {progress.pin.table_uuid: name for name, progress in before.items()}
+    """Check that no row of a table comes under two names, now or earlier in the chain."""
+    names = {source.name for source in wanted}
+    left = [(name, progress.pin) for name, progress in before.items() if name not in names]
+    taken: dict[tuple[str, str], str] = {}  # name of the source by table and cell; "" for all of the table
     for source in wanted:
         if source.name not in there:
             continue
-        other = name_of.setdefault(there[source.name].pin.table_uuid, source.name)
-        if other != source.name:
+        uuid, cells = there[source.name].pin.table_uuid, there[source.name].cells
+        meets = (name for (table, cell), name in taken.items() if table == uuid and (not cells or cell in {"", *cells}))
+        others = (*meets, *(name for name, pin in left if pin.table_uuid == uuid and _meets(pin, cells)))
+        other = next((name for name in others if name != source.name), None)
+        taken |= {(uuid, cell): source.name for cell in cells or ("",)}
+        if other is not None:
             findings.mistake(
                 f"sources.{source.name}.table",
-                f"{source.table} is also {other}, its rows would come twice; raise its weight or max_epochs instead, "
+                f"{source.written} is also {other}, its rows would come twice; raise its weight or max_epochs instead, "
                 "or set allow_repeat",
             )
+
+
+def _meets(pin: Pin, cells: Collection[str]) -> bool:
+    """Whether a source that was read has rows of some cells; of all cells if there are none."""
+    if pin.cells is None or not cells:
+        return True
+    choice = parse_choice(pin.cells)
+    return any(map(choice.takes, cells))
 
 
 def _settle_weights(wanted: Sequence[WantedSource], findings: Findings) -> tuple[int, ...]:

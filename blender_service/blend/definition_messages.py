@@ -34,6 +34,7 @@ class BlendSource:
     on_exhausted: str
     live: bool = False
     template: str = ""
+    cells: str = ""
 
 
 @dataclass(frozen=True)

@@ -15,13 +15,15 @@ from pyiceberg.table.update import AssertTableUUID, RemoveSnapshotRefUpdate, Set
 
 from blender_service.blend.config import BlendConfig
 from blender_service.blend.requests import BlendSpec, OnExhausted, SourceChange
-from blender_service.blend.validation import Findings
+from blender_service.blend.validation import Findings, name_of
 from blender_service.catalogue import lake_errors
 from blender_service.exceptions import PackedTableError, SourceChangedError
 from blender_service.order.segments import Pin, SourceProgress
+from blender_service.tables.cell_runs import CellRun, RowRuns, cell_runs, runs_of
 from blender_service.tables.packed_table import load_table
 from headrace.tables.catalogue import commit, tag_named
-from headrace.tables.exceptions import LakeError
+from headrace.tables.cells import parse_choice, split_table
+from headrace.tables.exceptions import CellsError, LakeError
 from headrace.tables.generations import rows_noted, successor_of
 from headrace.tables.identity import require_own
 from headrace.tables.ordinals import index_snapshot
@@ -37,6 +39,8 @@ class LakeSource(NamedTuple):
         table: as PyIceberg knows it.
         window: facts of its rows.
         pin: the table and snapshot of a blend's source.
+        rows: of a source of cells, along the runs of its pin or, of a live one, as they are now; None for all rows.
+        cells: those cells; empty for all rows.
         dropped: documents of a table of text outside of all rows, by the reason; None where all are held.
         template: hash of the chat template of all its documents; None where it is no table of chats.
     """
@@ -44,6 +48,8 @@ class LakeSource(NamedTuple):
     table: Table
     window: WindowFacts
     pin: Pin
+    rows: RowRuns | None = None
+    cells: frozenset[str] = frozenset()
     dropped: dict[str, int] | None = None
     template: str | None = None
 
@@ -56,6 +62,7 @@ class LakeSources:
         self._catalogue = catalogue
         self._tables: dict[str, Table | None] = {}
         self._rows: dict[tuple[str, int], int] = {}
+        self._cells: dict[tuple[str, int], tuple[CellRun, ...]] = {}
 
     def find(self, wanted: WantedSource, findings: Findings) -> LakeSource | None:
         """Find the table and the snapshot of a source, and check that it is packed; mistakes go to `findings`."""
@@ -68,7 +75,8 @@ class LakeSources:
             window = read_window_facts(table, identifier, snapshot_there)
             uuid, generation = str(table.metadata.table_uuid), properties_at(table, snapshot_there)[GENERATION_PROPERTY]
             if live:
-                return LakeSource(table, window, Pin(identifier, uuid, None, None, generation))
+                pin = Pin(identifier, uuid, None, None, generation, wanted.cells)
+                return LakeSource(table, window, pin, *self._of_cells(table, wanted, snapshot_there, None))
             if snapshot_there is None:
                 lacking = f"snapshot, tag or branch {snapshot!r}" if snapshot else "snapshot yet: materialize it first"
                 findings.mistake(f"{where}.snapshot", f"{identifier} has no {lacking}")
@@ -82,15 +90,46 @@ class LakeSources:
                     f"{self._rows_of(table, identifier, snapshot_there)} rows",
                 )
                 return None
+            runs, cells = self._of_cells(table, wanted, snapshot_there, rows)
+            rows = rows if runs is None else runs.rows
         except (LakeError, PackedTableError) as error:
             findings.mistake(f"{where}.table", str(error))
             return None
         if not rows:
             findings.mistake(
-                f"{where}.table", f"{identifier} has no rows; leave it out of the blend, or follow it live"
+                f"{where}.table", f"{wanted.written} has no rows; leave it out of the blend, or follow it live"
             )
             return None
-        return LakeSource(table, window, Pin(identifier, uuid, str(snapshot_there.snapshot_id), rows, generation))
+        pinned, digest = str(snapshot_there.snapshot_id), None if runs is None else runs.digest
+        pin = Pin(identifier, uuid, pinned, rows, generation, wanted.cells, digest)
+        return LakeSource(table, window, pin, runs, cells)
+
+    def _of_cells(
+        self, table: Table, wanted: WantedSource, snapshot: Snapshot | None, rows: int | None
+    ) -> tuple[RowRuns | None, frozenset[str]]:
+        """The rows of a source of cells, and the cells; None of one without.
+
+        Args:
+            table: of the source.
+            wanted: the source.
+            snapshot: that is served; None for a live table without one.
+            rows: of the table at the snapshot that was named, or of these cells where a parent pinned them; None for
+                all there are. Later ones stand behind them in either case.
+
+        Raises:
+            CellsError: no cell is chosen.
+        """
+        if wanted.cells is None or snapshot is None:
+            return None if wanted.cells is None else RowRuns(()), frozenset()
+        key = (wanted.table, snapshot.snapshot_id)
+        if key not in self._cells:
+            self._cells[key] = cell_runs(table, wanted.table, snapshot)
+        there = self._cells[key]
+        chosen = frozenset(parse_choice(wanted.cells).select(dict.fromkeys(run.cell for run in there), wanted.table))
+        runs = runs_of(there, chosen)
+        if rows is not None:
+            runs = runs.first(rows) if wanted.kept_rows is not None else runs.below(rows)
+        return runs, chosen
 
     def _load(self, identifier: str, where: str, findings: Findings) -> Table | None:
         if not re.fullmatch(r"[A-Za-z0-9_]+\.[A-Za-z0-9_]+", identifier):
@@ -203,6 +242,7 @@ class WantedSource:
     Attributes:
         name: its identity.
         table: identifier.
+        cells: choice of its cells in canonical form, None for all rows.
         snapshot: reference, empty for the current one.
         live: whether the table is followed as it grows.
         max_epochs: passes over it.
@@ -225,14 +265,32 @@ class WantedSource:
     field: str
     kept_rows: int | None = None
     kept_generation: str = ""
+    cells: str | None = None
+
+    @property
+    def written(self) -> str:
+        """The table and its cells."""
+        return self.table if self.cells is None else f"{self.table}[{self.cells}]"
 
 
-def wanted_of(spec: BlendSpec) -> list[WantedSource]:
-    """Give the sources of a new blend, in the order of the request."""
+def _table_and_cells(text: str, field: str, findings: Findings) -> tuple[str, str | None]:
+    """The table and the cells of `table[choice]`; a mistake goes to `findings`."""
+    try:
+        table, choice = split_table(text)
+    except CellsError as error:
+        findings.mistake(f"{field}.table", str(error))
+        return text.partition("[")[0], None
+    return table, None if choice is None else str(choice)
+
+
+def wanted_of(spec: BlendSpec, findings: Findings) -> list[WantedSource]:
+    """Give the sources of a new blend, in the order of the request; unreadable cells go to `findings`."""
+    places = [_table_and_cells(source.table, f"sources[{n}]", findings) for n, source in enumerate(spec.sources)]
     return [
         WantedSource(
-            name=source.label,
-            table=source.table,
+            name=name_of(source),
+            table=places[index][0],
+            cells=places[index][1],
             snapshot=source.snapshot,
             live=source.live,
             max_epochs=1 if source.max_epochs is None else source.max_epochs,
@@ -266,6 +324,7 @@ def apply_changes(
         wanted[source.name] = WantedSource(
             name=source.name,
             table=source.table,
+            cells=source.cells,
             snapshot=source.snapshot_id or "",
             live=bool(source.live),
             max_epochs=source.max_epochs or 0,
@@ -287,14 +346,14 @@ def apply_changes(
         if former is None and not change.table and change.name not in before:
             findings.mistake(f"{field}.table", f"{change.name} is new; name its table")
             continue
-        wanted[change.name] = _changed(former, change, before.get(change.name), field)
+        wanted[change.name] = _changed(former, change, before.get(change.name), field, findings)
     if not wanted:
         findings.mistake(f"{where}changes", "no source is left; keep or add one")
     return [wanted[name] for name in sorted(wanted)]
 
 
 def _changed(
-    former: WantedSource | None, change: SourceChange, before: SourceProgress | None, field: str
+    former: WantedSource | None, change: SourceChange, before: SourceProgress | None, field: str, findings: Findings
 ) -> WantedSource:
     """Give a source with its changes; a new or returning one starts from the defaults."""
     pin = before.pin if before is not None else None
@@ -306,10 +365,15 @@ def _changed(
     snapshot = former.snapshot if former is not None else ((pin.snapshot_id or "") if pin is not None else "")
     max_epochs = former.max_epochs if former is not None and not was_live else 1
     wanted = "" if live else change.snapshot or snapshot
+    read = former or pin
+    table, cells = (read.table, read.cells) if read is not None else ("", None)
+    if change.table:
+        table, cells = _table_and_cells(change.table, field, findings)
     rows, generation = (pinned.get(wanted) if wanted and not change.table else None) or (None, "")
     return WantedSource(
         name=change.name,
-        table=change.table or (former.table if former is not None else pin.table if pin is not None else ""),
+        table=table,
+        cells=cells,
         snapshot=wanted,
         live=live,
         max_epochs=max_epochs if change.max_epochs is None else change.max_epochs,

@@ -20,9 +20,9 @@ class SourceSpec:
     """A packed table and its part in a blend.
 
     Attributes:
-        table: identifier in the catalogue, namespace.table.
+        table: identifier in the catalogue, namespace.table; `table[quality>=15]` for some of its cells.
         weight: rows read in proportion to it; a decimal (0.3) or a fraction (1/3), as text.
-        name: identity inside the blend; the table's identifier if empty.
+        name: identity inside the blend; the table's identifier, with its cells, if empty.
         snapshot: id, tag or branch to pin; the current one if empty.
         max_epochs: passes over the table, 1 if None; 0 goes round without end.
         on_exhausted: END the blend at the first slot this source cannot fill, or CONTINUE without it; END if None.
@@ -37,11 +37,6 @@ class SourceSpec:
     on_exhausted: OnExhausted | None = None
     live: bool = False
 
-    @property
-    def label(self) -> str:
-        """Its name inside the blend: the one given, else the table's identifier."""
-        return self.name or self.table
-
 
 @dataclass(frozen=True)
 class SourceChange:
@@ -53,7 +48,7 @@ class SourceChange:
     Attributes:
         name: of the source.
         remove: leave it out from now on.
-        table: identifier; needed for a new source, else only where the table was renamed.
+        table: identifier, as of `SourceSpec`; needed for a new source, else only where the table was renamed.
         weight: text as in `SourceSpec`. Weights mean something only together: give those of all sources, or none.
         snapshot: id, tag or branch to pin; `main` is the newest.
         max_epochs: passes over the table.

@@ -108,7 +108,7 @@ class TextSources(LakeSources):
         pin = Pin(identifier, uuid, pinned, rows.count, f"text {pinned}{columns.note}")
         left_out = dropped(rows.lengths, self._window.window_tokens, self.rule.whole) | rows.refused
         template = rows.template or next(iter(templates), None)
-        return LakeSource(table, self._window, pin, left_out or None, template or None)
+        return LakeSource(table, self._window, pin, dropped=left_out or None, template=template or None)
 
 
 def _find(table: Table, snapshot: Snapshot | None, names: Mapping[str, str], wanted: WantedSource) -> TextColumns | str:

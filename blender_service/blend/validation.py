@@ -5,9 +5,11 @@ Mistakes are collected in `Findings`, so that one answer names every mistake wit
 
 from __future__ import annotations
 
+import hashlib
 import re
 from collections.abc import Sequence
 from fractions import Fraction
+from typing import Final
 
 from blender_service.blend.config import MAX_SOURCES, NAME_PATTERN
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage
@@ -15,6 +17,10 @@ from blender_service.blend.store import check_name
 from blender_service.exceptions import FieldViolation, InvalidBlendError, UpdateRefusedError
 from blender_service.order.interleave import MAX_CYCLE_ROWS, parse_weight, quantize, reduce_weights
 from blender_service.order.segments import OFFSET_LIMIT
+from headrace.tables.cells import split_table
+from headrace.tables.exceptions import CellsError
+
+LONGEST_NAME: Final = 128  # of a source: NAME_PATTERN
 
 
 def check_blend(spec: BlendSpec, findings: Findings) -> None:
@@ -25,14 +31,28 @@ def check_blend(spec: BlendSpec, findings: Findings) -> None:
         if not low <= getattr(spec, field) <= high:
             findings.mistake(field, f"is {getattr(spec, field)}; give {low} to {high}")
     check_blend_name(spec.name, findings)
-    labels = [source.label for source in spec.sources]
+    labels = [name_of(source) for source in spec.sources]
     for index, source in enumerate(spec.sources):
         where = f"sources[{index}]"
-        _check_source_name(source.label, labels[:index], where, findings)
+        _check_source_name(labels[index], labels[:index], where, findings)
         _check_settings(source, bool(source.live), where, findings)
         if source.live and source.snapshot:
             findings.mistake(f"{where}.snapshot", f"is {source.snapshot!r}; a live source has none, leave it empty")
     check_stages(spec.schedule, schedule_fields(len(spec.schedule)), findings)
+
+
+def name_of(source: SourceSpec) -> str:
+    """Give the name of a source inside the blend: the one asked for, else the table's identifier and its cells."""
+    if source.name:
+        return source.name
+    try:
+        table, choice = split_table(source.table)
+    except CellsError:  # told where the source is looked up
+        return source.table.partition("[")[0]
+    if choice is None:
+        return table
+    name = f"{table}.{choice.slug}"
+    return name if len(name) <= LONGEST_NAME else f"{table}.{hashlib.sha256(name.encode()).hexdigest()[:16]}"
 
 
 def check_blend_name(name: str, findings: Findings) -> None:

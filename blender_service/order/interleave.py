@@ -13,6 +13,7 @@ exists, so earliest deadline first finds it; every source stays within 1 - 1/(2n
 from __future__ import annotations
 
 import functools
+import heapq
 import math
 from collections.abc import Sequence
 from fractions import Fraction
@@ -32,12 +33,12 @@ class Cycle(NamedTuple):
 
     Attributes:
         weights: (n,) rows of each source in the cycle.
-        source: (P,) the source of each slot.
+        source: (P,) the source of each slot, uint16.
         rank: (P,) how many earlier slots of the cycle belong to the same source.
     """
 
     weights: tuple[int, ...]
-    source: NDArray[np.uint8]
+    source: NDArray[np.uint16]
     rank: Int32Array
 
     @property
@@ -110,45 +111,50 @@ def build_cycle(weights: tuple[int, ...]) -> Cycle:
     """Interleave sources so that every prefix keeps their proportions to within one row.
 
     Args:
-        weights: (n,) whole, each >= 1, without a common divisor, sum <= 2**20; n <= 256.
+        weights: (n,) whole, each >= 1, without a common divisor, sum <= 2**20.
     """
     source = _earliest_deadline_first(np.array(weights, dtype=np.int64))
+    by_source = np.argsort(source, kind="stable")
     rank = np.empty(source.size, dtype=np.int32)
-    for i in range(len(weights)):
-        slots = np.flatnonzero(source == i)
-        rank[slots] = np.arange(slots.size, dtype=np.int32)
+    rank[by_source] = np.arange(source.size) - np.repeat(np.cumsum(weights) - weights, weights)
     return Cycle(weights, source, rank)
 
 
 @compiled
-def _earliest_deadline_first(weights: Int64Array) -> NDArray[np.uint8]:
-    """Give each slot to the source whose next row is released and has the earliest deadline, ties to the lower one."""
+def _earliest_deadline_first(weights: Int64Array) -> NDArray[np.uint16]:
+    """Give each slot to the source whose next row is released and has the earliest deadline, ties to the lower one.
+
+    Sources wait in a list at the slot of their release, then in a heap by deadline: of hundreds of sources a scan for
+    each slot took seconds.
+    """
     source_count = weights.size
     cycle_rows = weights.sum()
-    schedule = np.zeros(cycle_rows, dtype=np.uint8)
+    schedule = np.zeros(cycle_rows, dtype=np.uint16)
     # The window of a slot divides by 2n - 2, which is 0 for one source.
     if source_count == 1:
         return schedule
     spread = 2 * source_count - 2
     next_row = np.ones(source_count, dtype=np.int64)
-    release = np.empty(source_count, dtype=np.int64)
-    deadline = np.empty(source_count, dtype=np.int64)
+    waiting = np.full(cycle_rows + 2, -1, dtype=np.int32)  # first source released at a slot
+    behind = np.full(source_count, -1, dtype=np.int32)  # the source after each in such a list
     for i in range(source_count):
-        divisor = weights[i] * spread
-        release[i] = (cycle_rows + divisor - 1) // divisor
-        deadline[i] = ((spread - 1) * cycle_rows) // divisor + 1
+        release = (cycle_rows + weights[i] * spread - 1) // (weights[i] * spread)
+        behind[i] = waiting[release]
+        waiting[release] = i
+    ready = [np.int64(0) for _ in range(0)]  # deadline * n + source: ties go to the lower source
     for slot in range(1, cycle_rows + 1):
-        chosen = -1
-        for i in range(source_count):
-            # All rows of the cycle placed, or too early: the prefix would exceed its share.
-            if next_row[i] > weights[i] or release[i] > slot:
-                continue
-            if chosen < 0 or deadline[i] < deadline[chosen]:
-                chosen = i
+        i = waiting[slot]
+        while i >= 0:
+            deadline = ((next_row[i] * spread - 1) * cycle_rows) // (weights[i] * spread) + 1
+            heapq.heappush(ready, deadline * source_count + i)
+            i = behind[i]
+        chosen = heapq.heappop(ready) % source_count
         schedule[slot - 1] = chosen
         next_row[chosen] += 1
         row = next_row[chosen]
-        divisor = weights[chosen] * spread
-        release[chosen] = (cycle_rows * (1 + (row - 1) * spread) + divisor - 1) // divisor
-        deadline[chosen] = ((row * spread - 1) * cycle_rows) // divisor + 1
+        if row <= weights[chosen]:
+            divisor = weights[chosen] * spread
+            release = max(slot + 1, (cycle_rows * (1 + (row - 1) * spread) + divisor - 1) // divisor)
+            behind[chosen] = waiting[release]
+            waiting[release] = chosen
     return schedule

@@ -42,7 +42,7 @@ class ResolvedRows(NamedTuple):
     Attributes:
         source: (R,) index into the order's names.
         epoch: (R,) pass over that source, from 0.
-        ordinal: (R,) row of its packed table.
+        ordinal: (R,) row of its packed table; of a source of cells, the number of the row along their runs.
     """
 
     source: Int64Array

@@ -84,7 +84,7 @@ def _shuffled(i, position, block_rows, group_blocks, words, bounds, blocks):  # 
 @compiled
 def resolve_rows(
     distances: Int64Array,
-    cycle_source: NDArray[np.uint8],
+    cycle_source: NDArray[np.uint16],
     cycle_rank: Int32Array,
     parts: Int64Array,
     keys: UInt64Array,

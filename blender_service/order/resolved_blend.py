@@ -97,7 +97,7 @@ def encode_head(head: Head) -> bytes:
             "head_version": HEAD_VERSION,
             "lineage": head.lineage,
             "names": names.values,
-            "pins": pins.values,
+            "pins": [pin if pin[5:] != (None, None) else pin[:5] for pin in pins.values],  # as before there were cells
             "legs": read_runs.values,
             "segments": segments,
         },

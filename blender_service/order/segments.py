@@ -34,8 +34,10 @@ class Pin(NamedTuple):
         table: identifier, namespace.table.
         table_uuid: UUID of the table.
         snapshot_id: pinned snapshot, None for a live source.
-        rows: number of rows N of that snapshot, None for a live source.
+        rows: number of rows N at that snapshot, None for a live source.
         generation: headrace.generation of the packing.
+        cells: choice of cells (`headrace.tables.cells`) that its rows are of; None for all rows of the table.
+        runs: hash of the runs of ordinals of these rows, kept with the blends; None where all are or it is live.
     """
 
     table: str
@@ -43,6 +45,8 @@ class Pin(NamedTuple):
     snapshot_id: str | None
     rows: int | None
     generation: str
+    cells: str | None = None
+    runs: str | None = None
 
 
 class SourceOrder(NamedTuple):

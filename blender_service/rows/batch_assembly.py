@@ -1,7 +1,7 @@
 """Assemble batches of resolved rows: thousands of rows are located at once, then copied out of their blocks by parts.
 
     offsets [0, 4096)  --resolve-->  (source, epoch, ordinal)  --locate-->  (slot, row_in_block)
-    rows [0, 256)      --block by block, each let go before the next-->  a batch, cut into messages
+    rows [0, 256)      --some MiB of blocks, let go before the next-->  a batch, cut into messages
 
 A slot is the index of a block among the different blocks of the chunk. So a stream holds the rows of a few messages,
 and blocks are held by the cache alone, whose bound therefore holds however many streams there are.
@@ -9,21 +9,21 @@ and blocks are held by the cache alone, whose bound therefore holds however many
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Final, NamedTuple
+from collections.abc import Iterator
+from typing import Any, Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int64Array
 from blender_service.order.resolve import ResolvedRows
-from blender_service.tables.block import Segments, copy_rows, join_rows, take_rows
-from blender_service.tables.block_reader import BlockReader
+from blender_service.tables.block import RowBlock, Segments, addresses_of, copy_rows, in_order, take_rows
+from blender_service.tables.source_rows import BLOCK_BITS, RowPlaces
 from blender_service.tables.token_columns import TokenColumn
-from blender_service.wire.row_batch import RowBatch
+from blender_service.wire.row_batch import RowBatch, index_type
 from headrace.tables.window_facts import WindowFacts
 
-SOURCE_SHIFT: Final = 40  # a block's number within its source is below 2**40
+GROUP_BYTES: Final = 4 << 20  # of blocks that a copy holds at once: a large one, or hundreds of small ones
 
 
 class BatchMessage(NamedTuple):
@@ -32,14 +32,14 @@ class BatchMessage(NamedTuple):
     Attributes:
         message: of the batch, as it goes over the wire.
         offset: of the first row.
-        sources: (R,) index of each row's source, uint8.
+        sources: (R,) index of each row's source.
         waiting_for: of a batch without rows, the row still missing.
         end_of_blend: whether no row follows.
     """
 
     message: bytes
     offset: int
-    sources: NDArray[np.uint8]
+    sources: NDArray[np.unsignedinteger]
     waiting_for: str = ""
     end_of_blend: bool = False
 
@@ -58,35 +58,33 @@ class Chunk:
         byte_count: what it holds itself.
     """
 
-    def __init__(
-        self, resolved: ResolvedRows, readers: Mapping[int, BlockReader], columns: tuple[TokenColumn, ...] = ()
-    ) -> None:
+    def __init__(self, resolved: ResolvedRows, places: RowPlaces, columns: tuple[TokenColumn, ...] = ()) -> None:
         """Find the blocks of rows, with these columns."""
-        self._readers = readers
+        self.readers = places.readers
         self._columns = columns
-        block, row_in_block = np.empty((2, resolved.source.size), dtype=np.int64)
-        for index in np.flatnonzero(np.bincount(resolved.source)).tolist():
-            members = np.flatnonzero(resolved.source == index)
-            number, row_in_block[members] = readers[index].locate(resolved.ordinal[members])
-            block[members] = number + (index << SOURCE_SHIFT)
+        ordinals = places.ordinals(resolved.source, resolved.ordinal)
+        block, row_in_block = places.locate(resolved.source, ordinals)
         self._blocks, slot = np.unique(block, return_inverse=True)
         self._starts = np.empty(self._blocks.size, dtype=np.int64)
-        self._starts[slot] = resolved.ordinal - row_in_block
+        self._starts[slot] = ordinals - row_in_block
         # Chunks that wait are most of what a stream holds, so they are kept in the narrowest types.
         self._slots, self._rows_in_block, self._epochs = _narrow(slot), _narrow(row_in_block), _narrow(resolved.epoch)
-        self._sources = resolved.source.astype(np.uint8)
+        self._sources = _narrow(resolved.source)
         kept = (self._blocks, self._starts, self._slots, self._rows_in_block, self._epochs, self._sources)
         self.rows = self._sources.size
         self.byte_count = sum(values.nbytes for values in kept)
-        listed = self.blocks_by_source()
-        self.block_bytes = sum(readers[index].block_bytes * len(blocks) for index, blocks in listed.items())
+        counts = np.bincount(self._blocks >> BLOCK_BITS, minlength=len(self.readers)).tolist()
+        self.block_bytes = sum(
+            reader.block_bytes * count for reader, count in zip(self.readers, counts, strict=True) if count
+        )
 
-    def blocks_by_source(self, slots: NDArray[np.integer] | None = None) -> dict[int, list[int]]:
-        """List the blocks of some slots, of all if None, by source."""
-        listed: dict[int, list[int]] = {}
-        for number in (self._blocks if slots is None else self._blocks[slots]).tolist():
-            listed.setdefault(number >> SOURCE_SHIFT, []).append(number & (1 << SOURCE_SHIFT) - 1)
-        return listed
+    def blocks_by_table(self, slots: NDArray[np.integer] | None = None) -> dict[int, list[int]]:
+        """List the blocks of some slots, of all if None, by index into `readers`."""
+        blocks = self._blocks if slots is None else self._blocks[slots]
+        tables = blocks >> BLOCK_BITS
+        return {
+            table: (blocks[tables == table] & (1 << BLOCK_BITS) - 1).tolist() for table in np.unique(tables).tolist()
+        }
 
     def copy(self, first: int, last: int, names: tuple[str, ...], window: WindowFacts) -> RowBatch:
         """Copy the rows [first, last) of the chunk, at least one, out of their blocks; the offset is left at 0.
@@ -107,25 +105,29 @@ class Chunk:
         columns = {column.name: np.empty(shape, dtype=column.dtype) for column in self._columns}
         by_slot = np.argsort(slots, kind="stable")
         wanted, begins = np.unique(slots[by_slot], return_index=True)
-        members = dict(zip(self._blocks[wanted].tolist(), np.split(by_slot, begins[1:]), strict=True))
+        counts = np.diff(begins, append=len(slots))
         places: list[Int64Array] = []
         parts: list[Segments] = []
-        for index, numbers in self.blocks_by_source(wanted).items():
-            for number, block in self._readers[index].blocks(numbers):
-                mine = members[number + (index << SOURCE_SHIFT)]
+        for table, numbers in self.blocks_by_table(wanted).items():
+            for group in _in_groups(self.readers[table].blocks(numbers)):
+                of_group = np.array([number for number, _ in group]) + (table << BLOCK_BITS)
+                slot = np.searchsorted(self._blocks[wanted], of_group)
+                block = np.repeat(np.arange(len(group)), counts[slot])
+                before = np.cumsum(counts[slot]) - counts[slot]
+                mine = by_slot[np.arange(block.size) + (begins[slot] - before)[block]]
                 rows = rows_in_block[mine].astype(np.int64)
-                copy_rows(block.input_ids, rows, input_ids, mine)
-                for values, of_block in zip(columns.values(), block.columns, strict=True):
-                    copy_rows(of_block, rows, values, mine)
-                parts.append(take_rows(block.segments, rows))
+                addresses = addresses_of([each for _, each in group])
+                for number, values in enumerate((input_ids, *columns.values()), len(Segments._fields)):
+                    copy_rows(addresses[:, number].copy(), block, rows, _as_bytes(values), mine)
+                parts.append(take_rows(addresses, block, rows))
                 places.append(mine)
-        segments = take_rows(join_rows(parts), np.argsort(np.concatenate(places)))
+        segments = in_order(parts, places)
         return RowBatch(
             offset=0,
             input_ids=input_ids,
             token_counts=segments.row_tokens,
             source_names=names,
-            sources=self._sources[first:last],
+            sources=self._sources[first:last].astype(index_type(len(names))),
             epochs=self._epochs[first:last].astype(np.int64),
             ordinals=self._starts[slots] + rows_in_block,
             segment_counts=np.diff(segments.starts).astype(np.int32),
@@ -136,6 +138,25 @@ class Chunk:
             window_starts=segments.window_starts,
             columns=columns,
         )
+
+
+def _in_groups(blocks: Iterator[tuple[int, RowBlock]]) -> Iterator[list[tuple[int, RowBlock]]]:
+    """Put blocks into groups that are held and copied from together: a large one alone, of small ones hundreds."""
+    group: list[tuple[int, RowBlock]] = []
+    byte_count = 0
+    for number, block in blocks:
+        group.append((number, block))
+        byte_count += block.byte_count
+        if byte_count >= GROUP_BYTES:
+            yield group
+            group, byte_count = [], 0
+    if group:
+        yield group
+
+
+def _as_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
+    """(R, bytes of a row) view of (R, L) values."""
+    return values.view(np.uint8)
 
 
 def _narrow(values: NDArray[np.integer]) -> NDArray[np.unsignedinteger]:

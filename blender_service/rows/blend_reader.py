@@ -19,14 +19,15 @@ from blender_service.order.segments import OFFSET_LIMIT
 from blender_service.rows.batch_assembly import BatchMessage, Chunk
 from blender_service.rows.held_rows import Copied, HeldRows, Located, Piece, Planned
 from blender_service.rows.row_limits import CHUNK_ROWS, FIRST_CHUNK_ROWS, Bounds, ReadRows, RowLimits
-from blender_service.tables.block_reader import BlockFetcher, BlockReader
-from blender_service.tables.live_table import LiveRows, Wait
+from blender_service.tables.block_reader import BlockFetcher
+from blender_service.tables.live_table import Wait
 from blender_service.tables.packed_table import row_bytes_of
+from blender_service.tables.source_rows import RowPlaces, SourceRows
 from blender_service.tables.token_columns import TokenColumn
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch, empty_batch
 
-Readers = Mapping[int, BlockReader | LiveRows]
+Readers = Mapping[int, SourceRows]
 Item = TypeVar("Item")
 
 
@@ -66,8 +67,8 @@ class BlendReader:
 
     def _take(self, readers: Readers) -> None:
         """Read from `readers` from now on."""
-        self._live = {index: reader for index, reader in readers.items() if isinstance(reader, LiveRows)}
-        self._pinned = {index: reader for index, reader in readers.items() if isinstance(reader, BlockReader)}
+        self._live = {index: source for index, source in readers.items() if source.live}
+        self._places = RowPlaces(readers)
         self._version += 1
 
     def _refresh(self, at_once: bool = False) -> bool:
@@ -174,13 +175,13 @@ class BlendReader:
         for first in range(offset, last, CHUNK_ROWS):
             wanted = min(CHUNK_ROWS, last - first)
             count, _ = self._servable(first, wanted)
-            readers = self._readers()
+            readers = self._places.readers
             offsets = np.arange(first, first + count, dtype=np.int64)
-            listed = self._locate(offsets).chunk.blocks_by_source() if count else {}
-            for index, blocks in listed.items():
-                readers[index].build(blocks)
-                built.update((index, block) for block in blocks)
-            byte_count = sum(readers[index].block_bytes for index, _ in built)
+            listed = self._locate(offsets).chunk.blocks_by_table() if count else {}
+            for table, blocks in listed.items():
+                readers[table].build(blocks)
+                built.update((table, block) for block in blocks)
+            byte_count = sum(readers[table].block_bytes for table, _ in built)
             is_last = count < wanted or byte_count >= most_bytes
             yield first + count, is_last and first + count < last
             if is_last:
@@ -272,18 +273,13 @@ class BlendReader:
             return rows, ""
         resolved = self.order.resolve(np.arange(offset, offset + rows, dtype=np.int64))
         count, missing = rows, ""
-        for index, reader in self._live.items():
+        for index, source in self._live.items():
             members = np.flatnonzero(resolved.source == index)
-            absent = members[reader.lacks(resolved.ordinal[members])]
+            absent = members[source.lacks(resolved.ordinal[members])]
             if absent.size and absent[0] < count:
                 count = int(absent[0])
-                missing = f"row {offset + count}: {reader.name} ordinal {resolved.ordinal[count]}"
+                missing = f"row {offset + count}: {source.name} ordinal {resolved.ordinal[count]}"
         return count, missing
-
-    def _readers(self) -> dict[int, BlockReader]:
-        """Give the readers of all sources, of live ones as they are now; those without rows are left out."""
-        live = {index: rows.reader for index, rows in self._live.items() if rows.reader is not None}
-        return {**self._pinned, **live}
 
     def _empty_batch(self, offset: int, *, end_of_blend: bool = False, waiting_for: str = "") -> RowBatch:
         """Give a batch without rows."""
@@ -321,13 +317,14 @@ class BlendReader:
     def _locate(self, offsets: Int64Array) -> Located:
         """Find the blocks of rows."""
         version = self._version
-        return Located(version, Chunk(self.order.resolve(offsets), self._readers(), self._columns))
+        return Located(version, Chunk(self.order.resolve(offsets), self._places, self._columns))
 
     def _request(self, located: Located) -> None:
         """Request the blocks of a later chunk from the fetcher."""
         if self._fetcher is not None:
-            for index, blocks in located.chunk.blocks_by_source().items():
-                self._fetcher.request(self._pinned[index], blocks, lambda: self._version == located.version)
+            for table, blocks in located.chunk.blocks_by_table().items():
+                reader = located.chunk.readers[table]
+                self._fetcher.request(reader, blocks, lambda: self._version == located.version)
 
     def _copy(self, wanted: ReadRows, planned: Planned, first: int, last: int) -> Copied:
         """Copy rows [first, last) of a chunk out of their blocks, located anew where other files are served now.

@@ -91,7 +91,7 @@ def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:
 
 
 def _source_message(source: Source) -> blends_pb2.BlendSource:
-    fields = source.model_dump(exclude={"generation", "dropped"})
+    fields = source.model_dump(exclude={"generation", "dropped", "runs"})
     return blends_pb2.BlendSource(
         **fields
         | {"snapshot_id": int(source.snapshot_id or 0), "on_exhausted": on_exhausted_message(source.on_exhausted)}

@@ -42,7 +42,7 @@ from blender_service.server.process_limits import allow_open_files, most_connect
 from blender_service.server.run_register import RunObserver, RunRegister
 from blender_service.server.servicers import BlendServicer, RowServicer, add_row_service
 from blender_service.server.settings import COMPRESSION, OperationConfig
-from blender_service.tables.block import NO_ROWS, take_rows
+from blender_service.tables.block import NO_ROWS, in_order
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES
 from headrace.blender.v1 import blends_pb2, blends_pb2_grpc, rows_pb2
 
@@ -322,7 +322,7 @@ def compile_kernels() -> None:
     segments = resolve_segments([SourceOrder(name, 1, pin, 1, True) for name in ("a", "b")])
     order = BlendOrder(0, segments, 1, 1)
     order.resolve(np.arange(2, dtype=np.int64))
-    take_rows(NO_ROWS, np.empty(0, dtype=np.int64))
+    in_order([NO_ROWS], [np.empty(0, dtype=np.int64)])
 
 
 def _reflect(services: tuple[str, ...], server: grpc.Server) -> None:

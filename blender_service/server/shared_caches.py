@@ -16,6 +16,7 @@ from blender_service.order.resolved_blend import Head
 from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.block_cache import BlockCache
 from blender_service.tables.block_reader import BlockFetcher, BlockReader
+from blender_service.tables.cell_runs import CellRun, RowRuns
 from blender_service.tables.mirrors import Mirrors
 from blender_service.tables.table_watch import TableWatch
 from blender_service.tables.text_documents import RowGroups, row_groups
@@ -51,7 +52,8 @@ class SharedCaches:
     are keyed by a table's UUID and the pinned snapshot or `live`, `runs` by manifest. `catalogue` is the
     whole lake: what was excised is looked up there, whatever the caller may read. A table is indexed under its lock
     of `indexing`, so that streams that begin at once index it once; `readers`, of a source by the metadata that they
-    were opened with, under their lock of `opening`. `tables_of` serves namespace rules.
+    were opened with, under their lock of `opening`. `tables_of` serves namespace rules; `cells` are keyed by
+    data file, `row_runs` by hash or, of live sources, by table, snapshot and choice.
     """
 
     catalogue: Catalog
@@ -73,6 +75,12 @@ class SharedCaches:
     opening: tuple[threading.Lock, ...] = field(default_factory=_locks)
     texts: RecentlyUsed[str, TextRows] = field(
         default_factory=lambda: RecentlyUsed(DOCUMENTS_AT_HAND, weigh=lambda rows: 1 + rows.lengths.size)
+    )
+    cells: RecentlyUsed[str, tuple[CellRun, ...]] = field(
+        default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda runs: 1 + len(runs))
+    )
+    row_runs: RecentlyUsed[str, RowRuns] = field(
+        default_factory=lambda: RecentlyUsed(FILES_AT_HAND, weigh=lambda runs: 1 + len(runs.ranges))
     )
     row_groups: RowGroups = field(default_factory=row_groups)
     tables_of: RecentlyUsed[str, frozenset[str]] = field(default_factory=lambda: RecentlyUsed(BLENDS_SHOWN))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
@@ -17,13 +18,15 @@ from blender_service.order.segments import Pin
 from blender_service.rows.blend_reader import Readers
 from blender_service.server.shared_caches import SharedCaches
 from blender_service.tables.block_reader import BlockReader
+from blender_service.tables.cell_runs import RUNS, RowRuns, cell_runs, read_runs, runs_of
 from blender_service.tables.data_file import OF_PACKED, warn_without_checksums
-from blender_service.tables.live_table import LiveRows
 from blender_service.tables.packed_table import PackedTable, columns_read, served_snapshot
+from blender_service.tables.source_rows import SourceRows
 from blender_service.tables.text_documents import columns_of_pin, names_of
 from blender_service.tables.text_table import log_warnings, open_text_rows
 from blender_service.tables.token_columns import TokenColumn, columns_of
 from blender_service.turns import turn_lent
+from headrace.tables.cells import parse_choice
 from headrace.tables.ordinals import OrdinalRun, index_snapshot
 
 EXCISIONS: Final = "system.excisions"  # documents excised from one table, or from all
@@ -100,7 +103,7 @@ class SourceReaders:
             for index, (name, pin) in sources.items():
                 if excised or newest[pin.table] is not tables[pin.table]:
                     reader = self._reader(name, pin, config, newest, columns.get(name, ()))
-                    before, after = _runs_of(readers[index]), _runs_of(reader)
+                    before, after = _files_of(readers[index]), _files_of(reader)
                     if before != after:
                         changed[index] = reader
                         self._shared.cache.forget(_paths_that_went(before, after))
@@ -117,23 +120,55 @@ class SourceReaders:
         config: BlendConfig,
         tables: Mapping[str, Table | None],
         columns: tuple[TokenColumn, ...],
-    ) -> BlockReader | LiveRows:
-        """Open one source, whose table is given; streams that read the same of it share one reader."""
+    ) -> SourceRows:
+        """Open one source, whose table is given; sources and streams that read the same of it share one reader."""
         table, excisions = tables[pin.table], tables.get(EXCISIONS)
         places = [(place.metadata_location, id(place.io)) for place in (table, excisions) if place is not None]
-        key = (config.blend_id, name, columns, self._team, *places)
+        of_table = (*pin[:3], pin.generation, None if pin.cells else pin.rows)
+        key = (config.blend_id, of_table, columns, self._team, *places)
         with self._shared.opening[hash(key) % len(self._shared.opening)]:
             reader = self._shared.readers.get(key)
             if reader is None:
                 reader = self._packed_rows(name, pin, config, table, columns, excisions)
                 if reader is not None:
                     self._shared.readers.put(key, reader)
-        if pin.rows is None:
-            return LiveRows(name, reader)
-        if reader is None or reader.table.rows != pin.rows:
+        source = SourceRows(name, reader, self._runs(pin, table, reader), pin.rows is None)
+        if pin.rows is not None and (source.row_count != pin.rows or reader is None or not source.is_there):
             there = f"snapshot {pin.snapshot_id} of {pin.table} has {reader.table.rows if reader else 0} rows"
             raise SourceChangedError(f"source {name}: {there}, the blend pinned {pin.rows}; create a new blend")
-        return reader
+        return source
+
+    def _runs(self, pin: Pin, table: Table | None, reader: BlockReader | None) -> RowRuns | None:
+        """The rows of a source of cells: as they were pinned, of a live one as they are now.
+
+        Raises:
+            SourceChangedError: what was pinned is not kept any more.
+        """
+        if pin.cells is None:
+            return None
+        snapshot = table.current_snapshot() if table is not None else None
+        key = pin.runs or f"{pin.table_uuid} {snapshot.snapshot_id if snapshot else None} {pin.cells}"
+        runs = self._shared.row_runs.get(key)
+        if runs is None:
+            if pin.runs is not None:
+                runs = self._pinned_runs(pin)
+            elif table is None or snapshot is None or reader is None:
+                return RowRuns(())
+            else:
+                cells = cell_runs(table, pin.table, snapshot, reader.table.runs, self._shared.cells)
+                choice = parse_choice(pin.cells)
+                runs = runs_of(cells, {cell for cell in {run.cell for run in cells} if choice.takes(cell)})
+            self._shared.row_runs.put(key, runs)
+        return runs
+
+    def _pinned_runs(self, pin: Pin) -> RowRuns:
+        content = self._objects.read(f"{RUNS}/{pin.runs}")
+        if content is None or hashlib.sha256(content).hexdigest() != pin.runs:
+            raise SourceChangedError(
+                f"cells {pin.cells} of {pin.table}: their runs {pin.runs} are lost or damaged beside the blends; "
+                "restore the object, or create the blend again"
+            )
+        return read_runs(content)
 
     def _packed_rows(
         self,
@@ -159,10 +194,11 @@ class SourceReaders:
                     runs = index_snapshot(table, pin.table, snapshot, self._shared.runs)
                 self._shared.indices.put(key, (snapshot.snapshot_id, runs))
                 self._shared.cache.forget({run.path for run in before} - {run.path for run in runs})
-        if pin.rows is not None:  # the successor of an excised snapshot may hold later increments as well
-            runs = tuple(run for run in runs if run.start < pin.rows)
+        most_rows = pin.rows if pin.cells is None else None
+        if most_rows is not None:  # the successor of an excised snapshot may hold later increments as well
+            runs = tuple(run for run in runs if run.start < most_rows)
         packed = PackedTable(
-            pin.table, config.window, runs, table.io, pin.rows, self._shared.mirrors, columns=columns,
+            pin.table, config.window, runs, table.io, most_rows, self._shared.mirrors, columns=columns,
             fields=columns_read(table, snapshot, columns), mapping=table.name_mapping(),
         )  # fmt: skip
         if is_new:
@@ -201,7 +237,6 @@ def _paths_that_went(before: tuple[OrdinalRun, ...], after: tuple[OrdinalRun, ..
     return frozenset(run.path for run in before) - {run.path for run in after}
 
 
-def _runs_of(reader: BlockReader | LiveRows) -> tuple[OrdinalRun, ...]:
+def _files_of(source: SourceRows) -> tuple[OrdinalRun, ...]:
     """Give the files of a source."""
-    blocks = reader.reader if isinstance(reader, LiveRows) else reader
-    return blocks.table.runs if blocks is not None else ()
+    return source.reader.table.runs if source.reader is not None else ()

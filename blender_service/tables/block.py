@@ -8,6 +8,9 @@ from dataclasses import dataclass
 from typing import Any, Final, NamedTuple
 
 import numpy as np
+from numba import carray, types
+from numba.core.cgutils import voidptr_t
+from numba.extending import intrinsic
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int32Array, Int64Array
@@ -90,28 +93,69 @@ class RowBlock:
         """Its bytes of memory."""
         return sum(array.nbytes for array in (self.input_ids, *self.segments, *self.columns))
 
+    @functools.cached_property
+    def addresses(self) -> tuple[int, ...]:
+        """Where its arrays lie: those of the segments, the ids, the columns; for compiled code while it is held."""
+        arrays: tuple[NDArray[Any], ...] = (*self.segments, self.input_ids, *self.columns)
+        assert all(array.flags.c_contiguous for array in arrays)
+        return tuple(array.ctypes.data for array in arrays)
+
+
+def addresses_of(blocks: Sequence[RowBlock]) -> Int64Array:
+    """(B, 8 + columns) addresses of the arrays of blocks, which the caller holds while it uses them."""
+    return np.array([block.addresses for block in blocks], dtype=np.int64)
+
+
+@intrinsic
+def _pointer(typing_context: Any, address: Any) -> Any:
+    """A pointer to an address."""
+
+    def write(context: Any, builder: Any, signature: Any, arguments: Any) -> Any:
+        return builder.inttoptr(arguments[0], voidptr_t)
+
+    return types.voidptr(types.int64), write
+
 
 @compiled
-def copy_rows(source: NDArray[Any], rows: Int64Array, target: NDArray[Any], places: Int64Array) -> None:
-    """Copy rows of (R, L) values to places of another array, in one pass."""
-    for number in range(rows.size):
-        target[places[number]] = source[rows[number]]
+def copy_rows(
+    addresses: Int64Array, blocks: Int64Array, rows: Int64Array, target: NDArray[np.uint8], places: Int64Array
+) -> None:
+    """Copy rows of some blocks to places of an array, in one pass.
 
-
-@compiled
-def take_rows(segments: Segments, rows: Int64Array) -> Segments:
-    """Copy some rows, in any order.
+    Thousands of blocks of a few rows each are met where a blend has hundreds of sources; a call for each would take
+    longer than copying. So blocks are given by the addresses of their arrays.
 
     Args:
-        segments: of all rows.
-        rows: (N,) those to copy, int64.
+        addresses: (B,) of an array of each block with rows of as many bytes as those of the target.
+        blocks: (N,) index of the block of each row.
+        rows: (N,) row of the block.
+        target: (R, bytes of a row).
+        places: (N,) row of the target.
+    """
+    width = target.shape[1]
+    for number in range(rows.size):
+        start = addresses[blocks[number]] + rows[number] * width
+        row = carray(_pointer(start), width, np.uint8)
+        target[places[number]] = row
+
+
+@compiled
+def take_rows(addresses: Int64Array, blocks: Int64Array, rows: Int64Array) -> Segments:
+    """Copy what rows of some blocks have beside their ids.
+
+    Args:
+        addresses: (B, 7 or more) of the arrays of each block's `Segments`.
+        blocks: (N,) index of the block of each row.
+        rows: (N,) row of the block.
     """
     starts = np.zeros(rows.size + 1, dtype=np.int64)
     byte_count = 0
     for place in range(rows.size):
-        first, last = segments.starts[rows[place]], segments.starts[rows[place] + 1]
-        starts[place + 1] = starts[place] + last - first
-        byte_count += segments.doc_id_starts[last] - segments.doc_id_starts[first]
+        of = addresses[blocks[place]]
+        bounds = carray(_pointer(of[1] + 8 * rows[place]), 2, np.int64)
+        texts = carray(_pointer(of[3]), bounds[1] + 1, np.int64)
+        starts[place + 1] = starts[place] + bounds[1] - bounds[0]
+        byte_count += texts[bounds[1]] - texts[bounds[0]]
     count = starts[-1]
     row_tokens = np.empty(rows.size, dtype=np.int32)
     doc_ids, doc_id_starts = np.empty(byte_count, dtype=np.uint8), np.zeros(count + 1, dtype=np.int64)
@@ -119,27 +163,38 @@ def take_rows(segments: Segments, rows: Int64Array) -> Segments:
     token_counts, window_starts = np.empty(count, dtype=np.int32), np.empty(count, dtype=np.int32)
     at = byte = 0
     for place in range(rows.size):
-        row_tokens[place] = segments.row_tokens[rows[place]]
-        first, last = segments.starts[rows[place]], segments.starts[rows[place] + 1]
-        shift = byte - segments.doc_id_starts[first]
+        of = addresses[blocks[place]]
+        row_tokens[place] = carray(_pointer(of[0] + 4 * rows[place]), 1, np.int32)[0]
+        bounds = carray(_pointer(of[1] + 8 * rows[place]), 2, np.int64)
+        first, last = bounds[0], bounds[1]
+        texts = carray(_pointer(of[3]), last + 1, np.int64)
+        document_start = carray(_pointer(of[4]), last, np.int64)
+        token_count = carray(_pointer(of[5]), last, np.int32)
+        window_start = carray(_pointer(of[6]), last, np.int32)
+        shift = byte - texts[first]
         for segment in range(first, last):
-            document_starts[at] = segments.document_starts[segment]
-            token_counts[at] = segments.token_counts[segment]
-            window_starts[at] = segments.window_starts[segment]
-            doc_id_starts[at + 1] = segments.doc_id_starts[segment + 1] + shift
+            document_starts[at] = document_start[segment]
+            token_counts[at] = token_count[segment]
+            window_starts[at] = window_start[segment]
+            doc_id_starts[at + 1] = texts[segment + 1] + shift
             at += 1
-        for source in range(segments.doc_id_starts[first], segments.doc_id_starts[last]):
-            doc_ids[byte] = segments.doc_ids[source]
+        letters = carray(_pointer(of[2]), texts[last], np.uint8)
+        for letter in range(texts[first], texts[last]):
+            doc_ids[byte] = letters[letter]
             byte += 1
     return Segments(row_tokens, starts, doc_ids, doc_id_starts, document_starts, token_counts, window_starts)
 
 
-def join_rows(parts: Sequence[Segments]) -> Segments:
-    """Put the rows of parts, at least one, after each other."""
-    columns = {name: [getattr(part, name) for part in parts] for name in Segments._fields}
-    for name in ("starts", "doc_id_starts"):
-        ends = np.cumsum([starts[-1] for starts in columns[name]])
-        columns[name] = [np.zeros(1, dtype=np.int64)] + [
-            starts[1:] + (end - starts[-1]) for starts, end in zip(columns[name], ends, strict=True)
-        ]
-    return Segments(**{name: np.concatenate(arrays) for name, arrays in columns.items()})
+def in_order(parts: Sequence[Segments], places: Sequence[Int64Array]) -> Segments:
+    """Put the rows of parts, at least one, into their places.
+
+    Args:
+        parts: of some rows each.
+        places: of each part's rows, which are 0, 1, .. in all.
+    """
+    addresses = np.array([[array.ctypes.data for array in part] for part in parts], dtype=np.int64)
+    counts = [len(part) for part in places]
+    order = np.argsort(np.concatenate(places))
+    part_of, row_of = np.repeat(np.arange(len(parts)), counts), np.concatenate([np.arange(count) for count in counts])
+    segments: Segments = take_rows(addresses, part_of[order], row_of[order])
+    return segments

@@ -1,4 +1,4 @@
-"""Read a table while it grows: its rows now, and the wait for those it does not have yet.
+"""Wait for the rows that a growing table does not have yet.
 
 Tables of open streams are looked at twice a second (`table_watch`), so a row can be served within a second of its
 commit.
@@ -8,42 +8,13 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from typing import Final, NamedTuple
+from typing import Final
 
-import numpy as np
-from numpy.typing import NDArray
-
-from blender_service.arrays import Int64Array
 from blender_service.exceptions import RowNotThereYetError
-from blender_service.tables.block_reader import BlockReader
 from blender_service.turns import turn_lent
 
 TELL_SECONDS: Final = 5.0  # well within the silence after which a client takes a stream for dead
 NAP_SECONDS: Final = 0.1
-
-
-class LiveRows(NamedTuple):
-    """A live table as it was seen last.
-
-    Attributes:
-        name: of the source.
-        reader: gives its blocks; None while it has no row.
-    """
-
-    name: str
-    reader: BlockReader | None
-
-    def lacks(self, ordinals: Int64Array) -> NDArray[np.bool_]:
-        """Say which rows the table lacks.
-
-        Args:
-            ordinals: (R,) in any order.
-
-        Returns:
-            (R,) whether each is missing.
-        """
-        missing: NDArray[np.bool_] = ordinals >= (self.reader.table.rows if self.reader is not None else 0)
-        return missing
 
 
 class Wait:

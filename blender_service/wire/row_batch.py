@@ -41,7 +41,7 @@ class RowBatch:
         input_ids: (R, L) token ids, uint16 or uint32; padding at the end of a window.
         token_counts: (R,) tokens before the padding, int32.
         source_names: names of the blend's sources.
-        sources: (R,) index into source_names, uint8.
+        sources: (R,) index into source_names, of `index_type`.
         epochs: (R,) pass over the source, int64.
         ordinals: (R,) row of the source's packed table, int64.
         segment_counts: (R,) segments of each row, int32.
@@ -59,7 +59,7 @@ class RowBatch:
     input_ids: NDArray[np.unsignedinteger]
     token_counts: Int32Array
     source_names: tuple[str, ...]
-    sources: NDArray[np.uint8]
+    sources: NDArray[np.unsignedinteger]
     epochs: Int64Array
     ordinals: Int64Array
     segment_counts: Int32Array
@@ -115,6 +115,7 @@ class MessageCutter:
         """View the bytes of all fields."""
         self._batch = batch
         self._segments, self._texts = _ends(batch.segment_counts), _ends(batch.doc_id_lengths)
+        self._index_bytes = batch.sources.dtype.itemsize
         self._row_bytes = batch.input_ids.shape[1] * batch.input_ids.dtype.itemsize
         self._columns = {
             name: (_TYPE_OF[_little(values)], values.dtype.itemsize * values.shape[1], _bytes(values))
@@ -143,7 +144,7 @@ class MessageCutter:
             window_tokens=batch.input_ids.shape[1],
             token_counts=of["token_counts"][four].tobytes(),
             source_names=batch.source_names,
-            sources=of["sources"][first:last].tobytes(),
+            sources=of["sources"][self._index_bytes * first : self._index_bytes * last].tobytes(),
             epochs=of["epochs"][eight].tobytes(),
             ordinals=of["ordinals"][eight].tobytes(),
             segments=segments,
@@ -173,6 +174,11 @@ def _ids_end(message: bytes) -> int:
     ids_bytes = sum((byte & 0x7F) << shift for byte, shift in zip(head[3:], _LENGTH_SHIFTS, strict=True))
     end = _IDS_START + ids_bytes
     return end if end <= len(message) and head == _ids_head(head[1], ids_bytes) else 0
+
+
+def index_type(source_count: int) -> str:
+    """Give the type of an index into so many sources."""
+    return "u1" if source_count <= 1 << 8 else "<u2"
 
 
 def encode(batch: RowBatch) -> bytes:
@@ -221,7 +227,7 @@ def decode(message: bytes) -> RowBatch:
         input_ids=ids.reshape(rows, window_tokens),
         token_counts=_array("token_counts", fields.token_counts, "<i4", rows),
         source_names=tuple(fields.source_names),
-        sources=_array("sources", fields.sources, "u1", rows),
+        sources=_array("sources", fields.sources, index_type(len(fields.source_names)), rows),
         epochs=_array("epochs", fields.epochs, "<i8", rows),
         ordinals=_array("ordinals", fields.ordinals, "<i8", rows),
         segment_counts=segment_counts,
@@ -275,6 +281,6 @@ def empty_batch(offset: int, window_tokens: int, token_bytes: int, source_names:
     int32, int64 = np.empty(0, dtype=np.int32), np.empty(0, dtype=np.int64)
     ids = np.empty((0, window_tokens), dtype=np.uint16 if token_bytes == 2 else np.uint32)
     return RowBatch(
-        offset, ids, int32, source_names, np.empty(0, dtype=np.uint8), int64, int64, int32, b"", int32, int64, int32,
-        int32,
+        offset, ids, int32, source_names, np.empty(0, index_type(len(source_names))), int64, int64, int32, b"", int32,
+        int64, int32, int32,
     )  # fmt: skip

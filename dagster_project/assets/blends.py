@@ -133,7 +133,8 @@ class BlendDeclaration(_BlendPart):
     def tables(self) -> list[str]:
         """Identifiers of the tables of its sources and changes, sorted."""
         changes = [change for stage in self.schedule for change in stage.changes]
-        named = {source.table for source in self.sources} | {change.table for change in changes if change.table}
+        written = [source.table for source in self.sources] + [change.table for change in changes if change.table]
+        named = {table.partition("[")[0] for table in written}  # without the cells
         return sorted(named | ({self.texts.tokenizer} if self.texts else set()))
 
 

@@ -6,6 +6,7 @@ import contextlib
 import functools
 import hashlib
 import json
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -76,11 +77,28 @@ class PackedFixture:
     identifier: str
     rows: list[Row] = field(default_factory=list)
     increments: list[int] = field(default_factory=list)
+    cells: list[str] = field(default_factory=list)
 
     @property
     def table(self) -> Table:
         """The table as it is now."""
         return self.catalogue.load_table(self.identifier)
+
+    def append_cells(self, seed: int, increment: int, counts: Mapping[str, int], files: int = 1) -> PackedFixture:
+        """Append random rows of cells as an increment of some files: those of a cell in one run, cells ascending."""
+        cells = [cell for cell in sorted(counts) for _ in range(counts[cell])]
+        for part in np.array_split(np.arange(len(cells)), files):
+            if len(part):
+                first = len(self.rows)
+                self.rows += random_rows(len(part), seed * 1000 + int(part[0]))
+                self.increments += [increment] * len(part)
+                self.cells += [cells[number] for number in part]
+                self.table.append(self._to_arrow(first, increment))
+        return self
+
+    def _to_arrow(self, first: int, increment: int) -> pa.Table:
+        """The rows from one on."""
+        return to_arrow(self.rows[first:], first, increment, self.table.schema(), self.cells[first:])
 
     def append(self, count: int, seed: int, increment: int = 0, row_group: int | None = None) -> PackedFixture:
         """Append `count` random rows as one file of an increment, in row groups of `row_group` rows."""
@@ -119,10 +137,9 @@ class PackedFixture:
         self.rows[ordinal] = Row(row.input_ids[gone:] + (PADDING,) * gone, kept)
         increment = self.increments[ordinal]
         first = self.increments.index(increment)
-        rows = self.rows[first : first + self.increments.count(increment)]
-        self.table.overwrite(
-            to_arrow(rows, first, increment, self.table.schema()), overwrite_filter=EqualTo("increment", increment)
-        )
+        end = first + self.increments.count(increment)
+        content = to_arrow(self.rows[first:end], first, increment, self.table.schema(), self.cells[first:end])
+        self.table.overwrite(content, overwrite_filter=EqualTo("increment", increment))
         head = self.table.current_snapshot()
         assert head is not None
         successors = dict.fromkeys(old, str(head.snapshot_id))
@@ -152,7 +169,7 @@ def _random_rows(count: int, seed: int) -> list[Row]:
     return rows
 
 
-def to_arrow(rows: list[Row], first: int, increment: int, schema: Schema) -> pa.Table:
+def to_arrow(rows: list[Row], first: int, increment: int, schema: Schema, cells: Sequence[str] = ()) -> pa.Table:
     """Give rows the form of a packed table, ordinals from `first`."""
     names = ("doc_id", "document_start", "token_count", "window_start")
     return pa.Table.from_pydict(
@@ -162,6 +179,7 @@ def to_arrow(rows: list[Row], first: int, increment: int, schema: Schema) -> pa.
             "token_count": [row.token_count for row in rows],
             "input_ids": [list(row.input_ids) for row in rows],
             "segments": [[dict(zip(names, segment, strict=True)) for segment in row.segments] for row in rows],
+            **({"cell": cells} if cells else {}),
         },
         schema=schema.as_arrow(),
     )
@@ -174,8 +192,8 @@ def open_lake(warehouse: Path) -> Catalog:
     return SqlLake("lake", type="sql", uri=uri, warehouse=str(warehouse))
 
 
-def create_packed(catalogue: Catalog, identifier: str, **changed: str) -> PackedFixture:
-    """Create an empty packed table; `changed` replaces properties, dashes written as underscores."""
+def create_packed(catalogue: Catalog, identifier: str, *, cells: bool = False, **changed: str) -> PackedFixture:
+    """Create an empty packed table, with a column of cells; `changed` replaces properties, dashes as underscores."""
     with contextlib.suppress(NamespaceAlreadyExistsError):
         catalogue.create_namespace(identifier.split(".", maxsplit=1)[0])
     properties = {
@@ -188,5 +206,6 @@ def create_packed(catalogue: Catalog, identifier: str, **changed: str) -> Packed
     }
     properties.update({f"headrace.{name.replace('_', '-')}": value for name, value in changed.items()})
     spec = PartitionSpec(PartitionField(2, 1000, IdentityTransform(), "increment"))
-    catalogue.create_table(identifier, schema=SCHEMA, partition_spec=spec, properties=properties)
+    schema = Schema(*SCHEMA.fields, NestedField(12, "cell", StringType(), required=True)) if cells else SCHEMA
+    catalogue.create_table(identifier, schema=schema, partition_spec=spec, properties=properties)
     return PackedFixture(catalogue, identifier)

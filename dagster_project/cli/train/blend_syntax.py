@@ -3,12 +3,14 @@
 main.packed_code_2048=0.7                                a table and its weight
 main.packed_code_2048=0.7,name=code,max_epochs=0         with settings: name, snapshot, max_epochs, on_exhausted
 main.packed_news_2048=1,live                             followed as it grows
+main.packed_web_2048[quality>=15, topic in (3, 7)]=3     some cells of a table (headrace corpus cells)
 code=0.5   code,snapshot=main   news,pinned   -old       changes: weight, grow, pin, remove
 "1000000: code=1 prose=3 -old"                           changes from an offset on
 """
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -107,8 +109,17 @@ def parse_texts(text: str) -> TextSpec:
 
 def _split(text: str, form: str) -> tuple[str, str, dict[str, Any]]:
     """Split `NAME=WEIGHT,max_epochs=2,live` into name, weight and settings."""
-    first, *rest = text.split(",")
-    name, _, weight = first.partition("=")
+    head, bracket, behind = text.partition("[")
+    cells, closing, behind = behind.rpartition("]")
+    if "," in head or "=" in head:  # the bracket is in a setting: name, weight, table=..[..]
+        first, *rest = re.split(r",(?![^\[]*\])", text)
+        name, _, weight = first.partition("=")
+    elif bracket and not closing:
+        raise CommandError(f"{text!r}: no ] closes the cells; write {head}[quality>=15]=WEIGHT")
+    else:
+        first, *rest = (behind if bracket else head).split(",")
+        name, _, weight = first.partition("=")
+        name = f"{head}[{cells}]" if bracket else name
     settings: dict[str, Any] = {}
     for setting in rest:
         key, _, value = setting.partition("=")

@@ -177,7 +177,7 @@ class WindowFacts(_message.Message):
     def __init__(self, window_tokens: _Optional[int] = ..., tokenizer_sha256: _Optional[str] = ..., vocabulary_size: _Optional[int] = ..., end_of_document_id: _Optional[int] = ..., padding_id: _Optional[int] = ...) -> None: ...
 
 class BlendSource(_message.Message):
-    __slots__ = ("name", "table", "table_uuid", "snapshot_id", "rows", "weight", "max_epochs", "on_exhausted", "live", "template")
+    __slots__ = ("name", "table", "table_uuid", "snapshot_id", "rows", "weight", "max_epochs", "on_exhausted", "live", "template", "cells")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     TABLE_UUID_FIELD_NUMBER: _ClassVar[int]
@@ -188,6 +188,7 @@ class BlendSource(_message.Message):
     ON_EXHAUSTED_FIELD_NUMBER: _ClassVar[int]
     LIVE_FIELD_NUMBER: _ClassVar[int]
     TEMPLATE_FIELD_NUMBER: _ClassVar[int]
+    CELLS_FIELD_NUMBER: _ClassVar[int]
     name: str
     table: str
     table_uuid: str
@@ -198,7 +199,8 @@ class BlendSource(_message.Message):
     on_exhausted: OnExhausted
     live: bool
     template: str
-    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., table_uuid: _Optional[str] = ..., snapshot_id: _Optional[int] = ..., rows: _Optional[int] = ..., weight: _Optional[int] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ..., template: _Optional[str] = ...) -> None: ...
+    cells: str
+    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., table_uuid: _Optional[str] = ..., snapshot_id: _Optional[int] = ..., rows: _Optional[int] = ..., weight: _Optional[int] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ..., template: _Optional[str] = ..., cells: _Optional[str] = ...) -> None: ...
 
 class Blend(_message.Message):
     __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset", "warnings")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Mapping
 from typing import cast
 
 import numpy as np
@@ -15,6 +15,7 @@ from blender_service.order.resolve import ResolvedRows
 from blender_service.rows.batch_assembly import Chunk
 from blender_service.tables.block import BlockKey, RowBlock
 from blender_service.tables.block_reader import BlockReader
+from blender_service.tables.source_rows import RowPlaces, SourceRows
 from blender_service.wire.row_batch import MessageCutter, decode
 from headrace.tables.window_facts import WindowFacts
 from tests.blender_service.random_blocks import random_block
@@ -50,6 +51,11 @@ class FakeReader:
             yield number, self.block(number)
 
 
+def places_of(readers: Mapping[int, FakeReader]) -> RowPlaces:
+    """Sources that are whole tables."""
+    return RowPlaces({index: SourceRows("s", cast(BlockReader, reader)) for index, reader in readers.items()})
+
+
 WINDOW = WindowFacts(
     window_tokens=WINDOW_TOKENS, tokenizer_sha256="0" * 64, vocabulary_size=9, end_of_document_id=0, padding_id=0
 )
@@ -72,7 +78,7 @@ def test_a_message_holds_the_rows_that_were_resolved(
     source = random.choice([0, 2], rows)
     ordinal = first_block * BLOCK_ROWS + random.integers(0, 2 * BLOCK_ROWS, rows)
     resolved = ResolvedRows(source, epoch + random.integers(0, 9, rows), ordinal)
-    chunk = Chunk(resolved, cast(dict[int, BlockReader], readers))
+    chunk = Chunk(resolved, places_of(readers))
     cutter = MessageCutter(chunk.copy(0, rows, ("a", "b", "c"), WINDOW))
     bounds = np.linspace(0, rows, messages + 1).astype(int).tolist()
     for first, end in itertools.pairwise(bounds):
@@ -109,6 +115,6 @@ def test_rows_that_wait_are_held_in_few_bytes() -> None:
     resolved = ResolvedRows(
         random.integers(0, 3, rows), np.full(rows, 7, dtype=np.int64), random.integers(0, 300 * BLOCK_ROWS, rows)
     )
-    chunk = Chunk(resolved, cast(dict[int, BlockReader], {index: FakeReader(0, 0) for index in range(3)}))
+    chunk = Chunk(resolved, places_of({index: FakeReader(0, 0) for index in range(3)}))
     held = [value for value in vars(chunk).values() if isinstance(value, np.ndarray) and value.shape == (rows,)]
     assert sum(array.itemsize for array in held) <= 6

@@ -240,7 +240,7 @@ def test_no_bit_that_flips_in_a_data_file_changes_a_row(
     path = next(iter(prose.table.scan().plan_files())).file.file_path.removeprefix("file://")
     pq.write_table(pq.ParquetFile(path).read(), path, write_page_checksum=True, row_group_size=40, store_schema=False)
     blender = Blender(lake)
-    reader = blender.open(blend_of(lake, SourceSpec(prose.identifier)).blend_id)._pinned[0]
+    reader = blender.open(blend_of(lake, SourceSpec(prose.identifier)).blend_id)._places.readers[0]
     table, run = reader.table, reader.table.runs[0]
 
     def decoded() -> list[list[object]]:
@@ -335,7 +335,7 @@ def test_concatenate_and_tail_undo_each_other(lake: Catalog, code: PackedFixture
 def test_blocks_shrink_where_rows_are_long(lake: Catalog, code: PackedFixture) -> None:
     """A block never exceeds 16 MiB of tokens, however many rows the blend asks for."""
     reader = Blender(lake).open(blend_of(lake, SourceSpec(code.identifier)).blend_id)
-    table = reader._pinned[0].table
+    table = reader._places.readers[0].table
     long_rows = table._replace(window=table.window.model_copy(update={"window_tokens": 1 << 20}))
     assert BlockReader(long_rows, 2048, BlockCache()).block_rows == 8
 

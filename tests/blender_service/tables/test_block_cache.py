@@ -21,7 +21,7 @@ from blender_service.rows import blend_reader, row_limits
 from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.server.blender import Blender
 from blender_service.tables import block_reader, parquet_to_block
-from blender_service.tables.block import RowBlock, join_rows, take_rows
+from blender_service.tables.block import RowBlock, addresses_of, in_order, take_rows
 from blender_service.tables.block_cache import BlockCache
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.random_blocks import key_of, random_block
@@ -62,7 +62,9 @@ def test_rows_that_are_taken_are_the_rows_that_were_there(seed: int, taken: list
 
     block = random_block(key_of(0)._replace(end=20), seed)
     cuts = np.array_split(np.array(taken, dtype=np.int64), parts)
-    joined = join_rows([take_rows(block.segments, rows) for rows in cuts])
+    blocks = addresses_of([block])
+    places = np.array_split(np.arange(len(taken)), parts)
+    joined = in_order([take_rows(blocks, np.zeros_like(rows), rows) for rows in cuts], places)
     copied = RowBlock(0, block.input_ids[taken], joined)
     assert listed(copied, list(range(len(taken)))) == listed(block, taken)
     for name, array in block.segments._asdict().items():
@@ -106,7 +108,7 @@ def test_streams_that_need_a_block_at_once_decode_it_once(
         yield from decode(*arguments)  # type: ignore[arg-type]
 
     monkeypatch.setattr(block_reader, "decode_blocks", slow)
-    reader = blender.open(config.blend_id)._pinned[0]
+    reader = blender.open(config.blend_id)._places.readers[0]
     got: list[RowBlock] = []
     threads = [threading.Thread(target=lambda: got.extend(b for _, b in reader.blocks([1]))) for _ in range(8)]
     for thread in threads:
@@ -208,7 +210,7 @@ def test_what_the_store_or_this_machine_lacks_is_no_damage(
     monkeypatch.setattr(parquet_to_block, "RETRY_SECONDS", 0)
     blender = Blender(lake)
     config = blender.create(BlendSpec((SourceSpec(prose.identifier),)))
-    io = type(blender.open(config.blend_id)._pinned[0].table.io)
+    io = type(blender.open(config.blend_id)._places.readers[0].table.io)
     new_input, failures = io.new_input, [0]
 
     class Failing:
@@ -271,7 +273,7 @@ def test_later_blocks_are_built_before_they_are_needed(
     blender = Blender(lake)
     config = blender.create(BlendSpec((SourceSpec(code.identifier),), block_rows=16, group_blocks=2))
     reader = blender.open(config.blend_id)
-    number, _ = reader._pinned[0].locate(config.order().resolve(np.arange(128)).ordinal)
+    number, _ = reader._places.readers[0].locate(config.order().resolve(np.arange(128)).ordinal)
     needed, later = set(number[:3].tolist()), set(number[64:128].tolist())
     stream = reader.read_messages(0, max_batch_rows=1, bounds=lambda: row_limits.Bounds(rows_ahead=64))
     next(stream)
@@ -279,14 +281,14 @@ def test_later_blocks_are_built_before_they_are_needed(
     next(stream)
     until(lambda: blender.cache.misses >= len(needed | later))
     assert blender.cache.misses == len(needed | later)
-    assert all(reader._pinned[0].is_cached(block) for block in later)
+    assert all(reader._places.readers[0].is_cached(block) for block in later)
 
 
 def test_fetching_ahead_outlives_any_error(lake: Catalog, code: PackedFixture, monkeypatch: pytest.MonkeyPatch) -> None:
     """An error that nobody thought of, in the thread that builds ahead, ends neither the thread nor a stream."""
     blender = Blender(lake)
     config = blender.create(BlendSpec((SourceSpec(code.identifier),), block_rows=16))
-    reader = blender.open(config.blend_id)._pinned[0]
+    reader = blender.open(config.blend_id)._places.readers[0]
     fetcher, build, failures = blender._shared.fetcher, reader.build, [1]
 
     def failing(numbers: set[int]) -> None:

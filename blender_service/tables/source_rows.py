@@ -1,0 +1,107 @@
+"""The rows of a blend's sources: which blocks they lie in, whether a source is all of its table or some cells of it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final, NamedTuple
+
+import numpy as np
+from numpy.typing import NDArray
+
+from blender_service.arrays import Int64Array
+from blender_service.tables.block_reader import BlockReader
+from blender_service.tables.cell_runs import RowRuns
+
+BLOCK_BITS: Final = 40  # a block's number within its table is below 2**40
+_ALL: Final = 1 << BLOCK_BITS  # rows of a source that is all of its table, however many there are
+
+
+class SourceRows(NamedTuple):
+    """The rows of one source.
+
+    Attributes:
+        name: of the source.
+        reader: gives blocks of its table, and may be that of other sources; None while the table has no row.
+        runs: where its rows lie; None where they are all rows of the table.
+        live: whether it is followed as it grows.
+    """
+
+    name: str
+    reader: BlockReader | None
+    runs: RowRuns | None = None
+    live: bool = False
+
+    @property
+    def row_count(self) -> int:
+        """How many there are now."""
+        return self.runs.rows if self.runs is not None else self.reader.table.rows if self.reader is not None else 0
+
+    @property
+    def is_there(self) -> bool:
+        """Whether the table has all of them."""
+        ranges = self.runs.ranges if self.runs is not None else ()
+        return self.reader is not None and all(end <= self.reader.table.rows for _, end in ranges[-1:])
+
+    def lacks(self, rows: Int64Array) -> NDArray[np.bool_]:
+        """Say which rows of a live source are missing.
+
+        Args:
+            rows: (R,) in any order.
+
+        Returns:
+            (R,) whether each is missing.
+        """
+        missing: NDArray[np.bool_] = rows >= self.row_count
+        return missing
+
+
+class RowPlaces:
+    """Finds rows of many sources at once.
+
+    Attributes:
+        readers: of the tables, each once.
+    """
+
+    def __init__(self, sources: Mapping[int, SourceRows]) -> None:
+        """Find rows of sources, by index into the names of a blend's order; those without a table yet are left out."""
+        there = {index: source for index, source in sources.items() if source.reader is not None}
+        self.readers = list({id(source.reader): source.reader for source in there.values() if source.reader}.values())
+        number_of = {id(reader): number for number, reader in enumerate(self.readers)}
+        self._table = np.zeros(max(there, default=-1) + 1, dtype=np.int64)
+        self._first = np.zeros(self._table.size, dtype=np.int64)
+        numbers, starts, first = list[Int64Array](), list[Int64Array](), 0
+        for index, source in there.items():
+            self._table[index], self._first[index] = number_of[id(source.reader)], first
+            runs = source.runs or RowRuns(((0, _ALL),))
+            numbers.append(runs.numbers + first)
+            starts.append(runs.starts)
+            first += runs.rows
+        self._numbers = np.concatenate([*numbers, np.zeros(0, dtype=np.int64)])
+        self._starts = np.concatenate([*starts, np.zeros(0, dtype=np.int64)])
+
+    def ordinals(self, sources: Int64Array, rows: Int64Array) -> Int64Array:
+        """(R,) ordinals, each in its table, of rows of sources."""
+        numbers = self._first[sources] + rows
+        run = np.searchsorted(self._numbers, numbers, side="right") - 1
+        ordinals: Int64Array = self._starts[run] + numbers - self._numbers[run]
+        return ordinals
+
+    def locate(self, sources: Int64Array, ordinals: Int64Array) -> tuple[Int64Array, Int64Array]:
+        """Find the blocks of rows.
+
+        Args:
+            sources: (R,) index of each row's source.
+            ordinals: (R,) in the table of the source.
+
+        Returns:
+            (R,) block: the table's number among `readers` times 2**BLOCK_BITS and the block's; (R,) row inside it.
+        """
+        tables = self._table[sources]
+        if len(self.readers) == 1:
+            return self.readers[0].locate(ordinals)
+        block, row_in_block = np.empty((2, sources.size), dtype=np.int64)
+        for number in np.flatnonzero(np.bincount(tables)).tolist():
+            members = np.flatnonzero(tables == number)
+            of_table, row_in_block[members] = self.readers[number].locate(ordinals[members])
+            block[members] = of_table + (number << BLOCK_BITS)
+        return block, row_in_block

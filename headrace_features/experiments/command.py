@@ -6,7 +6,7 @@ import click
 
 from dagster_project.cli.output import print_table, say
 from dagster_project.project.loading import lake_catalogue
-from headrace_features.experiments.declared import declared_report
+from headrace_features.experiments.declared import declared_text
 
 
 @click.group(short_help="Show which data makes better models, and how sure that is.")
@@ -19,12 +19,14 @@ def experiment() -> None:
 def show(name: str | None) -> None:
     """List all runs of the lake's experiments; of NAME show verdicts so far, how sure they are, how the data differ.
 
+    Of mixes it shows the proposed one, and what else could be had.
+
     What NAME consists of, and which runs are to be done: headrace plan NAME. To train them: headrace run NAME.
     """
     if name is None:
         _list_runs()
     else:
-        say(declared_report(name).text())
+        say(declared_text(name))
 
 
 def _list_runs() -> None:

@@ -33,10 +33,10 @@ def _open_experiment(name: str) -> LakeExperiment:
     """An experiment on the lake."""
     from headrace_features.experiments.experiment import LakeExperiment
 
-    return LakeExperiment(_declared(name), lake_catalogue(), load_settings())
+    return LakeExperiment(declared_experiment(name), lake_catalogue(), load_settings())
 
 
-def _declared(name: str) -> ExperimentDeclaration:
+def declared_experiment(name: str) -> ExperimentDeclaration:
     """The declaration of an experiment.
 
     Raises:
@@ -56,10 +56,23 @@ def _declared(name: str) -> ExperimentDeclaration:
     return next(component for component in components if component.name == name).declaration(file.parent)
 
 
+def declared_text(name: str) -> str:
+    """What came of an experiment of the project: its verdicts, or of mixes their law.
+
+    Raises:
+        CommandError: as of `declared_report`, or runs on mixes are not done.
+    """
+    experiment = _open_experiment(name)
+    if experiment.declared.mixes is None:
+        return declared_report(name).text()
+    from headrace_features.experiments.mixes import fit_mix
+
+    return fit_mix(experiment, train=False).text()
+
+
 def _among(names: Collection[str]) -> list[str]:
-    """Experiments with variants among some names; of a mix, the variants are only known when it runs."""
-    attributes = [values for _, values in declarations(COMPONENT)]
-    return [values["name"] for values in attributes if values["name"] in names and values.get("mixes") is None]
+    """Experiments among some names."""
+    return [values["name"] for _, values in declarations(COMPONENT) if values["name"] in names]
 
 
 def _plan(name: str) -> Iterator[str]:
@@ -69,6 +82,11 @@ def _plan(name: str) -> Iterator[str]:
         CommandError: variants differ in what has to be equal, or a table of them is not there.
     """
     experiment = _open_experiment(name)
+    if experiment.declared.mixes is not None:
+        from headrace_features.experiments.mixes import search_of
+
+        yield from search_of(experiment).lines()
+        return
     experiment.check()
     for variant, line in experiment.facts().items():
         yield f"{variant}: {line}"
@@ -77,4 +95,4 @@ def _plan(name: str) -> Iterator[str]:
     yield f"{name}: {len(missing)} of {len(total)} runs are to be done, {tokens:,} tokens in all"
 
 
-EXPERIMENTS: Final = DeclaredKind(_among, _plan, lambda name: declared_report(name).text())
+EXPERIMENTS: Final = DeclaredKind(_among, _plan, declared_text)

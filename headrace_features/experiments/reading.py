@@ -21,6 +21,7 @@ from blender_service.wire.row_batch import RowBatch
 from dagster_project.exceptions import CommandError
 from headrace.tables.catalogue import load_table
 from headrace_features.experiments.declaration import Variant
+from headrace_features.experiments.thinning import ThinnedOrder, kept_rows
 
 _GROUP_ROWS: Final = 256  # whose order a seed decides; coarser order is the blend's
 _MOST_EMPTY: Final = 64  # groups without a token that goes on, after which a variant has none
@@ -102,11 +103,13 @@ def rows_of(
     order: int,
     contents: VariantContents,
     start: int = 0,
+    thinned: float = 1,
 ) -> Iterator[VariantRows]:
     """The rows of a blend from an offset on until so many tokens were given; what they are is noted in `contents`.
 
-    Left-out documents are taken out of their rows, the others closed up to the left. Rows change places in
-    groups of 256 by the seed `order`. The last row may go over the budget.
+    Of each source only a share `thinned` of the rows is read (`thinning`). Left-out documents are taken out of their
+    rows, the others closed up to the left. Rows change places in groups of 256 by the seed `order`. The last row may go
+    over the budget.
 
     Raises:
         CommandError: the blend ends before the budget, almost all of it is left out, or a table of it has masks.
@@ -118,7 +121,9 @@ def rows_of(
             raise CommandError(
                 f"experiment: {pin.table} is trained on as its masks say, and proxies on every token; leave it out"
             )
-    reader, window = blender.open(blend_id), blender.config(blend_id).window
+    reader, window, head = blender.open(blend_id), blender.config(blend_id).window, blender.head(blend_id)
+    if thinned < 1:
+        reader.order = ThinnedOrder(blender.config(blend_id), head, thinned)
     end, digest, at, empty = reader.order.end, hashlib.sha256(), start, 0
     read: list[NDArray[np.uint64]] = []
     skipped: dict[str, str] = {}
@@ -154,7 +159,7 @@ def rows_of(
     contents.digest = digest.hexdigest()
     contents.documents = np.unique(np.concatenate(read))
     contents.left_out = Counter(skipped.values())
-    sizes = {name: pin.rows for name, pin in blender.head(blend_id).pins().items()}
+    sizes = {name: pin.rows and kept_rows(pin.rows, thinned) for name, pin in head.pins().items()}
     contents.epochs = {name: count / size for name, count in source_rows.items() if (size := sizes.get(name))}
 
 

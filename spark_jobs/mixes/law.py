@@ -133,11 +133,13 @@ class Front:
         mixes: (P, m) of them.
         losses: (P, K) predicted.
         best: (K,) which of them is best for each set.
+        natural: (K,) losses of the natural mix, within the bounds.
     """
 
     mixes: Float64Array
     losses: Float64Array
     best: tuple[int, ...]
+    natural: Float64Array
 
     def conflicts(self, errors: Float64Array) -> dict[tuple[int, int], float]:
         """What the best mix for set k loses on another, by both: where it is above twice the error of the other."""
@@ -252,7 +254,7 @@ def front(law: Law, natural: Sequence[float], most: Float64Array, least: Float64
     under = not_better & (losses[:, None] > losses[None] + 1e-9).any(axis=2)
     kept = ~np.asarray(under).any(axis=1)
     order = np.flatnonzero(kept)[np.argsort(losses[kept, 0], kind="stable")]
-    return Front(shares[order], losses[order], tuple(losses[order].argmin(axis=0).tolist()))
+    return Front(shares[order], losses[order], tuple(losses[order].argmin(axis=0).tolist()), law.losses(start))
 
 
 def _between(natural: Float64Array, least: Float64Array, most: Float64Array) -> Float64Array:

@@ -28,10 +28,12 @@ class Bounds:
     Attributes:
         max_epochs: most passes over a source.
         least: (M,) least share of each; None for 0.
+        most: (M,) largest share of each, whatever its epochs; None for 1.
     """
 
     max_epochs: float = 4
     least: Float64Array | None = None
+    most: Float64Array | None = None
 
 
 @dataclass(frozen=True)
@@ -114,8 +116,11 @@ class Search:
         if (least > 0)[(parts == 0).all(axis=0)].any():
             raise InputError("mix: a source with a least share had none in the former mix; search without `from`")
         needed = np.where(parts > 0, least / np.maximum(parts, 1e-9), 0).max(axis=1)
-        natural = (parts > 0) @ self.tokens
-        return natural.tolist(), self.repeats.most(self.bounds.max_epochs), needed
+        most = self.repeats.most(self.bounds.max_epochs)
+        if self.bounds.most is not None:
+            ratios = np.where(parts > 0, self.bounds.most / np.maximum(parts, 1e-9), np.inf)
+            most = np.minimum(most, ratios.min(axis=1))
+        return ((parts > 0) @ self.tokens).tolist(), most, needed
 
     def first_round(self, seed: int = 0) -> Float64Array:
         """(J, M) mixes all over."""

@@ -106,7 +106,8 @@ class MixSearch:
         return {f"mix_{number:02}": self._variant(mix, self.thinned) for number, mix in enumerate(mixes, start)}
 
     def _variant(self, mix: Float64Array, thinned: float) -> Variant:
-        shares = {table: float(share) for table, share in zip(self.tables, mix.round(_SHARE_DIGITS), strict=True)}
+        now = mix[: len(self.tables)].round(_SHARE_DIGITS)  # of former sources that are no more nothing is read
+        shares = {table: float(share) for table, share in zip(self.tables, now, strict=True)}
         return Variant(sources={table: share for table, share in shares.items() if share > 0}, thinned=thinned)
 
     def measured(self, variants: dict[str, Variant], train: bool) -> tuple[Float64Array, int]:
@@ -267,10 +268,10 @@ def _former(experiment: LakeExperiment) -> LakeExperiment:
     Raises:
         CommandError: it is not declared, or has no mixes.
     """
-    from headrace_features.experiments.declared import declared_experiment
+    from headrace_features.experiments import declared as declarations
 
     assert experiment.declared.mixes is not None and experiment.declared.mixes.former is not None
-    declared = declared_experiment(experiment.declared.mixes.former)
+    declared = declarations.declared_experiment(experiment.declared.mixes.former)
     if declared.mixes is None:
         raise CommandError(
             f"experiment {experiment.declared.name}: {declared.name} has variants; name one with mixes in `from`"

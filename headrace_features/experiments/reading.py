@@ -137,8 +137,11 @@ def rows_of(
             )
         batch = reader.gather(at, count)
         ids, numbers, documents, row_of, tokens = _laid_out(batch, left_out, window.padding_id, skipped)
-        kept = np.random.default_rng([order, at]).permutation(np.flatnonzero(tokens))
-        kept = kept[: np.searchsorted(np.cumsum(tokens[kept]), budget - contents.tokens) + 1]
+        kept = np.flatnonzero(tokens)
+        if thinned < 1:  # cut before they change places, so that no row comes twice more often than another
+            kept = _within(kept, tokens, budget - contents.tokens)
+        kept = np.random.default_rng([order, at]).permutation(kept)
+        kept = _within(kept, tokens, budget - contents.tokens)
         empty = empty + 1 if not len(kept) else 0
         if empty >= _MOST_EMPTY:
             raise CommandError(f"experiment: blend {blend_id[:12]}: almost all of its documents are held out")
@@ -161,6 +164,11 @@ def rows_of(
     contents.left_out = Counter(skipped.values())
     sizes = {name: pin.rows and kept_rows(pin.rows, thinned) for name, pin in head.pins().items()}
     contents.epochs = {name: count / size for name, count in source_rows.items() if (size := sizes.get(name))}
+
+
+def _within(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """The first of some rows, up to the one that brings them to so many tokens."""
+    return rows[: np.searchsorted(np.cumsum(tokens[rows]), most) + 1]
 
 
 def _laid_out(

@@ -31,6 +31,7 @@ from spark_jobs.mixes.forms import SetLaw, fit_set
 RANK_AGREEMENT: Final[Mapping[str, float]] = MappingProxyType({"proxy_1m": 0.73, "proxy_15m": 0.89, "proxy_125m": 0.89})
 _NEAR: Final = 0.03  # of the least loss: errors of runs so far above it count 1/sqrt(2) of those of the best
 _STARTS: Final = 3  # of the search for the best mix; one is enough where no source does harm
+_STEP: Final = 1e-7  # of shares, for slopes
 _SAME: Final = 0.005  # shares by which two mixes of a front differ at least
 _STEEPNESS: Final = (1.0, 0.75, 0.5)  # how much of the weight is on one set, along the front
 
@@ -269,11 +270,18 @@ def _minima(
     """Where searches for the least weighted loss begin and end."""
     draw = np.random.default_rng(0)
     drawn = (_between(draw.dirichlet(np.ones(len(start))), least, most) for _ in range(_STARTS - 1))
+    steps = np.vstack([np.zeros(len(start)), _STEP * np.eye(len(start))])
+
+    def loss_and_slopes(mix: Float64Array) -> tuple[float, Float64Array]:
+        losses = law.losses(np.maximum(mix, 0) + steps) @ set_weights
+        return float(losses[0]), np.asarray((losses[1:] - losses[0]) / _STEP)
+
     found = []
     for first in (start, *drawn):
         optimum = optimize.minimize(
-            lambda mix: float(law.losses(np.maximum(mix, 0)) @ set_weights),
+            loss_and_slopes,
             first,
+            jac=True,
             bounds=list(zip(least, most, strict=True)),
             constraints={"type": "eq", "fun": lambda mix: mix.sum() - 1, "jac": np.ones_like},
             method="SLSQP",

@@ -126,7 +126,7 @@ class Found:
         off: predicted loss to true one, as a share of it.
         runs: that were made.
         law: of them.
-        front: what else could be had.
+        search: that made it.
     """
 
     mix: np.ndarray
@@ -136,7 +136,12 @@ class Found:
     off: float
     runs: Runs
     law: Law
-    front: Front
+    search: Search
+
+    @property
+    def front(self) -> Front:
+        """What else could be had."""
+        return self.search.front(self.law)
 
 
 def searched(
@@ -161,7 +166,7 @@ def searched(
     natural = float(place.losses(place.unique / place.unique.sum()) @ law.set_weights)
     holds = proposal.low <= truth <= proposal.high
     off = proposal.loss / truth - 1
-    return Found(proposal.mix, truth / best - 1, natural / best - 1, holds, off, runs, law, search.front(law))
+    return Found(proposal.mix, truth / best - 1, natural / best - 1, holds, off, runs, law, search)
 
 
 def searched_again(place: World, seed: int, added: int, with_runs: bool = True) -> tuple[Found, Reuse]:
@@ -174,3 +179,18 @@ def searched_again(place: World, seed: int, added: int, with_runs: bool = True) 
     mixes = np.column_stack([before.runs.mixes, np.zeros((len(before.runs.mixes), added))])
     former = Runs(mixes, before.runs.losses) if with_runs else None
     return searched(place, seed, joined.parts, former), joined
+
+
+def scarce(seed: int, sources: int) -> World:
+    """A world with less data than the budget, read up to 16 times."""
+    place = world(seed, sources)
+    return replace(place, unique=place.unique / place.unique.sum() * 0.7, bounds=Bounds(16.0))
+
+
+def torn(seed: int, sources: int, is_torn: bool) -> World:
+    """A world in which each set wants a source of its own, or all of them the first one."""
+    place = world(2 * seed, sources)
+    values = np.full((SETS, sources), 0.1)
+    for number, row in enumerate(values):
+        row[number % sources if is_torn else 0] = 1.2
+    return replace(place, values=values, unique=np.full(sources, 3.0))

@@ -24,8 +24,11 @@ from blender_service.blend.lake_sources import (
     wanted_of,
 )
 from blender_service.blend.requests import (
+    CELL_BLOCK_ROWS,
+    CELL_GROUP_BLOCKS,
     DEFAULT_BLOCK_ROWS,
     DEFAULT_GROUP_BLOCKS,
+    MANY_CELLS,
     TEXT_BLOCK_ROWS,
     TEXT_GROUP_BLOCKS,
     BlendSpec,
@@ -84,9 +87,12 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None
         texts = open_text_sources(catalogue, spec.texts, objects or open_store(catalogue).objects, findings)
     lake = texts or LakeSources(catalogue)
     block_rows, group_blocks = spec.block_rows, spec.group_blocks
-    if texts and (block_rows, group_blocks) == (DEFAULT_BLOCK_ROWS, DEFAULT_GROUP_BLOCKS):
-        block_rows, group_blocks = TEXT_BLOCK_ROWS, TEXT_GROUP_BLOCKS
     wanted = wanted_of(spec, findings)
+    if (block_rows, group_blocks) == (DEFAULT_BLOCK_ROWS, DEFAULT_GROUP_BLOCKS):
+        if texts:
+            block_rows, group_blocks = TEXT_BLOCK_ROWS, TEXT_GROUP_BLOCKS
+        elif len(wanted) > MANY_CELLS and all(source.cells for source in wanted):
+            block_rows, group_blocks = CELL_BLOCK_ROWS, CELL_GROUP_BLOCKS
     present = _find_all(lake, wanted, findings)
     _check_windows(wanted, present, None, findings)
     _check_evals(wanted, present, spec.evals, findings)
@@ -358,15 +364,15 @@ def _check_repeats(
     """Check that no row of a table comes under two names, now or earlier in the chain."""
     names = {source.name for source in wanted}
     left = [(name, progress.pin) for name, progress in before.items() if name not in names]
-    taken: dict[tuple[str, str], str] = {}  # name of the source by table and cell; "" for all of the table
+    earlier: list[tuple[str, LakeSource]] = []
     for source in wanted:
         if source.name not in there:
             continue
-        uuid, cells = there[source.name].pin.table_uuid, there[source.name].cells
-        meets = (name for (table, cell), name in taken.items() if table == uuid and (not cells or cell in {"", *cells}))
-        others = (*meets, *(name for name, pin in left if pin.table_uuid == uuid and _meets(pin, cells)))
-        other = next((name for name in others if name != source.name), None)
-        taken |= {(uuid, cell): source.name for cell in cells or ("",)}
+        mine = there[source.name]
+        sharing = [name for name, other in earlier if name != source.name and mine.shares_rows(other)]
+        sharing += [name for name, pin in left if pin.table_uuid == mine.pin.table_uuid and _meets(pin, mine.cells)]
+        earlier.append((source.name, mine))
+        other = next(iter(sharing), None)
         if other is not None:
             findings.mistake(
                 f"sources.{source.name}.table",

@@ -7,6 +7,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Final, NamedTuple
 
+import numpy as np
+from numpy.typing import NDArray
 from pyiceberg.catalog import Catalog
 from pyiceberg.exceptions import CommitFailedException
 from pyiceberg.table import Table
@@ -41,6 +43,7 @@ class LakeSource(NamedTuple):
         pin: the table and snapshot of a blend's source.
         rows: of a source of cells, along the runs of its pin or, of a live one, as they are now; None for all rows.
         cells: those cells; empty for all rows.
+        chosen: (D,) which documents of a table of text are of its choice; None for all.
         dropped: documents of a table of text outside of all rows, by the reason; None where all are held.
         template: hash of the chat template of all its documents; None where it is no table of chats.
     """
@@ -50,8 +53,17 @@ class LakeSource(NamedTuple):
     pin: Pin
     rows: RowRuns | None = None
     cells: frozenset[str] = frozenset()
+    chosen: NDArray[np.bool_] | None = None
     dropped: dict[str, int] | None = None
     template: str | None = None
+
+    def shares_rows(self, other: LakeSource) -> bool:
+        """Whether a row of the table is in both."""
+        if self.pin.table_uuid != other.pin.table_uuid:
+            return False
+        if self.chosen is not None and other.chosen is not None and len(self.chosen) == len(other.chosen):
+            return bool((self.chosen & other.chosen).any())
+        return not self.cells or not other.cells or not self.cells.isdisjoint(other.cells)
 
 
 class LakeSources:

@@ -11,6 +11,9 @@ DEFAULT_BLOCK_ROWS = 2048
 DEFAULT_GROUP_BLOCKS = 16
 TEXT_BLOCK_ROWS = 512  # of a text blend: a first row waits until the blocks of a group are tokenized
 TEXT_GROUP_BLOCKS = 4
+MANY_CELLS = 16  # sources; a group of each is in use, and that of more is a row group: 480 hold what one table does
+CELL_BLOCK_ROWS = 64
+CELL_GROUP_BLOCKS = 1  # rows of a cell are shuffled at rest
 
 OnExhausted = Literal["END", "CONTINUE"]
 

@@ -34,6 +34,7 @@ from blender_service.tables.text_documents import (
 )
 from blender_service.tables.text_packing import MOST_GROUP_DOCUMENTS, TextRule, dropped
 from blender_service.tables.text_table import open_text_rows, put_tokenizer
+from headrace.tables.exceptions import CellsError
 from headrace.tables.window_facts import WindowFacts
 
 MESSAGES: Final = "messages"
@@ -71,7 +72,7 @@ class TextSources(LakeSources):
                 findings.mistake(f"{where}.snapshot", f"{identifier} has no {lacking}")
             else:
                 return self._measured(table, snapshot, columns, wanted, findings)
-        except PackedTableError as error:
+        except (PackedTableError, CellsError) as error:
             findings.mistake(f"{where}.table", str(error))
         return None
 
@@ -98,17 +99,21 @@ class TextSources(LakeSources):
             )
             return None
         rows = open_text_rows(
-            table, identifier, snapshot, columns, self._window, self.rule, self._objects, self._groups
+            table, identifier, snapshot, columns, self._window, self.rule, self._objects, self._groups, wanted.cells
         )
         if not rows.count:
             why = f" ({rows.warning})" if rows.refused else ""
-            findings.mistake(f"{where}.table", f"{identifier} has no document with text that fits{why}; leave it out")
+            findings.mistake(
+                f"{where}.table", f"{wanted.written} has no document with text that fits{why}; leave it out"
+            )
             return None
         uuid, pinned = str(table.metadata.table_uuid), str(snapshot.snapshot_id)
-        pin = Pin(identifier, uuid, pinned, rows.count, f"text {pinned}{columns.note}")
-        left_out = dropped(rows.lengths, self._window.window_tokens, self.rule.whole) | rows.refused
+        pin = Pin(identifier, uuid, pinned, rows.count, f"text {pinned}{columns.note}", wanted.cells)
+        left_out = dropped(rows.chosen_lengths, self._window.window_tokens, self.rule.whole) | rows.refused
         template = rows.template or next(iter(templates), None)
-        return LakeSource(table, self._window, pin, dropped=left_out or None, template=template or None)
+        return LakeSource(
+            table, self._window, pin, chosen=rows.chosen, dropped=left_out or None, template=template or None
+        )
 
 
 def _find(table: Table, snapshot: Snapshot | None, names: Mapping[str, str], wanted: WantedSource) -> TextColumns | str:

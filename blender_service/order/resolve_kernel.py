@@ -16,6 +16,8 @@ All words are uint64 and wrap: numba turns uint64 mixed with int64 into a float,
 
 from __future__ import annotations
 
+from typing import NamedTuple
+
 import numpy as np
 from numpy.typing import NDArray
 
@@ -25,6 +27,33 @@ from headrace.kernels.permutation import domain_bits, inverted, mix, permuted
 
 _ONE = np.uint64(1)
 _TWO = np.uint64(2)
+
+
+class EpochState(NamedTuple):
+    """What an epoch of each source of a segment needs, kept until the source moves to another epoch or run of reads.
+
+    Attributes:
+        cached: (n, 2) epoch and run of reads, -1 before the first.
+        words: (n, 3) words and rotation of `_start_epoch`.
+        bounds: (n, 6) its bounds.
+        blocks: (n, group_blocks, 2) slots and blocks met last. The domain has 8 bits at least, so one of four takes
+            64 walks of the Feistel on average.
+    """
+
+    cached: Int64Array
+    words: UInt64Array
+    bounds: Int64Array
+    blocks: Int64Array
+
+
+def new_state(source_count: int, group_blocks: int) -> EpochState:
+    """Give the state before the first row."""
+    return EpochState(
+        np.full((source_count, 2), -1, dtype=np.int64),
+        np.zeros((source_count, 3), dtype=np.uint64),
+        np.zeros((source_count, 6), dtype=np.int64),
+        np.full((source_count, group_blocks, 2), -1, dtype=np.int64),
+    )
 
 
 @inner
@@ -91,6 +120,7 @@ def resolve_rows(
     read_runs: Int64Array,
     block_rows: int,
     group_blocks: int,
+    state: EpochState,
 ) -> tuple[Int64Array, Int64Array, Int64Array]:
     """Resolve rows of one segment.
 
@@ -103,22 +133,17 @@ def resolve_rows(
         read_runs: (G, 4) of each run: first row, base, size of an epoch (0: in the order of the ordinals), epoch.
         block_rows: rows of a block.
         group_blocks: blocks of a group.
+        state: of the segment, left by an earlier call or new.
 
     Returns:
         (R,) source, (R,) epoch, (R,) ordinal.
     """
-    row_count, source_count, cycle_rows = distances.size, keys.size, cycle_source.size
+    row_count, cycle_rows = distances.size, cycle_source.size
     sources = np.empty(row_count, dtype=np.int64)
     epochs = np.empty(row_count, dtype=np.int64)
     ordinals = np.empty(row_count, dtype=np.int64)
 
-    # What one epoch of one source needs is computed once and kept until the source moves to another epoch or run.
-    cached = np.full((source_count, 2), -1, dtype=np.int64)
-    words = np.zeros((source_count, 3), dtype=np.uint64)
-    bounds = np.zeros((source_count, 6), dtype=np.int64)
-    # The domain has 8 bits at least, so 4 blocks take 64 walks of the Feistel on average; results are kept by slot.
-    blocks = np.full((source_count, group_blocks, 2), -1, dtype=np.int64)
-
+    cached, words, bounds, blocks = state
     for row in range(row_count):
         turn = distances[row] // cycle_rows
         slot = distances[row] - turn * cycle_rows

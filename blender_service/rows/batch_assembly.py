@@ -10,7 +10,7 @@ and blocks are held by the cache alone, whose bound therefore holds however many
 from __future__ import annotations
 
 from collections.abc import Iterator
-from typing import Any, Final, NamedTuple
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -23,7 +23,7 @@ from blender_service.tables.token_columns import TokenColumn
 from blender_service.wire.row_batch import RowBatch, index_type
 from headrace.tables.window_facts import WindowFacts
 
-GROUP_BYTES: Final = 4 << 20  # of blocks that a copy holds at once: a large one, or hundreds of small ones
+GROUP_BYTES: Final = 16 << 20  # of blocks that a copy holds at once: as the largest one, or hundreds of small ones
 
 
 class BatchMessage(NamedTuple):
@@ -118,7 +118,8 @@ class Chunk:
                 rows = rows_in_block[mine].astype(np.int64)
                 addresses = addresses_of([each for _, each in group])
                 for number, values in enumerate((input_ids, *columns.values()), len(Segments._fields)):
-                    copy_rows(addresses[:, number].copy(), block, rows, _as_bytes(values), mine)
+                    width = values.dtype.itemsize * values.shape[1]
+                    copy_rows(addresses[:, number].copy(), block, rows, values.ctypes.data, width, mine)
                 parts.append(take_rows(addresses, block, rows))
                 places.append(mine)
         segments = in_order(parts, places)
@@ -152,11 +153,6 @@ def _in_groups(blocks: Iterator[tuple[int, RowBlock]]) -> Iterator[list[tuple[in
             group, byte_count = [], 0
     if group:
         yield group
-
-
-def _as_bytes(values: NDArray[Any]) -> NDArray[np.uint8]:
-    """(R, bytes of a row) view of (R, L) values."""
-    return values.view(np.uint8)
 
 
 def _narrow(values: NDArray[np.integer]) -> NDArray[np.unsignedinteger]:

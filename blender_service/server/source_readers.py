@@ -78,8 +78,9 @@ class SourceReaders:
         columns = columns_of(
             {name: tables[pin.table] for name, pin in sources.values()}, wanted, config.texts is not None
         )
+        blend_id = config.blend_id  # hashed anew each time it is asked
         readers = {
-            index: self._reader(name, pin, config, tables, columns.get(name, ()))
+            index: self._reader(name, pin, config, blend_id, tables, columns.get(name, ()))
             for index, (name, pin) in sources.items()
         }
         follower = watch.follow(tables)
@@ -102,7 +103,7 @@ class SourceReaders:
             excised = EXCISIONS in tables and newest[EXCISIONS] is not tables[EXCISIONS]
             for index, (name, pin) in sources.items():
                 if excised or newest[pin.table] is not tables[pin.table]:
-                    reader = self._reader(name, pin, config, newest, columns.get(name, ()))
+                    reader = self._reader(name, pin, config, blend_id, newest, columns.get(name, ()))
                     before, after = _files_of(readers[index]), _files_of(reader)
                     if before != after:
                         changed[index] = reader
@@ -118,21 +119,22 @@ class SourceReaders:
         name: str,
         pin: Pin,
         config: BlendConfig,
+        blend_id: str,
         tables: Mapping[str, Table | None],
         columns: tuple[TokenColumn, ...],
     ) -> SourceRows:
         """Open one source, whose table is given; sources and streams that read the same of it share one reader."""
         table, excisions = tables[pin.table], tables.get(EXCISIONS)
         places = [(place.metadata_location, id(place.io)) for place in (table, excisions) if place is not None]
-        of_table = (*pin[:3], pin.generation, None if pin.cells else pin.rows)
-        key = (config.blend_id, of_table, columns, self._team, *places)
+        of_table = pin if config.texts or not pin.cells else (*pin[:3], pin.generation)
+        key = (blend_id, of_table, columns, self._team, *places)
         with self._shared.opening[hash(key) % len(self._shared.opening)]:
             reader = self._shared.readers.get(key)
             if reader is None:
                 reader = self._packed_rows(name, pin, config, table, columns, excisions)
                 if reader is not None:
                     self._shared.readers.put(key, reader)
-        source = SourceRows(name, reader, self._runs(pin, table, reader), pin.rows is None)
+        source = SourceRows(name, reader, None if config.texts else self._runs(pin, table, reader), pin.rows is None)
         if pin.rows is not None and (source.row_count != pin.rows or reader is None or not source.is_there):
             there = f"snapshot {pin.snapshot_id} of {pin.table} has {reader.table.rows if reader else 0} rows"
             raise SourceChangedError(f"source {name}: {there}, the blend pinned {pin.rows}; create a new blend")
@@ -224,7 +226,7 @@ class SourceReaders:
             if rows is None:
                 columns = columns_of_pin(table, snapshot, names_of(rule), pin.generation)
                 kept = (self._objects, self._shared.row_groups)
-                rows = open_text_rows(table, pin.table, snapshot, columns, config.window, rule, *kept)
+                rows = open_text_rows(table, pin.table, snapshot, columns, config.window, rule, *kept, pin.cells)
                 self._shared.texts.put(key, rows)
                 log_warnings(f"source {name}: {pin.table}", rows, table.io)
         chosen = Or(IsNull("table"), EqualTo("table", pin.table))

@@ -28,7 +28,7 @@ from blender_service.tables.parquet_to_block import decode_blocks
 from blender_service.turns import turn_lent
 
 MAX_BLOCK_BYTES: Final = 16 << 20
-KEYS_AT_HAND: Final = 64  # of a few groups of blocks, for each reader
+KEYS_AT_HAND: Final = 4096  # of a few groups of blocks, for each reader; of hundreds of sources one has them all
 MAX_WAITING: Final = 4096
 
 logger = logging.getLogger(__name__)

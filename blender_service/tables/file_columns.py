@@ -8,6 +8,7 @@ What a file lacks is the value of its partition, the column's initial default, o
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
@@ -152,6 +153,8 @@ class FileColumns:
         if pa.types.is_dictionary(array.type):
             array = array.dictionary_decode()
         target = _arrow_type(kind)
+        if array.type == target:
+            return array
         _require(_may_become(array.type, target), str(kind), array)
         return array.cast(target)
 
@@ -184,6 +187,7 @@ def _by_id(fields: Iterable[pa.Field], mapped: Sequence[MappedField] | None) -> 
     }
 
 
+@functools.lru_cache(maxsize=256)  # asked for each column of each block
 def _arrow_type(kind: IcebergType) -> pa.DataType:
     return schema_to_pyarrow(kind, include_field_ids=False)
 

@@ -23,6 +23,8 @@ from headrace.tables.ordinals import OrdinalRun
 
 READ_ATTEMPTS: Final = 3
 RETRY_SECONDS: Final = 0.05
+ROWS_AT_ONCE: Final = 2048  # that are decoded together: a large block, or many small ones
+BYTES_AT_ONCE: Final = 16 << 20  # of their ids
 
 
 def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[int, int]]) -> Iterator[RowBlock]:
@@ -78,52 +80,91 @@ def _decode_once(
             f"{where} has {file.metadata.num_rows} rows, its manifest says {run.end - run.start}; restore the file"
         )
     columns = FileColumns(file, where, table.fields, table.mapping)
-    for start, rows in zip(starts, _read_ranges(file, rows_in_file, columns), strict=True):
-        yield decode_block(rows, start, table, run.path)
+    at_once = max(1, min(ROWS_AT_ONCE, BYTES_AT_ONCE // (4 * table.window.window_tokens)))
+    read = _read_ranges(file, rows_in_file, columns, at_once)
+    waiting: list[pa.RecordBatch] = []
+    first = 0
+    for last, (_, parts) in enumerate(zip(starts, read, strict=True), 1):
+        waiting += parts
+        if last == len(starts) or sum(part.num_rows for part in waiting) >= at_once:
+            rows, waiting = pa.Table.from_batches(waiting), []
+            ordinals = [np.arange(start, start + end - begin) for start, (begin, end) in
+                        zip(starts[first:last], rows_in_file[first:last], strict=True)]  # fmt: skip
+            block = decode_block(rows, np.concatenate(ordinals), table, run.path)
+            yield from split_block(block, [part.size for part in ordinals], starts[first:last])
+            first = last
 
 
-def _read_ranges(file: pq.ParquetFile, ranges: Sequence[tuple[int, int]], columns: FileColumns) -> Iterator[pa.Table]:
-    """Read ranges of rows of a Parquet file in one pass over the row groups they touch.
+def _read_ranges(
+    file: pq.ParquetFile, ranges: Sequence[tuple[int, int]], columns: FileColumns, batch_rows: int
+) -> Iterator[list[pa.RecordBatch]]:
+    """Read ranges of rows of a Parquet file in one pass over the row groups they touch; gives the parts of each.
 
     Args:
         file: open.
         ranges: [first, last) of each, ascending, disjoint, all inside the file.
         columns: to read; those missing from the file are left out.
+        batch_rows: decoded together.
     """
     metadata = file.metadata
-    ends = np.cumsum([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)])
-    groups = [
-        group
-        for group, end in enumerate(ends)
-        if any(first < end and last > end - metadata.row_group(group).num_rows for first, last in ranges)
-    ]
-    remaining = list(ranges)
+    sizes = np.array([metadata.row_group(group).num_rows for group in range(metadata.num_row_groups)], dtype=np.int64)
+    ends = np.cumsum(sizes)
+    firsts, lasts = np.array(ranges, dtype=np.int64).T
+    begins = np.searchsorted(ends, firsts, side="right")
+    touched = np.zeros(sizes.size + 1, dtype=np.int64)
+    np.add.at(touched, begins, 1)
+    np.add.at(touched, np.searchsorted(ends, lasts, side="left") + 1, -1)
+    groups = np.flatnonzero(np.cumsum(touched[:-1]))
+    # The row groups are read as if they were one: where a range begins in it.
+    before = np.cumsum(sizes[groups]) - sizes[groups]
+    places = firsts - (ends - sizes)[begins] + before[np.searchsorted(groups, begins)]
+    remaining = list(zip(places.tolist(), (places + lasts - firsts).tolist(), strict=True))
     parts: list[pa.RecordBatch] = []
-    for group in groups:
-        position = int(ends[group]) - metadata.row_group(group).num_rows
-        batch_rows = max(last - first for first, last in ranges)
-        batches = file.iter_batches(batch_rows, row_groups=[group], columns=columns.names, use_threads=False)
-        for batch in map(columns.there, batches):
-            while remaining and remaining[0][0] < position + batch.num_rows:
-                first, last = remaining[0]
-                low, high = max(first - position, 0), min(last - position, batch.num_rows)
-                parts.append(batch.slice(low, high - low))
-                if last > position + batch.num_rows:
-                    break
-                yield pa.Table.from_batches(parts)
-                parts.clear()
-                remaining.pop(0)
-            position += batch.num_rows
-            if not remaining or remaining[0][0] >= ends[group]:
+    position = 0
+    batches = file.iter_batches(batch_rows, row_groups=groups.tolist(), columns=columns.names, use_threads=False)
+    for batch in map(columns.there, batches):
+        while remaining and remaining[0][0] < position + batch.num_rows:
+            first, last = remaining[0]
+            low, high = max(first - position, 0), min(last - position, batch.num_rows)
+            parts.append(batch.slice(low, high - low))
+            if last > position + batch.num_rows:
                 break
+            yield parts
+            parts = []
+            remaining.pop(0)
+        position += batch.num_rows
+        if not remaining:
+            return
 
 
-def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> RowBlock:
+def split_block(block: RowBlock, sizes: Sequence[int], starts: Sequence[int]) -> Iterator[RowBlock]:
+    """Give the rows of a block as blocks of so many rows each, which hold none of its memory; one is given itself."""
+    if len(sizes) == 1:
+        yield block
+        return
+    of, end = block.segments, 0
+    for size, start in zip(sizes, starts, strict=True):
+        rows, end = slice(end, end + size), end + size
+        first, last = of.starts[[rows.start, rows.stop]].tolist()
+        byte, last_byte = of.doc_id_starts[[first, last]].tolist()
+        segments = Segments(
+            row_tokens=of.row_tokens[rows].copy(),
+            starts=of.starts[rows.start : rows.stop + 1] - first,
+            doc_ids=of.doc_ids[byte:last_byte].copy(),
+            doc_id_starts=of.doc_id_starts[first : last + 1] - byte,
+            document_starts=of.document_starts[first:last].copy(),
+            token_counts=of.token_counts[first:last].copy(),
+            window_starts=of.window_starts[first:last].copy(),
+        )
+        yield RowBlock(start, block.input_ids[rows].copy(), segments, tuple(c[rows].copy() for c in block.columns))
+
+
+def decode_block(rows: pa.Table, wanted: Int64Array, table: PackedTable, path: str) -> RowBlock:
     """Turn Arrow rows into a block, and check all rules of a packed table.
 
     Args:
         rows: columns ordinal, token_count, input_ids, segments, and those of the table's `columns` that the file has.
-        start: required ordinal of the first row.
+        wanted: (R,) required ordinals, at least one.
         table: whose rows they are.
         path: the file, for messages.
 
@@ -131,12 +172,11 @@ def decode_block(rows: pa.Table, start: int, table: PackedTable, path: str) -> R
         PackedTableError: an ordinal, a window length or a token id breaks them.
     """
     where = f"table {table.identifier}: file {path}"
-    ordinals = rows["ordinal"].to_numpy()
-    if not np.array_equal(ordinals, np.arange(start, start + rows.num_rows)):
-        at = start + int(np.flatnonzero(ordinals != np.arange(start, start + rows.num_rows))[0])
+    ordinals, start = rows["ordinal"].to_numpy(), int(wanted[0])
+    if not np.array_equal(ordinals, wanted):
+        at = int(np.flatnonzero(ordinals != wanted)[0]) if ordinals.size == wanted.size else 0
         raise PackedTableError(
-            f"{where}: ordinal {at} is not at row {at - start} after ordinal {start}; rewrite the file sorted by "
-            "ordinal"
+            f"{where}: ordinal {wanted[at]} is not at row {at} after ordinal {start}; rewrite the file by ordinal"
         )
     window_tokens, vocabulary_size = table.window.window_tokens, table.window.vocabulary_size
     row_tokens = rows["token_count"].to_numpy().astype(np.int32)

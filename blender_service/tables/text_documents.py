@@ -15,19 +15,21 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
+from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.parquet as pq
+from numpy.typing import NDArray
 from pyiceberg.io import FileIO
 from pyiceberg.manifest import DataFile, DataFileContent, FileFormat
 from pyiceberg.table import Table
 from pyiceberg.table.name_mapping import NameMapping
 from pyiceberg.table.snapshots import Snapshot
 from pyiceberg.transforms import IdentityTransform
-from pyiceberg.types import ListType, StructType, UUIDType
+from pyiceberg.types import BooleanType, IntegerType, ListType, LongType, StringType, StructType, UUIDType
 
 from blender_service.arrays import Int64Array
 from blender_service.exceptions import PackedTableError
@@ -36,6 +38,10 @@ from blender_service.tables.data_file import FAULTS, StoreError, opened_parquet,
 from blender_service.tables.file_columns import Constants, FileColumn, FileColumns, find_column
 from blender_service.tables.packed_table import schema_at
 from blender_service.tables.text_packing import TextRule
+from headrace.tables.cells import CellChoice
+from headrace.tables.exceptions import CellsError
+
+_CHOSEN_BY: Final = (StringType, IntegerType, LongType, BooleanType)
 
 GROUP_BYTES: Final = 256 << 20  # of the row groups read last: neighbouring blocks lie in one
 SPANS, TEMPLATE, TOOLS = "trainable", "template", "tools"
@@ -161,6 +167,44 @@ def text_files(table: Table, identifier: str, snapshot: Snapshot) -> tuple[TextF
             }
             files.append(TextFile(file.file_path, file.record_count, constants))
     return tuple(sorted(files, key=lambda file: file.path.rsplit("/", 1)[-1]))
+
+
+def chosen_documents(
+    table: Table, identifier: str, snapshot: Snapshot, files: Sequence[TextFile], choice: CellChoice
+) -> NDArray[np.bool_]:
+    """(D,) which documents of a table of text are chosen by its columns of text, whole numbers and booleans.
+
+    Raises:
+        CellsError: there is no such column, or no document is chosen.
+        PackedTableError: a file cannot be read.
+    """
+    schema = schema_at(table, snapshot)
+    columns = {condition.name: find_column(schema, condition.name) for condition in choice.conditions}
+    there = [field.name for field in schema.fields if isinstance(field.field_type, _CHOSEN_BY)]
+    for name, column in columns.items():
+        if column is None or not isinstance(column.field.field_type, _CHOSEN_BY):
+            near = get_close_matches(name, there, 1)
+            raise CellsError(
+                f"{identifier}[{choice}]: no column {name} of text, whole numbers or booleans"
+                f"{f'; did you mean {near[0]}?' if near else ''}; there are {', '.join(there)}"
+            )
+    read = {name: column for name, column in columns.items() if column is not None}
+    chosen = [np.zeros(0, dtype=np.bool_)]
+    for of in files:
+        where = f"table {identifier}: file {of.path}"
+        try:
+            with opened_parquet(table.io, of.path) as (file, _):
+                of_file = FileColumns(file, where, read, table.name_mapping(), of.constants)
+                for batch in file.iter_batches(1 << 16, columns=of_file.names, use_threads=False):
+                    values = [array.to_pylist() for array in of_file.select(batch).values()]
+                    rows = (dict(zip(read, row, strict=True)) for row in zip(*values, strict=True))
+                    chosen.append(np.array([choice.holds(row) for row in rows], dtype=np.bool_))
+        except (StoreError, *FAULTS) as error:
+            raise told(where, error) from error
+    mask = np.concatenate(chosen)
+    if not mask.any():
+        raise CellsError(f"{identifier}[{choice}]: no document of {len(mask):,} has all of this")
+    return mask
 
 
 class Digests(NamedTuple):

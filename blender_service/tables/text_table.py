@@ -41,6 +41,7 @@ from blender_service.tables.text_documents import (
     RowGroups,
     TextColumns,
     TextDocuments,
+    chosen_documents,
     digest,
     text_files,
     utf8_of,
@@ -49,6 +50,7 @@ from blender_service.tables.text_encoder import EncodedDocuments, TextEncoder
 from blender_service.tables.text_packing import RowPieces, TextRule, lay_out, pack
 from blender_service.tables.token_columns import TokenColumn, all_trainable
 from headrace.kernels.control_names import HeldName, NameFinder, held, told
+from headrace.tables.cells import parse_choice
 from headrace.tables.ordinals import OrdinalRun
 from headrace.tables.window_facts import WindowFacts
 
@@ -91,11 +93,16 @@ def open_text_rows(
     rule: TextRule,
     objects: Objects,
     groups: RowGroups,
+    cells: str | None = None,
 ) -> TextRows:
-    """Open the rows made by a rule of a table of text at a snapshot; see `TextDocuments` and `TextRows`."""
+    """Open the rows made by a rule of a table of text at a snapshot; see `TextDocuments` and `TextRows`.
+
+    `cells` is a choice of documents by columns of the table; None for all.
+    """
     files = text_files(table, identifier, snapshot)
+    chosen = None if cells is None else chosen_documents(table, identifier, snapshot, files, parse_choice(cells))
     documents = TextDocuments(identifier, files, table.io, columns.of_rows(), table.name_mapping(), groups)
-    return TextRows(identifier, snapshot.snapshot_id, documents, window, rule, objects)
+    return TextRows(identifier, snapshot.snapshot_id, documents, window, rule, objects, chosen)
 
 
 def log_warnings(where: str, rows: TextRows, file_io: FileIO) -> None:
@@ -134,8 +141,11 @@ class TextRows:
         window: WindowFacts,
         rule: TextRule,
         objects: Objects,
+        chosen: NDArray[np.bool_] | None = None,
     ) -> None:
         """Find the lengths of the documents (computed where nobody has yet), and count rows.
+
+        Of documents that are not `chosen` no token stands in a row.
 
         Raises:
             PackedTableError: the tokenizer is not in the lake, or the lengths are of other documents.
@@ -176,6 +186,12 @@ class TextRows:
                 f"table {identifier}: snapshot {snapshot_id} has {documents.count} documents, {self._place} is of "
                 f"{measured_count}; delete that object"
             )
+        self.chosen = chosen
+        if chosen is not None:
+            of_units = chosen if units is None else np.repeat(chosen, np.diff(units))
+            self._packed_lengths = np.where(of_units, self.lengths, 0).astype(np.int32)
+        else:
+            self._packed_lengths = self.lengths
         step = max(1, PACKED_DOCUMENTS // rule.group_documents) * rule.group_documents
         counts = [self._pack(first, first + step)[1] for first in range(0, self.lengths.size, step)]
         self._first_rows = np.concatenate([[0], np.cumsum(np.concatenate([*counts, np.empty(0, dtype=np.int64)]))])
@@ -185,9 +201,15 @@ class TextRows:
         """Number of rows."""
         return int(self._first_rows[-1])
 
+    @property
+    def chosen_lengths(self) -> Int32Array:
+        """Tokens of the chosen documents."""
+        return self.lengths if self.chosen is None else self.lengths[self._packed_lengths > 0]
+
     def table(self, file_io: FileIO, excised: Collection[str], columns: tuple[TokenColumn, ...] = ()) -> PackedTable:
         """Give the rows as a packed table of one file, with columns of tokens."""
-        state = hashlib.sha256("\n".join(sorted(excised)).encode()).hexdigest()[:16]
+        left_out = b"" if self.chosen is None else np.packbits(self.chosen).tobytes()
+        state = hashlib.sha256("\n".join(sorted(excised)).encode() + left_out).hexdigest()[:16]
         run = OrdinalRun(f"{self._place} {self.documents.field_ids} {self.rule!r} {state}", 0, self.count)
         decode = functools.partial(self._decode, frozenset(excised), columns)
         runs = (run,) if self.count else ()
@@ -247,7 +269,7 @@ class TextRows:
 
     def _pack(self, first: int, last: int) -> tuple[RowPieces, Int64Array]:
         packed: tuple[RowPieces, Int64Array] = pack(
-            self.lengths[first:last], self.window.window_tokens, self.rule.group_documents, self.rule.whole
+            self._packed_lengths[first:last], self.window.window_tokens, self.rule.group_documents, self.rule.whole
         )
         return packed
 

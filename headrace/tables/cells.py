@@ -63,7 +63,9 @@ class Condition(NamedTuple):
     values: tuple[Value, ...]
 
     def holds(self, value: Value) -> bool:
-        """Whether it holds of a value."""
+        """Whether it holds of a value; a boolean is the text true or false."""
+        if isinstance(value, bool):
+            value = str(value).lower()
         if self.operator in ("in", "not in"):
             return (value in self.values) == (self.operator == "in")
         bound = self.values[0]
@@ -87,7 +89,10 @@ class CellChoice(NamedTuple):
 
     def takes(self, cell: str) -> bool:
         """Whether a cell is among them."""
-        values = cell_values(cell)
+        return self.holds(cell_values(cell))
+
+    def holds(self, values: Mapping[str, Value]) -> bool:
+        """Whether all conditions hold of the values of a cell or a document."""
         return all(condition.holds(values.get(condition.name)) for condition in self.conditions)
 
     def __str__(self) -> str:

@@ -35,20 +35,23 @@ from tests.blender_service.rows.test_blend_reader import rows_of
 WORLDS = (1, 2, 3, 5, 7, 13, 31)
 LARGE_WORLDS = (127, 509, 1021, 1024)
 AHEAD = 80
+CELLS = {"c": ('{"k":0}',), "d": ('{"k":1}', '{"k":2}')}  # of one table, by source
 
 
 class ServedHistory:
     """One training run from row 0 on, over everything that may happen to it."""
 
     def __init__(self, seed: int, folder: Path) -> None:
-        """Make a lake of three tables, a server, and a first blend."""
+        """Make a lake of two tables and one of cells that two sources share, a server, and a first blend."""
         self.random = random.Random(seed)
         self.name = f"history {seed}"
         self.counts: Counter[str] = Counter()
         self.catalogue = open_lake(folder / "warehouse")
         self.tables: dict[str, PackedFixture] = {}
         for name in "abc":
-            self.tables[name] = create_packed(self.catalogue, f"main.packed_{name}_16")
+            self.tables[name] = create_packed(self.catalogue, f"main.packed_{name}_16", cells=name == "c")
+        self.tables["d"] = self.tables["c"]
+        for name in "abcd":
             self._append(name, self.random.randint(1, 40))
         self.server: RunningServer = start(self.catalogue)
         self.client = BlenderClient(self.server.address, retry_seconds=30)
@@ -56,11 +59,11 @@ class ServedHistory:
             self.lake = BlenderClient("lake:")
         self.seed = self.random.getrandbits(64)
         self.shape = (self.random.choice([1, 2, 5, 16]), self.random.choice([1, 2, 3]))
-        names = sorted(self.random.sample("abc", self.random.randint(1, 3)))
+        names = sorted(self.random.sample("abcd", self.random.randint(1, 4)))
         self.configs = [ChainConfig(0, tuple(self._new_source(name) for name in names))]
         sources = [
             SourceSpec(
-                self.tables[source.name].identifier,
+                self._place(source.name),
                 str(source.weight),
                 source.name,
                 max_epochs=None if source.rows is None else source.max_epochs,
@@ -149,7 +152,7 @@ class ServedHistory:
             name, ordinal = batch.source_names[batch.sources[i]], int(batch.ordinals[i])
             written: Row = self.tables[name].rows[ordinal]
             self._expect(row == written, f"row {batch.offset + i} is not what {name} holds at {ordinal}")
-            yield batch.offset + i, name, int(batch.epochs[i]), ordinal
+            yield batch.offset + i, name, int(batch.epochs[i]), self._ordinals(name).index(ordinal)
 
     def excise(self) -> None:
         """Take a document out of a row, consumed or not, and go on at a server that starts after that."""
@@ -206,15 +209,15 @@ class ServedHistory:
         old = {source.name: source for source in self.configs[-1].sources}
         sources: list[ChainSource] = []
         changes: list[SourceChange] = []
-        for name, table in self.tables.items():
+        for name in self.tables:
             weight = self.random.choice([1, 2, 3, 5])
-            rows = len(table.rows)
+            rows = len(self._ordinals(name))
             chance = self.random.random()
             if name not in old:
                 if chance < 0.5:
                     source = replace(self._new_source(name), weight=weight)
                     sources.append(source)
-                    changes.append(self._change(source, table.identifier, "" if source.rows is None else "main"))
+                    changes.append(self._change(source, self._place(name), "" if source.rows is None else "main"))
                 continue
             if chance < 0.15 and sum(other in old for other in self.tables) > 1 and (sources or name != max(old)):
                 changes.append(SourceChange(name, remove=True))
@@ -247,13 +250,13 @@ class ServedHistory:
         if self.random.random() < 0.3:
             return ChainSource(name, weight, None)
         epochs = self.random.choice([0, 0, 1, 3])
-        return ChainSource(name, weight, len(self.tables[name].rows), epochs, self.random.random() < 0.2)
+        return ChainSource(name, weight, len(self._ordinals(name)), epochs, self.random.random() < 0.2)
 
     def _lacking(self, walked: Walk, until: int) -> dict[str, int]:
         """Count the rows that live tables do not have yet, of those that are read next."""
         needed: Counter[str] = Counter()
         for name, _, ordinal in walked.rows[:until]:
-            needed[name] = max(needed[name], ordinal + 1 - len(self.tables[name].rows))
+            needed[name] = max(needed[name], ordinal + 1 - len(self._ordinals(name)))
         return {name: count for name, count in needed.items() if count > 0}
 
     def _append_late(self, lacking: dict[str, int]) -> None:
@@ -263,8 +266,22 @@ class ServedHistory:
             self._append(name, count)
             self.counts["live appends"] += 1
 
+    def _ordinals(self, name: str) -> list[int]:
+        """Ordinals of a source's rows in its table, in their order."""
+        table, of = self.tables[name], CELLS.get(name)
+        return [ordinal for ordinal in range(len(table.rows)) if of is None or table.cells[ordinal] in of]
+
+    def _place(self, name: str) -> str:
+        """A source's table, with its cells."""
+        return self.tables[name].identifier + {"c": "[k=0]", "d": "[k>=1]"}.get(name, "")
+
     def _append(self, name: str, count: int) -> None:
         table = self.tables[name]
+        if name in CELLS:
+            counts = Counter(self.random.choice(CELLS[name]) for _ in range(count))
+            table.append_cells(len(table.rows) * 7 + ord(name), len(table.rows), counts, self.random.randint(1, 2))
+            self.counts["appended cells"] += 1
+            return
         table.append(count, seed=len(table.rows) * 7 + ord(name), increment=len(table.rows))
 
     def _walk(self, configs: list[ChainConfig], limit: int) -> Walk:

@@ -164,6 +164,38 @@ def test_rows_are_those_of_a_plain_walk(
         assert tokens == blender.open(config.blend_id).gather(0, len(expected)).token_counts.sum()
 
 
+@pytest.mark.parametrize("spec", RULES[:2])
+def test_documents_are_chosen_by_columns(
+    lake: Catalog, texts: dict[str, str], tokenizer: Tokenizer, spec: TextSpec
+) -> None:
+    """The others have no row; two choices of one table go together where no document is in both."""
+    levels = {name: None if number % 5 == 4 else number % 5 for number, name in enumerate(texts)}
+    columns = {"doc_id": list(texts), "content": list(texts.values()), "level": list(levels.values())}
+    long = [len(text) > 40 for text in texts.values()]
+    types = (("doc_id", pa.string()), ("content", pa.string()), ("level", pa.int64()), ("long", pa.bool_()))
+    rows = pa.table({**columns, "long": long}, pa.schema(types))
+    lake.create_table("main.levels", rows.schema).append(rows)
+    order, blender = order_of(lake, "main.levels"), Blender(lake)
+    chosen = {
+        "level>=2": {name for name, level in levels.items() if level is not None and level >= 2},
+        "level in (none, 1), long=true": {
+            name for (name, level), is_long in zip(levels.items(), long, strict=True) if level in (None, 1) and is_long
+        },
+    }
+    sources = tuple(SourceSpec(f"main.levels[{choice}]", name=f"s{n}") for n, choice in enumerate(chosen))
+    config = blender.create(BlendSpec(sources, texts=spec))
+    for source, (choice, names) in zip(config.sources, chosen.items(), strict=True):
+        alone = blender.create(BlendSpec((SourceSpec(f"main.levels[{choice}]"),), texts=spec))
+        kept = {name: text if name in names else "" for name, text in texts.items()}
+        expected = plain_rows(kept, order, tokenizer, spec)
+        assert source.rows == alone.sources[0].rows == len(expected)
+        found = found_rows(blender.open(alone.blend_id).gather(0, len(expected)))
+        assert [found[ordinal] for ordinal in range(len(expected))] == expected
+    for other, problem in (("level=3", "twice"), ("levl=3", "did you mean level"), ("level=77", "no document")):
+        with pytest.raises(InvalidBlendError, match=problem):
+            blender.create(BlendSpec((*sources, SourceSpec(f"main.levels[{other}]")), texts=spec))
+
+
 def test_resumes_twice_over_an_epochs_end_under_other_ranks(lake: Catalog, texts: dict[str, str], serve: Serve) -> None:
     """Wherever a read begins, and whoever reads, rows are those of one read from the start; so are a server's."""
     put_texts(lake, "main.one", {"alone": "one document, of a few tokens"})

@@ -55,13 +55,14 @@ class Repeats:
         worth = np.minimum(shares, self.unique) + self.unique * REPEATS * -np.expm1(-again / REPEATS)
         return np.asarray(worth @ (self.parts > 0).T)
 
-    def most(self, epochs: float) -> Float64Array:
-        """(m,) the largest share of each source that reads no part more often than `epochs`.
+    def most(self, epochs: float, cap: Float64Array | None = None) -> Float64Array:
+        """(m,) the largest share of each source that reads no part more often than `epochs`, nor above its (M,) cap.
 
         Raises:
             InputError: all sources together are too small for the budget.
         """
-        ratio = np.where(self.parts > 0, epochs * self.unique / np.maximum(self.parts, _SMALLEST), np.inf)
+        of_parts = epochs * self.unique if cap is None else np.minimum(epochs * self.unique, cap)
+        ratio = np.where(self.parts > 0, of_parts / np.maximum(self.parts, _SMALLEST), np.inf)
         most = np.minimum(1.0, ratio.min(axis=1))
         if most.sum() < 1 - _SMALLEST:
             raise InputError(

@@ -15,7 +15,7 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from types import MappingProxyType
 from typing import Final
 
@@ -67,7 +67,7 @@ class Law:
         held_out: its leave-one-out predictions.
         run_weights: (J,) how much the error of each run counts.
         least: of the losses of the runs, as first fitted.
-        repeats: what its sources consist of; None where no mix reads anything twice.
+        repeats: what its sources consist of.
     """
 
     sets: tuple[SetLaw, ...]
@@ -75,12 +75,17 @@ class Law:
     held_out: LeaveOneOut
     run_weights: Float64Array
     least: float
-    repeats: Repeats | None
+    repeats: Repeats
 
     def losses(self, mix: Float64Array) -> Float64Array:
         """(..., K) losses of (..., m) mixes."""
-        x = _effective(self.repeats, mix)
+        x = self.repeats.effective(mix)
         return np.stack([law.loss(x) for law in self.sets], axis=-1)
+
+    def by_form(self) -> list[Law]:
+        """The law by each of its forms alone."""
+        forms = [[replace(law, counts=count) for law in self.sets] for count in np.eye(len(self.sets[0].counts))]
+        return [replace(self, sets=tuple(sets)) for sets in forms]
 
     def loss(self, mix: Float64Array) -> float:
         """The weighted loss of a mix."""
@@ -92,7 +97,7 @@ class Law:
         Errors are those of a mix like this one, since far from the best mix they are larger. Valid for mixes like those
         of the design.
         """
-        x = _effective(self.repeats, mix)
+        x = self.repeats.effective(mix)
         predicted = np.stack([law.others(x) for law in self.sets], axis=-1) @ self.set_weights
         scale = self.run_weights / _run_weights(np.array(self.loss(mix)), self.least)
         off = np.abs(self.held_out.predicted - self.held_out.measured) * scale
@@ -177,8 +182,9 @@ def fit(
         bad = int(np.argmin((np.isfinite(losses) & (losses > 0)).all(axis=1)))
         raise InputError(f"mix: run {bad} has losses {losses[bad].tolist()}; leave it out or train it again")
     by_set = np.ones(losses.shape[1]) if set_weights is None else np.asarray(set_weights, np.float64)
-    aims, x = by_set / by_set.sum(), _effective(repeats, mixes)
-    far = _weighted(_fit_sets(x, losses, np.ones(runs)), x) @ aims
+    repeats = repeats or Repeats.of([1] * count, 1)
+    aims, x = by_set / by_set.sum(), repeats.effective(mixes)
+    far = np.stack([law.loss(x) for law in _fit_sets(x, losses, np.ones(runs))], axis=-1) @ aims
     least = float(far.min())
     weights = _run_weights(far, least)
     sets = _fit_sets(x, losses, weights)
@@ -187,10 +193,6 @@ def fit(
 
 def _fit_sets(x: Float64Array, losses: Float64Array, weights: Float64Array) -> tuple[SetLaw, ...]:
     return tuple(fit_set(x, column, weights) for column in losses.T)
-
-
-def _weighted(sets: Sequence[SetLaw], x: Float64Array) -> Float64Array:
-    return np.stack([law.loss(x) for law in sets], axis=-1)
 
 
 def _held_out(sets: Sequence[SetLaw], x: Float64Array, losses: Float64Array, aims: Float64Array) -> LeaveOneOut:
@@ -209,10 +211,6 @@ def _held_out(sets: Sequence[SetLaw], x: Float64Array, losses: Float64Array, aim
     )
 
 
-def _effective(repeats: Repeats | None, mixes: Float64Array) -> Float64Array:
-    return mixes if repeats is None else repeats.effective(mixes)
-
-
 def propose(law: Law, natural: Sequence[float], most: Float64Array, least: Float64Array | None = None) -> Proposal:
     """The mix with the least predicted loss among those reading no source too often.
 
@@ -225,11 +223,7 @@ def propose(law: Law, natural: Sequence[float], most: Float64Array, least: Float
     Raises:
         InputError: the smallest shares add up to more than 1, or one is above the largest.
     """
-    base = np.asarray(natural, np.float64)
-    least = np.zeros(len(base)) if least is None else np.asarray(least, np.float64)
-    if least.sum() > 1 or bool((least > most).any()):
-        raise InputError(f"mix: least shares {least.tolist()} do not go with the largest {np.round(most, 4).tolist()}")
-    start = _between(base, least, most)
+    start, least = _start(natural, most, least)
     mix = min(_minima(law, law.set_weights, start, least, most), key=law.loss)
     low, high = law.interval(mix)
     is_bounded = tuple(np.flatnonzero((most < 1) & (mix > most - 1e-6)).tolist())
@@ -238,11 +232,8 @@ def propose(law: Law, natural: Sequence[float], most: Float64Array, least: Float
 
 def front(law: Law, natural: Sequence[float], most: Float64Array, least: Float64Array | None = None) -> Front:
     """The front of mixes: the best for each set, and between those and the law's aims; arguments as of `propose`."""
-    base = np.asarray(natural, np.float64)
-    least = np.zeros(len(base)) if least is None else np.asarray(least, np.float64)
-    start = _between(base, least, most)
-    mixes: list[Float64Array] = []
-    count = len(law.set_weights)
+    start, least = _start(natural, most, least)
+    mixes, count = list[Float64Array](), len(law.set_weights)
     for steep, one in itertools.product(_STEEPNESS, np.eye(count)):
         # A hundredth of the weight is on all sets, else of mixes equal on one set any could be its best.
         weights = 0.99 * (steep * one + (1 - steep) * law.set_weights) + 0.01 / count
@@ -256,6 +247,16 @@ def front(law: Law, natural: Sequence[float], most: Float64Array, least: Float64
     kept = ~np.asarray(under).any(axis=1)
     order = np.flatnonzero(kept)[np.argsort(losses[kept, 0], kind="stable")]
     return Front(shares[order], losses[order], tuple(losses[order].argmin(axis=0).tolist()), law.losses(start))
+
+
+def _start(
+    natural: Sequence[float], most: Float64Array, least: Float64Array | None
+) -> tuple[Float64Array, Float64Array]:
+    """The natural mix within bounds, and the smallest shares."""
+    least = np.zeros(len(most)) if least is None else np.asarray(least, np.float64)
+    if least.sum() > 1 or bool((least > most).any()):
+        raise InputError(f"mix: least shares {least.tolist()} do not go with the largest {np.round(most, 4).tolist()}")
+    return _between(np.asarray(natural, np.float64), least, most), least
 
 
 def _between(natural: Float64Array, least: Float64Array, most: Float64Array) -> Float64Array:

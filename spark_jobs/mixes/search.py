@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
+from typing import Final
 
 import numpy as np
 
@@ -18,6 +19,7 @@ from spark_jobs.exceptions import InputError
 from spark_jobs.mixes.designs import Repeats, design, design_near, least_runs, runs_needed
 from spark_jobs.mixes.law import Front, Law, Proposal, fit, front, propose
 
+_APART: Final = 0.02  # shares by which tried mixes differ at least
 _FIRST, _FIRST_AGAIN = 2 / 3, 1 / 2  # share of the runs of the first round; of it where former ones are there too
 
 
@@ -116,10 +118,7 @@ class Search:
         if (least > 0)[(parts == 0).all(axis=0)].any():
             raise InputError("mix: a source with a least share had none in the former mix; search without `from`")
         needed = np.where(parts > 0, least / np.maximum(parts, 1e-9), 0).max(axis=1)
-        most = self.repeats.most(self.bounds.max_epochs)
-        if self.bounds.most is not None:
-            ratios = np.where(parts > 0, self.bounds.most / np.maximum(parts, 1e-9), np.inf)
-            most = np.minimum(most, ratios.min(axis=1))
+        most = self.repeats.most(self.bounds.max_epochs, self.bounds.most)
         return ((parts > 0) @ self.tokens).tolist(), most, needed
 
     def first_round(self, seed: int = 0) -> Float64Array:
@@ -128,16 +127,17 @@ class Search:
         return np.asarray(design(natural, most, seed, self.first_count) @ self.repeats.parts)
 
     def second_round(self, law: Law, seed: int = 0) -> Float64Array:
-        """(J, M) mixes near the best of a law of the first round; among them the best for each set."""
+        """(J, M) mixes near the best of a law of the first round, the best by each form and for each set among them."""
         count = self.run_count - self.first_count
         if not count:
             return np.empty((0, len(self.tokens)))
         fitted = self._fitted
         natural, most, least = fitted._limits
-        best = [propose(law, natural, most, least).mix]
-        if len(law.sets) > 1:
-            ends = front(law, natural, most, least)
-            best += [ends.mixes[at] for at in dict.fromkeys(ends.best) if np.abs(ends.mixes[at] - best[0]).max() > 0.01]
+        # By each form too, for where they disagree on the best mix a run tells which is right.
+        best = [propose(each, natural, most, least).mix for each in (law, *law.by_form())]
+        ends = front(law, natural, most, least)
+        best += [ends.mixes[at] for at in dict.fromkeys(ends.best)]
+        best = [mix for n, mix in enumerate(best) if all(np.abs(mix - other).max() > _APART for other in best[:n])]
         # Half of the round is around the best mix at least: that is the one which will be trained.
         near = design_near(best[: 1 + count // 2], most, seed, count)
         return np.asarray(near @ fitted.repeats.parts)

@@ -29,12 +29,18 @@ def test_intervals_of_proposed_mixes_hold_the_true_loss() -> None:
     assert sum(searched(world(seed, 2 + seed % 4), seed).holds for seed in range(100)) >= 90
 
 
-def test_a_search_from_a_former_mix_has_as_little_regret_in_fewer_runs() -> None:
-    """Two of nine sources are new: 12 runs in place of 30, with regret 1.2 of a search anew at most."""
-    again = [searched_again(world(seed, 9), seed, 2) for seed in range(2)]
-    anew = [searched(world(seed, 9), seed) for seed in range(2)]
-    assert {(len(found.runs.mixes), former.saved) for found, former in again} == {(12, 18)}
-    assert np.mean([found.regret for found, _ in again]) <= 1.2 * np.mean([found.regret for found in anew]) + 1e-4
+def test_a_search_from_a_former_mix_has_little_regret_in_few_runs() -> None:
+    """Two of nine sources are new: 12 runs in place of 30."""
+    for seed in range(2):
+        found, former = searched_again(world(seed, 9), seed, 2)
+        assert (len(found.runs.mixes), former.saved) == (12, 18) and found.regret <= 0.002
+
+
+@pytest.mark.nightly
+def test_a_search_from_a_former_mix_is_as_good_as_one_anew() -> None:
+    """Its regret is 1.2 of that of a search of all sources at most, over 16 worlds."""
+    again = np.mean([searched_again(world(seed, 9), seed, 2)[0].regret for seed in range(16)])
+    assert again <= 1.2 * np.mean([searched(world(seed, 9), seed).regret for seed in range(16)])
 
 
 def test_runs_that_repeat_nothing_foretell_a_run_that_does_badly() -> None:

@@ -6,7 +6,7 @@ import click
 
 from dagster_project.cli.output import print_table, say
 from dagster_project.project.loading import lake_catalogue
-from headrace_features.experiments.declared import declared_text
+from headrace_features.experiments.declared import declared_report
 
 
 @click.group(short_help="Show which data makes better models, and how sure that is.")
@@ -26,7 +26,7 @@ def show(name: str | None) -> None:
     if name is None:
         _list_runs()
     else:
-        say(declared_text(name))
+        say(declared_report(name).text())
 
 
 def _list_runs() -> None:

@@ -13,20 +13,23 @@ from headrace.tables.settings import load_settings
 if TYPE_CHECKING:
     from headrace_features.experiments.declaration import ExperimentDeclaration
     from headrace_features.experiments.experiment import LakeExperiment
+    from headrace_features.experiments.mix_report import FittedMix
     from headrace_features.experiments.report import Report
 
 COMPONENT: Final = "headrace.Experiment"
 
 
-def declared_report(name: str) -> Report:
-    """The results of an experiment of the project.
+def declared_report(name: str) -> Report | FittedMix:
+    """The results of an experiment of the project: verdicts on variants, or the law of mixes and the proposed one.
 
     Raises:
-        CommandError: none is declared so, or none of its runs was done.
+        CommandError: none is declared so, or none of its runs was done; of mixes, if any is missing.
     """
+    from headrace_features.experiments.mixes import fit_mix
     from headrace_features.experiments.report import report_of
 
-    return report_of(_open_experiment(name))
+    experiment = _open_experiment(name)
+    return report_of(experiment) if experiment.declared.mixes is None else fit_mix(experiment, train=False)
 
 
 def _open_experiment(name: str) -> LakeExperiment:
@@ -56,20 +59,6 @@ def declared_experiment(name: str) -> ExperimentDeclaration:
     return next(component for component in components if component.name == name).declaration(file.parent)
 
 
-def declared_text(name: str) -> str:
-    """What came of an experiment of the project: its verdicts, or of mixes their law.
-
-    Raises:
-        CommandError: as of `declared_report`, or runs on mixes are not done.
-    """
-    experiment = _open_experiment(name)
-    if experiment.declared.mixes is None:
-        return declared_report(name).text()
-    from headrace_features.experiments.mixes import fit_mix
-
-    return fit_mix(experiment, train=False).text()
-
-
 def _among(names: Collection[str]) -> list[str]:
     """Experiments among some names."""
     return [values["name"] for _, values in declarations(COMPONENT) if values["name"] in names]
@@ -95,4 +84,4 @@ def _plan(name: str) -> Iterator[str]:
     yield f"{name}: {len(missing)} of {len(total)} runs are to be done, {tokens:,} tokens in all"
 
 
-EXPERIMENTS: Final = DeclaredKind(_among, _plan, declared_text)
+EXPERIMENTS: Final = DeclaredKind(_among, _plan, lambda name: declared_report(name).text())

@@ -84,7 +84,7 @@ class FittedMix:
         yield from ("  ".join(f"{value:<{widths[name]}}" for name, value in row.items()).rstrip() for row in rows)
         yield ""
         yield from self.trade_offs()
-        yield from self._repeats()
+        yield from self.repeats()
 
     def front_rows(self) -> Iterator[dict[str, str]]:
         """The front as rows of a table: predicted loss on each set, with its difference from the natural mix."""
@@ -103,8 +103,9 @@ class FittedMix:
         if not lost:
             yield "no trade-off seen: the best mix for each set is as good for the others, within the errors"
 
-    def _repeats(self) -> Iterator[str]:
-        if self.thinned >= 1:
+    def repeats(self) -> Iterator[str]:
+        """How often sources are read, and the error of small runs that do not match it."""
+        if not self.unmatched:
             return
         epochs = zip(self.sources, self.proposal.mix * self.target / self.tokens, strict=True)
         read = ", ".join(f"{name} {count:.2f}" for name, count in epochs)
@@ -121,7 +122,7 @@ class FittedMix:
         }
         held_out = self.law.held_out
         picture = base64.b64encode(self.plot()).decode()
-        lines = (*self.notes, *self.trade_offs(), *self._repeats())
+        lines = (*self.notes, *self.trade_offs(), *self.repeats())
         return {
             **shares,
             "predicted_loss": self.proposal.loss,

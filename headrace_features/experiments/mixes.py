@@ -88,7 +88,7 @@ class MixSearch:
         kept = ", ".join(f"{source} {share:.3f}" for source, share in former.kept.items())
         where = f"{self.declared.name}: from {name}"
         if self.is_settled:
-            yield f"{where}: all sources are as they were, so its mix is the answer: 0 runs"
+            yield f"{where}: all sources are as they were, so its runs are the answer: 0 runs"
         elif not former.kept:
             yield f"{where}: no source is as it was ({'; '.join(told)}), so nothing is saved"
         elif len(former.kept) == 1:
@@ -156,13 +156,15 @@ class MixSearch:
         search, mixes = self.search, self.declared.mixes
         assert mixes is not None
         aims = [mixes.aims.get(name, 0.0) for name in self.sets] if mixes.aims else None
-        first, done = self.trained(search.first_round(), 0, train)
-        near, more = self.trained(search.second_round(search.law(first, aims)), len(first.mixes), train)
+        none = np.empty((0, len(search.tokens)))
+        first, done = self.trained(none if self.is_settled else search.first_round(), 0, train)
+        law = search.law(first, aims)
+        near, more = self.trained(none if self.is_settled else search.second_round(law), len(first.mixes), train)
         runs = first.followed_by(near)
         law = search.law(runs, aims)
         at = len(first.mixes) if len(near.mixes) else 0
         apart, last = np.empty((0, len(self.sets))), 0
-        if self.thinned < 1:
+        if self.thinned < 1 and not self.is_settled:
             whole = {f"mix_{at:02}_unthinned": self._variant(runs.mixes[at], 1)}
             apart, last = self.measured(whole, train)
         count = len(mixes.sources)
@@ -179,7 +181,7 @@ class MixSearch:
             search.tokens[:count],
             self.target,
             self.thinned,
-            tuple((apart - runs.losses[at]).ravel().tolist()),
+            tuple((apart - runs.losses[at : at + 1]).ravel().tolist()) if len(apart) else (),
             tuple(self._reuse_lines(self.former, str(mixes.former))) if self.former is not None else (),
             done + more + last,
         )
@@ -192,12 +194,11 @@ def fit_mix(experiment: LakeExperiment, train: bool = True) -> FittedMix:
         CommandError: a table is not there, the sources are too small, or runs are missing and not to be trained.
     """
     wanted = search_of(experiment)
-    if wanted.is_settled:
-        assert experiment.declared.mixes is not None
+    if wanted.is_settled and wanted.search.former is None:  # its runs were measured otherwise
         former = fit_mix(_former(experiment), train=False)
         return replace(former, experiment=experiment.declared.name, notes=tuple(wanted.lines()))
     fitted = wanted.fitted(train)
-    shares = [max(round(float(share), _SHARE_DIGITS), 0.0) for share in fitted.proposal.mix]
+    shares = fitted.proposal.mix.round(_SHARE_DIGITS).tolist()
     sources = tuple(
         SourceSpec(table, str(share), name, max_epochs=0)
         for name, table, share in zip(wanted.names, wanted.tables, shares, strict=True)

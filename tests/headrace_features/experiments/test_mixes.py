@@ -168,10 +168,12 @@ def test_a_search_from_a_former_mix_says_where_nothing_is_saved(lake: Lake) -> N
     lake.trained.clear()
     same = lake.experiment("same", "abc", **{"from": "former"})
     assert list(search_of(same).lines()) == [
-        "same: from former: all sources are as they were, so its mix is the answer: 0 runs"
+        "same: from former: all sources are as they were, so its runs are the answer: 0 runs"
     ]
     found = fit_mix(same)
     assert (found.blend, found.trained, found.experiment) == (former.blend, 0, "same") and lake.trained == []
+    other = fit_mix(lake.experiment("aimed", "abc", aims={"other": 1}, **{"from": "former"}))
+    assert other.trained == 0 and other.proposal.mix[1] > found.proposal.mix[1] + 0.2 and lake.trained == []
     changed = {name: "main.packed_d_16" if name == "a" else f"main.packed_{name}_16" for name in "ab"}
     one = " ".join(search_of(lake.experiment("one", changed, **{"from": "former"})).lines())
     assert "b alone is as it was (new a; no more, or changed: a, c), so no run is saved" in one

@@ -1,11 +1,12 @@
 """Packing on real data: how full windows are, what is cut, what stays together, how long plans and Spark take.
 
-    python benchmarks/bench_packing.py [--from DIRECTORY ...] [--tokenizer FILE] [--parts plans,real,spark]
+    python benchmarks/bench_packing.py [--from DIRECTORY ...] [--tokenizer FILE] [--parts plans,real,spark,cells]
 
 `plans`   the plan of 10^12 documents, first call and warm, over several shapes of lengths
 `real`    source files of the installed distributions (and RFCs, where REAL_DATA_DIR has them): document and repository
           affinity, cuts, next_fit and concat_and_slice beside them
 `spark`   the step on this machine: two sizes, throughput as the slope between them
+`cells`   the step over documents in 400 cells beside the same without cells, and how full the windows of cells are
 
 Token counts are kept in --cache, so that a second run plans only. Speeds are ratios within one run.
 """
@@ -30,6 +31,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 from corpora import real, rfcs
 from cpu_time import of_all_processes as cpu_seconds
+from tokenizers import Tokenizer, models
 
 from spark_jobs.packing.packed_table import PackedConfig
 from spark_jobs.packing.plan.affinity import choose_plan
@@ -65,6 +67,8 @@ def main() -> None:
         print_real(found or {}, windows, arguments.target)
     if "spark" in parts:
         command.attempt(print_spark, arguments)
+    if "cells" in parts:
+        print_cells(arguments.cell_documents, arguments.cells)
 
 
 def parse_arguments() -> argparse.Namespace:
@@ -79,9 +83,19 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--parts", default="plans,real")
     parser.add_argument("--megabytes", type=float, default=320, help="most code that is read")
     parser.add_argument("--spark-megabytes", default="8,40", help="two sizes of the Spark part")
-    small = {"windows": "128,1024", "megabytes": 1, "documents": 20, "spark_megabytes": "0.3,0.6", "target": 0.9}
+    parser.add_argument("--cells", type=int, default=400)
+    parser.add_argument("--cell-documents", type=int, default=1_000_000, help="documents of the part cells")
+    small = {
+        "cells": 5,
+        "cell_documents": 2000,
+        "windows": "128,1024",
+        "megabytes": 1,
+        "documents": 20,
+        "spark_megabytes": "0.3,0.6",
+        "target": 0.9,
+    }
     parser.set_defaults(documents=None)
-    given = command.read(parser, **small, sources=[str(Path(np.__file__).parent)], parts="plans,real,spark")
+    given = command.read(parser, **small, sources=[str(Path(np.__file__).parent)], parts="plans,real,spark,cells")
     if given.small:
         given.cache = str(Path(tempfile.mkdtemp(prefix="bench-packing-")) / "counts.npz")
     return given
@@ -389,6 +403,80 @@ def write_inputs(root: Path, documents: list[tuple[str, str]], increment: int) -
     for name, table in tables.items():
         pq.write_table(table, root / f"{name}-{increment}.parquet", row_group_size=2000)
     return lambda *names: {name: str(root / f"{name}-{increment}.parquet") for name in names}
+
+
+# --- cells -----------------------------------------------------------------------------------------------------------
+
+
+def print_cells(documents: int, cells: int) -> None:
+    """Pack one increment with and without cells, in turn, twice; each pair follows a small one that warms up."""
+    from lakes import lake_at
+
+    from spark_jobs.lake.plan.binding import Binding
+    from spark_jobs.lake.run.materialize import materialize
+    from spark_jobs.packing.packed import packed_step
+
+    best: dict[bool, tuple[float, float]] = {}
+    with tempfile.TemporaryDirectory() as root:
+        lake = lake_at(Path(root))
+        for number, count in enumerate((min(documents, 2000), documents, documents)):
+            inputs = write_celled(Path(root) / str(min(number, 1)), count, cells)
+            for celled in (False, True):
+                space = f"{'celled' if celled else 'plain'}_{number}"
+                config = PackedConfig(dataset="web", window_tokens=2048, affinity="document")
+                read = inputs if celled else {name: path for name, path in inputs.items() if name != "cells"}
+                bound = Binding(packed_step("web", 2048, celled=celled), space, read, config, only=0)
+                seconds: dict[str, list[tuple[float, float]]] = {}
+                timed(seconds, space, functools.partial(materialize, lake, bound))
+                if number:
+                    best[celled] = min(best.get(celled, seconds[space][0]), seconds[space][0], key=lambda both: both[1])
+        columns = ("cell", "token_count")
+        rows = lake.catalogue.load_table("celled_2.packed_web_2048").scan(selected_fields=columns).to_arrow()
+    by_cell = rows.group_by("cell").aggregate([("token_count", "sum"), ("token_count", "count")])
+    windows, tokens = (by_cell[name].to_numpy() for name in ("token_count_count", "token_count_sum"))
+    (plain, plain_cpu), (own, own_cpu) = best[False], best[True]
+    print(f"{documents:,} documents, {tokens.sum() / 1e6:,.0f} M tokens, {len(windows)} cells, windows of 2,048")
+    print(f"  without cells {plain:.1f} s, {plain_cpu:.1f} s of the processor; with cells {own:.1f} s, {own_cpu:.1f} s")
+    print(f"  ratio {own / plain:.3f}, of the processor {own_cpu / plain_cpu:.3f}")
+    for least in (1000, 1):
+        if (large := windows >= least).any():
+            used = tokens[large] / (2048 * windows[large])
+            print(f"  cells of {least:5,} windows and more: {large.sum()}, the least full {used.min():.4%}")
+
+
+def write_celled(root: Path, documents: int, cells: int) -> dict[str, str]:
+    """Tokens, order, tokenizer and cells of documents of web lengths; half of the cells are twice as large."""
+    if not root.exists():
+        root.mkdir()
+        draw = np.random.default_rng(0)
+        counts = np.minimum(draw.lognormal(6.4, 1.1, documents).astype(np.int64) + 1, 100_000)
+        keys = {
+            "dataset": ["web"] * documents,
+            "shard": pa.array(np.zeros(documents, np.int32)),
+            "doc_id": [hashlib.sha256(str(number).encode()).hexdigest()[:32] for number in range(documents)],
+        }
+        plain = {"repository": pa.nulls(documents, pa.string()), "rank": np.arange(documents)}
+        chosen = draw.integers(0, cells + cells // 2, documents) % cells
+        names = pa.array([f'{{"quality":{at % 20},"topic":{at // 20}}}' for at in range(cells)])
+        pq.write_table(pa.table({**keys, **plain}), root / "ordered.parquet")
+        pq.write_table(pa.table({**keys, "cell": names.take(pa.array(chosen))}), root / "cells.parquet")
+        facts = {"vocabulary_size": 50_000, "end_of_document_id": 0, "padding_id": 1}
+        tokenizer = {"sha256": "ab" * 32, **facts, "special_tokens": [], "file": Tokenizer(models.BPE()).to_str()}
+        kind = pa.map_(pa.string(), pa.int32())
+        types = {"vocabulary_size": pa.int32(), "end_of_document_id": pa.int32(), "padding_id": pa.int32()}
+        schema = pa.schema({"sha256": pa.string(), **types, "special_tokens": kind, "file": pa.string()})
+        pq.write_table(pa.Table.from_pylist([tokenizer], schema=schema), root / "tokenizer.parquet")
+        table = pa.table({**keys, "token_count": pa.array(counts.astype(np.int32))})
+        with pq.ParquetWriter(
+            root / "tokens.parquet", table.schema.append(pa.field("input_ids", pa.list_(pa.int32())))
+        ) as file:
+            for part in range(0, documents, 5000):
+                rows = table.slice(part, 5000)
+                offsets = np.concatenate([[0], np.cumsum(rows["token_count"].to_numpy())]).astype(np.int32)
+                ids = (draw.zipf(1.3, offsets[-1]) % 49_997 + 3).astype(np.int32)
+                lists = pa.ListArray.from_arrays(pa.array(offsets), pa.array(ids))
+                file.write_table(rows.append_column("input_ids", lists))
+    return {name: str(root / f"{name}.parquet") for name in ("tokens", "ordered", "tokenizer", "cells")}
 
 
 if __name__ == "__main__":

@@ -90,8 +90,12 @@ def _refuse(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger, traine
         refuse_around_quarantine(ledger, binding)
     if refused := refused_columns(ledger, binding):
         raise DeclarationError(refused)
-    if asset.step.refuse_columns is not None and (read := _columns(asset, graph, ledger)) is not None:
-        asset.step.refuse_columns(read)
+    refuse_columns, refuse_types = asset.step.refuse_columns, asset.step.refuse_types
+    if (refuse_columns or refuse_types) and (read := _columns(asset, graph, ledger)) is not None:
+        if refuse_columns is not None:
+            refuse_columns({name: frozenset(columns) for name, columns in read.items()})
+        if refuse_types is not None:
+            refuse_types(read)
     settings = config_json(config)
     computed = ledger.places(asset.tables[0]).values()
     if computed and all(row.config == settings for row in computed):
@@ -102,19 +106,21 @@ def _refuse(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger, traine
         asset.step.refuse(config)
 
 
-def _columns(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger) -> dict[str, frozenset[str]] | None:
-    """Columns of each input of a step, as declared, else as they are; None where that of a table is not known yet."""
+def _columns(asset: LakeAsset, graph: BaseAssetGraph[Any], ledger: Ledger) -> dict[str, dict[str, str]] | None:
+    """Types of the columns of each input of a step, as declared, else as they are; None where one is not known yet."""
     columns = {}
     for name, source in asset.inputs.items():
         of_tables = []
         for identifier in tables_of(source):
             declaring, table = declared_asset(graph, identifier), ledger.table(identifier)
             if declaring is not None:
-                of_tables.append({column.name for column in declaring.declared(identifier).columns})
+                of_tables.append({column.name: column.type for column in declaring.declared(identifier).columns})
             elif table is not None:
-                of_tables.append({*table.schema().column_names} - {INCREMENT.name})
+                types = {field.name: str(field.field_type) for field in table.schema().fields}
+                of_tables.append({name: kind for name, kind in types.items() if name != INCREMENT.name})
             else:
                 return None
         # Of several tables a step reads their union.
-        columns[name] = frozenset(set.intersection(*of_tables)) if of_tables else frozenset()
+        common = set.intersection(*map(set, of_tables)) if of_tables else set()
+        columns[name] = {column: of_tables[0][column] for column in common}
     return columns

@@ -113,6 +113,7 @@ class SourceDescription:
         live: whether it is followed as it grows.
         excised_documents: documents taken out of its table, None if that is not known.
         evals: digest of the benchmarks searched for in its table; `off` if its corpus does without; else empty.
+        unread_rows: rows of its table that the blend never reads; None for a live source.
     """
 
     name: str
@@ -128,6 +129,7 @@ class SourceDescription:
     live: bool
     excised_documents: int | None = None
     evals: str = ""
+    unread_rows: int | None = None
 
 
 @dataclass(frozen=True)

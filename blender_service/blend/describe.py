@@ -7,13 +7,30 @@ differ by less than one row per segment (Tijdeman's bound holds from the origin 
 from __future__ import annotations
 
 import math
+from collections.abc import Mapping
+from typing import NamedTuple
 
 from blender_service.blend.config import BlendConfig
 from blender_service.blend.definition_messages import Description, SegmentDescription, SourceDescription
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
-from blender_service.order.epochs import epoch_of, epoch_span, row_limit
+from blender_service.order.epochs import distinct_rows, epoch_of, epoch_span, row_limit
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import OFFSET_LIMIT, Part
+
+_LINES, _NAMES = 12, 6  # about the ends of hundreds of sources
+
+
+class SourceEnd(NamedTuple):
+    """How a blend ends for a source.
+
+    Attributes:
+        runs_out_at: first offset with a slot it cannot fill, None if there is none. The blend ends there, or goes on
+            without it.
+        unread_rows: rows of its table that the blend never reads; None for a live source.
+    """
+
+    runs_out_at: int | None
+    unread_rows: int | None
 
 
 def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Description:
@@ -52,7 +69,7 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Desc
     following = next((s for s in head.segments if s.start <= offset and (s.end is None or offset < s.end)), None)
     active = {part.name for part in following.parts} if following is not None else set()
     pins = head.pins()
-    runs_out = runs_out_at(config, head)
+    ends = source_ends(config, head)
     window_tokens = config.window.window_tokens
     sources = []
     for name in sorted(pins):
@@ -67,9 +84,10 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Desc
                 share=read / offset if offset else 0.0,
                 expected_share=promised / offset if offset else 0.0,
                 epochs=_epochs(at.get(name), read),
-                runs_out_at=runs_out.get(name),
+                runs_out_at=ends[name].runs_out_at,
                 active=name in active,
                 live=pins[name].rows is None,
+                unread_rows=ends[name].unread_rows,
             )
         )
     segments = (
@@ -78,19 +96,52 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Desc
     return Description(offset, offset * window_tokens, tuple(sources), tuple(segments))
 
 
-def runs_out_at(config: BlendConfig, head: Head) -> dict[str, int]:
-    """Give the first offset with a slot a source cannot fill, for the sources running out before the blend ends.
+def source_ends(config: BlendConfig, head: Head) -> dict[str, SourceEnd]:
+    """Give how the blend ends for every source, by name, from its segments alone.
 
     Sources removed by an update have not run out, nor have those without a limit of epochs.
     """
     max_epochs = {source.name: source.max_epochs or 0 for source in config.sources}
     last = {part.name: (part, segment.end) for segment in head.segments for part in segment.parts}
-    offsets: dict[str, int] = {}
+    ends: dict[str, SourceEnd] = {}
     for name, (part, end) in last.items():
-        limit = row_limit(part.read_runs, max_epochs.get(name, 0))
-        if end is not None and limit is not None and (part.end_row or 0) >= limit:
-            offsets[name] = end
-    return offsets
+        limit, rows, read = row_limit(part.read_runs, max_epochs.get(name, 0)), part.pin.rows, part.end_row
+        runs_out = end is not None and limit is not None and (read or 0) >= limit
+        unread = 0 if read is None or rows is None else rows - distinct_rows(part.read_runs, read)
+        ends[name] = SourceEnd(end if runs_out else None, None if rows is None else unread)
+    return ends
+
+
+def ending_lines(ends: Mapping[str, SourceEnd], end: int | None) -> list[str]:
+    """Say in words when sources run out, what happens then, and what stays unread.
+
+    Args:
+        ends: of the sources, by name.
+        end: rows of the blend, None without end.
+    """
+    out: dict[int, list[str]] = {}
+    for name, at in sorted(ends.items()):
+        if at.runs_out_at is not None:
+            out.setdefault(at.runs_out_at, []).append(name)
+    lines = [
+        f"{_listed(names)} {'runs' if len(names) == 1 else 'run'} out at row {offset:,}: the blend "
+        f"{'ends' if offset == end else 'goes on without it' if len(names) == 1 else 'goes on without them'}"
+        for offset, names in sorted(out.items())
+    ]
+    if len(lines) > _LINES:
+        lines[_LINES - 1 : -1] = [f".. {len(lines) - _LINES:,} more such rows .."]
+    unread = sorted(((at.unread_rows or 0, name) for name, at in ends.items() if at.unread_rows), reverse=True)
+    if unread:
+        total = sum(rows for rows, _ in unread)
+        lines.append(f"{total:,} rows stay unread: {_listed([f'{rows:,} of {name}' for rows, name in unread])}")
+    elif end is not None and all(at.unread_rows == 0 for at in ends.values()):
+        lines.append("every row of every source is read")
+    return lines
+
+
+def _listed(names: list[str]) -> str:
+    """Name some of many."""
+    return ", ".join([*names[:_NAMES], *([f"{len(names) - _NAMES:,} more"] if len(names) > _NAMES else [])])
 
 
 def _epochs(part: Part | None, rows: int) -> float | None:

@@ -86,6 +86,18 @@ def covered_rows(read_runs: ReadRuns, consumed: int) -> int:
     return max(read_run.reach for read_run in _to_end_of_epoch(read_runs, consumed))
 
 
+def distinct_rows(read_runs: ReadRuns, consumed: int) -> int:
+    """Count the rows of a source that were read at least once, after `consumed` reads."""
+    if not consumed:
+        return 0
+    epoch, distinct = epoch_of(read_runs, consumed - 1), 0
+    for read_run in _read_runs_of_epoch(read_runs, epoch):
+        # What an epoch begins with, from ordinal 0 on, was read by the epoch before; the rest is new to it.
+        is_old = epoch > 0 and read_run.base == 0
+        distinct += read_run.size if is_old else max(0, min(consumed, read_run.end or consumed) - read_run.first)
+    return distinct
+
+
 def continue_read_runs(read_runs: ReadRuns, consumed: int, old_rows: int | None, new_rows: int | None) -> ReadRuns:
     """Give the runs of reads of a source after an update.
 

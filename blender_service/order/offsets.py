@@ -1,17 +1,24 @@
-"""Find the offsets at which a blend reads a row of a source: the inverse of `resolve`, in closed form.
+"""Find the offsets at which a blend reads a row of a source, and how often by then: the inverse of `resolve`.
 
 The permutation of an epoch is undone step by step (`resolve_kernel` has the steps and their pictures): the ordinal's
 block gives its slot, the slot its group, the rank in the group the position; the runs of reads make that the k-th read
 of the source, and the cycle the offset. A row is found in microseconds, however large the table and far the offset.
+
+How often rows were read is closed form too: an epoch read whole gives each of its rows one read; of an epoch read in
+part the position of a row says whether it was read::
+
+    10 rows of a table of 4:   epochs 0 and 1 whole, of epoch 2 the positions 0 and 1     counts  2 3 3 2
 """
 
 from __future__ import annotations
 
 import itertools
+from collections import Counter
 from collections.abc import Iterator
 
 import numpy as np
 
+from blender_service.arrays import Int64Array
 from blender_service.order.epochs import ReadRun
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import OFFSET_LIMIT, Part, Segment
@@ -33,6 +40,55 @@ def offsets_of(order: BlendOrder, name: str, ordinal: int) -> Iterator[tuple[int
         for index, part in enumerate(segment.parts):
             if part.name == name:
                 yield from _in_segment(order, segment, index, part, ordinal)
+
+
+def reads_before(order: BlendOrder, name: str, offset: int, ordinals: Int64Array) -> Int64Array:
+    """Count how often rows of a source are read before an offset.
+
+    Args:
+        order: of the blend.
+        name: of the source.
+        offset: first row of the blend that does not count.
+        ordinals: (R,) rows of its table.
+
+    Returns:
+        (R,) how often each is read.
+    """
+    whole: Counter[tuple[int, int]] = Counter()
+    parts: dict[tuple[int, int, int], list[int]] = {}  # what was read of an epoch is one range, also across updates
+    for run, start, stop in _reads_by_run(order, name, offset):
+        if not run.size:
+            whole[run.base + start, stop - start] += 1
+            continue
+        first, last = start // run.size, (stop - 1) // run.size
+        whole[run.base, run.size] += max(0, last - first - 1)
+        for turn in sorted({first, last}):
+            begin, end = max(start - turn * run.size, 0), min(stop - turn * run.size, run.size)
+            parts.setdefault((run.epoch + turn, run.base, run.size), [begin, end])[1] = end
+    counts = np.zeros(ordinals.size, np.int64)
+    for (epoch, base, size), (start, stop) in parts.items():
+        if stop - start == size:
+            whole[base, size] += 1
+        else:
+            shape = (order.block_rows, order.group_blocks)
+            _count_between(counts, ordinals, order.key(name), epoch, base, size, shape, start, stop)
+    for (base, size), turns in whole.items():
+        counts[(ordinals >= base) & (ordinals < base + size)] += turns
+    return counts
+
+
+def _reads_by_run(order: BlendOrder, name: str, offset: int) -> Iterator[tuple[ReadRun, int, int]]:
+    """The runs of reads of a source before an offset, each with the range [start, stop) of its reads."""
+    for segment in order.segments:
+        stop = offset if segment.end is None else min(offset, segment.end)
+        for index, part in enumerate(segment.parts):
+            if part.name != name or stop <= segment.start:
+                continue
+            first, last = segment.rows_at(segment.start)[index], segment.rows_at(stop)[index]
+            for run, following in itertools.zip_longest(part.read_runs, part.read_runs[1:]):
+                start, end = max(first, run.first), min(last, following.first if following else last)
+                if start < end:
+                    yield run, start - run.first, end - run.first
 
 
 def _in_segment(order: BlendOrder, segment: Segment, index: int, part: Part, ordinal: int) -> Iterator[tuple[int, int]]:
@@ -87,3 +143,14 @@ def _position(index, key, epoch, base, size, block_rows, group_blocks):  # type:
     within = np.uint64(in_group * block_rows + index % block_rows)
     count = np.uint64(rows)
     return start + np.int64(inverted(within, row_word, count, domain_bits(count), mix(row_word) % count))
+
+
+@compiled
+def _count_between(counts, ordinals, key, epoch, base, size, shape, start, stop):  # type: ignore[no-untyped-def]
+    """Add one to the counts of the ordinals with a position in [start, stop) of an epoch."""
+    for row in range(ordinals.size):
+        index = ordinals[row] - base
+        if index >= 0 and index < size:
+            position = _position(index, key, epoch, base, size, shape[0], shape[1])
+            if position >= start and position < stop:
+                counts[row] += 1

@@ -33,6 +33,7 @@ from blender_service.server.shared_caches import OpenedBlend, SharedCaches, warn
 from blender_service.server.source_readers import SourceReaders
 from blender_service.tables.block_cache import DEFAULT_CACHE_BYTES, BlockCache
 from blender_service.tables.packed_table import EVALS
+from blender_service.tables.source_rows import SourceRows
 from blender_service.tables.table_watch import TableWatch
 from headrace.tables.generations import EXCISED_PROPERTY
 
@@ -258,6 +259,17 @@ class Blender:
         return BlendReader(
             config, order, followed.readers, self._shared.fetcher, most, followed.changed, followed.columns
         )
+
+    def source_rows(self, blend_id: str) -> dict[str, SourceRows]:
+        """Give the rows of each source of a blend, by name, in the tables as they are served now; none is read.
+
+        Raises:
+            SourceChangedError: a table is not as the blend pinned it.
+        """
+        config, head, order = self._open(blend_id)
+        pins = head.pins()
+        sources = {index: (name, pins[name]) for index, name in enumerate(order.names)}
+        return {rows.name: rows for rows in self._sources().follow(config, sources, ()).readers.values()}
 
     def _sources(self) -> SourceReaders:
         return SourceReaders(self._shared, self._store.objects, self._load, self._team)

@@ -13,16 +13,19 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import dagster as dg
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
+from pydantic import AfterValidator, BaseModel, BeforeValidator, ConfigDict, Field
 
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
+from headrace.tables.cells import split_table
+from headrace.tables.exceptions import CellsError
 from spark_jobs.filters.contamination.decontaminated import present_evals
 
 if TYPE_CHECKING:
     from blender_service.blend.config import BlendConfig
     from blender_service.blend.definition_messages import Description
     from blender_service.blend.requests import BlendSpec, Stage, UpdateSpec
+    from blender_service.order.resolved_blend import Head
     from blender_service.server.blender import Blender
 
 BLENDS = "blends"
@@ -36,6 +39,18 @@ def _weight_text(value: Any) -> Any:
 Weight = Annotated[str, BeforeValidator(_weight_text), Field(pattern=r"^[0-9./ ]+$")]
 
 
+def _readable_cells(text: str) -> str:
+    """Refuse a choice of cells that cannot be read."""
+    try:
+        split_table(text)
+    except CellsError as error:
+        raise ValueError(str(error)) from error
+    return text
+
+
+Place = Annotated[str, AfterValidator(_readable_cells)]
+
+
 class _BlendPart(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
@@ -43,7 +58,9 @@ class _BlendPart(BaseModel):
 class SourceDeclaration(_BlendPart):
     """A source of a new blend."""
 
-    table: str = Field(pattern=r"^\w+\.\w+$", description="packed table, namespace.table")
+    table: Place = Field(
+        pattern=r"^\w+\.\w+(\[.*\])?$", description="packed table, namespace.table; [quality>=15] behind it for cells"
+    )
     weight: Weight = Field("1", description="rows read in proportion to it, a decimal or a fraction")
     name: str = Field("", description="identity inside the blend; the table's identifier by default")
     snapshot: str = Field("", description="id, tag or branch to pin; the current one by default")
@@ -57,7 +74,7 @@ class ChangeDeclaration(_BlendPart):
 
     name: str = Field(description="name of the source")
     remove: bool = Field(False, description="leave it out from now on")
-    table: str = Field("", pattern=r"^(\w+\.\w+)?$", description="packed table, for a new source")
+    table: Place = Field("", pattern=r"^(\w+\.\w+(\[.*\])?)?$", description="packed table or cells, for a new source")
     weight: Weight | None = Field(None, description="new weight; give those of all sources, or none")
     snapshot: str = Field("", description="id, tag or branch to pin; main is the newest")
     max_epochs: int | None = Field(None, ge=0, description="passes over its rows; 0 for no limit")
@@ -176,7 +193,7 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
             blender = Blender(catalogue)
             spec = _spec(declared, present_evals(catalogue).digest if declared.evals else "")
             config, called, existed = _create(blender, declared, spec)
-            shown = _metadata(config, blender.describe(config.blend_id), blender.head(config.blend_id).end)
+            shown = _metadata(config, blender.describe(config.blend_id), blender.head(config.blend_id))
             if warnings := blender.warnings(config.blend_id):
                 shown["notice"] = "; ".join(warnings)
         except BlenderError as error:
@@ -283,8 +300,11 @@ def _stage(stage: StageDeclaration) -> Stage:
     return Stage(stage.from_offset, (*weights, *others), stage.align)
 
 
-def _metadata(config: BlendConfig, description: Description, end: int | None) -> dict[str, Any]:
+def _metadata(config: BlendConfig, description: Description, head: Head) -> dict[str, Any]:
     """The metadata of a blend in the UI."""
+    from blender_service.blend.describe import ending_lines, source_ends
+
+    end = head.end
     lines = [
         "| source | table | rows | % of rows | epochs | runs out at row |",
         "| --- | --- | --- | --- | --- | --- |",
@@ -293,8 +313,10 @@ def _metadata(config: BlendConfig, description: Description, end: int | None) ->
         epochs = "live" if source.epochs is None else f"{source.epochs:.2f}"
         out = "never" if source.runs_out_at is None else f"{source.runs_out_at:,}"
         lines.append(f"| {source.name} | {source.table} | {source.rows:,} | {source.share:.2%} | {epochs} | {out} |")
+    endings = ending_lines(source_ends(config, head), end) or ["it never ends"]
     return {
         "dagster/row_count": end or 0,
+        "ends": dg.MetadataValue.md("\n".join(f"- {line}" for line in endings)),
         "length": "without end" if end is None else f"{end:,} rows of {config.window.window_tokens} tokens",
         "reads": dg.MetadataValue.md("\n".join(lines)),
         "described_rows": description.offset,

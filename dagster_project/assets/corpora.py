@@ -31,7 +31,7 @@ from spark_jobs.lake.run.materialize import Lake
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_table import MASKED_SETTINGS
 from spark_jobs.packing.supersede import excise_superseded, is_pending, reinstate
-from spark_jobs.selection.declared import Bound
+from spark_jobs.selection.declared import Bound, SelectionPlace
 from spark_jobs.tokens.token_statistics import token_statistics
 from spark_jobs.tokens.tokenizer import tokenizer
 from spark_jobs.tokens.tokens import tokens
@@ -64,6 +64,7 @@ class CorpusDeclaration:
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         conversations: how documents are rendered, and which tokens are trained on; None where texts are, as they are.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
+        cells: `{by: {topic: clusters.coarse, ..}}`, by what documents are packed apart; None for nothing.
         steps: config of other steps, by step.
         samples: the sample rows in the UI.
         owners: in Dagster's form, e.g. `team:data`.
@@ -83,6 +84,7 @@ class CorpusDeclaration:
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     conversations: Mapping[str, Any] | None = None
     window_tokens: tuple[int, ...] = (2048,)
+    cells: Mapping[str, Any] | None = None
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
     samples: Samples = Samples.IDS
     owners: tuple[str, ...] = ()
@@ -174,10 +176,16 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         ),
     ]
     packing = {name: own(name) for name in ("tokens", "ordered", "tokenizer", "members")}
+    if declared.cells is not None:
+        place = SelectionPlace(name, declared.datasets, selections.kept, frozenset(_tables(chain)))
+        make, threshold = part("cells", f"corpus {name}"), declared.deduplication.apply.model_dump()
+        chain += make(place, selections.before_last, declared.cells, threshold)
+        packing["cells"] = own("cells")
     for dataset in declared.datasets:
         for length in declared.window_tokens:
             config = {"dataset": dataset, "window_tokens": length, **declared.steps.get("packed", {})}
-            made = packed_step(dataset, length, masked=declared.conversations is not None)
+            celled = declared.cells is not None
+            made = packed_step(dataset, length, masked=declared.conversations is not None, celled=celled)
             chain.append((made, packing, config, "packing"))
     _refuse_unknown(declared, {made.name for made, *_ in chain} | {"packed"})
     read = {one for _, inputs, *_ in chain for one in tables_of(*inputs.values())}

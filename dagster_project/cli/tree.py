@@ -1,4 +1,4 @@
-"""An example of each command, and the refusal of options passed twice."""
+"""An example of each command, the refusal of options passed twice, groups that features add commands to."""
 
 from __future__ import annotations
 
@@ -63,6 +63,28 @@ def show_examples(command: click.Command, words: str) -> None:
             show_examples(below, f"{words} {name}")
     elif words in EXAMPLES:
         command.epilog = f"\b\nExample: headrace {words} {EXAMPLES[words]}".rstrip()
+
+
+class ExtendedGroup(click.Group):
+    """A group of commands, and those that features bring to it: entry points `headrace.NAME_commands`."""
+
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Their names."""
+        from spark_jobs.features import brought
+
+        return [*super().list_commands(ctx), *brought(f"{self.name}_commands")]
+
+    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+        """A command by name."""
+        from spark_jobs.features import brought, missing
+        from spark_jobs.plugins import load
+
+        group = f"{self.name}_commands"
+        if cmd_name not in {**brought(group), **missing(group)}:
+            return super().get_command(ctx, cmd_name)
+        command: click.Command = load(group, cmd_name, click.Command)
+        refuse_repetition(command)
+        return command
 
 
 @functools.cache  # so that a command is wrapped once

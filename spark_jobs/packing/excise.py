@@ -38,6 +38,7 @@ from pyiceberg.table.update import (
 )
 
 from headrace.tables.catalogue import commit, load_table, tag_named
+from headrace.tables.cells import CELL_COLUMN
 from headrace.tables.generations import EXCISED_PROPERTY, NAMED_ROWS_PROPERTY, SUCCESSORS_PROPERTY
 from headrace.tables.ordinals import OrdinalRun
 from headrace.tables.window_facts import EXCISES, GENERATION_PROPERTY, PROPERTY_OF_FACT, properties_at, stamp
@@ -273,7 +274,8 @@ def _rewrite(
     facts = packed_facts(identifier, table)
     base = holding.head.snapshot
     predicate = " OR ".join(f"(ordinal >= {run.start}L AND ordinal < {run.end}L)" for run in holding.runs)
-    declared = excised_table(facts.dataset, facts.window_tokens, TRAINABLE in table.schema().column_names)
+    more = [name in table.schema().column_names for name in (TRAINABLE, CELL_COLUMN)]
+    declared = excised_table(facts.dataset, facts.window_tokens, *more)
     within = (And(GreaterThanOrEqual("ordinal", run.start), LessThan("ordinal", run.end)) for run in holding.runs)
     replaced = functools.reduce(Or, within)  # the files to replace, each of one run of ordinals
     target = WriteTarget(identifier, declared, TableSlice("", predicate, replaced), laid_out=True)
@@ -323,9 +325,9 @@ def _publish_beside_main(lake: Lake, written: Written, head: ServedHead, propert
     commit(lake.catalogue, written.identifier, requirements, updates)
 
 
-def excised_table(dataset: str, window_tokens: int, masked: bool = False) -> Table:
+def excised_table(dataset: str, window_tokens: int, masked: bool = False, celled: bool = False) -> Table:
     """The declaration of a packed table for audits after an excision: windows may be empty, tokens missing."""
-    declared = packed_table(dataset, window_tokens, masked)
+    declared = packed_table(dataset, window_tokens, masked, celled)
     others = tuple(check for check in declared.checks if check.name != "filled_window")
     filled = Check(
         "filled_window",

@@ -27,25 +27,25 @@ from dataclasses import dataclass, replace
 import numpy as np
 import pyarrow as pa
 
+from headrace.tables.cells import CELL_COLUMN
 from spark_jobs.exceptions import ConfigError, InputError
-from spark_jobs.lake.declare.step import Output, Plot, Scope, Step, step
-from spark_jobs.lake.engine.arrangement import Arranged, dealt_in_turn, grouped, persist, release
+from spark_jobs.lake.declare.step import Output, Plot, Scope, Step, step, with_inputs
+from spark_jobs.lake.engine.arrangement import Arranged, Shared, dealt_in_turn, grouped, persist, release
 from spark_jobs.lake.files.rows import FILE, ROW
 from spark_jobs.lake.files.side_reads import SideReads, file_properties, in_file_order, located, map_rows
+from spark_jobs.packing.order_buckets import CellBuckets, OrderBuckets
 from spark_jobs.packing.packed_table import PackedConfig, packed_table, require_masks, window_facts, window_sample
 from spark_jobs.packing.plan.affinity import AffinityPlan, choose_plan, plan_shards
 from spark_jobs.packing.plan.baselines import SEQUENCE_PIECES, SEQUENCE_TOKENS, SequencePlacer, count_windows
 from spark_jobs.packing.plan.line_cuts import cut_batches, line_end_tokens
-from spark_jobs.packing.plan.placement import EMPTY_DOCUMENTS, Placer, UnitRules, WindowOrder, count_batches
+from spark_jobs.packing.plan.placement import EMPTY_DOCUMENTS, Placer, UnitRules, count_batches
 from spark_jobs.packing.plan.repository_runs import ALONE, CUTS_IN_ROWS, EVERY_RUN, THETA_PERCENTS
-from spark_jobs.packing.plan.shuffle_at_rest import permutation_key
 from spark_jobs.packing.plan.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
 from spark_jobs.packing.windows.assemble import assemble_windows
 from spark_jobs.packing.windows.cut import cut_pieces
 from spark_jobs.packing.windows.masks import TRAINABLE
 from spark_jobs.packing.windows.window_facts import WindowForm
-from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.tokens.encoder_guard import same_reference
 
@@ -57,11 +57,11 @@ _COUNTS_DDL = "theta int, bucket int, length int, units bigint"
 _CUTS_DDL = "shard int, doc_id string, cuts array<bigint>"
 _PLACEMENTS_DDL = (
     f"{FILE} string, {ROW} bigint, ordinal bigint, window_start int, document_start bigint, "
-    "own_tokens int, begins boolean, ends boolean"
+    "own_tokens int, begins boolean, ends boolean, cell int"
 )
 _PARTS_DDL = (
     "ordinal bigint, window_start int, doc_id string, document_start bigint, ids binary, begins boolean, "
-    "ends boolean, balance bigint"
+    "ends boolean, balance bigint, cell int"
 )
 _WINDOWS_DDL = (
     "ordinal bigint, token_count int, input_ids array<int>, "
@@ -69,23 +69,14 @@ _WINDOWS_DDL = (
 )
 
 
-def packed_step(dataset: str, window_tokens: int, masked: bool = False) -> Step:
+def packed_step(dataset: str, window_tokens: int, masked: bool = False, celled: bool = False) -> Step:
     """The step that packs one dataset into windows of one length; its config must name the same two.
 
-    With `masked` it packs `MASKED_TOKENS`, and windows have the column `trainable`.
+    With `masked` it packs `MASKED_TOKENS`, and windows have the column `trainable`. With `celled` it reads `cells`, no
+    window has documents of two of them, and windows have the column `cell`.
     """
-    table = packed_table(dataset, window_tokens, masked)
+    table = packed_table(dataset, window_tokens, masked, celled)
 
-    @step(
-        version="2",
-        scope=Scope.INCREMENT,
-        tables=(table,),
-        name=table.name,
-        numbered=True,
-        plot=Plot("Fill of the windows", ("token_count",), functools.partial(draw_fill, window_tokens=window_tokens)),
-        guard=same_reference,
-        sample=window_sample(masked),
-    )
     def packed(
         tokens: DataFrame,
         ordered: DataFrame,
@@ -94,6 +85,7 @@ def packed_step(dataset: str, window_tokens: int, masked: bool = False) -> Step:
         increment: int,
         config: PackedConfig,
         members: DataFrame | None = None,
+        **cells: DataFrame,
     ) -> Output:
         """Pack the documents of one increment; one row is a window of `window_tokens` ids."""
         if (config.dataset, config.window_tokens) != (dataset, window_tokens):
@@ -104,9 +96,21 @@ def packed_step(dataset: str, window_tokens: int, masked: bool = False) -> Step:
             )
         require_masks(table.name, tokens.columns, masked, config)
         joins = config.plan == "best_fit" and _keeps_repositories(members, config)
-        return pack(tokens, ordered, tokenizer, PackedIncrement(base, increment, joins), config)
+        of_increment = PackedIncrement(base, increment, joins, cells.get("cells"))
+        return pack(tokens, ordered, tokenizer, of_increment, config)
 
-    return packed
+    declare = step(
+        version="2",
+        scope=Scope.INCREMENT,
+        tables=(table,),
+        name=table.name,
+        config=PackedConfig,
+        numbered=True,
+        plot=Plot("Fill of the windows", ("token_count",), functools.partial(draw_fill, window_tokens=window_tokens)),
+        guard=same_reference,
+        sample=window_sample(masked),
+    )
+    return declare(with_inputs(packed, ["cells"] if celled else []))
 
 
 @dataclass(frozen=True)
@@ -117,11 +121,13 @@ class PackedIncrement:
         base: rows of the table in earlier increments; the new windows take ordinals from here.
         number: of the increment, part of the permutation's key.
         joins_repositories: whether neighbouring documents of a repository may become one unit.
+        cells: the cell of each document, where windows shall not mix them.
     """
 
     base: int
     number: int
     joins_repositories: bool
+    cells: DataFrame | None = None
 
 
 def pack(
@@ -150,17 +156,21 @@ def pack(
         (EVERY_RUN, *thetas) if increment.joins_repositories else thetas,
         masked,
     )
-    windows_ddl = _WINDOWS_DDL + f", {TRAINABLE} array<boolean>" * masked
+    is_celled = increment.cells is not None
+    windows_ddl = _WINDOWS_DDL + f", {CELL_COLUMN} string" * is_celled + f", {TRAINABLE} array<boolean>" * masked
+    buckets = OrderBuckets(config) if increment.cells is None else CellBuckets.of(increment.cells, name, config)
     row_starts = F.col("row_starts") if masked else F.lit(None)
     of_dataset = of_dataset.withColumn("cuts", row_starts.cast("array<bigint>"))
-    arranged = _arranged(of_dataset, ordered, _line_cuts(of_dataset, tokenizer, facts, rules, config), config).persist()
+    line_cuts = _line_cuts(of_dataset, tokenizer, facts, rules, config)
+    arranged = _arranged(of_dataset, ordered, line_cuts, buckets).persist()
     try:
         counts = persist(arranged.map(_counter(rules, config), _COUNTS_DDL).to_frame())
         try:
-            plan, place_batches = _planned(counts, rules, thetas, increment, name, config)
+            plan, placer = _planned(counts, rules, thetas, buckets, increment, name)
         finally:
             release(counts)
-        placed = arranged.map(place_batches, _PLACEMENTS_DDL).to_frame()
+        place = functools.partial(_place, shared=Shared(arranged.frame, placer))
+        placed = arranged.map(place, _PLACEMENTS_DDL).to_frame()
         of_files = _cut(placed, plan.window_count, increment.base, facts, config)
     except BaseException:  # an interrupt too: no caller knows of the persisted documents yet
         release(arranged.frame)
@@ -169,9 +179,15 @@ def pack(
         release(arranged.frame)
         empty = tokens.sparkSession.createDataFrame([], windows_ddl)
         return Output({name: empty}, properties, summary=plan.facts())
-    windows = of_files.map(functools.partial(assemble_windows, facts=facts), windows_ddl)
+    assemble = functools.partial(assemble_windows, facts=facts, cells=buckets.cells)
+    windows = of_files.map(assemble, windows_ddl)
     kept = (arranged.frame, of_files.frame)
     return Output({name: windows.to_frame()}, properties, kept, plan.facts(), {name: windows})
+
+
+def _place(batches: Batches, shared: Shared[Placer | SequencePlacer]) -> Iterator[pa.RecordBatch]:
+    """Place documents; plans of many cells are large."""
+    return shared.value.place_batches(batches)
 
 
 def _cut(placed: DataFrame, window_count: int, base: int, facts: WindowForm, config: PackedConfig) -> Arranged | None:
@@ -212,25 +228,18 @@ def _line_cuts(
     return map_rows(longer, _KEYS, ["input_ids"], cut, _CUTS_DDL).to_frame()
 
 
-def _arranged(of_dataset: DataFrame, ordered: DataFrame, cuts: DataFrame | None, config: PackedConfig) -> Arranged:
+def _arranged(of_dataset: DataFrame, ordered: DataFrame, cuts: DataFrame | None, buckets: OrderBuckets) -> Arranged:
     """All documents in metadata order, with each order bucket in one task.
 
     A document missing in `ordered` is ordered by its id alone. One missing in `tokens` has a null token count, and is
     refused when it is cut.
     """
-    order = ordered.where(F.col("dataset") == config.dataset).select("shard", "doc_id", "repository", "rank")
+    order = ordered.where(F.col("dataset") == buckets.config.dataset).select("shard", "doc_id", "repository", "rank")
     documents = of_dataset.select(*_KEYS, "token_count", FILE, ROW, "cuts").join(order, ["shard", "doc_id"], "full")
     if cuts is not None:
         documents = documents.drop("cuts").join(cuts, _KEYS, "left")
-    in_buckets = documents.withColumn("bucket", _bucket(config.bucket_count))
-    ordered_documents = grouped(in_buckets, ["bucket"], ["repository", "rank", "doc_id"])
+    ordered_documents = grouped(buckets.append(documents), ["bucket"], ["repository", "rank", "doc_id"])
     return ordered_documents.select("bucket", FILE, ROW, "doc_id", "repository", "token_count", "cuts")
-
-
-def _bucket(bucket_count: int) -> SparkColumn:
-    """Order bucket of a document: a repository is never split."""
-    hashed = F.xxhash64(F.coalesce("repository", "doc_id"))
-    return F.pmod(hashed, F.lit(bucket_count)).cast("int")
 
 
 def _counter(rules: UnitRules, config: PackedConfig) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
@@ -244,13 +253,14 @@ def _planned(
     counts: DataFrame,
     rules: UnitRules,
     thetas: tuple[int, ...],
+    buckets: OrderBuckets,
     increment: PackedIncrement,
     name: str,
-    config: PackedConfig,
-) -> tuple[AffinityPlan, Callable[[Batches], Iterator[pa.RecordBatch]]]:
-    """Choose the plan; returns it and the function to place batches of documents by it."""
-    histograms, totals = _histograms(counts, config)
-    picked = choose_plan(histograms, thetas, config.shards, config.window_tokens, config.target_utilisation)
+) -> tuple[AffinityPlan, Placer | SequencePlacer]:
+    """Choose the plan; returns it and what places batches of documents by it."""
+    config = buckets.config
+    histograms, totals = _histograms(counts, buckets)
+    picked = choose_plan(histograms, thetas, buckets.shard_count, config.window_tokens, config.target_utilisation)
     picked = replace(picked, cuts_in_rows=totals.get(CUTS_IN_ROWS))
     if config.plan != "best_fit":
         pieces = totals.get(SEQUENCE_PIECES, 0)
@@ -270,20 +280,20 @@ def _planned(
     )
     if picked.cuts_in_rows:
         logger.warning("%s: rows longer than a window were cut in %d places", name, picked.cuts_in_rows)
-    order = WindowOrder(increment.base, picked.window_count, permutation_key(name, increment.number, config.seed))
+    order, cell_shards = buckets.order(picked, name, increment.base, increment.number), buckets.cell_shards
     if config.plan != "best_fit":
         first_windows = np.cumsum([0, *(plan.window_count for plan in picked.plans)]).tolist()
-        return picked, SequencePlacer(rules, config.plan, tuple(first_windows), order).place_batches
+        return picked, SequencePlacer(rules, config.plan, tuple(first_windows), order, cell_shards)
     chosen = UnitRules(rules.window_tokens, rules.leading, (picked.theta,))
-    shards = plan_shards(picked, _counts_of(counts, picked.theta), config.bucket_count)
-    return picked, Placer(chosen, shards, config.bucket_count, order).place_batches
+    shards = plan_shards(picked, _counts_of(counts, picked.theta), buckets.bucket_count)
+    return picked, Placer(chosen, shards, buckets.bucket_count, order, cell_shards)
 
 
 def _histograms(
-    counts: DataFrame, config: PackedConfig
+    counts: DataFrame, buckets: OrderBuckets
 ) -> tuple[dict[tuple[int, int], dict[int, int]], dict[int, int]]:
     """{(theta, shard): {length: units}}, and totals of the rows of length 0 by their code, such as EMPTY_DOCUMENTS."""
-    shard = F.expr(f"bucket * {config.shards}L div {config.bucket_count}").cast("int").alias("plan_shard")
+    shard = F.expr(f"bucket * {buckets.shard_count}L div {buckets.bucket_count}").cast("int").alias("plan_shard")
     rows = counts.groupBy("theta", shard, "length").agg(F.sum("units").alias("units")).toArrow().to_pydict()
     histograms: dict[tuple[int, int], dict[int, int]] = {}
     totals: dict[int, int] = {}

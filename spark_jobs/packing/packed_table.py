@@ -10,6 +10,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
+from headrace.tables.cells import CELL_COLUMN
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import ConfigModel, Sample
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
@@ -144,8 +145,11 @@ def _length_sums(documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         yield pa.RecordBatch.from_pydict({"sum": [int(sums.sum())]})
 
 
-def packed_table(dataset: str, window_tokens: int, masked: bool = False) -> Table:
+def packed_table(dataset: str, window_tokens: int, masked: bool = False, celled: bool = False) -> Table:
     """The packed table of one dataset and window length."""
+    cell = Column(
+        f"{CELL_COLUMN}!", "string", "cell of all its documents; the ordinals of a cell are one run in an increment"
+    )
     mask = Column(f"{TRAINABLE}!", "list<boolean!>", "whether a loss is taken on each token; false in the padding")
     return Table(
         name=f"packed_{dataset}_{window_tokens}",
@@ -160,6 +164,7 @@ def packed_table(dataset: str, window_tokens: int, masked: bool = False) -> Tabl
                 "parts of documents, ascending by window_start: document_start counts the document's own tokens, "
                 "token_count includes the specials",
             ),
+            *([cell] if celled else []),
             *([mask] if masked else []),
         ),
         key=("ordinal",),
@@ -197,7 +202,8 @@ def packed_table(dataset: str, window_tokens: int, masked: bool = False) -> Tabl
             "headrace.window-tokens": str(window_tokens),
             # Blender reads blocks of 2,048 rows; a row group is about one of them (4 bytes an id before encoding).
             "write.parquet.row-group-size-bytes": str(min(128 << 20, 2048 * 4 * window_tokens)),
-            "write.parquet.row-group-limit": "2048",
+            # Of a table with cells Blender reads many small blocks, a cell's rows being shuffled among themselves.
+            "write.parquet.row-group-limit": "64" if celled else "2048",
         },
         sampled=("input_ids",),
     )

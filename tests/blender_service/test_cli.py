@@ -93,6 +93,7 @@ def test_update_follows_and_plan_foretells(
     assert json.loads(run("show", "--json")) == []
     assert planned["end"] == planned["rows"] == 501  # by 200 prose has given 50 of 200, the rest comes every other row
     assert [(s["rows"], s["runs_out_at"]) for s in planned["sources"]] == [(301, None), (200, 501)]
+    assert [s["unread_rows"] for s in planned["sources"]] == [399, 0]
     run("create", "base", *sources)
     change = ("--at", "200", "--change", "code=1", "--change", "prose=1")
     foreseen = json.loads(run("update", "base", *change, "--dry-run", "--json"))
@@ -101,6 +102,9 @@ def test_update_follows_and_plan_foretells(
     assert json.loads(run("show", "later", "--plan", "--json")) == planned
     assert [update["from_offset"] for update in made["updates"]] == [0, 200]
     assert "follows" in run("show", "later")
+    for printed in (run("show", "later"), run("show", "later", "--plan")):
+        assert "prose runs out at row 501: the blend ends" in printed
+        assert "399 rows stay unread: 399 of code" in printed
     assert "runs out at" in run("show", "later", "--tokens", "1600")
     assert "the first 100 rows, 1,600 tokens" in run("show", "later", "--tokens", "1600")
     removed = json.loads(run("update", "later", "--at", "300", "--remove", "prose", "--align", "--json"))

@@ -105,6 +105,24 @@ def test_materializing_creates_the_blend_or_says_it_is_unchanged(
     assert blender.config(blender.resolve("mix.1")).sources[0].rows == 100
 
 
+def test_a_blend_of_cells_hangs_on_their_table(tmp_path: Path, catalogue: Catalog) -> None:
+    """Its sources are the cells; the table is the asset before it."""
+    cells = [f'{{"quality":{number}}}' for number in range(4)]
+    create_packed(catalogue, "main.packed_code_16", cells=True).append_cells(1, 0, dict.fromkeys(cells, 5))
+    sources = [
+        {"table": "main.packed_code_16[quality >= 2]", "weight": 3},
+        {"table": "main.packed_code_16[quality<2]", "weight": 1, "name": "low"},
+    ]
+    given = declare_blend({"name": "mix", "sources": sources})
+    assert given.tables == ["main.packed_code_16"]
+    first = project(tmp_path, {"name": "mix", "sources": sources})
+    assert first.run("blends.mix").success
+    config = Blender(catalogue).config(first.facts("blends.mix")["blend"])
+    assert [(source.name, source.cells, source.rows) for source in config.sources] == [
+        ("low", "quality<2", 10), ("main.packed_code_16.quality-ge-2", "quality>=2", 10),
+    ]  # fmt: skip
+
+
 def test_a_blend_is_prewarmed_before_a_training(
     tmp_path: Path, catalogue: Catalog, packed: list[PackedFixture]
 ) -> None:
@@ -163,6 +181,7 @@ def test_yaml_becomes_an_asset_downstream_of_its_tables(
         (declared(parent="x"), "give sources for a new blend, or parent and schedule"),
         ({"name": "mix", "parent": "x"}, "schedule is empty"),
         (declared(sources=[{"table": "main"}]), "config sources.0.table: String should match pattern"),
+        (declared(sources=[{"table": "a.b[quality>]"}]), "a value should"),
         (
             declared(sources=[{"table": "a.b", "weight": "many"}]),
             "config sources.0.weight: String should",

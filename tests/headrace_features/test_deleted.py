@@ -21,6 +21,7 @@ _ROOT = Path(__file__).parents[2]
 # What a user asks of each feature: a command or its option, and a name of Python.
 ASKED = {
     "apis": (["dataset", "add", "items", "--kind", "api", "--from", "http://127.0.0.1:1/items"], "Page"),
+    "composition": (["mix", "plan", "main"], ""),
     "conversations": ([], ""),  # which are asked for by a column
     "experiments": (["experiment", "show"], "Experiment"),
     "explore": (["explore"], ""),

@@ -10,34 +10,16 @@ from dagster_project.cli.completion import complete_names
 from dagster_project.cli.data.thresholds import print_thresholds
 from dagster_project.cli.data.versions import card_options, write_card
 from dagster_project.cli.output import JSON, lists_all, print_json, print_rows, say
-from dagster_project.cli.tree import refuse_repetition
+from dagster_project.cli.tree import ExtendedGroup
 from dagster_project.inspect.measured import share_of, share_text
 from dagster_project.project.declared import CORPUS, declaration, declarations
 from dagster_project.project.loading import lake_catalogue, open_lake
 from headrace.tables.catalogue import tables_in
-from spark_jobs.features import brought, missing
 from spark_jobs.lake.ledger.ledger import Ledger
-from spark_jobs.plugins import load
 from spark_jobs.selection.stages import SURVIVORS
 
 
-class _CorpusGroup(click.Group):
-    """The commands on corpora, and those that features bring to them."""
-
-    def list_commands(self, ctx: click.Context) -> list[str]:
-        """Their names."""
-        return [*super().list_commands(ctx), *brought("corpus_commands")]
-
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """A command by name."""
-        if cmd_name not in {**brought("corpus_commands"), **missing("corpus_commands")}:
-            return super().get_command(ctx, cmd_name)
-        command: click.Command = load("corpus_commands", cmd_name, click.Command)
-        refuse_repetition(command)
-        return command
-
-
-@click.group(cls=_CorpusGroup)
+@click.group(cls=ExtendedGroup)
 def corpus() -> None:
     """Show corpora, begin a new generation."""
 

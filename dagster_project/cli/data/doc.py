@@ -22,7 +22,7 @@ if TYPE_CHECKING:
     from dagster_project.inspect.documents.neighbours import Neighbour
     from dagster_project.inspect.lake.corpus_facts import CorpusFacts
 
-_SHOWN_LINES, _SHOWN_CHARACTERS = 60, 8_000
+_SHOWN_LINES, _SHOWN_CHARACTERS, _SHOWN_BLENDS = 60, 8_000, 6
 _Named = tuple[str, int | None]  # what a user typed for a document, and the increment
 _MARK_STYLES = {"|": "yellow", "<": "red", ">": "green", "~": "dim"}
 
@@ -49,17 +49,22 @@ doc.add_command(excise)
 @click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
 def why(doc: str, name: str | None, increment: int | None, full: bool, as_json: bool) -> None:
     """Show what every step found about DOC; a removed duplicate beside the kept document, its witness."""
+    from blender_service.server.blender import Blender
+    from dagster_project.inspect.documents.window_reads import times_read
     from dagster_project.inspect.opened_lake import OpenedLake
 
     catalogue = lake_catalogue()
     story = OpenedLake(catalogue).why(doc, name, increment)
     document = story.document
+    reads = times_read(catalogue, Blender(catalogue), story.windows)
     if as_json:
-        return print_json(story.facts())
+        return print_json({**story.facts(), "reads": [vars(one) for one in reads]})
     say(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}\n")
-    print_table(
-        [{"table": finding.table, "": finding.outcome, "what it says": finding.sentence} for finding in story.findings]
-    )
+    lines = [(finding.table, finding.outcome, finding.sentence) for finding in story.findings]
+    if reads:
+        more = f"; {len(reads) - _SHOWN_BLENDS} more blends read it" if len(reads) > _SHOWN_BLENDS else ""
+        lines.append(("blends", "read", "; ".join(map(str, reads[:_SHOWN_BLENDS])) + more))
+    print_table([dict(zip(("table", "", "what it says"), line, strict=True)) for line in lines])
     for group in _by_document(story.witnesses):
         _print_witness(catalogue, document, group, full)
 

@@ -13,6 +13,7 @@ import click
 
 from dagster_project.cli.output import JSON, lists_all, print_json, print_table, progress_shown, say
 from dagster_project.cli.train.blend_syntax import parse_change, parse_source, parse_stage, parse_texts
+from dagster_project.cli.tree import ExtendedGroup
 from dagster_project.exceptions import CommandError
 
 if TYPE_CHECKING:
@@ -40,7 +41,7 @@ _ROWS = click.option("--rows", type=click.IntRange(0), help="with --dry-run: fir
 _TOKENS = click.option("--tokens", type=click.IntRange(0), help="tokens in place of --rows, padding included")
 
 
-@click.group()
+@click.group(cls=ExtendedGroup)
 def blend() -> None:
     """Define weighted blends of packed tables for training."""
 
@@ -251,10 +252,14 @@ def _open_blender() -> Blender:
 
 def _describe(blender: Blender, blend_id: str) -> dict[str, Any]:
     """Give the facts of a blend, ready for JSON."""
+    from blender_service.blend.describe import source_ends
+
+    ends = source_ends(blender.config(blend_id), blender.head(blend_id))
     return {
         "id": blend_id,
         "names": blender.names_of(blend_id),
         "rows": blender.head(blend_id).end,
+        "ends": {name: end._asdict() for name, end in ends.items()},
         "updates": [update._asdict() for update in blender.head(blend_id).lineage],
         **blender.config(blend_id).model_dump(mode="json"),
         "warnings": blender.warnings(blend_id),
@@ -267,6 +272,8 @@ def _length(rows: int | None) -> str:
 
 def _print_blend(described: dict[str, Any]) -> None:
     """Print a blend for people."""
+    from blender_service.blend.describe import SourceEnd, ending_lines
+
     window = described["window"]
     say(f"blend {described['id']}")
     if described["names"]:
@@ -288,6 +295,9 @@ def _print_blend(described: dict[str, Any]) -> None:
             f"  source     {source['name']}: weight {source['weight']}, {source['rows']} rows of {source['table']} at "
             f"snapshot {source['snapshot_id']}, {epochs}, then {source['on_exhausted']}"
         )
+    ends = {name: SourceEnd(**end) for name, end in described["ends"].items()}
+    for line in ending_lines(ends, described["rows"]):
+        say(f"  end        {line}")
     for warning in described["warnings"]:
         say(f"  warning    {warning}")
 
@@ -334,7 +344,7 @@ def _line(text: str | None, characters: int) -> str:
 
 def _print_plan(config: BlendConfig, head: Head, rows: int | None, tokens: int | None, as_json: bool) -> None:
     """Print what a blend reads in its first rows or tokens: to its end or one cycle, where neither is given."""
-    from blender_service.blend.describe import describe
+    from blender_service.blend.describe import describe, ending_lines, source_ends
 
     if tokens is not None:
         rows = -(-tokens // config.window.window_tokens)
@@ -367,3 +377,5 @@ def _print_plan(config: BlendConfig, head: Head, rows: int | None, tokens: int |
     if len(description.segments) > 1:
         starts = ", ".join(f"{segment.start:,}" for segment in description.segments[1:9])
         say(f"the mix changes at row {starts}{' ..' if len(description.segments) > 9 else ''}")
+    for line in ending_lines(source_ends(config, head), head.end):
+        say(line)

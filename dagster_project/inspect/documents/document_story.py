@@ -60,6 +60,11 @@ class Story:
     findings: tuple[TableFinding, ...]
     witnesses: tuple[Witness, ...]
 
+    @property
+    def windows(self) -> dict[str, list[int]]:
+        """The ordinals of its parts, by packed table."""
+        return {one.table: one.facts["ordinals"] for one in self.findings if one.outcome == "packed"}
+
     def facts(self) -> dict[str, Any]:
         """All of it, ready for JSON."""
         return {

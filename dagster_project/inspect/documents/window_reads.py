@@ -1,12 +1,15 @@
-"""Which blends read a window, at which offsets, and which training runs did: from orders and the register alone."""
+"""Which blends read a window, at which offsets, how often, and which training runs did: from orders and register."""
 
 from __future__ import annotations
 
+import contextlib
 import itertools
-from collections.abc import Collection
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cache, partial
 from typing import TYPE_CHECKING
 
+import numpy as np
 from pyiceberg.catalog import Catalog
 
 from dagster_project.inspect.lake.training_runs import has_read, named_reads
@@ -14,7 +17,9 @@ from headrace.tables.catalogue import load_table
 from spark_jobs.packing.generations import served_heads
 
 if TYPE_CHECKING:
+    from blender_service.arrays import Int64Array
     from blender_service.server.blender import Blender
+    from blender_service.tables.cell_runs import RowRuns
 
 _MOST_READS = 4  # of one window by one blend: a source that goes round for ever reads it for ever
 
@@ -44,6 +49,65 @@ class WindowRead:
     runs: tuple[str, ...]
 
 
+@dataclass(frozen=True)
+class TimesRead:
+    """How often a blend reads a document.
+
+    Attributes:
+        blend_id: full id.
+        names: of the blend.
+        before: row of the blend up to which reads count: its end, or that of what runs have read of one without end.
+        whole: times all windows of the document are read.
+        in_part: times one of them is.
+    """
+
+    blend_id: str
+    names: tuple[str, ...]
+    before: int
+    whole: int
+    in_part: int
+
+    def __str__(self) -> str:
+        """Write it as `doc why` has it."""
+        partly = f" ({self.in_part:,} in part)" if self.in_part != self.whole else ""
+        return f"{', '.join(self.names) or self.blend_id[:12]} {self.whole:,} times{partly} before row {self.before:,}"
+
+
+def times_read(catalogue: Catalog, blender: Blender, windows: Mapping[str, Sequence[int]]) -> list[TimesRead]:
+    """How often each blend reads a document, by reads; blends that never do are left out.
+
+    Args:
+        catalogue: of the lake.
+        blender: shows the searched blends.
+        windows: newest ordinals of its parts, by packed table.
+    """
+    from blender_service.exceptions import BlenderError
+    from blender_service.order.offsets import reads_before
+
+    training, hold_same_rows = named_reads(catalogue), cache(partial(_hold_same_rows, catalogue))
+    times = []
+    for blend_id in blender.list_ids():
+        try:
+            head, order, runs = blender.head(blend_id), blender.order(blend_id), _runs_of_cells(blender, blend_id)
+        except BlenderError:  # one that is damaged hides no other
+            continue
+        mine = (read for read in training if read.blend_id == blend_id)
+        trained = max((read.end if read.consumed is None else read.consumed for read in mine), default=0)
+        before = trained if head.end is None else head.end
+        counts = {table: np.zeros(len(ordinals), np.int64) for table, ordinals in windows.items()}
+        for source, pin in head.pins().items():
+            rows = _rows_of(runs, source, windows.get(pin.table, ()))
+            pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
+            if (rows >= 0).any() and hold_same_rows(pin.table, None, pinned):
+                counts[pin.table] += reads_before(order, source, before, rows)
+        parts = [count for count in counts.values() if count.size]
+        in_part = sum(int(count.max()) for count in parts)
+        if in_part:
+            whole = sum(int(count.min()) for count in parts)
+            times.append(TimesRead(blend_id, tuple(blender.names_of(blend_id)), before, whole, in_part))
+    return sorted(times, key=lambda read: (-read.in_part, read.blend_id))
+
+
 def reads_of(
     catalogue: Catalog, blender: Blender, windows: Collection[tuple[str, int | None, int]]
 ) -> list[WindowRead]:
@@ -56,28 +120,42 @@ def reads_of(
     """
     from blender_service.order.offsets import offsets_of
 
-    training = named_reads(catalogue)
+    training, hold_same_rows = named_reads(catalogue), cache(partial(_hold_same_rows, catalogue))
     reads = []
-    same_rows: dict[tuple[str, int | None, int | None], bool] = {}
     for blend_id in blender.list_ids():
-        order = blender.order(blend_id)
+        order, runs = blender.order(blend_id), _runs_of_cells(blender, blend_id)
         names = tuple(blender.names_of(blend_id))
         for source, pin in blender.head(blend_id).pins().items():
             pinned = int(pin.snapshot_id) if pin.snapshot_id is not None else None
             for table, snapshot_id, ordinal in windows:
-                if table != pin.table:
+                (row,) = _rows_of(runs, source, [ordinal]).tolist() if table == pin.table else [-1]
+                if row < 0 or not hold_same_rows(table, snapshot_id, pinned):
                     continue
-                key = (table, snapshot_id, pinned)
-                if key not in same_rows:
-                    same_rows[key] = _hold_same_rows(catalogue, *key)
-                if not same_rows[key]:
-                    continue
-                for offset, epoch in itertools.islice(offsets_of(order, source, ordinal), _MOST_READS):
-                    runs = (training_run.run for training_run in training if has_read(training_run, blend_id, offset))
+                for offset, epoch in itertools.islice(offsets_of(order, source, row), _MOST_READS):
+                    by = (training_run.run for training_run in training if has_read(training_run, blend_id, offset))
                     reads.append(
-                        WindowRead(table, ordinal, blend_id, names, source, offset, epoch, tuple(dict.fromkeys(runs)))
+                        WindowRead(table, ordinal, blend_id, names, source, offset, epoch, tuple(dict.fromkeys(by)))
                     )
     return sorted(reads, key=lambda read: (read.blend_id, read.offset))
+
+
+def _runs_of_cells(blender: Blender, blend_id: str) -> dict[str, RowRuns]:
+    """The runs of the sources of cells of a blend, by name; none of rows where its tables are not as they were."""
+    from blender_service.exceptions import BlenderError
+    from blender_service.tables.cell_runs import RowRuns
+
+    names = [name for name, pin in blender.head(blend_id).pins().items() if pin.cells is not None]
+    runs = dict.fromkeys(names, RowRuns(()))
+    with contextlib.suppress(BlenderError):
+        rows = blender.source_rows(blend_id) if names else {}
+        runs |= {name: rows[name].runs or runs[name] for name in names}
+    return runs
+
+
+def _rows_of(runs: Mapping[str, RowRuns], source: str, ordinals: Sequence[int]) -> Int64Array:
+    """(R,) the rows of a source that windows are; -1 where a source of cells has other cells."""
+    rows = [runs[source].row_of(ordinal) if source in runs else ordinal for ordinal in ordinals]
+    return np.array([-1 if row is None else row for row in rows], np.int64)
 
 
 def _hold_same_rows(catalogue: Catalog, identifier: str, snapshot_id: int | None, pinned: int | None) -> bool:

@@ -241,7 +241,7 @@ class BlendDescription(_message.Message):
     def __init__(self, blend: _Optional[_Union[Blend, _Mapping]] = ..., offset: _Optional[int] = ..., sources: _Optional[_Iterable[_Union[SourceDescription, _Mapping]]] = ..., tokens: _Optional[int] = ..., segments: _Optional[_Iterable[_Union[SegmentDescription, _Mapping]]] = ...) -> None: ...
 
 class SourceDescription(_message.Message):
-    __slots__ = ("name", "table", "rows", "tokens", "expected_rows", "share", "expected_share", "epochs", "runs_out_at", "active", "live", "excised_documents", "evals")
+    __slots__ = ("name", "table", "rows", "tokens", "expected_rows", "share", "expected_share", "epochs", "runs_out_at", "active", "live", "excised_documents", "evals", "unread_rows")
     NAME_FIELD_NUMBER: _ClassVar[int]
     TABLE_FIELD_NUMBER: _ClassVar[int]
     ROWS_FIELD_NUMBER: _ClassVar[int]
@@ -255,6 +255,7 @@ class SourceDescription(_message.Message):
     LIVE_FIELD_NUMBER: _ClassVar[int]
     EXCISED_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
     EVALS_FIELD_NUMBER: _ClassVar[int]
+    UNREAD_ROWS_FIELD_NUMBER: _ClassVar[int]
     name: str
     table: str
     rows: int
@@ -268,7 +269,8 @@ class SourceDescription(_message.Message):
     live: bool
     excised_documents: int
     evals: str
-    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., rows: _Optional[int] = ..., tokens: _Optional[int] = ..., expected_rows: _Optional[float] = ..., share: _Optional[float] = ..., expected_share: _Optional[float] = ..., epochs: _Optional[float] = ..., runs_out_at: _Optional[int] = ..., active: _Optional[bool] = ..., live: _Optional[bool] = ..., excised_documents: _Optional[int] = ..., evals: _Optional[str] = ...) -> None: ...
+    unread_rows: int
+    def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., rows: _Optional[int] = ..., tokens: _Optional[int] = ..., expected_rows: _Optional[float] = ..., share: _Optional[float] = ..., expected_share: _Optional[float] = ..., epochs: _Optional[float] = ..., runs_out_at: _Optional[int] = ..., active: _Optional[bool] = ..., live: _Optional[bool] = ..., excised_documents: _Optional[int] = ..., evals: _Optional[str] = ..., unread_rows: _Optional[int] = ...) -> None: ...
 
 class SegmentDescription(_message.Message):
     __slots__ = ("start", "end", "names", "weights")

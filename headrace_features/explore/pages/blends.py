@@ -8,10 +8,12 @@ import numpy as np
 from starlette.requests import Request
 from starlette.responses import RedirectResponse, Response
 
+from blender_service.blend.describe import ending_lines, source_ends
 from blender_service.exceptions import BlenderError
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.blend_rows import inspect_rows
 from dagster_project.inspect.lake.training_runs import has_read, named_reads
+from headrace_features.explore.added_pages import address_of
 from headrace_features.explore.answers import address, answer, explorer_of, principal_of
 from headrace_features.explore.charts import share_bar
 from headrace_features.explore.offset_charts import COLOURS, Series, columns, plot
@@ -83,11 +85,12 @@ def blend(request: Request) -> Response:
         "window_tokens": config.window.window_tokens, "parent": config.parent, "from_offset": config.from_offset,
         "at": at, "tokens": described.tokens, "to": horizon,
         "sources": [{**vars(source), "weight_share": weights.get(source.name)} for source in described.sources],
-        "segments": described.segments,
+        "segments": described.segments, "endings": ending_lines(source_ends(config, head), head.end),
         "mix": [{"offset": edge, "rows": row.astype(int).tolist(), "expected_rows": due.tolist()}
                 for edge, row, due in zip(edges, read, expected, strict=True)],
         "_mix": columns(edges, shares.tolist(), wanted.tolist(), names, link),
         "_epochs": plot(turns, "epochs over offsets", link, lines_at=[end for end in out if end[0] <= horizon], low=0),
+        "_repeats": "" if config.texts else address_of("repeats", blend_id),
         "_colours": COLOURS, "_most_epochs": max((max(turn.y) for turn in turns), default=0.0),
     }  # fmt: skip
     return answer(request, "blend.html", shown)

@@ -204,6 +204,7 @@ class Step:
             from change; a new generation alone (`refreeze`) computes them anew.
         refuse_columns: raises for columns, by input, that the step cannot work with; called before a run computes
             anything.
+        refuse_types: the same with the Iceberg type of each column.
     """
 
     name: str
@@ -226,6 +227,7 @@ class Step:
     news: News | None = None
     stays: Callable[[Any], bool] | None = None
     refuse_columns: Callable[[Mapping[str, frozenset[str]]], object] | None = None
+    refuse_types: Callable[[Mapping[str, Mapping[str, str]]], object] | None = None
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""
@@ -265,6 +267,7 @@ class Step:
 
 
 _S = TypeVar("_S", bound=Step)
+_Rows = TypeVar("_Rows", DataFrame, Output)
 
 
 def step(  # noqa: PLR0913 - a declaration, each part by its name
@@ -324,13 +327,13 @@ def renamed(declared: _S, name: str) -> _S:
     return dataclasses.replace(declared, tables=tables, function=function)
 
 
-def with_inputs(function: Callable[..., DataFrame], names: Iterable[str]) -> Callable[..., DataFrame]:
+def with_inputs(function: Callable[..., _Rows], names: Iterable[str]) -> Callable[..., _Rows]:
     """A function that takes further DataFrames by keyword (`**scores`), with a parameter for each of some names.
 
     The parameters of a step's function are its inputs, so they must be known when the step is declared.
     """
 
-    def named(*args: Any, **kwargs: Any) -> DataFrame:
+    def named(*args: Any, **kwargs: Any) -> _Rows:
         return function(*args, **kwargs)
 
     parameters = list(inspect.signature(function).parameters.values())[:-1]

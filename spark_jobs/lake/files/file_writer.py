@@ -234,12 +234,12 @@ class _DataFile:
         self.waiting_rows += rows.num_rows
         self.waiting_bytes += rows.nbytes
 
-    def flush(self, row_count: int) -> None:
-        """Write the first `row_count` of the waiting rows as one row group."""
+    def flush(self, row_count: int, group_rows: int | None = None) -> None:
+        """Write the first `row_count` of the waiting rows as one row group, or in groups of `group_rows`."""
         if not row_count:
             return
         table = pa.Table.from_batches(self.waiting)
-        self.writer.write_table(table.slice(0, row_count), row_group_size=row_count)
+        self.writer.write_table(table.slice(0, row_count), row_group_size=group_rows or row_count)
         rest = table.slice(row_count)
         self.waiting, self.waiting_rows, self.waiting_bytes = rest.to_batches(), rest.num_rows, rest.nbytes
 
@@ -265,8 +265,8 @@ class _TaskFiles:
             if len(self._open) > _MOST_OPEN:
                 self._finish(next(iter(self._open)))
             file.add(part)
-            while file.waiting_rows >= self._rules.group_rows:
-                file.flush(self._rules.group_rows)
+            group_rows = self._rules.group_rows
+            file.flush(file.waiting_rows // group_rows * group_rows, group_rows)
             if file.waiting_bytes >= self._rules.group_bytes:
                 file.flush(file.waiting_rows)
             if file.sink.tell() >= self._rules.file_bytes:

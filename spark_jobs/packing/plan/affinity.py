@@ -118,9 +118,11 @@ def plan_shards(chosen: AffinityPlan, counts: UnitCounts, bucket_count: int) -> 
     shard_count = len(chosen.plans)
     shard = counts.bucket * shard_count // bucket_count  # as `placement.plan_shard_of`
     first_windows = np.cumsum([0, *(plan.window_count for plan in chosen.plans)]).tolist()
+    by_shard = np.argsort(shard, kind="stable")
+    bounds = np.searchsorted(shard[by_shard], np.arange(shard_count + 1))
     shards = []
     for number, plan in enumerate(chosen.plans):
-        in_shard = shard == number
+        in_shard = by_shard[bounds[number] : bounds[number + 1]]
         ranks = UnitCounts(counts.bucket[in_shard], counts.length[in_shard], counts.count[in_shard]).ranks(
             *plan.first_slots()
         )

@@ -22,6 +22,7 @@ import pyarrow as pa
 from spark_jobs.arrays import Int64Array
 from spark_jobs.packing.plan.placement import (
     EMPTY_DOCUMENTS,
+    CellOrder,
     UnitRules,
     WindowOrder,
     bucket_parts,
@@ -58,12 +59,14 @@ class SequencePlacer:
         sequence: which of the two plans.
         first_windows: number of the first window of each shard in the increment.
         order: from windows to ordinals.
+        cell_shards: shards of a cell; those of the first come first.
     """
 
     rules: UnitRules
     sequence: Sequence
     first_windows: tuple[int, ...]
-    order: WindowOrder
+    order: WindowOrder | CellOrder
+    cell_shards: int = 1 << 62  # all are of one
 
     def place_batches(self, documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Place documents as `Placer.place_batches` does; the bucket of a row is the number of its shard."""
@@ -71,7 +74,8 @@ class SequencePlacer:
             window = OpenWindow()
             for _, rows in parts:
                 pieces, windows, starts = fill_windows(rows, self.rules, self.sequence, window)
-                yield placements(rows, pieces, self.order.ordinals(self.first_windows[bucket] + windows), starts)
+                ordinals = self.order.ordinals(self.first_windows[bucket] + windows)
+                yield placements(rows, pieces, ordinals, starts, bucket // self.cell_shards)
 
 
 def count_windows(

@@ -45,6 +45,7 @@ PLACEMENTS_SCHEMA = pa.schema(
         pa.field("own_tokens", pa.int32()),
         pa.field("begins", pa.bool_()),
         pa.field("ends", pa.bool_()),
+        pa.field("cell", pa.int32()),
     ]
 )
 
@@ -103,6 +104,28 @@ class WindowOrder:
 
 
 @dataclass(frozen=True)
+class CellOrder:
+    """The same where windows of a cell stay together: each cell has an order, from where the one before ends.
+
+    Attributes:
+        cells: order of the windows of each cell.
+        first_windows: (C,) number of the first window of each.
+    """
+
+    cells: tuple[WindowOrder, ...]
+    first_windows: Int64Array
+
+    def ordinals(self, windows: Int64Array) -> Int64Array:
+        """(N,) ordinals of windows."""
+        cell = np.searchsorted(self.first_windows, windows, side="right") - 1
+        ordinals = np.empty_like(windows)
+        for number in np.unique(cell).tolist():
+            there = cell == number
+            ordinals[there] = self.cells[number].ordinals(windows[there] - self.first_windows[number])
+        return ordinals
+
+
+@dataclass(frozen=True)
 class Placer:
     """Places the units of a task's order buckets.
 
@@ -111,12 +134,14 @@ class Placer:
         shards: plans by number of the shard.
         bucket_count: order buckets; bucket b is of shard `b * len(shards) // bucket_count`.
         order: from windows to ordinals.
+        cell_shards: plans of a cell; those of the first come first.
     """
 
     rules: UnitRules
     shards: tuple[PlanShard, ...]
     bucket_count: int
-    order: WindowOrder
+    order: WindowOrder | CellOrder
+    cell_shards: int = 1 << 62  # all are of one
 
     def place_batches(self, documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Place documents; the buckets come one after another, each complete and in metadata order.
@@ -130,13 +155,14 @@ class Placer:
         current = -1
         next_slots = np.zeros(0, dtype=np.int64)
         for bucket, rows in bucket_parts(whole_repositories(documents)):
-            shard = self.shards[plan_shard_of(bucket, len(self.shards), self.bucket_count)]
+            number = plan_shard_of(bucket, len(self.shards), self.bucket_count)
+            shard = self.shards[number]
             if bucket != current:
                 current = bucket
                 next_slots = shard.ranks.of_bucket(bucket, self.rules.window_tokens)
-            yield self._place(rows, shard, next_slots)
+            yield self._place(rows, shard, next_slots, number // self.cell_shards)
 
-    def _place(self, rows: pa.RecordBatch, shard: PlanShard, next_slots: Int64Array) -> pa.RecordBatch:
+    def _place(self, rows: pa.RecordBatch, shard: PlanShard, next_slots: Int64Array, cell: int) -> pa.RecordBatch:
         """Place documents of one bucket, and advance `next_slots`."""
         pieces = pieces_of(rows, self.rules)
         starts = _runs(rows, pieces, self.rules).unit_starts(self.rules.thetas[0])
@@ -145,7 +171,8 @@ class Placer:
         unit = np.cumsum(starts) - 1
         before = np.cumsum(pieces.length) - pieces.length
         window_starts = unit_starts[unit] + before - before[starts][unit]
-        return placements(rows, pieces, self.order.ordinals(shard.first_window + windows)[unit], window_starts)
+        ordinals = self.order.ordinals(shard.first_window + windows)[unit]
+        return placements(rows, pieces, ordinals, window_starts, cell)
 
 
 def plan_shard_of(bucket: int, shard_count: int, bucket_count: int) -> int:
@@ -153,7 +180,9 @@ def plan_shard_of(bucket: int, shard_count: int, bucket_count: int) -> int:
     return bucket * shard_count // bucket_count
 
 
-def placements(rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, starts: Int64Array) -> pa.RecordBatch:
+def placements(
+    rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, starts: Int64Array, cell: int
+) -> pa.RecordBatch:
     """Rows of `PLACEMENTS_SCHEMA`.
 
     Args:
@@ -161,6 +190,7 @@ def placements(rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, start
         pieces: their pieces.
         ordinals: (N,) ordinal of each piece's window.
         starts: (N,) position of each piece's first token in its window.
+        cell: number of their cell.
     """
     document = pa.array(pieces.document)
     return pa.RecordBatch.from_arrays(
@@ -172,6 +202,7 @@ def placements(rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, start
             pa.array(pieces.own_tokens.astype(np.int32)),
             pa.array(pieces.begins),
             pa.array(pieces.ends),
+            pa.array(np.full(len(ordinals), cell, dtype=np.int32)),
         ],
         schema=PLACEMENTS_SCHEMA,
     )
@@ -295,11 +326,19 @@ def _joined(batches: list[pa.RecordBatch]) -> pa.RecordBatch:
 
 
 def bucket_parts(batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[int, pa.RecordBatch]]:
-    """Cut batches where the bucket changes; yields (bucket, rows)."""
+    """Cut batches where the bucket changes; yields (bucket, rows).
+
+    Raises:
+        TableMismatchError: a document has no cell; such rows have a negative bucket, and come first.
+    """
     for batch in batches:
         if not batch.num_rows:
             continue
         buckets = batch.column("bucket").to_numpy()
+        if buckets[0] < 0:
+            raise TableMismatchError(
+                f"packed: document {batch.column('doc_id')[0]} has tokens and no cell; materialize cells again"
+            )
         bounds = [0, *(np.flatnonzero(np.diff(buckets)) + 1).tolist(), len(buckets)]
         for start, end in pairwise(bounds):
             yield int(buckets[start]), batch.slice(start, end - start)

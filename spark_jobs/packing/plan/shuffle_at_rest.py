@@ -13,9 +13,9 @@ import numpy as np
 from spark_jobs.arrays import Int64Array
 
 
-def permutation_key(table: str, increment: int, seed: int = 0) -> int:
-    """Key of one increment of one packed table: 8 bytes of a SHA-256, little-endian."""
-    text = f"headrace.packed.order.1\0{seed}\0{table}\0{increment}"
+def permutation_key(table: str, increment: int, seed: int = 0, cell: str = "") -> int:
+    """Key of one increment, or one cell of it, of one packed table: 8 bytes of a SHA-256, little-endian."""
+    text = f"headrace.packed.order.1\0{seed}\0{table}\0{increment}" + f"\0{cell}" * bool(cell)
     return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "little")
 
 

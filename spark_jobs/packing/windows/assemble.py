@@ -13,12 +13,13 @@ batch; on Spark the ids of a data file as well.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.tables.cells import CELL_COLUMN
 from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.file_writer import BALANCE
@@ -44,6 +45,7 @@ PARTS_SCHEMA = pa.schema(
         pa.field("balance", pa.int64()),
     ]
 )
+CELL_PARTS_SCHEMA = PARTS_SCHEMA.append(pa.field("cell", pa.int32()))  # number of the document's cell, or 0
 WINDOWS_SCHEMA = pa.schema(
     [
         pa.field("ordinal", pa.int64()),
@@ -56,32 +58,36 @@ WINDOWS_SCHEMA = pa.schema(
 _NARROW = pa.schema(
     [
         field.with_type(pa.large_string()) if field.name == "doc_id" else field
-        for field in PARTS_SCHEMA
+        for field in CELL_PARTS_SCHEMA
         if field.name != "ids"
     ]
 )
 _BATCH_TOKENS = 1 << 22
 
 
-def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowForm) -> Iterator[pa.RecordBatch]:
+def assemble_windows(
+    parts: Iterable[pa.RecordBatch], facts: WindowForm, cells: Sequence[str] = ()
+) -> Iterator[pa.RecordBatch]:
     """Build the windows of contiguous ordinals.
 
     Args:
-        parts: rows of `PARTS_SCHEMA` in any order: `ids` are bytes of `id_type`, `begins` and `ends` say whether the
-            beginning and the end-of-document token are to be added to this part.
+        parts: rows of `PARTS_SCHEMA`, with cells of `CELL_PARTS_SCHEMA`, in any order: `ids` are bytes of `id_type`,
+            `begins` and `ends` say whether the beginning and the end-of-document token are to be added to this part.
         facts: facts of the table.
+        cells: names of the cells by their number in `parts`; none where windows have no cell.
 
     Yields:
-        Batches of `WINDOWS_SCHEMA`, perhaps with `trainable`, ascending by ordinal, of at most 4 Mi tokens or one
-        window, with their balance in the metadata (`token_digest`).
+        Batches of `WINDOWS_SCHEMA`, perhaps with `cell` and `trainable`, ascending by ordinal, of at most 4 Mi tokens
+        or one window, with their balance in the metadata (`token_digest`).
 
     Raises:
-        TableMismatchError: parts leave a gap or overlap, or an ordinal is missing.
+        TableMismatchError: parts leave a gap or overlap, an ordinal is missing, or a window has parts of two cells.
     """
     batches = [batch for batch in parts if batch.num_rows]  # which hold the ids
     if not batches:
         return
-    narrow = pa.Table.from_batches([batch.select(_NARROW.names) for batch in batches]).cast(_NARROW)
+    schema = pa.schema([field for field in _NARROW if cells or field.name != CELL_COLUMN])
+    narrow = pa.Table.from_batches([batch.select(schema.names) for batch in batches]).cast(schema)
     (rows,) = narrow.combine_chunks().to_batches()
     addresses, counts = map(np.concatenate, zip(*(_ids_at(batch, facts) for batch in batches), strict=True))
     ordinals = rows.column("ordinal").to_numpy()
@@ -104,6 +110,7 @@ def assemble_windows(parts: Iterable[pa.RecordBatch], facts: WindowForm) -> Iter
         pieces = rows.take(pa.array(chosen))
         windows = _windows(pieces, addresses[chosen], counts[chosen], group_bounds - group_bounds[0], facts)
         sums = pieces.column("balance").to_numpy(), -segment_sums(windows, facts)
+        windows = _with_cell(windows, pieces, group_bounds - group_bounds[0], cells) if cells else windows
         windows = with_masks_apart(windows) if facts.masked else windows
         yield windows.replace_schema_metadata({BALANCE: str(np.concatenate(sums).sum())})  # modulo 2^64
 
@@ -157,6 +164,21 @@ def _windows(
         ],
         schema=WINDOWS_SCHEMA,
     )
+
+
+def _with_cell(
+    windows: pa.RecordBatch, pieces: pa.RecordBatch, bounds: Int64Array, cells: Sequence[str]
+) -> pa.RecordBatch:
+    """Append the column `cell`; raise a TableMismatchError if a window has documents of two cells."""
+    numbers = pieces.column("cell").to_numpy()
+    of_windows = numbers[bounds[:-1]]
+    wrong = np.flatnonzero(numbers != np.repeat(of_windows, np.diff(bounds)))
+    if wrong.size:
+        row = int(wrong[0])
+        raise TableMismatchError(
+            f"packed: document {pieces.column('doc_id')[row]} of cell {cells[numbers[row]]} shares a window with others"
+        )
+    return windows.append_column(CELL_COLUMN, pa.array(cells, pa.string()).take(pa.array(of_windows)))
 
 
 def _check_abutting(

@@ -22,7 +22,7 @@ import pyarrow as pa
 from spark_jobs.arrays import Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.side_reads import SideReads
-from spark_jobs.packing.windows.assemble import PARTS_SCHEMA
+from spark_jobs.packing.windows.assemble import CELL_PARTS_SCHEMA, PARTS_SCHEMA
 from spark_jobs.packing.windows.masks import masked_documents
 from spark_jobs.packing.windows.token_digest import document_sums
 from spark_jobs.packing.windows.window_facts import WindowForm
@@ -39,7 +39,8 @@ def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: Wi
         facts: facts of the packed table.
 
     Yields:
-        Batches of `PARTS_SCHEMA`, one row per piece, of at most 1 Mi tokens or one piece.
+        Batches of `CELL_PARTS_SCHEMA` (of `PARTS_SCHEMA` where pieces have no cell), one row per piece, of at most 1 Mi
+        tokens or one piece.
 
     Raises:
         TableMismatchError: a document has fewer ids than placed, or has an id outside the vocabulary.
@@ -86,7 +87,8 @@ def _parts(columns: dict[str, Any], ids: npt.NDArray[np.unsignedinteger], counts
     np.cumsum(counts * ids.itemsize, out=offsets[1:])
     content = pa.Array.from_buffers(pa.binary(), len(counts), [None, pa.py_buffer(offsets), pa.py_buffer(ids)])
     columns = columns | {"ids": content}
-    return pa.RecordBatch.from_arrays([columns[name] for name in PARTS_SCHEMA.names], schema=PARTS_SCHEMA)
+    schema = CELL_PARTS_SCHEMA if "cell" in columns else PARTS_SCHEMA
+    return pa.RecordBatch.from_arrays([columns[name] for name in schema.names], schema=schema)
 
 
 def _check_lengths(doc_ids: pa.Array, wanted: Int64Array, lengths: Int64Array) -> None:

@@ -90,6 +90,9 @@ def test_the_mix_is_what_the_rows_are(lake: Mixed, client: TestClient) -> None:
     assert heights[0] == pytest.approx(60, abs=25)
     assert heights[-1] == 0
     assert "few runs out" in page
+    assert found["endings"][0] == f"few runs out at row {next_slot}: the blend goes on without it"
+    assert found["endings"][1:] == ["many runs out at row 220: the blend ends", "every row of every source is read"]
+    assert found["endings"][0] in page
 
 
 def test_a_blend_without_end_is_shown_for_one_epoch(lake: Mixed, client: TestClient) -> None:

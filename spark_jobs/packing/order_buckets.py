@@ -1,0 +1,133 @@
+"""Order buckets: parts of the documents of an increment that tasks work on; those of two cells share no window.
+
+A cell's documents lie in order buckets of its own, and have plans of their own, as many as `shards` says:
+
+    cell    documents   plans   buckets of each     order_buckets 4, shards 1
+    law           300   0       0 1 2               p = 3, by its share of the documents
+    math          100   1       3 (4 5 unused)      p = 1
+
+So a repository's neighbours join within a cell alone, and windows are planned, placed and counted as if each cell were
+packed by itself. Cells are numbered in the order of their names; so are their windows, and their ordinals in an
+increment are one run, permuted inside.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Final
+
+import numpy as np
+import pyarrow as pa
+
+from headrace.tables.cells import CELL_COLUMN
+from spark_jobs.exceptions import ConfigError
+from spark_jobs.packing.packed_table import PackedConfig
+from spark_jobs.packing.plan.affinity import AffinityPlan
+from spark_jobs.packing.plan.placement import CellOrder, WindowOrder
+from spark_jobs.packing.plan.shuffle_at_rest import permutation_key
+from spark_jobs.spark_sql import Column as SparkColumn
+from spark_jobs.spark_sql import DataFrame, F
+
+_KEYS: Final = ["shard", "doc_id"]
+_MOST: Final = 1 << 16  # each wastes a window, and its plan is made on the driver
+
+
+class OrderBuckets:
+    """Order buckets of documents, each of a plan: what tasks work on (`placement`).
+
+    Attributes:
+        config: of the packed table.
+        cells: names of the cells; none without any.
+        shard_count: plans.
+        bucket_count: order buckets; neighbouring ones share a plan.
+        cell_shards: plans of a cell.
+    """
+
+    def __init__(self, config: PackedConfig) -> None:
+        """Those of documents without cells."""
+        self.config = config
+        self.cells: tuple[str, ...] = ()
+        self.shard_count = self.cell_shards = config.shards
+        self.bucket_count = config.bucket_count
+
+    def append(self, documents: DataFrame) -> DataFrame:
+        """Append `bucket`, by repository and doc_id: a repository is never split."""
+        return documents.withColumn("bucket", F.pmod(_hashed(), F.lit(self.bucket_count)).cast("int"))
+
+    def order(self, plan: AffinityPlan, name: str, base: int, increment: int) -> WindowOrder | CellOrder:
+        """The order of the windows of an increment."""
+        return WindowOrder(base, plan.window_count, permutation_key(name, increment, self.config.seed))
+
+
+class CellBuckets(OrderBuckets):
+    """Those of documents with cells: a repository is split by cell alone.
+
+    Attributes:
+        parts: (C,) order buckets of each plan of a cell, by its share of the documents.
+    """
+
+    def __init__(self, documents: Mapping[str, int], name: str, config: PackedConfig, cells: DataFrame) -> None:
+        """Share order buckets out.
+
+        Args:
+            documents: how many each cell has.
+            name: of the packed table.
+            config: of it.
+            cells: those of the documents of its dataset.
+
+        Raises:
+            ConfigError: there are too many cells.
+        """
+        super().__init__(config)
+        self._rows = cells
+        if len(documents) > _MOST:
+            raise ConfigError(
+                f"{name}: {len(documents)} cells, at most {_MOST} are packed; give a dimension of many values bounds "
+                "or quantiles"
+            )
+        # The plans next_fit and concat_and_slice are made bucket by bucket, so there a plan has one.
+        buckets = config.order_buckets if config.plan == "best_fit" else 1
+        total = sum(documents.values()) * config.shards
+        self.cells = tuple(sorted(documents))
+        self.parts = [max(1, -(-documents[cell] * buckets // total)) for cell in self.cells]
+        self.shard_count = max(1, len(self.cells) * config.shards)
+        self.bucket_count = self.shard_count * max(self.parts, default=1)
+
+    @classmethod
+    def of(cls, cells: DataFrame, name: str, config: PackedConfig) -> CellBuckets:
+        """Those of a dataset's documents in the table `cells`."""
+        of_dataset = cells.where(F.col("dataset") == config.dataset)
+        counts = of_dataset.groupBy(CELL_COLUMN).agg(F.count("*").alias("documents")).toArrow()
+        by_name = dict(zip(counts[CELL_COLUMN].to_pylist(), counts["documents"].to_pylist(), strict=True))
+        return cls(by_name, name, config, of_dataset)
+
+    def append(self, documents: DataFrame) -> DataFrame:
+        """Append `bucket`, by cell, repository and doc_id; -1 where a document has no cell."""
+        numbers = pa.table(
+            {
+                CELL_COLUMN: pa.array(self.cells, pa.string()),
+                "number": pa.array(range(len(self.cells)), pa.int64()),
+                "parts": pa.array(self.parts, pa.int64()),
+            }
+        )
+        numbered = self._rows.join(F.broadcast(documents.sparkSession.createDataFrame(numbers)), CELL_COLUMN)
+        placed = documents.join(numbered.select(*_KEYS, "number", "parts"), _KEYS, "left")
+        placed = placed.withColumn("part", F.pmod(_hashed(), F.col("parts") * self.cell_shards))
+        shard = f"number * {self.cell_shards}L + part div parts"
+        bucket = F.expr(f"cast(coalesce(({shard}) * {max(self.parts, default=1)}L + part % parts, -1) as int)")
+        return placed.withColumn("bucket", bucket).drop("number", "parts", "part")
+
+    def order(self, plan: AffinityPlan, name: str, base: int, increment: int) -> CellOrder:
+        """The order of the windows of an increment: cell by cell, permuted in each."""
+        counts = np.array([shard.window_count for shard in plan.plans if self.cells], np.int64)
+        of_cells = counts.reshape(-1, self.cell_shards).sum(axis=1)
+        firsts = np.cumsum(of_cells) - of_cells
+        orders = (
+            WindowOrder(base + first, count, permutation_key(name, increment, self.config.seed, cell))
+            for first, count, cell in zip(firsts.tolist(), of_cells.tolist(), self.cells, strict=True)
+        )
+        return CellOrder(tuple(orders), firsts)
+
+
+def _hashed() -> SparkColumn:
+    return F.xxhash64(F.coalesce("repository", "doc_id"))

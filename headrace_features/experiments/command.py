@@ -19,6 +19,8 @@ def experiment() -> None:
 def show(name: str | None) -> None:
     """List all runs of the lake's experiments; of NAME show verdicts so far, how sure they are, how the data differ.
 
+    Of mixes it shows the proposed one, and what else could be had.
+
     What NAME consists of, and which runs are to be done: headrace plan NAME. To train them: headrace run NAME.
     """
     if name is None:

@@ -32,7 +32,9 @@ class Experiment(dg.Component, dg.Model, dg.Resolvable):
         description="by name: {blend: NAME} or {sources: {TABLE: WEIGHT, ..}}; others are compared to the first",
     )
     mixes: dict[str, Any] | None = Field(
-        None, description="in place of variants: {sources: {NAME: TABLE, ..}, runs: .., max_epochs: 4}"
+        None,
+        description="in place of variants: {sources: {NAME: TABLE, ..}, from: FORMER, target_tokens: .., runs: .., "
+        "max_epochs: 4, least: {NAME: SHARE}, aims: {SET: WEIGHT}}",
     )
     budget_tokens: int | None = Field(None, description="tokens of a run, padding left out")
     budget_bytes: int | None = Field(None, description="instead, bytes of text; needed where tokenizers differ")

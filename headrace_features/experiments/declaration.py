@@ -20,7 +20,9 @@ from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
+from headrace.tables.cells import split_table
 from headrace_features import require
+from spark_jobs.exceptions import did_you_mean
 
 _NAME = r"^[a-z][a-z0-9_]{0,40}$"
 
@@ -36,12 +38,17 @@ class Variant(_ExperimentPart):
     sources: dict[str, float | str] = Field(
         default_factory=dict, description="packed tables (namespace.table) with their weights; read round without end"
     )
+    thinned: float = Field(
+        1, gt=0, le=1, description="share of the rows of each source that is read, so that they come again as often"
+    )
 
     @model_validator(mode="after")
     def _one_of_them(self) -> Variant:
         """Refuse a variant with neither a blend nor sources, or with both."""
         if (self.blend is None) == (not self.sources):
             raise ValueError("give a blend or sources, one of them")
+        if self.blend is not None and self.thinned < 1:
+            raise ValueError("thinned: a blend is read as it is; give sources")
         return self
 
 
@@ -81,9 +88,34 @@ class Harness(_ExperimentPart):
 class Mixes(_ExperimentPart):
     """Sources for a search of their best mix by small runs, in place of variants."""
 
-    sources: dict[str, str] = Field(min_length=2, description="packed table (namespace.table) by name of the source")
+    model_config = ConfigDict(frozen=True, extra="forbid", populate_by_name=True)
+
+    sources: dict[str, str] = Field(
+        min_length=2, description="packed table (namespace.table, or some of its cells) by name of the source"
+    )
     runs: int | None = Field(None, ge=1, description="mixes that are tried; 3 (m + 1) of m sources by default")
     max_epochs: float = Field(4, gt=0, description="most passes over a source that the proposed mix makes")
+    least: dict[str, float] = Field(default_factory=dict, description="least share of a source, by its name")
+    aims: dict[str, float] = Field(
+        default_factory=dict, description="weight of each held-out set in the choice; equal by default, 0 if left out"
+    )
+    target_tokens: int | None = Field(
+        None, ge=1000, description="tokens of the run that the mix is for: small runs repeat each source as often"
+    )
+    former: str | None = Field(
+        None, alias="from", description="an earlier experiment with mixes, of whose sources some are as they were"
+    )
+
+    @model_validator(mode="after")
+    def _of_its_sources(self) -> Mixes:
+        """Refuse shares of what is no source, or of more than there is."""
+        if unknown := sorted(self.least.keys() - self.sources.keys()):
+            raise ValueError(f"least: {unknown[0]} is no source{did_you_mean(unknown[0], self.sources)}")
+        if sum(self.least.values()) > 1 or min(self.least.values(), default=0) < 0:
+            raise ValueError(f"least: shares add up to {sum(self.least.values()):g}; they are 0 to 1 together")
+        if self.aims and (min(self.aims.values()) < 0 or not sum(self.aims.values())):
+            raise ValueError("aims: weights are 0 or more, and one is above 0")
+        return self
 
 
 class ExperimentDeclaration(_ExperimentPart):
@@ -130,16 +162,28 @@ class ExperimentDeclaration(_ExperimentPart):
             raise ValueError("harness: a command reports its own measures; leave one of the two out")
         if len(set(self.learning_rates)) < len(self.learning_rates):
             raise ValueError("learning_rates: one of them is there twice")
+        if self.mixes is not None:
+            self._check_mixes(self.mixes)
         names = Counter([*self.held_out, *self.questions, *(self.harness.tasks if self.harness is not None else ())])
         if twice := sorted(name for name, count in names.items() if count > 1):
             raise ValueError(f"{twice[0]} is the name of two sets of held_out, questions and harness; rename one")
         return self
 
+    def _check_mixes(self, mixes: Mixes) -> None:
+        """Refuse aims that are not measured, and a target that runs cannot stand for."""
+        if unknown := sorted(mixes.aims.keys() - self.held_out.keys()):
+            raise ValueError(f"mixes: aims: {unknown[0]} is no held-out set{did_you_mean(unknown[0], self.held_out)}")
+        if mixes.former == self.name:
+            raise ValueError("mixes: from: an experiment goes on from an earlier one, not from itself")
+        if mixes.target_tokens is not None and (self.budget_tokens is None or self.budget_tokens > mixes.target_tokens):
+            raise ValueError("mixes: target_tokens: give budget_tokens too, not above it")
+
     @property
     def tables(self) -> list[str]:
         """All packed tables named in it, sorted."""
-        named = {table for variant in self.variants.values() for table in variant.sources}
-        return sorted(named | set(self.mixes.sources.values() if self.mixes is not None else ()))
+        named = [table for variant in self.variants.values() for table in variant.sources]
+        named += self.mixes.sources.values() if self.mixes is not None else ()
+        return sorted({split_table(table)[0] for table in named})
 
 
 def declare_experiment(values: dict[str, Any], folder: Path) -> ExperimentDeclaration:

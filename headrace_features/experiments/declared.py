@@ -13,30 +13,33 @@ from headrace.tables.settings import load_settings
 if TYPE_CHECKING:
     from headrace_features.experiments.declaration import ExperimentDeclaration
     from headrace_features.experiments.experiment import LakeExperiment
+    from headrace_features.experiments.mix_report import FittedMix
     from headrace_features.experiments.report import Report
 
 COMPONENT: Final = "headrace.Experiment"
 
 
-def declared_report(name: str) -> Report:
-    """The results of an experiment of the project.
+def declared_report(name: str) -> Report | FittedMix:
+    """The results of an experiment of the project: verdicts on variants, or the law of mixes and the proposed one.
 
     Raises:
-        CommandError: none is declared so, or none of its runs was done.
+        CommandError: none is declared so, or none of its runs was done; of mixes, if any is missing.
     """
+    from headrace_features.experiments.mixes import fit_mix
     from headrace_features.experiments.report import report_of
 
-    return report_of(_open_experiment(name))
+    experiment = _open_experiment(name)
+    return report_of(experiment) if experiment.declared.mixes is None else fit_mix(experiment, train=False)
 
 
 def _open_experiment(name: str) -> LakeExperiment:
     """An experiment on the lake."""
     from headrace_features.experiments.experiment import LakeExperiment
 
-    return LakeExperiment(_declared(name), lake_catalogue(), load_settings())
+    return LakeExperiment(declared_experiment(name), lake_catalogue(), load_settings())
 
 
-def _declared(name: str) -> ExperimentDeclaration:
+def declared_experiment(name: str) -> ExperimentDeclaration:
     """The declaration of an experiment.
 
     Raises:
@@ -57,9 +60,8 @@ def _declared(name: str) -> ExperimentDeclaration:
 
 
 def _among(names: Collection[str]) -> list[str]:
-    """Experiments with variants among some names; of a mix, the variants are only known when it runs."""
-    attributes = [values for _, values in declarations(COMPONENT)]
-    return [values["name"] for values in attributes if values["name"] in names and values.get("mixes") is None]
+    """Experiments among some names."""
+    return [values["name"] for _, values in declarations(COMPONENT) if values["name"] in names]
 
 
 def _plan(name: str) -> Iterator[str]:
@@ -69,6 +71,11 @@ def _plan(name: str) -> Iterator[str]:
         CommandError: variants differ in what has to be equal, or a table of them is not there.
     """
     experiment = _open_experiment(name)
+    if experiment.declared.mixes is not None:
+        from headrace_features.experiments.mixes import search_of
+
+        yield from search_of(experiment).lines()
+        return
     experiment.check()
     for variant, line in experiment.facts().items():
         yield f"{variant}: {line}"

@@ -52,6 +52,7 @@ class Run:
         start: offset in it.
         rows_digest: of its rows.
         tokens: that it trains on.
+        thinned: share of the rows of each source that it reads.
     """
 
     variant: str
@@ -61,6 +62,7 @@ class Run:
     start: int
     rows_digest: str
     tokens: int
+    thinned: float = 1
 
 
 class LakeExperiment:
@@ -84,6 +86,12 @@ class LakeExperiment:
         self._blends: dict[tuple[str, int], str] = {}
         self._budgets: dict[str, int] = {}
         self._contents: dict[tuple[str, int], VariantContents] = {}
+
+    def of(self, variants: Mapping[str, Variant]) -> LakeExperiment:
+        """The same experiment with other variants, of which no more is left out."""
+        other = LakeExperiment(self.declared, self.catalogue, self.settings, variants)
+        other.sets, other.excluded = self.sets, self.excluded
+        return other
 
     @cached_property
     def sets(self) -> list[HeldOutSet]:
@@ -154,7 +162,8 @@ class LakeExperiment:
             tell(f"reading variant {name}, seed {seed}")
             contents = VariantContents()
             blend, start = self.blend(name, seed), self.start(name, seed)
-            for _ in rows_of(self.catalogue, blend, self.excluded, self.budget(name), seed, contents, start):
+            read = (self.excluded, self.budget(name), seed, contents, start, self.variants[name].thinned)
+            for _ in rows_of(self.catalogue, blend, *read):
                 pass
             self._contents[name, seed] = contents
         return self._contents[name, seed]
@@ -219,7 +228,8 @@ class LakeExperiment:
                     else:
                         contents = self.contents(name, seed)
                         blend, start = self.blend(name, seed), self.start(name, seed)
-                        yield Run(name, seed, rate, blend, start, contents.digest, contents.tokens)
+                        thinned = self.variants[name].thinned
+                        yield Run(name, seed, rate, blend, start, contents.digest, contents.tokens, thinned)
 
     def run_key(self, run: Run) -> str:
         """SHA-256 of all that decides the weights of a run."""
@@ -230,10 +240,10 @@ class LakeExperiment:
 
     def key(self, run: Run) -> str:
         """SHA-256 of all that decides the scores of a run."""
-        return hashlib.sha256(canonical_json({"run": self.run_key(run), **self._measures}).encode()).hexdigest()
+        return hashlib.sha256(canonical_json({"run": self.run_key(run), **self.measures}).encode()).hexdigest()
 
     @cached_property
-    def _measures(self) -> dict[str, dict[str, str]]:
+    def measures(self) -> dict[str, dict[str, str]]:
         """Digests of the sets and files measuring runs."""
         files = self.declared.questions.items()
         tasks = {"harness": {"tasks": harness_digest(self.declared.harness)}} if self.declared.harness else {}

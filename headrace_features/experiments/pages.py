@@ -16,10 +16,11 @@ from spark_jobs.exceptions import nearest
 from spark_jobs.lake.run.evaluations import known_rows
 
 if TYPE_CHECKING:
+    from headrace_features.experiments.mix_report import FittedMix
     from headrace_features.experiments.report import Report
 
 _PICTURES = RecentlyUsed[tuple[str, str, datetime], bytes](16)  # by the state of their rows
-_REPORTS: RecentlyUsed[tuple[str, str], Report] = RecentlyUsed(32)  # by the digest of their rows
+_REPORTS: RecentlyUsed[tuple[str, str], Report | FittedMix] = RecentlyUsed(32)  # by the digest of their rows
 _REPORTING = threading.Lock()
 _SHOWN = ("key", "variant", "seed", "learning_rate", "tokens", "document_count", "blend", "scores")
 
@@ -64,13 +65,18 @@ def report(request: PageRequest) -> PageAnswer:
 
     Making them reads the data of the runs, so they are made once for each state of the rows.
     """
+    from headrace_features.experiments.report import Report
+
     so_far = _runs(request)
     name = so_far.experiment
     try:
-        with _REPORTING:
-            results = _REPORTS.find((name, so_far.digest), lambda: declared_report(name))
+        results = _results(so_far)
     except CommandError as error:
         return PageAnswer("experiment_report.html", {"experiment": name, "said": str(error), "verdicts": []})
+    if not isinstance(results, Report):
+        lines = [*results.notes, *results.trade_offs(), *results.repeats()]
+        shown = {"experiment": name, "said": str(results), "verdicts": list(results.front_rows()), "differences": lines}
+        return PageAnswer("experiment_report.html", {**shown, "is_mix": True})
     shown = {
         "experiment": name, "said": f"{len(results.rows)} of {results.planned} runs are done",
         "verdicts": list(results.verdict_rows()), "differences": results.differences,
@@ -84,6 +90,26 @@ def picture(request: PageRequest) -> Picture:
     so_far = _runs(request)
     key = so_far.experiment, so_far.digest, max(row["recorded_at"] for row in so_far.rows)
     return Picture(_PICTURES.find(key, so_far.plot))
+
+
+def front(request: PageRequest) -> Picture:
+    """What each mix of the front wins and loses on each set.
+
+    Raises:
+        CommandError: it has no mixes, or runs are missing.
+    """
+    from headrace_features.experiments.mix_report import FittedMix
+
+    results = _results(_runs(request))
+    if not isinstance(results, FittedMix):
+        raise CommandError(f"experiment {results.experiment} has variants, and no front of mixes")
+    return Picture(results.plot())
+
+
+def _results(so_far: Report) -> Report | FittedMix:
+    """What `headrace experiment show` says of these runs, made once."""
+    with _REPORTING:
+        return _REPORTS.find((so_far.experiment, so_far.digest), lambda: declared_report(so_far.experiment))
 
 
 def _rows(request: PageRequest, name: str | None = None) -> list[dict[str, Any]]:
@@ -117,6 +143,7 @@ PAGES: Final = Pages(
         "/experiments/{experiment}": experiment,
         "/experiments/{experiment}/report": report,
         "/experiments/{experiment}/scores.png": picture,
+        "/experiments/{experiment}/front.png": front,
     },
     Path(__file__).parent / "templates",
 )

@@ -94,7 +94,8 @@ def _batches(
 ) -> Iterator[VariantRows]:
     """The rows of a run in steps, from the one on that its checkpoint wants."""
     left_out, budget = task["left_out"], run["budget"]
-    groups = rows_of(catalogue, run["blend"], left_out, budget, run["seed"], VariantContents(), run["start"])
+    read = (catalogue, run["blend"], left_out, budget, run["seed"], VariantContents(), run["start"], run["thinned"])
+    groups = rows_of(*read)
     left: VariantRows | None = None
     for group in groups:
         if group.offset + len(group.input_ids) <= start:

@@ -21,6 +21,7 @@ from blender_service.wire.row_batch import RowBatch
 from dagster_project.exceptions import CommandError
 from headrace.tables.catalogue import load_table
 from headrace_features.experiments.declaration import Variant
+from headrace_features.experiments.thinning import ThinnedOrder, kept_rows
 
 _GROUP_ROWS: Final = 256  # whose order a seed decides; coarser order is the blend's
 _MOST_EMPTY: Final = 64  # groups without a token that goes on, after which a variant has none
@@ -102,11 +103,13 @@ def rows_of(
     order: int,
     contents: VariantContents,
     start: int = 0,
+    thinned: float = 1,
 ) -> Iterator[VariantRows]:
     """The rows of a blend from an offset on until so many tokens were given; what they are is noted in `contents`.
 
-    Left-out documents are taken out of their rows, the others closed up to the left. Rows change places in
-    groups of 256 by the seed `order`. The last row may go over the budget.
+    Of each source only a share `thinned` of the rows is read (`thinning`). Left-out documents are taken out of their
+    rows, the others closed up to the left. Rows change places in groups of 256 by the seed `order`. The last row may go
+    over the budget.
 
     Raises:
         CommandError: the blend ends before the budget, almost all of it is left out, or a table of it has masks.
@@ -118,7 +121,9 @@ def rows_of(
             raise CommandError(
                 f"experiment: {pin.table} is trained on as its masks say, and proxies on every token; leave it out"
             )
-    reader, window = blender.open(blend_id), blender.config(blend_id).window
+    reader, window, head = blender.open(blend_id), blender.config(blend_id).window, blender.head(blend_id)
+    if thinned < 1:
+        reader.order = ThinnedOrder(blender.config(blend_id), head, thinned)
     end, digest, at, empty = reader.order.end, hashlib.sha256(), start, 0
     read: list[NDArray[np.uint64]] = []
     skipped: dict[str, str] = {}
@@ -132,8 +137,11 @@ def rows_of(
             )
         batch = reader.gather(at, count)
         ids, numbers, documents, row_of, tokens = _laid_out(batch, left_out, window.padding_id, skipped)
-        kept = np.random.default_rng([order, at]).permutation(np.flatnonzero(tokens))
-        kept = kept[: np.searchsorted(np.cumsum(tokens[kept]), budget - contents.tokens) + 1]
+        kept = np.flatnonzero(tokens)
+        if thinned < 1:  # cut before they change places, so that no row comes twice more often than another
+            kept = _within(kept, tokens, budget - contents.tokens)
+        kept = np.random.default_rng([order, at]).permutation(kept)
+        kept = _within(kept, tokens, budget - contents.tokens)
         empty = empty + 1 if not len(kept) else 0
         if empty >= _MOST_EMPTY:
             raise CommandError(f"experiment: blend {blend_id[:12]}: almost all of its documents are held out")
@@ -154,8 +162,13 @@ def rows_of(
     contents.digest = digest.hexdigest()
     contents.documents = np.unique(np.concatenate(read))
     contents.left_out = Counter(skipped.values())
-    sizes = {name: pin.rows for name, pin in blender.head(blend_id).pins().items()}
+    sizes = {name: pin.rows and kept_rows(pin.rows, thinned) for name, pin in head.pins().items()}
     contents.epochs = {name: count / size for name, count in source_rows.items() if (size := sizes.get(name))}
+
+
+def _within(rows: NDArray[np.int64], tokens: NDArray[np.int64], most: int) -> NDArray[np.int64]:
+    """The first of some rows, up to the one that brings them to so many tokens."""
+    return rows[: np.searchsorted(np.cumsum(tokens[rows]), most) + 1]
 
 
 def _laid_out(

@@ -63,10 +63,10 @@ class Report:
     def metadata(self) -> dict[str, Any]:
         """The report as metadata of the asset's page."""
         shown: dict[str, Any] = {"runs": len(self.rows), "runs_planned": self.planned}
-        shown["means"] = _table(mean_rows(self.rows))
+        shown["means"] = record_table(mean_rows(self.rows))
         shown["data"] = dg.MetadataValue.md("\n".join(f"- {line}" for line in self.differences))
         if self.compared is not None:
-            shown["verdicts"] = _table(self.verdict_rows())
+            shown["verdicts"] = record_table(self.verdict_rows())
             if nothing := self.tell_nothing():
                 shown["tells_nothing_at_this_size"] = ", ".join(nothing)
             picture = base64.b64encode(self.plot()).decode()
@@ -194,7 +194,7 @@ def _is_bits_of(score: Mapping[str, Any], name: str) -> bool:
     return bool(score["set"] == name and score["measure"] in _LOWER_IS_BETTER)
 
 
-def _table(rows: Iterable[Mapping[str, str]]) -> dg.TableMetadataValue:
+def record_table(rows: Iterable[Mapping[str, str]]) -> dg.TableMetadataValue:
     """Rows as a table of the page."""
     records = [dg.TableRecord(dict(row)) for row in rows]
     columns = [dg.TableColumn(name) for name in records[0].data] if records else []

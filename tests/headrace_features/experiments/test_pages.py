@@ -9,13 +9,17 @@ import pytest
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.recently_used import RecentlyUsed
 from blender_service.server.blender import Blender
 from dagster_project.exceptions import CommandError
 from headrace_features.experiments.comparison import compare
+from headrace_features.experiments.mix_report import FittedMix
 from headrace_features.experiments.report import Report
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.lake.run.evaluations import record
 from spark_jobs.lake.session.catalogue import ensure_table
+from spark_jobs.mixes.designs import design
+from spark_jobs.mixes.search import Runs, Search
 from tests.blender_service.packed_tables import create_packed, open_lake
 from tests.headrace_features.explore.served import asked, pages
 from tests.headrace_features.explore.test_training import evaluation
@@ -98,3 +102,27 @@ def test_experiments_of_others_do_not_exist(lake: Catalog, tmp_path: Path) -> No
     assert asked(few, "/experiments")["experiments"] == []
     for path in ("/experiments/trial", "/experiments/trial/report", "/experiments/trial/scores.png"):
         assert few.get(path).status_code == 404
+
+
+def test_a_search_for_a_mix_has_its_front(lake: Catalog, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As a table with what each mix wins and loses, and as a picture of its own; variants have none."""
+    mixes = design([2, 1], np.ones(2), seed=0)
+    search = Search.of([2000, 1000], 1000)
+    runs = Runs(mixes, np.column_stack([2 - mixes[:, 0], 2 - mixes[:, 1] ** 0.5]))
+    law = search.law(runs)
+    about = ("trial", ("x", "y"), ("one", "other"), search.proposal(law), law, search.front(law), "proxy_1m", runs)
+    found = FittedMix(*about, search.tokens, 1000, 0.5, (0.01, -0.02), ("kept",), 9, "ab" * 32)
+    module = "headrace_features.experiments.pages"
+    monkeypatch.setattr(f"{module}._REPORTS", RecentlyUsed(4))
+    monkeypatch.setattr(f"{module}.declared_report", lambda name: found)
+    client = pages(lake, tmp_path)
+    shown = asked(client, "/experiments/trial/report")
+    assert shown["verdicts"] == list(found.front_rows())
+    assert {row["for"] for row in shown["verdicts"]} >= {"best for one"}
+    assert any("a trade-off: the best mix for one loses" in line for line in shown["differences"])
+    page = client.get("/experiments/trial/report").text
+    assert "The front of mixes" in page and 'src="/experiments/trial/front.png"' in page
+    assert client.get("/experiments/trial/front.png").content.startswith(b"\x89PNG")
+    monkeypatch.setattr(f"{module}._REPORTS", RecentlyUsed(4))
+    monkeypatch.setattr(f"{module}.declared_report", lambda name: Report(name, [], 0, None, ()))
+    assert "has variants, and no front of mixes" in client.get("/experiments/trial/front.png").text

@@ -218,7 +218,7 @@ def _value(token: tuple[str, str], text: str) -> Value:
         return word[1:-1].replace("''", "'")
     if kind != "word":
         raise _unread(text, word, "a value")
-    return None if word == "none" else int(word) if re.fullmatch(r"-?[0-9]{1,18}", word) else word
+    return None if word == "none" else int(word) if re.fullmatch(r"-?[0-9]{1,19}", word) else word
 
 
 def _tokens(text: str) -> list[tuple[str, str]]:

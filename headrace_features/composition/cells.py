@@ -46,8 +46,13 @@ CELL_BOUNDS = Table(
 )
 
 
+def measure(name: str) -> str:
+    """The column of a dimension, which may itself be called dataset, tokens or copies."""
+    return f"by_{name}"
+
+
 def measured(documents: DataFrame, frames: Mapping[str, DataFrame], config: CellsConfig) -> DataFrame:
-    """Append a column for each dimension but copies: numbers of what is binned are double, booleans are texts.
+    """Append a column (`measure`) for each dimension but copies: what is binned is double, booleans are texts.
 
     Args:
         documents: rows with doc_id.
@@ -56,7 +61,7 @@ def measured(documents: DataFrame, frames: Mapping[str, DataFrame], config: Cell
     """
     for table in config.tables:
         columns = [
-            _value(place, config.by[name], dict(frames[table].dtypes)).alias(name)
+            _value(place, config.by[name], dict(frames[table].dtypes)).alias(measure(name))
             for name, place in config.places.items()
             if place.table == table
         ]
@@ -76,7 +81,9 @@ def _bounds(survivors: DataFrame, config: CellsConfig, **tables: DataFrame) -> D
     parts = {name: one.quantiles for name, one in config.by.items() if one.quantiles is not None}
     bounds = {name: np.array(one.bounds) for name, one in config.by.items() if one.bounds is not None}
     if parts:
-        bounds |= quantile_bounds(measured(survivors.select(*KEYS), tables, config), parts)
+        values = measured(survivors.select(*KEYS), tables, config)
+        found = quantile_bounds(values, {measure(name): count for name, count in parts.items()})
+        bounds |= {name: found[measure(name)] for name in parts}
     rows = [(name, at + 1, float(bound)) for name in sorted(bounds) for at, bound in enumerate(bounds[name])]
     return survivors.sparkSession.createDataFrame(rows, "dimension string, number int, bound double")
 
@@ -94,7 +101,7 @@ def _cells(
     of_corpus = {"exact_duplicates": exact_duplicates, "removals": removals, "members": members}
     frames = {**tables, **{name: frame for name, frame in of_corpus.items() if frame is not None}}
     documents = measured(survivors.select(*KEYS), frames, config)
-    columns = [*KEYS, *config.places]
+    columns = [*KEYS, *map(measure, config.places)]
     if config.duplicates is not None and exact_duplicates is not None and members is not None:
         copies = copies_of(exact_duplicates, removals, members, config.threshold)
         documents = documents.join(copies.withColumnRenamed("documents", _COPIES), "doc_id", "left")
@@ -120,7 +127,7 @@ def _named(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `cells`, of batches of documents with their values."""
     for batch in batches:
-        columns = {name: batch.column(name) for name in config.places}
+        columns = {name: batch.column(measure(name)) for name in config.places}
         if config.duplicates is not None:
             name, duplicates = config.duplicates
             counts = pc.fill_null(batch.column(_COPIES), 1).to_numpy(zero_copy_only=False).astype(np.int64)

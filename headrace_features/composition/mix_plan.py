@@ -3,7 +3,8 @@
 A cell that is to be read r times gives r * rows of its windows, so its weight is that in proportion to the others'. A
 cycle has at most 2^20 rows; a longer plan is rounded to it, and what is printed is what the rounded weights give. No
 cell is passed over more often than r rounded up, so the blend ends with the first that has no further row, at the
-planned number of rows or behind it.
+planned number of rows or behind it. A cell of few windows, whose weight of at least 1 is far too much in a long plan,
+does not end it: it is read in its passes, and the others go on.
 """
 
 from __future__ import annotations
@@ -27,7 +28,7 @@ from blender_service.blend.validation import name_of
 from blender_service.order.interleave import MAX_CYCLE_ROWS, quantize
 from dagster_project.exceptions import CommandError
 from headrace.tables.catalogue import load_table
-from headrace.tables.cells import CELL_COLUMN, cell_label, cell_values, parse_choice
+from headrace.tables.cells import CELL_COLUMN, cell_label, cell_values, parse_choice, value_order
 from headrace.tables.exceptions import CellsError
 from headrace_features.composition.mix_config import MixConfig
 from spark_jobs.arrays import Float64Array
@@ -38,6 +39,7 @@ _PACKED: Final = re.compile(r"packed_.+_(\d+)")
 _PLAIN: Final = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
 _NAME_LETTERS: Final = 110
 _ROUNDING: Final = 1e-9
+_EARLY: Final = Fraction(99, 100)  # of the plan; each cell that the blend goes on without is another cycle to build
 
 
 @dataclass(frozen=True)
@@ -61,6 +63,11 @@ class PlannedCell:
     tokens: int
     wanted: float = 0
     weight: int = 0
+
+    @property
+    def passes(self) -> int:
+        """How often it is passed over at most."""
+        return max(1, math.ceil(self.wanted - _ROUNDING))
 
 
 @dataclass(frozen=True)
@@ -90,7 +97,7 @@ class MixPlan:
 
     def facts(self) -> list[dict[str, Any]]:
         """What is planned of each cell: those that are read first, the lowest values first."""
-        repeats = {cell: self.planned_rows(cell) / cell.rows for cell in self.cells}
+        repeats = {cell: min(self.planned_rows(cell) / cell.rows, cell.passes) for cell in self.cells}
         planned = {cell: round(repeats[cell] * cell.tokens) for cell in self.cells}
         total, bound = sum(planned.values()) or 1, self.max_repeats
         return [
@@ -109,7 +116,8 @@ class MixPlan:
         sources = [
             SourceSpec(
                 f"{cell.table}[{cell_label(cell.cell)}]", str(cell.weight), _name(cell), str(cell.snapshot),
-                max_epochs=max(1, math.ceil(cell.wanted - _ROUNDING)), on_exhausted="END",
+                max_epochs=cell.passes,
+                on_exhausted="CONTINUE" if cell.passes * cell.rows < _EARLY * self.planned_rows(cell) else "END",
             )
             for cell in self.cells
             if cell.weight
@@ -118,9 +126,9 @@ class MixPlan:
 
 
 def _name(cell: PlannedCell) -> str:
-    """The name of the source of a cell: none where the default tells it from all others, as it does not C from C++."""
-    texts = [value for value in cell_values(cell.cell).values() if isinstance(value, str)]
-    if all(_PLAIN.fullmatch(text) and text != "none" for text in texts):
+    """The name of the source of a cell: none where the default tells it from all others, not C from C++, 1 from -1."""
+    values = [str(value) for value in cell_values(cell.cell).values() if value is not None]
+    if all(_PLAIN.fullmatch(value) and value != "none" for value in values):
         return ""
     default = name_of(SourceSpec(f"{cell.table}[{cell_label(cell.cell)}]"))
     return f"{default[:_NAME_LETTERS]}-{hashlib.sha256(cell.cell.encode()).hexdigest()[:12]}"
@@ -129,7 +137,7 @@ def _name(cell: PlannedCell) -> str:
 def _rank(cell: PlannedCell) -> tuple[Any, ...]:
     """Sort key: cells that are read, their values, where there is none last."""
     values = cell_values(cell.cell).values()
-    return not cell.weight, *((value is None, 0 if value is None else value) for value in values), cell.table
+    return not cell.weight, *map(value_order, values), cell.table
 
 
 def packed_cells(catalogue: Catalog, corpus: str, table: str | None) -> list[PlannedCell]:

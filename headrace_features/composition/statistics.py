@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.tables.cells import CELL_COLUMN
-from headrace_features.composition.cells import measured
+from headrace_features.composition.cells import measure, measured
 from headrace_features.composition.config import CellsConfig
 from headrace_features.composition.picture import draw_cells
 from spark_jobs.arrays import Float64Array
@@ -94,8 +94,9 @@ def _statistics(
     rows = rows.join(tokens.select("doc_id", F.col("token_count").alias("tokens")), "doc_id", "left")
     if binned is not None:
         rows = measured(rows, {"members": members, "tokens": tokens, **tables}, binned)
-    add = functools.partial(_added, measures=tuple(names))
-    parts = rows.select("dataset", CELL_COLUMN, "bytes", "tokens", *names).mapInArrow(add, _DDL).toArrow()
+    measures = tuple(map(measure, names))
+    add = functools.partial(_added, measures=measures)
+    parts = rows.select("dataset", CELL_COLUMN, "bytes", "tokens", *measures).mapInArrow(add, _DDL).toArrow()
     sums = dict[tuple[str, str], _Sums]()
     for row in parts.to_pylist():
         of_cell = sums.setdefault((row["dataset"], row["cell"]), _none(len(names)))

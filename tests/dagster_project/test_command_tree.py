@@ -11,7 +11,7 @@ import click
 import pytest
 
 from dagster_project.cli import headrace, run_command
-from dagster_project.cli.train.blend_syntax import parse_change, parse_source
+from dagster_project.cli.train.blend_syntax import parse_change, parse_source, parse_stage
 from dagster_project.exceptions import CommandError
 
 Said = pytest.CaptureFixture[str]
@@ -119,6 +119,19 @@ def test_no_key_keeps_the_last_of_two_values(words: tuple[str, ...], option: cli
     assert given[option.name or ""] == ["a=1", "b=1"]
     with pytest.raises(click.UsageError, match=r"a=\.\.: is given twice"):
         command.make_parser(context).parse_args([option.opts[0], "a=1", option.opts[0], "a=2"])
+
+
+@pytest.mark.parametrize(
+    "cells", ["q >= 1, t in (a, 'b c')", "t='a, ]', q=1", "t='[', s='it''s ]['", "q>=1", "t='x [ y', q=2"]
+)
+def test_cells_in_changes_and_stages(cells: str) -> None:
+    """Blanks, commas and brackets of cells do not end a change."""
+    table = f"main.packed_web_2048[{cells}]"
+    change = f"new=2,table={table},max_epochs=3"
+    assert parse_source(f"{table}=2,name=new").table == parse_change(change).table == table
+    stage = parse_stage(f"1000:  {change}  old=1 -gone ")
+    assert [one.name for one in stage.changes] == ["new", "old", "gone"]
+    assert stage.changes[0] == parse_change(change) and stage.changes[0].max_epochs == 3
 
 
 @pytest.mark.parametrize(

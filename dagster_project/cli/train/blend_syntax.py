@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from blender_service.blend.requests import SourceChange, SourceSpec, Stage, TextSpec
 
 _SETTINGS = ("name", "table", "snapshot", "max_epochs", "on_exhausted")
+_CELLS = re.compile(r"\[(?:'(?:[^']|'')*'|[^'\]])*\]")
 
 
 def parse_source(text: str, max_epochs: int | None = None, on_exhausted: str | None = None) -> SourceSpec:
@@ -76,7 +77,7 @@ def parse_stage(text: str) -> Stage:
     offset, colon, changes = text.partition(":")
     if not colon or not offset.strip().replace("_", "").isdecimal():
         raise CommandError(f"stage {text!r}: write OFFSET: CHANGE CHANGE .., for example '1000000: code=1 prose=3'")
-    return Stage(int(offset), tuple(parse_change(change) for change in changes.split()))
+    return Stage(int(offset), tuple(map(parse_change, _apart(changes, " "))))
 
 
 def parse_texts(text: str) -> TextSpec:
@@ -112,7 +113,7 @@ def _split(text: str, form: str) -> tuple[str, str, dict[str, Any]]:
     head, bracket, behind = text.partition("[")
     cells, closing, behind = behind.rpartition("]")
     if "," in head or "=" in head:  # the bracket is in a setting: name, weight, table=..[..]
-        first, *rest = re.split(r",(?![^\[]*\])", text)
+        first, *rest = _apart(text, ",")
         name, _, weight = first.partition("=")
     elif bracket and not closing:
         raise CommandError(f"{text!r}: no ] closes the cells; write {head}[quality>=15]=WEIGHT")
@@ -135,6 +136,14 @@ def _split(text: str, form: str) -> tuple[str, str, dict[str, Any]]:
         else:
             raise CommandError(f"{text!r}: {setting!r} is not understood; write {form}")
     return name, weight, settings
+
+
+def _apart(text: str, mark: str) -> list[str]:
+    """Split at a mark that is not in cells; at a blank: at any number of blanks."""
+    plain = _CELLS.sub(lambda cells: "[" * len(cells[0]), text)
+    places = [found.span() for found in re.finditer(r"\s+" if mark == " " else mark, plain)]
+    edges = zip([0, *(end for _, end in places)], [*(start for start, _ in places), len(text)], strict=True)
+    return [text[start:end] for start, end in edges if mark != " " or end > start]
 
 
 def _require_new(text: str, key: str, settings: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 from headrace.tables.cells import CellChoice, Condition, Value, cell_text, cell_values, parse_choice, split_table
 from headrace.tables.exceptions import CellsError
 
-VALUES = st.one_of(st.none(), st.integers(-3, 25), st.text(max_size=6))
+VALUES = st.one_of(st.none(), st.integers(-3, 25), st.sampled_from((2**63 - 1, -(2**63))), st.text(max_size=6))
 NAMES = st.sampled_from(("quality", "topic", "language"))
 LEVELS = st.builds(
     lambda name, sign, bound: Condition(name, sign, (bound,)), NAMES, st.sampled_from(("<", "<=", ">", ">=")),

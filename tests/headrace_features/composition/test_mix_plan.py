@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from collections import Counter
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -44,11 +45,11 @@ def cells_of(rows: Sequence[Sequence[int]]) -> list[PlannedCell]:
 def segments_of(plan: MixPlan) -> list[Segment]:
     """The order that Blender resolves the plan to."""
     read = [cell for cell in plan.cells if cell.weight]
-    specs = plan.spec.sources
     return resolve_segments(
         [
-            SourceOrder(f"s{at:05}", cell.weight, Pin("", str(at), "1", cell.rows, ""), specs[at].max_epochs or 0, True)
-            for at, cell in enumerate(read)
+            SourceOrder(f"s{at:05}", cell.weight, Pin("", str(at), "1", cell.rows, ""), spec.max_epochs or 0, ends)
+            for at, (cell, spec) in enumerate(zip(read, plan.spec.sources, strict=True))
+            for ends in [spec.on_exhausted == "END"]
         ]
     )
 
@@ -133,6 +134,21 @@ def test_a_plan_of_olmo_3_over_480_cells() -> None:
     (segment,) = segments_of(plan)
     assert segment.end is not None and segment.end > plan.rows * 0.9999
     assert differs(plan, segment, min(plan.rows, segment.end)) < 1
+
+
+@pytest.mark.parametrize(("windows", "repeats"), [(1, 1.5), (3, 1.0), (14, 1.0), (40, 7.0)])
+def test_a_cell_of_few_windows_does_not_end_a_long_plan(windows: int, repeats: float) -> None:
+    """Its weight of at least 1 in 2^20 would be hundreds of repeats; it is read as often as it may be."""
+    cells = [replace(cell, rows=5_000_000, tokens=10**10) for cell in cells_of([[1] * 4])]
+    cells.append(
+        PlannedCell("main.packed_web_2048", 1, cell_text({"quality": 4, "topic": None}), windows, windows * 2000)
+    )
+    plan = plan_mix(cells, MixConfig(repeats={"topic!=none": 1.3, "topic=none": repeats}))
+    segments = segments_of(plan)
+    assert (segments[-1].end or 0) >= 0.99 * plan.rows
+    (line,) = [line for line in plan.facts() if "none" in line["cell"]]
+    read = [part.end_row for segment in segments for part in segment.parts if part.name == "s00004"][-1]
+    assert read == line["repeats"] * windows and repeats <= line["repeats"] <= repeats + 1
 
 
 def test_documents_without_a_value_are_read_as_the_curve_says() -> None:
@@ -225,7 +241,21 @@ def test_cells_of_any_text_are_sources_of_their_own(tmp_path: Path, monkeypatch:
     """Names of cells keep letters and digits alone, those of C, C++ and C# would be one; each is found again."""
     monkeypatch.chdir(tmp_path)
     table = create_packed(open_lake(tmp_path / "warehouse"), "main.packed_code_16", cells=True)
-    texts = ["C", "C++", "C#", "c", "none", None, "a b", "a-b", "it's [so]", "public, health", "é" * 200, "x" * 200]
+    texts: list[str | int | None] = [
+        "C",
+        "C++",
+        "C#",
+        "c",
+        "none",
+        None,
+        "a b",
+        "a-b",
+        "it's [so]",
+        "public, health",
+        "é" * 200,
+        "x" * 200,
+    ]
+    texts += [1, -1, 2**63 - 1, -(2**63)]
     table.append_cells(1, 0, {cell_text({"language": text}): 3 for text in texts})
     (tmp_path / "mix.yaml").write_text("repeats: {language!=nowhere: 2}")
     run("plan", "main", "mix.yaml", "--create", "all")

@@ -58,11 +58,14 @@ class LakeSource(NamedTuple):
     template: str | None = None
 
     def shares_rows(self, other: LakeSource) -> bool:
-        """Whether a row of the table is in both."""
+        """Whether a row of the table is in both, or of two live sources could come to both."""
         if self.pin.table_uuid != other.pin.table_uuid:
             return False
         if self.chosen is not None and other.chosen is not None and len(self.chosen) == len(other.chosen):
             return bool((self.chosen & other.chosen).any())
+        choices = self.pin.cells, other.pin.cells
+        if self.pin.rows is None and other.pin.rows is None and choices[0] is not None and choices[1] is not None:
+            return parse_choice(choices[0]).meets(parse_choice(choices[1]))
         return not self.cells or not other.cells or not self.cells.isdisjoint(other.cells)
 
 

@@ -118,6 +118,17 @@ class CellChoice(NamedTuple):
         ]
         return re.sub(r"[^a-z0-9]+", "-", "-".join(parts)).strip("-")
 
+    def meets(self, other: CellChoice) -> bool:
+        """Whether any cell could be of both, there today or not."""
+        both = (*self.conditions, *other.conditions)
+        # A condition changes what it says at its values alone, so these, their neighbours and a text stand for all.
+        tried = {value for condition in both for value in condition.values} | {None, "\0"}
+        tried |= {value + step for value in tried if isinstance(value, int) for step in (-1, 1)}
+        return all(
+            any(all(condition.holds(value) for condition in both if condition.name == name) for value in tried)
+            for name in {condition.name for condition in both}
+        )
+
     def select(self, cells: Iterable[str], where: str) -> list[str]:
         """Choose among cells, those of the table `where`.
 

@@ -97,7 +97,7 @@ class MixPlan:
 
     def facts(self) -> list[dict[str, Any]]:
         """What is planned of each cell: those that are read first, the lowest values first."""
-        repeats = {cell: min(self.planned_rows(cell) / cell.rows, cell.passes) for cell in self.cells}
+        repeats = {cell: min(self.planned_rows(cell) / cell.rows, Fraction(cell.passes)) for cell in self.cells}
         planned = {cell: round(repeats[cell] * cell.tokens) for cell in self.cells}
         total, bound = sum(planned.values()) or 1, self.max_repeats
         return [

@@ -176,6 +176,23 @@ def test_a_live_source_of_cells_goes_on_with_what_is_appended(lake: Catalog, web
     assert ordinals == ordinals_of(web, "topic=law")
 
 
+def test_live_sources_must_not_come_to_share_a_cell(lake: Catalog, web: PackedFixture) -> None:
+    """Also where no cell of both is there yet, as rows of it would come twice."""
+    blender = Blender(lake)
+    first = SourceSpec(f"{NAME}[quality in (0, 9)]", name="first", live=True)
+    for choice, meets in (
+        ("quality in (1, 9), topic=law", True),
+        ("quality >= 1, quality < 9, topic != none", False),
+        ("quality in (1, 8), topic=law", False),
+    ):
+        spec = BlendSpec((first, SourceSpec(f"{NAME}[{choice}]", name="second", live=True)))
+        if meets:
+            with pytest.raises(InvalidBlendError, match="would come twice"):
+                blender.create(spec)
+        else:
+            blender.create(spec)
+
+
 def test_lost_runs_are_told(lake: Catalog, web: PackedFixture) -> None:
     """An object beside the blends that is not there, or not what its name says."""
     blender = Blender(lake)

@@ -42,6 +42,22 @@ def test_what_is_written_is_read_again(conditions: list[Condition], cell: dict[s
     assert written.takes(cell_text(cell)) == wanted
 
 
+CONDITIONS = st.lists(st.one_of(LEVELS, LISTS), min_size=1, max_size=3)
+
+
+@given(CONDITIONS, CONDITIONS)
+def test_choices_meet_where_some_cell_is_of_both(mine: list[Condition], other: list[Condition]) -> None:
+    """Against all cells of some values; a choice that excludes itself meets none."""
+    left, right = CellChoice(tuple(mine)), CellChoice(tuple(other))
+    values = {*range(-5, 28), 2**63, 2**63 - 2, 2**63 - 1, -(2**63), None, "some other text"}
+    values |= {value for condition in (*mine, *other) for value in condition.values}
+    names = {condition.name for condition in (*mine, *other)}
+    both = all(
+        any(all(one.holds(value) for one in (*mine, *other) if one.name == name) for value in values) for name in names
+    )
+    assert left.meets(right) == right.meets(left) == both
+
+
 @given(st.dictionaries(NAMES, VALUES))
 def test_a_cell_is_written_and_read(values: dict[str, Value]) -> None:
     """One text for the same values."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from pathlib import Path
 
 import numpy as np
 import pyarrow as pa
@@ -117,6 +118,16 @@ def test_the_map_is_shown_and_opens_documents(client: TestClient) -> None:
 def test_a_corpus_without_cells_is_told(client: TestClient) -> None:
     """With what to declare."""
     assert "declare" in client.get("/cells/notes").text
+
+
+def test_a_corpus_whose_cells_are_empty_is_told(tmp_path: Path) -> None:
+    """As of a first increment of which nothing is left."""
+    catalogue = open_lake(tmp_path)
+    put(catalogue, "main", MEMBERS, 0, [], config=json.dumps({"datasets": ["notes"]}))
+    for table in (CELLS, CELL_STATISTICS):
+        put(catalogue, "main", table, 0, [])
+    answer = pages(catalogue, tmp_path / "explore").get("/cells/main")
+    assert answer.status_code == 404 and "no cells yet" in answer.text
 
 
 def test_sums_of_facts_are_of_documents() -> None:

@@ -19,6 +19,7 @@ from headrace_features.composition.config import CellsConfig, Dimension, Place
 from headrace_features.composition.copies import copies_of
 from headrace_features.composition.quantiles import quantile_bounds
 from spark_jobs.arrays import Float64Array, Int64Array
+from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, Step, step, with_inputs
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.packing.cells import CELLS
@@ -30,6 +31,8 @@ _DDL: Final = "dataset string, shard int, doc_id string, cell string"
 DUPLICATES: Final = ("exact_duplicates", "removals", "members")
 """Tables of the corpus by which copies are counted."""
 _COPIES: Final = "copies"
+# Engines differ in what else is a number: to Spark 7f and 12d are, as in Java.
+_NUMBER: Final = r"^[ \t\r\n]*[+-]?([0-9]+[.]?[0-9]*|[.][0-9]+)([eE][+-]?[0-9]+)?[ \t\r\n]*$|^[+-]?(?i:inf|infinity)$"
 
 CELL_BOUNDS = Table(
     name="cell_bounds",
@@ -72,7 +75,7 @@ def measured(documents: DataFrame, frames: Mapping[str, DataFrame], config: Cell
 def _value(place: Place, dimension: Dimension, kinds: Mapping[str, str]) -> SparkColumn:
     value = F.col(place.column) if place.key is None else F.col(place.column).getItem(place.key)
     if dimension.is_binned:
-        return value.cast("double") if place.key is None else value.try_cast("double")
+        return value.cast("double") if place.key is None else F.when(value.rlike(_NUMBER), value.try_cast("double"))
     return value.cast("string") if kinds[place.column] == "boolean" else value
 
 
@@ -101,14 +104,30 @@ def _cells(
     of_corpus = {"exact_duplicates": exact_duplicates, "removals": removals, "members": members}
     frames = {**tables, **{name: frame for name, frame in of_corpus.items() if frame is not None}}
     documents = measured(survivors.select(*KEYS), frames, config)
+    bounds = bounds_of(cell_bounds)
+    _require_bounds(documents, [name for name, one in config.by.items() if one.is_binned and name not in bounds])
     columns = [*KEYS, *map(measure, config.places)]
     if config.duplicates is not None and exact_duplicates is not None and members is not None:
         copies = copies_of(exact_duplicates, removals, members, config.threshold)
         documents = documents.join(copies.withColumnRenamed("documents", _COPIES), "doc_id", "left")
         columns.append(_COPIES)
-    name_cells = functools.partial(_named, config=config, bounds=bounds_of(cell_bounds))
+    name_cells = functools.partial(_named, config=config, bounds=bounds)
     rows = ArrowRows(documents.select(*columns), name_cells, _DDL)
     return Output({CELLS.name: rows.to_frame()}, arrow_rows={CELLS.name: rows})
+
+
+def _require_bounds(documents: DataFrame, names: list[str]) -> None:
+    """Refuse documents with values of dimensions that no bounds were frozen for: all would be in the lowest bin.
+
+    Raises:
+        InputError: names such a dimension.
+    """
+    for name in names:
+        if documents.where(F.col(measure(name)).isNotNull() & ~F.isnan(measure(name))).limit(1).count():
+            raise InputError(
+                f"by.{name}: cell_bounds has none of it, as it was frozen before {name} was declared or a document had "
+                "a value; headrace corpus refresh, then run, makes bounds anew, from all increments"
+            )
 
 
 def bounds_of(cell_bounds: DataFrame | None) -> dict[str, Float64Array]:
@@ -172,13 +191,13 @@ def _coded(column: pa.Array, bounds: Float64Array | None) -> tuple[Int64Array, l
 
 def bounds_step(tables: Iterable[str] = ()) -> Step:
     """The step `cell_bounds`, with tables of values among its inputs."""
-    declare = step(version="1", scope=Scope.FROZEN, tables=(CELL_BOUNDS,), name=CELL_BOUNDS.name, config=CellsConfig)
+    declare = step(version="2", scope=Scope.FROZEN, tables=(CELL_BOUNDS,), name=CELL_BOUNDS.name, config=CellsConfig)
     return declare(with_inputs(_bounds, tables))
 
 
 def cells_step(tables: Iterable[str] = ()) -> Step:
     """The step `cells`, with tables of values among its inputs."""
-    declare = step(version="1", scope=Scope.INCREMENT, tables=(CELLS,), name=CELLS.name, config=CellsConfig)
+    declare = step(version="2", scope=Scope.INCREMENT, tables=(CELLS,), name=CELLS.name, config=CellsConfig)
     return declare(with_inputs(_cells, [name for name in tables if name not in DUPLICATES]))
 
 

@@ -144,7 +144,7 @@ def _added(batches: Iterable[pa.RecordBatch], measures: tuple[str, ...]) -> Iter
 def statistics_step(tables: Iterable[str] = ()) -> Step:
     """The step `cell_statistics`, with tables of values among its inputs."""
     declare = step(
-        version="1",
+        version="2",
         scope=Scope.INCREMENT,
         tables=(CELL_STATISTICS,),
         name=CELL_STATISTICS.name,

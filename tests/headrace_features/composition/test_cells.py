@@ -135,7 +135,11 @@ def planted(count: int, seed: int, first: int = 0) -> dict[str, list[dict[str, A
         tables["texts"].append(
             {**key, "language": draw.choice(["en", "de", None]), "spoken": draw.choice([True, False, None])}
         )
-        stars = [("stars", draw.choice(["3", "10", "11.5", "many"]))] if at % 2 else []
+        stars = (
+            [("stars", draw.choice(["3", "10", "11.5", "many", "12d", "7f", "0x1p9", " 1e1 ", "-3", "inf", "nan"]))]
+            if at % 2
+            else []
+        )
         tables["documents"].append({**key, "metadata": [*stars, ("site", draw.choice(["a.org", "b.org"]))]})
         tables["members"].append({**key, "kind": "prose", "byte_count": 10 * at})
         tables["tokens"].append({**key, "token_count": at})
@@ -179,9 +183,10 @@ def brute(tables: dict[str, list[dict[str, Any]]], frozen: dict[str, list[dict[s
         is_none = score is None or math.isnan(score)
         metadata = dict(by["documents"][doc_id]["metadata"])
         try:
-            stars = int(float(metadata["stars"]) >= 10)
+            number = float(metadata["stars"])
+            stars = None if math.isnan(number) else int(number >= 10)
         except (KeyError, ValueError):
-            stars = None  # type: ignore[assignment]
+            stars = None
         words, spoken = by["signals"][doc_id]["word_count"], by["texts"][doc_id]["spoken"]
         below = sum(other < score for other in scores) if not is_none else 0
         cells[doc_id] = cell_text(
@@ -220,6 +225,28 @@ def test_cells_are_those_of_brute_force_and_bounds_are_frozen(spark: SparkSessio
         found = {row["doc_id"]: row["cell"] for row in output.frames["cells"].collect()}
         assert found == brute(tables, first)
     assert any(cell_values(cell)["quality"] is None for cell in found.values())
+
+
+@on_spark
+def test_values_without_frozen_bounds_are_refused(spark: SparkSession) -> None:
+    """A dimension that was declared later would have all in the lowest bin; without a value it is none."""
+    by = {"new": {"column": "quality.score", "quantiles": 4}, "language": "texts.language"}
+    config, tables = CellsConfig(by=by), planted(30, 5)
+    bounds = spark.createDataFrame([("quality", 1, 0.5)], "dimension string, number int, bound double")
+    for row in tables["quality"]:
+        row["score"] = None if row["doc_id"] == "00003" else math.nan
+    for refused in (False, True):
+        if refused:
+            tables["quality"][5]["score"] = 0.25
+        made = frames(spark, tables)
+        read = {name: made[name] for name in ("quality", "texts")}
+        if refused:
+            with pytest.raises(InputError, match=r"by\.new: cell_bounds has none of it"):
+                cells_step(read)(made["survivors"], config, bounds, **read)
+        else:
+            output = cells_step(read)(made["survivors"], config, bounds, **read)
+            cells = [cell_values(row["cell"]) for row in output.frames["cells"].collect()]
+            assert {cell["new"] for cell in cells} == {None} and len(cells) == 30
 
 
 @on_spark

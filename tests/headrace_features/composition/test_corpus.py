@@ -162,6 +162,8 @@ def test_mistakes_are_refused_when_they_are_declared(cells: dict[str, Any], said
         ("signals.word_cont", "small.cells: by.q: signals has no column 'word_cont'; did you mean 'word_count'"),
         ("signals.alphabetic_fraction", "by.q: signals.alphabetic_fraction is double; give bounds or quantiles"),
         ("signals.kind", ""),
+        ("metadata.site", ""),
+        ("documents.metadata", "documents.metadata is a map of texts; name a key"),
     ],
 )
 def test_mistakes_in_columns_are_refused_when_a_run_is_planned(

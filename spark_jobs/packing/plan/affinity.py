@@ -93,8 +93,6 @@ def choose_plan(
     def units(theta: int) -> int:
         return sum(sum(histograms.get((theta, shard), {}).values()) for shard in range(shard_count))
 
-    if not thetas:
-        raise ValueError("choose_plan: no theta to try")
     pieces, bound = units(ALONE), units(EVERY_RUN)
     for theta in thetas:
         of_theta = [histograms.get((theta, shard), {}) for shard in range(shard_count)]
@@ -110,7 +108,7 @@ def choose_plan(
             chosen = AffinityPlan(theta, tuple(plans), tokens, pieces, units(theta), pieces - bound if bound else 0)
             if theta == thetas[-1] or chosen.utilisation >= target_utilisation:
                 return chosen
-    raise AssertionError("the last theta is taken")
+    raise ValueError("choose_plan: no theta to try")
 
 
 def plan_shards(chosen: AffinityPlan, counts: UnitCounts, bucket_count: int) -> tuple[PlanShard, ...]:

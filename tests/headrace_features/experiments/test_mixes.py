@@ -100,6 +100,19 @@ def test_a_thinned_source_is_repeated_as_often_as_by_the_target(catalogue: Catal
         assert passes * rows <= counts[ids] <= (passes + bool(more)) * rows
 
 
+def test_thinned_cells_are_of_their_own_rows(catalogue: Catalog) -> None:
+    """A source of some cells counts its rows along their runs, and of those each second one is read."""
+    cells = {'{"quality":0}': 40, '{"quality":1}': 60}
+    table = create_packed(catalogue, "main.packed_web_16", cells=True)
+    table.append_cells(3, 0, cells).append_cells(4, 1, cells)
+    blend = blend_of(Blender(catalogue), "x", Variant(sources={"main.packed_web_16[quality=1]": 1}), 0)
+    contents, read = VariantContents(), set[tuple[int, ...]]()
+    for rows in rows_of(catalogue, blend, {}, 2000, 0, contents, thinned=0.5):
+        read |= set(map(tuple, rows.input_ids.tolist()))
+    own = [row.input_ids for row, cell in zip(table.rows, table.cells, strict=True) if "1" in cell]
+    assert read == set(own[::2]) and contents.rows > 60
+
+
 def test_rows_that_are_not_thinned_are_read_as_before(catalogue: Catalog) -> None:
     """The order of the blend itself, so no run that is known is trained again."""
     blend = blend_of(Blender(catalogue), "x", Variant(sources={"main.packed_a_16": 1, "main.packed_b_16": 2}), 0)

@@ -441,7 +441,10 @@ def print_cells(documents: int, cells: int) -> None:
     for least in (1000, 1):
         if (large := windows >= least).any():
             used = tokens[large] / (2048 * windows[large])
-            print(f"  cells of {least:5,} windows and more: {large.sum()}, the least full {used.min():.4%}")
+            together = tokens[large].sum() / (2048 * windows[large].sum())
+            print(
+                f"  {large.sum()} cells of {least:,} windows or more: {together:.3%} full, the least {used.min():.3%}"
+            )
 
 
 def write_celled(root: Path, documents: int, cells: int) -> dict[str, str]:

@@ -49,6 +49,16 @@ def cell_label(cell: str) -> str:
     return ", ".join(f"{name}={_written(value)}" for name, value in cell_values(cell).items())
 
 
+def value_order(value: Value) -> tuple[bool, bool, Value]:
+    """What values of a dimension are sorted by: numbers before texts, none behind both."""
+    return value is None, isinstance(value, str), 0 if value is None else value
+
+
+def in_order(values: Iterable[Value]) -> list[Value]:
+    """Sort values of a dimension."""
+    return sorted(values, key=value_order)
+
+
 class Condition(NamedTuple):
     """What must hold of one dimension.
 
@@ -126,7 +136,7 @@ class CellChoice(NamedTuple):
                     f"made by {', '.join(sorted(dimensions)) or 'nothing: the table is packed without cells'}"
                 )
             if not any(map(condition.holds, dimensions[condition.name])):
-                values = [_written(value) for value in _sorted(dimensions[condition.name])]
+                values = [_written(value) for value in in_order(dimensions[condition.name])]
                 wanted = _written(condition.values[0])
                 shown = ", ".join(values[:12]) + (f", .. {values[-1]}" if len(values) > 12 else "")
                 raise CellsError(
@@ -199,7 +209,7 @@ def _listed(tokens: list[tuple[str, str]], text: str) -> tuple[Value, ...]:
         values.append(_value(tokens.pop(0), text))
     if mark != ")":
         raise _unread(text, mark, ") or a comma")
-    return tuple(_sorted(set(values)))
+    return tuple(in_order(set(values)))
 
 
 def _value(token: tuple[str, str], text: str) -> Value:
@@ -235,12 +245,6 @@ def _written(value: Value) -> str:
     if plain and value not in ("none", "in", "not", "and") and not re.fullmatch(r"-?[0-9]+", value):
         return value
     return "'" + value.replace("'", "''") + "'"
-
-
-def _sorted(values: Iterable[Value]) -> list[Value]:
-    return sorted(
-        values, key=lambda value: (value is not None, isinstance(value, str), value if value is not None else 0)
-    )
 
 
 def _nearest(name: str, there: Iterable[str]) -> str:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from blender_service.tables.cell_runs import cell_runs
 from dagster_project.exceptions import CommandError
 from headrace.tables.catalogue import load_table
-from headrace.tables.cells import CELL_COLUMN, Value, cell_values
+from headrace.tables.cells import CELL_COLUMN, Value, cell_values, parse_choice, value_order
 from headrace_features.composition.statistics import CELL_STATISTICS
 from spark_jobs.exceptions import nearest
 
@@ -108,8 +108,6 @@ def with_reads(
 
 def chosen_cells(cells: Iterable[str], choice: str | None) -> list[str]:
     """The cells of a source's choice."""
-    from headrace.tables.cells import parse_choice
-
     return [cell for cell in cells if choice is None or parse_choice(choice).takes(cell)]
 
 
@@ -142,16 +140,11 @@ def squares(facts: Mapping[str, CellFacts], down: str, across: str | None, numbe
     if number not in numbers:
         raise CommandError(f"{number} is no number of a cell{nearest(number, numbers)}; give {', '.join(numbers)}")
     all_read = sum(each.read for each in facts.values())
-    keys = sorted(grouped, key=lambda key: (_order(key[0]), _order(key[1])))
+    keys = sorted(grouped, key=lambda key: (value_order(key[0]), value_order(key[1])))
     return [
         Square(*key, _number(grouped[key], number, all_read), tuple(sorted(each.cell for each in grouped[key])))
         for key in keys
     ]
-
-
-def _order(value: Value) -> tuple[bool, bool, Value]:
-    """Numbers before texts, none behind both."""
-    return value is None, isinstance(value, str), 0 if value is None else value
 
 
 def _number(cells: Sequence[CellFacts], number: str, all_read: float) -> float | None:

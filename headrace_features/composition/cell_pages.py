@@ -15,7 +15,7 @@ from dagster_project.inspect.documents.document_lookup import members_named
 from dagster_project.inspect.lake.corpus_facts import find_corpus, namespaces_with
 from dagster_project.pages import PageAnswer, PageRequest, Pages
 from headrace.tables.catalogue import load_table
-from headrace.tables.cells import CELL_COLUMN, Value, cell_label
+from headrace.tables.cells import CELL_COLUMN, Value, cell_label, in_order
 from headrace_features.composition.cell_map import (
     OF_BLENDS,
     Square,
@@ -114,7 +114,7 @@ def _picture(corpus: str, drawn: Sequence[Square], most: float, title: str) -> M
     if len(drawn) > _MOST_SQUARES:
         raise CommandError(f"{len(drawn):,} squares cannot be shown; choose dimensions with fewer values")
     downs, acrosses = (list(dict.fromkeys(values)) for values in zip(*[square[:2] for square in drawn], strict=True))
-    acrosses.sort(key=lambda value: (value is None, isinstance(value, str), 0 if value is None else value))
+    acrosses = in_order(acrosses)
     parts = [_text(_LEFT + _SIDE * (at + 0.5), _TOP - 6, value, "middle") for at, value in enumerate(acrosses)]
     parts += [_text(_LEFT - 6, _TOP + _SIDE * (at + 0.55), value, "end") for at, value in enumerate(downs)]
     for square in drawn:

@@ -8,6 +8,7 @@ planned number of rows or behind it.
 
 from __future__ import annotations
 
+import hashlib
 import math
 import re
 from collections import Counter
@@ -22,6 +23,7 @@ import pyarrow as pa
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import BlendSpec, SourceSpec
+from blender_service.blend.validation import name_of
 from blender_service.order.interleave import MAX_CYCLE_ROWS, quantize
 from dagster_project.exceptions import CommandError
 from headrace.tables.catalogue import load_table
@@ -33,6 +35,8 @@ from spark_jobs.exceptions import nearest
 from spark_jobs.lake.files.scans import scan_of
 
 _PACKED: Final = re.compile(r"packed_.+_(\d+)")
+_PLAIN: Final = re.compile("[a-z0-9]+(-[a-z0-9]+)*")
+_NAME_LETTERS: Final = 110
 _ROUNDING: Final = 1e-9
 
 
@@ -104,13 +108,22 @@ class MixPlan:
         """The blend: a source for each cell that is read."""
         sources = [
             SourceSpec(
-                f"{cell.table}[{cell_label(cell.cell)}]", str(cell.weight), snapshot=str(cell.snapshot),
+                f"{cell.table}[{cell_label(cell.cell)}]", str(cell.weight), _name(cell), str(cell.snapshot),
                 max_epochs=max(1, math.ceil(cell.wanted - _ROUNDING)), on_exhausted="END",
             )
             for cell in self.cells
             if cell.weight
         ]  # fmt: skip
         return BlendSpec(tuple(sources), seed=self.seed)
+
+
+def _name(cell: PlannedCell) -> str:
+    """The name of the source of a cell: none where the default tells it from all others, as it does not C from C++."""
+    texts = [value for value in cell_values(cell.cell).values() if isinstance(value, str)]
+    if all(_PLAIN.fullmatch(text) and text != "none" for text in texts):
+        return ""
+    default = name_of(SourceSpec(f"{cell.table}[{cell_label(cell.cell)}]"))
+    return f"{default[:_NAME_LETTERS]}-{hashlib.sha256(cell.cell.encode()).hexdigest()[:12]}"
 
 
 def _rank(cell: PlannedCell) -> tuple[Any, ...]:
@@ -228,8 +241,8 @@ def _by_curve(cells: Sequence[PlannedCell], config: MixConfig, tokens: float | N
     ((dimension, curve),) = config.curve.items()
     values = [cell_values(cell.cell) for cell in cells]
     if dimension not in values[0]:
-        near = nearest(dimension, values[0])
-        raise CommandError(f"curve: cells have no {dimension}{near}; they are made by {', '.join(values[0])}")
+        dimensions = ", ".join(values[0])
+        raise CommandError(f"curve: cells are by {dimensions}, not by {dimension}{nearest(dimension, values[0])}")
     bins = [value[dimension] for value in values]
     if any(isinstance(value, str) for value in bins):
         raise CommandError(f"curve: {dimension} has texts, which are in no order; write repeats or shares of it")

@@ -11,6 +11,7 @@ from dagster_project.pages import PageAnswer, PageRequest, Pages
 from headrace.tables.catalogue import load_table
 from headrace_features.composition.repeats_tables import blend_repeats
 
+_MOST_WINDOWS: Final = 4_000_000  # seconds, and some 2 GB while they are counted
 _COUNTED: Final = RecentlyUsed[tuple[str, int | None, tuple[int | None, ...]], list[dict[str, Any]]](64)
 
 
@@ -31,8 +32,11 @@ def repeats(request: PageRequest) -> PageAnswer:
     catalogue, at = request.catalogue, request.query.get("at", "")
     blender = Blender(catalogue).within(lambda table: request.may_read(table.partition(".")[0]))
     blend_id = blender.resolve(request.parts["blend"])
-    tables = sorted({pin.table for pin in blender.head(blend_id).pins().values()})
+    pins = blender.head(blend_id).pins()
+    tables = sorted({pin.table for pin in pins.values()})
     request.require(*tables)
+    if (windows := sum(pin.rows or 0 for pin in pins.values())) > _MOST_WINDOWS:
+        raise CommandError(f"reads of {windows:,} windows take a while: headrace blend repeats {blend_id[:12]}")
     if at and (not at.isdecimal() or len(at) > 18):
         raise CommandError(f"at={at[:40]} is no whole number; give 0 or more")
     offset = int(at) if at else blender.head(blend_id).end

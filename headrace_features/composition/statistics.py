@@ -18,8 +18,9 @@ import pyarrow.compute as pc
 from headrace.tables.cells import CELL_COLUMN
 from headrace_features.composition.cells import measured
 from headrace_features.composition.config import CellsConfig
+from headrace_features.composition.picture import draw_cells
 from spark_jobs.arrays import Float64Array
-from spark_jobs.lake.declare.step import Scope, Step, step, with_inputs
+from spark_jobs.lake.declare.step import Plot, Scope, Step, step, with_inputs
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -142,7 +143,12 @@ def _added(batches: Iterable[pa.RecordBatch], measures: tuple[str, ...]) -> Iter
 def statistics_step(tables: Iterable[str] = ()) -> Step:
     """The step `cell_statistics`, with tables of values among its inputs."""
     declare = step(
-        version="1", scope=Scope.INCREMENT, tables=(CELL_STATISTICS,), name=CELL_STATISTICS.name, config=CellsConfig
+        version="1",
+        scope=Scope.INCREMENT,
+        tables=(CELL_STATISTICS,),
+        name=CELL_STATISTICS.name,
+        config=CellsConfig,
+        plot=Plot("Tokens by cell", ("cell", "tokens"), draw_cells),
     )
     return declare(with_inputs(_statistics, [name for name in tables if name not in ("members", "tokens")]))
 

@@ -31,6 +31,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.corpora.dataset_card import card, size_category
 from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.restrictions import note_read
+from headrace.tables.cells import CELL_COLUMN
 from headrace.tables.window_facts import PROPERTY_OF_FACT
 from spark_jobs.lake.plan.excisions import excised_documents
 from spark_jobs.packing.ordinals import ordinal_runs
@@ -153,7 +154,7 @@ def _windows(name: str, table: IcebergTable, excised: Collection[str]) -> Iterat
         CommandError: one holds an excised document, as after an excision that failed.
     """
     gone = pa.array(sorted(excised), pa.string())
-    columns = [*_WINDOWS, *(name for name in table.schema().column_names if name == TRAINABLE)]
+    columns = [*_WINDOWS, *(name for name in table.schema().column_names if name in (CELL_COLUMN, TRAINABLE))]
     for run in ordinal_runs(name, table):
         with table.io.new_input(run.path).open() as stream:
             file = pq.ParquetFile(stream, page_checksum_verification=True)

@@ -17,7 +17,6 @@ from collections.abc import Mapping
 from typing import Final
 
 import numpy as np
-import pyarrow as pa
 
 from headrace.tables.cells import CELL_COLUMN
 from spark_jobs.exceptions import ConfigError
@@ -103,14 +102,9 @@ class CellBuckets(OrderBuckets):
 
     def append(self, documents: DataFrame) -> DataFrame:
         """Append `bucket`, by cell, repository and doc_id; -1 where a document has no cell."""
-        numbers = pa.table(
-            {
-                CELL_COLUMN: pa.array(self.cells, pa.string()),
-                "number": pa.array(range(len(self.cells)), pa.int64()),
-                "parts": pa.array(self.parts, pa.int64()),
-            }
-        )
-        numbered = self._rows.join(F.broadcast(documents.sparkSession.createDataFrame(numbers)), CELL_COLUMN)
+        rows = [*zip(self.cells, range(len(self.cells)), self.parts, strict=True)]
+        numbers = documents.sparkSession.createDataFrame(rows, f"{CELL_COLUMN} string, number bigint, parts bigint")
+        numbered = self._rows.join(F.broadcast(numbers), CELL_COLUMN)
         placed = documents.join(numbered.select(*_KEYS, "number", "parts"), _KEYS, "left")
         placed = placed.withColumn("part", F.pmod(_hashed(), F.col("parts") * self.cell_shards))
         shard = f"number * {self.cell_shards}L + part div parts"

@@ -127,6 +127,8 @@ blend show mix 0
 blend show mix --tokens 1000
 blend update mix mix-2 --at 8 --dry-run
 blend update mix mix-2 --at 8
+blend repeats mix --at 300
+blend repeats mix --at 300 --document {document}
 runs --training
 blend delete mix-2
 run notes first

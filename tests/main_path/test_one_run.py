@@ -162,6 +162,17 @@ def test_commands_explain_what_became_of_a_document(lake: Lake, capfd: pytest.Ca
     windows = said(capfd, "doc", "show", "--windows", witness)["windows"]
     assert sum(part["token_count"] for part in windows) == survivor["token_count"] + 1, "and the end of the document"
     assert said(capfd, "doc", "show", "--windows", gone)["windows"] == []
+    table = {part["table"] for part in windows}.pop()
+    made = said(capfd, "blend", "create", "thrice", "--source", f"{table},max_epochs=3")
+    (read,) = (one for one in said(capfd, "doc", "why", witness)["reads"] if "thrice" in one["names"])
+    assert (read["whole"], read["in_part"], read["before"]) == (3, 3, made["rows"])
+    assert said(capfd, "doc", "why", gone)["reads"] == []
+    assert run_command(["doc", "why", witness]) == 0
+    assert "thrice 3 times before row" in capfd.readouterr().out
+    stood_for = said(capfd, "blend", "repeats", "thrice", "--document", gone)
+    assert (stood_for["whole"], stood_for["is_packed"]) == (0, False)
+    assert stood_for["of_cluster"] >= 3 and stood_for["cluster_documents"] >= 2
+    assert run_command(["blend", "delete", "thrice"]) == 0
 
 
 def test_commands_count_what_each_threshold_keeps(lake: Lake, capfd: pytest.CaptureFixture[str]) -> None:

@@ -49,14 +49,13 @@ doc.add_command(excise)
 @click.option("--json", "as_json", is_flag=True, help="print JSON, without texts")
 def why(doc: str, name: str | None, increment: int | None, full: bool, as_json: bool) -> None:
     """Show what every step found about DOC; a removed duplicate beside the kept document, its witness."""
-    from blender_service.server.blender import Blender
     from dagster_project.inspect.documents.window_reads import times_read
     from dagster_project.inspect.opened_lake import OpenedLake
 
     catalogue = lake_catalogue()
     story = OpenedLake(catalogue).why(doc, name, increment)
     document = story.document
-    reads = times_read(catalogue, Blender(catalogue), story.windows)
+    reads = times_read(catalogue, story.windows)
     if as_json:
         return print_json({**story.facts(), "reads": [vars(one) for one in reads]})
     say(f"{document.doc_id}  {document.dataset} {document.path}{_page(document.doc_id)}\n")

@@ -73,17 +73,20 @@ class TimesRead:
         return f"{', '.join(self.names) or self.blend_id[:12]} {self.whole:,} times{partly} before row {self.before:,}"
 
 
-def times_read(catalogue: Catalog, blender: Blender, windows: Mapping[str, Sequence[int]]) -> list[TimesRead]:
+def times_read(catalogue: Catalog, windows: Mapping[str, Sequence[int]]) -> list[TimesRead]:
     """How often each blend reads a document, by reads; blends that never do are left out.
 
     Args:
         catalogue: of the lake.
-        blender: shows the searched blends.
         windows: newest ordinals of its parts, by packed table.
     """
+    if not windows:
+        return []
     from blender_service.exceptions import BlenderError
     from blender_service.order.offsets import reads_before
+    from blender_service.server.blender import Blender
 
+    blender = Blender(catalogue)
     training, hold_same_rows = named_reads(catalogue), cache(partial(_hold_same_rows, catalogue))
     times = []
     for blend_id in blender.list_ids():

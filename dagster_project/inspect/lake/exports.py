@@ -2,10 +2,12 @@
 
     parquet      shard-00000.parquet   the table's columns, zstd
     webdataset   shard-00000.tar       KEY.input_ids.npy (int32), KEY.json (ordinal, token_count, segments); KEY is the
-                                       ordinal in twelve digits; with masks, KEY.trainable.npy (bool)
+                                       ordinal in twelve digits; with masks, KEY.trainable.npy (bool); with cells,
+                                       KEY.json has the cell
     pt           shard-00000.pt        what torch.save writes of a dictionary of tensors: ordinal, token_count,
                                        input_ids (R, L), segment_counts, document_start, segment_token_count,
-                                       window_start, and doc_id, a list of text; with masks, trainable (R, L)
+                                       window_start, and doc_id, a list of text; with masks, trainable (R, L), with
+                                       cells a list of text, cell
 
 Rows come in the order of their ordinals, so the same snapshot gives the same shards. `manifest.json` has the snapshot,
 the window facts, and size, rows and SHA-256 of every shard; it is written last, so a folder without it is incomplete.
@@ -30,6 +32,7 @@ from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.found_table import require_table
+from headrace.tables.cells import CELL_COLUMN
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts
 from spark_jobs.packing.windows.masks import TRAINABLE
 
@@ -103,7 +106,7 @@ def _shards(table: IcebergTable, identifier: str, window_tokens: int, shard_rows
     """Rows by ordinal, `shard_rows` at a time; memory is one shard."""
     waiting: list[pa.Table] = []
     waiting_rows = 0
-    columns = [*_COLUMNS, *(name for name in table.schema().column_names if name == TRAINABLE)]
+    columns = [*_COLUMNS, *(name for name in table.schema().column_names if name in (CELL_COLUMN, TRAINABLE))]
     for run in ordinal_runs(identifier, table):
         with table.io.new_input(run.path).open() as stream:
             file = pq.ParquetFile(stream, page_checksum_verification=True)
@@ -130,6 +133,11 @@ def _values(windows: pa.Table, window_tokens: int) -> dict[str, np.ndarray[Any, 
     }
 
 
+def _cell(windows: pa.Table) -> list[str]:
+    """The column of the windows' cell, where there is one."""
+    return [name for name in windows.column_names if name == CELL_COLUMN]
+
+
 def _parquet(windows: pa.Table, file: Path, window_tokens: int) -> None:
     plain = windows.replace_schema_metadata(None)
     group_rows = max(1, _BATCH_TOKENS // window_tokens)
@@ -138,7 +146,7 @@ def _parquet(windows: pa.Table, file: Path, window_tokens: int) -> None:
 
 def _webdataset(windows: pa.Table, file: Path, window_tokens: int) -> None:
     values = _values(windows, window_tokens)
-    about = windows.select(["ordinal", "token_count", "segments"]).to_pylist()
+    about = windows.select(["ordinal", "token_count", "segments", *_cell(windows)]).to_pylist()
     with tarfile.open(file, "w", format=tarfile.USTAR_FORMAT) as tar:
         for number, row in enumerate(about):
             for name, of_rows in values.items():
@@ -175,7 +183,7 @@ def _pt(windows: pa.Table, file: Path, window_tokens: int) -> None:
             "segment_token_count": segments.field("token_count").to_numpy(),
             "window_start": segments.field("window_start").to_numpy(),
         },
-        {"doc_id": segments.field("doc_id").to_pylist()},
+        {"doc_id": segments.field("doc_id").to_pylist()} | {name: windows[name].to_pylist() for name in _cell(windows)},
     )
 
 

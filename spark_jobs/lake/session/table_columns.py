@@ -95,7 +95,10 @@ def with_declared_columns(existing: IcebergTable, declared: Table, keeps_rows: b
     widened = sorted(other_type.difference(replaced))
     if not (replaced or nullable or missing or widened or column_difference(existing, declared, keeps_rows)):
         return existing
+    layout = {name: value for name, value in declared.properties.items() if name.startswith("write.parquet.")}
     with existing.transaction() as transaction:
+        if layout.items() - existing.properties.items():  # windows with cells lie in smaller row groups
+            transaction.set_properties(layout)
         if not keeps_rows:
             _partition_anew(transaction, existing, declared, replaced)
         if replaced or nullable:

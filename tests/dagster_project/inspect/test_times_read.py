@@ -32,7 +32,7 @@ def test_a_document_is_read_whole_as_often_as_its_least_read_window(tmp_path: Pa
     found = order.resolve(np.arange(order.end))
     counts = np.bincount(found.ordinal[found.source == 0], minlength=30)
     for windows in ([3], [0, 1, 29], [*range(30)]):
-        every = times_read(catalogue, blender, {table.identifier: windows, "main.packed_c_16": [0]})
+        every = times_read(catalogue, {table.identifier: windows, "main.packed_c_16": [0]})
         assert {read.names for read in every} == {("ends",), ()}  # and what `ends` goes on from
         said = next(read for read in every if read.names)
         assert (said.names, said.before) == (("ends",), order.end)
@@ -48,8 +48,8 @@ def test_windows_of_cells_are_counted_along_their_runs(tmp_path: Path) -> None:
     blender = Blender(catalogue)
     source = SourceSpec(f"{table.identifier}[part=1]", max_epochs=3)
     blend_id = blender.create(BlendSpec((source,), name="cells", schedule=(Stage(25, ()),))).blend_id
-    assert times_read(catalogue, blender, {table.identifier: [3, 8]}) == []
-    for read in times_read(catalogue, blender, {table.identifier: [9, 16]}):
+    assert times_read(catalogue, {table.identifier: [3, 8]}) == []
+    for read in times_read(catalogue, {table.identifier: [9, 16]}):
         assert (read.whole, read.in_part, read.before) == (3, 3, 33)
     windows = [(table.identifier, None, ordinal) for ordinal in (3, 9, 16)]
     order = blender.order(blend_id)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import numpy as np
+import pyarrow as pa
 import pytest
 from pyiceberg.catalog import Catalog
 from starlette.testclient import TestClient
@@ -14,6 +15,7 @@ from blender_service.server.blender import Blender
 from dagster_project.exceptions import CommandError
 from headrace.tables.cells import cell_text, cell_values
 from headrace_features.composition.cell_map import CellFacts, cell_facts, dimensions_of, squares, with_reads
+from headrace_features.composition.picture import draw_cells
 from headrace_features.composition.statistics import CELL_STATISTICS
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.packing.cells import CELLS
@@ -124,3 +126,12 @@ def test_sums_of_facts_are_of_documents() -> None:
         for cell, mean, count in ((THERE[0], 1.0, 1), (THERE[2], 4.0, 2))
     }
     assert [square.value for square in squares(facts, "topic", None, "mean quality")] == [3.0]
+
+
+@pytest.mark.parametrize("dimensions", [0, 1, 2, 3])
+def test_a_picture_is_drawn_of_any_cells(dimensions: int) -> None:
+    """Of one square, of a row, and with values of all types."""
+    values = [{"quality": quality, "topic": topic, "x": 1} for quality in (0, 7, None) for topic in ("a" * 99, None)]
+    cells = sorted({cell_text(dict(list(cell.items())[:dimensions])) for cell in values})
+    rows = pa.table({"cell": cells, "tokens": list(range(1, len(cells) + 1))})
+    assert draw_cells(rows).startswith(b"\x89PNG")

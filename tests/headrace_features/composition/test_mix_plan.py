@@ -149,7 +149,7 @@ def test_documents_without_a_value_are_read_as_the_curve_says() -> None:
 @pytest.mark.parametrize(
     ("written", "problem"),
     [
-        ({"curve": {"qualty": {"steps": {1: 1}}}}, "no qualty; did you mean .quality"),
+        ({"curve": {"qualty": {"steps": {1: 1}}}}, "not by qualty; did you mean .quality"),
         ({"curve": {"topic": {"steps": {1: 1}}}}, "texts, which are in no order"),
         ({"repeats": {"quality>=9": 1}}, "quality is 0, 1"),
         ({"repeats": {"quality>=1": 1, "topic=t00": 2}}, "let each cell be in one"),
@@ -219,6 +219,26 @@ def test_a_file_says_it_all_and_options_count_first(web: PackedFixture, tmp_path
     law = sum(line["planned_tokens"] for line in planned["cells"] if "law" in line["cell"])
     assert law / planned["planned_tokens"] == pytest.approx(0.75, abs=0.02)
     assert any("the blend ends" in line for line in planned["endings"])
+
+
+def test_cells_of_any_text_are_sources_of_their_own(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Names of cells keep letters and digits alone, those of C, C++ and C# would be one; each is found again."""
+    monkeypatch.chdir(tmp_path)
+    table = create_packed(open_lake(tmp_path / "warehouse"), "main.packed_code_16", cells=True)
+    texts = ["C", "C++", "C#", "c", "none", None, "a b", "a-b", "it's [so]", "public, health", "é" * 200, "x" * 200]
+    table.append_cells(1, 0, {cell_text({"language": text}): 3 for text in texts})
+    (tmp_path / "mix.yaml").write_text("repeats: {language!=nowhere: 2}")
+    run("plan", "main", "mix.yaml", "--create", "all")
+    planned = json.loads(run("plan", "main", "mix.yaml", "--json"))
+    config = Blender(table.catalogue).config(planned["id"])
+    assert len(config.sources) == len(texts)
+    assert {source.name for source in config.sources} >= {
+        f"main.packed_code_16.language-is-{name}" for name in ("c", "a-b")
+    }  # fmt: skip
+    reads = Counter[str]()
+    for batch in Blender(table.catalogue).open(planned["id"]).read(0):
+        reads.update(table.cells[ordinal] for ordinal in batch.ordinals.tolist())
+    assert reads == {cell_text({"language": text}): 6 for text in texts}
 
 
 def test_too_many_repeats_are_refused_with_what_is_lacking(web: PackedFixture, tmp_path: Path) -> None:

@@ -301,7 +301,9 @@ def test_what_cannot_be_counted_is_refused(lake: tuple[Catalog, PackedFixture]) 
         CliRunner().invoke(blend, ["repeats", "ends", "--at", "3"], catch_exceptions=False)
 
 
-def test_the_page_of_a_blend_has_the_histogram(lake: tuple[Catalog, PackedFixture], tmp_path: Path) -> None:
+def test_the_page_of_a_blend_has_the_histogram(
+    lake: tuple[Catalog, PackedFixture], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """As a piece that comes late; /repeats lists the blends with a name."""
     catalogue, table = lake
     run("create", "mix", "--source", f"{table.identifier},max_epochs=3")
@@ -312,3 +314,5 @@ def test_the_page_of_a_blend_has_the_histogram(lake: tuple[Catalog, PackedFixtur
     assert sum(line["documents_in_part"] for line in answered["histogram"]) == 2
     assert asked(client, "/repeats")["blends"] == {blend_id: ["mix"]}
     assert "is no whole number" in client.get(f"/repeats/{blend_id}?at=x").text
+    monkeypatch.setattr("headrace_features.composition.pages._MOST_WINDOWS", 1)
+    assert f"headrace blend repeats {blend_id[:12]}" in client.get(f"/repeats/{blend_id}?at=3").text

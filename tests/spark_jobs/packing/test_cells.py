@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import hashlib
+import io
 import itertools
 import json
 import random
+import tarfile
 from pathlib import Path
 from typing import Any
 from unittest.mock import Mock
@@ -17,6 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from dagster_project.inspect.lake.exports import export_table
 from headrace.tables.cells import cell_text
 from headrace.tables.ordinals import OrdinalRun
 from spark_jobs.exceptions import ConfigError, StepDeclarationError, StepRunError, TableMismatchError
@@ -221,11 +224,36 @@ def test_excision_and_compaction_keep_cells(lake_at: LakeAt, tmp_path: Path) -> 
     assert list(find_windows(TABLE, lake.catalogue.load_table(TABLE), gone)) == []
     for run in ordinal_runs(TABLE, lake.catalogue.load_table(TABLE)):
         assert _most_group_rows(run) <= 64
+    for kind, suffix in (("parquet", "parquet"), ("webdataset", "tar")):
+        export_table(lake.catalogue, TABLE, tmp_path / kind, kind)
+        (shard,) = (tmp_path / kind).glob(f"*.{suffix}")
+        if kind == "parquet":
+            assert pq.read_table(shard)["cell"].to_pylist() == [window["cell"] for window in after]
+            continue
+        with tarfile.open(shard) as tar:
+            members = [json.load(tar.extractfile(one) or io.BytesIO()) for one in tar if one.name.endswith("json")]
+        assert [member["cell"] for member in members] == [window["cell"] for window in after]
 
 
 def _most_group_rows(run: OrdinalRun) -> int:
     metadata = pq.read_metadata(run.path.removeprefix("file://"))
     return max(metadata.row_group(at).num_rows for at in range(metadata.num_row_groups))
+
+
+def test_a_table_gets_cells_and_loses_them(lake_at: LakeAt, tmp_path: Path) -> None:
+    """Where a corpus declares cells later, or no longer, its table is packed anew, with and without the column."""
+    lake, made = lake_at(tmp_path / "lake"), corpus(9, 60)
+    cells = celled(made, 9)
+    inputs = written(tmp_path, made, cells)
+    plain = {name: path for name, path in inputs.items() if name != "cells"}
+    config = PackedConfig(dataset="code", window_tokens=L)
+    materialize(lake, Binding(packed_step("code", L), "main", plain, config, only=0))
+    before = table_rows(lake)
+    pack(lake, inputs)
+    assert_cells(table_rows(lake), cells)
+    assert lake.catalogue.load_table(TABLE).properties["write.parquet.row-group-limit"] == "64"
+    materialize(lake, Binding(packed_step("code", L), "main", plain, config, only=0))
+    assert [{**row, "cell": None} for row in before] == [{**row, "cell": None} for row in table_rows(lake)]
 
 
 def test_masked_windows_have_cells(lake_at: LakeAt, tmp_path: Path) -> None:

@@ -175,8 +175,8 @@ def test_a_search_from_a_former_mix_keeps_what_is_as_it_was(lake: Lake) -> None:
     assert "count in the law" not in " ".join(search_of(alone).lines())
 
 
-def test_a_search_from_a_former_mix_says_where_nothing_is_saved(lake: Lake) -> None:
-    """All as it was: its mix, without a run; nothing, or one source; a former one that was never run, or has no mix."""
+def test_a_search_over_what_a_former_one_had_trains_nothing(lake: Lake) -> None:
+    """Its runs are fitted again, with the aims of now."""
     former = fit_mix(lake.experiment("former", "abc"))
     lake.trained.clear()
     same = lake.experiment("same", "abc", **{"from": "former"})
@@ -187,6 +187,12 @@ def test_a_search_from_a_former_mix_says_where_nothing_is_saved(lake: Lake) -> N
     assert (found.blend, found.trained, found.experiment) == (former.blend, 0, "same") and lake.trained == []
     other = fit_mix(lake.experiment("aimed", "abc", aims={"other": 1}, **{"from": "former"}))
     assert other.trained == 0 and other.proposal.mix[1] > found.proposal.mix[1] + 0.2 and lake.trained == []
+
+
+@pytest.mark.nightly
+def test_a_search_from_a_former_mix_says_where_nothing_is_saved(lake: Lake) -> None:
+    """Nothing is as it was, or one source; the former one was never run, or has no mix."""
+    fit_mix(lake.experiment("former", "abc"))
     changed = {name: "main.packed_d_16" if name == "a" else f"main.packed_{name}_16" for name in "ab"}
     one = " ".join(search_of(lake.experiment("one", changed, **{"from": "former"})).lines())
     assert "b alone is as it was (new a; no more, or changed: a, c), so no run is saved" in one
@@ -225,10 +231,13 @@ def test_sources_may_be_cells_of_a_table(lake: Lake) -> None:
         ({"form": "former"}, "form"),
     ],
 )
-def test_mixes_that_cannot_be_are_refused_when_they_are_declared(lake: Lake, mixes: dict[str, Any], said: str) -> None:
+def test_mixes_that_cannot_be_are_refused_when_they_are_declared(
+    tmp_path: Path, mixes: dict[str, Any], said: str
+) -> None:
     """In a line that names the field."""
     values = {"sources": {"a": "main.packed_a_16", "b": "main.packed_b_16"}, **mixes}
-    sets = {"one": {"file": str(lake.folder / "essays.jsonl")}}
+    (tmp_path / "essays.jsonl").write_text(json.dumps({"text": "an essay"}))
+    sets = {"one": {"file": str(tmp_path / "essays.jsonl")}}
     with pytest.raises(DefinitionError, match=said):
         declare_experiment({"name": "trial", "mixes": values, "budget_tokens": 2000, "held_out": sets}, Path("/"))
 

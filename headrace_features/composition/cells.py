@@ -47,7 +47,7 @@ CELL_BOUNDS = Table(
 
 
 def measured(documents: DataFrame, frames: Mapping[str, DataFrame], config: CellsConfig) -> DataFrame:
-    """Append a column for each dimension but copies: numbers of what is binned are double, booleans are texts.
+    """Append a column `by_NAME` for each dimension but copies: what is binned is double, booleans are texts.
 
     Args:
         documents: rows with doc_id.
@@ -56,12 +56,17 @@ def measured(documents: DataFrame, frames: Mapping[str, DataFrame], config: Cell
     """
     for table in config.tables:
         columns = [
-            _value(place, config.by[name], dict(frames[table].dtypes)).alias(name)
+            _value(place, config.by[name], dict(frames[table].dtypes)).alias(value_column(name))
             for name, place in config.places.items()
             if place.table == table
         ]
         documents = documents.join(frames[table].select("doc_id", *columns), "doc_id", "left")
     return documents
+
+
+def value_column(dimension: str) -> str:
+    """Column of a dimension's values; the dimension itself may have the name of any other column."""
+    return f"by_{dimension}"
 
 
 def _value(place: Place, dimension: Dimension, kinds: Mapping[str, str]) -> SparkColumn:
@@ -76,7 +81,8 @@ def _bounds(survivors: DataFrame, config: CellsConfig, **tables: DataFrame) -> D
     parts = {name: one.quantiles for name, one in config.by.items() if one.quantiles is not None}
     bounds = {name: np.array(one.bounds) for name, one in config.by.items() if one.bounds is not None}
     if parts:
-        bounds |= quantile_bounds(measured(survivors.select(*KEYS), tables, config), parts)
+        values = measured(survivors.select(*KEYS), tables, config)
+        bounds |= quantile_bounds(values.select(*(F.col(value_column(name)).alias(name) for name in parts)), parts)
     rows = [(name, at + 1, float(bound)) for name in sorted(bounds) for at, bound in enumerate(bounds[name])]
     return survivors.sparkSession.createDataFrame(rows, "dimension string, number int, bound double")
 
@@ -94,7 +100,7 @@ def _cells(
     of_corpus = {"exact_duplicates": exact_duplicates, "removals": removals, "members": members}
     frames = {**tables, **{name: frame for name, frame in of_corpus.items() if frame is not None}}
     documents = measured(survivors.select(*KEYS), frames, config)
-    columns = [*KEYS, *config.places]
+    columns = [*KEYS, *map(value_column, config.places)]
     if config.duplicates is not None and exact_duplicates is not None and members is not None:
         copies = copies_of(exact_duplicates, removals, members, config.threshold)
         documents = documents.join(copies.withColumnRenamed("documents", _COPIES), "doc_id", "left")
@@ -120,7 +126,7 @@ def _named(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `cells`, of batches of documents with their values."""
     for batch in batches:
-        columns = {name: batch.column(name) for name in config.places}
+        columns = {name: batch.column(value_column(name)) for name in config.places}
         if config.duplicates is not None:
             name, duplicates = config.duplicates
             counts = pc.fill_null(batch.column(_COPIES), 1).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -112,8 +112,8 @@ CONFIG: dict[str, Any] = {
     "language": "texts.language",
     "spoken": "texts.spoken",
     "stars": {"column": "metadata.stars", "bounds": [10]},
-    "site": "metadata.site",
-    "copies": {"duplicates": {"most": 3}},
+    "dataset": "metadata.site",  # dimensions may be called as columns are
+    "tokens": {"duplicates": {"most": 3}},
 }
 
 
@@ -189,8 +189,8 @@ def brute(tables: dict[str, list[dict[str, Any]]], frozen: dict[str, list[dict[s
                 "language": by["texts"][doc_id]["language"],
                 "spoken": None if spoken is None else str(spoken).lower(),
                 "stars": stars,
-                "site": metadata["site"],
-                "copies": min(3, 1 + found[doc_id]),
+                "dataset": metadata["site"],
+                "tokens": min(3, 1 + found[doc_id]),
             }
         )
     return cells
@@ -221,11 +221,11 @@ def test_cells_are_those_of_brute_force_and_bounds_are_frozen(spark: SparkSessio
 @on_spark
 def test_statistics_add_up(spark: SparkSession) -> None:
     """Documents, bytes, tokens, and the mean of each measure, exactly."""
-    config = CellsConfig(by={"quality": {"column": "quality.score", "bounds": [0.5]}, "language": "texts.language"})
+    config = CellsConfig(by={"tokens": {"column": "quality.score", "bounds": [0.5]}, "cell": "texts.language"})
     tables = planted(120, 3)
     made = frames(spark, tables)
     read = {name: made[name] for name in ("quality", "texts")}
-    bounds = spark.createDataFrame([("quality", 1, 0.5)], "dimension string, number int, bound double")
+    bounds = spark.createDataFrame([("tokens", 1, 0.5)], "dimension string, number int, bound double")
     cells = cells_step(read)(made["survivors"], config, bounds, **read).frames["cells"]
     measured = {"quality": made["quality"]}
     statistics = statistics_step(measured)(cells, made["members"], made["tokens"], config, **measured)
@@ -237,7 +237,7 @@ def test_statistics_add_up(spark: SparkSession) -> None:
         there = [
             Fraction(score) for at in own if (score := scores.get(f"{at:05d}")) is not None and not math.isnan(score)
         ]
-        assert row["means"] == {"quality": float(sum(there) / len(there)) if there else None}
+        assert row["means"] == {"tokens": float(sum(there) / len(there)) if there else None}
     assert sum(row["documents"] for row in statistics.collect()) == 120
 
 
@@ -339,7 +339,9 @@ def test_columns_that_are_no_cells_are_refused(dimension: Any, said: str) -> Non
     }
     with pytest.raises(InputError, match=said):
         require_values(CellsConfig(by={"one": dimension}), columns)
-    require_values(CellsConfig(by={name: CONFIG[name] for name in ("quality", "language", "spoken", "site")}), columns)
+    require_values(
+        CellsConfig(by={name: CONFIG[name] for name in ("quality", "language", "spoken", "dataset")}), columns
+    )
 
 
 def test_cells_are_chosen_by_what_they_are() -> None:

@@ -171,6 +171,9 @@ def test_a_search_from_a_former_mix_keeps_what_is_as_it_was(lake: Lake) -> None:
     ratio = former.proposal.mix[0] / former.proposal.mix[1]
     for mix_of_runs in found.runs.mixes[: search_of(experiment).search.first_count]:
         assert mix_of_runs[0] / mix_of_runs[1] == pytest.approx(ratio, rel=0.02)
+    plan = " ".join(search_of(lake.experiment("third", "bdc", **{"from": "now"})).lines())
+    without = sum(not row[2] for row in former.runs.mixes)  # runs on c, which was lost between, do not count
+    assert f"new c; no more, or changed: a; that saves 3 runs, and {9 + without} former mixes count" in plan
     alone = lake.experiment("apart", "abd", max_epochs=5, target_tokens=20_000, **{"from": "former"})
     assert "count in the law" not in " ".join(search_of(alone).lines())
 

@@ -171,9 +171,7 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     )
     window_tokens: list[int] = Field(default_factory=lambda: [2048], description="lengths of windows, in tokens")
     cells: dict[str, Any] | None = Field(
-        None,
-        description="{by: {topic: clusters.coarse, quality: {column: quality.score, quantiles: 20}, ..}}: no window "
-        "has documents of two cells, and a blend may choose among them",
+        None, description="{by: {topic: clusters.coarse, quality: {column: .., quantiles: 20}}}: no window mixes cells"
     )
     deduplication: dict[str, Any] = Field(
         default_factory=dict, description="{levels: [exact, near], thresholds: [0.7, 0.8, 0.9], apply: 0.8, ..}"

@@ -7,8 +7,7 @@ snapshot that maintenance may drop; a crash in between leaves an unused, harmles
 
 from __future__ import annotations
 
-import re
-from collections.abc import Collection, Iterable, Sequence
+from collections.abc import Iterable, Sequence
 from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -35,6 +34,7 @@ from blender_service.blend.requests import (
     Stage,
     UpdateSpec,
 )
+from blender_service.blend.source_checks import check_continues, check_evals, check_repeats, check_windows
 from blender_service.blend.store import BlendStore, ObjectStore, open_store
 from blender_service.blend.text_sources import TextSources, open_text_sources
 from blender_service.blend.validation import (
@@ -47,14 +47,10 @@ from blender_service.blend.validation import (
 )
 from blender_service.catalogue import lake_errors
 from blender_service.exceptions import BlendInUseError, ExhaustedSourceError
-from blender_service.order.epochs import covered_rows
 from blender_service.order.resolved_blend import Head
-from blender_service.order.segments import Pin, SourceProgress, consumed, cut_segments
+from blender_service.order.segments import consumed, cut_segments
 from blender_service.tables.cell_runs import RUNS
-from blender_service.tables.packed_table import EVALS
-from headrace.tables.cells import parse_choice
 from headrace.tables.identity import require_own
-from headrace.tables.window_facts import GENERATION_PROPERTY, PROPERTY_OF_FACT, WindowFacts
 
 
 class Draft(NamedTuple):
@@ -94,10 +90,10 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None
         elif len(wanted) > MANY_CELLS and all(source.cells for source in wanted):
             block_rows, group_blocks = CELL_BLOCK_ROWS, CELL_GROUP_BLOCKS
     present = _find_all(lake, wanted, findings)
-    _check_windows(wanted, present, None, findings)
-    _check_evals(wanted, present, spec.evals, findings)
+    check_windows(wanted, present, None, findings)
+    check_evals(wanted, present, spec.evals, findings)
     if not spec.allow_repeat:
-        _check_repeats(wanted, present, {}, findings)
+        check_repeats(wanted, present, {}, findings)
     weights = _settle_weights(wanted, findings)
     findings.raise_any()
     config = BlendConfig(
@@ -235,11 +231,11 @@ def _draft_stage(
     before = {name: progress for name, progress in taking_part.items() if progress.rows}
     wanted = apply_changes(parent.config, before, stage.changes, where, findings)
     there = _find_all(lake, wanted, findings)
-    _check_windows(wanted, there, parent.config.window, findings)
-    _check_continues(wanted, there, before, findings)
-    _check_evals(wanted, there, parent.config.evals or "", findings)
+    check_windows(wanted, there, parent.config.window, findings)
+    check_continues(wanted, there, before, findings)
+    check_evals(wanted, there, parent.config.evals or "", findings)
     if not allow_repeat:
-        _check_repeats(wanted, there, before, findings)
+        check_repeats(wanted, there, before, findings)
     if len(taking_part.keys() | {source.name for source in wanted}) > MAX_SOURCES:
         findings.mistake(f"{where}changes", f"more than {MAX_SOURCES} names in the whole chain; create a new blend")
     weights = _settle_weights(wanted, findings)
@@ -281,112 +277,6 @@ def _find_all(lake: LakeSources, wanted: Sequence[WantedSource], findings: Findi
         if in_lake is not None:
             sources[source.name] = in_lake
     return sources
-
-
-def _check_windows(
-    wanted: Sequence[WantedSource], there: dict[str, LakeSource], window: WindowFacts | None, findings: Findings
-) -> None:
-    """Check that the sources agree on what a row is, with each other and with the parent."""
-    present = [source for source in wanted if source.name in there]
-    for source in present:
-        mine = there[source.name].window
-        other = window or there[present[0].name].window
-        by = "the blend" if window else present[0].table
-        for fact, name in PROPERTY_OF_FACT.items():
-            if getattr(mine, fact) != getattr(other, fact):
-                findings.mistake(
-                    f"sources.{source.name}.table",
-                    f"{name} is {getattr(mine, fact)}, {by} has {getattr(other, fact)}; blend tables packed alike",
-                )
-
-
-def _check_evals(wanted: Sequence[WantedSource], there: dict[str, LakeSource], evals: str, findings: Findings) -> None:
-    """Check that what the sources hold was searched for the demanded benchmarks."""
-    if evals and not re.fullmatch(r"[0-9a-f]{64}", evals):
-        findings.mistake("evals", f"is {evals!r}; give the 64 hex digits that `headrace evals show` prints")
-        return
-    for source in wanted if evals else ():
-        if source.name not in there:
-            continue
-        table, pin = there[source.name].table, there[source.name].pin
-        says = table.properties.get(EVALS, "")
-        if says != evals:
-            named = {"": "no benchmark", "off": "none, its corpus says decontaminate: off"}.get(says, says)
-            problem = f"{pin.table} was searched for {named}, demanded is {evals}; run its corpus, or leave it out"
-        elif pin.generation != table.properties.get(GENERATION_PROPERTY):
-            problem = (
-                f"snapshot {pin.snapshot_id} of {pin.table} is of an earlier packing than was searched; pin the newest"
-            )
-        else:
-            continue
-        findings.mistake(f"sources.{source.name}.table", problem)
-
-
-def _check_continues(
-    wanted: Sequence[WantedSource], there: dict[str, LakeSource], before: dict[str, SourceProgress], findings: Findings
-) -> None:
-    """Check that every read source is still the same table and packing, and has not shrunk."""
-    for source in wanted:
-        if source.name not in there or source.name not in before:
-            continue
-        pin, then = there[source.name].pin, before[source.name].pin
-        covered = covered_rows(before[source.name].read_runs, before[source.name].rows)
-        way_out = f"remove {source.name} and add the table under a new name, where it starts at row 0"
-        if pin.cells != then.cells:
-            findings.conflict(
-                f"{source.field}.table",
-                f"{source.written} is another choice of cells, the blend has read "
-                f"{then.table}[{then.cells or 'all'}]; {way_out}",
-            )
-        elif pin.table_uuid != then.table_uuid:
-            findings.conflict(
-                f"{source.field}.table",
-                f"{pin.table} has UUID {pin.table_uuid}, the blend has read {then.table_uuid}: it was dropped and made "
-                f"again, or is another table; {way_out}",
-            )
-        elif pin.generation != then.generation:
-            findings.conflict(
-                f"{source.field}.snapshot",
-                f"{pin.table} is generation {pin.generation}, the blend has read {then.generation}: it was packed "
-                f"again, so an ordinal means another row; {way_out}, with allow_repeat: documents may come again",
-            )
-        elif pin.rows is not None and pin.rows < covered:
-            findings.conflict(
-                f"{source.field}.snapshot",
-                f"{pin.table} has {pin.rows} rows at snapshot {pin.snapshot_id}, the epoch that the blend is in covers "
-                f"{covered}; pin a snapshot with at least as many, or {way_out}, with allow_repeat",
-            )
-
-
-def _check_repeats(
-    wanted: Sequence[WantedSource], there: dict[str, LakeSource], before: dict[str, SourceProgress], findings: Findings
-) -> None:
-    """Check that no row of a table comes under two names, now or earlier in the chain."""
-    names = {source.name for source in wanted}
-    left = [(name, progress.pin) for name, progress in before.items() if name not in names]
-    earlier: list[tuple[str, LakeSource]] = []
-    for source in wanted:
-        if source.name not in there:
-            continue
-        mine = there[source.name]
-        sharing = [name for name, other in earlier if name != source.name and mine.shares_rows(other)]
-        sharing += [name for name, pin in left if pin.table_uuid == mine.pin.table_uuid and _meets(pin, mine.cells)]
-        earlier.append((source.name, mine))
-        other = next(iter(sharing), None)
-        if other is not None:
-            findings.mistake(
-                f"sources.{source.name}.table",
-                f"{source.written} is also {other}, its rows would come twice; raise its weight or max_epochs instead, "
-                "or set allow_repeat",
-            )
-
-
-def _meets(pin: Pin, cells: Collection[str]) -> bool:
-    """Whether a source that was read has rows of some cells; of all cells if there are none."""
-    if pin.cells is None or not cells:
-        return True
-    choice = parse_choice(pin.cells)
-    return any(map(choice.takes, cells))
 
 
 def _settle_weights(wanted: Sequence[WantedSource], findings: Findings) -> tuple[int, ...]:

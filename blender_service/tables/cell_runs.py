@@ -20,11 +20,11 @@ from typing import Final, NamedTuple, Protocol
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 from pyiceberg.table import Table
 from pyiceberg.table.snapshots import Snapshot
 
 from blender_service.arrays import Int64Array
-from blender_service.exceptions import PackedTableError
 from blender_service.tables.data_file import FAULTS, StoreError, opened_parquet, told
 from blender_service.tables.file_columns import FileColumns, find_column
 from headrace.tables.cells import CELL_COLUMN
@@ -32,6 +32,7 @@ from headrace.tables.ordinals import OrdinalRun, index_snapshot
 
 RUNS: Final = "runs"  # folder of the blends' objects
 _BATCH_ROWS: Final = 1 << 16
+_NONE: Final = ""  # no cell: a table packed without them after it had some keeps the column
 
 
 class CellRun(NamedTuple):
@@ -153,7 +154,7 @@ def cell_runs(
                 with opened_parquet(table.io, file.path) as (opened, _):
                     columns = FileColumns(opened, where, {CELL_COLUMN: column}, table.name_mapping())
                     batches = opened.iter_batches(_BATCH_ROWS, columns=columns.names, use_threads=False)
-                    of_file = _runs_of([columns.select(batch)[CELL_COLUMN] for batch in batches], where)
+                    of_file = _runs_of([columns.select(batch)[CELL_COLUMN] for batch in batches])
             except (StoreError, *FAULTS) as error:
                 raise told(where, error) from error
             if known is not None:
@@ -165,21 +166,15 @@ def cell_runs(
     return tuple(runs)
 
 
-def _runs_of(parts: Sequence[pa.Array], where: str) -> tuple[CellRun, ...]:
-    """Runs of equal values, by their places in the file.
-
-    Raises:
-        PackedTableError: a row has no cell.
-    """
+def _runs_of(parts: Sequence[pa.Array]) -> tuple[CellRun, ...]:
+    """Runs of equal values, by their places in the file; rows packed without cells are left out."""
     texts = pa.chunked_array([part.cast(pa.string()) for part in parts], pa.string())
-    encoded = texts.combine_chunks().dictionary_encode()
-    if encoded.null_count:
-        raise PackedTableError(f"{where}: a row has no cell; pack the table again")
+    encoded = pc.fill_null(texts, _NONE).combine_chunks().dictionary_encode()
     numbers = encoded.indices.to_numpy()
     bounds = np.concatenate([[0], np.flatnonzero(np.diff(numbers)) + 1, [len(numbers)]])
     cells = encoded.dictionary.to_pylist()
     return tuple(
         CellRun(cells[numbers[start]], start, end)
         for start, end in zip(bounds[:-1].tolist(), bounds[1:].tolist(), strict=True)
-        if end > start
+        if end > start and cells[numbers[start]] != _NONE
     )

@@ -32,7 +32,9 @@ def cells_part(place: SelectionPlace, frozen_by: str, declared: Mapping[str, Any
         DefinitionError: a dimension is not possible.
     """
     where = f"corpus {place.corpus}: cells"
-    config = bind_config(CellsConfig, where, {**declared, "threshold": threshold})
+    config = bind_config(CellsConfig, where, declared)
+    if config.duplicates is not None:
+        config = bind_config(CellsConfig, where, {**declared, "threshold": threshold})
     of_corpus = place.own("members", "tokens")
     bounds: dict[str, Source] = {}
     if (binned := config.binned) is not None:

@@ -66,7 +66,10 @@ def cell_facts(catalogue: Catalog, corpus: str) -> dict[str, CellFacts]:
     """
     table = load_table(catalogue, f"{corpus}.{CELL_STATISTICS.name}")
     if table is None:
-        raise CommandError(f"corpus {corpus} has no cells; declare `cells: {{by: ..}}` and run it")
+        names = [name for name in map(".".join, catalogue.list_namespaces()) if name != corpus]
+        raise CommandError(
+            f"corpus {corpus} has no cells{nearest(corpus, names)}; declare `cells: {{by: ..}}` and run it"
+        )
     facts: dict[str, CellFacts] = {}
     for row in table.scan().to_arrow().to_pylist():
         before = facts.get(row[CELL_COLUMN])
@@ -157,6 +160,11 @@ def _number(cells: Sequence[CellFacts], number: str, all_read: float) -> float |
         return read / windows if windows else None
     if number == "share":
         return read / all_read if all_read else None
-    sums = [each.sums[name] for each in cells if (name := number.removeprefix("mean ")) in each.sums]
+    return mean_of(cells, number.removeprefix("mean "))
+
+
+def mean_of(cells: Iterable[CellFacts], measure: str) -> float | None:
+    """The mean of a measure over documents of some cells; None where none has a value."""
+    sums = [each.sums[measure] for each in cells if measure in each.sums]
     count = sum(count for _, count in sums)
     return math.fsum(total for total, _ in sums) / count if count else None

@@ -137,7 +137,7 @@ def _picture(corpus: str, drawn: Sequence[Square], most: float, title: str) -> M
 
 
 def _text(x: float, y: float, value: Value, anchor: str) -> Markup:
-    return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}" font-size="11">{}</text>').format(
+    return Markup('<text x="{:.1f}" y="{:.1f}" text-anchor="{}" font-size="11" fill="currentColor">{}</text>').format(
         x, y, anchor, _said(value)[:14]
     )
 

@@ -49,13 +49,8 @@ CELL_BOUNDS = Table(
 )
 
 
-def measure(name: str) -> str:
-    """The column of a dimension, which may itself be called dataset, tokens or copies."""
-    return f"by_{name}"
-
-
 def measured(documents: DataFrame, frames: Mapping[str, DataFrame], config: CellsConfig) -> DataFrame:
-    """Append a column (`measure`) for each dimension but copies: what is binned is double, booleans are texts.
+    """Append a column `by_NAME` for each dimension but copies: what is binned is double, booleans are texts.
 
     Args:
         documents: rows with doc_id.
@@ -64,12 +59,17 @@ def measured(documents: DataFrame, frames: Mapping[str, DataFrame], config: Cell
     """
     for table in config.tables:
         columns = [
-            _value(place, config.by[name], dict(frames[table].dtypes)).alias(measure(name))
+            _value(place, config.by[name], dict(frames[table].dtypes)).alias(value_column(name))
             for name, place in config.places.items()
             if place.table == table
         ]
         documents = documents.join(frames[table].select("doc_id", *columns), "doc_id", "left")
     return documents
+
+
+def value_column(dimension: str) -> str:
+    """Column of a dimension's values; the dimension itself may have the name of any other column."""
+    return f"by_{dimension}"
 
 
 def _value(place: Place, dimension: Dimension, kinds: Mapping[str, str]) -> SparkColumn:
@@ -85,8 +85,7 @@ def _bounds(survivors: DataFrame, config: CellsConfig, **tables: DataFrame) -> D
     bounds = {name: np.array(one.bounds) for name, one in config.by.items() if one.bounds is not None}
     if parts:
         values = measured(survivors.select(*KEYS), tables, config)
-        found = quantile_bounds(values, {measure(name): count for name, count in parts.items()})
-        bounds |= {name: found[measure(name)] for name in parts}
+        bounds |= quantile_bounds(values.select(*(F.col(value_column(name)).alias(name) for name in parts)), parts)
     rows = [(name, at + 1, float(bound)) for name in sorted(bounds) for at, bound in enumerate(bounds[name])]
     return survivors.sparkSession.createDataFrame(rows, "dimension string, number int, bound double")
 
@@ -106,7 +105,7 @@ def _cells(
     documents = measured(survivors.select(*KEYS), frames, config)
     bounds = bounds_of(cell_bounds)
     _require_bounds(documents, [name for name, one in config.by.items() if one.is_binned and name not in bounds])
-    columns = [*KEYS, *map(measure, config.places)]
+    columns = [*KEYS, *map(value_column, config.places)]
     if config.duplicates is not None and exact_duplicates is not None and members is not None:
         copies = copies_of(exact_duplicates, removals, members, config.threshold)
         documents = documents.join(copies.withColumnRenamed("documents", _COPIES), "doc_id", "left")
@@ -123,7 +122,7 @@ def _require_bounds(documents: DataFrame, names: list[str]) -> None:
         InputError: names such a dimension.
     """
     for name in names:
-        if documents.where(F.col(measure(name)).isNotNull() & ~F.isnan(measure(name))).limit(1).count():
+        if documents.where(F.col(value_column(name)).isNotNull() & ~F.isnan(value_column(name))).limit(1).count():
             raise InputError(
                 f"by.{name}: cell_bounds has none of it, as it was frozen before {name} was declared or a document had "
                 "a value; headrace corpus refresh, then run, makes bounds anew, from all increments"
@@ -146,7 +145,7 @@ def _named(
 ) -> Iterator[pa.RecordBatch]:
     """Rows of `cells`, of batches of documents with their values."""
     for batch in batches:
-        columns = {name: batch.column(measure(name)) for name in config.places}
+        columns = {name: batch.column(value_column(name)) for name in config.places}
         if config.duplicates is not None:
             name, duplicates = config.duplicates
             counts = pc.fill_null(batch.column(_COPIES), 1).to_numpy(zero_copy_only=False).astype(np.int64)

@@ -150,7 +150,7 @@ def require_values(config: CellsConfig, columns: Mapping[str, Mapping[str, str]]
         there, where = columns.get(table, {}), f"by.{name}"
         if column not in there:
             raise InputError(f"{where}: {table} has no column {column!r}{did_you_mean(column, sorted(there))}")
-        kind, called = there[column], f"{table}.{column}"
+        kind, called = there[column].replace("!", ""), f"{table}.{column}"
         if (key is None) == (kind == _TEXTS):
             need = "is a map of texts; name a key" if key is None else f"is {kind} and has no keys; write"
             raise InputError(f"{where}: {called} {need}: {called}{'.KEY' * (key is None)}")

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from headrace.tables.cells import CELL_COLUMN
-from headrace_features.composition.cells import measure, measured
+from headrace_features.composition.cells import measured, value_column
 from headrace_features.composition.config import CellsConfig
 from headrace_features.composition.picture import draw_cells
 from spark_jobs.arrays import Float64Array
@@ -89,14 +89,14 @@ def _statistics(
     """Add up what each cell of an increment holds; one row per dataset and cell."""
     binned = config.binned
     names = list(binned.by) if binned is not None else []
+    values = [*map(value_column, names)]
     rows = cells.select("dataset", "doc_id", CELL_COLUMN)
     rows = rows.join(members.select("doc_id", F.col("byte_count").alias("bytes")), "doc_id", "left")
     rows = rows.join(tokens.select("doc_id", F.col("token_count").alias("tokens")), "doc_id", "left")
     if binned is not None:
         rows = measured(rows, {"members": members, "tokens": tokens, **tables}, binned)
-    measures = tuple(map(measure, names))
-    add = functools.partial(_added, measures=measures)
-    parts = rows.select("dataset", CELL_COLUMN, "bytes", "tokens", *measures).mapInArrow(add, _DDL).toArrow()
+    add = functools.partial(_added, measures=tuple(values))
+    parts = rows.select("dataset", CELL_COLUMN, "bytes", "tokens", *values).mapInArrow(add, _DDL).toArrow()
     sums = dict[tuple[str, str], _Sums]()
     for row in parts.to_pylist():
         of_cell = sums.setdefault((row["dataset"], row["cell"]), _none(len(names)))

@@ -11,7 +11,9 @@ training      rows -> weights, loss by offset, digest of the rows; `python -m` t
 evaluation    weights -> bits a byte of documents, probability of right answers
 comparison    scores of variants -> who is better on which set, how sure that is, how many seeds it takes
 curves        loss curves -> how many tokens a difference is worth
-mixes         a law of the loss over mixes of sources (`spark_jobs.mixes`), and the mix proposed by it
+mixes         a search for the best mix of sources, in two rounds, also from a former one (`spark_jobs.mixes`)
+mix_report    its proposed mix, and the front of what else could be had
+thinning      sources read in part, so that a small run repeats them as often as a large one
 report        what came out: verdicts, what differs between the data, a plot
 command       `headrace experiment`; what `headrace plan` and `headrace run` say of one
 pages         the explorer's pages of them

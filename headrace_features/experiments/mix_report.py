@@ -146,7 +146,7 @@ class FittedMix:
             colour, more = COLOURS[number % len(COLOURS)], losses - self.front.natural
             axes.plot(more, places, "o-", color=colour, alpha=0.9 if label else 0.2, label=label or None)
         axes.set_yticks(places.tolist(), self.sets)
-        describe(axes, "predicted loss, less than the natural mix to the left", "")
+        describe(axes, "predicted loss against the natural mix; less is better", "")
         return png(axes)
 
     def _points(self) -> Iterator[tuple[str, Float64Array, Float64Array]]:

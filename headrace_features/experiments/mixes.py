@@ -242,9 +242,12 @@ def search_of(experiment: LakeExperiment) -> MixSearch:
         # In the law each former source that is no more has a place behind the others, and no share of a mix.
         gone = [name for name in former.names if name not in kept.kept]
         column = [names.index(name) if name in kept.kept else len(names) + gone.index(name) for name in former.names]
-        placed = np.zeros((len(before.runs.mixes), len(names) + len(gone)))
-        placed[:, column] = before.runs.mixes
-        runs = Runs(placed, before.runs.losses)
+        known = before.runs if former.search.former is None else former.search.former.followed_by(before.runs)
+        # Of runs that the former search had from an earlier one, those on what it lost itself are left out.
+        is_whole = known.mixes[:, len(former.names) :].sum(axis=1) == 0
+        placed = np.zeros((int(is_whole.sum()), len(names) + len(gone)))
+        placed[:, column] = known.mixes[is_whole, : len(former.names)]
+        runs = Runs(placed, known.losses[is_whole])
         tokens += [int(former.search.tokens[former.names.index(name)]) for name in gone]
     extra = len(tokens) - len(names)
     parts = np.hstack([kept.parts, np.zeros((len(kept.parts), extra))])

@@ -20,7 +20,7 @@ from spark_jobs.mixes.designs import Repeats, design, design_near, least_runs, r
 from spark_jobs.mixes.law import Front, Law, Proposal, fit, front, propose
 
 _APART: Final = 0.02  # shares by which tried mixes differ at least
-_FIRST, _FIRST_AGAIN = 2 / 3, 1 / 2  # share of the runs of the first round; of it where former ones are there too
+_FIRST, _FIRST_AGAIN = 2 / 3, 2 / 5  # share of the runs of the first round; of it where former ones are there too
 
 
 @dataclass(frozen=True)
@@ -100,11 +100,9 @@ class Search:
     @property
     def _fitted(self) -> Search:
         """The search whose sources the law is of: all of them, where former runs tell them apart."""
-        return (
-            self
-            if self.former is None
-            else replace(self, repeats=replace(self.repeats, parts=np.eye(len(self.tokens))))
-        )
+        if self.former is None:
+            return self
+        return replace(self, repeats=Repeats(self.repeats.unique, np.eye(len(self.tokens))))
 
     @property
     def _limits(self) -> tuple[list[float], Float64Array, Float64Array]:

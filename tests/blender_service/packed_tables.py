@@ -169,7 +169,7 @@ def _random_rows(count: int, seed: int) -> list[Row]:
     return rows
 
 
-def to_arrow(rows: list[Row], first: int, increment: int, schema: Schema, cells: Sequence[str] = ()) -> pa.Table:
+def to_arrow(rows: list[Row], first: int, increment: int, schema: Schema, cells: Sequence[str | None] = ()) -> pa.Table:
     """Give rows the form of a packed table, ordinals from `first`."""
     names = ("doc_id", "document_start", "token_count", "window_start")
     return pa.Table.from_pydict(

@@ -9,13 +9,15 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
+from pyiceberg.schema import Schema
+from pyiceberg.types import NestedField, StringType
 
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
 from blender_service.exceptions import InvalidBlendError, SourceChangedError, UpdateRefusedError
 from blender_service.server.blender import Blender
 from blender_service.tables.cell_runs import RowRuns, cell_runs, read_runs, runs_of
 from headrace.tables.cells import cell_text, parse_choice
-from tests.blender_service.packed_tables import PackedFixture, create_packed
+from tests.blender_service.packed_tables import SCHEMA, PackedFixture, create_packed, random_rows, to_arrow
 
 CELLS = [cell_text({"quality": quality, "topic": topic}) for quality in range(4) for topic in ("health", "law")]
 NAME = "main.packed_web_16"
@@ -76,6 +78,23 @@ def test_runs_of_cells_are_those_of_their_column(lake: Catalog, web: PackedFixtu
         rows = runs_of(runs, chosen)
         assert rows.ordinals(np.arange(rows.rows)).tolist() == ordinals_of(web, choice)
         assert all(left[1] < right[0] for left, right in zip(rows.ranges, rows.ranges[1:], strict=False))
+
+
+def test_rows_without_a_cell_are_in_none(lake: Catalog) -> None:
+    """A table that is packed without cells after it had some keeps the column, and is told to have none."""
+    schema = Schema(*SCHEMA.fields, NestedField(12, "cell", StringType()))
+    facts = dict(create_packed(lake, "main.packed_x_16").append(1, seed=1).table.properties)
+    table = lake.create_table("main.packed_part_16", schema, properties=facts)
+    cells = [None, None, *CELLS[:2], None, *CELLS[:2], CELLS[1], None]
+    table.append(to_arrow(random_rows(9, 1), 0, 0, table.schema(), cells))
+    snapshot = table.refresh().current_snapshot()
+    assert snapshot is not None
+    assert [run[:] for run in cell_runs(table, "t", snapshot)] == [
+        (CELLS[0], 2, 3), (CELLS[1], 3, 4), (CELLS[0], 5, 6), (CELLS[1], 6, 8),
+    ]  # fmt: skip
+    table.overwrite(to_arrow(random_rows(3, 1), 0, 0, table.schema(), [None] * 3))
+    with pytest.raises(InvalidBlendError, match="packed without cells"):
+        Blender(lake).create(BlendSpec((SourceSpec("main.packed_part_16[quality=1]"),)))
 
 
 def test_sources_of_cells_give_each_of_their_rows_once_an_epoch(lake: Catalog, web: PackedFixture) -> None:

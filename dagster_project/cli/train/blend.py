@@ -287,12 +287,13 @@ def _print_blend(described: dict[str, Any]) -> None:
     if described["parent"]:
         say(f"  itself     from {described['from_offset']} on:")
     for source in described["sources"]:
+        place = source["table"] + (f"[{source['cells']}]" if source.get("cells") else "")
         if source["live"]:
-            say(f"  source     {source['name']}: weight {source['weight']}, {source['table']} as it grows")
+            say(f"  source     {source['name']}: weight {source['weight']}, {place} as it grows")
             continue
         epochs = "no end" if source["max_epochs"] == 0 else f"{source['max_epochs']} epochs"
         say(
-            f"  source     {source['name']}: weight {source['weight']}, {source['rows']} rows of {source['table']} at "
+            f"  source     {source['name']}: weight {source['weight']}, {source['rows']} rows of {place} at "
             f"snapshot {source['snapshot_id']}, {epochs}, then {source['on_exhausted']}"
         )
     ends = {name: SourceEnd(**end) for name, end in described["ends"].items()}

@@ -167,9 +167,8 @@ def key_check(
         return [check_result(UNIQUE, 0, declared)]
     keys = list(declared.key)
     is_narrow = [column.type for column in declared.all_columns if column.name in keys] == ["long"]
-    if row_count <= (_ARROW_AUDIT_LONGS if is_narrow else _ARROW_AUDIT_ROWS) and (
-        declared.has_increments or place.predicate == "true"
-    ):
+    most = _ARROW_AUDIT_LONGS if is_narrow else _ARROW_AUDIT_ROWS
+    if row_count <= most and (declared.has_increments or place.predicate == "true"):
         chosen: BooleanExpression = EqualTo("increment", int(place.key)) if declared.has_increments else AlwaysTrue()
         rows = pa.concat_tables(_whole_files(table, chosen, keys, snapshot_id), promote_options="permissive")
         distinct = rows.group_by(keys).aggregate([]).num_rows

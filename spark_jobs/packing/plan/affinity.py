@@ -93,18 +93,22 @@ def choose_plan(
     def units(theta: int) -> int:
         return sum(sum(histograms.get((theta, shard), {}).values()) for shard in range(shard_count))
 
-    pieces = units(ALONE)
-    bound = units(EVERY_RUN)
-    chosen: AffinityPlan | None = None
+    pieces, bound = units(ALONE), units(EVERY_RUN)
     for theta in thetas:
-        plans = tuple(plan_slots(histograms.get((theta, shard), {}), window_tokens) for shard in range(shard_count))
-        tokens = sum(int(plan.lengths @ plan.counts) for plan in plans)
-        chosen = AffinityPlan(theta, plans, tokens, pieces, units(theta), pieces - bound if bound else 0)
-        if chosen.utilisation >= target_utilisation:
-            break
-    if chosen is None:
-        raise ValueError("choose_plan: no theta to try")
-    return chosen
+        of_theta = [histograms.get((theta, shard), {}) for shard in range(shard_count)]
+        tokens = sum(length * count for histogram in of_theta for length, count in histogram.items())
+        plans, empty = list[SlotTable](), 0
+        for histogram in of_theta:
+            plans.append(plan_slots(histogram, window_tokens))
+            empty += plans[-1].window_count * window_tokens - int(plans[-1].lengths @ plans[-1].counts)
+            # Of the plans of many cells the first few tell that a theta leaves too many positions empty.
+            if theta != thetas[-1] and tokens and tokens / (tokens + empty) < target_utilisation:
+                break
+        else:
+            chosen = AffinityPlan(theta, tuple(plans), tokens, pieces, units(theta), pieces - bound if bound else 0)
+            if theta == thetas[-1] or chosen.utilisation >= target_utilisation:
+                return chosen
+    raise ValueError("choose_plan: no theta to try")
 
 
 def plan_shards(chosen: AffinityPlan, counts: UnitCounts, bucket_count: int) -> tuple[PlanShard, ...]:

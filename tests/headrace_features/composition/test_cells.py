@@ -112,10 +112,8 @@ CONFIG: dict[str, Any] = {
     "language": "texts.language",
     "spoken": "texts.spoken",
     "stars": {"column": "metadata.stars", "bounds": [10]},
-    "site": "metadata.site",
-    "found": {"duplicates": {"most": 3}},
-    "copies": "texts.language",  # names that tables have themselves
-    "dataset": "metadata.site",
+    "dataset": "metadata.site",  # dimensions may be called as columns are
+    "tokens": {"duplicates": {"most": 3}},
 }
 
 
@@ -196,10 +194,8 @@ def brute(tables: dict[str, list[dict[str, Any]]], frozen: dict[str, list[dict[s
                 "language": by["texts"][doc_id]["language"],
                 "spoken": None if spoken is None else str(spoken).lower(),
                 "stars": stars,
-                "site": metadata["site"],
-                "found": min(3, 1 + found[doc_id]),
-                "copies": by["texts"][doc_id]["language"],
                 "dataset": metadata["site"],
+                "tokens": min(3, 1 + found[doc_id]),
             }
         )
     return cells
@@ -252,7 +248,7 @@ def test_values_without_frozen_bounds_are_refused(spark: SparkSession) -> None:
 @on_spark
 def test_statistics_add_up(spark: SparkSession) -> None:
     """Documents, bytes, tokens, and the mean of each measure, exactly."""
-    config = CellsConfig(by={"tokens": {"column": "quality.score", "bounds": [0.5]}, "dataset": "texts.language"})
+    config = CellsConfig(by={"tokens": {"column": "quality.score", "bounds": [0.5]}, "cell": "texts.language"})
     tables = planted(120, 3)
     made = frames(spark, tables)
     read = {name: made[name] for name in ("quality", "texts")}
@@ -370,7 +366,9 @@ def test_columns_that_are_no_cells_are_refused(dimension: Any, said: str) -> Non
     }
     with pytest.raises(InputError, match=said):
         require_values(CellsConfig(by={"one": dimension}), columns)
-    require_values(CellsConfig(by={name: CONFIG[name] for name in ("quality", "language", "spoken", "site")}), columns)
+    require_values(
+        CellsConfig(by={name: CONFIG[name] for name in ("quality", "language", "spoken", "dataset")}), columns
+    )
 
 
 def test_cells_are_chosen_by_what_they_are() -> None:

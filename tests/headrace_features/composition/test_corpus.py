@@ -23,7 +23,7 @@ from headrace.tables.settings import settings_at
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.conftest import WriteDefs
 from tests.dagster_project.planted_lake import draw, run_declared
-from tests.dagster_project.test_shaped_corpus import CORPUS
+from tests.dagster_project.test_shaped_corpus import CLUSTERS, CORPUS
 
 TABLE = "main.packed_notes_256"
 CELLS = {
@@ -162,6 +162,8 @@ def test_mistakes_are_refused_when_they_are_declared(cells: dict[str, Any], said
         ("signals.word_cont", "small.cells: by.q: signals has no column 'word_cont'; did you mean 'word_count'"),
         ("signals.alphabetic_fraction", "by.q: signals.alphabetic_fraction is double; give bounds or quantiles"),
         ("signals.kind", ""),
+        ("metadata.site", ""),
+        ("documents.metadata", "documents.metadata is a map of texts; name a key"),
     ],
 )
 def test_mistakes_in_columns_are_refused_when_a_run_is_planned(
@@ -178,3 +180,26 @@ def test_mistakes_in_columns_are_refused_when_a_run_is_planned(
     err = capfd.readouterr().err
     assert found == (2 if said else 0) and err.count("\n") == bool(said)
     assert said in err
+
+
+def test_a_dimension_reads_the_corpus_or_the_datasets_that_it_names() -> None:
+    """Clusters are the corpus's, scores of one dataset alone, languages of all; each packed table reads the cells."""
+    by = {
+        "topic": "clusters.coarse",
+        "quality": {"column": "quality.score", "quantiles": 20, "datasets": ["web"]},
+        "language": "texts.language",
+        "copies": {"duplicates": {"most": 3}},
+    }
+    declared = dataclasses.replace(CORPUS, datasets=("notes", "web"), clusters=CLUSTERS, cells={"by": by})
+    reads = {
+        spec.key.path[1]: {".".join(dep.asset_key.path) for dep in spec.deps if dep.asset_key != spec.key}
+        for asset in corpus_assets(declared)
+        for spec in asset.specs
+    }
+    of_texts = {"notes.texts", "web.texts"}
+    assert {"web.quality", "main.survivors"} <= reads["cell_bounds"] and not reads["cell_bounds"] & of_texts
+    wanted = {"main.clusters", "web.quality", "main.cell_bounds", "main.exact_duplicates", "main.members", *of_texts}
+    assert wanted <= reads["cells"] and "notes.quality" not in reads["cells"]
+    assert all("main.cells" in reads[name] for name in ("packed_notes_256", "packed_web_256", "cell_statistics"))
+    plain = corpus_assets(dataclasses.replace(declared, cells=None))
+    assert not any("cell" in key.path[1] for asset in plain for key in asset.keys)

@@ -100,6 +100,19 @@ def test_a_thinned_source_is_repeated_as_often_as_by_the_target(catalogue: Catal
         assert passes * rows <= counts[ids] <= (passes + bool(more)) * rows
 
 
+def test_thinned_cells_are_of_their_own_rows(catalogue: Catalog) -> None:
+    """A source of some cells counts its rows along their runs, and of those each second one is read."""
+    cells = {'{"quality":0}': 40, '{"quality":1}': 60}
+    table = create_packed(catalogue, "main.packed_web_16", cells=True)
+    table.append_cells(3, 0, cells).append_cells(4, 1, cells)
+    blend = blend_of(Blender(catalogue), "x", Variant(sources={"main.packed_web_16[quality=1]": 1}), 0)
+    contents, read = VariantContents(), set[tuple[int, ...]]()
+    for rows in rows_of(catalogue, blend, {}, 2000, 0, contents, thinned=0.5):
+        read |= set(map(tuple, rows.input_ids.tolist()))
+    own = [row.input_ids for row, cell in zip(table.rows, table.cells, strict=True) if "1" in cell]
+    assert read == set(own[::2]) and contents.rows > 60
+
+
 def test_rows_that_are_not_thinned_are_read_as_before(catalogue: Catalog) -> None:
     """The order of the blend itself, so no run that is known is trained again."""
     blend = blend_of(Blender(catalogue), "x", Variant(sources={"main.packed_a_16": 1, "main.packed_b_16": 2}), 0)
@@ -158,12 +171,15 @@ def test_a_search_from_a_former_mix_keeps_what_is_as_it_was(lake: Lake) -> None:
     ratio = former.proposal.mix[0] / former.proposal.mix[1]
     for mix_of_runs in found.runs.mixes[: search_of(experiment).search.first_count]:
         assert mix_of_runs[0] / mix_of_runs[1] == pytest.approx(ratio, rel=0.02)
+    plan = " ".join(search_of(lake.experiment("third", "bdc", **{"from": "now"})).lines())
+    without = sum(not row[2] for row in former.runs.mixes)  # runs on c, which was lost between, do not count
+    assert f"new c; no more, or changed: a; that saves 3 runs, and {9 + without} former mixes count" in plan
     alone = lake.experiment("apart", "abd", max_epochs=5, target_tokens=20_000, **{"from": "former"})
     assert "count in the law" not in " ".join(search_of(alone).lines())
 
 
-def test_a_search_from_a_former_mix_says_where_nothing_is_saved(lake: Lake) -> None:
-    """All as it was: its mix, without a run; nothing, or one source; a former one that was never run, or has no mix."""
+def test_a_search_over_what_a_former_one_had_trains_nothing(lake: Lake) -> None:
+    """Its runs are fitted again, with the aims of now."""
     former = fit_mix(lake.experiment("former", "abc"))
     lake.trained.clear()
     same = lake.experiment("same", "abc", **{"from": "former"})
@@ -174,6 +190,12 @@ def test_a_search_from_a_former_mix_says_where_nothing_is_saved(lake: Lake) -> N
     assert (found.blend, found.trained, found.experiment) == (former.blend, 0, "same") and lake.trained == []
     other = fit_mix(lake.experiment("aimed", "abc", aims={"other": 1}, **{"from": "former"}))
     assert other.trained == 0 and other.proposal.mix[1] > found.proposal.mix[1] + 0.2 and lake.trained == []
+
+
+@pytest.mark.nightly
+def test_a_search_from_a_former_mix_says_where_nothing_is_saved(lake: Lake) -> None:
+    """Nothing is as it was, or one source; the former one was never run, or has no mix."""
+    fit_mix(lake.experiment("former", "abc"))
     changed = {name: "main.packed_d_16" if name == "a" else f"main.packed_{name}_16" for name in "ab"}
     one = " ".join(search_of(lake.experiment("one", changed, **{"from": "former"})).lines())
     assert "b alone is as it was (new a; no more, or changed: a, c), so no run is saved" in one
@@ -212,10 +234,13 @@ def test_sources_may_be_cells_of_a_table(lake: Lake) -> None:
         ({"form": "former"}, "form"),
     ],
 )
-def test_mixes_that_cannot_be_are_refused_when_they_are_declared(lake: Lake, mixes: dict[str, Any], said: str) -> None:
+def test_mixes_that_cannot_be_are_refused_when_they_are_declared(
+    tmp_path: Path, mixes: dict[str, Any], said: str
+) -> None:
     """In a line that names the field."""
     values = {"sources": {"a": "main.packed_a_16", "b": "main.packed_b_16"}, **mixes}
-    sets = {"one": {"file": str(lake.folder / "essays.jsonl")}}
+    (tmp_path / "essays.jsonl").write_text(json.dumps({"text": "an essay"}))
+    sets = {"one": {"file": str(tmp_path / "essays.jsonl")}}
     with pytest.raises(DefinitionError, match=said):
         declare_experiment({"name": "trial", "mixes": values, "budget_tokens": 2000, "held_out": sets}, Path("/"))
 

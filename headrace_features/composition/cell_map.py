@@ -62,7 +62,7 @@ def cell_facts(catalogue: Catalog, corpus: str) -> dict[str, CellFacts]:
     """What each cell holds over all increments, by cell.
 
     Raises:
-        CommandError: the corpus has no cells, or none yet.
+        CommandError: the corpus has no cells.
     """
     table = load_table(catalogue, f"{corpus}.{CELL_STATISTICS.name}")
     if table is None:
@@ -80,8 +80,6 @@ def cell_facts(catalogue: Catalog, corpus: str) -> dict[str, CellFacts]:
                 sums[name] = total + mean * row["documents"], count + row["documents"]
         counts = {name: row[name] + (before.counts[name] if before else 0) for name in COUNTS}
         facts[row[CELL_COLUMN]] = CellFacts(row[CELL_COLUMN], counts, sums)
-    if not facts:
-        raise CommandError(f"{corpus} has no cells yet; run its asset {CELL_STATISTICS.name}")
     return facts
 
 

@@ -48,6 +48,8 @@ def corpus(request: PageRequest) -> PageAnswer:
     name, query = request.parts["corpus"], request.query
     request.require(f"{name}.{CELLS.name}")
     facts, blender = cell_facts(request.catalogue, name), _blender(request)
+    if not facts:
+        raise CommandError(f"{name} has no cells yet; run its asset cell_statistics")
     blends = [query[field] for field in ("blend", "beside") if query.get(field)]
     there = dimensions_of(facts)
     down = query.get("down") or there[-1]

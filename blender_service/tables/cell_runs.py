@@ -30,7 +30,7 @@ from blender_service.tables.file_columns import FileColumns, find_column
 from headrace.tables.cells import CELL_COLUMN
 from headrace.tables.ordinals import OrdinalRun, index_snapshot
 
-RUNS: Final = "runs"  # folder of the blends' objects
+RUNS: Final = "ordinals"  # folder of the blends' objects; `runs` has those of the register
 _BATCH_ROWS: Final = 1 << 16
 _NONE: Final = ""  # no cell: a table packed without them after it had some keeps the column
 

@@ -59,7 +59,8 @@ class SourceDeclaration(_BlendPart):
     """A source of a new blend."""
 
     table: Place = Field(
-        pattern=r"^\w+\.\w+(\[.*\])?$", description="packed table, namespace.table; [quality>=15] behind it for cells"
+        pattern=r"^\w+\.\w+(\[[\s\S]*\])?$",
+        description="packed table, namespace.table; [quality>=15] behind it for cells",
     )
     weight: Weight = Field("1", description="rows read in proportion to it, a decimal or a fraction")
     name: str = Field("", description="identity inside the blend; the table's identifier by default")
@@ -74,7 +75,9 @@ class ChangeDeclaration(_BlendPart):
 
     name: str = Field(description="name of the source")
     remove: bool = Field(False, description="leave it out from now on")
-    table: Place = Field("", pattern=r"^(\w+\.\w+(\[.*\])?)?$", description="packed table or cells, for a new source")
+    table: Place = Field(
+        "", pattern=r"^(\w+\.\w+(\[[\s\S]*\])?)?$", description="packed table or cells, for a new source"
+    )
     weight: Weight | None = Field(None, description="new weight; give those of all sources, or none")
     snapshot: str = Field("", description="id, tag or branch to pin; main is the newest")
     max_epochs: int | None = Field(None, ge=0, description="passes over its rows; 0 for no limit")

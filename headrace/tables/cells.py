@@ -29,7 +29,7 @@ Value = int | str | None
 _TOKEN: Final = re.compile(
     r"""\s*(?:(?P<text>'(?:[^']|'')*')|(?P<op><=|>=|!=|==|=|<|>)|(?P<mark>[(),])|(?P<word>[^\s'<>=!(),\[\]]+))"""
 )
-_NAME: Final = re.compile(r"[a-z][a-z0-9_]*")
+_NAME: Final = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")  # of a dimension, or of a column of a table of text
 _LEVELS: Final = ("<", "<=", ">", ">=")
 
 

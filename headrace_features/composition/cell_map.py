@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, NamedTuple
 from blender_service.tables.cell_runs import cell_runs
 from dagster_project.exceptions import CommandError
 from headrace.tables.catalogue import load_table
-from headrace.tables.cells import CELL_COLUMN, Value, cell_values, parse_choice, value_order
+from headrace.tables.cells import CELL_COLUMN, CellChoice, Condition, Value, cell_values, parse_choice, value_order
 from headrace_features.composition.statistics import CELL_STATISTICS
 from spark_jobs.exceptions import nearest
 
@@ -49,13 +49,13 @@ class Square(NamedTuple):
         down: value of the first dimension.
         across: value of the second, None where there is one dimension alone.
         value: its number; None where no document or row has one.
-        cells: that it stands for.
+        choice: of the cells that it stands for.
     """
 
     down: Value
     across: Value
     value: float | None
-    cells: tuple[str, ...]
+    choice: str
 
 
 def cell_facts(catalogue: Catalog, corpus: str) -> dict[str, CellFacts]:
@@ -144,8 +144,13 @@ def squares(facts: Mapping[str, CellFacts], down: str, across: str | None, numbe
         raise CommandError(f"{number} is no number of a cell{nearest(number, numbers)}; give {', '.join(numbers)}")
     all_read = sum(each.read for each in facts.values())
     keys = sorted(grouped, key=lambda key: (value_order(key[0]), value_order(key[1])))
+    dimensions = [name for name in (down, across) if name]
     return [
-        Square(*key, _number(grouped[key], number, all_read), tuple(sorted(each.cell for each in grouped[key])))
+        Square(
+            *key,
+            _number(grouped[key], number, all_read),
+            str(CellChoice(tuple(Condition(name, "in", (of,)) for name, of in zip(dimensions, key, strict=False)))),
+        )
         for key in keys
     ]
 

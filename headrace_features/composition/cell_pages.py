@@ -15,7 +15,8 @@ from dagster_project.inspect.documents.document_lookup import members_named
 from dagster_project.inspect.lake.corpus_facts import find_corpus, namespaces_with
 from dagster_project.pages import PageAnswer, PageRequest, Pages
 from headrace.tables.catalogue import load_table
-from headrace.tables.cells import CELL_COLUMN, Value, cell_label, in_order
+from headrace.tables.cells import CELL_COLUMN, Value, cell_label, in_order, parse_choice
+from headrace.tables.exceptions import CellsError
 from headrace_features.composition.cell_map import (
     OF_BLENDS,
     Square,
@@ -80,12 +81,16 @@ def corpus(request: PageRequest) -> PageAnswer:
 
 
 def documents(request: PageRequest) -> PageAnswer:
-    """Some documents of cells, named by `cell` in the query, which may come several times as a list of lines."""
-    name, cells = request.parts["corpus"], [line for line in request.query.get("cell", "").split("\n") if line]
+    """Some documents of the cells of a `choice`."""
+    name = request.parts["corpus"]
     request.require(f"{name}.{CELLS.name}")
     table = load_table(request.catalogue, f"{name}.{CELLS.name}")
-    if table is None or not cells:
-        raise CommandError(f"corpus {name} has no cells, or none is named; open one on its map")
+    try:
+        cells = parse_choice(request.query.get("choice", "")).select(cell_facts(request.catalogue, name), name)
+    except CellsError as error:
+        raise CommandError(str(error)) from error
+    if table is None:
+        raise CommandError(f"corpus {name} has no cells")
     rows = first_rows(table, ("dataset", "doc_id", CELL_COLUMN), _SHOWN, In(CELL_COLUMN, cells)).to_pylist()
     corpus_facts = find_corpus(request.catalogue, name)
     named = members_named(request.catalogue, corpus_facts, [row["doc_id"] for row in rows])
@@ -121,7 +126,7 @@ def _picture(corpus: str, drawn: Sequence[Square], most: float, title: str) -> M
     parts += [_text(_LEFT - 6, _TOP + _SIDE * (at + 0.55), value, "end") for at, value in enumerate(downs)]
     for square in drawn:
         x, y = _LEFT + _SIDE * acrosses.index(square.across), _TOP + _SIDE * downs.index(square.down)
-        there = f"/cells/{corpus}/documents?{urlencode({'cell': chr(10).join(square.cells)})}"
+        there = f"/cells/{corpus}/documents?{urlencode({'choice': square.choice})}"
         value = "none" if square.value is None else f"{square.value:,.4g}"
         full = 0.0 if not most or square.value is None else max(0.0, square.value) / most
         said = f"{_said(square.down)}, {_said(square.across)}: {value}"

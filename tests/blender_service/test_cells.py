@@ -15,7 +15,7 @@ from pyiceberg.types import NestedField, StringType
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
 from blender_service.exceptions import InvalidBlendError, SourceChangedError, UpdateRefusedError
 from blender_service.server.blender import Blender
-from blender_service.tables.cell_runs import RowRuns, cell_runs, read_runs, runs_of
+from blender_service.tables.cell_runs import RUNS, RowRuns, cell_runs, read_runs, runs_of
 from headrace.tables.cells import cell_text, parse_choice
 from tests.blender_service.packed_tables import SCHEMA, PackedFixture, create_packed, random_rows, to_arrow
 
@@ -217,7 +217,7 @@ def test_lost_runs_are_told(lake: Catalog, web: PackedFixture) -> None:
     blender = Blender(lake)
     config = blender.create(BlendSpec((SourceSpec(f"{NAME}[topic=law]"),)))
     runs = config.sources[0].runs
-    blender._store.objects.delete(f"runs/{runs}")
+    blender._store.objects.delete(f"{RUNS}/{runs}")
     with pytest.raises(SourceChangedError, match="lost or damaged"):
         read_all(lake, config.blend_id)
     blender.create(BlendSpec((SourceSpec(f"{NAME}[topic=law]"),)))

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from urllib.parse import quote
 
 import numpy as np
 import pyarrow as pa
@@ -14,7 +15,7 @@ from starlette.testclient import TestClient
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from dagster_project.exceptions import CommandError
-from headrace.tables.cells import cell_text, cell_values
+from headrace.tables.cells import cell_text, cell_values, parse_choice
 from headrace_features.composition.cell_map import CellFacts, cell_facts, dimensions_of, squares, with_reads
 from headrace_features.composition.picture import draw_cells
 from headrace_features.composition.statistics import CELL_STATISTICS
@@ -91,8 +92,9 @@ def test_reads_of_a_blend_are_those_of_its_rows(lake: Catalog) -> None:
         for ordinal in batch.ordinals.tolist():
             read[cells[ordinal]] += 1
     facts = with_reads(lake, blender, cell_facts(lake, "main"), "main", blend_id, None)
-    repeats = {square.cells: square.value for square in squares(facts, "quality", None, "repeats")}
-    for names, value in repeats.items():
+    repeats = {square.choice: square.value for square in squares(facts, "quality", None, "repeats")}
+    for choice, value in repeats.items():
+        names = [cell for cell in THERE if parse_choice(choice).takes(cell)]
         wanted = sum(read[cell] for cell in names) / sum(COUNTS[cell] for cell in names)
         assert value == pytest.approx(wanted, abs=1 / sum(COUNTS[cell] for cell in names))
     shares = [square.value or 0.0 for square in squares(facts, "quality", "topic", "share")]
@@ -109,8 +111,12 @@ def test_the_map_is_shown_and_opens_documents(client: TestClient) -> None:
     assert [square["value"] for square in shown["maps"][0]["squares"]][-2:] == [0.0, 0.0]
     page = client.get("/cells/main?down=topic&across=quality").text
     assert "<law>" not in page and page.count('<rect class="all"') == len(THERE)
-    opened = asked(client, f"/cells/main/documents?cell={THERE[0].replace('+', '%2B')}%0A{THERE[3]}")
-    assert [row["path"] for row in opened["documents"]] == ["<0>.txt", "<3>.txt"]
+    opened = asked(client, "/cells/main/documents?choice=quality%3C2,topic=none")
+    assert [row["path"] for row in opened["documents"]] == ["<1>.txt", "<3>.txt"]
+    for square in shown["maps"][1]["squares"]:
+        there = asked(client, f"/cells/main/documents?choice={quote(square['choice'])}")["documents"]
+        assert [cell_values(row["cell"]) for row in there] == [{"quality": square["down"], "topic": square["across"]}]
+    assert client.get("/cells/main/documents?choice=quality=9").status_code in (400, 404)
     for wrong in ("down=qualty", "number=share", "at=x", "blend=nowhere"):
         assert client.get(f"/cells/main?{wrong}").status_code in (400, 404), wrong
 

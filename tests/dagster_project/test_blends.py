@@ -115,6 +115,7 @@ def test_a_blend_of_cells_hangs_on_their_table(tmp_path: Path, catalogue: Catalo
     ]
     given = declare_blend({"name": "mix", "sources": sources})
     assert given.tables == ["main.packed_code_16"]
+    assert declare_blend({"name": "x", "sources": [{"table": "main.t[site='a\nb]']"}]}).tables == ["main.t"]
     first = project(tmp_path, {"name": "mix", "sources": sources})
     assert first.run("blends.mix").success
     config = Blender(catalogue).config(first.facts("blends.mix")["blend"])

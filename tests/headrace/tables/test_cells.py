@@ -76,6 +76,7 @@ def test_a_cell_is_written_and_read(values: dict[str, Value]) -> None:
             "language not in (de, 'public health'), language!=none",
         ),
         ("topic='7'", "topic='7'"),
+        ("Upper_Case=a", "Upper_Case=a"),
     ],
 )
 def test_canonical_forms(text: str, canonical: str) -> None:

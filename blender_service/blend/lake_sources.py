@@ -124,12 +124,8 @@ class LakeSources:
     ) -> tuple[RowRuns | None, frozenset[str]]:
         """The rows of a source of cells, and the cells; None of one without.
 
-        Args:
-            table: of the source.
-            wanted: the source.
-            snapshot: that is served; None for a live table without one.
-            rows: of the table at the snapshot that was named, or of these cells where a parent pinned them; None for
-                all there are. Later ones stand behind them in either case.
+        `rows` counts those of the table at the snapshot that was named, or of these cells where a parent pinned them;
+        later ones stand behind them. None: all there are.
 
         Raises:
             CellsError: no cell is chosen.

@@ -87,8 +87,7 @@ class RowRuns:
 
     def ordinals(self, rows: Int64Array) -> Int64Array:
         """(R,) ordinals of rows."""
-        run = np.searchsorted(self.numbers, rows, side="right") - 1
-        return self.starts[run] + rows - self.numbers[run]
+        return ordinals_along(self.numbers, self.starts, rows)
 
     def row_of(self, ordinal: int) -> int | None:
         """Give the number of an ordinal's row, None where it is none of them."""
@@ -105,6 +104,13 @@ class RowRuns:
     def digest(self) -> str:
         """SHA-256 of what is written."""
         return hashlib.sha256(self.to_bytes()).hexdigest()
+
+
+def ordinals_along(numbers: Int64Array, starts: Int64Array, rows: Int64Array) -> Int64Array:
+    """(R,) ordinals of rows, by the (G,) number of the first row of each run and its ordinal."""
+    run = np.searchsorted(numbers, rows, side="right") - 1
+    ordinals: Int64Array = starts[run] + rows - numbers[run]
+    return ordinals
 
 
 def read_runs(content: bytes) -> RowRuns:

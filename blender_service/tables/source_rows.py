@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from blender_service.arrays import Int64Array
 from blender_service.tables.block_reader import BlockReader
-from blender_service.tables.cell_runs import RowRuns
+from blender_service.tables.cell_runs import RowRuns, ordinals_along
 
 BLOCK_BITS: Final = 40  # a block's number within its table is below 2**40
 _ALL: Final = 1 << BLOCK_BITS  # rows of a source that is all of its table, however many there are
@@ -81,10 +81,7 @@ class RowPlaces:
 
     def ordinals(self, sources: Int64Array, rows: Int64Array) -> Int64Array:
         """(R,) ordinals, each in its table, of rows of sources."""
-        numbers = self._first[sources] + rows
-        run = np.searchsorted(self._numbers, numbers, side="right") - 1
-        ordinals: Int64Array = self._starts[run] + numbers - self._numbers[run]
-        return ordinals
+        return ordinals_along(self._numbers, self._starts, self._first[sources] + rows)
 
     def locate(self, sources: Int64Array, ordinals: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Find the blocks of rows.

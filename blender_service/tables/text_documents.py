@@ -15,7 +15,6 @@ import hashlib
 import io
 import json
 from collections.abc import Iterator, Mapping, Sequence
-from difflib import get_close_matches
 from typing import Any, Final, NamedTuple
 
 import numpy as np
@@ -38,7 +37,7 @@ from blender_service.tables.data_file import FAULTS, StoreError, opened_parquet,
 from blender_service.tables.file_columns import Constants, FileColumn, FileColumns, find_column
 from blender_service.tables.packed_table import schema_at
 from blender_service.tables.text_packing import TextRule
-from headrace.tables.cells import CellChoice
+from headrace.tables.cells import CellChoice, nearest
 from headrace.tables.exceptions import CellsError
 
 _CHOSEN_BY: Final = (StringType, IntegerType, LongType, BooleanType)
@@ -183,10 +182,9 @@ def chosen_documents(
     there = [field.name for field in schema.fields if isinstance(field.field_type, _CHOSEN_BY)]
     for name, column in columns.items():
         if column is None or not isinstance(column.field.field_type, _CHOSEN_BY):
-            near = get_close_matches(name, there, 1)
             raise CellsError(
                 f"{identifier}[{choice}]: no column {name} of text, whole numbers or booleans"
-                f"{f'; did you mean {near[0]}?' if near else ''}; there are {', '.join(there)}"
+                f"{nearest(name, there)}; there are {', '.join(there)}"
             )
     read = {name: column for name, column in columns.items() if column is not None}
     chosen = [np.zeros(0, dtype=np.bool_)]

@@ -135,15 +135,15 @@ class CellChoice(NamedTuple):
         Raises:
             CellsError: a dimension is none of them, or no cell is chosen; the message has the nearest names.
         """
-        there = list(cells)
+        there = {cell: cell_values(cell) for cell in cells}
         dimensions: dict[str, set[Value]] = {}
-        for cell in there:
-            for name, value in cell_values(cell).items():
+        for values_of_cell in there.values():
+            for name, value in values_of_cell.items():
                 dimensions.setdefault(name, set()).add(value)
         for condition in self.conditions:
             if condition.name not in dimensions:
                 raise CellsError(
-                    f"{where}[{self}]: cells have no {condition.name}{_nearest(condition.name, dimensions)}; they are "
+                    f"{where}[{self}]: cells have no {condition.name}{nearest(condition.name, dimensions)}; they are "
                     f"made by {', '.join(sorted(dimensions)) or 'nothing: the table is packed without cells'}"
                 )
             if not any(map(condition.holds, dimensions[condition.name])):
@@ -151,9 +151,9 @@ class CellChoice(NamedTuple):
                 wanted = _written(condition.values[0])
                 shown = ", ".join(values[:12]) + (f", .. {values[-1]}" if len(values) > 12 else "")
                 raise CellsError(
-                    f"{where}[{self}]: no cell has {condition}{_nearest(wanted, values)}; {condition.name} is {shown}"
+                    f"{where}[{self}]: no cell has {condition}{nearest(wanted, values)}; {condition.name} is {shown}"
                 )
-        chosen = [cell for cell in there if self.takes(cell)]
+        chosen = [cell for cell, values_of_cell in there.items() if self.holds(values_of_cell)]
         if not chosen:
             raise CellsError(f"{where}[{self}]: no cell has all of this together; see headrace corpus cells")
         return chosen
@@ -258,6 +258,7 @@ def _written(value: Value) -> str:
     return "'" + value.replace("'", "''") + "'"
 
 
-def _nearest(name: str, there: Iterable[str]) -> str:
+def nearest(name: str, there: Iterable[str]) -> str:
+    """Ask whether the nearest of some names was meant, as the end of a message; empty where none is near."""
     near = get_close_matches(name, list(there), 1)
     return f"; did you mean {near[0]}?" if near else ""

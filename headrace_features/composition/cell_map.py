@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import math
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, NamedTuple
@@ -16,6 +17,7 @@ from spark_jobs.exceptions import nearest
 
 if TYPE_CHECKING:
     from pyiceberg.catalog import Catalog
+    from pyiceberg.table import Table
 
     from blender_service.server.blender import Blender
 
@@ -89,29 +91,30 @@ def with_reads(
     """The same cells with what a blend reads of each before row `at`, its end by default; whole tables count too."""
     pins = blender.head(blend_id).pins()
     windows, read = dict.fromkeys(facts, 0), dict.fromkeys(facts, 0.0)
-    sizes: dict[str, dict[str, int]] = {}
+    sizes: dict[str, Counter[str]] = {}
     for table in sorted({pin.table for pin in pins.values() if pin.table.startswith(f"{corpus}.")}):
-        packed = load_table(catalogue, table)
-        snapshot = packed.current_snapshot() if packed is not None else None
-        if packed is None or snapshot is None:
-            continue
-        of_table = sizes.setdefault(table, {})
-        for run in cell_runs(packed, table, snapshot):
-            of_table[run.cell] = of_table.get(run.cell, 0) + run.end - run.start
-        for cell, count in of_table.items():
+        sizes[table] = windows_by_cell(load_table(catalogue, table), table)
+        for cell, count in sizes[table].items():
             windows[cell] = windows.get(cell, 0) + count
     for source in blender.describe(blend_id, at).sources:
-        of_table = sizes.get(pins[source.name].table, {})
-        chosen = chosen_cells(of_table, pins[source.name].cells)
+        pin = pins[source.name]
+        of_table = sizes.get(pin.table, Counter())
+        choice = None if pin.cells is None else parse_choice(pin.cells)
+        chosen = [cell for cell in of_table if choice is None or choice.takes(cell)]
         total = sum(of_table[cell] for cell in chosen)
         for cell in chosen:
             read[cell] = read.get(cell, 0.0) + source.rows * of_table[cell] / total
     return {cell: CellFacts(cell, known.counts, known.sums, windows[cell], read[cell]) for cell, known in facts.items()}
 
 
-def chosen_cells(cells: Iterable[str], choice: str | None) -> list[str]:
-    """The cells of a source's choice."""
-    return [cell for cell in cells if choice is None or parse_choice(choice).takes(cell)]
+def windows_by_cell(packed: Table | None, identifier: str) -> Counter[str]:
+    """Windows of each cell in the head of a packed table; none where there is no table, no row, or no cell."""
+    windows = Counter[str]()
+    snapshot = packed.current_snapshot() if packed is not None else None
+    if packed is not None and snapshot is not None:
+        for run in cell_runs(packed, identifier, snapshot):
+            windows[run.cell] += run.end - run.start
+    return windows
 
 
 def dimensions_of(facts: Mapping[str, CellFacts]) -> list[str]:

@@ -8,10 +8,9 @@ from typing import Any
 
 from pyiceberg.catalog import Catalog
 
-from blender_service.tables.cell_runs import cell_runs
 from headrace.tables.catalogue import load_table, tables_in
 from headrace.tables.cells import CELL_COLUMN, cell_label, cell_values, value_order
-from headrace_features.composition.cell_map import COUNTS, CellFacts, cell_facts, mean_of
+from headrace_features.composition.cell_map import COUNTS, CellFacts, cell_facts, mean_of, windows_by_cell
 from spark_jobs.packing.ordinals import packed_facts
 
 TOTAL = "all"
@@ -44,9 +43,7 @@ def _windows(catalogue: Catalog, corpus: str) -> dict[str, Counter[str]]:
     windows: dict[str, Counter[str]] = {}
     for identifier in tables_in(catalogue, corpus):
         table = load_table(catalogue, identifier) if ".packed_" in identifier else None
-        snapshot = table.current_snapshot() if table is not None else None
-        if table is not None and snapshot is not None and CELL_COLUMN in table.schema().column_names:
-            of_length = windows.setdefault(f"windows of {packed_facts(identifier, table).window_tokens}", Counter())
-            for run in cell_runs(table, identifier, snapshot):
-                of_length[run.cell] += run.end - run.start
+        if table is not None and CELL_COLUMN in table.schema().column_names:
+            length = f"windows of {packed_facts(identifier, table).window_tokens}"
+            windows.setdefault(length, Counter()).update(windows_by_cell(table, identifier))
     return windows

@@ -18,7 +18,7 @@ _UNITS: Final = {"": 1, "K": 10**3, "M": 10**6, "B": 10**9, "T": 10**12}
 
 
 def parse_tokens(written: Any) -> Any:
-    """Read a number of tokens, such as 20B, 1.5T or 500_000; what is none is left to the checker."""
+    """Read a number of tokens, such as 20B, 1.5T or 500_000; another value is given back as it is."""
     match = re.fullmatch(r"([0-9][0-9_]*(?:\.[0-9]+)?)([KMBT]?)", str(written).strip().upper())
     return written if match is None else round(float(match[1].replace("_", "")) * _UNITS[match[2]])
 

@@ -108,7 +108,7 @@ class Mixes(_ExperimentPart):
 
     @model_validator(mode="after")
     def _of_its_sources(self) -> Mixes:
-        """Refuse shares of what is no source, or of more than there is."""
+        """Refuse least shares of unknown sources, and such as add up to more than 1."""
         if unknown := sorted(self.least.keys() - self.sources.keys()):
             raise ValueError(f"least: {unknown[0]} is no source{did_you_mean(unknown[0], self.sources)}")
         if sum(self.least.values()) > 1 or min(self.least.values(), default=0) < 0:

@@ -151,6 +151,7 @@ def test_a_search_proposes_and_says_what_is_lost_where(lake: Lake) -> None:
     assert again.text() == text and lake.trained == []
 
 
+@pytest.mark.nightly
 def test_a_search_from_a_former_mix_keeps_what_is_as_it_was(lake: Lake) -> None:
     """A new source costs the runs of two; a removed one has no share; former runs count where they measure alike."""
     former = fit_mix(lake.experiment("former", "abc"))

@@ -51,7 +51,7 @@ from tests.spark_jobs.packing.test_packed import (
     corpus,
     line_tokenizer,
 )
-from tests.tiers import on_spark, tries
+from tests.tiers import on_spark, sampled, tries
 
 TABLE = f"main.packed_code_{L}"
 NAMES = [cell_text({"topic": name, "quality": at}) for name in ("a", "z", None) for at in range(4)]
@@ -141,6 +141,7 @@ def _checked(lake: Lake, folder: Path, policy: str, seed: int) -> str:
     return hashlib.sha256(json.dumps(windows).encode()).hexdigest()[:16]
 
 
+@sampled(3)
 @pytest.mark.parametrize("policy", POLICIES)
 def test_no_window_mixes_cells_and_each_is_one_run(lake_at: LakeAt, tmp_path: Path, policy: str) -> None:
     """Under each plan and affinity; the audit of the step proves every token once besides."""

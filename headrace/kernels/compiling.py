@@ -30,6 +30,7 @@ from typing import Any, Final
 
 import llvmlite
 import numba
+from llvmlite.binding import Linkage
 from numba import njit
 from numba.core.caching import CompileResultCacheImpl, FunctionCache
 from numba.core.codegen import JITCodeLibrary
@@ -95,10 +96,20 @@ def _lock_on(folder: str) -> Iterator[None]:
 
 
 class _WholeLibrary(JITCodeLibrary):  # type: ignore[misc]
-    """Code optimised once, with all its parts."""
+    """Code optimised once, with all its parts, which no other code sees by their names.
+
+    Numba's names end in a number that is counted in each process, and a weak name is taken from whichever code has it
+    first. Between code from the cache and code made now, a part of `sort` and one of `argsort` have met under one name.
+    """
 
     def _optimize_functions(self, module: Any) -> None:
         module.data_layout = self._codegen._data_layout
+
+    def _optimize_final_module(self) -> None:
+        for function in self._final_module.functions:
+            if function.linkage == Linkage.linkonce_odr and not function.name.startswith("NRT_"):  # known by name
+                function.linkage = Linkage.internal
+        super()._optimize_final_module()
 
 
 class _PartLibrary(_WholeLibrary):

@@ -153,3 +153,30 @@ def test_a_part_computes_and_raises_within_its_callers(values: list[int]) -> Non
         with pytest.raises(TypeError):
             _checked(1)
     assert njit(lambda numbers: _checked(np.sort(numbers)[-1]))(np.array([4, 2])) == 5  # in code of a user's own
+
+
+SAME_NAMES = """
+import itertools
+import numpy as np
+from numba import njit
+from numba.core.bytecode import FunctionIdentity
+from headrace.kernels.compiling import _WholeCompiler
+
+def whole(function, *arguments):
+    return njit(pipeline_class=_WholeCompiler, no_cfunc_wrapper=True)(function)(*arguments).tolist()
+
+for kind, apart in zip(("i1", "u2", "f4"), range(-2, 1)):
+    values = np.array([4, 2, 3], kind)
+    FunctionIdentity._unique_ids = itertools.count(10**6)
+    assert whole(lambda values: np.argsort(values), values) == [1, 2, 0], (kind, apart)
+    FunctionIdentity._unique_ids = itertools.count(10**6 + apart)
+    assert whole(lambda values: np.sort(values), values) == [2, 3, 4], (kind, apart)
+"""
+
+
+def test_parts_of_two_functions_may_have_one_name() -> None:
+    """Numba's names end in a count of the process; code from the cache has those of another, so here it counts anew.
+
+    Each kind of numbers once, since a process compiles `sort` once for each.
+    """
+    subprocess.run([sys.executable, "-c", SAME_NAMES], check=True)

@@ -18,7 +18,7 @@ import pyarrow as pa
 
 from headrace_features.objectives.config import FimConfig, ObjectivesConfig
 from headrace_features.objectives.fim import Nodes, RowLayout, choose, lay_out, whole_row
-from headrace_features.objectives.layout import Header, LaidOut, LayoutEncoder, Piece, Span, with_letters
+from headrace_features.objectives.layout import Header, LaidOut, LayoutEncoder, Piece, Span
 from headrace_features.objectives.rows import DocumentRows, TokenRow, divided, fits, joined
 from headrace_features.objectives.sentinels import Sentinels, find_sentinels
 from headrace_features.objectives.syntax import nodes_of
@@ -28,7 +28,7 @@ from spark_jobs.lake.declare.tables import Column, Notice
 from spark_jobs.selection.cuts import TEXT_COLUMNS, with_cuts
 from spark_jobs.spark_sql import DataFrame
 from spark_jobs.tokens.certificate import Certificate, certify
-from spark_jobs.tokens.pieces import HEADER, NO_TEXT, PIECES
+from spark_jobs.tokens.pieces import HEADER, NO_TEXT, PIECES, SENTINELS, with_letters
 from spark_jobs.tokens.tokens import (
     MASKED_TOKENS,
     MASKED_TOKENS_DDL,
@@ -131,7 +131,7 @@ def objective_tokens(
     facts = {
         "headrace.tokenizer-sha256": row["sha256"],
         "headrace.vocabulary-size": str(row["vocabulary_size"]),
-        "headrace.fim-sentinels": json.dumps({kind: ids._asdict() for kind, ids in sentinels.items()}),
+        SENTINELS: json.dumps({kind: ids._asdict() for kind, ids in sentinels.items()}),
     }
     return Output({OBJECTIVE_TOKENS.name: encoded.to_frame()}, facts, arrow_rows={OBJECTIVE_TOKENS.name: encoded})
 

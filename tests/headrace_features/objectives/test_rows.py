@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -55,7 +57,7 @@ def test_rows_fit_windows_and_are_the_file(
     made = document_rows(documents, LayoutEncoder(_FILE, _CERTIFICATE, 1 << 18), task)
     for document, rows in zip(documents, made, strict=True):
         bounds = [0, *rows.row_starts, len(rows.ids)]
-        parts = [rows.ids[a:b].tolist() for a, b in zip(bounds, bounds[1:], strict=False)]
+        parts = [rows.ids[a:b].tolist() for a, b in itertools.pairwise(bounds)]
         assert len(parts) == max(1, len(rows.laid))
         assert "".join(undo(part, _IDS, _END, _decode) for part in parts) == document.text
         assert all(len(part) <= max_tokens for part in parts) and len(parts[-1]) < max_tokens
@@ -82,7 +84,7 @@ def test_files_of_six_languages_come_back(language: str, cut: str) -> None:
     assert cuts.count(cut) >= 0.9 * len(cuts) > 20
     for document, rows in zip(documents, made, strict=True):
         bounds = [0, *rows.row_starts, len(rows.ids)]
-        parts = [rows.ids[a:b].tolist() for a, b in zip(bounds, bounds[1:], strict=False)]
+        parts = [rows.ids[a:b].tolist() for a, b in itertools.pairwise(bounds)]
         assert "".join(undo(part, _IDS, _END, _decode) for part in parts) == document.text
 
 

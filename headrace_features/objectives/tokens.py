@@ -19,7 +19,7 @@ import pyarrow as pa
 from headrace_features.objectives.config import FimConfig, ObjectivesConfig
 from headrace_features.objectives.fim import Nodes, RowLayout, choose, lay_out, whole_row
 from headrace_features.objectives.layout import Header, LaidOut, LayoutEncoder, Piece, Span
-from headrace_features.objectives.rows import DocumentRows, TokenRow, divided, fits, joined
+from headrace_features.objectives.rows import DocumentTokens, TokenRow, divided, fits, joined
 from headrace_features.objectives.sentinels import Sentinels, find_sentinels
 from headrace_features.objectives.syntax import nodes_of
 from spark_jobs.exceptions import InputError
@@ -95,7 +95,7 @@ class ObjectivesTask(NamedTuple):
     end_id: int
 
 
-class Document(NamedTuple):
+class TextDocument(NamedTuple):
     """A document to be laid out."""
 
     doc_id: str
@@ -163,16 +163,16 @@ def _encoded(batches: Iterable[pa.RecordBatch], task: ObjectivesTask) -> Iterato
     encoder = LayoutEncoder(task.file_text, task.certificate, task.config.batch_characters)
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("doc_id", "kind", "language", "content"))
-        documents = [Document(*values) for values in zip(*columns, strict=True)]
+        documents = [TextDocument(*values) for values in zip(*columns, strict=True)]
         done = 0
         for group in _groups(documents, task.config.batch_characters):
             yield _batch(batch.slice(done, len(group)), group, document_rows(group, encoder, task))
             done += len(group)
 
 
-def _groups(documents: Sequence[Document], characters: int) -> Iterator[list[Document]]:
+def _groups(documents: Sequence[TextDocument], characters: int) -> Iterator[list[TextDocument]]:
     """Neighbouring documents of at most so many characters together, or one longer one."""
-    group, size = list[Document](), 0
+    group, size = list[TextDocument](), 0
     for document in documents:
         if group and size + len(document.text) > characters:
             yield group
@@ -186,7 +186,7 @@ def _groups(documents: Sequence[Document], characters: int) -> Iterator[list[Doc
 class _Laying(NamedTuple):
     """Lays out the rows of a document."""
 
-    document: Document
+    document: TextDocument
     config: FimConfig | None
     sentinels: Sentinels | None
     nodes: Nodes
@@ -199,7 +199,9 @@ class _Laying(NamedTuple):
         return lay_out(self.document.text, span, self.config, choice, self.sentinels, self.nodes)
 
 
-def document_rows(documents: Sequence[Document], encoder: LayoutEncoder, task: ObjectivesTask) -> list[DocumentRows]:
+def document_rows(
+    documents: Sequence[TextDocument], encoder: LayoutEncoder, task: ObjectivesTask
+) -> list[DocumentTokens]:
     """Lay out and encode documents.
 
     Args:
@@ -226,7 +228,7 @@ def document_rows(documents: Sequence[Document], encoder: LayoutEncoder, task: O
     return rows
 
 
-def _laying(documents: Sequence[Document], task: ObjectivesTask, most: int) -> list[_Laying]:
+def _laying(documents: Sequence[TextDocument], task: ObjectivesTask, most: int) -> list[_Laying]:
     """What lays out each document; files are parsed where a row of theirs may be cut by syntax."""
     configs = [task.config.of_kind(document.kind).fim for document in documents]
     asked = [
@@ -243,7 +245,7 @@ def _laying(documents: Sequence[Document], task: ObjectivesTask, most: int) -> l
     ]
 
 
-def _batch(batch: pa.RecordBatch, documents: Sequence[Document], rows: Sequence[DocumentRows]) -> pa.RecordBatch:
+def _batch(batch: pa.RecordBatch, documents: Sequence[TextDocument], rows: Sequence[DocumentTokens]) -> pa.RecordBatch:
     counts = np.array([len(row.ids) for row in rows], np.int32)
     pieces = [piece for row, document in zip(rows, documents, strict=True) for piece in _pieces(row, document.text)]
     starts = pa.array(np.cumsum([0, *(len(row.encoded.layout) for row in rows)]).astype(np.int32))
@@ -271,7 +273,7 @@ def _lists(values: Sequence[np.ndarray[Any, Any]], counts: np.ndarray[Any, Any])
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(values)))
 
 
-def _pieces(rows: DocumentRows, text: str) -> Iterator[tuple[int, int, int]]:
+def _pieces(rows: DocumentTokens, text: str) -> Iterator[tuple[int, int, int]]:
     """(first token, first byte, byte behind the last) of each piece."""
     layout, counts = rows.encoded.layout, rows.encoded.counts
     before = bytes_before(text, layout)

@@ -121,41 +121,43 @@ def objective_tokens(
     row = tokenizer.select("file", "sha256", "vocabulary_size", "end_of_document_id").first()
     if row is None:
         raise InputError("tokens: the tokenizer table has no row; materialize tokenizer first")
-    sentinels = sentinels_of(config, row["file"])
-    file_text = with_letters(row["file"], itertools.chain(*sentinels.values()))
-    stored = None if tokenizer_certificate is None or file_text != row["file"] else tokenizer_certificate.first()
-    certificate = _certificate(file_text, stored, row["sha256"], config.use_fast_encoder)
-    task = ObjectivesTask(config, file_text, certificate, sentinels, row["end_of_document_id"])
+    stored = None if tokenizer_certificate is None else tokenizer_certificate.first()
+    task = task_of(
+        config, row.asDict(), None if stored is None else Certificate.from_row(stored.asDict(recursive=True))
+    )
     documents = with_cuts(texts, cut_texts).select(*TEXT_COLUMNS).join(survivors.select(*_KEYS), _KEYS, "left_semi")
     encoded = ArrowRows(documents, functools.partial(_encoded, task=task), _DDL)
     facts = {
         "headrace.tokenizer-sha256": row["sha256"],
         "headrace.vocabulary-size": str(row["vocabulary_size"]),
-        SENTINELS: json.dumps({kind: ids._asdict() for kind, ids in sentinels.items()}),
+        SENTINELS: json.dumps({kind: ids._asdict() for kind, ids in task.sentinels.items()}),
     }
     return Output({OBJECTIVE_TOKENS.name: encoded.to_frame()}, facts, arrow_rows={OBJECTIVE_TOKENS.name: encoded})
 
 
-def sentinels_of(config: ObjectivesConfig, file_text: str) -> dict[str, Sentinels]:
-    """The sentinels of each kind with fill in the middle.
+def task_of(config: ObjectivesConfig, tokenizer: Mapping[str, Any], stored: Certificate | None) -> ObjectivesTask:
+    """How documents are laid out and encoded, by a config and the row of a tokenizer.
+
+    Args:
+        config: of the step.
+        tokenizer: its row.
+        stored: the certificate of its file; a new one is made where sentinels become special, or others are installed.
 
     Raises:
-        InputError: the tokenizer has none.
+        InputError: the tokenizer lacks a sentinel.
     """
-    return {
-        kind: find_sentinels(file_text, given.fim, f"objectives: {kind}: fim")
+    sentinels = {
+        kind: find_sentinels(tokenizer["file"], given.fim, f"objectives: {kind}: fim")
         for kind, given in config.kinds.items()
         if given.fim is not None
     }
-
-
-def _certificate(file_text: str, stored: Any, sha256: str, use_fast_encoder: bool) -> Certificate:
-    """The stored certificate where it is for this installation, or a new one."""
-    if not use_fast_encoder:
-        return Certificate.refused(sha256, "use_fast_encoder is false in the config of objective_tokens")
-    certificate = None if stored is None else Certificate.from_row(stored.asDict(recursive=True))
-    usable = certificate is not None and certificate.is_for_this_installation
-    return certificate if certificate is not None and usable else certify(file_text)
+    file_text = with_letters(tokenizer["file"], itertools.chain(*sentinels.values()))
+    certificate = stored if file_text == tokenizer["file"] else None
+    if not config.use_fast_encoder:
+        certificate = Certificate.refused(tokenizer["sha256"], "use_fast_encoder is false")
+    elif certificate is None or not certificate.is_for_this_installation:
+        certificate = certify(file_text)
+    return ObjectivesTask(config, file_text, certificate, sentinels, tokenizer["end_of_document_id"])
 
 
 def _encoded(batches: Iterable[pa.RecordBatch], task: ObjectivesTask) -> Iterator[pa.RecordBatch]:

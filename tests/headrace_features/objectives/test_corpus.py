@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import itertools
 import random
 import unicodedata
 from collections import Counter, defaultdict
@@ -16,12 +17,13 @@ from tokenizers import Tokenizer
 
 from dagster_project.assets.corpora import corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration
-from dagster_project.exceptions import DefinitionError
+from dagster_project.exceptions import CommandError, DefinitionError
 from dagster_project.inspect.documents.trace import TokenTracer
 from dagster_project.inspect.opened_lake import OpenedLake
 from headrace.tables.settings import settings_at
 from headrace_features.objectives.config import FimConfig
 from headrace_features.objectives.fim import choose
+from headrace_features.objectives.preview import previewed
 from headrace_features.objectives.undo import undo
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.planted_lake import run_declared
@@ -174,6 +176,26 @@ def test_doc_why_tells_rows_and_the_lines_of_middles(lake: CodeLake) -> None:
     (finding,) = [finding for finding in story.findings if finding.table == "main.tokens"]
     lines = f"lines {first:,} to {last:,}" if last > first else f"line {first:,}"
     assert finding.sentence.endswith(f"psm, its middle {lines} by syntax")
+
+
+def test_a_document_is_previewed_as_the_model_sees_it(lake: CodeLake) -> None:
+    """The rows of the table, in words; a dataset that shows no texts is refused."""
+    declared = {"name": "main", "objectives": {"code": {"fim": FIM}}, "window_tokens": [L, 4 * L]}
+    library, end = lake.library, _rows(lake.catalogue, "main.tokenizer")[0]["end_of_document_id"]
+    with pytest.MonkeyPatch.context() as patched:
+        patched.setattr("headrace_features.objectives.preview.texts_are_shown", lambda dataset: True)
+        for row in _rows(lake.catalogue, "main.tokens")[:20]:
+            shown = previewed(lake.catalogue, declared, row["doc_id"])
+            assert [part["form"] for part in shown.rows] == row["forms"]
+            bounds = itertools.pairwise([0, *row["row_starts"], row["token_count"]])
+            for part, (begin, stop) in zip(shown.rows, bounds, strict=True):
+                ids = row["input_ids"][begin:stop]
+                ids = ids[:-1] if ids[-1] == end else ids
+                assert part["text"] == library.decode(ids, skip_special_tokens=False)
+            assert f"-- row 1: {row['forms'][0]}" in next(shown.lines())
+        patched.setattr("headrace_features.objectives.preview.texts_are_shown", lambda dataset: False)
+        with pytest.raises(CommandError, match="declare samples: text"):
+            previewed(lake.catalogue, declared, row["doc_id"])
 
 
 def test_conversations_and_objectives_are_refused_together() -> None:

@@ -9,7 +9,7 @@ import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, cast
 
 import numpy as np
 import torch
@@ -148,7 +148,7 @@ class Steps(IterableDataset[Batch]):
                 return
             pieces.append(piece)
             if sum(part.rows for part in pieces) == rows:
-                yield self.context.of(_tensors(pieces, self.tensors, buffers.take))
+                yield cast(Batch, self.context.of(_tensors(pieces, self.tensors, buffers.take)))
                 pieces.clear()
 
 

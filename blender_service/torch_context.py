@@ -9,16 +9,13 @@ the r-th from the end, so that causal attention costs each the same (as torch's 
 from __future__ import annotations
 
 import difflib
-from collections.abc import Sequence
-from typing import TYPE_CHECKING, Final, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any, Final, NamedTuple
 
 import torch
 from torch.distributed.device_mesh import DeviceMesh
 
 from blender_service.exceptions import InvalidReadError
-
-if TYPE_CHECKING:
-    from blender_service.torch_batches import Batch
 
 
 class ContextPart(NamedTuple):
@@ -42,21 +39,19 @@ class ContextPart(NamedTuple):
                 f"take windows of a multiple of {pieces}{other}"
             )
 
-    def of(self, batch: Batch) -> Batch:
+    def of(self, batch: Mapping[str, Any]) -> dict[str, Any]:
         """Give this rank's part of each tensor of a token for a column; `cu_seqlens` are those of whole rows.
 
         In order the tensors are views; in zigzag order they are new.
         """
+        part = dict(batch)
         if self.size == 1:
-            return batch
-        part = batch.copy()
+            return part
         for name, values in batch.items():
             if isinstance(values, torch.Tensor) and values.dim() == 2:
                 pieces = values.chunk(self.size * (1 + self.zigzag), dim=1)
                 last = pieces[-1 - self.rank]
-                part[name] = (  # type: ignore[literal-required]
-                    torch.cat([pieces[self.rank], last], dim=1) if self.zigzag else pieces[self.rank]
-                )
+                part[name] = torch.cat([pieces[self.rank], last], dim=1) if self.zigzag else pieces[self.rank]
         return part
 
 

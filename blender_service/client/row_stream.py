@@ -116,7 +116,7 @@ class RowStream(Iterator[RowBatch]):
             InvalidReadError: the read has no `part`, so it has no steps.
         """
         if self._part is None:
-            raise InvalidReadError("read: steps are those of a part; give part=Slice(step_rows, rank, world_size)")
+            raise InvalidReadError("read: steps are those of a part; give part=(step_rows, rank, world_size)")
         pieces: list[RowBatch] = []
         for batch in self:
             pieces += [batch] if batch.rows else []

@@ -56,6 +56,7 @@ except ModuleNotFoundError as error:
 
 from blender_service.torch_batches import DENSE, SEGMENT_DOCUMENTS, TENSORS, Batch, Ring, Steps, to_tensors
 from blender_service.torch_consumers import check_lightning, is_read_by_data_loader
+from blender_service.torch_losses import LossWriter
 from blender_service.torch_masks import attention_mask, block_mask
 from blender_service.torch_ranks import check_alone, rank_of, whole
 
@@ -65,6 +66,7 @@ __all__ = [
     "Batch",
     "BlendDataset",
     "BlendState",
+    "LossWriter",
     "attention_mask",
     "block_mask",
     "save_tensors",

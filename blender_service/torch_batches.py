@@ -45,6 +45,7 @@ class Batch(TypedDict, total=False):
         segment_documents: (S,) int64, where it is asked for: the document of each segment, row by row, as an index
             into `documents`. The n-th segment of a row has n in `document_ids`.
         documents: ids of the documents, each once; there with segment_documents.
+        step: number of the step, the same on all ranks and after a resume; there with segment_documents.
 
     Requested columns of the dataset are there under their names: (R, L) bool or float32.
     """
@@ -58,6 +59,7 @@ class Batch(TypedDict, total=False):
     max_seqlen: int
     segment_documents: torch.Tensor
     documents: list[str]
+    step: int
 
 
 def to_tensors(batch: RowBatch, tensors: Sequence[str] = TENSORS) -> Batch:
@@ -155,7 +157,10 @@ class Steps(IterableDataset[Batch]):
                 return
             pieces.append(piece)
             if sum(part.rows for part in pieces) == rows:
-                yield _tensors(pieces, self.tensors, buffers.take)
+                batch = _tensors(pieces, self.tensors, buffers.take)
+                if SEGMENT_DOCUMENTS in self.tensors:
+                    batch["step"] = (pieces[0].offset - self.part.start) // self.part.step_rows
+                yield batch
                 pieces.clear()
 
 

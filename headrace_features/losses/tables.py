@@ -19,12 +19,12 @@ from pyiceberg.catalog import Catalog
 
 from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.append_log import FILE_PROPERTIES, AppendLog
-from spark_jobs.lake.session.catalogue import ensure_table
+from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
 
 COMMIT_SECONDS: Final = 1.0  # least time between two commits
 COMMITS_BETWEEN_UPKEEP: Final = 64  # so a merge opens no more files
 # A page reads few rows of a run, beside each other: 65,536 rows are 1.5 MB.
-_FILES: Final = {**FILE_PROPERTIES, "write.parquet.row-group-limit": "65536"}
+_FILES: Final = {**FILE_PROPERTIES, SCOPE_PROPERTY: "appended", "write.parquet.row-group-limit": "65536"}
 
 LOSSES: Final = Table(
     name="losses",

@@ -8,8 +8,7 @@ finite, of a run that diverged, do not count.
 
 from __future__ import annotations
 
-import dataclasses
-from typing import Final
+from typing import ClassVar, Final
 
 from pydantic import Field
 
@@ -23,6 +22,8 @@ UNIT: Final = 1 << 20  # parts of a nat
 
 class DocumentLossesConfig(ConfigModel):
     """Which losses are added up."""
+
+    appended: ClassVar = ("losses",)
 
     run: str = Field("", description="training run whose losses count; by default all runs'")
 
@@ -48,7 +49,8 @@ DOCUMENT_LOSSES: Final = Table(
 )
 
 
-def _document_losses(losses: DataFrame, members: DataFrame, config: DocumentLossesConfig) -> DataFrame:
+@step(version="1", scope=Scope.WHOLE, tables=(DOCUMENT_LOSSES,))
+def document_losses(losses: DataFrame, members: DataFrame, config: DocumentLossesConfig) -> DataFrame:
     """Add up the losses of each document of a corpus; one row per document."""
     chosen = losses.where(F.col("run") == config.run) if config.run else losses
     values = ("doc_id", "source", "table", "epoch", "tokens", "sum")
@@ -77,7 +79,3 @@ def _document_losses(losses: DataFrame, members: DataFrame, config: DocumentLoss
     run = F.lit(config.run or None).cast("string")
     columns = (column.name for column in DOCUMENT_LOSSES.columns)
     return documents.withColumns({"run": run, "fall": fall}).join(members.select(*KEYS), "doc_id").select(*columns)
-
-
-_MADE: Final = step(version="1", scope=Scope.WHOLE, tables=(DOCUMENT_LOSSES,), name=DOCUMENT_LOSSES.name)
-document_losses: Final = dataclasses.replace(_MADE(_document_losses), appended=("losses",))

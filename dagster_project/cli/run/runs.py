@@ -48,7 +48,7 @@ def runs(
         _take_losses(run, log)
         return
     if worst is not None:
-        view: Any = load("run_views", "losses", object)
+        view: Any = load("parts", "worst", object)
         print_rows(view(lake_catalogue(), worst, step, limit), as_json, "no document")
         return
     if training:

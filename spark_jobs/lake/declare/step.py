@@ -205,7 +205,6 @@ class Step:
         refuse_columns: raises for columns, by input, that the step cannot work with; called before a run computes
             anything.
         refuse_types: the same with the Iceberg type of each column.
-        appended: inputs that servers append to (`files.append_log`), which no step makes.
     """
 
     name: str
@@ -229,7 +228,6 @@ class Step:
     stays: Callable[[Any], bool] | None = None
     refuse_columns: Callable[[Mapping[str, frozenset[str]]], object] | None = None
     refuse_types: Callable[[Mapping[str, Mapping[str, str]]], object] | None = None
-    appended: tuple[str, ...] = ()
 
     def __call__(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped function."""

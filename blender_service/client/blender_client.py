@@ -156,11 +156,8 @@ class BlenderClient:
         Raises:
             InvalidBlendError: with every mistake of the request.
         """
-        stages = tuple(schedule)
-        spec = BlendSpec(
-            tuple(sources), seed, name, block_rows, group_blocks, stages, allow_repeat, evals, texts, turn_rows
-        )
-        return _with_warnings(blend_of(self._call("CreateBlend", create_request(spec))))
+        fields = seed, name, block_rows, group_blocks, tuple(schedule), allow_repeat, evals, texts, turn_rows
+        return _with_warnings(blend_of(self._call("CreateBlend", create_request(BlendSpec(tuple(sources), *fields)))))
 
     def update_blend(
         self,

@@ -187,8 +187,7 @@ class BlenderClient:
             InvalidBlendError: with every mistake of the request.
             UpdateRefusedError: the update would repeat or skip rows; the message says the ways out.
         """
-        stages = (Stage(from_offset, tuple(changes), align), *schedule)
-        spec = UpdateSpec(parent, stages, name, allow_repeat, evals)
+        spec = UpdateSpec(parent, (Stage(from_offset, tuple(changes), align), *schedule), name, allow_repeat, evals)
         return _with_warnings(blend_of(self._call("UpdateBlend", update_request(spec))))
 
     def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:
@@ -245,7 +244,7 @@ class BlenderClient:
         offset: int,
         rows: int = 0,
         *,
-        part: Slice | None = None,
+        part: Slice | tuple[int, int, int] | None = None,
         expected: ExpectedWindow | None = None,
         max_batch_rows: int = 0,
         wait_seconds: float = LIVE_WAIT_SECONDS,
@@ -261,7 +260,7 @@ class BlenderClient:
             blend: id, start of an id, or name.
             offset: first row.
             rows: rows of the blend to cover, 0 until it ends.
-            part: only one rank's part of every step; a batch never crosses a step.
+            part: rows of a step, rank and world size: only that part of every step; a batch never crosses a step.
             expected: required facts of the rows.
             max_batch_rows: bound of the rows of a batch, 0 to leave it to the server.
             wait_seconds: longest wait for a row still missing from a live table, 0 without end.
@@ -278,6 +277,7 @@ class BlenderClient:
                 for `retry_seconds` before, for 10 seconds at most where no row has come yet.
             ServerUnavailableError: no server answered for `retry_seconds`.
         """
+        part = Slice(*part) if part is not None else None
         try:
             request = rows_pb2.ReadBlendRequest(
                 blend=blend,
@@ -296,7 +296,7 @@ class BlenderClient:
             request, part, self._read_blend, self.address, self._backoff(), self._silence_seconds,
             lambda: self.get_blend(blend).end,
             self._renew,
-            self._report if self._has_run and not (part and part.rank) else None,
+            self._report if self._has_run else None,
         )  # fmt: skip
         self._streams.add(stream)
         return stream

@@ -190,8 +190,14 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
     for dataset in declared.datasets:
         for length in declared.window_tokens:
             config = {"dataset": dataset, "window_tokens": length, **declared.steps.get("packed", {})}
-            celled = declared.cells is not None
-            made = packed_step(dataset, length, masked=_masking(declared) is not None, celled=celled)
+            of_table = {**config, **declared.steps.get(f"packed_{dataset}_{length}", {})}
+            made = packed_step(
+                dataset,
+                length,
+                masked=_masking(declared) is not None,
+                celled=declared.cells is not None,
+                classed=isinstance(of_table.get("plan"), Mapping),
+            )
             chain.append((made, packing, config, "packing"))
     _refuse_unknown(declared, {made.name for made, *_ in chain} | {"packed"})
     read = {one for _, inputs, *_ in chain for one in tables_of(*inputs.values())}

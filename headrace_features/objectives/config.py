@@ -74,7 +74,7 @@ class ObjectivesConfig(ConfigModel):
         for kind in kinds:
             if kind not in there:
                 near = did_you_mean(kind, there)
-                raise ValueError(f"{kind!r} is no kind of document{near}; kinds are {', '.join(there)}")
+                raise ValueError(f"{kind!r} is no kind of document{near}")
         return kinds
 
     def name_of(self, kind: str | None) -> str:

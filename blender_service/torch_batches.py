@@ -41,7 +41,7 @@ class Batch(TypedDict, total=False):
         cu_seqlens: (S + 1,) int32, bounds of documents and of padding in the rows laid one after the other.
         max_seqlen: tokens of the longest of them.
 
-    Requested columns of the dataset are there under their names: (R, L) bool or float32.
+    Requested columns of the dataset are there under their names: (R, L) bool, float32 or int32.
     """
 
     offset: int

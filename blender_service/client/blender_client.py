@@ -295,7 +295,7 @@ class BlenderClient:
             request, part, self._read_blend, self.address, self._backoff(), self._silence_seconds,
             lambda: self.get_blend(blend).end,
             self._renew,
-            self._report if self._has_run and not (part and part.rank) else None,
+            self._report if self._has_run else None,
         )  # fmt: skip
         self._streams.add(stream)
         return stream

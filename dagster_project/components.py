@@ -169,6 +169,9 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     conversations: dict[str, Any] | None = Field(
         None, description="{template: NAME@VERSION, train: assistant, ..}: documents with messages are rendered"
     )
+    objectives: dict[str, Any] | None = Field(
+        None, description="{code: {fim: {rate: 0.5, cut: syntax}}}: how documents of a kind (or all) are laid out"
+    )
     window_tokens: list[int] = Field(default_factory=lambda: [2048], description="lengths of windows, in tokens")
     cells: dict[str, Any] | None = Field(
         None, description="{by: {topic: clusters.coarse, quality: {column: .., quantiles: 20}}}: no window mixes cells"

@@ -104,6 +104,8 @@ class TextSpec:
         tools: column of definitions of tools. None: the conversations have none.
         conversations: how messages are rendered and masked, as `conversations` of a corpus or its JSON; None: plain
             text.
+        objectives: what becomes of documents anew in each epoch, as `objectives` of a kind of a corpus or its JSON:
+            {"fim": {..}}; None: they are as they are.
     """
 
     tokenizer: str
@@ -117,12 +119,13 @@ class TextSpec:
     messages: str | None = None
     tools: str | None = None
     conversations: Mapping[str, Any] | str | None = None
+    objectives: Mapping[str, Any] | str | None = None
 
     def __post_init__(self) -> None:
-        """Keep the JSON of conversations, which has a hash and goes over the wire."""
-        if isinstance(self.conversations, Mapping):
-            written = json.dumps(self.conversations, ensure_ascii=False, default=str)
-            object.__setattr__(self, "conversations", written)
+        """Keep the JSON of conversations and objectives, which has a hash and goes over the wire."""
+        for name in ("conversations", "objectives"):
+            if isinstance(value := getattr(self, name), Mapping):
+                object.__setattr__(self, name, json.dumps(value, ensure_ascii=False, default=str))
 
 
 @dataclass(frozen=True)

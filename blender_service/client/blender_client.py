@@ -244,7 +244,7 @@ class BlenderClient:
         offset: int,
         rows: int = 0,
         *,
-        part: Slice | None = None,
+        part: Slice | tuple[int, int, int] | None = None,
         expected: ExpectedWindow | None = None,
         max_batch_rows: int = 0,
         wait_seconds: float = LIVE_WAIT_SECONDS,
@@ -260,7 +260,7 @@ class BlenderClient:
             blend: id, start of an id, or name.
             offset: first row.
             rows: rows of the blend to cover, 0 until it ends.
-            part: only one rank's part of every step; a batch never crosses a step.
+            part: rows of a step, rank and world size: only that part of every step; a batch never crosses a step.
             expected: required facts of the rows.
             max_batch_rows: bound of the rows of a batch, 0 to leave it to the server.
             wait_seconds: longest wait for a row still missing from a live table, 0 without end.
@@ -277,6 +277,7 @@ class BlenderClient:
                 for `retry_seconds` before, for 10 seconds at most where no row has come yet.
             ServerUnavailableError: no server answered for `retry_seconds`.
         """
+        part = Slice(*part) if part is not None else None
         try:
             request = rows_pb2.ReadBlendRequest(
                 blend=blend,

@@ -23,8 +23,10 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 
 from blender_service.client.retry import Backoff, InputClock, SilenceWatch
+from blender_service.client.window_layout import WindowLayout
 from blender_service.exceptions import (
     BlenderError,
+    InvalidReadError,
     MalformedMessageError,
     ServerUnavailableError,
     UnauthenticatedError,
@@ -106,6 +108,21 @@ class RowStream(Iterator[RowBatch]):
             raise
         self.consumes(batch.end)
         return batch
+
+    def steps(self) -> Iterator[WindowLayout]:
+        """Give a model's inputs of each step as NumPy arrays: of the rows that `part` is of it.
+
+        Raises:
+            InvalidReadError: the read has no `part`, so it has no steps.
+        """
+        if self._part is None:
+            raise InvalidReadError("read: steps are those of a part; give part=(step_rows, rank, world_size)")
+        pieces: list[RowBatch] = []
+        for batch in self:
+            pieces += [batch] if batch.rows else []
+            if sum(piece.rows for piece in pieces) == self._part.rows:
+                yield WindowLayout(*pieces)
+                pieces = []
 
     def ahead(self) -> Iterator[RowBatch]:
         """Give the batches to a reader ahead of their consumer; it says by `consumes` how far that has come."""

@@ -126,6 +126,9 @@ class TextsDeclaration(_BlendPart):
     conversations: dict[str, Any] | None = Field(
         None, description="how messages are rendered and masked, as `conversations` of a corpus"
     )
+    objectives: dict[str, Any] | None = Field(
+        None, description="what documents become, anew in each epoch, as `objectives` of a kind of a corpus"
+    )
 
 
 class BlendDeclaration(_BlendPart):
@@ -182,7 +185,7 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
     # What is not declared is left out, so that a new setting changes no blend.
     left_out: dict[str, Any] = {"prewarm": True} | ({"texts": True} if declared.texts is None else {})
     if declared.texts is not None:
-        optional = ("trainable", "template", "messages", "tools", "conversations")
+        optional = ("trainable", "template", "messages", "tools", "conversations", "objectives")
         left_out["texts"] = {name for name in optional if getattr(declared.texts, name) is None}
     digest = hashlib.sha256(declared.model_dump_json(exclude=left_out).encode()).hexdigest()[:12]
 

@@ -72,7 +72,7 @@ def blend() -> None:
     metavar="TOKENIZER[,..]",
     help="sources are tables of text, tokenized when read: table of the tokenizer, then window_tokens=2048, "
     "group_documents=1, whole, text=content, doc_id=doc_id, trainable=COLUMN, template=COLUMN, messages=COLUMN, "
-    "tools=COLUMN; at the end conversations={..} as JSON",
+    "tools=COLUMN; at the end conversations={..} or objectives={..} as JSON",
 )
 @_DRY_RUN
 @_ROWS

@@ -35,7 +35,7 @@ class SourceSpec(_message.Message):
     def __init__(self, table: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class TextSpec(_message.Message):
-    __slots__ = ("tokenizer", "window_tokens", "group_documents", "whole", "text", "doc_id", "trainable", "template", "messages", "tools", "conversations")
+    __slots__ = ("tokenizer", "window_tokens", "group_documents", "whole", "text", "doc_id", "trainable", "template", "messages", "tools", "conversations", "objectives")
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
     WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     GROUP_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,7 @@ class TextSpec(_message.Message):
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     TOOLS_FIELD_NUMBER: _ClassVar[int]
     CONVERSATIONS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVES_FIELD_NUMBER: _ClassVar[int]
     tokenizer: str
     window_tokens: int
     group_documents: int
@@ -58,7 +59,8 @@ class TextSpec(_message.Message):
     messages: str
     tools: str
     conversations: str
-    def __init__(self, tokenizer: _Optional[str] = ..., window_tokens: _Optional[int] = ..., group_documents: _Optional[int] = ..., whole: _Optional[bool] = ..., text: _Optional[str] = ..., doc_id: _Optional[str] = ..., trainable: _Optional[str] = ..., template: _Optional[str] = ..., messages: _Optional[str] = ..., tools: _Optional[str] = ..., conversations: _Optional[str] = ...) -> None: ...
+    objectives: str
+    def __init__(self, tokenizer: _Optional[str] = ..., window_tokens: _Optional[int] = ..., group_documents: _Optional[int] = ..., whole: _Optional[bool] = ..., text: _Optional[str] = ..., doc_id: _Optional[str] = ..., trainable: _Optional[str] = ..., template: _Optional[str] = ..., messages: _Optional[str] = ..., tools: _Optional[str] = ..., conversations: _Optional[str] = ..., objectives: _Optional[str] = ...) -> None: ...
 
 class CreateBlendRequest(_message.Message):
     __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks", "schedule", "allow_repeat", "evals", "texts")

@@ -156,6 +156,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         **cut,
         **{name: own(name) for name in ("tokenizer", "tokenizer_certificate")},
     }
+    encoding = _tokens(declared, encoded, each)
     chain += [
         (
             ordered,
@@ -169,7 +170,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             _tokenizer_config(declared),
             "packing",
         ),
-        (*_tokens(declared, encoded, each), "packing"),
+        (*encoding[:3], "packing"),
         (
             token_statistics,
             {"tokens": own("tokens"), "texts": each("texts"), "tokenizer": own("tokenizer"), **cut},
@@ -187,7 +188,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         for length in declared.window_tokens:
             config = {"dataset": dataset, "window_tokens": length, **declared.steps.get("packed", {})}
             celled = declared.cells is not None
-            made = packed_step(dataset, length, masked=_masking(declared) is not None, celled=celled)
+            made = packed_step(dataset, length, _masking(declared) is not None, celled, encoding.rules)
             chain.append((made, packing, config, "packing"))
     _refuse_unknown(declared, {made.name for made, *_ in chain} | {"packed"})
     read = {one for _, inputs, *_ in chain for one in tables_of(*inputs.values())}
@@ -263,10 +264,10 @@ def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tu
 
 def _tokens(
     declared: CorpusDeclaration, inputs: Mapping[str, Source], each: Callable[[str], tuple[str, ...]]
-) -> tuple[Step, Mapping[str, Source], Mapping[str, Any]]:
+) -> MaskedTokens:
     """The step that makes `tokens`; with masks where conversations are rendered, or documents laid out."""
     if (name := _masking(declared)) is None:
-        return tokens, inputs, {}
+        return MaskedTokens(tokens, inputs, {})
     where = f"corpus {declared.name}: {name}"
     packed = declared.steps.get("packed", {})
     for setting, value in MASKED_SETTINGS.items():

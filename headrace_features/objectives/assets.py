@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from dagster_project.assets.parts import MaskedTokens
-from headrace_features.objectives.tokens import objective_tokens
+from dagster_project.run_config import bind_config
+from headrace_features.objectives.config import ObjectivesConfig
+from headrace_features.objectives.masks.rules import HEADER, find_rules
+from headrace_features.objectives.tokens import RULED_OBJECTIVE_TOKENS, objective_tokens
 from spark_jobs.lake.declare.step import renamed
 from spark_jobs.lake.plan.binding import Source
 from spark_jobs.tokens.tokens import TOKENS
@@ -28,6 +32,11 @@ def objectives_part(
         each: names a table of each of its datasets.
         window_tokens: of the shortest window; longer documents that may be cut become several rows.
     """
-    return MaskedTokens(
-        renamed(objective_tokens, TOKENS.name), inputs, {"max_tokens": window_tokens, "kinds": dict(given)}
-    )
+    config = bind_config(ObjectivesConfig, f"corpus {corpus}: objectives", {"kinds": dict(given)})
+    rules = {name: rule.version for name, rule in find_rules(n for n in config.mask_rules if n != HEADER).items()}
+    reads = {rule.reads for rule in find_rules(rules).values()}
+    more = {"documents": each("documents")} if config.header_names else {}
+    more |= {"template_lines": each("template_lines")} if "template_lines" in reads else {}
+    made = replace(objective_tokens, tables=(RULED_OBJECTIVE_TOKENS,)) if config.mask_rules else objective_tokens
+    settings = {"max_tokens": window_tokens, "kinds": dict(given), "rule_versions": rules}
+    return MaskedTokens(renamed(made, TOKENS.name), {**inputs, **more}, settings, config.mask_rules)

@@ -36,7 +36,7 @@ from spark_jobs.threads import made_once
 from spark_jobs.tokens.certificate import Certificate, certify
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
 from spark_jobs.tokens.encoder_guard import installed, recorded_versions, require_same_encoder
-from spark_jobs.tokens.mask_check import RULES_ARE_MASKS, rows_are_trained
+from spark_jobs.tokens.mask_check import rows_are_trained
 
 _log = logging.getLogger(__name__)
 _certified = made_once(most=1)(certify)  # the guard asks for it, then the step
@@ -126,7 +126,7 @@ _ROWS_ARE_TRAINED = Check(
     "rows begin one after the other inside of the document, and each has a trained token",
     rows_are_trained,
 )
-_ROWS_BEGIN = Check(
+ROWS_BEGIN = Check(
     "rows_begin_in_order",
     "size(trainable) = token_count + 1 and coalesce(array_max(row_starts), -1) < token_count and "
     f"(token_count = 0 or forall({_ROWS}, row -> row.`1` > row.`0`))",
@@ -152,17 +152,6 @@ MASKED_TOKENS = replace(
     checks=(*TOKENS.checks, _ROWS_ARE_TRAINED),
 )
 """`tokens` of a corpus trained on parts of its documents, such as the answers of conversations."""
-RULED_TOKENS = replace(
-    MASKED_TOKENS,
-    columns=(
-        *MASKED_TOKENS.columns,
-        Column(
-            "mask_rule!", "list<int!>", "number of the rule of each token without loss, 0 of those with: as trainable"
-        ),
-    ),
-    checks=(*TOKENS.checks, _ROWS_BEGIN, RULES_ARE_MASKS),
-)
-"""`MASKED_TOKENS` of a corpus that names the rules of its masks."""
 MASKED_TOKENS_DDL = f"{_TOKENS_DDL}, trainable array<boolean>, row_starts array<int>"
 MASKED_TOKENS_SCHEMA = pa.schema(
     [*_TOKENS_SCHEMA, pa.field("trainable", pa.list_(pa.bool_())), pa.field("row_starts", pa.list_(pa.int32()))]

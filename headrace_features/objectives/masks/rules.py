@@ -116,7 +116,7 @@ def token_rules(starts: Int64Array, ends: Int64Array, spans: Mapping[int, Int64A
         spans: by number of a rule, the first of them first, as `spans_of` gives them.
     """
     numbers = np.zeros(len(starts), np.int32)
-    for number, of_rule in reversed(spans.items()):
+    for number, of_rule in reversed([*spans.items()]):
         first = np.searchsorted(of_rule[:, 1], starts, side="right")
         numbers[(first < np.searchsorted(of_rule[:, 0], ends)) & (starts < ends)] = number
     return numbers

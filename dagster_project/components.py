@@ -186,6 +186,9 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
         None,
         description="{} trains a small model on the corpus and measures its loss on each cluster; none: not measured",
     )
+    losses: dict[str, Any] | None = Field(
+        None, description="{run: NAME}: a training run's losses by document, for selections and cells; of: NAMESPACE"
+    )
     select: list[str | dict[str, Any]] = Field(
         default_factory=list,
         description="selections in their order, each a name or {name: settings}: semantic, shape, passages, one that a "
@@ -233,6 +236,7 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
     seed: int = Field(0, description="seed of every shuffle")
     block_rows: int = Field(2048, description="consecutive rows that are read together")
     group_blocks: int = Field(16, description="blocks whose rows are shuffled together")
+    turn_rows: int = Field(1, description="consecutive rows of one source, those of a step of one length class")
     allow_repeat: bool = Field(False, description="whether one table may be two sources, so that its rows repeat")
     evals: Literal["", "required"] = Field(
         "", description="required: all sources must have been searched for the benchmarks that the registry holds"

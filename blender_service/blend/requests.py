@@ -142,6 +142,7 @@ class BlendSpec:
         allow_repeat: whether one table may come under two names, so that its rows repeat.
         evals: digest of the benchmarks all sources must have been searched for, 64 hex digits; no demand if empty.
         texts: how rows are made of tables of text; None for packed tables.
+        turn_rows: consecutive rows of one source, such as those of a step that shall have one length class.
     """
 
     sources: tuple[SourceSpec, ...]
@@ -153,6 +154,7 @@ class BlendSpec:
     allow_repeat: bool = False
     evals: str = ""
     texts: TextSpec | None = None
+    turn_rows: int = 1
 
 
 @dataclass(frozen=True)

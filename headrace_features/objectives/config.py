@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
+import string
 from typing import Literal, get_args
 
 from pydantic import ConfigDict, Field, field_validator
 
-from headrace_features.objectives.masks.headings import names_in
 from headrace_features.objectives.masks.rules import HEADER
 from spark_jobs.exceptions import did_you_mean
 from spark_jobs.lake.declare.step import ConfigModel
@@ -99,7 +99,7 @@ class ObjectivesConfig(ConfigModel):
         None, ge=16, description="longer documents that may be cut become rows; by default the shortest window"
     )
     rule_versions: dict[str, str] = Field(
-        default_factory=dict, description="version of each rule, which the corpus fills in"
+        default_factory=dict, description="version of each rule, as the corpus fills them in"
     )
     batch_characters: int = Field(
         1 << 18, ge=1, description="characters encoded at once", json_schema_extra={"affects_rows": False}
@@ -140,3 +140,16 @@ class ObjectivesConfig(ConfigModel):
     def of_kind(self, kind: str | None) -> KindObjectives:
         """The settings for documents of a kind."""
         return self.kinds.get(self.name_of(kind), KindObjectives())
+
+
+def names_in(template: str) -> list[str]:
+    """The names in a header's template, each once.
+
+    Raises:
+        ValueError: it is none, or has no name.
+    """
+    parts = [*string.Formatter().parse(template)]
+    names = dict.fromkeys(name for _, name, _, _ in parts if name is not None)
+    if not names or any(not name.isidentifier() for name in names) or any(spec or how for _, _, spec, how in parts):
+        raise ValueError(f"{template!r} is no header; write names of columns in braces, as in '{{url}}\\n'")
+    return list(names)

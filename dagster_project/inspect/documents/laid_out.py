@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -12,6 +13,7 @@ from pyiceberg.expressions import BooleanExpression
 from headrace.tables.catalogue import load_table
 from spark_jobs.corpus_stages import cut_texts_of
 from spark_jobs.lake.files.lookups import read_rows
+from spark_jobs.packing.windows.masks import MASK_RULE, MASK_RULES
 from spark_jobs.tokens.pieces import PIECES
 
 _MOST_ROWS = 4
@@ -47,3 +49,35 @@ def _rows(row: Mapping[str, Any], text: bytes | None) -> Iterator[str]:
         begin, end = (0 if text is None else text[: middle[at]].count(b"\n") + 1 for at in ("start", "end"))
         lines = f" lines {begin:,} to {end:,}" if end > begin else f" line {begin:,}"
         yield f"{form}, its middle{lines * (text is not None)} by {cut}"
+
+
+def untrained(catalogue: Catalog, corpus: str, document: BooleanExpression, text: str) -> tuple[str, dict[str, int]]:
+    """Tokens without loss by rule, in words with the lines of what a rule found, and their counts.
+
+    Args:
+        catalogue: the lake's.
+        corpus: its name.
+        document: the condition on its row.
+        text: of it, as the corpus encodes it; empty where that is not at hand.
+    """
+    table = load_table(catalogue, f"{corpus}.tokens")
+    names = [] if table is None else json.loads(table.properties.get(MASK_RULES, "[]"))
+    if not names:
+        return "", {}
+    columns = (MASK_RULE, "masked", "no_header")
+    (row,) = read_rows(catalogue, f"{corpus}.tokens", columns, document)
+    counts = {name: row[MASK_RULE].count(number) for number, name in enumerate(names, 1)}
+    said = []
+    for number, name in enumerate(names, 1):
+        spans = [span for span in row["masked"] if span["rule"] == number]
+        lines = ", ".join(dict.fromkeys(_line_range(text, span) for span in spans[:_MOST_ROWS]))
+        more = ", .." if len(spans) > _MOST_ROWS else ""
+        said += [f"{counts[name]:,} by {name}" + f" ({lines}{more})" * bool(text and lines)] if counts[name] else []
+    reasons = [f"{sum(counts.values()):,} without loss: {', '.join(said)}"] if said else []
+    reasons += [f"no header: {row['no_header']}"] if row["no_header"] else []
+    return "; ".join(reasons), counts
+
+
+def _line_range(text: str, span: Mapping[str, int]) -> str:
+    first, last = (text.count("\n", 0, place) + 1 for place in (span["start"], span["end"] - 1))
+    return f"lines {first:,} to {last:,}" if last > first else f"line {first:,}"

@@ -11,10 +11,10 @@ Source: Gao et al. 2025, "Metadata Conditioning Accelerates Language Model Pre-t
 
 from __future__ import annotations
 
-import string
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Final, NamedTuple
 
+from headrace_features.objectives.config import names_in
 from headrace_features.objectives.layout import Header, LaidOut, LayoutEncoder
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -30,19 +30,6 @@ class Headed(NamedTuple):
 
 
 NO_HEADER: Final = Headed()
-
-
-def names_in(template: str) -> list[str]:
-    """The names in a header's template, each once.
-
-    Raises:
-        ValueError: it is none, or has no name.
-    """
-    parts = [*string.Formatter().parse(template)]
-    names = dict.fromkeys(name for _, name, _, _ in parts if name is not None)
-    if not names or any(not name.isidentifier() for name in names) or any(spec or how for _, _, spec, how in parts):
-        raise ValueError(f"{template!r} is no header; write names of columns in braces, as in '{{url}}\\n'")
-    return list(names)
 
 
 def with_header_facts(rows: DataFrame, documents: DataFrame, keys: Sequence[str], names: Iterable[str]) -> DataFrame:

@@ -6,6 +6,7 @@ import io
 import json
 import random
 import tarfile
+from dataclasses import replace
 from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -22,6 +23,7 @@ from blender_service.server.blender import Blender
 from dagster_project.inspect.lake.exports import MANIFEST, export_table
 from spark_jobs.code.ordered import ORDERED
 from spark_jobs.exceptions import AuditError, ConfigError
+from spark_jobs.lake.declare.tables import Column
 from spark_jobs.lake.engine.embedded import is_embedded
 from spark_jobs.lake.files.compaction import compact
 from spark_jobs.lake.files.rows import path_rows
@@ -34,7 +36,7 @@ from spark_jobs.packing.windows.close_up import excise_windows
 from spark_jobs.packing.windows.masks import MASK_RULES
 from spark_jobs.tokens.mask_check import RULES_ARE_MASKS
 from spark_jobs.tokens.tokenizer import TOKENIZER
-from spark_jobs.tokens.tokens import MASKED_TOKENS_SCHEMA, RULED_TOKENS
+from spark_jobs.tokens.tokens import MASKED_TOKENS, ROWS_BEGIN, TOKENS
 from tests.conftest import LakeAt
 from tests.spark_jobs.packing.test_excise import land
 from tests.spark_jobs.packing.test_masked import (
@@ -54,6 +56,11 @@ if TYPE_CHECKING:
     from pyspark.sql import SparkSession
 
 RULES = ("licence_header", "blob", "mill.my_spans")
+RULED_TOKENS = replace(
+    MASKED_TOKENS,
+    columns=(*MASKED_TOKENS.columns, Column("mask_rule!", "list<int!>", "numbers of rules")),
+    checks=(*TOKENS.checks, ROWS_BEGIN, RULES_ARE_MASKS),
+)
 RULED_SCHEMA = MASKED_WINDOWS_SCHEMA.append(pa.field("mask_rule", pa.list_(pa.int32())))
 
 
@@ -259,4 +266,3 @@ def test_tables_without_rules_are_as_before() -> None:
     plain, with_rules = packed_table("code", L, masked=True), packed_table("code", L, masked=True, ruled=True)
     assert [column.name for column in with_rules.columns] == [*(c.name for c in plain.columns), "mask_rule"]
     assert "mask_rule" not in repr(plain.checks[0].predicate) and len(with_rules.checks) == len(plain.checks) + 1
-    assert MASKED_TOKENS_SCHEMA.names[-1] == "row_starts"

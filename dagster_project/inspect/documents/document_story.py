@@ -356,12 +356,12 @@ def _after(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, inc
         return
     text = read_wide_value(catalogue, f"{document.dataset}.texts", "content", document.doc_id, document.partition)
     names = names_in(catalogue, corpus.name, text or "")
-    masked, counts = untrained(catalogue, corpus.name, row, text or "")
+    masked, facts = untrained(catalogue, corpus.name, row, text or "")
     laid = laid_out(catalogue, corpus.name, row, text or ""), masked
     said = "; ".join(
         [f"{tokens[0]['token_count']:,} tokens", *([f"its text has {names}"] if names else []), *filter(None, laid)]
     )
-    yield TableFinding(corpus.own("tokens"), "encoded", said, tokens[0] | ({"without_loss": counts} if counts else {}))
+    yield TableFinding(corpus.own("tokens"), "encoded", said, {**tokens[0], **facts})
     prefix = f"packed_{document.dataset}_"
     lengths = sorted(int(name.removeprefix(prefix)) for name in corpus.tables if _is_packed(name, prefix))
     for length in lengths:

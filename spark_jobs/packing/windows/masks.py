@@ -69,7 +69,8 @@ def masked_ids(windows: pa.RecordBatch, facts: WindowForm) -> Int32Array:
 def with_masks_apart(windows: pa.RecordBatch, facts: WindowForm) -> pa.RecordBatch:
     """Windows of numbers as windows of ids, with the column `trainable`, and `mask_rule` where rules are named."""
     lists = windows.column("input_ids")
-    ids, codes = np.divmod(lists.values.to_numpy(), np.int32(facts.codes))
+    numbers = lists.values.to_numpy()
+    ids, codes = numbers >> (facts.codes.bit_length() - 1), numbers & (facts.codes - 1)
 
     def like_ids(values: np.ndarray[Any, Any]) -> pa.ListArray:
         return pa.ListArray.from_arrays(lists.offsets, pa.array(values))

@@ -284,8 +284,8 @@ def _tokens(
     for setting, value in MASKED_SETTINGS.items():
         if packed.get(setting, value) != value:
             raise DefinitionError(f"{where}: it says how rows begin and end; leave {setting} of packed out")
-    given = declared.conversations or declared.objectives
-    made: MaskedTokens = part(name, where)(declared.name, given, inputs, each, min(declared.window_tokens))
+    given, shortest = getattr(declared, name), min(declared.window_tokens)
+    made: MaskedTokens = part(name, where)(declared.name, given, inputs, each, shortest)
     return made
 
 

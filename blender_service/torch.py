@@ -56,6 +56,7 @@ except ModuleNotFoundError as error:
 
 from blender_service.torch_batches import DENSE, SEGMENT_DOCUMENTS, TENSORS, Batch, Ring, Steps, to_tensors
 from blender_service.torch_consumers import check_lightning, is_read_by_data_loader
+from blender_service.torch_context import context_of
 from blender_service.torch_losses import LossWriter
 from blender_service.torch_masks import attention_mask, block_mask
 from blender_service.torch_ranks import check_alone, rank_of, whole
@@ -105,6 +106,8 @@ class BlendDataset(IterableDataset[Batch]):
         world_size: int | None = None,
         mesh: DeviceMesh | None = None,
         dp: str | Sequence[str] | None = None,
+        cp: str | None = None,
+        cp_zigzag: bool = True,
         offset: int | None = None,
         uneven: bool = False,
         expected: ExpectedWindow | None = None,
@@ -130,6 +133,8 @@ class BlendDataset(IterableDataset[Batch]):
             world_size: number of ranks, W.
             mesh: in place of these two; peers in its other dimensions get the same batches.
             dp: its data-parallel dimension, or all of them; "dp" if left out.
+            cp: its context-parallel dimension: each rank along it has its part of every row.
+            cp_zigzag: whether that is a piece of the row's start and one of its end, as balances causal attention.
             offset: first row of the first step, 0 if left out; a loaded state replaces it.
             uneven: allow parts differing by one row; scale the loss by `loss_scale` then.
             expected: tokenizer, window length and vocabulary the model was built for.
@@ -193,6 +198,8 @@ class BlendDataset(IterableDataset[Batch]):
         self._first = self._checked(0 if offset is None else offset, "dataset", InvalidReadError, OffsetOutOfRangeError)
         self._is_told_where = offset is not None
         self._begin(self._first)
+        self._context = context_of(mesh, cp, dp, cp_zigzag)
+        self._context.check(self.blend.window_tokens)
         self._device = torch.device(device) if device is not None else None
         self._fetch = fetch
         self._wait_seconds = wait_seconds
@@ -350,7 +357,7 @@ class BlendDataset(IterableDataset[Batch]):
         source: AbstractContextManager[Iterator[Batch]]
         steps = Steps(
             self._connect, self.blend, self._offset, self._part, self._expected, self._tensors, self._columns,
-            self._wait_seconds, begins_run,
+            self._wait_seconds, begins_run, self._context,
         )  # fmt: skip
         if self._workers:
             stream = None

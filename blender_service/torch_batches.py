@@ -9,7 +9,7 @@ import queue
 import sys
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from typing import Any, Final, TypedDict
+from typing import Any, Final, TypedDict, cast
 
 import numpy as np
 import torch
@@ -19,6 +19,7 @@ from torch.utils.data import IterableDataset, get_worker_info
 from blender_service.client import Blend, BlenderClient
 from blender_service.client.row_stream import RowStream
 from blender_service.client.window_layout import NewArray, WindowLayout, new_array
+from blender_service.torch_context import WHOLE_ROWS, ContextPart
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.row_batch import RowBatch
@@ -122,6 +123,7 @@ class Steps(IterableDataset[Batch]):
     columns: tuple[str, ...]
     wait_seconds: float
     begins_run: bool
+    context: ContextPart = WHOLE_ROWS
 
     def __iter__(self) -> Iterator[Batch]:
         """Give the steps of one of n workers: every n-th. The last of a blend, fewer than n, go to the first workers.
@@ -160,7 +162,7 @@ class Steps(IterableDataset[Batch]):
                 batch = _tensors(pieces, self.tensors, buffers.take)
                 if SEGMENT_DOCUMENTS in self.tensors:
                     batch["step"] = (pieces[0].offset - self.part.start) // self.part.step_rows
-                yield batch
+                yield cast(Batch, self.context.of(batch))
                 pieces.clear()
 
 

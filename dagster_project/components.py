@@ -169,6 +169,9 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
     conversations: dict[str, Any] | None = Field(
         None, description="{template: NAME@VERSION, train: assistant, ..}: documents with messages are rendered"
     )
+    objectives: dict[str, Any] | None = Field(
+        None, description="{code: {fim: {rate: 0.5, cut: syntax}}}: how documents of a kind (or all) are laid out"
+    )
     window_tokens: list[int] = Field(default_factory=lambda: [2048], description="lengths of windows, in tokens")
     cells: dict[str, Any] | None = Field(
         None, description="{by: {topic: clusters.coarse, quality: {column: .., quantiles: 20}}}: no window mixes cells"
@@ -233,6 +236,7 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
     seed: int = Field(0, description="seed of every shuffle")
     block_rows: int = Field(2048, description="consecutive rows that are read together")
     group_blocks: int = Field(16, description="blocks whose rows are shuffled together")
+    turn_rows: int = Field(1, description="consecutive rows of one source, those of a step of one length class")
     allow_repeat: bool = Field(False, description="whether one table may be two sources, so that its rows repeat")
     evals: Literal["", "required"] = Field(
         "", description="required: all sources must have been searched for the benchmarks that the registry holds"

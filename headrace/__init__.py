@@ -19,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from blender_service.client import Identity
     from blender_service.client import connect as connect_blender
+    from blender_service.client.window_layout import WindowLayout
     from blender_service.exceptions import BlenderError
     from blender_service.torch import DENSE, Batch, BlendDataset, LossWriter, attention_mask, block_mask
     from dagster_project.cli.run.called import run
@@ -60,6 +61,7 @@ if TYPE_CHECKING:
 
 _NAMES = {
     "blender_service.client": "Identity connect_blender",
+    "blender_service.client.window_layout": "WindowLayout",
     "blender_service.exceptions": "BlenderError",
     "blender_service.torch": "DENSE Batch BlendDataset LossWriter attention_mask block_mask",
     "dagster_project.cli.run.called": "run",
@@ -133,6 +135,7 @@ __all__ = [
     "Scope",
     "Source",
     "Table",
+    "WindowLayout",
     "attention_mask",
     "block_mask",
     "check_scorer",

@@ -91,7 +91,10 @@ def find_step(name: str, config: BaseModel) -> Step:
     """
     if name == "packed":
         values = config.model_dump()
-        packed: Step = importlib.import_module(_STEPS[name]).packed_step(values["dataset"], values["window_tokens"])
+        of = {"classed": isinstance(values["plan"], dict)}
+        packed: Step = importlib.import_module(_STEPS[name]).packed_step(
+            values["dataset"], values["window_tokens"], **of
+        )
         return packed
     declared = declared_step(name)
     return declared.configured(config) if isinstance(declared, Scorer) else declared

@@ -96,6 +96,9 @@ class BlendConfig(_Frozen):
         DEFAULT_GROUP_BLOCKS, ge=1, le=1 << 10, description="blocks whose rows are shuffled together"
     )
     window: WindowFacts
+    turn_rows: int | None = Field(
+        None, ge=2, le=MAX_CYCLE_ROWS, description="consecutive rows of one source; none where sources alternate by row"
+    )
     sources: tuple[Source, ...] = Field(min_length=1, max_length=MAX_SOURCES, description="sources, ascending by name")
     texts: TextRule | None = Field(None, description="how rows are made of tables of text; none for packed tables")
     evals: str | None = Field(
@@ -109,10 +112,13 @@ class BlendConfig(_Frozen):
         names = [source.name for source in self.sources]
         if names != sorted(set(names)):
             raise ValueError("sources must be ascending by name, each name once")
-        if sum(source.weight for source in self.sources) > MAX_CYCLE_ROWS:
-            raise ValueError(f"weights must sum to at most {MAX_CYCLE_ROWS}")
+        turn_rows = self.turn_rows or 1
+        if sum(source.weight for source in self.sources) * turn_rows > MAX_CYCLE_ROWS:
+            raise ValueError(f"weights must sum to at most {MAX_CYCLE_ROWS // turn_rows}")
         if (self.parent is None) != (self.from_offset is None):
             raise ValueError("parent and from_offset belong together")
+        if int(self.from_offset or 0) % turn_rows:
+            raise ValueError(f"from_offset must be a multiple of {turn_rows}, the rows of a turn")
         return self
 
     def canonical_json(self) -> bytes:
@@ -139,7 +145,7 @@ class BlendConfig(_Frozen):
             raise ValueError(f"blend {self.blend_id}: its parent is {self.parent}, not the blend of the head given")
         from_offset = int(self.from_offset or 0)
         kept = cut_segments(parent.segments, from_offset) if parent else []
-        segments = resolve_segments([source.order for source in self.sources], kept, from_offset)
+        segments = resolve_segments([source.order for source in self.sources], kept, from_offset, self.turn_rows or 1)
         lineage = parent.lineage if parent else ()
         return Head(tuple(segments), (*lineage, Update(self.blend_id, from_offset)))
 

@@ -34,7 +34,13 @@ from blender_service.blend.requests import (
     Stage,
     UpdateSpec,
 )
-from blender_service.blend.source_checks import check_continues, check_evals, check_repeats, check_windows
+from blender_service.blend.source_checks import (
+    check_continues,
+    check_evals,
+    check_repeats,
+    check_turns,
+    check_windows,
+)
 from blender_service.blend.store import BlendStore, ObjectStore, open_store
 from blender_service.blend.text_sources import TextSources, open_text_sources
 from blender_service.blend.validation import (
@@ -91,16 +97,18 @@ def draft_blend(catalogue: Catalog, spec: BlendSpec, objects: ObjectStore | None
             block_rows, group_blocks = CELL_BLOCK_ROWS, CELL_GROUP_BLOCKS
     present = _find_all(lake, wanted, findings)
     check_windows(wanted, present, None, findings)
+    check_turns(wanted, present, spec.turn_rows, findings)
     check_evals(wanted, present, spec.evals, findings)
     if not spec.allow_repeat:
         check_repeats(wanted, present, {}, findings)
-    weights = _settle_weights(wanted, findings)
+    weights = _settle_weights(wanted, findings, spec.turn_rows)
     findings.raise_any()
     config = BlendConfig(
         order_version=1,
         seed=str(spec.seed),
         block_rows=block_rows,
         group_blocks=group_blocks,
+        turn_rows=spec.turn_rows if spec.turn_rows > 1 else None,
         window=present[wanted[0].name].window,
         sources=_sources(wanted, present, weights),
         texts=texts.rule if texts else None,
@@ -226,19 +234,28 @@ def _draft_stage(
     from_offset = min(max(0, stage.from_offset), end if end is not None else stage.from_offset)
     if stage.align:
         from_offset = aligned(parent.head, from_offset)
+    turn_rows = parent.config.turn_rows or 1
+    if over := from_offset % turn_rows:
+        low = from_offset - over
+        findings.mistake(
+            f"{where}from_offset",
+            f"is {from_offset}, inside a turn of {turn_rows} rows; give {low} or {low + turn_rows}, or align it",
+        )
+        findings.raise_any()
     kept = cut_segments(parent.head.segments, from_offset)
     taking_part = consumed(kept)
     before = {name: progress for name, progress in taking_part.items() if progress.rows}
     wanted = apply_changes(parent.config, before, stage.changes, where, findings)
     there = _find_all(lake, wanted, findings)
     check_windows(wanted, there, parent.config.window, findings)
+    check_turns(wanted, there, turn_rows, findings)
     check_continues(wanted, there, before, findings)
     check_evals(wanted, there, parent.config.evals or "", findings)
     if not allow_repeat:
         check_repeats(wanted, there, before, findings)
     if len(taking_part.keys() | {source.name for source in wanted}) > MAX_SOURCES:
         findings.mistake(f"{where}changes", f"more than {MAX_SOURCES} names in the whole chain; create a new blend")
-    weights = _settle_weights(wanted, findings)
+    weights = _settle_weights(wanted, findings, turn_rows)
     findings.raise_any()
     config = parent.config.model_copy(
         update={
@@ -279,7 +296,7 @@ def _find_all(lake: LakeSources, wanted: Sequence[WantedSource], findings: Findi
     return sources
 
 
-def _settle_weights(wanted: Sequence[WantedSource], findings: Findings) -> tuple[int, ...]:
+def _settle_weights(wanted: Sequence[WantedSource], findings: Findings, turn_rows: int) -> tuple[int, ...]:
     """Give whole weights: those of the parent, or new ones, required for all."""
     if all(not source.weight and source.kept_weight is not None for source in wanted):
         texts = [str(source.kept_weight) for source in wanted]
@@ -296,7 +313,7 @@ def _settle_weights(wanted: Sequence[WantedSource], findings: Findings) -> tuple
             return ()
         texts = [source.weight for source in wanted]
     fields = [f"{source.field}.weight" for source in wanted]
-    return settle_weights([source.name for source in wanted], texts, fields, findings)
+    return settle_weights([source.name for source in wanted], texts, fields, findings, turn_rows)
 
 
 def _sources(

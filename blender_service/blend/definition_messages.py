@@ -56,6 +56,7 @@ class Blend:
         parent: id of its parent blend, empty if there is none.
         from_offset: first row of its own sources.
         warnings: what to know before training on it, such as names of control tokens as letters in its texts.
+        turn_rows: consecutive rows of one source, counted from offset 0.
     """
 
     blend_id: str
@@ -72,6 +73,7 @@ class Blend:
     parent: str = ""
     from_offset: int = 0
     warnings: tuple[str, ...] = ()
+    turn_rows: int = 1
 
     @property
     def token_bytes(self) -> int:
@@ -202,6 +204,7 @@ def blend_of(message: blends_pb2.Blend) -> Blend:
         parent=message.parent,
         from_offset=message.from_offset,
         warnings=tuple(message.warnings),
+        turn_rows=message.turn_rows or 1,  # an older server says nothing
     )
 
 

@@ -1,7 +1,7 @@
 """Describe what a blend has read at an offset, and when its sources run out: from its head alone, no row is read.
 
 The counted rows of a source are exact. The expected rows follow from its weights, summed over the segments; the two
-differ by less than one row per segment (Tijdeman's bound holds from the origin of a segment, not over all of them).
+differ by less than one row, or turn, per segment (Tijdeman's bound holds from the origin of a segment, not over all).
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from blender_service.blend.definition_messages import Description, SegmentDescri
 from blender_service.exceptions import InvalidReadError, OffsetOutOfRangeError
 from blender_service.order.epochs import distinct_rows, epoch_of, epoch_span, row_limit
 from blender_service.order.resolved_blend import Head
-from blender_service.order.segments import OFFSET_LIMIT, Part
+from blender_service.order.segments import OFFSET_LIMIT, Part, turns_limit
 
 _LINES, _NAMES = 12, 6  # about the ends of hundreds of sources
 
@@ -106,6 +106,7 @@ def source_ends(config: BlendConfig, head: Head) -> dict[str, SourceEnd]:
     ends: dict[str, SourceEnd] = {}
     for name, (part, end) in last.items():
         limit, rows, read = row_limit(part.read_runs, max_epochs.get(name, 0)), part.pin.rows, part.end_row
+        limit = turns_limit(limit, config.turn_rows or 1)
         runs_out = end is not None and limit is not None and (read or 0) >= limit
         unread = 0 if read is None or rows is None else rows - distinct_rows(part.read_runs, read)
         ends[name] = SourceEnd(end if runs_out else None, None if rows is None else unread)

@@ -104,6 +104,8 @@ class TextSpec:
         tools: column of definitions of tools. None: the conversations have none.
         conversations: how messages are rendered and masked, as `conversations` of a corpus or its JSON; None: plain
             text.
+        objectives: what becomes of documents anew in each epoch, as `objectives` of a kind of a corpus or its JSON:
+            {"fim": {..}}; None: they are as they are.
     """
 
     tokenizer: str
@@ -117,12 +119,13 @@ class TextSpec:
     messages: str | None = None
     tools: str | None = None
     conversations: Mapping[str, Any] | str | None = None
+    objectives: Mapping[str, Any] | str | None = None
 
     def __post_init__(self) -> None:
-        """Keep the JSON of conversations, which has a hash and goes over the wire."""
-        if isinstance(self.conversations, Mapping):
-            written = json.dumps(self.conversations, ensure_ascii=False, default=str)
-            object.__setattr__(self, "conversations", written)
+        """Keep the JSON of conversations and objectives, which has a hash and goes over the wire."""
+        for name in ("conversations", "objectives"):
+            if isinstance(value := getattr(self, name), Mapping):
+                object.__setattr__(self, name, json.dumps(value, ensure_ascii=False, default=str))
 
 
 @dataclass(frozen=True)
@@ -139,6 +142,7 @@ class BlendSpec:
         allow_repeat: whether one table may come under two names, so that its rows repeat.
         evals: digest of the benchmarks all sources must have been searched for, 64 hex digits; no demand if empty.
         texts: how rows are made of tables of text; None for packed tables.
+        turn_rows: consecutive rows of one source, such as those of a step that shall have one length class.
     """
 
     sources: tuple[SourceSpec, ...]
@@ -150,6 +154,7 @@ class BlendSpec:
     allow_repeat: bool = False
     evals: str = ""
     texts: TextSpec | None = None
+    turn_rows: int = 1
 
 
 @dataclass(frozen=True)

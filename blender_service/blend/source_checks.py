@@ -31,6 +31,20 @@ def check_windows(
                 )
 
 
+def check_turns(
+    wanted: Sequence[WantedSource], there: dict[str, LakeSource], turn_rows: int, findings: Findings
+) -> None:
+    """Check that each source has rows for a turn; else it would never be read, and nothing said so."""
+    for source in wanted:
+        rows = there[source.name].pin.rows if source.name in there else None
+        if rows is not None and 0 < (source.max_epochs or 0) * rows < turn_rows:
+            findings.mistake(
+                f"{source.field}.table",
+                f"{source.written} has {rows * source.max_epochs} rows in all its epochs, a turn takes {turn_rows}; "
+                "raise max_epochs, or leave it out",
+            )
+
+
 def check_evals(wanted: Sequence[WantedSource], there: dict[str, LakeSource], evals: str, findings: Findings) -> None:
     """Check that what the sources hold was searched for the demanded benchmarks."""
     if evals and not re.fullmatch(r"[0-9a-f]{64}", evals):

@@ -17,7 +17,7 @@ from blender_service.blend.store import ObjectStore
 from blender_service.blend.validation import Findings
 from blender_service.exceptions import InvalidBlendError, PackedTableError
 from blender_service.order.segments import Pin
-from blender_service.tables.conversation_texts import conversation_texts, put_definition
+from blender_service.tables.conversation_texts import conversation_texts, objective_texts, put_definition
 from blender_service.tables.packed_table import load_table
 from blender_service.tables.text_documents import (
     SPANS,
@@ -179,6 +179,7 @@ def open_text_sources(catalogue: Catalog, spec: TextSpec, objects: ObjectStore, 
         template=spec.template or None,
         tools=spec.tools or None,
         conversations=_conversations(catalogue, spec, read[0]["file"], window, objects, findings),
+        objectives=_objectives(spec, read[0]["file"], window, objects, findings),
     )
     findings.raise_any()
     return TextSources(catalogue, window, rule, objects)
@@ -202,4 +203,21 @@ def _conversations(
             )
     except (InvalidBlendError, PackedTableError) as error:
         findings.mistake("texts.conversations", str(error))
+    return None
+
+
+def _objectives(
+    spec: TextSpec, tokenizer: str, window: WindowFacts, objects: ObjectStore, findings: Findings
+) -> str | None:
+    """Keep what documents become in each epoch; its hash, None where they are as they are."""
+    if spec.objectives is None:
+        return None
+    if spec.conversations is not None or spec.trainable:
+        findings.mistake("texts.objectives", "is of plain text; leave conversations and trainable out")
+        return None
+    try:
+        definition = objective_texts().define(str(spec.objectives), tokenizer, window, spec.whole)
+        return put_definition(objects, definition, "objectives")
+    except (InvalidBlendError, PackedTableError) as error:
+        findings.mistake("texts.objectives", str(error))
     return None

@@ -27,7 +27,9 @@ def check_blend(spec: BlendSpec, findings: Findings) -> None:
     """Check a request to create a blend, its schedule included."""
     if not 1 <= len(spec.sources) <= MAX_SOURCES:
         findings.mistake("sources", f"{len(spec.sources)} given; name 1 to {MAX_SOURCES}")
-    for field, low, high in (("seed", 0, 2**64 - 1), ("block_rows", 1, 1 << 20), ("group_blocks", 1, 1 << 10)):
+    bounds = {"seed": (0, 2**64 - 1), "block_rows": (1, 1 << 20), "group_blocks": (1, 1 << 10)}
+    bounds["turn_rows"] = (1, MAX_CYCLE_ROWS // max(1, len(spec.sources)))
+    for field, (low, high) in bounds.items():
         if not low <= getattr(spec, field) <= high:
             findings.mistake(field, f"is {getattr(spec, field)}; give {low} to {high}")
     check_blend_name(spec.name, findings)
@@ -91,7 +93,7 @@ def schedule_fields(count: int) -> list[str]:
 
 
 def settle_weights(
-    names: Sequence[str], texts: Sequence[str], fields: Sequence[str], findings: Findings
+    names: Sequence[str], texts: Sequence[str], fields: Sequence[str], findings: Findings, turn_rows: int = 1
 ) -> tuple[int, ...]:
     """Reduce weights to a cycle; the mistake of too long a cycle names the nearest fitting weights.
 
@@ -100,6 +102,7 @@ def settle_weights(
         texts: (n,) decimals or fractions.
         fields: (n,) name of each in a message.
         findings: where mistakes go.
+        turn_rows: consecutive rows of one source; the cycle has as many turns as the weights sum to.
 
     Returns:
         (n,) whole weights, empty if something is wrong.
@@ -113,11 +116,12 @@ def settle_weights(
     if len(weights) != len(texts) or not 1 <= len(weights) <= MAX_SOURCES:
         return ()
     whole = reduce_weights(weights)
-    if sum(whole) > MAX_CYCLE_ROWS:
-        nearest = ", ".join(f"{name}={weight}" for name, weight in zip(names, quantize(weights), strict=True))
+    most = MAX_CYCLE_ROWS // turn_rows
+    if sum(whole) > most >= len(weights):
+        nearest = ", ".join(f"{name}={weight}" for name, weight in zip(names, quantize(weights, most), strict=True))
         findings.mistake(
             "sources.weight",
-            f"in whole numbers they sum to {sum(whole)}, at most {MAX_CYCLE_ROWS} is possible; nearest: {nearest}",
+            f"in whole numbers they sum to {sum(whole)}, at most {most} is possible; nearest: {nearest}",
         )
     return whole
 

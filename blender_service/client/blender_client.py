@@ -125,7 +125,7 @@ class BlenderClient:
         self._has_run = bool(identity.run)
         self._streams: weakref.WeakSet[RowStream] = weakref.WeakSet()
 
-    def create_blend(
+    def create_blend(  # noqa: PLR0913 (settings of a blend, all but one by name)
         self,
         sources: Sequence[SourceSpec],
         *,
@@ -137,6 +137,7 @@ class BlenderClient:
         allow_repeat: bool = False,
         evals: str = "",
         texts: TextSpec | None = None,
+        turn_rows: int = 1,
     ) -> Blend:
         """Create a blend, or find an equal one.
 
@@ -150,13 +151,13 @@ class BlenderClient:
             allow_repeat: whether one table may come under two names, so that its rows repeat.
             evals: digest of the benchmarks all sources must have been searched for; no demand if empty.
             texts: how rows are made where the sources are tables of text; None for packed tables.
+            turn_rows: consecutive rows of one source, such as those of a step that shall have one length class.
 
         Raises:
             InvalidBlendError: with every mistake of the request.
         """
-        stages = tuple(schedule)
-        spec = BlendSpec(tuple(sources), seed, name, block_rows, group_blocks, stages, allow_repeat, evals, texts)
-        return _with_warnings(blend_of(self._call("CreateBlend", create_request(spec))))
+        fields = seed, name, block_rows, group_blocks, tuple(schedule), allow_repeat, evals, texts, turn_rows
+        return _with_warnings(blend_of(self._call("CreateBlend", create_request(BlendSpec(tuple(sources), *fields)))))
 
     def update_blend(
         self,
@@ -186,8 +187,7 @@ class BlenderClient:
             InvalidBlendError: with every mistake of the request.
             UpdateRefusedError: the update would repeat or skip rows; the message says the ways out.
         """
-        stages = (Stage(from_offset, tuple(changes), align), *schedule)
-        spec = UpdateSpec(parent, stages, name, allow_repeat, evals)
+        spec = UpdateSpec(parent, (Stage(from_offset, tuple(changes), align), *schedule), name, allow_repeat, evals)
         return _with_warnings(blend_of(self._call("UpdateBlend", update_request(spec))))
 
     def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:
@@ -244,7 +244,7 @@ class BlenderClient:
         offset: int,
         rows: int = 0,
         *,
-        part: Slice | None = None,
+        part: Slice | tuple[int, int, int] | None = None,
         expected: ExpectedWindow | None = None,
         max_batch_rows: int = 0,
         wait_seconds: float = LIVE_WAIT_SECONDS,
@@ -260,7 +260,7 @@ class BlenderClient:
             blend: id, start of an id, or name.
             offset: first row.
             rows: rows of the blend to cover, 0 until it ends.
-            part: only one rank's part of every step; a batch never crosses a step.
+            part: rows of a step, rank and world size: only that part of every step; a batch never crosses a step.
             expected: required facts of the rows.
             max_batch_rows: bound of the rows of a batch, 0 to leave it to the server.
             wait_seconds: longest wait for a row still missing from a live table, 0 without end.
@@ -277,6 +277,7 @@ class BlenderClient:
                 for `retry_seconds` before, for 10 seconds at most where no row has come yet.
             ServerUnavailableError: no server answered for `retry_seconds`.
         """
+        part = Slice(*part) if part is not None else None
         try:
             request = rows_pb2.ReadBlendRequest(
                 blend=blend,
@@ -295,7 +296,7 @@ class BlenderClient:
             request, part, self._read_blend, self.address, self._backoff(), self._silence_seconds,
             lambda: self.get_blend(blend).end,
             self._renew,
-            self._report if self._has_run and not (part and part.rank) else None,
+            self._report if self._has_run else None,
         )  # fmt: skip
         self._streams.add(stream)
         return stream

@@ -23,13 +23,16 @@ from typing import Any, Final, Generic, TypeVar
 import grpc
 
 from blender_service.client.retry import Backoff, InputClock, SilenceWatch
+from blender_service.client.window_layout import WindowLayout
 from blender_service.exceptions import (
     BlenderError,
+    InvalidReadError,
     MalformedMessageError,
     ServerUnavailableError,
     UnauthenticatedError,
 )
 from blender_service.wire.rank_slice import Slice
+from blender_service.wire.read_digest import ReadDigest
 from blender_service.wire.row_batch import RowBatch, decode
 from blender_service.wire.status import error_of
 from headrace.blender.v1 import rows_pb2
@@ -38,6 +41,7 @@ OpenStream = Callable[[rows_pb2.ReadBlendRequest], Any]
 Report = Callable[[rows_pb2.ReportConsumedRequest], Any]
 
 REPORT_SECONDS: Final = 1.0
+_PEER_REPORT_SECONDS: Final = 30.0  # of each of a thousand ranks, whose digests alone are of use
 LAST_REPORT_SECONDS: Final = 5.0
 
 logger = logging.getLogger(__name__)
@@ -74,6 +78,8 @@ class RowStream(Iterator[RowBatch]):
         self._find_end = find_end
         self._renew = renew
         self._report = report
+        self._report_seconds = _PEER_REPORT_SECONDS if part and part.rank else REPORT_SECONDS
+        self._digest = ReadDigest()
         self._opened: list[tuple[str, int]] = []  # id and first row of the reads whose rows are not all consumed
         self._consumed = self._told_last = request.offset
         self._told_at = float("-inf")
@@ -103,19 +109,35 @@ class RowStream(Iterator[RowBatch]):
         self.consumes(batch.end)
         return batch
 
+    def steps(self) -> Iterator[WindowLayout]:
+        """Give a model's inputs of each step as NumPy arrays: of the rows that `part` is of it.
+
+        Raises:
+            InvalidReadError: the read has no `part`, so it has no steps.
+        """
+        if self._part is None:
+            raise InvalidReadError("read: steps are those of a part; give part=(step_rows, rank, world_size)")
+        pieces: list[RowBatch] = []
+        for batch in self:
+            pieces += [batch] if batch.rows else []
+            if sum(piece.rows for piece in pieces) == self._part.rows:
+                yield WindowLayout(*pieces)
+                pieces = []
+
     def ahead(self) -> Iterator[RowBatch]:
         """Give the batches to a reader ahead of their consumer; it says by `consumes` how far that has come."""
         return self._batches
 
     def consumes(self, row: int) -> None:
-        """Note that the consumer has taken the rows below `row`; the server is told once a second."""
+        """Note that the consumer has taken the rows below `row`; the server is told of rank 0 once a second."""
         self._consumed = row
         if self._report is None or not self._opened:
             return
         while len(self._opened) > 1 and self._opened[1][1] < row:
             before, _ = self._opened.pop(0)
-            self._report(rows_pb2.ReportConsumedRequest(read_id=before, row=self._opened[0][1], last=True))
-        if time.monotonic() - self._told_at >= REPORT_SECONDS:
+            self._report(self._reached(before, self._opened[0][1], last=True))
+            self._digest.restart()
+        if time.monotonic() - self._told_at >= self._report_seconds:
             self._begin_to_tell(self._report, last=False)
 
     def tell(self) -> None:
@@ -127,7 +149,16 @@ class RowStream(Iterator[RowBatch]):
 
     def _begin_to_tell(self, report: Report, last: bool) -> Any:
         self._told_at = time.monotonic()
-        return report(rows_pb2.ReportConsumedRequest(read_id=self._opened[0][0], row=self._consumed, last=last))
+        return report(self._reached(self._opened[0][0], self._consumed, last))
+
+    def _reached(self, read_id: str, row: int, last: bool) -> rows_pb2.ReportConsumedRequest:
+        """Say how far the consumer of a read has come, and what it read."""
+        self._digest.consume(row)
+        digests = [
+            rows_pb2.StretchDigest(stretch=stretch.number, rows=stretch.rows, digest=stretch.digest)
+            for stretch in self._digest.take()
+        ]
+        return rows_pb2.ReportConsumedRequest(read_id=read_id, row=row, last=last, digests=digests)
 
     def close(self) -> None:
         """End the stream; the server then frees its resources."""
@@ -157,6 +188,8 @@ class RowStream(Iterator[RowBatch]):
                         fresh = position.undelivered(batch)
                         if fresh is None:
                             continue
+                        if self._report is not None and fresh.rows:
+                            self._digest.add(fresh)
                         yield fresh
                         if fresh.end_of_blend:
                             return

@@ -115,6 +115,29 @@ class WindowLayout:
         bounds = (np.arange(rows + 1) * window_tokens, self._starts, self._ends)
         return np.unique(np.concatenate(bounds)).astype(np.int32)
 
+    def block_mask(self, block_tokens: int = 128) -> NDArray[np.int8]:
+        """Say what each block of tokens sees of each: nothing 0, a part 1, all 2.
+
+        As kernels with sparse blocks want it (FlexAttention, splash attention of JAX, MLX), of the causal mask inside
+        documents; padding sees padding. The last block may be short.
+
+        Returns:
+            (R, Q, K): query by key, ceil(L / block_tokens) of each.
+        """
+        rows, window_tokens = self._shape
+        ids = np.pad(self.document_ids, ((0, 0), (0, -window_tokens % block_tokens)), mode="edge")
+        blocks = ids.reshape(rows, -1, block_tokens)
+        padding, last = (blocks == PADDING_DOCUMENT).any(axis=2), blocks.max(axis=2)
+        first = np.where(blocks == PADDING_DOCUMENT, np.iinfo(np.int32).max, blocks).min(axis=2)
+        has_all = (blocks == blocks[:, :, :1]).all(axis=2)
+        # Documents are numbered in order, so a block and a later one share at most the last of one, the first of other.
+        shared = (first[:, :, None] == last[:, None]) | (padding[:, :, None] & padding[:, None])
+        alike = has_all[:, :, None] & has_all[:, None] & (blocks[:, :, None, 0] == blocks[:, None, :, 0])
+        visible: NDArray[np.int8] = np.tril(shared.astype(np.int8) + alike, -1)
+        number = np.arange(blocks.shape[1])
+        visible[:, number, number] = np.where(window_tokens - number * block_tokens == 1, 2, 1 + (block_tokens == 1))
+        return visible
+
     @cached_property
     def documents(self) -> list[str]:
         """Ids of the documents, each once, in the order of their first segments."""

@@ -8,6 +8,10 @@ i, interleaved by Tijdeman's solution of the chairman assignment problem, here a
 Row j of source i (from 1) may stand in the 1-based slots from ceil(P(1+(j-1)D) / (w_i D)) to
 floor((jD-1)P / (w_i D)) + 1, with D = 2n-2. Tijdeman 1980, "The chairman assignment problem", proves that a schedule
 exists, so earliest deadline first finds it; every source stays within 1 - 1/(2n-2) rows of its share.
+
+Where a step shall have rows of one source alone, whole turns of its rows are interleaved in place of rows::
+
+    weights 2:1, turns of 3 rows      a a a b b b a a a
 """
 
 from __future__ import annotations
@@ -107,13 +111,15 @@ def quantize(weights: Sequence[Fraction], cycle_rows: int = MAX_CYCLE_ROWS) -> t
 
 
 @functools.lru_cache(maxsize=16)
-def build_cycle(weights: tuple[int, ...]) -> Cycle:
-    """Interleave sources so that every prefix keeps their proportions to within one row.
+def build_cycle(weights: tuple[int, ...], turn_rows: int = 1) -> Cycle:
+    """Interleave sources so that every prefix keeps their proportions to within one turn.
 
     Args:
-        weights: (n,) whole, each >= 1, without a common divisor, sum <= 2**20.
+        weights: (n,) rows of each, whole turns, without another common divisor; sum <= 2**20.
+        turn_rows: consecutive rows of one source.
     """
-    source = _earliest_deadline_first(np.array(weights, dtype=np.int64))
+    turns = _earliest_deadline_first(np.array(weights, dtype=np.int64) // turn_rows)
+    source = np.repeat(turns, turn_rows)
     by_source = np.argsort(source, kind="stable")
     rank = np.empty(source.size, dtype=np.int32)
     rank[by_source] = np.arange(source.size) - np.repeat(np.cumsum(weights) - weights, weights)

@@ -89,6 +89,7 @@ def encode_head(head: Head) -> bytes:
                  pins.number(part.pin)]
                 for part in segment.parts
             ],
+            *([segment.turn_rows] if segment.turn_rows != 1 else []),
         ]
         for segment in head.segments
     ]  # fmt: skip
@@ -128,8 +129,9 @@ def decode_head(blend_id: str, content: bytes) -> Head | None:
                 make_part((names[name], weight, first_row, end_row, read_runs[chain], pins[pin]))
                 for name, weight, first_row, end_row, chain, pin in parts
             ),
+            *turn_rows,
         )
-        for origin, start, end, parts in stored["segments"]
+        for origin, start, end, parts, *turn_rows in stored["segments"]
     )
     return Head(segments, tuple(Update(*update) for update in stored["lineage"]))
 

@@ -10,6 +10,9 @@ A new segment starts at an update, or where a source runs out. Everything is clo
 A source is exhausted at the first slot it cannot fill, not after its last row: so a blend whose weights are the row
 counts reads every row of every source in one segment, although each of them is an END source.
 
+Where sources take turns of several rows, one without rows for a whole turn is exhausted, so every segment begins with a
+turn; what it has left is never read.
+
 An update keeps the segments before its first offset, and continues every source after its last row there. Where neither
 the sources nor their weights change, the cycle continues in its phase, so that frequent updates cost no exactness.
 """
@@ -72,7 +75,7 @@ class Part(NamedTuple):
 
     Attributes:
         name: of the source.
-        weight: rows in one cycle; the weights of a segment have no common divisor.
+        weight: rows in one cycle, whole turns; the weights of a segment have no other common divisor.
         first_row: rows given by the source before the segment's origin.
         end_row: rows given by it at the segment's end, None without end.
         read_runs: map its k-th read to an ordinal.
@@ -95,12 +98,14 @@ class Segment(NamedTuple):
         start: its first offset.
         end: offset after its last one, None without end.
         parts: the participating sources, ascending by name.
+        turn_rows: consecutive rows of one source.
     """
 
     origin: int
     start: int
     end: int | None
     parts: tuple[Part, ...]
+    turn_rows: int = 1
 
     @property
     def weights(self) -> tuple[int, ...]:
@@ -115,7 +120,7 @@ class Segment(NamedTuple):
     @property
     def cycle(self) -> Cycle:
         """The interleaving of its sources."""
-        return build_cycle(self.weights)
+        return build_cycle(self.weights, self.turn_rows)
 
     def rows_at(self, offset: int) -> list[int]:
         """Count the rows given by each source before an offset of the segment, or at its end."""
@@ -139,40 +144,50 @@ class SourceProgress(NamedTuple):
 
 
 def resolve_segments(
-    sources: Sequence[SourceOrder], kept: Sequence[Segment] = (), from_offset: int = 0
+    sources: Sequence[SourceOrder], kept: Sequence[Segment] = (), from_offset: int = 0, turn_rows: int = 1
 ) -> list[Segment]:
     """Cut a blend into its segments; the end of the last one is the end of the blend.
 
     Args:
         sources: ascending by name; that order breaks ties inside the cycle.
         kept: the segments before `from_offset`, from `cut_segments`; none for a blend without parent.
-        from_offset: first offset decided by the sources.
+        from_offset: first offset decided by the sources; a multiple of `turn_rows`.
+        turn_rows: consecutive rows of one source, the same in `kept`.
 
     Raises:
-        ExhaustedSourceError: a source ending the blend has no row left at `from_offset`.
+        ExhaustedSourceError: a source ending the blend has no row, or no whole turn, left at `from_offset`.
     """
     segments = list(kept)
     progress = consumed(segments)
     taken = {source.name: _continue_source(source, progress.get(source.name)) for source in sources}
-    limits = {source.name: row_limit(taken[source.name].read_runs, source.max_epochs) for source in sources}
+    limits = {
+        source.name: turns_limit(row_limit(taken[source.name].read_runs, source.max_epochs), turn_rows)
+        for source in sources
+    }
     offset = from_offset
     while True:
         spent = {name for name, limit in limits.items() if limit is not None and taken[name].rows >= limit}
         ended = [source.name for source in sources if source.ends_blend and source.name in spent]
         if ended and offset == from_offset:
             raise ExhaustedSourceError(
-                f"blend: source {', '.join(ended)} has no row left at offset {from_offset} and would end the blend "
-                "there; raise its max_epochs, remove it, or set on_exhausted to CONTINUE"
+                f"blend: source {', '.join(ended)} has no {'row' if turn_rows == 1 else f'turn of {turn_rows} rows'} "
+                f"left at offset {from_offset} and would end the blend there; raise its max_epochs, remove it, or set "
+                "on_exhausted to CONTINUE"
             )
         active = [source for source in sources if source.name not in spent]
         if ended or not active:
             return segments
-        segment = _segment_at(offset, active, taken, limits, segments[-1] if segments else None)
+        segment = _segment_at(offset, active, taken, limits, segments[-1] if segments else None, turn_rows)
         segments.append(segment)
         if segment.end is None:
             return segments
         offset = segment.end
         taken |= {part.name: SourceProgress(part.end_row or 0, part.read_runs, part.pin) for part in segment.parts}
+
+
+def turns_limit(rows: int | None, turn_rows: int) -> int | None:
+    """Count the rows of a source in whole turns, None without end."""
+    return None if rows is None else rows - rows % turn_rows
 
 
 def cut_segments(segments: Sequence[Segment], offset: int) -> list[Segment]:
@@ -207,9 +222,11 @@ def _segment_at(
     taken: dict[str, SourceProgress],
     limits: dict[str, int | None],
     before: Segment | None,
+    turn_rows: int,
 ) -> Segment:
     """Build the segment at `start`, up to the first offset of a source without a row left."""
-    weights = reduce_weights([Fraction(source.weight) for source in active])
+    reduced = reduce_weights([Fraction(source.weight) for source in active])
+    weights = tuple(weight * turn_rows for weight in reduced)
     names = tuple(source.name for source in active)
     goes_on = before is not None and before.weights == weights and tuple(part.name for part in before.parts) == names
     origin = before.origin if goes_on and before is not None else start
@@ -218,7 +235,7 @@ def _segment_at(
         read = taken[source.name]
         first_row = before.parts[index].first_row if goes_on and before is not None else read.rows
         parts.append(Part(source.name, weight, first_row, None, read.read_runs, read.pin))
-    segment = Segment(origin, start, None, tuple(parts))
+    segment = Segment(origin, start, None, tuple(parts), turn_rows)
     cycle_rows, cycle = segment.cycle_rows, segment.cycle
     ends: list[int] = []
     for index, part in enumerate(parts):

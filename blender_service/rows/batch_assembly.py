@@ -63,7 +63,7 @@ class Chunk:
         self.readers = places.readers
         self._columns = columns
         ordinals = places.ordinals(resolved.source, resolved.ordinal)
-        block, row_in_block = places.locate(resolved.source, ordinals)
+        block, row_in_block = places.locate(resolved.source, ordinals, resolved.epoch)
         self._blocks, slot = np.unique(block, return_inverse=True)
         self._starts = np.empty(self._blocks.size, dtype=np.int64)
         self._starts[slot] = ordinals - row_in_block

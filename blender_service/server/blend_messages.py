@@ -37,6 +37,7 @@ def blend_message(
         parent=config.parent or "",
         from_offset=int(config.from_offset or 0),
         warnings=warnings,
+        turn_rows=config.turn_rows or 1,
     )
 
 
@@ -73,6 +74,7 @@ def spec_of(request: blends_pb2.CreateBlendRequest) -> BlendSpec:
         "block_rows": request.block_rows or DEFAULT_BLOCK_ROWS,
         "group_blocks": request.group_blocks or DEFAULT_GROUP_BLOCKS,
         "schedule": tuple(_stage_of(stage) for stage in request.schedule),
+        "turn_rows": request.turn_rows or 1,
         "texts": _texts_of(request.texts) if request.HasField("texts") else None,
     }
     return BlendSpec(**values_of(request) | read)

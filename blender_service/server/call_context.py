@@ -58,9 +58,11 @@ class RpcCall:
         counted_seconds: seconds from its start to its last count by metrics.
         counted_bytes: bytes of its answers counted by metrics.
         is_whole: whether the last requested row, or the blend's last, was handed to gRPC.
-        run_key: name of the read in the register of runs, empty for a read without a run.
+        run_key: name of the read in the register of runs, empty for one without a run or of another rank than 0.
+        digest_key: the same of every rank's read, for what it consumed.
         run_reported: seconds from its start to its last record in the register.
         consumed: row after the last one reported by the client as consumed, None where it reports nothing.
+        digests: of what the client consumed, by stretch: rows and their sum (`wire.read_digest`).
         status: name of the gRPC status, empty while it runs.
         detail: message of the status.
         started: seconds of the monotonic clock.
@@ -92,8 +94,10 @@ class RpcCall:
     counted_bytes: int = 0
     is_whole: bool = False
     run_key: str = ""
+    digest_key: str = ""
     run_reported: float = 0.0
     consumed: int | None = None
+    digests: dict[int, tuple[int, int]] = field(default_factory=dict)
     status: str = ""
     detail: str = ""
     started: float = field(default_factory=time.monotonic)

@@ -150,7 +150,7 @@ class _Reporting(NamedTuple):
 
     def future(self, request: rows_pb2.ReportConsumedRequest, timeout: float | None = None) -> _Reporting:
         """Note it."""
-        self.runs.consumed(request.read_id, request.row, request.last, "")
+        self.runs.consumed(request, "")
         return self
 
     def result(self, timeout: float | None = None) -> None:

@@ -10,7 +10,10 @@ A read that names its run (metadata `headrace-run`) leaves two objects, and one 
 What was sent may wait in buffers of the client, or never be used: only what was consumed was trained on. What a client
 reports after the last row was sent is written every five seconds.
 
-Objects are put if absent and never changed. Where each rank reads its own slice, only the read of rank 0 is recorded.
+Objects are put if absent and never changed. Where each rank reads its own slice, only the read of rank 0 is recorded;
+but of every rank's read an object says in the end by digests what was consumed (`wire.read_digest`)::
+
+    blends/digests/<run>/<time>-<id>.<milliseconds>.json
 """
 
 from __future__ import annotations
@@ -34,6 +37,7 @@ from blender_service.exceptions import BlenderError, InvalidReadError, RunNotFou
 from blender_service.recently_used import RecentlyUsed
 from blender_service.server.audit_log import utc_now
 from blender_service.server.call_context import CODE_VERSION, RUN, RUN_NOTES, RpcCall
+from headrace.blender.v1.rows_pb2 import ReportConsumedRequest
 
 REACHED_SECONDS: Final = 600.0
 LATE_SECONDS: Final = 5.0
@@ -44,6 +48,7 @@ LOSSES: Final = ".losses.json"
 NAMES: Final = "names"  # the folder that lists the runs, beside a folder for each of them
 
 logger = logging.getLogger(__name__)
+_Write = Callable[[str, str, Mapping[str, Any]], None]
 
 
 class RunRead(NamedTuple):
@@ -66,6 +71,17 @@ class RunRead(NamedTuple):
     step_rows: int
     code_version: str
     notes: str
+
+
+class DigestedRead(NamedTuple):
+    """Rows [first, consumed) of one rank's read of a run: by stretch, how many were its own, and their digests' sum."""
+
+    first: int
+    consumed: int
+    rank: int
+    world_size: int
+    step_rows: int
+    stretches: dict[int, tuple[int, int]]
 
 
 def check_run_name(name: str) -> None:
@@ -107,7 +123,7 @@ class RunRegister:
         """
         keys = self._objects.list(f"runs/{run}") if RUN_NAME.fullmatch(run) else []
         if not keys:
-            raise RunNotFoundError(f"run {run!r} is not known; see `headrace runs --training` for those that are")
+            raise _unknown(run)
         reads: dict[str, dict[str, Any]] = {}
         for key in keys:  # ascending, so what a read began with comes first and its last report last
             if not key.endswith(LOSSES):
@@ -129,6 +145,27 @@ class RunRegister:
                     return consumed
         return 0
 
+    def write_digests(self, run: str, key: str, facts: Mapping[str, Any]) -> None:
+        """Add an object of what a read consumed."""
+        self._objects.put_if_absent(f"digests/{run}/{key}.json", json.dumps(facts, sort_keys=True).encode())
+
+    def digests(self, run: str) -> list[DigestedRead]:
+        """List what the ranks of a run consumed, in the order in which their reads began.
+
+        Raises:
+            RunNotFoundError: no run has that name.
+            StoredBlendError: an object of the register is damaged.
+        """
+        if not RUN_NAME.fullmatch(run) or not self._objects.list(f"runs/{run}"):
+            raise _unknown(run)
+        reads: dict[str, dict[str, Any]] = {}
+        for key in self._objects.list(f"digests/{run}"):  # of one read the last one tells all
+            reads[key.split(".", maxsplit=1)[0]] = self._facts(run, key, "digests")
+        return [
+            DigestedRead(**{**facts, "stretches": {at: (rows, digest) for at, rows, digest in facts["stretches"]}})
+            for facts in reads.values()
+        ]
+
     def losses(self, run: str) -> dict[int, float]:
         """The losses of a run by the first row of their step, ascending; of several of one row the last."""
         losses: dict[int, float] = {}
@@ -147,9 +184,9 @@ class RunRegister:
             )
         return len(new)
 
-    def _facts(self, run: str, key: str) -> Any:
+    def _facts(self, run: str, key: str, folder: str = "runs") -> Any:
         try:
-            return json.loads(self._objects.read(f"runs/{run}/{key}") or b"")
+            return json.loads(self._objects.read(f"{folder}/{run}/{key}") or b"")
         except ValueError as error:
             raise StoredBlendError(f"run {run}: object {key} of the register is no JSON; restore it") from error
 
@@ -169,14 +206,17 @@ class RunObserver:
 
     def began(self, call: RpcCall) -> None:
         """Write the beginning of a read."""
-        if not _is_recorded(call):
+        if not call.metadata.get(RUN):
             return
         began = self._now()
         read_id = call.request.read_id
         if not READ_ID.fullmatch(read_id) or self._reads.get(read_id) is not None:
             read_id = uuid.uuid4().hex[:8]
-        call.run_key = f"{began:%Y%m%dT%H%M%S%f}-{read_id}"
+        call.digest_key = f"{began:%Y%m%dT%H%M%S%f}-{read_id}"
         self._reads.put(read_id, call)
+        if call.request.HasField("slice") and call.request.slice.rank:
+            return
+        call.run_key = call.digest_key
         part = call.request.slice if call.request.HasField("slice") else None
         facts = {
             "blend": call.blend_id,
@@ -200,6 +240,7 @@ class RunObserver:
         """Write how far a read came."""
         if call.run_key:
             self._submit(call, "reached-end", _reached(call))
+        self._submit_digests(call)
 
     def check_begins(self, call: RpcCall, blends: Collection[str]) -> None:
         """Refuse a read beginning a run that has consumed rows of the blend, or of one that this one continues.
@@ -217,15 +258,16 @@ class RunObserver:
                 "of another name"
             )
 
-    def consumed(self, read_id: str, row: int, last: bool, principal: str) -> None:
+    def consumed(self, report: ReportConsumedRequest, principal: str) -> None:
         """Note how far the consumer of a read has come; one of another caller, or an unknown one, is ignored."""
-        call = self._reads.get(read_id)
+        call = self._reads.get(report.read_id)
         if call is None or call.principal != principal:
             return
-        call.consumed = min(max(row, call.consumed or 0), call.next_offset or 0)
+        call.consumed = min(max(report.row, call.consumed or 0), call.next_offset or 0)
+        call.digests |= {of.stretch: (of.rows, of.digest) for of in report.digests}
         if call.status:
-            self._late[read_id] = call
-            if last:
+            self._late[report.read_id] = call
+            if report.last:
                 self._write_late()
 
     def _write_late(self) -> None:
@@ -233,7 +275,9 @@ class RunObserver:
         while self._late:
             with contextlib.suppress(KeyError):  # another thread was quicker
                 _, call = self._late.popitem()
-                self._submit(call, f"reached-later-{int(1000 * call.seconds):015d}", _reached(call))
+                if call.run_key:
+                    self._submit(call, f"reached-later-{int(1000 * call.seconds):015d}", _reached(call))
+                self._submit_digests(call)
 
     def _run(self) -> None:
         while not self._closed.wait(LATE_SECONDS):
@@ -246,21 +290,39 @@ class RunObserver:
         self._writer.shutdown()
 
     def _submit(self, call: RpcCall, event: str, facts: Mapping[str, Any]) -> None:
-        try:
-            self._writer.submit(self._write, call.metadata[RUN], f"{call.run_key}.{event}", facts)
-        except RuntimeError:  # the executor was shut down: the server has stopped
-            logger.warning("run %s: not written any more: %s", call.metadata[RUN], facts)
+        self._submit_to(self._register.write, call.metadata[RUN], f"{call.run_key}.{event}", facts)
 
-    def _write(self, run: str, key: str, facts: Mapping[str, Any]) -> None:
+    def _submit_digests(self, call: RpcCall) -> None:
+        """Write what a read consumed, once some of it was reported."""
+        if not (call.digest_key and call.digests):
+            return
+        part = call.request.slice
+        facts = {
+            "first": call.offset,
+            "consumed": call.end_of_step(call.consumed or 0),
+            "rank": part.rank,
+            "world_size": part.world_size or 1,
+            "step_rows": part.step_rows,
+            "stretches": [[number, *sums] for number, sums in sorted(call.digests.items())],
+        }
+        key = f"{call.digest_key}.{int(1000 * call.seconds):015d}"
+        self._submit_to(self._register.write_digests, call.metadata[RUN], key, facts)
+
+    def _submit_to(self, write: _Write, run: str, key: str, facts: Mapping[str, Any]) -> None:
         try:
-            self._register.write(run, key, facts)
+            self._writer.submit(self._write, write, run, key, facts)
+        except RuntimeError:  # the executor was shut down: the server has stopped
+            logger.warning("run %s: not written any more: %s", run, facts)
+
+    def _write(self, write: _Write, run: str, key: str, facts: Mapping[str, Any]) -> None:
+        try:
+            write(run, key, facts)
         except (OSError, BlenderError, pa.ArrowException) as error:
             logger.error("run %s: %s cannot be written to the register: %s; it held %s", run, key, error, dict(facts))
 
 
-def _is_recorded(call: RpcCall) -> bool:
-    """Whether this read is recorded: it names a run, and comes from rank 0 or reads every row."""
-    return bool(call.metadata.get(RUN)) and not (call.request.HasField("slice") and call.request.slice.rank)
+def _unknown(run: str) -> RunNotFoundError:
+    return RunNotFoundError(f"run {run!r} is not known; see `headrace runs --training` for those that are")
 
 
 def _reached(call: RpcCall) -> dict[str, Any]:

@@ -145,7 +145,7 @@ class RowServicer:
         self, request: rows_pb2.ReportConsumedRequest, context: grpc.ServicerContext
     ) -> rows_pb2.ReportConsumedResponse:
         """Note how far the consumer of a read has come."""
-        self._runs.consumed(request.read_id, request.row, request.last, call_of(context).principal)
+        self._runs.consumed(request, call_of(context).principal)
         return rows_pb2.ReportConsumedResponse()
 
     def _read(self, request: rows_pb2.ReadBlendRequest, context: grpc.ServicerContext) -> Iterator[BatchMessage]:

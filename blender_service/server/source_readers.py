@@ -231,7 +231,13 @@ class SourceReaders:
                 log_warnings(f"source {name}: {pin.table}", rows, table.io)
         chosen = Or(IsNull("table"), EqualTo("table", pin.table))
         excised = [] if excisions is None else excisions.scan(chosen, ("doc_id",)).to_arrow()["doc_id"].to_pylist()
-        return BlockReader(rows.table(table.io, excised, of_tokens), config.block_rows, self._shared.cache, self._team)
+
+        def reader(epoch: int) -> BlockReader:
+            packed = rows.table(table.io, excised, of_tokens, epoch)
+            of_epoch = reader if rows.differ_by_epoch and not epoch else None
+            return BlockReader(packed, config.block_rows, self._shared.cache, self._team, of_epoch)
+
+        return reader(0)
 
 
 @functools.lru_cache(maxsize=8)  # all streams of a table come from the same to the same

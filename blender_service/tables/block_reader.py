@@ -37,9 +37,19 @@ logger = logging.getLogger(__name__)
 class BlockReader:
     """Gives the blocks of one packed table at one snapshot; many threads may use it."""
 
-    def __init__(self, table: PackedTable, block_rows: int, cache: BlockCache, team: str = "") -> None:
-        """Read `table` in blocks of at most `block_rows`, keeping them in `cache` for a team."""
-        self.table = table
+    def __init__(
+        self,
+        table: PackedTable,
+        block_rows: int,
+        cache: BlockCache,
+        team: str = "",
+        of_epoch: Callable[[int], BlockReader] | None = None,
+    ) -> None:
+        """Read `table` in blocks of at most `block_rows`, keeping them in `cache` for a team.
+
+        `of_epoch` gives the reader of an epoch from 1 on, where rows are others in each; the table is that of epoch 0.
+        """
+        self.table, self.of_epoch = table, of_epoch
         id_bytes = table.window.window_tokens * table.window.token_bytes
         self.block_rows = min(block_rows, max(1, MAX_BLOCK_BYTES // id_bytes))
         self.block_bytes = self.block_rows * row_bytes_of(table.window, table.columns)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Mapping
 from typing import Final, NamedTuple
 
@@ -66,6 +67,9 @@ class RowPlaces:
         """Find rows of sources, by index into the names of a blend's order; those without a table yet are left out."""
         there = {index: source for index, source in sources.items() if source.reader is not None}
         self.readers = list({id(source.reader): source.reader for source in there.values() if source.reader}.values())
+        self._lock = threading.Lock()
+        self._of_epochs: dict[tuple[int, int], int] = {}
+        self._differ = np.array([reader.of_epoch is not None for reader in self.readers], dtype=np.bool_)
         number_of = {id(reader): number for number, reader in enumerate(self.readers)}
         self._table = np.zeros(max(there, default=-1) + 1, dtype=np.int64)
         self._first = np.zeros(self._table.size, dtype=np.int64)
@@ -83,17 +87,20 @@ class RowPlaces:
         """(R,) ordinals, each in its table, of rows of sources."""
         return ordinals_along(self._numbers, self._starts, self._first[sources] + rows)
 
-    def locate(self, sources: Int64Array, ordinals: Int64Array) -> tuple[Int64Array, Int64Array]:
+    def locate(self, sources: Int64Array, ordinals: Int64Array, epochs: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Find the blocks of rows.
 
         Args:
             sources: (R,) index of each row's source.
             ordinals: (R,) in the table of the source.
+            epochs: (R,) passes over the source before.
 
         Returns:
             (R,) block: the table's number among `readers` times 2**BLOCK_BITS and the block's; (R,) row inside it.
         """
         tables = self._table[sources]
+        if self._differ.any():
+            tables = self._of_epoch(tables, epochs)
         if len(self.readers) == 1:
             return self.readers[0].locate(ordinals)
         block, row_in_block = np.empty((2, sources.size), dtype=np.int64)
@@ -102,3 +109,19 @@ class RowPlaces:
             of_table, row_in_block[members] = self.readers[number].locate(ordinals[members])
             block[members] = of_table + (number << BLOCK_BITS)
         return block, row_in_block
+
+    def _of_epoch(self, tables: Int64Array, epochs: Int64Array) -> Int64Array:
+        """(R,) tables, with one more among `readers` for each epoch from 1 on of those that are others in each."""
+        later = np.flatnonzero(self._differ[tables] & (epochs > 0))
+        pairs, which = np.unique(np.column_stack([tables[later], epochs[later]]), axis=0, return_inverse=True)
+        numbers = np.zeros(len(pairs), dtype=np.int64)
+        with self._lock:
+            for at, (table, epoch) in enumerate(pairs.tolist()):
+                of_epoch = self.readers[table].of_epoch
+                if (table, epoch) not in self._of_epochs and of_epoch is not None:
+                    self.readers.append(of_epoch(epoch))
+                    self._of_epochs[table, epoch] = len(self.readers) - 1
+                numbers[at] = self._of_epochs[table, epoch]
+        tables = tables.copy()
+        tables[later] = numbers[which.reshape(-1)]
+        return tables

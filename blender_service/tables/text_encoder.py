@@ -35,6 +35,7 @@ class EncodedDocuments(NamedTuple):
         trainable: (T,) whether a loss is taken; None: on each.
         unit_counts: (D,) units of each document; None: one.
         refused: documents without a unit, by the reason.
+        changed: (U,) whether an objective made a unit another than it was measured as; None: none.
     """
 
     ids: Int32Array
@@ -42,12 +43,39 @@ class EncodedDocuments(NamedTuple):
     trainable: NDArray[np.bool_] | None = None
     unit_counts: Int64Array | None = None
     refused: Mapping[str, int] = MappingProxyType({})
+    changed: NDArray[np.bool_] | None = None
 
     def digested(self) -> Int32Array:
         """(T,) ids for a digest, with the mask where a rule and not a column of the table makes it."""
         if self.unit_counts is None or self.trainable is None:
             return self.ids
         return np.asarray(self.ids * 2 + self.trainable, np.int32)
+
+
+class Units(NamedTuple):
+    """Units of D documents, for objectives.
+
+    Attributes:
+        counts: (D,) units of each document.
+        ends: (U,) character behind the last of each, in its document.
+        room: (U,) most tokens of each, its end token counted.
+    """
+
+    counts: Int64Array
+    ends: Int64Array
+    room: Int32Array
+
+
+class DividedDocuments(NamedTuple):
+    """How documents are divided.
+
+    Attributes:
+        units: of the documents.
+        plain: what the units are where no objective changes them.
+    """
+
+    units: Units
+    plain: EncodedDocuments
 
 
 Spans = Sequence[Mapping[str, int]] | None
@@ -96,6 +124,11 @@ class TextEncoder:
                 yield encoding
 
         return self._joined(noted()), np.concatenate([*masks, np.empty(0, dtype=bool)])
+
+    def bounds(self, text: str) -> tuple[Int64Array, Int64Array]:
+        """(T,) first characters and (T,) characters behind the last of the tokens of a text."""
+        encoding = self._tokenizer.encode(text, add_special_tokens=False)
+        return character_bounds(text, encoding.offsets, self._normalize)
 
     def fixed_ids(self, file: str) -> str:
         """The ids telling encoders of a tokenizer.json apart (`fixed_texts`)."""

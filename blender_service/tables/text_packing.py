@@ -36,6 +36,7 @@ class TextRule(BaseModel):
     template: str | None = Field(None, description="column of the hash of the chat template")
     tools: str | None = Field(None, description="column of definitions of tools, where the text is messages")
     conversations: str | None = Field(None, description="hash of the rule that renders messages; none for plain text")
+    objectives: str | None = Field(None, description="hash of what documents become in each epoch; none: as they are")
 
 
 class RowPieces(NamedTuple):

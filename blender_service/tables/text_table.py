@@ -29,7 +29,13 @@ from pyiceberg.types import StringType
 from blender_service.arrays import Int32Array, Int64Array
 from blender_service.exceptions import PackedTableError
 from blender_service.tables.block import RowBlock, Segments
-from blender_service.tables.conversation_texts import ConversationEncoder, Objects, open_conversations
+from blender_service.tables.conversation_texts import (
+    ConversationEncoder,
+    ObjectiveEncoder,
+    Objects,
+    open_conversations,
+    open_objectives,
+)
 from blender_service.tables.data_file import OF_TEXTS, warn_without_checksums
 from blender_service.tables.encoder_record import EncoderRecord, id_digests
 from blender_service.tables.file_columns import FileColumn
@@ -46,7 +52,7 @@ from blender_service.tables.text_documents import (
     text_files,
     utf8_of,
 )
-from blender_service.tables.text_encoder import EncodedDocuments, TextEncoder
+from blender_service.tables.text_encoder import EncodedDocuments, TextEncoder, Units
 from blender_service.tables.text_packing import RowPieces, TextRule, lay_out, pack
 from blender_service.tables.token_columns import TokenColumn, all_trainable
 from headrace.kernels.control_names import HeldName, NameFinder, held, told
@@ -57,7 +63,7 @@ from headrace.tables.window_facts import WindowFacts
 logger = logging.getLogger(__name__)
 
 LENGTHS, NAMES = "lengths", "names"
-UNITS, REFUSED = "unit_counts", "refused"
+UNITS, UNIT_ENDS, REFUSED = "unit_counts", "unit_ends", "refused"
 PACKED_DOCUMENTS: Final = 1 << 18  # of which rows are counted at once
 
 
@@ -78,7 +84,7 @@ def places_of(
 ) -> dict[str, str]:
     """Give the objects that hold what was measured of a table's snapshot: lengths, names, and digests by column."""
     of = {name: f"{identifier}-{snapshot_id}-{column.field.field_id}" for name, column in columns.items()}
-    encoded_by = "-".join(filter(None, (window.tokenizer_sha256, rule.conversations)))
+    encoded_by = "-".join(filter(None, (window.tokenizer_sha256, rule.conversations, rule.objectives)))
     read = f"{of['text']}.{columns[TOOLS].field.field_id}" if TOOLS in columns else of["text"]
     places = {name: f"texts/{name}/{encoded_by}/{read}" for name in (LENGTHS, NAMES)}
     return places | {name: f"texts/digests/{of_column}" for name, of_column in of.items()}
@@ -163,6 +169,9 @@ class TextRows:
         if rule.conversations is not None:
             self._conversations = open_conversations(objects, rule.conversations, file.decode())
             self.template = self._conversations.template_sha256
+        self._objectives: ObjectiveEncoder | None = None
+        if rule.objectives is not None:
+            self._objectives = open_objectives(objects, rule.objectives, file.decode())
         places = places_of(identifier, snapshot_id, documents.columns, window, rule)
         self._place = places[LENGTHS]
         kept = {name: content for name, place in places.items() if (content := objects.read(place)) is not None}
@@ -180,6 +189,7 @@ class TextRows:
         self._record.require_same(fixed, f"table {identifier}: {self._place}")
         units = np.cumsum(np.append(0, measured[UNITS]), dtype=np.int64) if UNITS in measured else None
         self._units: Int64Array | None = units  # (D + 1,) first unit of each document; None: each is one
+        self._unit_ends: Int64Array | None = measured.get(UNIT_ENDS)
         measured_count = self.lengths.size if units is None else units.size - 1
         if measured_count != documents.count:
             raise PackedTableError(
@@ -206,12 +216,20 @@ class TextRows:
         """Tokens of the chosen documents."""
         return self.lengths if self.chosen is None else self.lengths[self._packed_lengths > 0]
 
-    def table(self, file_io: FileIO, excised: Collection[str], columns: tuple[TokenColumn, ...] = ()) -> PackedTable:
-        """Give the rows as a packed table of one file, with columns of tokens."""
+    @property
+    def differ_by_epoch(self) -> bool:
+        """Whether rows are others in each epoch."""
+        return self._objectives is not None
+
+    def table(
+        self, file_io: FileIO, excised: Collection[str], columns: tuple[TokenColumn, ...] = (), epoch: int = 0
+    ) -> PackedTable:
+        """Give the rows of an epoch as a packed table of one file, with columns of tokens."""
         left_out = b"" if self.chosen is None else np.packbits(self.chosen).tobytes()
         state = hashlib.sha256("\n".join(sorted(excised)).encode() + left_out).hexdigest()[:16]
-        run = OrdinalRun(f"{self._place} {self.documents.field_ids} {self.rule!r} {state}", 0, self.count)
-        decode = functools.partial(self._decode, frozenset(excised), columns)
+        of_epoch = f" epoch {epoch}" if epoch else ""
+        run = OrdinalRun(f"{self._place} {self.documents.field_ids} {self.rule!r} {state}{of_epoch}", 0, self.count)
+        decode = functools.partial(self._decode, frozenset(excised), columns, epoch)
         runs = (run,) if self.count else ()
         return PackedTable(self.identifier, self.window, runs, file_io, decode=decode, columns=columns)
 
@@ -219,7 +237,7 @@ class TextRows:
         """Read every document once, and give what is lacking: lengths, counts of names, digests of columns."""
         documents, encodes = self.documents, not lacking.isdisjoint((LENGTHS, NAMES))
         starts, lengths, ids_digests = list[int](), [np.empty(0, np.int32)], [np.empty(0, np.uint32)]
-        unit_counts, refused = [np.empty(0, np.int64)], Counter[str]()
+        unit_counts, unit_ends, refused = [np.empty(0, np.int64)], [np.empty(0, np.int64)], Counter[str]()
         names = NameFinder(self._encoder.control_names)
         counts = np.zeros(len(names.names), dtype=np.int64)
         values = {name: list[int]() for name in documents.columns}
@@ -228,8 +246,13 @@ class TextRows:
             for name, numbers in values.items():
                 numbers.append(digest(part[name]))
             if encodes:
-                encoded = self._encode(part)
-                lengths.append(np.diff(encoded.starts).astype(np.int32))
+                if self._objectives is not None:
+                    units, encoded = self._objectives.divide(part["text"].to_pylist())
+                    lengths.append(units.room)
+                    unit_ends.append(units.ends)
+                else:
+                    encoded = self._encode(part)
+                    lengths.append(np.diff(encoded.starts).astype(np.int32))
                 ids_digests.append(id_digests(encoded.digested(), encoded.starts))
                 if encoded.unit_counts is not None:
                     unit_counts.append(encoded.unit_counts)
@@ -240,7 +263,9 @@ class TextRows:
         written = io.BytesIO()
         if encodes:
             record: dict[str, Any] = EncoderRecord.arrays(fixed_ids(), np.concatenate(ids_digests))
-            if self._conversations is not None:
+            if self._objectives is not None:
+                record[UNIT_ENDS] = np.concatenate(unit_ends)
+            if len(unit_counts) > 1:
                 record[UNITS] = np.concatenate(unit_counts)
             np.savez_compressed(written, lengths=np.concatenate(lengths), **record)
         of_refused = {REFUSED: dict(sorted(refused.items()))} if refused else {}
@@ -274,12 +299,14 @@ class TextRows:
         return packed
 
     def _decode(
-        self, excised: frozenset[str], columns: tuple[TokenColumn, ...], ranges: Sequence[tuple[int, int]]
+        self, excised: frozenset[str], columns: tuple[TokenColumn, ...], epoch: int, ranges: Sequence[tuple[int, int]]
     ) -> Iterator[RowBlock]:
-        return (self._block(excised, columns, start, end) for start, end in ranges)
+        return (self._block(excised, columns, epoch, start, end) for start, end in ranges)
 
-    def _block(self, excised: frozenset[str], columns: tuple[TokenColumn, ...], start: int, end: int) -> RowBlock:
-        """Tokenize the documents of the rows [start, end)."""
+    def _block(
+        self, excised: frozenset[str], columns: tuple[TokenColumn, ...], epoch: int, start: int, end: int
+    ) -> RowBlock:
+        """Tokenize the documents of the rows [start, end) as they are in an epoch."""
         groups = np.searchsorted(self._first_rows, [start, end - 1], side="right") - 1
         base = int(groups[0]) * self.rule.group_documents
         pieces, _ = self._pack(base, (int(groups[1]) + 1) * self.rule.group_documents)
@@ -288,9 +315,16 @@ class TextRows:
         pieces = _some(pieces._replace(rows=rows), taken)
         documents, numbers = self._documents_of(np.unique(pieces.documents) + base)
         texts = self.documents.read(int(documents[0]), int(documents[-1]) + 1).take(documents - documents[0])
-        encoded, names = self._encode(texts, bool(columns)), texts["doc_id"].to_pylist()
+        names = texts["doc_id"].to_pylist()
+        if self._objectives is not None and self._unit_ends is not None and self._units is not None:
+            units = Units(np.diff(self._units)[documents], self._unit_ends[numbers], self.lengths[numbers])
+            encoded = self._objectives.encode(texts["text"].to_pylist(), names, units, epoch)
+        else:
+            encoded = self._encode(texts, bool(columns))
         owners = self._owners(encoded, documents, numbers, names)
         index = np.searchsorted(numbers, pieces.documents + base)
+        if encoded.changed is not None:  # rows have room for what units may become
+            pieces = pieces._replace(tokens=np.diff(encoded.starts)[index].astype(np.int32))
         kept = np.array([name not in excised for name in names], dtype=bool)[owners[index]]
         pieces, index = _some(pieces, kept), index[kept]
         of_units = encoded.starts[:-1] - encoded.starts[np.searchsorted(owners, owners)]  # tokens before, in a document
@@ -340,7 +374,11 @@ class TextRows:
         owners = np.repeat(np.arange(len(documents)), counts)
         if not wrong.any():
             differs = self._record.differing(encoded.digested(), encoded.starts, numbers)
-            differs |= np.diff(encoded.starts) != self.lengths[numbers]
+            sizes = np.diff(encoded.starts)
+            if encoded.changed is None:
+                differs |= sizes != self.lengths[numbers]
+            else:
+                differs = (differs & ~encoded.changed) | (sizes > self.lengths[numbers])
             wrong[owners[differs]] = True
         if wrong.any():
             where = f"table {self.identifier}: {self._place}"

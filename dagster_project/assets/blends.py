@@ -126,6 +126,9 @@ class TextsDeclaration(_BlendPart):
     conversations: dict[str, Any] | None = Field(
         None, description="how messages are rendered and masked, as `conversations` of a corpus"
     )
+    objectives: dict[str, Any] | None = Field(
+        None, description="what documents become, anew in each epoch, as `objectives` of a kind of a corpus"
+    )
 
 
 class BlendDeclaration(_BlendPart):
@@ -140,6 +143,7 @@ class BlendDeclaration(_BlendPart):
     seed: int = Field(0, ge=0, lt=1 << 64, description="seed of every shuffle")
     block_rows: int = Field(2048, ge=1, description="consecutive rows that are read together")
     group_blocks: int = Field(16, ge=1, description="blocks whose rows are shuffled together")
+    turn_rows: int = Field(1, ge=1, description="consecutive rows of one source, those of a step of one length class")
     allow_repeat: bool = Field(False, description="whether one table may be two sources, so that its rows repeat")
     prewarm: PrewarmDeclaration | None = Field(
         None, description="makes the asset blends/<name>_prewarmed, which a schedule may run before a training"
@@ -182,7 +186,7 @@ def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.As
     # What is not declared is left out, so that a new setting changes no blend.
     left_out: dict[str, Any] = {"prewarm": True} | ({"texts": True} if declared.texts is None else {})
     if declared.texts is not None:
-        optional = ("trainable", "template", "messages", "tools", "conversations")
+        optional = ("trainable", "template", "messages", "tools", "conversations", "objectives")
         left_out["texts"] = {name for name in optional if getattr(declared.texts, name) is None}
     digest = hashlib.sha256(declared.model_dump_json(exclude=left_out).encode()).hexdigest()[:12]
 
@@ -288,6 +292,7 @@ def _spec(declared: BlendDeclaration, evals: str) -> BlendSpec | UpdateSpec:
         seed=declared.seed,
         block_rows=declared.block_rows,
         group_blocks=declared.group_blocks,
+        turn_rows=declared.turn_rows,
         schedule=stages,
         allow_repeat=declared.allow_repeat,
         evals=evals,

@@ -64,6 +64,7 @@ class CorpusDeclaration:
         losses: `{run: NAME, of: NAMESPACE}`, a training run's losses by document, for selections and cells to read.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         conversations: how documents are rendered, and which tokens are trained on; None where texts are, as they are.
+        objectives: how documents are laid out, by kind, such as cut to fill in the middle; None where as they are.
         window_tokens: lengths of windows; every dataset gets a packed table for each.
         cells: `{by: {topic: clusters.coarse, ..}}`, by what documents are packed apart; None for nothing.
         steps: config of other steps, by step.
@@ -85,6 +86,7 @@ class CorpusDeclaration:
     losses: Mapping[str, Any] | None = None
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     conversations: Mapping[str, Any] | None = None
+    objectives: Mapping[str, Any] | None = None
     window_tokens: tuple[int, ...] = (2048,)
     cells: Mapping[str, Any] | None = None
     steps: Mapping[str, Mapping[str, Any]] = field(default_factory=dict)
@@ -188,8 +190,14 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
     for dataset in declared.datasets:
         for length in declared.window_tokens:
             config = {"dataset": dataset, "window_tokens": length, **declared.steps.get("packed", {})}
-            celled = declared.cells is not None
-            made = packed_step(dataset, length, masked=declared.conversations is not None, celled=celled)
+            of_table = {**config, **declared.steps.get(f"packed_{dataset}_{length}", {})}
+            made = packed_step(
+                dataset,
+                length,
+                masked=_masking(declared) is not None,
+                celled=declared.cells is not None,
+                classed=isinstance(of_table.get("plan"), Mapping),
+            )
             chain.append((made, packing, config, "packing"))
     _refuse_unknown(declared, {made.name for made, *_ in chain} | {"packed"})
     read = {one for _, inputs, *_ in chain for one in tables_of(*inputs.values())}
@@ -266,18 +274,24 @@ def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tu
 def _tokens(
     declared: CorpusDeclaration, inputs: Mapping[str, Source], each: Callable[[str], tuple[str, ...]]
 ) -> tuple[Step, Mapping[str, Source], Mapping[str, Any]]:
-    """The step that makes `tokens`; with masks where conversations are rendered."""
-    if declared.conversations is None:
+    """The step that makes `tokens`; with masks where conversations are rendered, or documents laid out."""
+    if (name := _masking(declared)) is None:
         return tokens, inputs, {}
-    where = f"corpus {declared.name}: conversations"
+    where = f"corpus {declared.name}: {name}"
     packed = declared.steps.get("packed", {})
     for setting, value in MASKED_SETTINGS.items():
         if packed.get(setting, value) != value:
-            raise DefinitionError(f"{where}: templates say how rows begin and end; leave {setting} of packed out")
-    made: MaskedTokens = part("conversations", where)(
-        declared.name, declared.conversations, inputs, each, min(declared.window_tokens)
-    )
+            raise DefinitionError(f"{where}: it says how rows begin and end; leave {setting} of packed out")
+    given = declared.conversations or declared.objectives
+    made: MaskedTokens = part(name, where)(declared.name, given, inputs, each, min(declared.window_tokens))
     return made
+
+
+def _masking(declared: CorpusDeclaration) -> str | None:
+    """The part that makes the tokens, with masks; None where the step `tokens` does."""
+    if declared.conversations is not None and declared.objectives is not None:
+        raise DefinitionError(f"corpus {declared.name}: it has conversations and objectives; declare a corpus for each")
+    return next((name for name in ("conversations", "objectives") if getattr(declared, name) is not None), None)
 
 
 def _verdicts(declared: CorpusDeclaration, dataset: str) -> str:

@@ -11,6 +11,8 @@ A choice of cells is written behind a table, in brackets, as conditions that all
     main.packed_web_2048[quality >= 15, topic in (law, 'public health'), language != none]
 
 `none` is a value like others, equal to itself alone, and neither above nor below another.
+
+Of tables packed by length classes a dimension more is how long the sequences of a window are, `length_class=512`.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ from typing import Final, NamedTuple
 from headrace.tables.exceptions import CellsError
 
 CELL_COLUMN: Final = "cell"
+LENGTH_CLASS: Final = "length_class"  # the dimension that packing adds
 Value = int | str | None
 
 _TOKEN: Final = re.compile(
@@ -57,6 +60,12 @@ def value_order(value: Value) -> tuple[bool, bool, Value]:
 def in_order(values: Iterable[Value]) -> list[Value]:
     """Sort values of a dimension."""
     return sorted(values, key=value_order)
+
+
+def sequence_tokens(cell: str, window_tokens: int) -> int:
+    """Give the length of the sequences in windows of a cell: its length class, else a window is one."""
+    length = cell_values(cell).get(LENGTH_CLASS)
+    return length if isinstance(length, int) else window_tokens
 
 
 class Condition(NamedTuple):
@@ -117,6 +126,12 @@ class CellChoice(NamedTuple):
             "-".join((name, words[operator], *map(str, values))).lower() for name, operator, values in self.conditions
         ]
         return re.sub(r"[^a-z0-9]+", "-", "-".join(parts)).strip("-")
+
+    @property
+    def length_class(self) -> int | None:
+        """The one length of the sequences of all these cells, where they have one."""
+        of = [c.values for c in self.conditions if (c.name, c.operator, len(c.values)) == (LENGTH_CLASS, "in", 1)]
+        return of[0][0] if of and isinstance(of[0][0], int) else None
 
     def meets(self, other: CellChoice) -> bool:
         """Whether any cell could be of both, there today or not."""

@@ -9,6 +9,9 @@ A cell's documents lie in order buckets of its own, and have plans of their own,
 So a repository's neighbours join within a cell alone, and windows are planned, placed and counted as if each cell were
 packed by itself. Cells are numbered in the order of their names; so are their windows, and their ordinals in an
 increment are one run, permuted inside.
+
+With length classes the pieces of a bucket are of several plans, one for each class; the class is one dimension more of
+the cell of a window.
 """
 
 from __future__ import annotations
@@ -18,12 +21,12 @@ from typing import Final
 
 import numpy as np
 
-from headrace.tables.cells import CELL_COLUMN
+from headrace.tables.cells import CELL_COLUMN, LENGTH_CLASS, cell_text, cell_values
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.packing.packed_table import PackedConfig
 from spark_jobs.packing.plan.affinity import AffinityPlan
-from spark_jobs.packing.plan.placement import CellOrder, WindowOrder
 from spark_jobs.packing.plan.shuffle_at_rest import permutation_key
+from spark_jobs.packing.plan.window_order import CellOrder, PlanNumbers, WindowOrder
 from spark_jobs.spark_sql import Column as SparkColumn
 from spark_jobs.spark_sql import DataFrame, F
 
@@ -36,26 +39,55 @@ class OrderBuckets:
 
     Attributes:
         config: of the packed table.
-        cells: names of the cells; none without any.
-        shard_count: plans.
+        cells: names of the cells of documents; none without any.
+        shard_count: plans, those of all classes as one.
         bucket_count: order buckets; neighbouring ones share a plan.
-        cell_shards: plans of a cell.
+        numbers: of the plans.
     """
 
     def __init__(self, config: PackedConfig) -> None:
         """Those of documents without cells."""
         self.config = config
         self.cells: tuple[str, ...] = ()
-        self.shard_count = self.cell_shards = config.shards
+        self.shard_count = config.shards
+        self.numbers = PlanNumbers(config.shards, config.classes)
         self.bucket_count = config.bucket_count
+
+    @property
+    def plan_count(self) -> int:
+        """Plans of all classes."""
+        return self.shard_count * self.numbers.class_count
+
+    @property
+    def window_cells(self) -> tuple[str, ...]:
+        """Names of the cells of windows, as plans are numbered."""
+        if not self.config.classes:
+            return self.cells
+        cells = [cell_values(cell) for cell in self.cells or ("{}",)]
+        return tuple(cell_text({**cell, LENGTH_CLASS: length}) for cell in cells for length in self.config.classes)
+
+    def length_of(self, plan: int) -> int:
+        """Length of the sequences of a plan."""
+        number = plan // self.numbers.cell_shards % self.numbers.class_count
+        return self.config.classes[number] if self.config.classes else self.config.window_tokens
 
     def append(self, documents: DataFrame) -> DataFrame:
         """Append `bucket`, by repository and doc_id: a repository is never split."""
         return documents.withColumn("bucket", F.pmod(_hashed(), F.lit(self.bucket_count)).cast("int"))
 
     def order(self, plan: AffinityPlan, name: str, base: int, increment: int) -> WindowOrder | CellOrder:
-        """The order of the windows of an increment."""
-        return WindowOrder(base, plan.window_count, permutation_key(name, increment, self.config.seed))
+        """The order of the windows of an increment; cell by cell, permuted in each, where they have cells."""
+        cells, seed = self.window_cells, self.config.seed
+        if not cells:
+            return WindowOrder(base, plan.window_count, permutation_key(name, increment, seed))
+        counts = np.array([shard.window_count for shard in plan.plans], np.int64)
+        of_cells = counts.reshape(-1, self.numbers.cell_shards).sum(axis=1)
+        firsts = np.cumsum(of_cells) - of_cells
+        orders = (
+            WindowOrder(base + first, count, permutation_key(name, increment, seed, cell))
+            for first, count, cell in zip(firsts.tolist(), of_cells.tolist(), cells, strict=True)
+        )
+        return CellOrder(tuple(orders), firsts)
 
 
 class CellBuckets(OrderBuckets):
@@ -84,8 +116,10 @@ class CellBuckets(OrderBuckets):
                 f"{name}: {len(documents)} cells, at most {_MOST} are packed; give a dimension of many values bounds "
                 "or quantiles"
             )
+        if any(f'"{LENGTH_CLASS}":' in cell for cell in documents):
+            raise ConfigError(f"{name}: {LENGTH_CLASS} is packing's own dimension; call that of the cells otherwise")
         # The plans next_fit and concat_and_slice are made bucket by bucket, so there a plan has one.
-        buckets = config.order_buckets if config.plan == "best_fit" else 1
+        buckets = 1 if config.sequence else config.order_buckets
         total = sum(documents.values()) * config.shards
         self.cells = tuple(sorted(documents))
         self.parts = [max(1, -(-documents[cell] * buckets // total)) for cell in self.cells]
@@ -106,21 +140,10 @@ class CellBuckets(OrderBuckets):
         numbers = documents.sparkSession.createDataFrame(rows, f"{CELL_COLUMN} string, number bigint, parts bigint")
         numbered = self._rows.join(F.broadcast(numbers), CELL_COLUMN)
         placed = documents.join(numbered.select(*_KEYS, "number", "parts"), _KEYS, "left")
-        placed = placed.withColumn("part", F.pmod(_hashed(), F.col("parts") * self.cell_shards))
-        shard = f"number * {self.cell_shards}L + part div parts"
+        placed = placed.withColumn("part", F.pmod(_hashed(), F.col("parts") * self.config.shards))
+        shard = f"number * {self.config.shards}L + part div parts"
         bucket = F.expr(f"cast(coalesce(({shard}) * {max(self.parts, default=1)}L + part % parts, -1) as int)")
         return placed.withColumn("bucket", bucket).drop("number", "parts", "part")
-
-    def order(self, plan: AffinityPlan, name: str, base: int, increment: int) -> CellOrder:
-        """The order of the windows of an increment: cell by cell, permuted in each."""
-        counts = np.array([shard.window_count for shard in plan.plans if self.cells], np.int64)
-        of_cells = counts.reshape(-1, self.cell_shards).sum(axis=1)
-        firsts = np.cumsum(of_cells) - of_cells
-        orders = (
-            WindowOrder(base + first, count, permutation_key(name, increment, self.config.seed, cell))
-            for first, count, cell in zip(firsts.tolist(), of_cells.tolist(), self.cells, strict=True)
-        )
-        return CellOrder(tuple(orders), firsts)
 
 
 def _hashed() -> SparkColumn:

@@ -69,13 +69,16 @@ _WINDOWS_DDL = (
 )
 
 
-def packed_step(dataset: str, window_tokens: int, masked: bool = False, celled: bool = False) -> Step:
+def packed_step(
+    dataset: str, window_tokens: int, masked: bool = False, celled: bool = False, classed: bool = False
+) -> Step:
     """The step that packs one dataset into windows of one length; its config must name the same two.
 
     With `masked` it packs `MASKED_TOKENS`, and windows have the column `trainable`. With `celled` it reads `cells`, no
-    window has documents of two of them, and windows have the column `cell`.
+    window has documents of two of them, and windows have the column `cell`. With `classed` windows have it too, and in
+    it the length of their sequences.
     """
-    table = packed_table(dataset, window_tokens, masked, celled)
+    table = packed_table(dataset, window_tokens, masked, celled or classed)
 
     def packed(
         tokens: DataFrame,
@@ -94,6 +97,8 @@ def packed_step(dataset: str, window_tokens: int, masked: bool = False, celled: 
                 f"the step packs {dataset!r} into {window_tokens}; use packed_step({config.dataset!r}, "
                 f"{config.window_tokens})"
             )
+        if bool(config.classes) != classed:
+            raise ConfigError(f"{table.name}: plan is {config.plan}; use packed_step(.., classed={not classed})")
         require_masks(table.name, tokens.columns, masked, config)
         joins = config.plan == "best_fit" and _keeps_repositories(members, config)
         of_increment = PackedIncrement(base, increment, joins, cells.get("cells"))
@@ -155,8 +160,9 @@ def pack(
         int(facts.beginning_of_document_id is not None),
         (EVERY_RUN, *thetas) if increment.joins_repositories else thetas,
         masked,
+        config.classes,
     )
-    is_celled = increment.cells is not None
+    is_celled = increment.cells is not None or bool(config.classes)
     windows_ddl = _WINDOWS_DDL + f", {CELL_COLUMN} string" * is_celled + f", {TRAINABLE} array<boolean>" * masked
     buckets = OrderBuckets(config) if increment.cells is None else CellBuckets.of(increment.cells, name, config)
     row_starts = F.col("row_starts") if masked else F.lit(None)
@@ -179,7 +185,7 @@ def pack(
         release(arranged.frame)
         empty = tokens.sparkSession.createDataFrame([], windows_ddl)
         return Output({name: empty}, properties, summary=plan.facts())
-    assemble = functools.partial(assemble_windows, facts=facts, cells=buckets.cells)
+    assemble = functools.partial(assemble_windows, facts=facts, cells=buckets.window_cells)
     windows = of_files.map(assemble, windows_ddl)
     kept = (arranged.frame, of_files.frame)
     return Output({name: windows.to_frame()}, properties, kept, plan.facts(), {name: windows})
@@ -244,9 +250,9 @@ def _arranged(of_dataset: DataFrame, ordered: DataFrame, cuts: DataFrame | None,
 
 def _counter(rules: UnitRules, config: PackedConfig) -> Callable[[Batches], Iterator[pa.RecordBatch]]:
     """The function batches -> counts: of units for the plan best_fit, of windows for the others."""
-    if config.plan == "best_fit":
+    if config.sequence is None:
         return functools.partial(count_batches, rules=rules)
-    return functools.partial(count_windows, rules=rules, sequence=config.plan)
+    return functools.partial(count_windows, rules=rules, sequence=config.sequence)
 
 
 def _planned(
@@ -260,9 +266,11 @@ def _planned(
     """Choose the plan; returns it and what places batches of documents by it."""
     config = buckets.config
     histograms, totals = _histograms(counts, buckets)
-    picked = choose_plan(histograms, thetas, buckets.shard_count, config.window_tokens, config.target_utilisation)
+    lengths = [buckets.length_of(plan) for plan in range(buckets.plan_count)]
+    target = config.target_utilisation
+    picked = choose_plan(histograms, thetas, buckets.plan_count, config.window_tokens, target, lengths)
     picked = replace(picked, cuts_in_rows=totals.get(CUTS_IN_ROWS))
-    if config.plan != "best_fit":
+    if config.sequence is not None:
         pieces = totals.get(SEQUENCE_PIECES, 0)
         picked = replace(
             picked, token_count=totals.get(SEQUENCE_TOKENS, 0), piece_count=pieces, unit_count=pieces, joinable=0
@@ -280,26 +288,25 @@ def _planned(
     )
     if picked.cuts_in_rows:
         logger.warning("%s: rows longer than a window were cut in %d places", name, picked.cuts_in_rows)
-    order, cell_shards = buckets.order(picked, name, increment.base, increment.number), buckets.cell_shards
-    if config.plan != "best_fit":
+    order, numbers = buckets.order(picked, name, increment.base, increment.number), buckets.numbers
+    if config.sequence is not None:
         first_windows = np.cumsum([0, *(plan.window_count for plan in picked.plans)]).tolist()
-        return picked, SequencePlacer(rules, config.plan, tuple(first_windows), order, cell_shards)
-    chosen = UnitRules(rules.window_tokens, rules.leading, (picked.theta,))
-    shards = plan_shards(picked, _counts_of(counts, picked.theta), buckets.bucket_count)
-    return picked, Placer(chosen, shards, buckets.bucket_count, order, cell_shards)
+        return picked, SequencePlacer(rules, config.sequence, tuple(first_windows), order, numbers.cell_shards)
+    chosen = UnitRules(rules.window_tokens, rules.leading, (picked.theta,), classes=rules.classes)
+    shards = plan_shards(picked, _counts_of(counts, picked.theta), buckets.bucket_count, numbers)
+    return picked, Placer(chosen, shards, buckets.bucket_count, order, numbers)
 
 
 def _histograms(
     counts: DataFrame, buckets: OrderBuckets
 ) -> tuple[dict[tuple[int, int], dict[int, int]], dict[int, int]]:
-    """{(theta, shard): {length: units}}, and totals of the rows of length 0 by their code, such as EMPTY_DOCUMENTS."""
+    """{(theta, plan): {length: units}}, and totals of the rows of length 0 by their code, such as EMPTY_DOCUMENTS."""
     shard = F.expr(f"bucket * {buckets.shard_count}L div {buckets.bucket_count}").cast("int").alias("plan_shard")
     rows = counts.groupBy("theta", shard, "length").agg(F.sum("units").alias("units")).toArrow().to_pydict()
     histograms: dict[tuple[int, int], dict[int, int]] = {}
     totals: dict[int, int] = {}
-    for theta, number, length, units in zip(
-        rows["theta"], rows["plan_shard"], rows["length"], rows["units"], strict=True
-    ):
+    plans = buckets.numbers.of(np.array(rows["plan_shard"], np.int64), np.array(rows["length"], np.int64)).tolist()
+    for theta, number, length, units in zip(rows["theta"], plans, rows["length"], rows["units"], strict=True):
         if length:
             histograms.setdefault((theta, number), {})[length] = units
         else:

@@ -4,18 +4,23 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Collection, Iterable, Iterator, Mapping
-from typing import Literal
+from typing import Annotated, Literal
 
 import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field, model_validator
 
-from headrace.tables.cells import CELL_COLUMN
+from headrace.tables.cells import CELL_COLUMN, LENGTH_CLASS
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import ConfigModel, Sample
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.lake.files.side_reads import map_rows
-from spark_jobs.packing.windows.assemble import has_exact_length, is_filled, segments_fill
+from spark_jobs.packing.windows.assemble import (
+    has_exact_length,
+    is_filled,
+    segments_fill,
+    segments_fill_sequences,
+)
 from spark_jobs.packing.windows.masks import TRAINABLE
 from spark_jobs.packing.windows.token_digest import digest_documents, digest_windows, length_sums
 from spark_jobs.packing.windows.window_facts import WindowForm
@@ -24,6 +29,14 @@ from spark_jobs.spark_sql import DataFrame, F
 _FILE_TOKENS = 1 << 26
 MASKED_SETTINGS = {"beginning_of_document": None, "plan": "best_fit", "cut": "exact"}
 """What settings of tables with masks are; their rows are cut where they begin, and begin as a template says."""
+
+
+class LengthClasses(ConfigModel):
+    """Documents are cut into sequences of these lengths (dataset decomposition, arXiv 2405.13226)."""
+
+    length_classes: tuple[Annotated[int, Field(ge=2)], ...] = Field(
+        min_length=1, description="lengths of sequences, each a divisor of window_tokens"
+    )
 
 
 class PackedConfig(ConfigModel):
@@ -51,10 +64,11 @@ class PackedConfig(ConfigModel):
     beginning_of_document: str | None = Field(
         None, description="text of the token put before every document; default: none is"
     )
-    plan: Literal["best_fit", "next_fit", "concat_and_slice"] = Field(
+    plan: Literal["best_fit", "next_fit", "concat_and_slice"] | LengthClasses = Field(
         "best_fit",
         description="best_fit is best-fit decreasing; for comparison, next_fit fills windows in order and "
-        "concat_and_slice cuts the string of all documents every L tokens (cut and affinity have no effect then)",
+        "concat_and_slice cuts the string of all documents every L tokens (cut and affinity have no effect then). "
+        "{length_classes: [512, 2048]} cuts documents into sequences of these lengths, and a window has one length",
     )
     shards: int = Field(
         1,
@@ -86,6 +100,29 @@ class PackedConfig(ConfigModel):
             )
         return self
 
+    @model_validator(mode="after")
+    def _classes_divide_windows(self) -> PackedConfig:
+        """A window is a whole number of sequences, and nothing else decides where documents are cut."""
+        odd = [length for length in self.classes if self.window_tokens % length]
+        if odd or len(set(self.classes)) < len(self.classes):
+            raise ValueError(
+                f"length_classes has {odd[0] if odd else 'a length twice'}; give divisors of window_tokens, "
+                f"{self.window_tokens}, each once"
+            )
+        if self.classes and (self.cut == "line" or self.affinity == "repository"):
+            raise ValueError("length_classes cut documents exactly and pack them alone; leave cut and affinity out")
+        return self
+
+    @property
+    def classes(self) -> tuple[int, ...]:
+        """Lengths of sequences, descending; none where a window is one sequence."""
+        return tuple(sorted(self.plan.length_classes, reverse=True)) if isinstance(self.plan, LengthClasses) else ()
+
+    @property
+    def sequence(self) -> Literal["next_fit", "concat_and_slice"] | None:
+        """The plan where windows are filled one after the other; None where units are planned from their lengths."""
+        return None if isinstance(self.plan, LengthClasses) or self.plan == "best_fit" else self.plan
+
     @property
     def file_rows(self) -> int:
         """Windows in a data file."""
@@ -94,7 +131,7 @@ class PackedConfig(ConfigModel):
     @property
     def bucket_count(self) -> int:
         """Parts of the metadata order that tasks work on; the comparison plans are made shard by shard."""
-        return self.order_buckets if self.plan == "best_fit" else self.shards
+        return self.shards if self.sequence else self.order_buckets
 
 
 _DIGESTS_DDL = "doc_id string, token_count bigint, digest bigint"
@@ -183,7 +220,9 @@ def packed_table(dataset: str, window_tokens: int, masked: bool = False, celled:
                 "no window is empty or fuller than L",
                 functools.partial(is_filled, window_tokens=window_tokens),
             ),
-            Check(
+            _sequences_check(window_tokens)
+            if celled
+            else Check(
                 "segments_fill_the_window",
                 "aggregate(segments, 0, (sum, s) -> if(s.window_start = sum, sum + s.token_count, -1)) = token_count",
                 "segments abut from position 0 to token_count",
@@ -206,6 +245,21 @@ def packed_table(dataset: str, window_tokens: int, masked: bool = False, celled:
             "write.parquet.row-group-limit": "64" if celled else "2048",
         },
         sampled=("input_ids",),
+    )
+
+
+def _sequences_check(window_tokens: int) -> Check:
+    """The check of windows with cells, which may be of sequences shorter than a window, each with padding."""
+    length = f"coalesce(cast(get_json_object(cell, '$.{LENGTH_CLASS}') as int), {window_tokens})"
+    abuts = f"s.window_start = stop or s.window_start > stop and s.window_start % {length} = 0"
+    inside = f"s.window_start div {length} = (s.window_start + s.token_count - 1) div {length}"
+    last = f"(stop, s) -> if(stop >= 0 and ({abuts}) and {inside}, s.window_start + s.token_count, -1)"
+    return Check(
+        "segments_fill_the_window",
+        f"aggregate(segments, 0, {last}) >= 0 "
+        "and aggregate(segments, 0, (sum, s) -> sum + s.token_count) = token_count",
+        "segments abut from position 0 of each sequence on and have token_count tokens; none crosses two sequences",
+        functools.partial(segments_fill_sequences, window_tokens=window_tokens),
     )
 
 

@@ -74,11 +74,13 @@ class Reader:
                 self.covered = rows
             self.rows = rows
 
-    def spent(self, max_epochs: int) -> bool:
-        """Whether no row is left under a bound of epochs."""
+    def spent(self, max_epochs: int, turn_rows: int = 1) -> bool:
+        """Whether there are no rows for a turn left under a bound of epochs."""
         if self.rows is None or max_epochs == 0:
             return False
-        return (self.epoch if self.queue else self.epoch + 1) >= max_epochs
+        if (self.epoch if self.queue else self.epoch + 1) >= max_epochs:
+            return True
+        return len(self.queue) + (max_epochs - 1 - self.epoch) * self.rows < turn_rows
 
     def give(self) -> SimulatedRow:
         """Give the next row."""
@@ -148,14 +150,15 @@ def path_of(configs: Sequence[ChainConfig]) -> list[ChainConfig]:
     return path
 
 
-def walk(seed: int, shape: tuple[int, int], configs: Sequence[ChainConfig], limit: int) -> Walk:
+def walk(seed: int, shape: tuple[int, int], configs: Sequence[ChainConfig], limit: int, turn_rows: int = 1) -> Walk:
     """Walk a chain row by row.
 
     Args:
         seed: of the blend.
         shape: rows of a block, blocks of a group.
         configs: from the one without parent to the last.
-        limit: rows to walk at most.
+        limit: rows to walk at most, but for the turn that reaches it.
+        turn_rows: rows that a source gives at a time.
 
     Raises:
         RefusedError: a table shrank, or an END source has nothing left where a config starts.
@@ -170,18 +173,18 @@ def walk(seed: int, shape: tuple[int, int], configs: Sequence[ChainConfig], limi
             known = found.readers.get(source.name) or Reader(seed, source.name, shape)
             readers[source.name] = copy.deepcopy(known)
             readers[source.name].adopt(source.rows)
-        turns = _walk_config(found, config, readers, turns, stop)
+        turns = _walk_config(found, config, readers, turns, stop, turn_rows)
     return found
 
 
 def _walk_config(
-    found: Walk, config: ChainConfig, readers: dict[str, Reader], turns: Turns | None, stop: int
+    found: Walk, config: ChainConfig, readers: dict[str, Reader], turns: Turns | None, stop: int, turn_rows: int
 ) -> Turns | None:
     """Walk one config up to the next; give whose turn it is then."""
     started = len(found.rows)
     found.ended = False
     while True:
-        spent = [source for source in config.sources if readers[source.name].spent(source.max_epochs)]
+        spent = [source for source in config.sources if readers[source.name].spent(source.max_epochs, turn_rows)]
         if any(source.ends_blend for source in spent):
             if len(found.rows) == started:
                 raise RefusedError("exhausted")
@@ -198,10 +201,10 @@ def _walk_config(
             if len(found.rows) >= stop:
                 return turns
             name = turns.peek()
-            if readers[name].spent(next(source.max_epochs for source in active if source.name == name)):
+            if readers[name].spent(next(source.max_epochs for source in active if source.name == name), turn_rows):
                 break
             turns.take(name)
-            found.rows.append(readers[name].give())
+            found.rows += [readers[name].give() for _ in range(turn_rows)]
             for other, share in turns.shares.items():
                 found.readers[other] = readers[other]
-                found.expected[other] = found.expected.get(other, Fraction(0)) + share
+                found.expected[other] = found.expected.get(other, Fraction(0)) + share * turn_rows

@@ -78,14 +78,21 @@ def _forget_removed_sources(kept: list[Segment]) -> dict[str, segments.SourcePro
     return consumed(kept[-1:])
 
 
-def _sorted_by_ideal_place(weights: tuple[int, ...]) -> Cycle:
+def _sorted_by_ideal_place(weights: tuple[int, ...], turn_rows: int) -> Cycle:
+    weights = tuple(weight // turn_rows for weight in weights)
     places = sorted(((j + 0.5) / weight, i, j) for i, weight in enumerate(weights) for j in range(weight))
     _, source, rank = zip(*places, strict=True)
-    return Cycle(weights, np.array(source, dtype=np.uint8), np.array(rank, dtype=np.int32))
+    weights = tuple(weight * turn_rows for weight in weights)
+    ranks = np.repeat(rank, turn_rows) * turn_rows + np.tile(np.arange(turn_rows), len(rank))
+    return Cycle(weights, np.repeat(np.array(source, dtype=np.uint8), turn_rows), ranks.astype(np.int32))
 
 
-def _without_phase(start: int, active: Any, taken: Any, limits: Any, before: Segment | None) -> Segment:
-    return _segment_at(start, active, taken, limits, None)
+def _without_phase(start: int, active: Any, taken: Any, limits: Any, before: Segment | None, turn_rows: int) -> Segment:
+    return _segment_at(start, active, taken, limits, None, turn_rows)
+
+
+def _rows_of_part_of_a_turn(rows: int | None, turn_rows: int) -> int | None:
+    return rows
 
 
 @pytest.mark.parametrize(
@@ -97,6 +104,7 @@ def _without_phase(start: int, active: Any, taken: Any, limits: Any, before: Seg
         ("consumed", _forget_removed_sources),
         ("build_cycle", _sorted_by_ideal_place),
         ("_segment_at", _without_phase),
+        ("turns_limit", _rows_of_part_of_a_turn),
     ],
 )
 def test_planted_bugs_are_found(monkeypatch: pytest.MonkeyPatch, function: str, bug: Callable[..., Any]) -> None:

@@ -125,6 +125,45 @@ def test_torchtitan_builds_the_loader_and_its_checkpoint_goes_on(run_block: Any,
     assert [first + second for first, second in zip(*halves, strict=True)] == whole[4:6]
 
 
+@pytest.mark.nightly
+def test_a_loop_of_jax_goes_on(run_block: Any) -> None:
+    """At the next step, also under other ranks; with what a jitted step wants."""
+    jax = pytest.importorskip("jax", reason="JAX is installed by tests/packaging/test_newest.py alone")
+    step = jax.jit(lambda batch: {name: values[:, :-1] for name, values in batch.items()})
+
+    def train(state: list[list[list[int]]], batch: dict[str, Any]) -> list[list[list[int]]]:
+        assert {values.shape for values in step(batch).values()} == {(batch["labels"].shape[0], 15)}
+        return [*state, batch["input_ids"].tolist()]
+
+    def read(first: int, last: int) -> list[list[list[int]]]:
+        return run_block("JAX", train=train, state=[], first_step=first, last_step=last)["state"]  # type: ignore[no-any-return]
+
+    whole = read(0, 7)
+    assert read(0, 4) + read(4, 7) == whole
+    assert [len(rows) for rows in whole] == [ROWS] * 7
+
+
+@pytest.mark.nightly
+def test_an_iterator_of_grain_goes_on(run_block: Any) -> None:
+    """By its state, below a transformation; its ranks together read each step."""
+    pytest.importorskip("grain", reason="grain is installed by tests/packaging/test_newest.py alone")
+
+    def iterator(rank: int, world_size: int) -> Any:
+        return iter(run_block("grain", rank=rank, world_size=world_size)["dataset"])
+
+    rows = iterator(0, 1)
+    whole = [batch["input_ids"].tolist() for _, batch in zip(range(4), rows, strict=False)]
+    state = rows.get_state()
+    whole += [batch["input_ids"].tolist() for _, batch in zip(range(3), rows, strict=False)]
+    for world_size in (1, 2):
+        parts = []
+        for rank in range(world_size):
+            again = iterator(rank, world_size)
+            again.set_state(state)
+            parts.append([batch["input_ids"].tolist() for _, batch in zip(range(3), again, strict=False)])
+        assert [[row for rows in step for row in rows] for step in zip(*parts, strict=True)] == whole[4:]
+
+
 DEEPSPEED = """
 import json, sys
 from pathlib import Path

@@ -26,9 +26,11 @@ from tests.tiers import sampled, tries
 torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 from torch import distributed  # noqa: E402 (needs torch)
 from torch.distributed.device_mesh import DeviceMesh, init_device_mesh  # noqa: E402
+from torch.distributed.tensor.experimental._context_parallel import _load_balancer  # noqa: E402
 from torch.testing._internal.distributed.fake_pg import FakeStore  # noqa: E402
 
-from blender_service.torch import BlendDataset  # noqa: E402 (needs torch)
+from blender_service.torch import DENSE, Batch, BlendDataset  # noqa: E402 (needs torch)
+from blender_service.torch_context import ContextPart  # noqa: E402
 from blender_service.torch_ranks import WORLD_VARIABLES, rank_of  # noqa: E402
 
 pytestmark = pytest.mark.filterwarnings("ignore:Slicing a flattened dim")
@@ -176,6 +178,7 @@ def test_a_mesh_that_does_not_say_it_is_refused(blend: tuple[str, str]) -> None:
 PROGRAM = """
 import json, sys
 from pathlib import Path
+import torch
 from torch import distributed
 from torch.distributed.device_mesh import init_device_mesh
 from blender_service.torch import BlendDataset
@@ -187,6 +190,12 @@ except Exception as error:
 distributed.init_process_group("gloo")
 mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "tp"))
 rows = [row for batch in BlendDataset(address, blend, 50, mesh=mesh, dp="dp") for row in batch["input_ids"].tolist()]
+labels = next(iter(BlendDataset(address, blend, 50, mesh=mesh)))["labels"]
+part = next(iter(BlendDataset(address, blend, 50, mesh=mesh, cp="tp")))["labels"].contiguous()
+gathered = [torch.empty_like(part) for _ in range(2)]
+distributed.all_gather(gathered, part, group=mesh["tp"].get_group())
+(head, tail), (left, right) = (both.chunk(2, dim=1) for both in gathered)
+assert torch.equal(torch.cat([head, left, right, tail], dim=1), labels)
 Path(folder, f"{distributed.get_rank()}.json").write_text(json.dumps([refused, rows]))
 distributed.destroy_process_group()
 """
@@ -210,3 +219,39 @@ def test_processes_of_torchrun_are_refused_until_they_say_who_they_are(blend: tu
         expected = [row.tolist() for batch in client.read(blend[1], 0, 700) for row in batch.input_ids]
     steps = [rows[group][at : at + 25] for at in range(0, 350, 25) for group in (0, 2)]
     assert [row for step in steps for row in step] == expected
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 4])
+@pytest.mark.parametrize("zigzag", [True, False])
+def test_parts_of_rows_are_those_of_torch(size: int, zigzag: bool) -> None:
+    """In torch's order for causal attention, or one after the other; together they are the rows, tensor by tensor."""
+    dense = {name: torch.arange(2 * 24).reshape(2, 24) + at for at, name in enumerate((*DENSE, "trainable"))}
+    batch = Batch(offset=7, cu_seqlens=torch.tensor([0, 24, 48]), max_seqlen=24, **dense)  # type: ignore[typeddict-item]
+    parts = [ContextPart(rank, size, zigzag).of(batch) for rank in range(size)]
+    order = torch.arange(24)
+    if zigzag and size > 1:
+        order = _load_balancer._HeadTailLoadBalancer(24, size, "cpu")._generate_indices()[0]
+    for name, values in dense.items():
+        assert torch.equal(torch.cat([part[name] for part in parts], dim=1), values[:, order]), name
+    assert all((part["offset"], part["max_seqlen"], part["cu_seqlens"].numel()) == (7, 24, 3) for part in parts)
+    with pytest.raises(InvalidReadError, match="take windows of a multiple"):
+        ContextPart(0, 7, zigzag).check(24)
+
+
+def test_a_mesh_says_which_part_of_rows(blend: tuple[str, str]) -> None:
+    """Peers along `cp` share each row; a name that is none, and one of `dp` too, are refused."""
+    with pytest.raises(InvalidReadError, match="cp names a dimension of a mesh"):
+        BlendDataset(*blend, 50, cp="cp")
+    for number in range(4):
+        with process(number, 4):
+            mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
+            with pytest.raises(InvalidReadError, match="did you mean 'cp'"):
+                BlendDataset(*blend, 50, mesh=mesh, cp="cpp")
+            with pytest.raises(InvalidReadError, match="leave it out of one"):
+                BlendDataset(*blend, 50, mesh=mesh, cp="dp")
+            whole = next(iter(BlendDataset(*blend, 50, rank=number // 2, world_size=2)))
+            for zigzag in (True, False):
+                part = next(iter(BlendDataset(*blend, 50, mesh=mesh, cp="cp", cp_zigzag=zigzag)))
+                for name in DENSE:
+                    expected = ContextPart(number % 2, 2, zigzag).of(whole)[name]  # type: ignore[literal-required]
+                    assert torch.equal(part[name], expected)  # type: ignore[literal-required]

@@ -12,6 +12,7 @@ from pyiceberg.catalog import Catalog
 
 from blender_service.blend.config import BlendConfig
 from blender_service.blend.create import aligned
+from blender_service.blend.describe import describe
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, UpdateSpec
 from blender_service.blend.store import HEADS, BlendStore, open_store
 from blender_service.exceptions import InvalidBlendError, UpdateRefusedError
@@ -325,3 +326,40 @@ def test_rows_of_a_removed_source_can_be_read_again(
     assert [b.input_ids.tolist() for b in blender.open(child.blend_id).read(0, 40, max_batch_rows=40)] == before
     lake.drop_table(prose.identifier)
     assert next(Blender(lake).open(child.blend_id, 40).read(40, 8)).rows == 8
+
+
+def test_sources_take_turns_of_the_rows_of_a_step(blender: Blender, code: PackedFixture, prose: PackedFixture) -> None:
+    """Steps of a turn have one source; what fills no turn is left and counted, and updates stand between turns."""
+    made = blender.create(replace(mixed(code, prose), turn_rows=24))
+    assert b'"turn_rows":24' in made.canonical_json()
+    assert b"turn_rows" not in blender.create(replace(mixed(code, prose), turn_rows=1)).canonical_json()
+    head = made.resolve()
+    assert head.end == (9 * 4 + 3) * 24  # code has rows for 29 turns and ends it at the 30th
+    steps = [rows(blender, made, at, 24) for at in range(0, head.end, 24)]
+    assert [next(iter({name for name, *_ in step})) for step in steps[:8]] == ["code", "code", "prose", "code"] * 2
+    assert all(len({name for name, *_ in step}) == 1 for step in steps)
+    every = [row for step in steps for row in step]
+    assert len(set(every)) == len(every)
+    assert sum(name == "code" for name, *_ in every) == 29 * 24
+    unread = {source.name: source.unread_rows for source in describe(made, head).sources}
+    assert unread["code"] == 700 - 29 * 24
+    assert describe(made, head).sources[0].runs_out_at == head.end
+    problem = refused(blender, made, 100, [SourceChange("prose", remove=True)], InvalidBlendError)["from_offset"]
+    assert problem == "is 100, inside a turn of 24 rows; give 96 or 120, or align it"
+    child = update(blender, made, 96, SourceChange("code", weight="1"), SourceChange("prose", weight="1"))
+    assert rows(blender, child, 0, 96) == every[:96]
+    later = [rows(blender, child, at, 24) for at in range(96, 480, 24)]
+    assert [step[0][0] for step in later] == ["code", "prose"] * 8
+    assert child.turn_rows == 24
+
+
+def test_turns_that_cannot_be_are_refused(blender: Blender, code: PackedFixture, prose: PackedFixture) -> None:
+    """A source without rows for one, and cycles that are too long, with the nearest weights that fit."""
+    spec = mixed(code, prose)
+    with pytest.raises(InvalidBlendError, match="has 700 rows in all its epochs, a turn takes 701; raise max_epochs"):
+        blender.create(replace(spec, turn_rows=701))
+    sources = (replace(spec.sources[0], weight="1000"), replace(spec.sources[1], weight="1001"))
+    with pytest.raises(InvalidBlendError, match="sum to 2001, at most 1997 is possible; nearest: code=998, prose=999"):
+        blender.create(replace(spec, sources=sources, turn_rows=525))
+    with pytest.raises(InvalidBlendError, match=r"turn_rows.* is 524289; give 1 to 524288"):
+        blender.create(replace(spec, turn_rows=(1 << 19) + 1))

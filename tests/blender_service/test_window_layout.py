@@ -84,6 +84,25 @@ def test_windows_in_pieces_equal_a_loop_over_their_tokens(
     assert {*layout.cu_seqlens.tolist()} >= {*np.asarray(ends).tolist()}
 
 
+@given(
+    window_tokens=st.sampled_from([1, 2, 7, 64, 300]),
+    longest=st.sampled_from([1, 3, 40, 300]),
+    block_tokens=st.sampled_from([1, 2, 5, 64]),
+    seed=st.integers(0, 1 << 32),
+)
+@settings(max_examples=tries(200))
+def test_blocks_see_what_their_tokens_see(window_tokens: int, longest: int, block_tokens: int, seed: int) -> None:
+    """Nothing, a part or all, counted over every pair of tokens."""
+    layout = WindowLayout(random_windows(3, window_tokens, longest, seed))
+    ids, place = layout.document_ids, np.arange(window_tokens)
+    visible = (ids[:, :, None] == ids[:, None]) & (place[:, None] >= place)
+    starts = np.arange(0, window_tokens, block_tokens)
+    sizes = np.diff(starts, append=window_tokens)
+    seen = np.add.reduceat(np.add.reduceat(visible.astype(int), starts, axis=1), starts, axis=2)
+    wanted = (seen > 0).astype(np.int8) + (seen == sizes[:, None] * sizes)
+    np.testing.assert_array_equal(layout.block_mask(block_tokens), wanted)
+
+
 def test_a_buffer_is_used_again_once_nobody_holds_its_tensors() -> None:
     """Neither a tensor that is kept, nor a view, a slice or a NumPy array of one, is ever written again."""
     torch = pytest.importorskip("torch")

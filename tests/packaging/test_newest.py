@@ -15,7 +15,7 @@ pytestmark = pytest.mark.nightly
 _TESTING = ("pytest", "hypothesis", "cryptography", "googleapis-common-protos", "moto[s3,server]")
 
 
-_FRAMEWORKS = ("lightning", "accelerate", "transformers", "torchdata", "torch")
+_FRAMEWORKS = ("lightning", "accelerate", "transformers", "torchdata", "torch", "jax", "grain")
 
 
 @pytest.fixture(scope="module")

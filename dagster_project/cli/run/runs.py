@@ -24,6 +24,7 @@ _SHOWN_FAILURES = 3
 @click.command()
 @click.argument("run", default="")
 @click.option("--training", is_flag=True, help="show what training runs read of blends: all, or RUN by its name")
+@click.option("--beside", default="", metavar="RUN", help="with --training RUN: whether this run read the same rows")
 @click.option(
     "--losses",
     "log",
@@ -35,8 +36,9 @@ _SHOWN_FAILURES = 3
 @click.option("--limit", default=10, show_default=True, type=click.IntRange(min=1), help="most runs or documents shown")
 @JSON
 def runs(
-    run: str, training: bool, log: Path | None, worst: str | None, step: int | None, limit: int, as_json: bool
-) -> None:
+    run: str, training: bool, beside: str, log: Path | None, worst: str | None, step: int | None, limit: int,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Show what ran in this lake, the newest first: when, by whom, which tables were computed, and what failed.
 
     With --training a line is one read of a blend: rows from `first row` up to `sent` were sent, those below `consumed`
@@ -46,6 +48,11 @@ def runs(
         if not (training and run):
             raise CommandError("runs --losses: name the run that they are of: --training RUN")
         _take_losses(run, log)
+        return
+    if beside:
+        if not (training and run):
+            raise CommandError("runs --beside: name the run to compare: --training RUN")
+        _print_comparison(run, beside, as_json)
         return
     if worst is not None:
         view: Any = load("parts", "worst", object)
@@ -112,6 +119,25 @@ def _take_losses(run: str, log: Path) -> None:
     count, new, left_out = take_losses(lake_catalogue(), run, log)
     without = f"; {left_out:,} lines without a finite loss were left out" if left_out else ""
     say(f"{run}: {count:,} losses in {log}, {new:,} of them new{without}. Look: headrace explore")
+
+
+def _print_comparison(run: str, beside: str, as_json: bool) -> None:
+    """Print whether two training runs read the same rows."""
+    from dagster_project.inspect.lake.run_comparison import compare
+    from dagster_project.inspect.lake.training_runs import open_register
+
+    compared = compare(open_register(lake_catalogue()), run, beside)
+    if as_json:
+        return print_json(asdict(compared))
+    say(f"{run} and {beside}: {compared.equal_rows:,} rows are the same")
+    for first, end in compared.differing[:_SHOWN_FAILURES]:
+        say(f"rows {first:,} to {end:,} differ")
+    if len(compared.differing) > _SHOWN_FAILURES:
+        say(f"and {len(compared.differing) - _SHOWN_FAILURES:,} stretches more")
+    for first, end, reason in compared.left_out[:_SHOWN_FAILURES]:
+        say(f"rows {first:,} to {end:,} are not compared: {reason}")
+    if len(compared.left_out) > _SHOWN_FAILURES:
+        say(f"nor are {len(compared.left_out) - _SHOWN_FAILURES:,} stretches more")
 
 
 def _print_training(run: str, as_json: bool) -> None:

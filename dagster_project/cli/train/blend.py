@@ -64,6 +64,9 @@ def blend() -> None:
     type=click.Choice(["END", "CONTINUE"], case_sensitive=False),
     help="END the blend where a source runs out (the default), or CONTINUE without it",
 )
+@click.option(
+    "--turn-rows", type=click.IntRange(1), default=1, help="consecutive rows of one source: a step of one length class"
+)
 @_THEN
 @_REPEAT
 @_EVALS
@@ -72,14 +75,14 @@ def blend() -> None:
     metavar="TOKENIZER[,..]",
     help="sources are tables of text, tokenized when read: table of the tokenizer, then window_tokens=2048, "
     "group_documents=1, whole, text=content, doc_id=doc_id, trainable=COLUMN, template=COLUMN, messages=COLUMN, "
-    "tools=COLUMN; at the end conversations={..} as JSON",
+    "tools=COLUMN; at the end conversations={..} or objectives={..} as JSON",
 )
 @_DRY_RUN
 @_ROWS
 @_TOKENS
 @JSON
-def create(
-    name: str, sources: Sequence[str], seed: int, max_epochs: int | None, on_exhausted: str | None,
+def create(  # noqa: PLR0913, PLR0917 (options of a command)
+    name: str, sources: Sequence[str], seed: int, max_epochs: int | None, on_exhausted: str | None, turn_rows: int,
     stages: Sequence[str], allow_repeat: bool, evals: str, texts: str | None, **shown: Any,
 ) -> None:  # fmt: skip
     """Create a blend, and bind NAME to it.
@@ -96,6 +99,7 @@ def create(
         allow_repeat=allow_repeat,
         evals=evals,
         texts=parse_texts(texts) if texts else None,
+        turn_rows=turn_rows,
     )
     _make(spec, **shown)
 

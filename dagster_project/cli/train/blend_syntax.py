@@ -81,14 +81,15 @@ def parse_stage(text: str) -> Stage:
 
 
 def parse_texts(text: str) -> TextSpec:
-    """Read TOKENIZER[,SETTING=VALUE..][,whole][,conversations={..}], which is JSON, at the end.
+    """Read TOKENIZER[,SETTING=VALUE..][,whole][,conversations={..}]; that, or objectives={..}, is JSON, at the end.
 
     Raises:
         CommandError: a setting is unknown, or not a number where it must be one.
     """
     from blender_service.blend.requests import TextSpec
 
-    plain, named, conversations = text.partition(",conversations=")
+    plain, conversations = text.partition(",conversations=")[::2]
+    plain, objectives = plain.partition(",objectives=")[::2]
     tokenizer, *rest = plain.split(",")
     settings: dict[str, Any] = {}
     for setting in rest:
@@ -103,9 +104,10 @@ def parse_texts(text: str) -> TextSpec:
         else:
             raise CommandError(
                 f"{text!r}: {setting!r} is not understood; write TOKENIZER[,window_tokens=..][,group_documents=..]"
-                "[,whole][,text=..][,doc_id=..][,trainable=..][,template=..][,messages=..][,tools=..][,conversations={..}]"
+                "[,whole][,text=..][,doc_id=..][,trainable=..][,template=..][,messages=..][,tools=..]"
+                "[,conversations={..}|,objectives={..}]"
             )
-    return TextSpec(tokenizer, **settings, conversations=conversations if named else None)
+    return TextSpec(tokenizer, **settings, conversations=conversations or None, objectives=objectives or None)
 
 
 def _split(text: str, form: str) -> tuple[str, str, dict[str, Any]]:

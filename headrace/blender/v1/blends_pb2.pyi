@@ -35,7 +35,7 @@ class SourceSpec(_message.Message):
     def __init__(self, table: _Optional[str] = ..., name: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class TextSpec(_message.Message):
-    __slots__ = ("tokenizer", "window_tokens", "group_documents", "whole", "text", "doc_id", "trainable", "template", "messages", "tools", "conversations")
+    __slots__ = ("tokenizer", "window_tokens", "group_documents", "whole", "text", "doc_id", "trainable", "template", "messages", "tools", "conversations", "objectives")
     TOKENIZER_FIELD_NUMBER: _ClassVar[int]
     WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     GROUP_DOCUMENTS_FIELD_NUMBER: _ClassVar[int]
@@ -47,6 +47,7 @@ class TextSpec(_message.Message):
     MESSAGES_FIELD_NUMBER: _ClassVar[int]
     TOOLS_FIELD_NUMBER: _ClassVar[int]
     CONVERSATIONS_FIELD_NUMBER: _ClassVar[int]
+    OBJECTIVES_FIELD_NUMBER: _ClassVar[int]
     tokenizer: str
     window_tokens: int
     group_documents: int
@@ -58,10 +59,11 @@ class TextSpec(_message.Message):
     messages: str
     tools: str
     conversations: str
-    def __init__(self, tokenizer: _Optional[str] = ..., window_tokens: _Optional[int] = ..., group_documents: _Optional[int] = ..., whole: _Optional[bool] = ..., text: _Optional[str] = ..., doc_id: _Optional[str] = ..., trainable: _Optional[str] = ..., template: _Optional[str] = ..., messages: _Optional[str] = ..., tools: _Optional[str] = ..., conversations: _Optional[str] = ...) -> None: ...
+    objectives: str
+    def __init__(self, tokenizer: _Optional[str] = ..., window_tokens: _Optional[int] = ..., group_documents: _Optional[int] = ..., whole: _Optional[bool] = ..., text: _Optional[str] = ..., doc_id: _Optional[str] = ..., trainable: _Optional[str] = ..., template: _Optional[str] = ..., messages: _Optional[str] = ..., tools: _Optional[str] = ..., conversations: _Optional[str] = ..., objectives: _Optional[str] = ...) -> None: ...
 
 class CreateBlendRequest(_message.Message):
-    __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks", "schedule", "allow_repeat", "evals", "texts")
+    __slots__ = ("sources", "seed", "name", "block_rows", "group_blocks", "schedule", "allow_repeat", "evals", "texts", "turn_rows")
     SOURCES_FIELD_NUMBER: _ClassVar[int]
     SEED_FIELD_NUMBER: _ClassVar[int]
     NAME_FIELD_NUMBER: _ClassVar[int]
@@ -71,6 +73,7 @@ class CreateBlendRequest(_message.Message):
     ALLOW_REPEAT_FIELD_NUMBER: _ClassVar[int]
     EVALS_FIELD_NUMBER: _ClassVar[int]
     TEXTS_FIELD_NUMBER: _ClassVar[int]
+    TURN_ROWS_FIELD_NUMBER: _ClassVar[int]
     sources: _containers.RepeatedCompositeFieldContainer[SourceSpec]
     seed: int
     name: str
@@ -80,7 +83,8 @@ class CreateBlendRequest(_message.Message):
     allow_repeat: bool
     evals: str
     texts: TextSpec
-    def __init__(self, sources: _Optional[_Iterable[_Union[SourceSpec, _Mapping]]] = ..., seed: _Optional[int] = ..., name: _Optional[str] = ..., block_rows: _Optional[int] = ..., group_blocks: _Optional[int] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., allow_repeat: _Optional[bool] = ..., evals: _Optional[str] = ..., texts: _Optional[_Union[TextSpec, _Mapping]] = ...) -> None: ...
+    turn_rows: int
+    def __init__(self, sources: _Optional[_Iterable[_Union[SourceSpec, _Mapping]]] = ..., seed: _Optional[int] = ..., name: _Optional[str] = ..., block_rows: _Optional[int] = ..., group_blocks: _Optional[int] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., allow_repeat: _Optional[bool] = ..., evals: _Optional[str] = ..., texts: _Optional[_Union[TextSpec, _Mapping]] = ..., turn_rows: _Optional[int] = ...) -> None: ...
 
 class Stage(_message.Message):
     __slots__ = ("from_offset", "changes", "align")
@@ -203,7 +207,7 @@ class BlendSource(_message.Message):
     def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., table_uuid: _Optional[str] = ..., snapshot_id: _Optional[int] = ..., rows: _Optional[int] = ..., weight: _Optional[int] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ..., template: _Optional[str] = ..., cells: _Optional[str] = ...) -> None: ...
 
 class Blend(_message.Message):
-    __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset", "warnings")
+    __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset", "warnings", "turn_rows")
     ID_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     CONFIG_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -214,6 +218,7 @@ class Blend(_message.Message):
     PARENT_FIELD_NUMBER: _ClassVar[int]
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
+    TURN_ROWS_FIELD_NUMBER: _ClassVar[int]
     id: str
     names: _containers.RepeatedScalarFieldContainer[str]
     config_json: str
@@ -224,7 +229,8 @@ class Blend(_message.Message):
     parent: str
     from_offset: int
     warnings: _containers.RepeatedScalarFieldContainer[str]
-    def __init__(self, id: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., config_json: _Optional[str] = ..., window: _Optional[_Union[WindowFacts, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[BlendSource, _Mapping]]] = ..., seed: _Optional[int] = ..., end: _Optional[int] = ..., parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ...) -> None: ...
+    turn_rows: int
+    def __init__(self, id: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., config_json: _Optional[str] = ..., window: _Optional[_Union[WindowFacts, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[BlendSource, _Mapping]]] = ..., seed: _Optional[int] = ..., end: _Optional[int] = ..., parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., turn_rows: _Optional[int] = ...) -> None: ...
 
 class BlendDescription(_message.Message):
     __slots__ = ("blend", "offset", "sources", "tokens", "segments")

@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eheadrace/blender/v1/rows.proto\x12\x13headrace.blender.v1\"\xa6\x02\n\x10ReadBlendRequest\x12\r\n\x05\x62lend\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04rows\x18\x03 \x01(\x03\x12.\n\x05slice\x18\x04 \x01(\x0b\x32\x1a.headrace.blender.v1.SliceH\x00\x88\x01\x01\x12:\n\x08\x65xpected\x18\x05 \x01(\x0b\x32#.headrace.blender.v1.ExpectedWindowH\x01\x88\x01\x01\x12\x16\n\x0emax_batch_rows\x18\x06 \x01(\r\x12\x14\n\x0cwait_seconds\x18\x07 \x01(\x01\x12\x0f\n\x07read_id\x18\x08 \x01(\t\x12\x0f\n\x07\x63olumns\x18\t \x03(\t\x12\x12\n\nbegins_run\x18\n \x01(\x08\x42\x08\n\x06_sliceB\x0b\n\t_expected\"S\n\x13PrewarmBlendRequest\x12\r\n\x05\x62lend\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04rows\x18\x03 \x01(\x03\x12\x0f\n\x07\x63olumns\x18\x04 \x03(\t\"/\n\x0fPrewarmProgress\x12\x0b\n\x03row\x18\x01 \x01(\x03\x12\x0f\n\x07stopped\x18\x02 \x01(\x08\"C\n\x15ReportConsumedRequest\x12\x0f\n\x07read_id\x18\x01 \x01(\t\x12\x0b\n\x03row\x18\x02 \x01(\x03\x12\x0c\n\x04last\x18\x03 \x01(\x08\"\x18\n\x16ReportConsumedResponse\"L\n\x05Slice\x12\x11\n\tstep_rows\x18\x01 \x01(\r\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\x0e\n\x06uneven\x18\x04 \x01(\x08\"o\n\x0e\x45xpectedWindow\x12\x15\n\rwindow_tokens\x18\x01 \x01(\r\x12\x18\n\x10tokenizer_sha256\x18\x02 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x13\n\x0btoken_bytes\x18\x04 \x01(\r\"\xd5\x02\n\x08RowBatch\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\x15\n\rwindow_tokens\x18\x03 \x01(\r\x12\x13\n\x0btoken_bytes\x18\x04 \x01(\r\x12\x11\n\tinput_ids\x18\x05 \x01(\x0c\x12\x14\n\x0ctoken_counts\x18\x06 \x01(\x0c\x12\x14\n\x0csource_names\x18\x07 \x03(\t\x12\x0f\n\x07sources\x18\x08 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\t \x01(\x0c\x12\x10\n\x08ordinals\x18\n \x01(\x0c\x12/\n\x08segments\x18\x0b \x01(\x0b\x32\x1d.headrace.blender.v1.Segments\x12\x14\n\x0c\x65nd_of_blend\x18\x0c \x01(\x08\x12\x13\n\x0bwaiting_for\x18\r \x01(\t\x12\x31\n\x07\x63olumns\x18\x0e \x03(\x0b\x32 .headrace.blender.v1.TokenColumn\"\x95\x01\n\x0bTokenColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x33\n\x04type\x18\x02 \x01(\x0e\x32%.headrace.blender.v1.TokenColumn.Type\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"3\n\x04Type\x12\x14\n\x10TYPE_UNSPECIFIED\x10\x00\x12\x08\n\x04\x42OOL\x10\x01\x12\x0b\n\x07\x46LOAT32\x10\x02\"\x89\x01\n\x08Segments\x12\x0e\n\x06\x63ounts\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64oc_ids\x18\x02 \x01(\x0c\x12\x16\n\x0e\x64oc_id_lengths\x18\x03 \x01(\x0c\x12\x17\n\x0f\x64ocument_starts\x18\x04 \x01(\x0c\x12\x14\n\x0ctoken_counts\x18\x05 \x01(\x0c\x12\x15\n\rwindow_starts\x18\x06 \x01(\x0c\x32\xae\x02\n\nRowService\x12S\n\tReadBlend\x12%.headrace.blender.v1.ReadBlendRequest\x1a\x1d.headrace.blender.v1.RowBatch0\x01\x12`\n\x0cPrewarmBlend\x12(.headrace.blender.v1.PrewarmBlendRequest\x1a$.headrace.blender.v1.PrewarmProgress0\x01\x12i\n\x0eReportConsumed\x12*.headrace.blender.v1.ReportConsumedRequest\x1a+.headrace.blender.v1.ReportConsumedResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1eheadrace/blender/v1/rows.proto\x12\x13headrace.blender.v1\"\xa6\x02\n\x10ReadBlendRequest\x12\r\n\x05\x62lend\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04rows\x18\x03 \x01(\x03\x12.\n\x05slice\x18\x04 \x01(\x0b\x32\x1a.headrace.blender.v1.SliceH\x00\x88\x01\x01\x12:\n\x08\x65xpected\x18\x05 \x01(\x0b\x32#.headrace.blender.v1.ExpectedWindowH\x01\x88\x01\x01\x12\x16\n\x0emax_batch_rows\x18\x06 \x01(\r\x12\x14\n\x0cwait_seconds\x18\x07 \x01(\x01\x12\x0f\n\x07read_id\x18\x08 \x01(\t\x12\x0f\n\x07\x63olumns\x18\t \x03(\t\x12\x12\n\nbegins_run\x18\n \x01(\x08\x42\x08\n\x06_sliceB\x0b\n\t_expected\"S\n\x13PrewarmBlendRequest\x12\r\n\x05\x62lend\x18\x01 \x01(\t\x12\x0e\n\x06offset\x18\x02 \x01(\x03\x12\x0c\n\x04rows\x18\x03 \x01(\x03\x12\x0f\n\x07\x63olumns\x18\x04 \x03(\t\"/\n\x0fPrewarmProgress\x12\x0b\n\x03row\x18\x01 \x01(\x03\x12\x0f\n\x07stopped\x18\x02 \x01(\x08\"x\n\x15ReportConsumedRequest\x12\x0f\n\x07read_id\x18\x01 \x01(\t\x12\x0b\n\x03row\x18\x02 \x01(\x03\x12\x0c\n\x04last\x18\x03 \x01(\x08\x12\x33\n\x07\x64igests\x18\x04 \x03(\x0b\x32\".headrace.blender.v1.StretchDigest\">\n\rStretchDigest\x12\x0f\n\x07stretch\x18\x01 \x01(\x03\x12\x0c\n\x04rows\x18\x02 \x01(\x03\x12\x0e\n\x06\x64igest\x18\x03 \x01(\x06\"\x18\n\x16ReportConsumedResponse\"L\n\x05Slice\x12\x11\n\tstep_rows\x18\x01 \x01(\r\x12\x0c\n\x04rank\x18\x02 \x01(\r\x12\x12\n\nworld_size\x18\x03 \x01(\r\x12\x0e\n\x06uneven\x18\x04 \x01(\x08\"o\n\x0e\x45xpectedWindow\x12\x15\n\rwindow_tokens\x18\x01 \x01(\r\x12\x18\n\x10tokenizer_sha256\x18\x02 \x01(\t\x12\x17\n\x0fvocabulary_size\x18\x03 \x01(\r\x12\x13\n\x0btoken_bytes\x18\x04 \x01(\r\"\xd5\x02\n\x08RowBatch\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x0c\n\x04rows\x18\x02 \x01(\r\x12\x15\n\rwindow_tokens\x18\x03 \x01(\r\x12\x13\n\x0btoken_bytes\x18\x04 \x01(\r\x12\x11\n\tinput_ids\x18\x05 \x01(\x0c\x12\x14\n\x0ctoken_counts\x18\x06 \x01(\x0c\x12\x14\n\x0csource_names\x18\x07 \x03(\t\x12\x0f\n\x07sources\x18\x08 \x01(\x0c\x12\x0e\n\x06\x65pochs\x18\t \x01(\x0c\x12\x10\n\x08ordinals\x18\n \x01(\x0c\x12/\n\x08segments\x18\x0b \x01(\x0b\x32\x1d.headrace.blender.v1.Segments\x12\x14\n\x0c\x65nd_of_blend\x18\x0c \x01(\x08\x12\x13\n\x0bwaiting_for\x18\r \x01(\t\x12\x31\n\x07\x63olumns\x18\x0e \x03(\x0b\x32 .headrace.blender.v1.TokenColumn\"\x95\x01\n\x0bTokenColumn\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x33\n\x04type\x18\x02 \x01(\x0e\x32%.headrace.blender.v1.TokenColumn.Type\x12\x0e\n\x06values\x18\x03 \x01(\x0c\"3\n\x04Type\x12\x14\n\x10TYPE_UNSPECIFIED\x10\x00\x12\x08\n\x04\x42OOL\x10\x01\x12\x0b\n\x07\x46LOAT32\x10\x02\"\x89\x01\n\x08Segments\x12\x0e\n\x06\x63ounts\x18\x01 \x01(\x0c\x12\x0f\n\x07\x64oc_ids\x18\x02 \x01(\x0c\x12\x16\n\x0e\x64oc_id_lengths\x18\x03 \x01(\x0c\x12\x17\n\x0f\x64ocument_starts\x18\x04 \x01(\x0c\x12\x14\n\x0ctoken_counts\x18\x05 \x01(\x0c\x12\x15\n\rwindow_starts\x18\x06 \x01(\x0c\x32\xae\x02\n\nRowService\x12S\n\tReadBlend\x12%.headrace.blender.v1.ReadBlendRequest\x1a\x1d.headrace.blender.v1.RowBatch0\x01\x12`\n\x0cPrewarmBlend\x12(.headrace.blender.v1.PrewarmBlendRequest\x1a$.headrace.blender.v1.PrewarmProgress0\x01\x12i\n\x0eReportConsumed\x12*.headrace.blender.v1.ReportConsumedRequest\x1a+.headrace.blender.v1.ReportConsumedResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -38,21 +38,23 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_PREWARMPROGRESS']._serialized_start=437
   _globals['_PREWARMPROGRESS']._serialized_end=484
   _globals['_REPORTCONSUMEDREQUEST']._serialized_start=486
-  _globals['_REPORTCONSUMEDREQUEST']._serialized_end=553
-  _globals['_REPORTCONSUMEDRESPONSE']._serialized_start=555
-  _globals['_REPORTCONSUMEDRESPONSE']._serialized_end=579
-  _globals['_SLICE']._serialized_start=581
-  _globals['_SLICE']._serialized_end=657
-  _globals['_EXPECTEDWINDOW']._serialized_start=659
-  _globals['_EXPECTEDWINDOW']._serialized_end=770
-  _globals['_ROWBATCH']._serialized_start=773
-  _globals['_ROWBATCH']._serialized_end=1114
-  _globals['_TOKENCOLUMN']._serialized_start=1117
-  _globals['_TOKENCOLUMN']._serialized_end=1266
-  _globals['_TOKENCOLUMN_TYPE']._serialized_start=1215
-  _globals['_TOKENCOLUMN_TYPE']._serialized_end=1266
-  _globals['_SEGMENTS']._serialized_start=1269
-  _globals['_SEGMENTS']._serialized_end=1406
-  _globals['_ROWSERVICE']._serialized_start=1409
-  _globals['_ROWSERVICE']._serialized_end=1711
+  _globals['_REPORTCONSUMEDREQUEST']._serialized_end=606
+  _globals['_STRETCHDIGEST']._serialized_start=608
+  _globals['_STRETCHDIGEST']._serialized_end=670
+  _globals['_REPORTCONSUMEDRESPONSE']._serialized_start=672
+  _globals['_REPORTCONSUMEDRESPONSE']._serialized_end=696
+  _globals['_SLICE']._serialized_start=698
+  _globals['_SLICE']._serialized_end=774
+  _globals['_EXPECTEDWINDOW']._serialized_start=776
+  _globals['_EXPECTEDWINDOW']._serialized_end=887
+  _globals['_ROWBATCH']._serialized_start=890
+  _globals['_ROWBATCH']._serialized_end=1231
+  _globals['_TOKENCOLUMN']._serialized_start=1234
+  _globals['_TOKENCOLUMN']._serialized_end=1383
+  _globals['_TOKENCOLUMN_TYPE']._serialized_start=1332
+  _globals['_TOKENCOLUMN_TYPE']._serialized_end=1383
+  _globals['_SEGMENTS']._serialized_start=1386
+  _globals['_SEGMENTS']._serialized_end=1523
+  _globals['_ROWSERVICE']._serialized_start=1526
+  _globals['_ROWSERVICE']._serialized_end=1828
 # @@protoc_insertion_point(module_scope)

@@ -52,14 +52,26 @@ class PrewarmProgress(_message.Message):
     def __init__(self, row: _Optional[int] = ..., stopped: _Optional[bool] = ...) -> None: ...
 
 class ReportConsumedRequest(_message.Message):
-    __slots__ = ("read_id", "row", "last")
+    __slots__ = ("read_id", "row", "last", "digests")
     READ_ID_FIELD_NUMBER: _ClassVar[int]
     ROW_FIELD_NUMBER: _ClassVar[int]
     LAST_FIELD_NUMBER: _ClassVar[int]
+    DIGESTS_FIELD_NUMBER: _ClassVar[int]
     read_id: str
     row: int
     last: bool
-    def __init__(self, read_id: _Optional[str] = ..., row: _Optional[int] = ..., last: _Optional[bool] = ...) -> None: ...
+    digests: _containers.RepeatedCompositeFieldContainer[StretchDigest]
+    def __init__(self, read_id: _Optional[str] = ..., row: _Optional[int] = ..., last: _Optional[bool] = ..., digests: _Optional[_Iterable[_Union[StretchDigest, _Mapping]]] = ...) -> None: ...
+
+class StretchDigest(_message.Message):
+    __slots__ = ("stretch", "rows", "digest")
+    STRETCH_FIELD_NUMBER: _ClassVar[int]
+    ROWS_FIELD_NUMBER: _ClassVar[int]
+    DIGEST_FIELD_NUMBER: _ClassVar[int]
+    stretch: int
+    rows: int
+    digest: int
+    def __init__(self, stretch: _Optional[int] = ..., rows: _Optional[int] = ..., digest: _Optional[int] = ...) -> None: ...
 
 class ReportConsumedResponse(_message.Message):
     __slots__ = ()

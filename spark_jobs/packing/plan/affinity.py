@@ -8,15 +8,16 @@ documents are packed by themselves.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
-from spark_jobs.packing.plan.best_fit import SlotTable, plan_slots
+from spark_jobs.packing.plan.best_fit import SlotTable, plan_sequences
 from spark_jobs.packing.plan.placement import PlanShard
 from spark_jobs.packing.plan.repository_runs import ALONE, EVERY_RUN
 from spark_jobs.packing.plan.units import UnitCounts
+from spark_jobs.packing.plan.window_order import ONE_CELL, PlanNumbers
 
 
 @dataclass(frozen=True)
@@ -78,6 +79,7 @@ def choose_plan(
     shard_count: int,
     window_tokens: int,
     target_utilisation: float,
+    lengths: Sequence[int] = (),
 ) -> AffinityPlan:
     """Plan with each theta in turn until one fills the windows well enough.
 
@@ -88,6 +90,7 @@ def choose_plan(
         shard_count: number of plans.
         window_tokens: L.
         target_utilisation: least share of positions with a token.
+        lengths: of the sequences of each plan; L if there are none.
     """
 
     def units(theta: int) -> int:
@@ -98,8 +101,8 @@ def choose_plan(
         of_theta = [histograms.get((theta, shard), {}) for shard in range(shard_count)]
         tokens = sum(length * count for histogram in of_theta for length, count in histogram.items())
         plans, empty = list[SlotTable](), 0
-        for histogram in of_theta:
-            plans.append(plan_slots(histogram, window_tokens))
+        for histogram, length in zip(of_theta, lengths or [window_tokens] * shard_count, strict=True):
+            plans.append(plan_sequences(histogram, window_tokens, length))
             empty += plans[-1].window_count * window_tokens - int(plans[-1].lengths @ plans[-1].counts)
             # Of the plans of many cells the first few tell that a theta leaves too many positions empty.
             if theta != thetas[-1] and tokens and tokens / (tokens + empty) < target_utilisation:
@@ -111,16 +114,20 @@ def choose_plan(
     raise ValueError("choose_plan: no theta to try")
 
 
-def plan_shards(chosen: AffinityPlan, counts: UnitCounts, bucket_count: int) -> tuple[PlanShard, ...]:
+def plan_shards(
+    chosen: AffinityPlan, counts: UnitCounts, bucket_count: int, numbers: PlanNumbers = ONE_CELL
+) -> tuple[PlanShard, ...]:
     """Combine the chosen plans with each bucket's first slots, as tasks need them to place units.
 
     Args:
         chosen: the plans.
         counts: units of the chosen theta by order bucket.
         bucket_count: order buckets.
+        numbers: of the plans.
     """
     shard_count = len(chosen.plans)
-    shard = counts.bucket * shard_count // bucket_count  # as `placement.plan_shard_of`
+    of_buckets = counts.bucket * (shard_count // numbers.class_count) // bucket_count  # as `placement.plan_shard_of`
+    shard = numbers.of(of_buckets, counts.length)
     first_windows = np.cumsum([0, *(plan.window_count for plan in chosen.plans)]).tolist()
     by_shard = np.argsort(shard, kind="stable")
     bounds = np.searchsorted(shard[by_shard], np.arange(shard_count + 1))

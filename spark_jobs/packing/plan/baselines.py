@@ -22,9 +22,7 @@ import pyarrow as pa
 from spark_jobs.arrays import Int64Array
 from spark_jobs.packing.plan.placement import (
     EMPTY_DOCUMENTS,
-    CellOrder,
     UnitRules,
-    WindowOrder,
     bucket_parts,
     count_row,
     pieces_of,
@@ -32,6 +30,7 @@ from spark_jobs.packing.plan.placement import (
 )
 from spark_jobs.packing.plan.repository_runs import ALONE, greedy_starts
 from spark_jobs.packing.plan.units import Pieces, pieces_between, with_specials
+from spark_jobs.packing.plan.window_order import CellOrder, WindowOrder
 
 SEQUENCE_PIECES, SEQUENCE_TOKENS = -3, -4
 Sequence = Literal["next_fit", "concat_and_slice"]

@@ -23,7 +23,7 @@ same loop to machine code costs seconds in every fresh process.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -46,6 +46,7 @@ class SlotTable:
         copies: (R,) neighbouring slots of one window of the row.
         start_window: (R,) first window of the row.
         offset: (R,) position of the first of the copies in each window.
+        sequences: sequences of a window; the rows are of sequences then, which fill windows in order.
     """
 
     window_tokens: int
@@ -56,6 +57,7 @@ class SlotTable:
     copies: Int64Array
     start_window: Int64Array
     offset: Int64Array
+    sequences: int = 1
 
     def look_up(self, slots: Int64Array, lengths: Int64Array) -> tuple[Int64Array, Int64Array]:
         """Look up the window and position of slots.
@@ -70,7 +72,9 @@ class SlotTable:
         row = np.searchsorted(self.first_slot, slots, side="right") - 1
         nth = slots - self.first_slot[row]
         copies = self.copies[row]
-        return self.start_window[row] + nth // copies, self.offset[row] + (nth % copies) * lengths
+        windows, sequence = np.divmod(self.start_window[row] + nth // copies, self.sequences)
+        start = sequence * (self.window_tokens // self.sequences)
+        return windows, start + self.offset[row] + (nth % copies) * lengths
 
     def first_slots(self) -> tuple[Int64Array, Int64Array]:
         """(D,) distinct lengths, ascending, and (D,) number of the first slot of each."""
@@ -118,6 +122,13 @@ class _OpenClasses:
             if not self._words[word]:
                 self._summary ^= 1 << word
         return room, start, windows
+
+
+def plan_sequences(histogram: Mapping[int, int], window_tokens: int, length: int) -> SlotTable:
+    """Pack units of the given lengths into sequences, and these into windows, whose length is a multiple of theirs."""
+    plan, sequences = plan_slots(histogram, length), window_tokens // length
+    windows = -(-plan.window_count // sequences)
+    return replace(plan, window_tokens=window_tokens, window_count=windows, sequences=sequences)
 
 
 def plan_slots(histogram: Mapping[int, int], window_tokens: int) -> SlotTable:

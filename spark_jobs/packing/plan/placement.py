@@ -23,8 +23,8 @@ from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.packing.plan.best_fit import SlotTable
 from spark_jobs.packing.plan.repository_runs import ALONE, CUTS_IN_ROWS, GreedyRuns, join_runs, unit_lengths
-from spark_jobs.packing.plan.shuffle_at_rest import permute
 from spark_jobs.packing.plan.units import BucketRanks, Cuts, Pieces, cut_documents
+from spark_jobs.packing.plan.window_order import ONE_CELL, CellOrder, PlanNumbers, WindowOrder
 
 EMPTY_DOCUMENTS = -2
 COUNTS_SCHEMA = pa.schema(
@@ -59,12 +59,14 @@ class UnitRules:
         leading: 1 where documents have a beginning-of-document token, else 0.
         thetas: the least fills of a run for which units are counted, in percent of L (see `GreedyRuns.unit_starts`).
         masked: whether documents are cut where their rows begin; then longer rows are counted.
+        classes: lengths that documents are cut into, descending; none where they are cut every L tokens.
     """
 
     window_tokens: int
     leading: int = 0
     thetas: tuple[int, ...] = (ALONE,)
     masked: bool = False
+    classes: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -83,49 +85,6 @@ class PlanShard:
 
 
 @dataclass(frozen=True)
-class WindowOrder:
-    """The map from planned windows to ordinals.
-
-    Attributes:
-        base: ordinal of the increment's first row.
-        window_count: windows of the increment.
-        key: of the permutation (`shuffle_at_rest`).
-    """
-
-    base: int
-    window_count: int
-    key: int
-
-    def ordinals(self, windows: Int64Array) -> Int64Array:
-        """(N,) ordinals of windows."""
-        if not len(windows):  # all documents of a task may be empty
-            return windows
-        return self.base + permute(windows, self.window_count, self.key)
-
-
-@dataclass(frozen=True)
-class CellOrder:
-    """The same where windows of a cell stay together: each cell has an order, from where the one before ends.
-
-    Attributes:
-        cells: order of the windows of each cell.
-        first_windows: (C,) number of the first window of each.
-    """
-
-    cells: tuple[WindowOrder, ...]
-    first_windows: Int64Array
-
-    def ordinals(self, windows: Int64Array) -> Int64Array:
-        """(N,) ordinals of windows."""
-        cell = np.searchsorted(self.first_windows, windows, side="right") - 1
-        ordinals = np.empty_like(windows)
-        for number in np.unique(cell).tolist():
-            there = cell == number
-            ordinals[there] = self.cells[number].ordinals(windows[there] - self.first_windows[number])
-        return ordinals
-
-
-@dataclass(frozen=True)
 class Placer:
     """Places the units of a task's order buckets.
 
@@ -134,14 +93,14 @@ class Placer:
         shards: plans by number of the shard.
         bucket_count: order buckets; bucket b is of shard `b * len(shards) // bucket_count`.
         order: from windows to ordinals.
-        cell_shards: plans of a cell; those of the first come first.
+        numbers: of the plans.
     """
 
     rules: UnitRules
     shards: tuple[PlanShard, ...]
     bucket_count: int
     order: WindowOrder | CellOrder
-    cell_shards: int = 1 << 62  # all are of one
+    numbers: PlanNumbers = ONE_CELL
 
     def place_batches(self, documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
         """Place documents; the buckets come one after another, each complete and in metadata order.
@@ -155,24 +114,31 @@ class Placer:
         current = -1
         next_slots = np.zeros(0, dtype=np.int64)
         for bucket, rows in bucket_parts(whole_repositories(documents)):
-            number = plan_shard_of(bucket, len(self.shards), self.bucket_count)
-            shard = self.shards[number]
+            shard = plan_shard_of(bucket, len(self.shards) // self.numbers.class_count, self.bucket_count)
             if bucket != current:
                 current = bucket
-                next_slots = shard.ranks.of_bucket(bucket, self.rules.window_tokens)
-            yield self._place(rows, shard, next_slots, number // self.cell_shards)
+                plans = self.numbers.of(np.array(shard), np.array(self.numbers.classes or [0])).tolist()
+                # A length is in one plan of the bucket alone, so that all others count 0 of it.
+                slots = [self.shards[plan].ranks.of_bucket(bucket, self.rules.window_tokens) for plan in plans]
+                next_slots = np.sum(slots, axis=0)
+            yield self._place(rows, shard, next_slots)
 
-    def _place(self, rows: pa.RecordBatch, shard: PlanShard, next_slots: Int64Array, cell: int) -> pa.RecordBatch:
+    def _place(self, rows: pa.RecordBatch, shard: int, next_slots: Int64Array) -> pa.RecordBatch:
         """Place documents of one bucket, and advance `next_slots`."""
         pieces = pieces_of(rows, self.rules)
         starts = _runs(rows, pieces, self.rules).unit_starts(self.rules.thetas[0])
         lengths = unit_lengths(pieces.length, starts)
-        windows, unit_starts = shard.plan.look_up(take_slots(lengths, next_slots), lengths)
+        slots, plans = take_slots(lengths, next_slots), self.numbers.of(np.array(shard), lengths)
+        windows, unit_starts = np.empty_like(lengths), np.empty_like(lengths)
+        for number in np.unique(plans).tolist():
+            of, there = self.shards[number], plans == number
+            windows[there], unit_starts[there] = of.plan.look_up(slots[there], lengths[there])
+            windows[there] += of.first_window
         unit = np.cumsum(starts) - 1
         before = np.cumsum(pieces.length) - pieces.length
         window_starts = unit_starts[unit] + before - before[starts][unit]
-        ordinals = self.order.ordinals(shard.first_window + windows)[unit]
-        return placements(rows, pieces, ordinals, window_starts, cell)
+        ordinals = self.order.ordinals(windows)[unit]
+        return placements(rows, pieces, ordinals, window_starts, (plans // self.numbers.cell_shards)[unit])
 
 
 def plan_shard_of(bucket: int, shard_count: int, bucket_count: int) -> int:
@@ -181,7 +147,7 @@ def plan_shard_of(bucket: int, shard_count: int, bucket_count: int) -> int:
 
 
 def placements(
-    rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, starts: Int64Array, cell: int
+    rows: pa.RecordBatch, pieces: Pieces, ordinals: Int64Array, starts: Int64Array, cell: Int64Array | int
 ) -> pa.RecordBatch:
     """Rows of `PLACEMENTS_SCHEMA`.
 
@@ -190,7 +156,7 @@ def placements(
         pieces: their pieces.
         ordinals: (N,) ordinal of each piece's window.
         starts: (N,) position of each piece's first token in its window.
-        cell: number of their cell.
+        cell: number of their cell, or (N,) of each piece's.
     """
     document = pa.array(pieces.document)
     return pa.RecordBatch.from_arrays(
@@ -272,7 +238,7 @@ def pieces_of(rows: pa.RecordBatch, rules: UnitRules) -> Pieces:
     lists = rows.column("cuts")
     document = np.repeat(np.arange(rows.num_rows), pc.fill_null(pc.list_value_length(lists), 0).to_numpy())
     cuts = Cuts(document, lists.flatten().to_numpy())
-    return cut_documents(token_counts, rules.window_tokens, rules.leading, cuts)
+    return cut_documents(token_counts, rules.window_tokens, rules.leading, cuts, rules.classes)
 
 
 def whole_repositories(documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:

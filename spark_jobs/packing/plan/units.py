@@ -8,6 +8,11 @@ were a document:
     L = 4, t = 9:   [0 1 2 3] [4 5 6 7] [8 eod]        pieces of lengths 4, 4, 2
     L = 4, t = 4:   [0 1 2 3] [eod]                    the end of document may stand alone
 
+With length classes it is cut into as many of the longest as it has, then of the next; what is left is shorter than all:
+
+    4 2, t = 9:     [0 1 2 3] [4 5 6 7] [8 eod]        classes 4, 4, 2
+    4 2, t = 6:     [0 1 2 3] [4 5] [eod]              classes 4, 2, and less than 2
+
 An empty document makes no piece. `repository_runs` decides which pieces form one unit.
 """
 
@@ -71,7 +76,13 @@ def with_specials(token_counts: Int64Array, leading: int) -> Int64Array:
     return np.where(token_counts > 0, token_counts + 1 + leading, 0)
 
 
-def cut_documents(token_counts: Int64Array, window_tokens: int, leading: int = 0, cuts: Cuts | None = None) -> Pieces:
+def cut_documents(
+    token_counts: Int64Array,
+    window_tokens: int,
+    leading: int = 0,
+    cuts: Cuts | None = None,
+    classes: tuple[int, ...] = (),
+) -> Pieces:
     """Cut documents, where they are to be cut and then into the fewest pieces of at most `window_tokens`.
 
     Args:
@@ -79,6 +90,7 @@ def cut_documents(token_counts: Int64Array, window_tokens: int, leading: int = 0
         window_tokens: L.
         leading: 1 where documents have a beginning-of-document token, else 0.
         cuts: where to cut documents; what lies between is cut every L tokens.
+        classes: lengths to cut it into instead, descending.
     """
     lengths = row_lengths = with_specials(token_counts, leading)
     document, start = np.arange(len(lengths), dtype=np.int64), np.zeros(len(lengths), dtype=np.int64)
@@ -87,10 +99,22 @@ def cut_documents(token_counts: Int64Array, window_tokens: int, leading: int = 0
         order = np.argsort(document, kind="stable")
         document, start = document[order], start[order]
         row_lengths = pieces_between(document, start, lengths, leading).length
-    counts = -(-row_lengths // window_tokens)
-    row = np.repeat(np.arange(len(counts)), counts)
-    number = np.arange(len(row), dtype=np.int64) - (np.cumsum(counts) - counts)[row]
-    return pieces_between(document[row], start[row] + number * window_tokens, lengths, leading)
+    row, within = _decomposed(row_lengths, classes or (window_tokens,))
+    return pieces_between(document[row], start[row] + within, lengths, leading)
+
+
+def _decomposed(lengths: Int64Array, classes: tuple[int, ...]) -> tuple[Int64Array, Int64Array]:
+    """(N,) row of each piece, and (N,) where it starts in the row."""
+    counts = np.empty((len(lengths), len(classes) + 1), np.int64)
+    rest = lengths
+    for number, length in enumerate(classes):
+        counts[:, number], rest = np.divmod(rest, length)
+    counts[:, -1] = rest > 0
+    row = np.repeat(np.arange(len(lengths)), counts.sum(axis=1))
+    sizes = np.repeat(np.tile(np.array([*classes, 0]), len(lengths)), counts.reshape(-1))  # the last of a row ends it
+    before = np.cumsum(sizes) - sizes
+    firsts = np.searchsorted(row, np.arange(len(lengths)))
+    return row, before - before[np.minimum(firsts, max(len(row) - 1, 0))][row] if len(row) else before
 
 
 def pieces_between(document: Int64Array, start: Int64Array, lengths: Int64Array, leading: int) -> Pieces:

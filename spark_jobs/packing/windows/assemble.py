@@ -19,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from headrace.tables.cells import CELL_COLUMN
+from headrace.tables.cells import CELL_COLUMN, sequence_tokens
 from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.file_writer import BALANCE
@@ -103,14 +103,19 @@ def assemble_windows(
             "document or changed while the step ran: materialize tokens again"
         )
     bounds = np.append(starts, len(order))
+    lengths = np.array([sequence_tokens(cell, facts.window_tokens) for cell in cells])
     group = max(1, _BATCH_TOKENS // facts.window_tokens)
     for first in range(0, len(starts), group):
         group_bounds = bounds[first : first + group + 1]
         chosen = order[group_bounds[0] : group_bounds[-1]]
         pieces = rows.take(pa.array(chosen))
-        windows = _windows(pieces, addresses[chosen], counts[chosen], group_bounds - group_bounds[0], facts)
+        sequence = np.full(len(chosen), facts.window_tokens)
+        if cells:
+            sequence = lengths[pieces.column("cell").to_numpy()]
+        group_bounds = group_bounds - group_bounds[0]
+        windows = _windows(pieces, addresses[chosen], counts[chosen], group_bounds, sequence, facts)
         sums = pieces.column("balance").to_numpy(), -segment_sums(windows, facts)
-        windows = _with_cell(windows, pieces, group_bounds - group_bounds[0], cells) if cells else windows
+        windows = _with_cell(windows, pieces, group_bounds, cells) if cells else windows
         windows = with_masks_apart(windows) if facts.masked else windows
         yield windows.replace_schema_metadata({BALANCE: str(np.concatenate(sums).sum())})  # modulo 2^64
 
@@ -124,9 +129,14 @@ def _ids_at(rows: pa.RecordBatch, facts: WindowForm) -> tuple[Int64Array, Int64A
 
 
 def _windows(
-    rows: pa.RecordBatch, addresses: Int64Array, own_counts: Int64Array, bounds: Int64Array, facts: WindowForm
+    rows: pa.RecordBatch,
+    addresses: Int64Array,
+    own_counts: Int64Array,
+    bounds: Int64Array,
+    sequence: Int64Array,
+    facts: WindowForm,
 ) -> pa.RecordBatch:
-    """Assemble one batch of windows: window w has the rows bounds[w] to bounds[w + 1]."""
+    """Assemble one batch of windows of sequences: window w has the rows bounds[w] to bounds[w + 1]."""
     from spark_jobs.packing.windows.token_loops import copy_ids
 
     size = facts.window_tokens
@@ -136,7 +146,7 @@ def _windows(
     starts = rows.column("window_start").to_numpy().astype(np.int64)
     window = np.repeat(np.arange(len(bounds) - 1), np.diff(bounds))
     token_counts = np.add.reduceat(lengths, bounds[:-1])
-    _check_abutting(rows, starts, lengths, bounds, token_counts, size)
+    _check_abutting(rows, starts, lengths, bounds, sequence)
 
     input_ids = np.full((len(bounds) - 1) * size, facts.padding_id, dtype=np.int32)
     if facts.beginning_of_document_id is not None:
@@ -186,15 +196,13 @@ def _check_abutting(
     starts: Int64Array,
     lengths: Int64Array,
     bounds: Int64Array,
-    token_counts: Int64Array,
-    window_tokens: int,
+    sequence: Int64Array,
 ) -> None:
-    """Raise a TableMismatchError if a window's parts leave a gap, overlap, or exceed L together."""
-    before = np.cumsum(lengths) - lengths
-    expected = before - np.repeat(before[bounds[:-1]], np.diff(bounds))
-    wrong = np.flatnonzero(starts != expected)
-    if wrong.size or token_counts.max() > window_tokens:
-        row = int(wrong[0]) if wrong.size else int(bounds[int(token_counts.argmax())])
+    """Raise a TableMismatchError if the parts of a sequence leave a gap, overlap, or exceed it together."""
+    expected = _stops_before(starts + lengths, bounds[:-1])
+    wrong = np.flatnonzero(~_fills(starts, starts + lengths, expected, sequence))
+    if wrong.size:
+        row = int(wrong[0])
         raise TableMismatchError(
             f"packed: document {rows.column('doc_id')[row]} lies at {starts[row]} of its window, wanted {expected[row]}"
             "; a token_count in tokens is not the length of its input_ids: materialize tokens again"
@@ -229,3 +237,42 @@ def segments_fill(rows: pa.RecordBatch) -> BoolArray:
     abut = misplaced[ends] == misplaced[ends - sizes]
     is_whole: BoolArray = abut & (before[ends] - before[ends - sizes] == rows.column("token_count").to_numpy())
     return is_whole
+
+
+def segments_fill_sequences(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
+    """(N,) whether each row with a cell passes the check `segments_fill_the_window`."""
+    lists = rows.column("segments")
+    segments, sizes = lists.flatten(), pc.list_value_length(lists).to_numpy().astype(np.int64)
+    counts, starts = (segments.field(name).to_numpy().astype(np.int64) for name in ("token_count", "window_start"))
+    ends = np.cumsum(sizes)
+    before = _stops_before(starts + counts, (ends - sizes)[sizes > 0])
+    right = _fills(starts, starts + counts, before, np.repeat(sequences_of(rows, window_tokens), sizes))
+    sums, wrong = (np.concatenate([[0], np.cumsum(values)]) for values in (counts, ~right))
+    are_filled = wrong[ends] == wrong[ends - sizes]
+    is_whole: BoolArray = are_filled & (sums[ends] - sums[ends - sizes] == rows.column("token_count").to_numpy())
+    return is_whole
+
+
+def sequences_of(rows: pa.RecordBatch, window_tokens: int) -> Int64Array:
+    """(N,) length of the sequences of each window: the length class of its cell, else L."""
+    if CELL_COLUMN not in rows.schema.names:
+        return np.full(rows.num_rows, window_tokens)
+    cells = rows.column(CELL_COLUMN).dictionary_encode()
+    lengths = [sequence_tokens(cell, window_tokens) for cell in cells.dictionary.to_pylist()]
+    sequences: Int64Array = np.array(lengths, np.int64)[cells.indices.to_numpy()]
+    return sequences
+
+
+def _stops_before(stops: Int64Array, firsts: Int64Array) -> Int64Array:
+    """(S,) where the segment before each one stops, 0 for the first of a window."""
+    before = np.zeros_like(stops)
+    before[1:] = stops[:-1]
+    before[firsts] = 0
+    return before
+
+
+def _fills(starts: Int64Array, stops: Int64Array, before: Int64Array, sequence: Int64Array) -> BoolArray:
+    """(S,) whether segments begin where the one before stops, or a later sequence does, and stop in that sequence."""
+    begins = (starts == before) | ((starts > before) & (starts % sequence == 0))
+    fills: BoolArray = begins & (starts // sequence == (stops - 1) // sequence)
+    return fills

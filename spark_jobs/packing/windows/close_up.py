@@ -2,7 +2,8 @@
 
     segments  a b c, b removed         [a a b b b c P]  ->  [a a c P P P P]
 
-A window of such documents alone becomes all padding, without segments; it keeps its ordinal.
+Each sequence of a window closes up by itself. A window of such documents alone becomes all padding, without segments;
+it keeps its ordinal.
 """
 
 from __future__ import annotations
@@ -13,7 +14,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from spark_jobs.packing.windows.assemble import SEGMENT_FIELDS
+from spark_jobs.packing.windows.assemble import SEGMENT_FIELDS, sequences_of
 from spark_jobs.packing.windows.masks import TRAINABLE
 
 
@@ -41,8 +42,11 @@ def excise_windows(
         token_counts = np.bincount(row, weights=counts, minlength=batch.num_rows).astype(np.int64)
         segment_counts = np.bincount(row, minlength=batch.num_rows)
         before = np.cumsum(counts) - counts
-        starts = before - (np.cumsum(token_counts) - token_counts)[row]
         sources = row * window_tokens + kept.field("window_start").to_numpy()
+        sequence = sequences_of(batch, window_tokens)[row]
+        first = sources // sequence * sequence  # L is a multiple of it, so sequences never cross rows
+        _, firsts, within = np.unique(first, return_index=True, return_inverse=True)
+        starts = first - row * window_tokens + before - before[firsts][within]
         targets = row * window_tokens + starts
         within = np.arange(int(counts.sum())) - np.repeat(before, counts)
         to, at = np.repeat(targets, counts) + within, np.repeat(sources, counts) + within

@@ -16,8 +16,9 @@ from spark_jobs.packing.plan.baselines import (
     count_windows,
     fill_windows,
 )
-from spark_jobs.packing.plan.placement import EMPTY_DOCUMENTS, UnitRules, WindowOrder
+from spark_jobs.packing.plan.placement import EMPTY_DOCUMENTS, UnitRules
 from spark_jobs.packing.plan.repository_runs import ALONE
+from spark_jobs.packing.plan.window_order import WindowOrder
 from tests.spark_jobs.packing.plan.test_placement import Document, arranged, in_order
 from tests.tiers import tries
 

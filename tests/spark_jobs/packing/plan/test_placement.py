@@ -17,7 +17,6 @@ from spark_jobs.packing.plan.placement import (
     EMPTY_DOCUMENTS,
     Placer,
     UnitRules,
-    WindowOrder,
     count_batches,
     group_starts,
     plan_shard_of,
@@ -26,6 +25,7 @@ from spark_jobs.packing.plan.placement import (
 )
 from spark_jobs.packing.plan.repository_runs import ALONE, EVERY_RUN
 from spark_jobs.packing.plan.units import UnitCounts
+from spark_jobs.packing.plan.window_order import WindowOrder
 from tests.tiers import tries
 
 Document = tuple[int, str | None, int]

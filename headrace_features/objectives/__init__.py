@@ -1,0 +1,1 @@
+"""Objectives of documents: fill in the middle, tokens without loss, headers."""

@@ -6,7 +6,7 @@ The values have the names of the messages' fields, so most of them are converted
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
@@ -57,6 +57,7 @@ class Blend:
         from_offset: first row of its own sources.
         warnings: what to know before training on it, such as names of control tokens as letters in its texts.
         turn_rows: consecutive rows of one source, counted from offset 0.
+        length_classes: length of the sequences in rows of sources of one length class, by name of the source.
     """
 
     blend_id: str
@@ -74,6 +75,7 @@ class Blend:
     from_offset: int = 0
     warnings: tuple[str, ...] = ()
     turn_rows: int = 1
+    length_classes: Mapping[str, int] = field(default_factory=dict, hash=False)
 
     @property
     def token_bytes(self) -> int:
@@ -205,6 +207,7 @@ def blend_of(message: blends_pb2.Blend) -> Blend:
         from_offset=message.from_offset,
         warnings=tuple(message.warnings),
         turn_rows=message.turn_rows or 1,  # an older server says nothing
+        length_classes=dict(message.length_classes),
     )
 
 

@@ -22,8 +22,9 @@ from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
+from blender_service.blend.definition_messages import Blend
 from blender_service.client.retry import Backoff, InputClock, SilenceWatch
-from blender_service.client.window_layout import WindowLayout
+from blender_service.client.window_layout import WindowLayout, sequence_tokens_of
 from blender_service.exceptions import (
     BlenderError,
     InvalidReadError,
@@ -109,8 +110,10 @@ class RowStream(Iterator[RowBatch]):
         self.consumes(batch.end)
         return batch
 
-    def steps(self) -> Iterator[WindowLayout]:
+    def steps(self, by_class: Blend | None = None) -> Iterator[WindowLayout]:
         """Give a model's inputs of each step as NumPy arrays: of the rows that `part` is of it.
+
+        With `by_class`, the blend that is read, of the sequences of their length class.
 
         Raises:
             InvalidReadError: the read has no `part`, so it has no steps.
@@ -121,7 +124,8 @@ class RowStream(Iterator[RowBatch]):
         for batch in self:
             pieces += [batch] if batch.rows else []
             if sum(piece.rows for piece in pieces) == self._part.rows:
-                yield WindowLayout(*pieces)
+                length = sequence_tokens_of(by_class, *pieces) if by_class is not None else 0
+                yield WindowLayout(*pieces, sequence_tokens=length)
                 pieces = []
 
     def ahead(self) -> Iterator[RowBatch]:

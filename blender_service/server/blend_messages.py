@@ -17,15 +17,16 @@ from blender_service.blend.requests import (
     TextSpec,
     UpdateSpec,
 )
+from blender_service.order.resolved_blend import Head
 from headrace.blender.v1 import blends_pb2
+from headrace.tables.cells import parse_choice
 
 SEGMENTS_SHOWN: Final = 1000  # as documented in blends.proto
 
 
-def blend_message(
-    config: BlendConfig, end: int | None, names: Sequence[str], warnings: Sequence[str]
-) -> blends_pb2.Blend:
+def blend_message(config: BlendConfig, head: Head, names: Sequence[str], warnings: Sequence[str]) -> blends_pb2.Blend:
     """Describe a blend to a client."""
+    chosen = {name: parse_choice(pin.cells).length_class for name, pin in head.pins().items() if pin.cells}
     return blends_pb2.Blend(
         id=config.blend_id,
         names=sorted(names),
@@ -33,11 +34,12 @@ def blend_message(
         window=blends_pb2.WindowFacts(**config.window.model_dump()),
         sources=[_source_message(source) for source in config.sources],
         seed=int(config.seed),
-        end=end,
+        end=head.end,
         parent=config.parent or "",
         from_offset=int(config.from_offset or 0),
         warnings=warnings,
         turn_rows=config.turn_rows or 1,
+        length_classes={name: length for name, length in chosen.items() if length is not None},
     )
 
 

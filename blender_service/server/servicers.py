@@ -225,4 +225,4 @@ def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
 def _message(blender: Blender, blend_id: str, is_listed: bool = False) -> blends_pb2.Blend:
     """Describe a blend to a client; one of a list without its warnings."""
     warnings = () if is_listed else blender.warnings(blend_id)
-    return blend_message(blender.config(blend_id), blender.head(blend_id).end, blender.names_of(blend_id), warnings)
+    return blend_message(blender.config(blend_id), blender.head(blend_id), blender.names_of(blend_id), warnings)

@@ -207,7 +207,14 @@ class BlendSource(_message.Message):
     def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., table_uuid: _Optional[str] = ..., snapshot_id: _Optional[int] = ..., rows: _Optional[int] = ..., weight: _Optional[int] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ..., template: _Optional[str] = ..., cells: _Optional[str] = ...) -> None: ...
 
 class Blend(_message.Message):
-    __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset", "warnings", "turn_rows")
+    __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset", "warnings", "turn_rows", "length_classes")
+    class LengthClassesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     ID_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     CONFIG_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +226,7 @@ class Blend(_message.Message):
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     TURN_ROWS_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_CLASSES_FIELD_NUMBER: _ClassVar[int]
     id: str
     names: _containers.RepeatedScalarFieldContainer[str]
     config_json: str
@@ -230,7 +238,8 @@ class Blend(_message.Message):
     from_offset: int
     warnings: _containers.RepeatedScalarFieldContainer[str]
     turn_rows: int
-    def __init__(self, id: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., config_json: _Optional[str] = ..., window: _Optional[_Union[WindowFacts, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[BlendSource, _Mapping]]] = ..., seed: _Optional[int] = ..., end: _Optional[int] = ..., parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., turn_rows: _Optional[int] = ...) -> None: ...
+    length_classes: _containers.ScalarMap[str, int]
+    def __init__(self, id: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., config_json: _Optional[str] = ..., window: _Optional[_Union[WindowFacts, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[BlendSource, _Mapping]]] = ..., seed: _Optional[int] = ..., end: _Optional[int] = ..., parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., turn_rows: _Optional[int] = ..., length_classes: _Optional[_Mapping[str, int]] = ...) -> None: ...
 
 class BlendDescription(_message.Message):
     __slots__ = ("blend", "offset", "sources", "tokens", "segments")

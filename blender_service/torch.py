@@ -192,9 +192,9 @@ class BlendDataset(IterableDataset[Batch]):
         self._prefetch_batches = prefetch_batches
         with self._connect() as client:
             self.blend: Blend = client.get_blend(blend)
-        if expected is not None:
-            expected.check(self.blend.blend_id, self.blend)
         self._first = self._checked(0 if offset is None else offset, "dataset", InvalidReadError, OffsetOutOfRangeError)
+        if expected is not None:
+            expected.check(self.blend.blend_id, self.blend.at(self._first))
         self._is_told_where = offset is not None
         self._begin(self._first)
         self._context = context_of(mesh, cp, dp, cp_zigzag)

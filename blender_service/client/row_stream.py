@@ -31,6 +31,7 @@ from blender_service.exceptions import (
     MalformedMessageError,
     ServerUnavailableError,
     UnauthenticatedError,
+    WindowMismatchError,
 )
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.read_digest import ReadDigest
@@ -237,6 +238,12 @@ class RowStream(Iterator[RowBatch]):
             if batch.rows and lacking:
                 raise MalformedMessageError(
                     f"server {self._address}: sends no column {lacking[0]}; it is older than this client, update it"
+                )
+            wanted, length = self._request.expected.window_tokens, batch.input_ids.shape[1]
+            if batch.rows and wanted and wanted != length:
+                raise WindowMismatchError(
+                    f"read: rows from {batch.offset} on have {length} tokens, expected are {wanted}; read up to there, "
+                    "and go on with what is built for the longer ones"
                 )
             if batch.waiting_for:
                 logger.info("%s: waiting for %s", self._address, batch.waiting_for)

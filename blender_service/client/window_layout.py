@@ -37,7 +37,7 @@ def sequence_tokens_of(blend: Blend, *batches: RowBatch) -> int:
         InvalidReadError: they are of several.
     """
     names = {batch.source_names[source] for batch in batches for source in np.unique(batch.sources).tolist()}
-    lengths = sorted({blend.length_classes.get(name, blend.window_tokens) for name in names})
+    lengths = sorted({blend.length_classes.get(name, batches[0].input_ids.shape[1]) for name in names})
     if len(lengths) > 1:
         raise InvalidReadError(
             f"blend {blend.blend_id}: rows from {batches[0].offset} on have sequences of {lengths[0]} and {lengths[1]} "

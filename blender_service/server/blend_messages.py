@@ -40,6 +40,10 @@ def blend_message(config: BlendConfig, head: Head, names: Sequence[str], warning
         warnings=warnings,
         turn_rows=config.turn_rows or 1,
         length_classes={name: length for name, length in chosen.items() if length is not None},
+        windows=[
+            blends_pb2.WindowSpan(from_offset=int(span.from_offset), window_tokens=span.window_tokens)
+            for span in config.windows or ()
+        ],
     )
 
 
@@ -84,7 +88,7 @@ def spec_of(request: blends_pb2.CreateBlendRequest) -> BlendSpec:
 
 def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:
     """Read a request to update a blend."""
-    first = Stage(request.from_offset, tuple(_change_of(change) for change in request.changes), request.align)
+    first = _stage_of(request)
     return UpdateSpec(
         parent=request.parent,
         stages=(first, *(_stage_of(stage) for stage in request.schedule)),
@@ -95,7 +99,7 @@ def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:
 
 
 def _source_message(source: Source) -> blends_pb2.BlendSource:
-    fields = source.model_dump(exclude={"generation", "dropped", "runs"})
+    fields = source.model_dump(exclude={"generation", "dropped", "runs", "unread", "unread_rows"})
     return blends_pb2.BlendSource(
         **fields
         | {"snapshot_id": int(source.snapshot_id or 0), "on_exhausted": on_exhausted_message(source.on_exhausted)}
@@ -111,8 +115,9 @@ def _texts_of(texts: blends_pb2.TextSpec) -> TextSpec:
     return TextSpec(**{"tokenizer": "", **{name: value for name, value in values_of(texts).items() if value}})
 
 
-def _stage_of(stage: blends_pb2.Stage) -> Stage:
-    return Stage(stage.from_offset, tuple(_change_of(change) for change in stage.changes), stage.align)
+def _stage_of(stage: blends_pb2.Stage | blends_pb2.UpdateBlendRequest) -> Stage:
+    changes = tuple(_change_of(change) for change in stage.changes)
+    return Stage(stage.from_offset, changes, stage.align, stage.window_tokens)
 
 
 def _change_of(change: blends_pb2.SourceChange) -> SourceChange:

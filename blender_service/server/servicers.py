@@ -181,9 +181,11 @@ def read_request(
     """Check a request for rows and note it in its call; give the reader and the arguments of its `read`."""
     blend_id = blender.resolve(request.blend)
     expected = request.expected
+    config = blender.config(blend_id)
+    of_first = {"window_tokens": config.window_tokens_at(request.offset)}
     ExpectedWindow(
         expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size, expected.token_bytes
-    ).check(blend_id, blender.config(blend_id).window)
+    ).check(blend_id, config.window.model_copy(update=of_first))
     reader = blender.open(blend_id, request.offset, request.columns)
     call.reads(blend_id, request.offset, reader.order.names, reader.config.window)
     part = None

@@ -54,9 +54,10 @@ except ModuleNotFoundError as error:
         name="torch",
     ) from None
 
-from blender_service.torch_batches import DENSE, TENSORS, Batch, Ring, Steps, lengths_of, to_tensors
+from blender_service.torch_batches import DENSE, SEGMENT_DOCUMENTS, TENSORS, Batch, Ring, Steps, lengths_of, to_tensors
 from blender_service.torch_consumers import check_lightning, is_read_by_data_loader
 from blender_service.torch_context import context_of
+from blender_service.torch_losses import LossWriter
 from blender_service.torch_masks import attention_mask, block_mask
 from blender_service.torch_ranks import check_alone, rank_of, whole
 
@@ -66,6 +67,7 @@ __all__ = [
     "Batch",
     "BlendDataset",
     "BlendState",
+    "LossWriter",
     "attention_mask",
     "block_mask",
     "save_tensors",
@@ -139,7 +141,8 @@ class BlendDataset(IterableDataset[Batch]):
             offset: first row of the first step, 0 if left out; a loaded state replaces it.
             uneven: allow parts differing by one row; scale the loss by `loss_scale` then.
             expected: tokenizer, window length and vocabulary the model was built for.
-            tensors: names of the tensors to make; each one costs time.
+            tensors: names of the tensors to make; each one costs time. `segment_documents`, none of the default ones,
+                brings the ids of documents.
             columns: names of columns with a value for each token: a tensor each, under its name. With `trainable`
                 labels are -100 where it says that no loss is taken.
             prefetch_batches: batches held ready.
@@ -176,9 +179,10 @@ class BlendDataset(IterableDataset[Batch]):
         self._is_told_ranks = rank is not None or world_size is not None or mesh is not None
         self._part = Slice(step_rows, *rank_of(rank, world_size, mesh, dp), uneven)
         self._part.check()
-        unknown = [name for name in tensors if name not in TENSORS]
+        possible = (*TENSORS, SEGMENT_DOCUMENTS)
+        unknown = [name for name in tensors if name not in possible]
         if unknown:
-            raise InvalidReadError(f"dataset: tensors has {unknown[0]!r}; choose from {', '.join(TENSORS)}")
+            raise InvalidReadError(f"dataset: tensors has {unknown[0]!r}; choose from {', '.join(possible)}")
         taken = [name for name in columns if name in Batch.__annotations__]
         if taken:
             raise InvalidReadError(f"dataset: a batch has a {taken[0]} of its own; read that column by BlenderClient")

@@ -28,6 +28,8 @@ from blender_service.wire.row_batch import RowBatch
 DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
 _MOST_KEPT: Final = 16  # arrays of one name: more than are held ready and in use
 TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens")
+SEGMENT_DOCUMENTS: Final = "segment_documents"
+_OF_SEGMENTS: Final = ("cu_seqlens", SEGMENT_DOCUMENTS)  # tensors of another size in each batch
 
 
 class Batch(TypedDict, total=False):
@@ -44,6 +46,10 @@ class Batch(TypedDict, total=False):
         document_ids: (R, L) int32, number of the document inside its row; -1 in padding.
         cu_seqlens: (S + 1,) int32, bounds of documents and of padding in the rows laid one after the other.
         max_seqlen: tokens of the longest of them.
+        segment_documents: (S,) int64, where it is asked for: the document of each segment, row by row, as an index
+            into `documents`. The n-th segment of a row has n in `document_ids`.
+        documents: ids of the documents, each once; there with segment_documents.
+        step: number of the step, the same on all ranks and after a resume; there with segment_documents.
 
     Requested columns of the dataset are there under their names: (R, L) bool or float32.
     """
@@ -55,6 +61,9 @@ class Batch(TypedDict, total=False):
     document_ids: torch.Tensor
     cu_seqlens: torch.Tensor
     max_seqlen: int
+    segment_documents: torch.Tensor
+    documents: list[str]
+    step: int
 
 
 def lengths_of(blend: Blend, step_rows: int) -> set[int]:
@@ -86,6 +95,8 @@ def _tensors(pieces: list[RowBatch], tensors: Sequence[str], new_array: NewArray
         batch[name] = torch.from_numpy(getattr(layout, name))  # type: ignore[literal-required]
     if "cu_seqlens" in tensors:
         batch["max_seqlen"] = layout.max_seqlen
+    if SEGMENT_DOCUMENTS in tensors:
+        batch["documents"] = layout.documents
     for name in pieces[0].columns:
         values = np.concatenate([piece.columns[name] for piece in pieces])
         values = values.reshape(-1, sequence_tokens or values.shape[1])
@@ -170,7 +181,10 @@ class Steps(IterableDataset[Batch]):
             pieces.append(piece)
             if sum(part.rows for part in pieces) == rows:
                 length = sequence_tokens_of(self.blend, *pieces) if self.length_classes else 0
-                yield cast(Batch, self.context.of(_tensors(pieces, self.tensors, buffers.take, length)))
+                batch = _tensors(pieces, self.tensors, buffers.take, length)
+                if SEGMENT_DOCUMENTS in self.tensors:
+                    batch["step"] = (pieces[0].offset - self.part.start) // self.part.step_rows
+                yield cast(Batch, self.context.of(batch))
                 pieces.clear()
 
 
@@ -194,6 +208,8 @@ class Ring:
         buffer, copied = self._free.get()
         if copied is not None:
             copied.synchronize()
+        if any(buffer[name].numel() != batch[name].numel() for name in _dense(batch)):  # type: ignore[literal-required]
+            return self._pinned(batch)  # where rows become longer
         filled = Batch(**batch)
         for name in _dense(batch):
             values = batch[name]  # type: ignore[literal-required]
@@ -225,4 +241,4 @@ class Ring:
 
 def _dense(batch: Batch) -> list[str]:
     """Names of the tensors of one size in every batch."""
-    return [name for name, values in batch.items() if isinstance(values, torch.Tensor) and name != "cu_seqlens"]
+    return [name for name, values in batch.items() if isinstance(values, torch.Tensor) and name not in _OF_SEGMENTS]

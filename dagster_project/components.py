@@ -186,6 +186,9 @@ class Corpus(dg.Component, dg.Model, dg.Resolvable):
         None,
         description="{} trains a small model on the corpus and measures its loss on each cluster; none: not measured",
     )
+    losses: dict[str, Any] | None = Field(
+        None, description="{run: NAME}: a training run's losses by document, for selections and cells; of: NAMESPACE"
+    )
     select: list[str | dict[str, Any]] = Field(
         default_factory=list,
         description="selections in their order, each a name or {name: settings}: semantic, shape, passages, one that a "

@@ -295,7 +295,9 @@ class LakeAsset:
 
     def upstream(self) -> list[str]:
         """Identifiers of the tables that it depends on, but for its own."""
-        tables = dict.fromkeys(tables_of(*self.inputs.values()))
+        appended = getattr(self.config, "appended", ())  # inputs that servers append to: no asset makes them
+        made = (source for name, source in self.inputs.items() if name not in appended)
+        tables = dict.fromkeys(tables_of(*made))
         tables.update(dict.fromkeys(getattr(getattr(self.config, "source", None), "lake_tables", ())))
         # An input of the same namespace depends on the driving table itself; the first steps of a corpus have none.
         if self.driving_table is not None and all(name.split(".")[0] != self.namespace for name in tables):

@@ -20,7 +20,7 @@ class Service(NamedTuple):
     """A service, and the option of `headrace serve` that asks for it.
 
     Attributes:
-        option: asks for the service; without a value there is none.
+        option: asks for the service; without a value, or with False, there is none.
         add: gives what adds the service to a server, from the option's value; refuses a mistake in it.
         least_request_bytes: lowest limit of a request that the server then has.
     """

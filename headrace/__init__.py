@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from blender_service.client import connect as connect_blender
     from blender_service.client.window_layout import WindowLayout
     from blender_service.exceptions import BlenderError
-    from blender_service.torch import DENSE, Batch, BlendDataset, attention_mask, block_mask
+    from blender_service.torch import DENSE, Batch, BlendDataset, LossWriter, attention_mask, block_mask
     from dagster_project.cli.run.called import run
     from dagster_project.components import Blend, Corpus, Dataset
     from dagster_project.definitions import load_project
@@ -63,7 +63,7 @@ _NAMES = {
     "blender_service.client": "Identity connect_blender",
     "blender_service.client.window_layout": "WindowLayout",
     "blender_service.exceptions": "BlenderError",
-    "blender_service.torch": "DENSE Batch BlendDataset attention_mask block_mask",
+    "blender_service.torch": "DENSE Batch BlendDataset LossWriter attention_mask block_mask",
     "dagster_project.cli.run.called": "run",
     "dagster_project.components": "Blend Corpus Dataset",
     "dagster_project.definitions": "load_project",
@@ -116,6 +116,7 @@ __all__ = [
     "Failed",
     "FoundFile",
     "Identity",
+    "LossWriter",
     "Model",
     "NgramConfig",
     "Notice",

@@ -6,6 +6,9 @@
     labels         a1 a2 -100 b1 -100 -100      the next token of the same segment; -100 is ignored by the loss. Where
                                                 rows have the column `trainable`, so is each token that it leaves out
 
+    documents              the ids of a and b
+    segment_documents       0 1                 which of them each segment is of, in the order of rows and windows
+
 Two positions see each other where document_ids are equal, so a block-diagonal causal mask follows:
 `(document_ids[:, :, None] == document_ids[:, None, :]) & causal`. Padding sees padding, so no row of it is empty.
 """
@@ -165,6 +168,18 @@ class WindowLayout:
         number = np.arange(blocks.shape[1])
         visible[:, number, number] = np.where(window_tokens - number * block_tokens == 1, 2, 1 + (block_tokens == 1))
         return visible
+
+    @cached_property
+    def documents(self) -> list[str]:
+        """Ids of the documents, each once, in the order of their first segments."""
+        return list(dict.fromkeys(doc_id for batch in self._batches for doc_id in batch.doc_ids))
+
+    @cached_property
+    def segment_documents(self) -> Int64Array:
+        """(S,) int64, index into `documents` of each segment, row by row."""
+        numbers = {doc_id: number for number, doc_id in enumerate(self.documents)}
+        of_segments = (numbers[doc_id] for batch in self._batches for doc_id in batch.doc_ids)
+        return np.fromiter(of_segments, np.int64, self._starts.size)
 
     @property
     def max_seqlen(self) -> int:

@@ -61,6 +61,7 @@ class CorpusDeclaration:
         clusters: `{coarse: .., fine: ..}` (`CentroidsConfig`), a cluster for each survivor; None for none.
         cluster_losses: `{model: NAME@VERSION, ..}` (`ClusterLossesConfig`), or `{proxy: {..}, ..}` with the settings of
             a small model of the corpus's own (`ProxyModelConfig`), to measure clusters by; None for none.
+        losses: `{run: NAME, of: NAMESPACE}`, a training run's losses by document, for selections and cells to read.
         tokenizer: `{file: path}`, or `{train: {vocabulary_size: .., sample_bytes: ..}}`.
         conversations: how documents are rendered, and which tokens are trained on; None where texts are, as they are.
         objectives: how documents are laid out, by kind, such as cut to fill in the middle; None where as they are.
@@ -82,6 +83,7 @@ class CorpusDeclaration:
     select: tuple[str | Mapping[str, Any], ...] = ()
     clusters: Mapping[str, Any] | None = None
     cluster_losses: Mapping[str, Any] | None = None
+    losses: Mapping[str, Any] | None = None
     tokenizer: Mapping[str, Any] = field(default_factory=dict)
     conversations: Mapping[str, Any] | None = None
     objectives: Mapping[str, Any] | None = None
@@ -145,6 +147,8 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         ),
     ]
     measuring = list(_clustered(declared, own, each("texts")))
+    if declared.losses is not None:
+        measuring += part("losses", f"corpus {name}")(name, declared.losses)
     selections = chain_of(name, declared.datasets, chosen, _tables(chain), _tables(measuring))
     chain += _links(selections.steps(of_duplicates=True), "dedup")
     chain += measuring

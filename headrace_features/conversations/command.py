@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -53,17 +54,21 @@ def show(reference: str | None, as_json: bool) -> None:
     print_rows(rows, as_json, "the registry has no template; headrace template add NAME --from FILE.jinja")
 
 
-@click.command("preview", epilog="\b\nExample: headrace corpus preview main --conversation notes/one.jsonl")
+@click.command("preview", epilog="\b\nExample: headrace corpus preview main --document notes/one.jsonl")
 @click.argument("name", shell_complete=complete_names)
-@click.option("--conversation", "doc", required=True, metavar="ID", help="of a document with messages")
+@click.option("--document", "--conversation", "doc", required=True, metavar="ID", help="of a document")
 @JSON
 def preview_corpus(name: str, doc: str, as_json: bool) -> None:
-    """Show a conversation as the model sees it: control tokens, what is trained, what the template loses and adds."""
+    """Show a document as the model sees it: control tokens, what is trained, what is lost, added and cut in three."""
     from dataclasses import asdict
 
     from headrace_features.conversations.previewed import previewed
+    from spark_jobs.plugins import load
 
-    shown = previewed(lake_catalogue(), declaration(CORPUS, name)[1], doc)
+    declared = declaration(CORPUS, name)[1]
+    is_laid_out = declared.get("objectives") is not None
+    preview: Any = load("parts", "objectives_preview", object) if is_laid_out else previewed
+    shown = preview(lake_catalogue(), declared, doc)
     if as_json:
         print_json(asdict(shown))
         return

@@ -26,7 +26,7 @@ Nodes = Int32Array | str
 """Nodes of a document (`node_places`), or why there are none."""
 
 
-class Choice(NamedTuple):
+class FimChoice(NamedTuple):
     """What is drawn for a row.
 
     Attributes:
@@ -56,7 +56,7 @@ class RowLayout(NamedTuple):
     fell_back: str | None = None
 
 
-def choose(config: FimConfig, doc_id: str, epoch: int = 0, row: int = 0) -> Choice:
+def choose(config: FimConfig, doc_id: str, epoch: int = 0, row: int = 0) -> FimChoice:
     """Draw for a row of a document, the same on every machine.
 
     Args:
@@ -69,7 +69,7 @@ def choose(config: FimConfig, doc_id: str, epoch: int = 0, row: int = 0) -> Choi
         f"{doc_id}\0{epoch}\0{row}".encode(), digest_size=40, key=config.seed.to_bytes(8, "little"), person=b"fim"
     ).digest()
     cut, spm, *draws = struct.unpack("<5Q", digest)
-    return Choice(cut < _below(config.rate), spm < _below(config.spm), Draws(*draws))
+    return FimChoice(cut < _below(config.rate), spm < _below(config.spm), Draws(*draws))
 
 
 def _below(share: float) -> int:
@@ -82,7 +82,9 @@ def whole_row(span: Span) -> RowLayout:
     return RowLayout((span,), WHOLE, "none")
 
 
-def lay_out(text: str, span: Span, config: FimConfig, choice: Choice, sentinels: Sentinels, nodes: Nodes) -> RowLayout:
+def lay_out(
+    text: str, span: Span, config: FimConfig, choice: FimChoice, sentinels: Sentinels, nodes: Nodes
+) -> RowLayout:
     """Lay a row out over the characters of its document.
 
     Args:

@@ -12,7 +12,7 @@ from __future__ import annotations
 import functools
 import json
 import unicodedata
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -86,15 +86,6 @@ class EncodedLayout(NamedTuple):
 def whole(text: str) -> Layout:
     """The layout of a text as it is."""
     return (Span(0, len(text)),)
-
-
-def with_letters(file_text: str, sentinels: Iterable[int]) -> str:
-    """A tokenizer.json whose sentinels are special, so that their names in texts are letters; as it is if they are."""
-    declared, wanted = json.loads(file_text), set(sentinels)
-    plain = [t for t in declared.get("added_tokens") or [] if t["id"] in wanted and not t.get("special")]
-    for token in plain:
-        token["special"] = True
-    return json.dumps(declared) if plain else file_text
 
 
 class LayoutEncoder:

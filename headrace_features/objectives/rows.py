@@ -29,7 +29,7 @@ class TokenRow(NamedTuple):
     encoded: EncodedLayout
 
 
-class DocumentRows(NamedTuple):
+class DocumentTokens(NamedTuple):
     """The tokens of a document.
 
     Attributes:
@@ -112,7 +112,7 @@ def _end_of(row: TokenRow) -> int:
     return max(piece.end for piece in row.laid.layout if isinstance(piece, Span))
 
 
-def joined(rows: Sequence[TokenRow], end_id: int) -> DocumentRows:
+def joined(rows: Sequence[TokenRow], end_id: int) -> DocumentTokens:
     """The rows of a document as one list of tokens.
 
     Args:
@@ -133,4 +133,4 @@ def joined(rows: Sequence[TokenRow], end_id: int) -> DocumentRows:
         total = sum(map(len, ids))
     every = np.concatenate([np.zeros(0, np.int32), *ids])
     encoded = EncodedLayout(every, tuple(layout), np.array(counts, np.int64))
-    return DocumentRows(every, starts[1:], encoded, [row.laid for row in rows])
+    return DocumentTokens(every, starts[1:], encoded, [row.laid for row in rows])

@@ -18,8 +18,8 @@ import pyarrow as pa
 
 from headrace_features.objectives.config import FimConfig, ObjectivesConfig
 from headrace_features.objectives.fim import Nodes, RowLayout, choose, lay_out, whole_row
-from headrace_features.objectives.layout import Header, LaidOut, LayoutEncoder, Piece, Span, with_letters
-from headrace_features.objectives.rows import DocumentRows, TokenRow, divided, fits, joined
+from headrace_features.objectives.layout import Header, LaidOut, LayoutEncoder, Piece, Span
+from headrace_features.objectives.rows import DocumentTokens, TokenRow, divided, fits, joined
 from headrace_features.objectives.sentinels import Sentinels, find_sentinels
 from headrace_features.objectives.syntax import nodes_of
 from spark_jobs.exceptions import InputError
@@ -28,7 +28,7 @@ from spark_jobs.lake.declare.tables import Column, Notice
 from spark_jobs.selection.cuts import TEXT_COLUMNS, with_cuts
 from spark_jobs.spark_sql import DataFrame
 from spark_jobs.tokens.certificate import Certificate, certify
-from spark_jobs.tokens.pieces import HEADER, NO_TEXT, PIECES
+from spark_jobs.tokens.pieces import HEADER, NO_TEXT, PIECES, SENTINELS, with_letters
 from spark_jobs.tokens.tokens import (
     MASKED_TOKENS,
     MASKED_TOKENS_DDL,
@@ -95,7 +95,7 @@ class ObjectivesTask(NamedTuple):
     end_id: int
 
 
-class Document(NamedTuple):
+class TextDocument(NamedTuple):
     """A document to be laid out."""
 
     doc_id: str
@@ -121,41 +121,43 @@ def objective_tokens(
     row = tokenizer.select("file", "sha256", "vocabulary_size", "end_of_document_id").first()
     if row is None:
         raise InputError("tokens: the tokenizer table has no row; materialize tokenizer first")
-    sentinels = sentinels_of(config, row["file"])
-    file_text = with_letters(row["file"], itertools.chain(*sentinels.values()))
-    stored = None if tokenizer_certificate is None or file_text != row["file"] else tokenizer_certificate.first()
-    certificate = _certificate(file_text, stored, row["sha256"], config.use_fast_encoder)
-    task = ObjectivesTask(config, file_text, certificate, sentinels, row["end_of_document_id"])
+    stored = None if tokenizer_certificate is None else tokenizer_certificate.first()
+    task = task_of(
+        config, row.asDict(), None if stored is None else Certificate.from_row(stored.asDict(recursive=True))
+    )
     documents = with_cuts(texts, cut_texts).select(*TEXT_COLUMNS).join(survivors.select(*_KEYS), _KEYS, "left_semi")
     encoded = ArrowRows(documents, functools.partial(_encoded, task=task), _DDL)
     facts = {
         "headrace.tokenizer-sha256": row["sha256"],
         "headrace.vocabulary-size": str(row["vocabulary_size"]),
-        "headrace.fim-sentinels": json.dumps({kind: ids._asdict() for kind, ids in sentinels.items()}),
+        SENTINELS: json.dumps({kind: ids._asdict() for kind, ids in task.sentinels.items()}),
     }
     return Output({OBJECTIVE_TOKENS.name: encoded.to_frame()}, facts, arrow_rows={OBJECTIVE_TOKENS.name: encoded})
 
 
-def sentinels_of(config: ObjectivesConfig, file_text: str) -> dict[str, Sentinels]:
-    """The sentinels of each kind with fill in the middle.
+def task_of(config: ObjectivesConfig, tokenizer: Mapping[str, Any], stored: Certificate | None) -> ObjectivesTask:
+    """How documents are laid out and encoded, by a config and the row of a tokenizer.
+
+    Args:
+        config: of the step.
+        tokenizer: its row.
+        stored: the certificate of its file; a new one is made where sentinels become special, or others are installed.
 
     Raises:
-        InputError: the tokenizer has none.
+        InputError: the tokenizer lacks a sentinel.
     """
-    return {
-        kind: find_sentinels(file_text, given.fim, f"objectives: {kind}: fim")
+    sentinels = {
+        kind: find_sentinels(tokenizer["file"], given.fim, f"objectives: {kind}: fim")
         for kind, given in config.kinds.items()
         if given.fim is not None
     }
-
-
-def _certificate(file_text: str, stored: Any, sha256: str, use_fast_encoder: bool) -> Certificate:
-    """The stored certificate where it is for this installation, or a new one."""
-    if not use_fast_encoder:
-        return Certificate.refused(sha256, "use_fast_encoder is false in the config of objective_tokens")
-    certificate = None if stored is None else Certificate.from_row(stored.asDict(recursive=True))
-    usable = certificate is not None and certificate.is_for_this_installation
-    return certificate if certificate is not None and usable else certify(file_text)
+    file_text = with_letters(tokenizer["file"], itertools.chain(*sentinels.values()))
+    certificate = stored if file_text == tokenizer["file"] else None
+    if not config.use_fast_encoder:
+        certificate = Certificate.refused(tokenizer["sha256"], "use_fast_encoder is false")
+    elif certificate is None or not certificate.is_for_this_installation:
+        certificate = certify(file_text)
+    return ObjectivesTask(config, file_text, certificate, sentinels, tokenizer["end_of_document_id"])
 
 
 def _encoded(batches: Iterable[pa.RecordBatch], task: ObjectivesTask) -> Iterator[pa.RecordBatch]:
@@ -163,16 +165,16 @@ def _encoded(batches: Iterable[pa.RecordBatch], task: ObjectivesTask) -> Iterato
     encoder = LayoutEncoder(task.file_text, task.certificate, task.config.batch_characters)
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("doc_id", "kind", "language", "content"))
-        documents = [Document(*values) for values in zip(*columns, strict=True)]
+        documents = [TextDocument(*values) for values in zip(*columns, strict=True)]
         done = 0
         for group in _groups(documents, task.config.batch_characters):
             yield _batch(batch.slice(done, len(group)), group, document_rows(group, encoder, task))
             done += len(group)
 
 
-def _groups(documents: Sequence[Document], characters: int) -> Iterator[list[Document]]:
+def _groups(documents: Sequence[TextDocument], characters: int) -> Iterator[list[TextDocument]]:
     """Neighbouring documents of at most so many characters together, or one longer one."""
-    group, size = list[Document](), 0
+    group, size = list[TextDocument](), 0
     for document in documents:
         if group and size + len(document.text) > characters:
             yield group
@@ -186,7 +188,7 @@ def _groups(documents: Sequence[Document], characters: int) -> Iterator[list[Doc
 class _Laying(NamedTuple):
     """Lays out the rows of a document."""
 
-    document: Document
+    document: TextDocument
     config: FimConfig | None
     sentinels: Sentinels | None
     nodes: Nodes
@@ -199,7 +201,9 @@ class _Laying(NamedTuple):
         return lay_out(self.document.text, span, self.config, choice, self.sentinels, self.nodes)
 
 
-def document_rows(documents: Sequence[Document], encoder: LayoutEncoder, task: ObjectivesTask) -> list[DocumentRows]:
+def document_rows(
+    documents: Sequence[TextDocument], encoder: LayoutEncoder, task: ObjectivesTask
+) -> list[DocumentTokens]:
     """Lay out and encode documents.
 
     Args:
@@ -226,7 +230,7 @@ def document_rows(documents: Sequence[Document], encoder: LayoutEncoder, task: O
     return rows
 
 
-def _laying(documents: Sequence[Document], task: ObjectivesTask, most: int) -> list[_Laying]:
+def _laying(documents: Sequence[TextDocument], task: ObjectivesTask, most: int) -> list[_Laying]:
     """What lays out each document; files are parsed where a row of theirs may be cut by syntax."""
     configs = [task.config.of_kind(document.kind).fim for document in documents]
     asked = [
@@ -243,7 +247,7 @@ def _laying(documents: Sequence[Document], task: ObjectivesTask, most: int) -> l
     ]
 
 
-def _batch(batch: pa.RecordBatch, documents: Sequence[Document], rows: Sequence[DocumentRows]) -> pa.RecordBatch:
+def _batch(batch: pa.RecordBatch, documents: Sequence[TextDocument], rows: Sequence[DocumentTokens]) -> pa.RecordBatch:
     counts = np.array([len(row.ids) for row in rows], np.int32)
     pieces = [piece for row, document in zip(rows, documents, strict=True) for piece in _pieces(row, document.text)]
     starts = pa.array(np.cumsum([0, *(len(row.encoded.layout) for row in rows)]).astype(np.int32))
@@ -271,7 +275,7 @@ def _lists(values: Sequence[np.ndarray[Any, Any]], counts: np.ndarray[Any, Any])
     return pa.ListArray.from_arrays(pa.array(offsets), pa.array(np.concatenate(values)))
 
 
-def _pieces(rows: DocumentRows, text: str) -> Iterator[tuple[int, int, int]]:
+def _pieces(rows: DocumentTokens, text: str) -> Iterator[tuple[int, int, int]]:
     """(first token, first byte, byte behind the last) of each piece."""
     layout, counts = rows.encoded.layout, rows.encoded.counts
     before = bytes_before(text, layout)

@@ -18,12 +18,10 @@ from __future__ import annotations
 import functools
 import logging
 import sqlite3
-import threading
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from types import MappingProxyType
 from typing import Final
 
 import pyarrow as pa
@@ -44,26 +42,14 @@ from headrace_features.rollouts.settings import RolloutTable
 from headrace_features.rollouts.snapshot import Snapshot
 from spark_jobs.exceptions import LeaseError
 from spark_jobs.lake.declare.tables import Column, Table
-from spark_jobs.lake.files.compaction import MOST_FILES, merge, merged_files, replace_files
-from spark_jobs.lake.files.data_files import data_files, rules_of
-from spark_jobs.lake.files.file_writer import write_measured
-from spark_jobs.lake.ledger.data_version import DataVersion
-from spark_jobs.lake.ledger.lease import Leases, table_leases
+from spark_jobs.lake.files.append_log import FILE_PROPERTIES, AppendLog, rows_in
+from spark_jobs.lake.files.compaction import MOST_FILES, merged_files, replace_files
+from spark_jobs.lake.ledger.lease import Leases
 from spark_jobs.lake.session.catalogue import ensure_table
-from spark_jobs.lake.session.tidiness import expire_surplus
 
-LEASE_WAIT_SECONDS: Final = 20.0
-KEPT_SNAPSHOTS: Final = 64
 EVENTS_BETWEEN_SAVES: Final = 8192
 MOST_UNKNOWN_GROUPS: Final = 1 << 22
-KEPT_SECONDS: Final = 600.0  # a stream that is served goes on with a newer snapshot within a second
-_FILES: Final = {
-    "commit.retry.num-retries": "0",  # a commit holds where the log was read, or not at all
-    "write.target-file-size-bytes": str(64 << 20),  # what one compaction writes again at most, in half a second
-    "write.parquet.row-group-limit": "2048",
-    "write.metadata.delete-after-commit.enabled": "true",
-    "write.metadata.previous-versions-max": "20",
-}
+_FILES: Final = {**FILE_PROPERTIES, "write.parquet.row-group-limit": "2048"}
 
 logger = logging.getLogger(__name__)
 
@@ -128,10 +114,8 @@ class RolloutStore:
         rows = Table(name, "one row per rollout", _ROW_COLUMNS, ("ordinal",), ("ordinal",))
         log = Table(f"{name}_log", "one row per decision about a rollout", _LOG_COLUMNS, ("sequence",), ("sequence",))
         self._names = (settings.table, f"{settings.table}_log")
-        self._locks = {
-            table_name: threading.Lock() for table_name in self._names
-        }  # of this process: waiting for a lease takes long
-        self._committed = threading.Event()
+        self._log_table = AppendLog(catalogue, self._names[1], settings.commit_seconds)
+        self._row_table = AppendLog(catalogue, self._names[0], settings.commit_seconds, self._log_table.committed)
         self._logged: Sequence[Published] = ()  # groups of the log whose rows may not be in the table
         self._row_count = 0
         self._snapshot: Snapshot | None = None
@@ -155,28 +139,15 @@ class RolloutStore:
     @contextmanager
     def lease(self) -> Iterator[Leases | None]:
         """Hold the lease of the log; raises LeaseError where another holds it for long."""
-        with self._lease(self._names[1]) as leases:
+        with self._log_table.lease() as leases:
             yield leases
-        self._committed.set()
-
-    @contextmanager
-    def _lease(self, name: str, wait_seconds: float = LEASE_WAIT_SECONDS) -> Iterator[Leases | None]:
-        with self._locks[name], table_leases(self._catalogue, [name], wait_seconds) as leases:
-            yield leases
-
-    @contextmanager
-    def _quiet_lease(self, name: str) -> Iterator[Leases | None]:
-        """Hold a lease for upkeep, from a moment on at which the log has just been committed, so that no call waits."""
-        self._committed.clear()
-        self._committed.wait(self._settings.commit_seconds)
-        with self._lease(name) as leases:
-            yield leases
+        self._log_table.committed.set()
 
     def catch_up(self) -> None:
         """Read what is in the log and not known; needs the lease, and before anything is decided."""
-        log = self._catalogue.load_table(self._names[1])
+        log = self._log_table.load()
         if self._log is None or log.metadata_location != self._log.metadata_location:
-            self._row_count = max(self._row_count, _rows_in(self._catalogue.load_table(self._names[0])))
+            self._row_count = max(self._row_count, rows_in(self._row_table.load()))
             if self._log is None:
                 self._snapshot = Snapshot(_snapshot_file(log, self._settings.table), str(log.metadata.table_uuid))
                 self.admission = restored(self._snapshot, log, self._settings, self.window.window_tokens)
@@ -214,9 +185,7 @@ class RolloutStore:
         if not self.admission.new:
             return
         assert self._log is not None  # events are decided after the log was read
-        if leases is not None:
-            leases.require(self._names[1])
-        _append(self._log, functools.partial(_log_rows, self.admission.new))
+        self._log_table.append(self._log, leases, functools.partial(_log_rows, self.admission.new))
         self.admission.new = []
         self._drop_written()
 
@@ -232,26 +201,19 @@ class RolloutStore:
         """
         if not self.has_rows:
             return
-        with suppress(LeaseError), self._lease(self._names[0], 0.0) as leases:
-            table = self._catalogue.load_table(self._names[0])
-            row_count = _rows_in(table)
+        with suppress(LeaseError), self._row_table.lease(0.0) as leases:
+            table = self._row_table.load()
+            row_count = rows_in(table)
             if groups := [group for group in self._logged if group.ordinal >= row_count]:
-                if leases is not None:
-                    leases.require(self._names[0])
                 facts = {name: table.properties[name] for name in (*PROPERTY_OF_FACT.values(), GENERATION_PROPERTY)}
-                _append(table, functools.partial(packed_rows, groups, self.window), facts)
+                self._row_table.append(table, leases, functools.partial(packed_rows, groups, self.window), facts)
                 row_count = groups[-1].ordinal + len(groups[-1].members)
             self._row_count = row_count
 
     def keep_few(self) -> None:
-        """Merge small files and remove old snapshots of both tables.
-
-        Tags keep their snapshots, so what blends pin is served on.
-        """
-        for name in reversed(self._names):
-            merge(self._catalogue, name, functools.partial(self._quiet_lease, name))
-            with self._quiet_lease(name):
-                expire_surplus(self._catalogue, self._catalogue.load_table(name), KEPT_SNAPSHOTS, KEPT_SECONDS)
+        """Merge small files and remove old snapshots of both tables."""
+        self._log_table.keep_few()
+        self._row_table.keep_few()
 
     def empty_payloads(self, until: int) -> None:
         """Write the events before a number again where their rollouts are rows by now, so that tokens are stored once.
@@ -259,13 +221,13 @@ class RolloutStore:
         Args:
             until: `Admission.oldest_needed`, of some moment when the log had all events.
         """
-        log = self._catalogue.load_table(self._names[1])
+        log = self._log_table.load()
         tasks = log.scan(row_filter=And(NotNull("payload"), LessThan("sequence", until))).plan_files()
         files = [task.file for task in tasks]
         for at in range(0, len(files), MOST_FILES):
             some = files[at : at + MOST_FILES]
             emptied = merged_files(log, some, functools.partial(_emptied, until=until))
-            with self._quiet_lease(self._names[1]) as leases:
+            with self._log_table.quiet_lease() as leases:
                 replace_files(self._catalogue, self._names[1], some, emptied, leases, same_rows=False)
 
     def _drop_written(self) -> None:
@@ -298,31 +260,11 @@ def _snapshot_file(log: IcebergTable, name: str) -> Path:
     return home / "rollouts" / f"{name}-{log.metadata.table_uuid}.sqlite"
 
 
-def _rows_in(table: IcebergTable) -> int:
-    """Count the rows of a table."""
-    snapshot = table.current_snapshot()
-    if snapshot is None or snapshot.summary is None:
-        return 0
-    return int(snapshot.summary.additional_properties["total-records"])
-
-
 def _emptied(rows: pa.RecordBatch, until: int) -> pa.RecordBatch:
     """Events without the payloads of those before a number."""
     at = rows.schema.get_field_index("payload")
     needed = pc.greater_equal(rows.column("sequence"), until)
     return rows.set_column(at, rows.schema.field(at), pc.if_else(needed, rows.column(at), None))
-
-
-def _append(
-    table: IcebergTable, rows_in: Callable[[pa.Schema], pa.RecordBatch], facts: Mapping[str, str] = MappingProxyType({})
-) -> None:
-    """Commit rows as one file, with checksums in its pages, where nobody has written since the table was loaded."""
-    rules = rules_of(table)
-    rows = rows_in(rules.schema)
-    (written,) = next(write_measured([(rows, [], DataVersion())], 0, rules)).to_pylist()
-    with table.transaction() as change, change.update_snapshot(dict(facts)).fast_append() as added:
-        for file in data_files(table, written["files"]):
-            added.append_data_file(file)
 
 
 def _log_rows(events: Sequence[Event], schema: pa.Schema) -> pa.RecordBatch:

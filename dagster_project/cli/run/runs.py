@@ -13,6 +13,7 @@ from dagster_project.cli.output import JSON, print_json, print_rows, print_table
 from dagster_project.cli.run.status import instance_with_runs
 from dagster_project.exceptions import CommandError
 from dagster_project.project.loading import lake_catalogue
+from spark_jobs.plugins import load
 
 if TYPE_CHECKING:
     from dagster_project.inspect.lake.run_history import PastRun
@@ -30,9 +31,14 @@ _SHOWN_FAILURES = 3
     type=click.Path(dir_okay=False, exists=True, path_type=Path),
     help="with --training RUN: import its losses from this file, lines of JSON with `loss` and `offset` or `step`",
 )
-@click.option("--limit", default=10, show_default=True, type=click.IntRange(min=1), help="most runs shown")
+@click.option("--worst", metavar="RUN", help="show the documents that a training run lost most on")
+@click.option("--at", "step", type=click.IntRange(min=0), help="with --worst: the segments of this step, by loss")
+@click.option("--limit", default=10, show_default=True, type=click.IntRange(min=1), help="most runs or documents shown")
 @JSON
-def runs(run: str, training: bool, beside: str, log: Path | None, limit: int, as_json: bool) -> None:
+def runs(
+    run: str, training: bool, beside: str, log: Path | None, worst: str | None, step: int | None, limit: int,
+    as_json: bool,
+) -> None:  # fmt: skip
     """Show what ran in this lake, the newest first: when, by whom, which tables were computed, and what failed.
 
     With --training a line is one read of a blend: rows from `first row` up to `sent` were sent, those below `consumed`
@@ -47,6 +53,10 @@ def runs(run: str, training: bool, beside: str, log: Path | None, limit: int, as
         if not (training and run):
             raise CommandError("runs --beside: name the run to compare: --training RUN")
         _print_comparison(run, beside, as_json)
+        return
+    if worst is not None:
+        view: Any = load("parts", "worst", object)
+        print_rows(view(lake_catalogue(), worst, step, limit), as_json, "no document")
         return
     if training:
         _print_training(run, as_json)

@@ -40,7 +40,7 @@ def serve(**values: Any) -> None:
     """Serve until Ctrl-C or SIGTERM."""
     added: list[AddService] = []
     for service in _SERVICES:
-        if (value := values.pop(str(service.option.name))) is not None:
+        if (value := values.pop(str(service.option.name))) not in (None, False):
             added.append(service.add(value))
             values["max_request_bytes"] = max(values["max_request_bytes"], service.least_request_bytes)
     serve_with(added, **values)

@@ -29,6 +29,7 @@ from dagster_project.inspect.documents.document_lookup import (
 )
 from dagster_project.inspect.documents.duplicate_findings import duplicate_findings, witness_of
 from dagster_project.inspect.documents.findings import TableFinding, Witness, missing, named
+from dagster_project.inspect.documents.laid_out import laid_out
 from dagster_project.inspect.documents.selection_findings import (
     cluster_findings,
     failed_rule,
@@ -355,7 +356,10 @@ def _after(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, inc
         return
     text = read_wide_value(catalogue, f"{document.dataset}.texts", "content", document.doc_id, document.partition)
     names = names_in(catalogue, corpus.name, text or "")
-    said = f"{tokens[0]['token_count']:,} tokens" + (f"; its text has {names}" if names else "")
+    laid = laid_out(catalogue, corpus.name, row, text or "")
+    said = "; ".join(
+        [f"{tokens[0]['token_count']:,} tokens", *([f"its text has {names}"] if names else []), *filter(None, [laid])]
+    )
     yield TableFinding(corpus.own("tokens"), "encoded", said, tokens[0])
     prefix = f"packed_{document.dataset}_"
     lengths = sorted(int(name.removeprefix(prefix)) for name in corpus.tables if _is_packed(name, prefix))

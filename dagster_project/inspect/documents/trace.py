@@ -2,8 +2,9 @@
 
     ordinal, position  ->  window: segment      the file by its bounds in the metadata, the row by its index in the file
                        ->  document, token      documents of the corpus increment, by doc_id
-                       ->  bytes of the text    lengths of the tokens before it, known for byte-level tokenizers; what
-                                                the corpus cut of the text
+                       ->  bytes of the text    its piece, where tokens are not in the text's order; lengths of the
+                                                tokens before it there, known for byte-level tokenizers; what the corpus
+                                                cut of the text
                        ->  bytes of the file    the edits that made the text from the source
 
 A `TokenTracer` keeps what does not change between two questions about one table: metadata of the tables it reads, the
@@ -20,10 +21,12 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
+from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import FOUND_COLUMNS, FoundDocument, extraction_place, landing_of
 from dagster_project.inspect.lake.found_table import require_table
+from headrace.tables.catalogue import load_table
 from headrace.tables.ordinals import OrdinalRun
 from spark_jobs.arrays import Int64Array
 from spark_jobs.corpus_stages import cut_texts_of
@@ -33,6 +36,7 @@ from spark_jobs.packing.ordinals import ordinal_runs, packed_facts, read_window
 from spark_jobs.packing.windows.masks import TRAINABLE
 from spark_jobs.text.normalization import NO_EDITS, Edits, source_spans
 from spark_jobs.text.text_columns import edits_of
+from spark_jobs.tokens.pieces import PIECES, WITHOUT_BYTES, TextPiece, piece_of, sentinels_in, with_letters
 from spark_jobs.tokens.token_bytes import encoded_bounds, token_byte_lengths
 
 _DOCUMENT_COLUMNS = (
@@ -51,7 +55,7 @@ class Traced:
         table: the packed table.
         ordinal: row.
         position: index in its window.
-        what: token, end_of_document, beginning_of_document or padding; all below is None for padding.
+        what: token, end_of_document, beginning_of_document, sentinel, header or padding; all below is None for padding.
         dataset: of the document.
         doc_id: the document.
         repository: its repository.
@@ -70,8 +74,8 @@ class Traced:
             None for a text of the source itself.
         location: of the landed file.
         object: where its bytes are kept, for a dataset copying them.
-        trained: whether a loss is taken on it, where the table has masks; its documents are rendered by a template, so
-            that no bytes of the text are known to stand behind a token.
+        trained: whether a loss is taken on it, where the table has masks. Of documents rendered by a template no bytes
+            of the text are known to stand behind a token.
     """
 
     table: str
@@ -177,12 +181,14 @@ class TokenTracer:
             end = "end_of_document" if token >= 0 else what
             return Traced(**{**known, "what": end, "document_token": max(token, 0)})
         known |= {"what": what, "document_token": token, "token_id": int(input_ids[token])}
-        if self._is_masked:
-            return Traced(**known)
+        place = self._place(doc_id, own, token, len(input_ids))
+        if place is None or place.start < 0:
+            return Traced(**{**known, "what": what if place is None else WITHOUT_BYTES[place.start]})
         edits, cuts = self._edits(f"{self._facts.dataset}.texts", doc_id, partition), self._cuts(doc_id, own)
         size = _text_bytes(document, edits)
-        size = size if size is None else size + _growth(cuts)
-        encoded = self._token_bytes(doc_id, own if len(cuts) else partition, input_ids, token, size, bool(len(cuts)))
+        if place.end is None and size is not None:
+            place = place._replace(end=size + _growth(cuts))
+        encoded = self._token_bytes(doc_id, own if len(cuts) else partition, input_ids, token, place, bool(len(cuts)))
         start, end_byte = _before_edits(cuts, *encoded)
         source_start, source_end = self._source_bytes(doc_id, partition, document, edits, start, end_byte)
         return Traced(
@@ -236,7 +242,24 @@ class TokenTracer:
                 "with; run the corpus again"
             )
         text = str(rows.column("file")[0].as_py())
-        return text, token_byte_lengths(text)
+        lengths = token_byte_lengths(text)
+        sentinels = sentinels_in(self._tokens.properties) if self._tokens is not None else ()
+        return with_letters(text, sentinels) if sentinels else text, lengths
+
+    def _place(self, doc_id: str, own: BooleanExpression, token: int, token_count: int) -> TextPiece | None:
+        """The piece of the text with a token; all of it where tokens are in its order, None where there is no order."""
+        if self._is_in_pieces:
+            pieces = read_wide_value(self._catalogue, f"{self._facts.corpus}.tokens", PIECES, doc_id, own)
+            return piece_of(pieces, token, token_count)
+        return None if self._is_masked else TextPiece(0, token_count, 0, None)
+
+    @cached_property
+    def _is_in_pieces(self) -> bool:
+        return self._tokens is not None and PIECES in self._tokens.schema().column_names
+
+    @cached_property
+    def _tokens(self) -> IcebergTable | None:
+        return load_table(self._catalogue, f"{self._facts.corpus}.tokens") if self._is_masked else None
 
     def _edits(self, table: str, doc_id: str, partition: BooleanExpression) -> Edits:
         """The edits behind a text."""
@@ -257,19 +280,21 @@ class TokenTracer:
         partition: BooleanExpression,
         input_ids: npt.NDArray[np.int32],
         token: int,
-        text_bytes: int | None,
+        place: TextPiece,
         is_cut: bool,
     ) -> tuple[int, int]:
         """Bytes of a token in what was encoded: by lengths of tokens if they add up to it, else by encoding again."""
         file, lengths = self._tokenizer
-        if lengths is not None and input_ids.max() < len(lengths):
-            ends = np.cumsum(lengths[input_ids])
-            if text_bytes is None or ends[-1] == text_bytes:
-                return int(ends[token] - lengths[input_ids[token]]), int(ends[token])
+        ids, at = input_ids[place.token : place.stop], token - place.token
+        if lengths is not None and ids.max() < len(lengths):
+            ends = place.start + np.cumsum(lengths[ids])
+            if place.end is None or ends[-1] == place.end:
+                return int(ends[at] - lengths[ids[at]]), int(ends[at])
         table = self._cut_texts if is_cut and self._cut_texts is not None else f"{self._facts.dataset}.texts"
         text = read_wide_value(self._catalogue, table, "content", doc_id, partition)
-        starts, stops = encoded_bounds(file, str(text), input_ids)
-        return int(starts[token]), int(stops[token])
+        part = str(text).encode()[place.start : place.end if self._is_in_pieces else None].decode()
+        starts, stops = encoded_bounds(file, part, ids)
+        return place.start + int(starts[at]), place.start + int(stops[at])
 
     def _source_bytes(
         self, doc_id: str, partition: BooleanExpression, document: dict[str, Any], edits: Edits, start: int, end: int

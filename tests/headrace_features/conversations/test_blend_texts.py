@@ -270,10 +270,10 @@ def test_a_replica_needs_neither_registry_nor_measuring(chat_lake: Catalog, monk
     assert child.sources[0].template == config.sources[0].template and child.texts == config.texts
     with monkeypatch.context() as patched:
         patched.setattr(blend_texts, "_VERSION", "0.0")
-        conversation_texts._opened.cache_clear()
+        conversation_texts._conversations.cache_clear()
         with pytest.raises(PackedTableError, match=r"version \S+ of their rule, this is 0\.0; serve"):
             Blender(chat_lake).open(config.blend_id)
-    conversation_texts._opened.cache_clear()
+    conversation_texts._conversations.cache_clear()
     encode = blend_texts.OpenedConversations.encode
 
     def other_mask(*given: Any) -> Any:
@@ -406,7 +406,7 @@ def test_a_server_without_the_feature_refuses_the_blend_by_its_name(
     spec = ModuleSpec("headrace_features", None, is_package=True)
     spec.submodule_search_locations = [str(folder)]
     for there in (spec, None):
-        conversation_texts._opened.cache_clear()
+        conversation_texts._conversations.cache_clear()
         monkeypatch.setattr(conversation_texts, "find_spec", lambda _, there=there: there)
         needed = "needs the feature conversations, which is not installed here; install headrace whole"
         with pytest.raises(InvalidBlendError, match=f"texts.conversations: a blend of messages {needed}"):

@@ -17,7 +17,7 @@ from hypothesis import strategies as st
 
 from headrace_features.objectives.config import FimConfig
 from headrace_features.objectives.cuts import Draws, character_places, letter_start, line_places, node_places
-from headrace_features.objectives.fim import NO_NODE, PSM, SPM, WHOLE, Choice, choose, lay_out
+from headrace_features.objectives.fim import NO_NODE, PSM, SPM, WHOLE, FimChoice, choose, lay_out
 from headrace_features.objectives.layout import LaidOut, LayoutEncoder, Span
 from headrace_features.objectives.sentinels import Sentinels
 from headrace_features.objectives.syntax import KINDS, nodes_of
@@ -75,7 +75,7 @@ def test_ids_are_those_of_megatron_for_the_same_cuts(text: str, draws: Draws, is
         return library.encode(part, add_special_tokens=False).ids
 
     config = FimConfig(spm_order=order, least=0)
-    laid = lay_out(text, Span(0, len(text)), config, Choice(True, is_spm, draws), ids, "not parsed")
+    laid = lay_out(text, Span(0, len(text)), config, FimChoice(True, is_spm, draws), ids, "not parsed")
     (row,) = LayoutEncoder(file_text, certify_once(file_text), 1 << 18).encode([LaidOut(text, laid.layout, "d")])
     if not text:
         assert laid.form == WHOLE
@@ -158,7 +158,7 @@ GOLDEN = (True, False, 18368273464567507682, 6570365900497634483, 14368968110645
 
 def test_short_texts_are_left_whole() -> None:
     """A text of fewer characters than `least`, and a row of a longer one."""
-    choice, ids = Choice(True, False, Draws(1 << 63, 1 << 62, 0)), Sentinels(1, 2, 3)
+    choice, ids = FimChoice(True, False, Draws(1 << 63, 1 << 62, 0)), Sentinels(1, 2, 3)
     for text, span, form in (
         ("x" * 9, Span(0, 9), WHOLE),
         ("x" * 10, Span(0, 10), PSM),

@@ -16,9 +16,9 @@ from headrace_features.objectives.layout import (
     Sentinel,
     Span,
     whole,
-    with_letters,
 )
 from spark_jobs.tokens.certificate import certify
+from spark_jobs.tokens.pieces import with_letters
 
 _TEXTS = ("def area(width):\n    return width * 2\n", "für die Größe, 長さ 🙂\r\nint x;", "e\u0301 und noch ein Satz")
 _SENTINEL = "<|fim_prefix|>"

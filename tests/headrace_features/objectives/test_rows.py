@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import itertools
+
 import numpy as np
 import pytest
 from hypothesis import given, settings
@@ -10,7 +12,7 @@ from hypothesis import strategies as st
 from headrace_features.objectives.config import FimConfig, KindObjectives, ObjectivesConfig
 from headrace_features.objectives.fim import WHOLE, choose
 from headrace_features.objectives.layout import LayoutEncoder
-from headrace_features.objectives.tokens import Document, ObjectivesTask, bytes_before, document_rows
+from headrace_features.objectives.tokens import ObjectivesTask, TextDocument, bytes_before, document_rows
 from headrace_features.objectives.undo import undo
 from spark_jobs.tokens.certificate import Certificate, certify
 from tests.headrace_features.objectives.fim_tokenizer import fim_tokenizer, library_of
@@ -49,13 +51,13 @@ def test_rows_fit_windows_and_are_the_file(
     texts: list[str], max_tokens: int, rate: float, cut: str, order: str
 ) -> None:
     """Undone and put together rows are the text; none is longer than a window, all but the last are as good as full."""
-    documents = [Document(f"d{number}", "code", "Python", text) for number, text in enumerate(texts)]
+    documents = [TextDocument(f"d{number}", "code", "Python", text) for number, text in enumerate(texts)]
     config = _config(max_tokens, rate=rate, cut=cut, spm_order=order)
     task = _task(config)
     made = document_rows(documents, LayoutEncoder(_FILE, _CERTIFICATE, 1 << 18), task)
     for document, rows in zip(documents, made, strict=True):
         bounds = [0, *rows.row_starts, len(rows.ids)]
-        parts = [rows.ids[a:b].tolist() for a, b in zip(bounds, bounds[1:], strict=False)]
+        parts = [rows.ids[a:b].tolist() for a, b in itertools.pairwise(bounds)]
         assert len(parts) == max(1, len(rows.laid))
         assert "".join(undo(part, _IDS, _END, _decode) for part in parts) == document.text
         assert all(len(part) <= max_tokens for part in parts) and len(parts[-1]) < max_tokens
@@ -75,20 +77,22 @@ def test_rows_fit_windows_and_are_the_file(
 @pytest.mark.parametrize("language", SOURCES)
 def test_files_of_six_languages_come_back(language: str, cut: str) -> None:
     """Short and long, each cut, for many documents; by syntax none falls back where a parser is there."""
-    documents = [Document(f"{cut}{n}", "code", language, SOURCES[language] * (1 + n % 4)) for n in range(24)]
+    documents = [TextDocument(f"{cut}{n}", "code", language, SOURCES[language] * (1 + n % 4)) for n in range(24)]
     task = _task(_config(128, rate=1, cut=cut))
     made = document_rows(documents, LayoutEncoder(_FILE, _CERTIFICATE, 1 << 18), task)
     cuts = [laid.cut for rows in made for laid in rows.laid if laid.form != WHOLE]
     assert cuts.count(cut) >= 0.9 * len(cuts) > 20
     for document, rows in zip(documents, made, strict=True):
         bounds = [0, *rows.row_starts, len(rows.ids)]
-        parts = [rows.ids[a:b].tolist() for a, b in zip(bounds, bounds[1:], strict=False)]
+        parts = [rows.ids[a:b].tolist() for a, b in itertools.pairwise(bounds)]
         assert "".join(undo(part, _IDS, _END, _decode) for part in parts) == document.text
 
 
 def test_both_encoders_and_any_batches_give_the_same_rows() -> None:
     """With a certificate and without; one document at a time or all at once."""
-    documents = [Document(f"{name}{n}", "code", name, text * n) for name, text in SOURCES.items() for n in (1, 2, 9)]
+    documents = [
+        TextDocument(f"{name}{n}", "code", name, text * n) for name, text in SOURCES.items() for n in (1, 2, 9)
+    ]
     config, refused = _config(64, rate=0.7), Certificate.refused("", "no")
     fast = document_rows(documents, LayoutEncoder(_FILE, _CERTIFICATE, 1 << 18), _task(config))
     slow = [
@@ -106,7 +110,7 @@ def test_kinds_without_fim_are_encoded_as_they_are() -> None:
     text = SOURCES["Go"] * 50
     ids = _LIBRARY.encode(text, add_special_tokens=False).ids
     (rows,) = document_rows(
-        [Document("d", "prose", None, text)], LayoutEncoder(_FILE, _CERTIFICATE, 99), _task(_config(32))
+        [TextDocument("d", "prose", None, text)], LayoutEncoder(_FILE, _CERTIFICATE, 99), _task(_config(32))
     )
     assert rows.ids.tolist() == ids and rows.row_starts == [] and [laid.form for laid in rows.laid] == [WHOLE]
     config = ObjectivesConfig(kinds={"all": KindObjectives(fim=FimConfig()), "prose": KindObjectives()})

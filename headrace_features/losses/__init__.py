@@ -1,0 +1,1 @@
+"""Losses of training by document: taken from trainers into tables, added up by document, shown."""

@@ -208,6 +208,8 @@ class Ring:
         buffer, copied = self._free.get()
         if copied is not None:
             copied.synchronize()
+        if any(buffer[name].numel() != batch[name].numel() for name in _dense(batch)):  # type: ignore[literal-required]
+            return self._pinned(batch)  # where rows become longer
         filled = Batch(**batch)
         for name in _dense(batch):
             values = batch[name]  # type: ignore[literal-required]

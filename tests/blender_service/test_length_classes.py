@@ -145,7 +145,7 @@ def test_tensors_are_of_sequences(server: RunningServer, made: Corpus) -> None:
     own = made.own_ids()
     with BlenderClient(server.address) as client:
         blend = client.create_blend(sources({16: 1, 8: 1, 4: 1}), seed=1, turn_rows=TURN)
-        dataset = BlendDataset(server.address, blend.blend_id, TURN, length_classes=True)
+        dataset = BlendDataset(server.address, blend.blend_id, TURN, length_classes=True, device="cpu")
         shapes, taken = Counter[tuple[int, ...]](), 0
         layouts = client.read(blend.blend_id, 0, part=Slice(TURN)).steps(by_class=blend)
         for batch, layout in zip(dataset, layouts, strict=False):

@@ -222,9 +222,10 @@ def test_datasets_have_the_longer_rows(
     dataset = BlendDataset(address, grown.blend_id, 12, expected=ExpectedWindow(window_tokens=8), tensors=["labels"])
     with pytest.raises(WindowMismatchError):
         list(dataset)
-    dataset = BlendDataset(address, grown.blend_id, 12)
-    shapes = [tuple(batch["input_ids"].shape) for batch in itertools.islice(dataset, 5)]
-    assert shapes == [(12, 8)] * 3 + [(12, 32)] * 2
+    for device in (None, "cpu"):  # without and with a ring of buffers, fewer than steps
+        dataset = BlendDataset(address, grown.blend_id, 12, device=device, prefetch_batches=1)
+        shapes = [tuple(batch["input_ids"].shape) for batch in itertools.islice(dataset, 5)]
+        assert shapes == [(12, 8)] * 3 + [(12, 32)] * 2
     late = BlendDataset(address, grown.blend_id, 6, offset=36, expected=ExpectedWindow(window_tokens=32))
     assert next(iter(late))["input_ids"].shape == (6, 32)
     assert len(documents) > 100

@@ -126,25 +126,6 @@ def test_a_tokenizer_without_sentinels_is_refused(spark: SparkSession) -> None:
         run(spark, sentinels={"prefix": "<PRE>", "middle": "<MID>", "suffix": "<SUF>"})
 
 
-def test_another_version_of_the_encoder_is_compared_by_fixed_texts(spark: SparkSession) -> None:
-    """Equal ids go on, though stored documents were cut in three; others refuse the increment."""
-    ids = {"vocabulary_size": pa.array([420], pa.int32()), "end_of_document_id": pa.array([0], pa.int32())}
-    inputs = {"tokenizer": spark.createDataFrame(pa.table({"file": [_FILE], "sha256": ["ab"], **ids}))}
-    config = ObjectivesConfig.model_validate({"kinds": {"code": {"fim": {}}}})
-    guard: Any = objective_tokens.guard
-
-    def standing(properties: dict[str, str]) -> Any:
-        return SimpleNamespace(table=SimpleNamespace(properties=properties, name=lambda: ("main", "tokens")), inputs={})
-
-    recorded = guard(config, inputs, None)
-    assert guard(config, inputs, standing(recorded)) == {}
-    assert guard(config, inputs, standing({**recorded, ENCODED_BY: "before"})) == recorded
-    first, *others = json.loads(recorded[FIXED_IDS]).items()
-    changed = json.dumps(dict([(first[0], [*first[1], 1]), *others]))
-    with pytest.raises(InputError, match=r"main.tokens: .* gets other ids from token"):
-        guard(config, inputs, standing({ENCODED_BY: "before", FIXED_IDS: changed}))
-
-
 RULED_GOLDEN = "d167f3c38e988733a9f728f2cd0a3f5923c5220962ba6c8af5d43cd0c84bdd01"
 """The same with rules of masks and headers."""
 
@@ -192,3 +173,22 @@ def test_rows_with_rules_are_the_same_on_either_engine(spark: SparkSession) -> N
         found = {span["rule"]: span["end"] - span["start"] for span in row["masked"]}
         assert found[2] == len("<MAIL_1>") and found[3] == 400
     assert {row["no_header"] for row in rows} == {None, "no author", "no language"}
+
+
+def test_another_version_of_the_encoder_is_compared_by_fixed_texts(spark: SparkSession) -> None:
+    """Equal ids go on, though stored documents were cut in three; others refuse the increment."""
+    ids = {"vocabulary_size": pa.array([420], pa.int32()), "end_of_document_id": pa.array([0], pa.int32())}
+    inputs = {"tokenizer": spark.createDataFrame(pa.table({"file": [_FILE], "sha256": ["ab"], **ids}))}
+    config = ObjectivesConfig.model_validate({"kinds": {"code": {"fim": {}}}})
+    guard: Any = objective_tokens.guard
+
+    def standing(properties: dict[str, str]) -> Any:
+        return SimpleNamespace(table=SimpleNamespace(properties=properties, name=lambda: ("main", "tokens")), inputs={})
+
+    recorded = guard(config, inputs, None)
+    assert guard(config, inputs, standing(recorded)) == {}
+    assert guard(config, inputs, standing({**recorded, ENCODED_BY: "before"})) == recorded
+    first, *others = json.loads(recorded[FIXED_IDS]).items()
+    changed = json.dumps(dict([(first[0], [*first[1], 1]), *others]))
+    with pytest.raises(InputError, match=r"main.tokens: .* gets other ids from token"):
+        guard(config, inputs, standing({ENCODED_BY: "before", FIXED_IDS: changed}))

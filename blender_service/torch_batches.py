@@ -51,7 +51,7 @@ class Batch(TypedDict, total=False):
         documents: ids of the documents, each once; there with segment_documents.
         step: number of the step, the same on all ranks and after a resume; there with segment_documents.
 
-    Requested columns of the dataset are there under their names: (R, L) bool or float32.
+    Requested columns of the dataset are there under their names: (R, L) bool, float32 or int32.
     """
 
     offset: int

@@ -182,12 +182,12 @@ def read_request(
     blend_id = blender.resolve(request.blend)
     expected = request.expected
     config = blender.config(blend_id)
-    of_first = {"window_tokens": config.window_tokens_at(request.offset)}
+    window = config.window.model_copy(update={"window_tokens": config.window_tokens_at(request.offset)})
     ExpectedWindow(
         expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size, expected.token_bytes
-    ).check(blend_id, config.window.model_copy(update=of_first))
+    ).check(blend_id, window)
     reader = blender.open(blend_id, request.offset, request.columns)
-    call.reads(blend_id, request.offset, reader.order.names, reader.config.window)
+    call.reads(blend_id, request.offset, reader.order.names, window)
     part = None
     if request.HasField("slice"):
         wanted = request.slice

@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from tokenizers import Tokenizer
 
-from blender_service.blend.config import BlendConfig, load_config
+from blender_service.blend.config import BlendConfig, WindowSpan, load_config
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, TextSpec, UpdateSpec
 from blender_service.blend.store import HEADS, open_store
 from blender_service.client import ExpectedWindow, Slice, connect
@@ -253,3 +253,15 @@ def test_what_cannot_be_longer_is_refused(lake: Catalog, documents: dict[str, li
     with pytest.raises(PackedTableError, match="is lost or damaged beside the blends"):
         list(Blender(lake).open(grown.blend_id, 40).read(40))
     assert len(documents) > 100
+
+
+def test_rows_are_counted_by_their_lengths() -> None:
+    """Tokens as rows, before, at and after changes, beside a count row by row."""
+    spans = tuple(WindowSpan(from_offset=str(at), window_tokens=tokens) for at, tokens in ((0, 8), (5, 32), (7, 16)))
+    config = BlendConfig.model_construct(windows=spans)
+    for tokens in range(200):
+        rows = total = 0
+        while total < tokens:
+            total += config.window_tokens_at(rows)
+            rows += 1
+        assert config.rows_of(tokens) == rows

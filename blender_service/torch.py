@@ -54,7 +54,7 @@ except ModuleNotFoundError as error:
         name="torch",
     ) from None
 
-from blender_service.torch_batches import DENSE, SEGMENT_DOCUMENTS, TENSORS, Batch, Ring, Steps, to_tensors
+from blender_service.torch_batches import DENSE, SEGMENT_DOCUMENTS, TENSORS, Batch, Ring, Steps, lengths_of, to_tensors
 from blender_service.torch_consumers import check_lightning, is_read_by_data_loader
 from blender_service.torch_context import context_of
 from blender_service.torch_losses import LossWriter
@@ -108,6 +108,7 @@ class BlendDataset(IterableDataset[Batch]):
         dp: str | Sequence[str] | None = None,
         cp: str | None = None,
         cp_zigzag: bool = True,
+        length_classes: bool = False,
         offset: int | None = None,
         uneven: bool = False,
         expected: ExpectedWindow | None = None,
@@ -135,6 +136,8 @@ class BlendDataset(IterableDataset[Batch]):
             dp: its data-parallel dimension, or all of them; "dp" if left out.
             cp: its context-parallel dimension: each rank along it has its part of every row.
             cp_zigzag: whether that is a piece of the row's start and one of its end, as balances causal attention.
+            length_classes: whether tensors have a row for each sequence of the step's length class, in place of one for
+                each window.
             offset: first row of the first step, 0 if left out; a loaded state replaces it.
             uneven: allow parts differing by one row; scale the loss by `loss_scale` then.
             expected: tokenizer, window length and vocabulary the model was built for.
@@ -193,13 +196,15 @@ class BlendDataset(IterableDataset[Batch]):
         self._prefetch_batches = prefetch_batches
         with self._connect() as client:
             self.blend: Blend = client.get_blend(blend)
-        if expected is not None:
-            expected.check(self.blend.blend_id, self.blend)
         self._first = self._checked(0 if offset is None else offset, "dataset", InvalidReadError, OffsetOutOfRangeError)
+        if expected is not None:
+            expected.check(self.blend.blend_id, self.blend.at(self._first))
         self._is_told_where = offset is not None
         self._begin(self._first)
         self._context = context_of(mesh, cp, dp, cp_zigzag)
-        self._context.check(self.blend.window_tokens)
+        self._length_classes = length_classes
+        for length in lengths_of(self.blend, step_rows) if length_classes else [self.blend.window_tokens]:
+            self._context.check(length, tensors)
         self._device = torch.device(device) if device is not None else None
         self._fetch = fetch
         self._wait_seconds = wait_seconds
@@ -357,7 +362,7 @@ class BlendDataset(IterableDataset[Batch]):
         source: AbstractContextManager[Iterator[Batch]]
         steps = Steps(
             self._connect, self.blend, self._offset, self._part, self._expected, self._tensors, self._columns,
-            self._wait_seconds, begins_run, self._context,
+            self._wait_seconds, begins_run, self._context, self._length_classes,
         )  # fmt: skip
         if self._workers:
             stream = None

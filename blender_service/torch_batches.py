@@ -18,7 +18,8 @@ from torch.utils.data import IterableDataset, get_worker_info
 
 from blender_service.client import Blend, BlenderClient
 from blender_service.client.row_stream import RowStream
-from blender_service.client.window_layout import NewArray, WindowLayout, new_array
+from blender_service.client.window_layout import NewArray, WindowLayout, new_array, sequence_tokens_of
+from blender_service.exceptions import InvalidReadError
 from blender_service.torch_context import WHOLE_ROWS, ContextPart
 from blender_service.wire.expected_window import ExpectedWindow
 from blender_service.wire.rank_slice import Slice
@@ -34,6 +35,8 @@ _OF_SEGMENTS: Final = ("cu_seqlens", SEGMENT_DOCUMENTS)  # tensors of another si
 class Batch(TypedDict, total=False):
     """The tensors asked for of R rows of L tokens; empty on a rank that does not fetch.
 
+    With `length_classes` R and L are those of the sequences in the rows.
+
     Attributes:
         offset: of the first row in the blend, as the server sent it.
         input_ids: (R, L) int64.
@@ -48,7 +51,7 @@ class Batch(TypedDict, total=False):
         documents: ids of the documents, each once; there with segment_documents.
         step: number of the step, the same on all ranks and after a resume; there with segment_documents.
 
-    Requested columns of the dataset are there under their names: (R, L) bool or float32.
+    Requested columns of the dataset are there under their names: (R, L) bool, float32 or int32.
     """
 
     offset: int
@@ -63,14 +66,30 @@ class Batch(TypedDict, total=False):
     step: int
 
 
+def lengths_of(blend: Blend, step_rows: int) -> set[int]:
+    """Give the lengths of the sequences of a blend.
+
+    Raises:
+        InvalidReadError: steps would mix some.
+    """
+    lengths = {blend.length_classes.get(source.name, blend.window_tokens) for source in blend.sources}
+    lengths |= {*blend.length_classes.values()}
+    if len(lengths) > 1 and blend.turn_rows % step_rows:
+        raise InvalidReadError(
+            f"dataset: steps of {step_rows} rows mix length classes, sources take turns of {blend.turn_rows}; take "
+            "steps that divide a turn, or create the blend with turn_rows"
+        )
+    return lengths
+
+
 def to_tensors(batch: RowBatch, tensors: Sequence[str] = TENSORS) -> Batch:
     """Make a model's inputs of rows."""
     return _tensors([batch], tensors, new_array)
 
 
-def _tensors(pieces: list[RowBatch], tensors: Sequence[str], new_array: NewArray) -> Batch:
-    """Make a model's inputs of rows in pieces, at least one, in arrays of `new_array`."""
-    layout = WindowLayout(*pieces, new_array=new_array)
+def _tensors(pieces: list[RowBatch], tensors: Sequence[str], new_array: NewArray, sequence_tokens: int = 0) -> Batch:
+    """Make a model's inputs of rows in pieces, at least one, or of sequences in them, in arrays of `new_array`."""
+    layout = WindowLayout(*pieces, new_array=new_array, sequence_tokens=sequence_tokens)
     batch = Batch(offset=pieces[0].offset)
     for name in tensors:
         batch[name] = torch.from_numpy(getattr(layout, name))  # type: ignore[literal-required]
@@ -80,6 +99,7 @@ def _tensors(pieces: list[RowBatch], tensors: Sequence[str], new_array: NewArray
         batch["documents"] = layout.documents
     for name in pieces[0].columns:
         values = np.concatenate([piece.columns[name] for piece in pieces])
+        values = values.reshape(-1, sequence_tokens or values.shape[1])
         batch[name] = torch.from_numpy(values)  # type: ignore[literal-required]
     return batch
 
@@ -124,6 +144,7 @@ class Steps(IterableDataset[Batch]):
     wait_seconds: float
     begins_run: bool
     context: ContextPart = WHOLE_ROWS
+    length_classes: bool = False
 
     def __iter__(self) -> Iterator[Batch]:
         """Give the steps of one of n workers: every n-th. The last of a blend, fewer than n, go to the first workers.
@@ -159,7 +180,8 @@ class Steps(IterableDataset[Batch]):
                 return
             pieces.append(piece)
             if sum(part.rows for part in pieces) == rows:
-                batch = _tensors(pieces, self.tensors, buffers.take)
+                length = sequence_tokens_of(self.blend, *pieces) if self.length_classes else 0
+                batch = _tensors(pieces, self.tensors, buffers.take, length)
                 if SEGMENT_DOCUMENTS in self.tensors:
                     batch["step"] = (pieces[0].offset - self.part.start) // self.part.step_rows
                 yield cast(Batch, self.context.of(batch))
@@ -186,9 +208,12 @@ class Ring:
         buffer, copied = self._free.get()
         if copied is not None:
             copied.synchronize()
+        if any(buffer[name].numel() != batch[name].numel() for name in _dense(batch)):  # type: ignore[literal-required]
+            return self._pinned(batch)  # where rows become longer
         filled = Batch(**batch)
         for name in _dense(batch):
-            filled[name] = buffer[name].copy_(batch[name])  # type: ignore[literal-required]
+            values = batch[name]  # type: ignore[literal-required]
+            filled[name] = buffer[name].view(values.shape).copy_(values)  # type: ignore[literal-required]
         return filled
 
     def to_device(self, buffer: Batch) -> Batch:

@@ -231,7 +231,8 @@ class Blend(dg.Component, dg.Model, dg.Resolvable):
     )
     parent: str = Field("", description="blend that this one updates, in place of sources: its id or name")
     schedule: list[dict[str, Any]] = Field(
-        default_factory=list, description="[{from_offset: .., weights: {..}, changes: [..], align: ..}, ..]"
+        default_factory=list,
+        description="[{from_offset: .., weights: {..}, changes: [..], align: .., window_tokens: ..}, ..]",
     )
     seed: int = Field(0, description="seed of every shuffle")
     block_rows: int = Field(2048, description="consecutive rows that are read together")

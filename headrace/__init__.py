@@ -38,6 +38,7 @@ if TYPE_CHECKING:
     from headrace_features.models.component import Model
     from headrace_features.models.ngram_model import NgramConfig, read_arpa, read_ngram_model
     from headrace_features.models.ngram_training import train as train_ngram_model
+    from headrace_features.objectives.masks.rules import MaskedText, mask_rule
     from headrace_features.privacy.personal_data.in_hand import find_personal_data
     from headrace_features.rollouts.writer import Rollout, RolloutWriter
     from spark_jobs.fasttext.model import read_fasttext
@@ -117,6 +118,7 @@ __all__ = [
     "FoundFile",
     "Identity",
     "LossWriter",
+    "MaskedText",
     "Model",
     "NgramConfig",
     "Notice",
@@ -149,6 +151,7 @@ __all__ = [
     "find_personal_data",
     "index_evals",
     "load_project",
+    "mask_rule",
     "order",
     "pack",
     "read_arpa",

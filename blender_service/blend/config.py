@@ -61,6 +61,10 @@ class Source(_Frozen):
         None, description="documents of a table of text that no row holds, by the reason; none where all are held"
     )
     template: str | None = Field(None, description="hash of the chat template of all documents of a table of text")
+    unread: str | None = Field(
+        None, pattern=r"^[0-9a-f]{64}$", description="which documents were unread in their epoch when rows got longer"
+    )
+    unread_rows: int | None = Field(None, ge=0, lt=1 << 62, description="rows of these documents")
 
     @model_validator(mode="after")
     def _is_pinned_or_live(self) -> Source:
@@ -76,12 +80,20 @@ class Source(_Frozen):
     @property
     def pin(self) -> Pin:
         """The table and snapshot of its rows."""
-        return Pin(self.table, self.table_uuid, self.snapshot_id, self.rows, self.generation, self.cells, self.runs)
+        cells = (self.cells, self.runs, self.unread, self.unread_rows)
+        return Pin(self.table, self.table_uuid, self.snapshot_id, self.rows, self.generation, *cells)
 
     @property
     def order(self) -> SourceOrder:
         """The fields deciding the order of rows."""
         return SourceOrder(self.name, self.weight, self.pin, self.max_epochs or 0, self.on_exhausted == "END")
+
+
+class WindowSpan(_Frozen):
+    """The length of rows from an offset on."""
+
+    from_offset: Uint64Text = Field(description="first row of this length")
+    window_tokens: int = Field(ge=2, description="length of a row")
 
 
 class BlendConfig(_Frozen):
@@ -100,6 +112,9 @@ class BlendConfig(_Frozen):
         None, ge=2, le=MAX_CYCLE_ROWS, description="consecutive rows of one source; none where sources alternate by row"
     )
     sources: tuple[Source, ...] = Field(min_length=1, max_length=MAX_SOURCES, description="sources, ascending by name")
+    windows: tuple[WindowSpan, ...] | None = Field(
+        None, min_length=2, description="lengths of rows, where they differ, ascending; the last is that of `window`"
+    )
     texts: TextRule | None = Field(None, description="how rows are made of tables of text; none for packed tables")
     evals: str | None = Field(
         None, pattern=r"^[0-9a-f]{64}$", description="benchmarks that all sources were searched for when it was made"
@@ -120,6 +135,20 @@ class BlendConfig(_Frozen):
         if int(self.from_offset or 0) % turn_rows:
             raise ValueError(f"from_offset must be a multiple of {turn_rows}, the rows of a turn")
         return self
+
+    @property
+    def spans(self) -> tuple[WindowSpan, ...]:
+        """The lengths of rows by their first offset, ascending."""
+        return self.windows or (WindowSpan(from_offset="0", window_tokens=self.window.window_tokens),)
+
+    @property
+    def window_from(self) -> int:
+        """First offset whose rows have the length of `window`."""
+        return int(self.spans[-1].from_offset)
+
+    def window_tokens_at(self, offset: int) -> int:
+        """Give the length of the row at an offset."""
+        return next(span.window_tokens for span in reversed(self.spans) if int(span.from_offset) <= offset)
 
     def canonical_json(self) -> bytes:
         """Give the bytes hashed to the id."""

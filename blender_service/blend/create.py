@@ -8,6 +8,7 @@ snapshot that maintenance may drop; a crash in between leaves an unused, harmles
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from pyiceberg.catalog import Catalog
@@ -22,6 +23,7 @@ from blender_service.blend.lake_sources import (
     pin_snapshot,
     wanted_of,
 )
+from blender_service.blend.longer_rows import lengthen
 from blender_service.blend.requests import (
     CELL_BLOCK_ROWS,
     CELL_GROUP_BLOCKS,
@@ -56,6 +58,7 @@ from blender_service.exceptions import BlendInUseError, ExhaustedSourceError
 from blender_service.order.resolved_blend import Head
 from blender_service.order.segments import consumed, cut_segments
 from blender_service.tables.cell_runs import RUNS
+from blender_service.tables.unread_documents import UNREAD
 from headrace.tables.identity import require_own
 
 
@@ -198,6 +201,8 @@ def delete_blend(catalogue: Catalog, store: BlendStore, blend_id: str) -> list[s
     used, runs_used = {pin[:3] for pin in others}, {pin.runs for pin in others}
     for runs in {pin.runs for pin in pins} - runs_used - {None}:
         store.objects.delete(f"{RUNS}/{runs}")
+    for unread in {pin.unread for pin in pins} - {pin.unread for pin in others} - {None}:
+        store.objects.delete(f"{UNREAD}/{unread}")
     freed = {pin[:3]: pin for pin in pins if pin.snapshot_id is not None and pin[:3] not in used}
     return [tag for pin in freed.values() for tag in free_snapshot(catalogue, pin)]
 
@@ -246,8 +251,10 @@ def _draft_stage(
     taking_part = consumed(kept)
     before = {name: progress for name, progress in taking_part.items() if progress.rows}
     wanted = apply_changes(parent.config, before, stage.changes, where, findings)
+    stage = replace(stage, from_offset=from_offset)
+    lake, wanted, window, spans = lengthen(lake, parent.config, kept, before, wanted, stage, where, findings)
     there = _find_all(lake, wanted, findings)
-    check_windows(wanted, there, parent.config.window, findings)
+    check_windows(wanted, there, window, findings)
     check_turns(wanted, there, turn_rows, findings)
     check_continues(wanted, there, before, findings)
     check_evals(wanted, there, parent.config.evals or "", findings)
@@ -260,6 +267,8 @@ def _draft_stage(
     config = parent.config.model_copy(
         update={
             "sources": _sources(wanted, there, weights),
+            "window": window,
+            "windows": spans,
             "parent": parent.head.blend_id,
             "from_offset": str(from_offset),
         }

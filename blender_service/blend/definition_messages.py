@@ -6,7 +6,7 @@ The values have the names of the messages' fields, so most of them are converted
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field, replace
 from typing import Any, Final, NamedTuple
 
 from google.protobuf.message import Message
@@ -57,6 +57,8 @@ class Blend:
         from_offset: first row of its own sources.
         warnings: what to know before training on it, such as names of control tokens as letters in its texts.
         turn_rows: consecutive rows of one source, counted from offset 0.
+        length_classes: length of the sequences in rows of sources of one length class, by name of the source.
+        windows: (first offset, length of rows from there on) where lengths differ, ascending.
     """
 
     blend_id: str
@@ -74,6 +76,13 @@ class Blend:
     from_offset: int = 0
     warnings: tuple[str, ...] = ()
     turn_rows: int = 1
+    length_classes: Mapping[str, int] = field(default_factory=dict, hash=False)
+    windows: tuple[tuple[int, int], ...] = ()
+
+    def at(self, offset: int) -> Blend:
+        """Give the same with `window_tokens` as they are at an offset."""
+        lengths = [window_tokens for from_offset, window_tokens in self.windows if from_offset <= offset]
+        return replace(self, window_tokens=lengths[-1]) if lengths else self
 
     @property
     def token_bytes(self) -> int:
@@ -95,6 +104,18 @@ class Continuation(NamedTuple):
     to_id: str
     offset: int
     differs_from: int | None
+
+
+class Prewarmed(NamedTuple):
+    """Rows up to this one are in the server's cache.
+
+    Attributes:
+        row: after the last one.
+        stopped: whether it stops there though more were asked for: the cache is full, or the rows are not there yet.
+    """
+
+    row: int
+    stopped: bool
 
 
 @dataclass(frozen=True)
@@ -205,6 +226,8 @@ def blend_of(message: blends_pb2.Blend) -> Blend:
         from_offset=message.from_offset,
         warnings=tuple(message.warnings),
         turn_rows=message.turn_rows or 1,  # an older server says nothing
+        length_classes=dict(message.length_classes),
+        windows=tuple((span.from_offset, span.window_tokens) for span in message.windows),
     )
 
 

@@ -56,6 +56,7 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Desc
             f"blend {config.blend_id}: offset {offset} is beyond its end {end}; give 0 to {end}"
         )
     rows: dict[str, int] = {}
+    tokens: dict[str, int] = {}
     expected: dict[str, list[float]] = {}
     at: dict[str, Part] = {}
     for segment in head.segments:
@@ -63,14 +64,15 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Desc
             break
         stop = offset if segment.end is None else min(offset, segment.end)
         counts = [part.end_row or 0 for part in segment.parts] if stop == segment.end else segment.rows_at(stop)
+        window_tokens = config.window_tokens_at(segment.start)
         for part, count in zip(segment.parts, counts, strict=True):
+            tokens[part.name] = tokens.get(part.name, 0) + (count - rows.get(part.name, 0)) * window_tokens
             rows[part.name], at[part.name] = count, part
             expected.setdefault(part.name, []).append((stop - segment.start) * part.weight / segment.cycle_rows)
     following = next((s for s in head.segments if s.start <= offset and (s.end is None or offset < s.end)), None)
     active = {part.name for part in following.parts} if following is not None else set()
     pins = head.pins()
     ends = source_ends(config, head)
-    window_tokens = config.window.window_tokens
     sources = []
     for name in sorted(pins):
         read, promised = rows.get(name, 0), math.fsum(expected.get(name, []))
@@ -79,7 +81,7 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Desc
                 name=name,
                 table=pins[name].table,
                 rows=read,
-                tokens=read * window_tokens,
+                tokens=tokens.get(name, 0),
                 expected_rows=promised,
                 share=read / offset if offset else 0.0,
                 expected_share=promised / offset if offset else 0.0,
@@ -93,7 +95,7 @@ def describe(config: BlendConfig, head: Head, offset: int | None = None) -> Desc
     segments = (
         SegmentDescription(cut.start, cut.end, {part.name: part.weight for part in cut.parts}) for cut in head.segments
     )
-    return Description(offset, offset * window_tokens, tuple(sources), tuple(segments))
+    return Description(offset, sum(tokens.values()), tuple(sources), tuple(segments))
 
 
 def source_ends(config: BlendConfig, head: Head) -> dict[str, SourceEnd]:
@@ -108,7 +110,10 @@ def source_ends(config: BlendConfig, head: Head) -> dict[str, SourceEnd]:
         limit, rows, read = row_limit(part.read_runs, max_epochs.get(name, 0)), part.pin.rows, part.end_row
         limit = turns_limit(limit, config.turn_rows or 1)
         runs_out = end is not None and limit is not None and (read or 0) >= limit
-        unread = 0 if read is None or rows is None else rows - distinct_rows(part.read_runs, read)
+        if part.pin.unread is not None:  # what is left of the epoch in which rows became longer
+            unread = 0 if read is None else max(0, part.read_runs[-1].first - read)
+        else:
+            unread = 0 if read is None or rows is None else rows - distinct_rows(part.read_runs, read)
         ends[name] = SourceEnd(end if runs_out else None, None if rows is None else unread)
     return ends
 

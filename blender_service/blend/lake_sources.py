@@ -23,6 +23,7 @@ from blender_service.exceptions import PackedTableError, SourceChangedError
 from blender_service.order.segments import Pin, SourceProgress
 from blender_service.tables.cell_runs import CellRun, RowRuns, cell_runs, runs_of
 from blender_service.tables.packed_table import load_table
+from blender_service.tables.text_table import TextRows
 from headrace.tables.catalogue import commit, tag_named
 from headrace.tables.cells import parse_choice, split_table
 from headrace.tables.exceptions import CellsError, LakeError
@@ -46,6 +47,7 @@ class LakeSource(NamedTuple):
         chosen: (D,) which documents of a table of text are of its choice; None for all.
         dropped: documents of a table of text outside of all rows, by the reason; None where all are held.
         template: hash of the chat template of all its documents; None where it is no table of chats.
+        text_rows: of a table of text.
     """
 
     table: Table
@@ -56,6 +58,7 @@ class LakeSource(NamedTuple):
     chosen: NDArray[np.bool_] | None = None
     dropped: dict[str, int] | None = None
     template: str | None = None
+    text_rows: TextRows | None = None
 
     def shares_rows(self, other: LakeSource) -> bool:
         """Whether a row of the table is in both, or of two live sources could come to both."""
@@ -236,9 +239,7 @@ def free_snapshot(catalogue: Catalog, pin: Pin) -> list[str]:
     """
     table = load_table(catalogue, pin.table)
     tag = f"blend_{pin.snapshot_id}"
-    if table is None or str(table.metadata.table_uuid) != pin.table_uuid:
-        return []
-    if tag not in table.refs():
+    if table is None or str(table.metadata.table_uuid) != pin.table_uuid or tag not in table.refs():
         return []
     with lake_errors():
         require_own(table.catalog, [table])
@@ -254,6 +255,7 @@ class WantedSource:
         name: its identity.
         table: identifier.
         cells: choice of its cells in canonical form, None for all rows.
+        kept_unread: hash of which documents of a table of text were unread when rows became longer.
         snapshot: reference, empty for the current one.
         live: whether the table is followed as it grows.
         max_epochs: passes over it.
@@ -277,6 +279,7 @@ class WantedSource:
     kept_rows: int | None = None
     kept_generation: str = ""
     cells: str | None = None
+    kept_unread: str | None = None
 
     @property
     def written(self) -> str:

@@ -77,11 +77,13 @@ class Stage:
         from_offset: first row decided by them.
         changes: at most one a source.
         align: round from_offset up to the next end of a cycle, where the mix so far is exact.
+        window_tokens: length of rows of texts from there on; 0 keeps it.
     """
 
     from_offset: int
     changes: tuple[SourceChange, ...] = ()
     align: bool = False
+    window_tokens: int = 0
 
 
 @dataclass(frozen=True)

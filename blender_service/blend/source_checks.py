@@ -95,7 +95,7 @@ def check_continues(
                 f"{pin.table} is generation {pin.generation}, the blend has read {then.generation}: it was packed "
                 f"again, so an ordinal means another row; {way_out}, with allow_repeat: documents may come again",
             )
-        elif pin.rows is not None and pin.rows < covered:
+        elif pin.rows is not None and pin.rows < covered and pin.unread is None:
             findings.conflict(
                 f"{source.field}.snapshot",
                 f"{pin.table} has {pin.rows} rows at snapshot {pin.snapshot_id}, the epoch that the blend is in covers "

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import hashlib
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import Final
 
+import numpy as np
 from pyiceberg.catalog import Catalog
 from pyiceberg.table import Table
 from pyiceberg.table.refs import SnapshotRefType
@@ -16,7 +19,10 @@ from blender_service.blend.requests import TextSpec
 from blender_service.blend.store import ObjectStore
 from blender_service.blend.validation import Findings
 from blender_service.exceptions import InvalidBlendError, PackedTableError
-from blender_service.order.segments import Pin
+from blender_service.order.epochs import epoch_of
+from blender_service.order.offsets import read_in_epoch
+from blender_service.order.resolve import BlendOrder
+from blender_service.order.segments import OFFSET_LIMIT, Pin, SourceProgress
 from blender_service.tables.conversation_texts import conversation_texts, objective_texts, put_definition
 from blender_service.tables.packed_table import load_table
 from blender_service.tables.text_documents import (
@@ -33,11 +39,14 @@ from blender_service.tables.text_documents import (
     text_files,
 )
 from blender_service.tables.text_packing import MOST_GROUP_DOCUMENTS, TextRule, dropped
-from blender_service.tables.text_table import open_text_rows, put_tokenizer
+from blender_service.tables.text_table import open_text_rows
+from blender_service.tables.unread_documents import UnreadDocuments, put_unread, read_unread, unread_in_epoch
 from headrace.tables.exceptions import CellsError
 from headrace.tables.window_facts import WindowFacts
 
 MESSAGES: Final = "messages"
+READ_IN_PART: Final = "read_in_part"
+MOST_WINDOW_TOKENS: Final = 1 << 24
 FACTS = ("vocabulary_size", "end_of_document_id", "padding_id")
 
 
@@ -48,6 +57,38 @@ class TextSources(LakeSources):
         """Look in `catalogue` for sources of rows with these facts, made by this rule."""
         super().__init__(catalogue)
         self._window, self.rule, self._objects, self._groups = window, rule, objects, row_groups()
+
+    def of_length(self, window_tokens: int) -> TextSources:
+        """Give the same with rows of another length."""
+        if window_tokens == self._window.window_tokens:
+            return self
+        window = self._window.model_copy(update={"window_tokens": window_tokens})
+        return TextSources(self._catalogue, window, self.rule, self._objects)
+
+    def keep(self, unread: UnreadDocuments | None, former: str | None, change: str) -> str | None:
+        """Keep what is unread at a change of the length of rows, or what was at the former one; gives the hash."""
+        unread = unread or read_unread(self._objects, former)
+        return None if unread is None else put_unread(self._objects, unread, change)
+
+    def unread(
+        self, source: WantedSource, progress: SourceProgress, order: BlendOrder, findings: Findings
+    ) -> UnreadDocuments | None:
+        """Give which documents are unread in the epoch that a source is in; None with a mistake.
+
+        Args:
+            source: its table.
+            progress: how far it was read, in rows of the length of these sources.
+            order: of the rows of that length that were read.
+            findings: where mistakes go.
+        """
+        pin = progress.pin
+        found = self.find(replace(source, kept_unread=pin.unread), findings)
+        if found is None or found.text_rows is None:
+            return None
+        epoch, rows = epoch_of(progress.read_runs, progress.rows - 1), found.text_rows
+        first_of_all = next(run for run in progress.read_runs if not run.base and run.rows is None).epoch
+        read = read_in_epoch(order, source.name, OFFSET_LIMIT, epoch, rows.count).astype(np.bool_)
+        return unread_in_epoch(rows, read, rows.lengths.size, rows.unread if epoch < first_of_all else None)
 
     def find(self, wanted: WantedSource, findings: Findings) -> LakeSource | None:
         """Find the table and the snapshot of a source, and measure its documents; mistakes go to `findings`."""
@@ -98,9 +139,8 @@ class TextSources(LakeSources):
                 f"{identifier}.{self.rule.template} is not one for all documents; make a table for each",
             )
             return None
-        rows = open_text_rows(
-            table, identifier, snapshot, columns, self._window, self.rule, self._objects, self._groups, wanted.cells
-        )
+        kept = (self._objects, self._groups, wanted.cells, wanted.kept_unread)
+        rows = open_text_rows(table, identifier, snapshot, columns, self._window, self.rule, *kept)
         if not rows.count:
             why = f" ({rows.warning})" if rows.refused else ""
             findings.mistake(
@@ -108,12 +148,16 @@ class TextSources(LakeSources):
             )
             return None
         uuid, pinned = str(table.metadata.table_uuid), str(snapshot.snapshot_id)
-        pin = Pin(identifier, uuid, pinned, rows.count, f"text {pinned}{columns.note}", wanted.cells)
+        pin = Pin(identifier, uuid, pinned, rows.count_of_all, f"text {pinned}{columns.note}", wanted.cells)
         left_out = dropped(rows.chosen_lengths, self._window.window_tokens, self.rule.whole) | rows.refused
+        if rows.unread is not None:
+            pin = pin._replace(unread=wanted.kept_unread, unread_rows=rows.count - rows.count_of_all)
+            left_out |= {READ_IN_PART: rows.unread.in_part} if rows.unread.in_part else {}
         template = rows.template or next(iter(templates), None)
         return LakeSource(
-            table, self._window, pin, chosen=rows.chosen, dropped=left_out or None, template=template or None
-        )
+            table, self._window, pin, chosen=rows.chosen, dropped=left_out or None, template=template or None,
+            text_rows=rows,
+        )  # fmt: skip
 
 
 def _find(table: Table, snapshot: Snapshot | None, names: Mapping[str, str], wanted: WantedSource) -> TextColumns | str:
@@ -151,7 +195,7 @@ def open_text_sources(catalogue: Catalog, spec: TextSpec, objects: ObjectStore, 
     Raises:
         InvalidBlendError: the rule is impossible, or there is no such tokenizer.
     """
-    for field, low, high in (("window_tokens", 2, 1 << 24), ("group_documents", 1, MOST_GROUP_DOCUMENTS)):
+    for field, low, high in (("window_tokens", 2, MOST_WINDOW_TOKENS), ("group_documents", 1, MOST_GROUP_DOCUMENTS)):
         if not low <= getattr(spec, field) <= high:
             findings.mistake(f"texts.{field}", f"is {getattr(spec, field)}; give {low} to {high}")
     table = load_table(catalogue, spec.tokenizer) if spec.tokenizer.count(".") == 1 else None
@@ -167,7 +211,7 @@ def open_text_sources(catalogue: Catalog, spec: TextSpec, objects: ObjectStore, 
         findings.raise_any()
     window = WindowFacts(
         window_tokens=spec.window_tokens,
-        tokenizer_sha256=put_tokenizer(objects, read[0]["file"]),
+        tokenizer_sha256=_put_tokenizer(objects, read[0]["file"]),
         **{name: read[0][name] for name in FACTS},
     )
     rule = TextRule(
@@ -183,6 +227,13 @@ def open_text_sources(catalogue: Catalog, spec: TextSpec, objects: ObjectStore, 
     )
     findings.raise_any()
     return TextSources(catalogue, window, rule, objects)
+
+
+def _put_tokenizer(objects: ObjectStore, file: str) -> str:
+    """Keep a tokenizer.json by its hash; gives the hash."""
+    sha256 = hashlib.sha256(file.encode()).hexdigest()
+    objects.put_if_absent(f"texts/tokenizers/{sha256}", file.encode())
+    return sha256
 
 
 def _conversations(

@@ -23,7 +23,7 @@ import threading
 import weakref
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
-from typing import Any, Final, NamedTuple, TypeVar, cast
+from typing import Any, Final, TypeVar, cast
 
 import grpc
 
@@ -31,6 +31,7 @@ from blender_service.blend.definition_messages import (
     Blend,
     BlendDescription,
     Continuation,
+    Prewarmed,
     blend_of,
     continuation_of,
     create_request,
@@ -69,18 +70,6 @@ OPTIONS: Final = (
 )
 
 logger = logging.getLogger(__name__)
-
-
-class Prewarmed(NamedTuple):
-    """Rows up to this one are in the server's cache.
-
-    Attributes:
-        row: after the last one.
-        stopped: whether it stops there though more were asked for: the cache is full, or the rows are not there yet.
-    """
-
-    row: int
-    stopped: bool
 
 
 class BlenderClient:
@@ -170,6 +159,7 @@ class BlenderClient:
         allow_repeat: bool = False,
         schedule: Sequence[Stage] = (),
         evals: str = "",
+        window_tokens: int = 0,
     ) -> Blend:
         """Create a blend: its parent's rows up to an offset, and changed sources from there.
 
@@ -182,12 +172,14 @@ class BlenderClient:
             allow_repeat: whether one table may come under two names, so that its rows repeat.
             schedule: further updates, ascending by offset.
             evals: as of `create_blend`, from now on; the demand of the parent if empty.
+            window_tokens: length of rows of texts from there on, 0 as they are.
 
         Raises:
             InvalidBlendError: with every mistake of the request.
             UpdateRefusedError: the update would repeat or skip rows; the message says the ways out.
         """
-        spec = UpdateSpec(parent, (Stage(from_offset, tuple(changes), align), *schedule), name, allow_repeat, evals)
+        first = Stage(from_offset, tuple(changes), align, window_tokens)
+        spec = UpdateSpec(parent, (first, *schedule), name, allow_repeat, evals)
         return _with_warnings(blend_of(self._call("UpdateBlend", update_request(spec))))
 
     def describe_blend(self, blend: str, offset: int | None = None) -> BlendDescription:

@@ -22,14 +22,16 @@ from typing import Any, Final, Generic, TypeVar
 
 import grpc
 
+from blender_service.blend.definition_messages import Blend
 from blender_service.client.retry import Backoff, InputClock, SilenceWatch
-from blender_service.client.window_layout import WindowLayout
+from blender_service.client.window_layout import WindowLayout, sequence_tokens_of
 from blender_service.exceptions import (
     BlenderError,
     InvalidReadError,
     MalformedMessageError,
     ServerUnavailableError,
     UnauthenticatedError,
+    WindowMismatchError,
 )
 from blender_service.wire.rank_slice import Slice
 from blender_service.wire.read_digest import ReadDigest
@@ -109,8 +111,10 @@ class RowStream(Iterator[RowBatch]):
         self.consumes(batch.end)
         return batch
 
-    def steps(self) -> Iterator[WindowLayout]:
+    def steps(self, by_class: Blend | None = None) -> Iterator[WindowLayout]:
         """Give a model's inputs of each step as NumPy arrays: of the rows that `part` is of it.
+
+        With `by_class`, the blend that is read, of the sequences of their length class.
 
         Raises:
             InvalidReadError: the read has no `part`, so it has no steps.
@@ -121,7 +125,8 @@ class RowStream(Iterator[RowBatch]):
         for batch in self:
             pieces += [batch] if batch.rows else []
             if sum(piece.rows for piece in pieces) == self._part.rows:
-                yield WindowLayout(*pieces)
+                length = sequence_tokens_of(by_class, *pieces) if by_class is not None else 0
+                yield WindowLayout(*pieces, sequence_tokens=length)
                 pieces = []
 
     def ahead(self) -> Iterator[RowBatch]:
@@ -233,6 +238,12 @@ class RowStream(Iterator[RowBatch]):
             if batch.rows and lacking:
                 raise MalformedMessageError(
                     f"server {self._address}: sends no column {lacking[0]}; it is older than this client, update it"
+                )
+            wanted, length = self._request.expected.window_tokens, batch.input_ids.shape[1]
+            if batch.rows and wanted and wanted != length:
+                raise WindowMismatchError(
+                    f"read: rows from {batch.offset} on have {length} tokens, expected are {wanted}; read up to there, "
+                    "and go on with what is built for the longer ones"
                 )
             if batch.waiting_for:
                 logger.info("%s: waiting for %s", self._address, batch.waiting_for)

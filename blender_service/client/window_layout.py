@@ -23,12 +23,31 @@ import numpy as np
 from numpy.typing import DTypeLike, NDArray
 
 from blender_service.arrays import Int32Array, Int64Array
+from blender_service.blend.definition_messages import Blend
+from blender_service.exceptions import InvalidReadError
 from blender_service.wire.row_batch import RowBatch
 
 IGNORED_LABEL: Final = -100
 _TRAINABLE: Final = "trainable"  # the column of rows
 PADDING_DOCUMENT: Final = -1
 _SHORT_TOKENS: Final = 128  # of segments on average, below which numbers are repeated at once, not run by run
+
+
+def sequence_tokens_of(blend: Blend, *batches: RowBatch) -> int:
+    """Give the length of the sequences in rows of a blend: the length class of their sources, else that of a row.
+
+    Raises:
+        InvalidReadError: they are of several.
+    """
+    names = {batch.source_names[source] for batch in batches for source in np.unique(batch.sources).tolist()}
+    lengths = sorted({blend.length_classes.get(name, batches[0].input_ids.shape[1]) for name in names})
+    if len(lengths) > 1:
+        raise InvalidReadError(
+            f"blend {blend.blend_id}: rows from {batches[0].offset} on have sequences of {lengths[0]} and {lengths[1]} "
+            f"tokens; take steps that divide the turns of {blend.turn_rows} rows, and begin at a multiple of theirs"
+        )
+    return lengths[0]
+
 
 NewArray = Callable[[str, tuple[int, int], DTypeLike], NDArray[Any]]
 
@@ -39,18 +58,30 @@ def new_array(name: str, shape: tuple[int, int], dtype: DTypeLike) -> NDArray[An
 
 
 class WindowLayout:
-    """Arrays over R rows of L tokens; each is made when it is asked for, by segments instead of tokens."""
+    """Arrays over R rows of L tokens; each is made when it is asked for, by segments instead of tokens.
 
-    def __init__(self, *batches: RowBatch, new_array: NewArray = new_array) -> None:
-        """Lay out the rows of batches, at least one, one after the other, in arrays of `new_array`."""
+    With `sequence_tokens`, the length class of all rows (`sequence_tokens_of`), they are over the sequences in the
+    rows, which are R and L of all arrays then.
+    """
+
+    def __init__(self, *batches: RowBatch, new_array: NewArray = new_array, sequence_tokens: int = 0) -> None:
+        """Lay out the rows of batches, at least one, one after the other, in arrays of `new_array`.
+
+        Raises:
+            InvalidReadError: the rows are no such sequences.
+        """
         self._batches, self._new_array = batches, new_array
         counts = np.concatenate([batch.segment_counts for batch in batches])
         window_tokens = batches[0].input_ids.shape[1]
-        self._shape = (counts.size, window_tokens)
+        length = sequence_tokens or window_tokens
+        self._shape = (counts.size * window_tokens // length, length)
         row = np.repeat(np.arange(counts.size), counts)
-        self._number = np.arange(row.size) - (np.cumsum(counts) - counts)[row]
         self._starts = row * window_tokens + np.concatenate([batch.window_starts for batch in batches])
         self._ends = self._starts + np.concatenate([batch.segment_token_counts for batch in batches])
+        sequence = self._starts // length
+        self._number = np.arange(row.size) - np.searchsorted(sequence, sequence)
+        if window_tokens % length or (sequence != (self._ends - 1) // length).any():
+            raise InvalidReadError(f"layout: rows of {window_tokens} tokens are no sequences of {length}")
 
     @cached_property
     def input_ids(self) -> Int64Array:
@@ -163,7 +194,7 @@ class WindowLayout:
         """Give the rows of each batch in an array, and the batch."""
         first = 0
         for batch in self._batches:
-            yield array[first : first + batch.rows], batch
+            yield array.reshape(-1, batch.input_ids.shape[1])[first : first + batch.rows], batch
             first += batch.rows
 
     def _padded(self, values: NDArray[Any], value: int) -> NDArray[Any]:

@@ -129,6 +129,29 @@ def continue_read_runs(read_runs: ReadRuns, consumed: int, old_rows: int | None,
     return (*kept, ReadRun(end, None, 0, new_rows, epoch + 1))
 
 
+def longer_read_runs(read_runs: ReadRuns, consumed: int, rows: int, unread_rows: int) -> ReadRuns:
+    """Give the runs of reads of a source of texts whose rows became longer.
+
+    The epoch under way ends with the documents not read in it, in rows of their own; later ones go over all::
+
+        5 of 8 rows of 2,048 tokens read, then rows of 8,192: 3 of all documents, 2 of those unread
+
+        k          0 .. 4 | 5 6   7 8 9 ..
+        ordinal      past | 4 3   1 2 0 ..
+
+    Args:
+        read_runs: before it.
+        consumed: rows read so far, >= 1.
+        rows: N, of all documents.
+        unread_rows: of the unread ones, with the ordinals behind N.
+    """
+    epoch = epoch_of(read_runs, consumed - 1)
+    first = epoch_span(read_runs, epoch)[0]
+    past = ReadRun(first, consumed - first, 0, consumed - first, epoch)  # which no offset from here on resolves to
+    rest = (ReadRun(consumed, unread_rows, rows, unread_rows, epoch),) if unread_rows else ()
+    return (past, *rest, ReadRun(consumed + unread_rows, None, 0, rows, epoch + 1))
+
+
 def row_limit(read_runs: ReadRuns, max_epochs: int) -> int | None:
     """Count the rows of a source in all, None without end.
 

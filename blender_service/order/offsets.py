@@ -77,6 +77,17 @@ def reads_before(order: BlendOrder, name: str, offset: int, ordinals: Int64Array
     return counts
 
 
+def read_in_epoch(order: BlendOrder, name: str, offset: int, epoch: int, rows: int) -> Int64Array:
+    """Count how often each row of a source is read in an epoch before an offset: (rows,), each 0 or 1."""
+    counts, ordinals, shape = np.zeros(rows, np.int64), np.arange(rows), (order.block_rows, order.group_blocks)
+    for run, start, stop in _reads_by_run(order, name, offset):
+        turn = epoch - run.epoch
+        if run.size and max(start - turn * run.size, 0) < min(stop - turn * run.size, run.size):
+            begin, end = max(start - turn * run.size, 0), min(stop - turn * run.size, run.size)
+            _count_between(counts, ordinals, order.key(name), epoch, run.base, run.size, shape, begin, end)
+    return counts
+
+
 def _reads_by_run(order: BlendOrder, name: str, offset: int) -> Iterator[tuple[ReadRun, int, int]]:
     """The runs of reads of a source before an offset, each with the range [start, stop) of its reads."""
     for segment in order.segments:

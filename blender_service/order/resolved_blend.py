@@ -98,7 +98,7 @@ def encode_head(head: Head) -> bytes:
             "head_version": HEAD_VERSION,
             "lineage": head.lineage,
             "names": names.values,
-            "pins": [pin if pin[5:] != (None, None) else pin[:5] for pin in pins.values],  # as before there were cells
+            "pins": [_stored(pin) for pin in pins.values],
             "legs": read_runs.values,
             "segments": segments,
         },
@@ -134,6 +134,11 @@ def decode_head(blend_id: str, content: bytes) -> Head | None:
         for origin, start, end, parts, *turn_rows in stored["segments"]
     )
     return Head(segments, tuple(Update(*update) for update in stored["lineage"]))
+
+
+def _stored(pin: Pin) -> tuple[Any, ...]:
+    """Leave out what it has not, as before there were cells, and longer rows."""
+    return pin[: 9 if pin[7:] != (None, None) else 7 if pin[5:7] != (None, None) else 5]
 
 
 class _Numbering(Generic[Value]):

@@ -24,7 +24,7 @@ from fractions import Fraction
 from typing import Final, NamedTuple
 
 from blender_service.exceptions import ExhaustedSourceError
-from blender_service.order.epochs import ReadRuns, continue_read_runs, fresh_read_runs, row_limit
+from blender_service.order.epochs import ReadRuns, continue_read_runs, fresh_read_runs, longer_read_runs, row_limit
 from blender_service.order.interleave import Cycle, build_cycle, reduce_weights
 
 OFFSET_LIMIT: Final = 1 << 62  # offset + rows of any read then fits an int64 with a bit to spare
@@ -41,6 +41,9 @@ class Pin(NamedTuple):
         generation: headrace.generation of the packing.
         cells: choice of cells (`headrace.tables.cells`) that its rows are of; None for all rows of the table.
         runs: hash of the runs of ordinals of these rows, kept with the blends; None where all are or it is live.
+        unread: hash of which documents of a table of text were not read in the epoch in which rows became longer; None
+            where they never did after its first row.
+        unread_rows: rows of these documents, behind the `rows` of all.
     """
 
     table: str
@@ -50,6 +53,8 @@ class Pin(NamedTuple):
     generation: str
     cells: str | None = None
     runs: str | None = None
+    unread: str | None = None
+    unread_rows: int | None = None
 
 
 class SourceOrder(NamedTuple):
@@ -211,6 +216,9 @@ def _continue_source(source: SourceOrder, before: SourceProgress | None) -> Sour
     """Start a source, or continue it after the last row read."""
     if before is None or before.rows == 0:
         return SourceProgress(0, fresh_read_runs(source.pin.rows), source.pin)
+    if source.pin.unread != before.pin.unread:
+        of_longer = longer_read_runs(before.read_runs, before.rows, source.pin.rows or 0, source.pin.unread_rows or 0)
+        return SourceProgress(before.rows, of_longer, source.pin)
     return SourceProgress(
         before.rows, continue_read_runs(before.read_runs, before.rows, before.pin.rows, source.pin.rows), source.pin
     )

@@ -43,6 +43,7 @@ class BlendReader:
         ahead_bytes: int = 1 << 62,
         new_readers: Callable[[bool], Readers | None] = lambda at_once: None,
         columns: tuple[TokenColumn, ...] = (),
+        earlier: BlendReader | None = None,
     ) -> None:
         """Read the rows of `config`.
 
@@ -55,7 +56,9 @@ class BlendReader:
             new_readers: called before each message; gives new readers where other files are served now, as after an
                 excision, else None. With True it asks the catalogue first.
             columns: that rows have beside their ids, as the tables of the readers have them.
+            earlier: gives the rows of other lengths, before those of the config's; None where none is needed.
         """
+        self._earlier, self._since = earlier, config.window_from
         self.config = config
         self.order = order
         self._fetcher = fetcher
@@ -142,17 +145,25 @@ class BlendReader:
         if not 0 <= wait_seconds < float("inf"):
             raise InvalidReadError(f"read: wait_seconds is {wait_seconds}; give 0 (no end) or more")
         last = min(self._end, offset + rows) if rows else self._end
-        step = part or Slice(max(1, last - offset))
-        wanted = ReadRows(offset, step, max(0, last - offset) // step.step_rows)
-        limits = RowLimits(bounds, row_bytes_of(self.config.window, self._columns), max_batch_rows)
-        if self._live:
-            items = self._read_live(make, wanted, limits, Wait(wait_seconds, stopped))
-        else:
-            items = self._read_ahead(make, wanted, limits, kept)
-        return itertools.chain(items, self._end_of_blend(make, offset, rows, part))
+
+        def items(reader: BlendReader, first: int, end: int) -> Iterator[Item]:
+            if reader._earlier is not None and first < reader._since:
+                yield from items(reader._earlier, first, min(end, reader._since))
+                first = min(end, reader._since)
+            step = part or Slice(max(1, end - first))
+            wanted = ReadRows(first, step, max(0, end - first) // step.step_rows)
+            limits = RowLimits(bounds, row_bytes_of(reader.config.window, reader._columns), max_batch_rows)
+            if reader._live:
+                yield from reader._read_live(make, wanted, limits, Wait(wait_seconds, stopped))
+            else:
+                yield from reader._read_ahead(make, wanted, limits, kept)
+
+        return itertools.chain(items(self, offset, last), self._end_of_blend(make, offset, rows, part))
 
     def gather(self, offset: int, rows: int) -> RowBatch:
         """Give the rows [offset, offset + rows) in one batch: at least one, and all inside the blend."""
+        if self._earlier is not None and offset < self._since:
+            return self._earlier.gather(offset, rows)
         return replace(self._copy_there(offset, rows).batch, offset=offset)
 
     def prewarm(self, offset: int, rows: int, most_bytes: int = 1 << 62) -> Iterator[tuple[int, bool]]:
@@ -171,6 +182,9 @@ class BlendReader:
         """
         self.check(offset, rows, None)
         last = min(self._end, offset + rows)
+        if self._earlier is not None and offset < self._since:
+            yield from self._earlier.prewarm(offset, min(last, self._since) - offset, most_bytes)
+            offset = self._since
         built: set[tuple[int, int]] = set()
         for first in range(offset, last, CHUNK_ROWS):
             wanted = min(CHUNK_ROWS, last - first)
@@ -203,6 +217,14 @@ class BlendReader:
             if rows % part.step_rows:
                 raise InvalidReadError(
                     f"read: rows {rows} is not a multiple of the step's {part.step_rows} rows; ask for whole steps"
+                )
+            last = offset + rows if rows else OFFSET_LIMIT
+            changes = [int(span.from_offset) for span in self.config.spans if offset < int(span.from_offset) < last]
+            for since in (since for since in changes if (since - offset) % part.step_rows):
+                raise InvalidReadError(
+                    f"read: from row {since} on rows have {self.config.window_tokens_at(since)} tokens, and a step of "
+                    f"{part.step_rows} rows from {offset} on has both lengths; take steps that end there, or read up "
+                    "to it"
                 )
 
     def _end_of_blend(

@@ -17,15 +17,16 @@ from blender_service.blend.requests import (
     TextSpec,
     UpdateSpec,
 )
+from blender_service.order.resolved_blend import Head
 from headrace.blender.v1 import blends_pb2
+from headrace.tables.cells import parse_choice
 
 SEGMENTS_SHOWN: Final = 1000  # as documented in blends.proto
 
 
-def blend_message(
-    config: BlendConfig, end: int | None, names: Sequence[str], warnings: Sequence[str]
-) -> blends_pb2.Blend:
+def blend_message(config: BlendConfig, head: Head, names: Sequence[str], warnings: Sequence[str]) -> blends_pb2.Blend:
     """Describe a blend to a client."""
+    chosen = {name: parse_choice(pin.cells).length_class for name, pin in head.pins().items() if pin.cells}
     return blends_pb2.Blend(
         id=config.blend_id,
         names=sorted(names),
@@ -33,11 +34,16 @@ def blend_message(
         window=blends_pb2.WindowFacts(**config.window.model_dump()),
         sources=[_source_message(source) for source in config.sources],
         seed=int(config.seed),
-        end=end,
+        end=head.end,
         parent=config.parent or "",
         from_offset=int(config.from_offset or 0),
         warnings=warnings,
         turn_rows=config.turn_rows or 1,
+        length_classes={name: length for name, length in chosen.items() if length is not None},
+        windows=[
+            blends_pb2.WindowSpan(from_offset=int(span.from_offset), window_tokens=span.window_tokens)
+            for span in config.windows or ()
+        ],
     )
 
 
@@ -82,7 +88,7 @@ def spec_of(request: blends_pb2.CreateBlendRequest) -> BlendSpec:
 
 def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:
     """Read a request to update a blend."""
-    first = Stage(request.from_offset, tuple(_change_of(change) for change in request.changes), request.align)
+    first = _stage_of(request)
     return UpdateSpec(
         parent=request.parent,
         stages=(first, *(_stage_of(stage) for stage in request.schedule)),
@@ -93,7 +99,7 @@ def update_of(request: blends_pb2.UpdateBlendRequest) -> UpdateSpec:
 
 
 def _source_message(source: Source) -> blends_pb2.BlendSource:
-    fields = source.model_dump(exclude={"generation", "dropped", "runs"})
+    fields = source.model_dump(exclude={"generation", "dropped", "runs", "unread", "unread_rows"})
     return blends_pb2.BlendSource(
         **fields
         | {"snapshot_id": int(source.snapshot_id or 0), "on_exhausted": on_exhausted_message(source.on_exhausted)}
@@ -109,8 +115,9 @@ def _texts_of(texts: blends_pb2.TextSpec) -> TextSpec:
     return TextSpec(**{"tokenizer": "", **{name: value for name, value in values_of(texts).items() if value}})
 
 
-def _stage_of(stage: blends_pb2.Stage) -> Stage:
-    return Stage(stage.from_offset, tuple(_change_of(change) for change in stage.changes), stage.align)
+def _stage_of(stage: blends_pb2.Stage | blends_pb2.UpdateBlendRequest) -> Stage:
+    changes = tuple(_change_of(change) for change in stage.changes)
+    return Stage(stage.from_offset, changes, stage.align, stage.window_tokens)
 
 
 def _change_of(change: blends_pb2.SourceChange) -> SourceChange:

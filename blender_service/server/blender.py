@@ -250,15 +250,23 @@ class Blender:
         if not self._store.has(blend_id):  # it may have been deleted since it was resolved
             raise not_found(blend_id)
         config, head, order = self._open(blend_id)
-        pins = head.pins()
-        ahead = [segment for segment in head.segments if segment.end is None or segment.end > offset]
+        pins, since = head.pins(), config.window_from
+        earlier = self.open(self._before_longer_rows(config), offset, columns) if offset < since else None
+        ahead = [segment for segment in head.segments if segment.end is None or segment.end > max(offset, since)]
         needed = {part.name for segment in ahead for part in segment.parts}
         sources = {index: (name, pins[name]) for index, name in enumerate(order.names) if name in needed}
         followed = self._sources().follow(config, sources, tuple(dict.fromkeys(columns)))
         most = self.cache.max_bytes // 2
         return BlendReader(
-            config, order, followed.readers, self._shared.fetcher, most, followed.changed, followed.columns
+            config, order, followed.readers, self._shared.fetcher, most, followed.changed, followed.columns, earlier
         )
+
+    def _before_longer_rows(self, config: BlendConfig) -> str:
+        """The id of the blend whose rows stand before those of a config's length: they are its own."""
+        ancestor = config
+        while ancestor.spans[-1] == config.spans[-1]:
+            ancestor = self.config(ancestor.parent or "")
+        return ancestor.blend_id
 
     def source_rows(self, blend_id: str) -> dict[str, SourceRows]:
         """Give the rows of each source of a blend, by name, in the tables as they are served now; none is read.

@@ -181,9 +181,11 @@ def read_request(
     """Check a request for rows and note it in its call; give the reader and the arguments of its `read`."""
     blend_id = blender.resolve(request.blend)
     expected = request.expected
+    config = blender.config(blend_id)
+    of_first = {"window_tokens": config.window_tokens_at(request.offset)}
     ExpectedWindow(
         expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size, expected.token_bytes
-    ).check(blend_id, blender.config(blend_id).window)
+    ).check(blend_id, config.window.model_copy(update=of_first))
     reader = blender.open(blend_id, request.offset, request.columns)
     call.reads(blend_id, request.offset, reader.order.names, reader.config.window)
     part = None
@@ -225,4 +227,4 @@ def add_row_service(servicer: RowServicer, server: grpc.Server) -> None:
 def _message(blender: Blender, blend_id: str, is_listed: bool = False) -> blends_pb2.Blend:
     """Describe a blend to a client; one of a list without its warnings."""
     warnings = () if is_listed else blender.warnings(blend_id)
-    return blend_message(blender.config(blend_id), blender.head(blend_id).end, blender.names_of(blend_id), warnings)
+    return blend_message(blender.config(blend_id), blender.head(blend_id), blender.names_of(blend_id), warnings)

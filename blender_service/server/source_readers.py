@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import logging
 from collections.abc import Callable, Mapping
 from typing import Final, NamedTuple
 
 from pyiceberg.expressions import EqualTo, IsNull, Or
+from pyiceberg.io import FileIO
 from pyiceberg.table import Table
 
 from blender_service.blend.config import BlendConfig
@@ -19,17 +21,19 @@ from blender_service.rows.blend_reader import Readers
 from blender_service.server.shared_caches import SharedCaches
 from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.cell_runs import RUNS, RowRuns, cell_runs, read_runs, runs_of
-from blender_service.tables.data_file import OF_PACKED, warn_without_checksums
+from blender_service.tables.data_file import OF_PACKED, OF_TEXTS, warn_without_checksums
 from blender_service.tables.packed_table import PackedTable, columns_read, served_snapshot
 from blender_service.tables.source_rows import SourceRows
 from blender_service.tables.text_documents import columns_of_pin, names_of
-from blender_service.tables.text_table import log_warnings, open_text_rows
+from blender_service.tables.text_table import TextRows, open_text_rows
 from blender_service.tables.token_columns import TokenColumn, columns_of
 from blender_service.turns import turn_lent
 from headrace.tables.cells import parse_choice
 from headrace.tables.ordinals import OrdinalRun, index_snapshot
 
 EXCISIONS: Final = "system.excisions"  # documents excised from one table, or from all
+
+logger = logging.getLogger(__name__)
 
 
 class Followed(NamedTuple):
@@ -135,9 +139,10 @@ class SourceReaders:
                 if reader is not None:
                     self._shared.readers.put(key, reader)
         source = SourceRows(name, reader, None if config.texts else self._runs(pin, table, reader), pin.rows is None)
-        if pin.rows is not None and (source.row_count != pin.rows or reader is None or not source.is_there):
+        pinned = None if pin.rows is None else pin.rows + (pin.unread_rows or 0)
+        if pinned is not None and (source.row_count != pinned or reader is None or not source.is_there):
             there = f"snapshot {pin.snapshot_id} of {pin.table} has {reader.table.rows if reader else 0} rows"
-            raise SourceChangedError(f"source {name}: {there}, the blend pinned {pin.rows}; create a new blend")
+            raise SourceChangedError(f"source {name}: {there}, the blend pinned {pinned}; create a new blend")
         return source
 
     def _runs(self, pin: Pin, table: Table | None, reader: BlockReader | None) -> RowRuns | None:
@@ -225,10 +230,10 @@ class SourceReaders:
             rows = self._shared.texts.get(key)
             if rows is None:
                 columns = columns_of_pin(table, snapshot, names_of(rule), pin.generation)
-                kept = (self._objects, self._shared.row_groups)
-                rows = open_text_rows(table, pin.table, snapshot, columns, config.window, rule, *kept, pin.cells)
+                kept = (self._objects, self._shared.row_groups, pin.cells, pin.unread)
+                rows = open_text_rows(table, pin.table, snapshot, columns, config.window, rule, *kept)
                 self._shared.texts.put(key, rows)
-                log_warnings(f"source {name}: {pin.table}", rows, table.io)
+                _log_warnings(f"source {name}: {pin.table}", rows, table.io)
         chosen = Or(IsNull("table"), EqualTo("table", pin.table))
         excised = [] if excisions is None else excisions.scan(chosen, ("doc_id",)).to_arrow()["doc_id"].to_pylist()
 
@@ -238,6 +243,13 @@ class SourceReaders:
             return BlockReader(packed, config.block_rows, self._shared.cache, self._team, of_epoch)
 
         return reader(0)
+
+
+def _log_warnings(where: str, rows: TextRows, file_io: FileIO) -> None:
+    """Log what to know of a source with opened rows."""
+    if rows.warning:
+        logger.warning("%s: %s", where, rows.warning)
+    warn_without_checksums(where, file_io, [file.path for file in rows.documents.files], OF_TEXTS)
 
 
 @functools.lru_cache(maxsize=8)  # all streams of a table come from the same to the same

@@ -75,7 +75,7 @@ class RowBlock:
         start: first ordinal.
         input_ids: (R, L) token ids, uint16 or uint32.
         segments: of the rows.
-        columns: (R, L) of each, a value for each position, bool or float32; in the order of the table's `columns`.
+        columns: (R, L) of each, a bool, float32 or int32 for each position, in the order of the table's `columns`.
     """
 
     start: int

@@ -18,7 +18,7 @@ from blender_service.tables.block import RowBlock, Segments
 from blender_service.tables.data_file import FAULTS, StoreError, opened_parquet, told
 from blender_service.tables.file_columns import FileColumns
 from blender_service.tables.packed_table import PackedTable
-from blender_service.tables.token_columns import TRAINABLE, TokenColumn, all_trainable
+from blender_service.tables.token_columns import TokenColumn, without_masks
 from headrace.tables.ordinals import OrdinalRun
 
 READ_ATTEMPTS: Final = 3
@@ -221,9 +221,9 @@ def _column_values(
         PackedTableError: a row does not have a value for each position.
     """
     is_there = column.name in rows.column_names  # a file may be older than the column
-    if not is_there and column.name == TRAINABLE:
-        return all_trainable(row_tokens, window_tokens)
     values = _row_values(rows[column.name], window_tokens) if is_there else None
+    if not is_there:
+        values = without_masks(column.name, row_tokens, window_tokens)
     if values is None:
         raise PackedTableError(
             f"{where}: a row does not have {window_tokens} values of {column.name}, one for each position; write the "

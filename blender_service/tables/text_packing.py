@@ -136,3 +136,17 @@ def dropped(lengths: Int32Array, window: int, whole: bool) -> dict[str, int]:
     """Count the documents without a row, by the reason; reasons without any are left out."""
     counts = {EMPTY: int((lengths <= 1).sum()), TOO_LONG: int((lengths > window).sum()) if whole else 0}
     return {reason: count for reason, count in counts.items() if count}
+
+
+def lay_out_mask(
+    mask: NDArray[np.bool_], pieces: RowPieces, starts: Int64Array, shape: tuple[int, ...]
+) -> NDArray[np.bool_]:
+    """(R, L) whether a loss is taken on a token, laid out as the tokens are; false in the padding."""
+    windows = np.zeros(shape, dtype=np.uint16)
+    lay_out(pieces, mask.astype(np.int32), starts, windows)
+    return windows.astype(bool)
+
+
+def some(pieces: RowPieces, chosen: NDArray[np.bool_]) -> RowPieces:
+    """Give the chosen ones."""
+    return RowPieces(pieces.documents[chosen], pieces.firsts[chosen], pieces.tokens[chosen], pieces.rows[chosen])

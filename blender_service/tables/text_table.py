@@ -36,7 +36,6 @@ from blender_service.tables.conversation_texts import (
     open_conversations,
     open_objectives,
 )
-from blender_service.tables.data_file import OF_TEXTS, warn_without_checksums
 from blender_service.tables.encoder_record import EncoderRecord, id_digests
 from blender_service.tables.file_columns import FileColumn
 from blender_service.tables.packed_table import PackedTable
@@ -53,8 +52,9 @@ from blender_service.tables.text_documents import (
     utf8_of,
 )
 from blender_service.tables.text_encoder import EncodedDocuments, TextEncoder, Units
-from blender_service.tables.text_packing import RowPieces, TextRule, lay_out, pack
+from blender_service.tables.text_packing import RowPieces, TextRule, lay_out, lay_out_mask, pack, some
 from blender_service.tables.token_columns import TokenColumn, all_trainable
+from blender_service.tables.unread_documents import UnreadDocuments, read_unread
 from headrace.kernels.control_names import HeldName, NameFinder, held, told
 from headrace.tables.cells import parse_choice
 from headrace.tables.ordinals import OrdinalRun
@@ -72,13 +72,6 @@ def _encoder(file: str, end_of_document_id: int) -> TextEncoder:
     return TextEncoder(file, end_of_document_id)
 
 
-def put_tokenizer(objects: Objects, file: str) -> str:
-    """Keep a tokenizer.json by its hash; gives the hash."""
-    sha256 = hashlib.sha256(file.encode()).hexdigest()
-    objects.put_if_absent(f"texts/tokenizers/{sha256}", file.encode())
-    return sha256
-
-
 def places_of(
     identifier: str, snapshot_id: int, columns: Mapping[str, FileColumn], window: WindowFacts, rule: TextRule
 ) -> dict[str, str]:
@@ -90,7 +83,7 @@ def places_of(
     return places | {name: f"texts/digests/{of_column}" for name, of_column in of.items()}
 
 
-def open_text_rows(
+def open_text_rows(  # noqa: PLR0913, PLR0917 (what rows are made of)
     table: Table,
     identifier: str,
     snapshot: Snapshot,
@@ -100,22 +93,17 @@ def open_text_rows(
     objects: Objects,
     groups: RowGroups,
     cells: str | None = None,
+    unread: str | None = None,
 ) -> TextRows:
     """Open the rows made by a rule of a table of text at a snapshot; see `TextDocuments` and `TextRows`.
 
-    `cells` is a choice of documents by columns of the table; None for all.
+    `cells` is a choice of documents by columns of the table, None for all; `unread` the hash of `UnreadDocuments`.
     """
     files = text_files(table, identifier, snapshot)
     chosen = None if cells is None else chosen_documents(table, identifier, snapshot, files, parse_choice(cells))
     documents = TextDocuments(identifier, files, table.io, columns.of_rows(), table.name_mapping(), groups)
-    return TextRows(identifier, snapshot.snapshot_id, documents, window, rule, objects, chosen)
-
-
-def log_warnings(where: str, rows: TextRows, file_io: FileIO) -> None:
-    """Log what to know of a source with opened rows."""
-    if rows.warning:
-        logger.warning("%s: %s", where, rows.warning)
-    warn_without_checksums(where, file_io, [file.path for file in rows.documents.files], OF_TEXTS)
+    rest = read_unread(objects, unread)
+    return TextRows(identifier, snapshot.snapshot_id, documents, window, rule, objects, chosen, rest)
 
 
 def warning_of(names: bytes) -> str:
@@ -132,12 +120,8 @@ def _digests_of(kept: Mapping[str, bytes]) -> dict[str, Digests]:
     return {name: Digests.from_bytes(content) for name, content in kept.items() if name not in (LENGTHS, NAMES)}
 
 
-def _some(pieces: RowPieces, chosen: NDArray[np.bool_]) -> RowPieces:
-    return RowPieces(pieces.documents[chosen], pieces.firsts[chosen], pieces.tokens[chosen], pieces.rows[chosen])
-
-
 class TextRows:
-    """The rows made by a rule of a table of text at a snapshot."""
+    """The rows made by a rule of a table of text at a snapshot; behind them those of its `unread` documents alone."""
 
     def __init__(
         self,
@@ -148,6 +132,7 @@ class TextRows:
         rule: TextRule,
         objects: Objects,
         chosen: NDArray[np.bool_] | None = None,
+        unread: UnreadDocuments | None = None,
     ) -> None:
         """Find the lengths of the documents (computed where nobody has yet), and count rows.
 
@@ -202,8 +187,13 @@ class TextRows:
             self._packed_lengths = np.where(of_units, self.lengths, 0).astype(np.int32)
         else:
             self._packed_lengths = self.lengths
-        step = max(1, PACKED_DOCUMENTS // rule.group_documents) * rule.group_documents
-        counts = [self._pack(first, first + step)[1] for first in range(0, self.lengths.size, step)]
+        self.unread = unread
+        self._first_unread = -(-self.lengths.size // rule.group_documents) * rule.group_documents  # unit of a group
+        if unread is not None:
+            rest = np.where(unread.mask, self._packed_lengths, 0)
+            gap = np.zeros(self._first_unread - self.lengths.size, np.int32)
+            self._packed_lengths = np.concatenate([self._packed_lengths, gap, rest]).astype(np.int32)
+        counts = [groups for _, _, groups in self._packed_steps()]
         self._first_rows = np.concatenate([[0], np.cumsum(np.concatenate([*counts, np.empty(0, dtype=np.int64)]))])
 
     @property
@@ -212,9 +202,21 @@ class TextRows:
         return int(self._first_rows[-1])
 
     @property
+    def count_of_all(self) -> int:
+        """Number of rows of all documents."""
+        return int(self._first_rows[self._first_unread // self.rule.group_documents])
+
+    @property
     def chosen_lengths(self) -> Int32Array:
         """Tokens of the chosen documents."""
-        return self.lengths if self.chosen is None else self.lengths[self._packed_lengths > 0]
+        of_all = self._packed_lengths[: self.lengths.size]
+        return self.lengths if self.chosen is None else self.lengths[of_all > 0]
+
+    def pieces(self) -> Iterator[tuple[Int64Array, Int64Array]]:
+        """Give the document and the row of each piece, some groups after the other."""
+        for first, pieces, _ in self._packed_steps():
+            rows = pieces.rows + self._first_rows[first // self.rule.group_documents]
+            yield (pieces.documents + first) % self._first_unread, rows
 
     @property
     def differ_by_epoch(self) -> bool:
@@ -228,10 +230,14 @@ class TextRows:
         left_out = b"" if self.chosen is None else np.packbits(self.chosen).tobytes()
         state = hashlib.sha256("\n".join(sorted(excised)).encode() + left_out).hexdigest()[:16]
         of_epoch = f" epoch {epoch}" if epoch else ""
-        run = OrdinalRun(f"{self._place} {self.documents.field_ids} {self.rule!r} {state}{of_epoch}", 0, self.count)
+        path = f"{self._place} {self.documents.field_ids} {self.rule!r} {state}{of_epoch}"
+        runs = [OrdinalRun(path, 0, self.count_of_all)]
+        if self.unread is not None:  # a file of its own, so that no block has documents of both ends of the table
+            mask = hashlib.sha256(np.packbits(self.unread.mask).tobytes()).hexdigest()[:16]
+            runs.append(OrdinalRun(f"{path} unread {mask}", self.count_of_all, self.count))
         decode = functools.partial(self._decode, frozenset(excised), columns, epoch)
-        runs = (run,) if self.count else ()
-        return PackedTable(self.identifier, self.window, runs, file_io, decode=decode, columns=columns)
+        there = tuple(run for run in runs if run.start < run.end)
+        return PackedTable(self.identifier, self.window, there, file_io, decode=decode, columns=columns)
 
     def _measure(self, lacking: set[str], fixed_ids: Callable[[], str]) -> dict[str, bytes]:
         """Read every document once, and give what is lacking: lengths, counts of names, digests of columns."""
@@ -298,6 +304,12 @@ class TextRows:
         )
         return packed
 
+    def _packed_steps(self) -> Iterator[tuple[int, RowPieces, Int64Array]]:
+        """The pieces of some groups after the other: the first unit, its pieces, and the rows of each group."""
+        step = max(1, PACKED_DOCUMENTS // self.rule.group_documents) * self.rule.group_documents
+        for first in range(0, self._packed_lengths.size, step):
+            yield first, *self._pack(first, first + step)
+
     def _decode(
         self, excised: frozenset[str], columns: tuple[TokenColumn, ...], epoch: int, ranges: Sequence[tuple[int, int]]
     ) -> Iterator[RowBlock]:
@@ -312,7 +324,8 @@ class TextRows:
         pieces, _ = self._pack(base, (int(groups[1]) + 1) * self.rule.group_documents)
         rows = pieces.rows + int(self._first_rows[groups[0]]) - start
         taken = (rows >= 0) & (rows < end - start)
-        pieces = _some(pieces._replace(rows=rows), taken)
+        pieces = some(pieces._replace(rows=rows), taken)
+        base %= self._first_unread
         documents, numbers = self._documents_of(np.unique(pieces.documents) + base)
         texts = self.documents.read(int(documents[0]), int(documents[-1]) + 1).take(documents - documents[0])
         names = texts["doc_id"].to_pylist()
@@ -326,7 +339,7 @@ class TextRows:
         if encoded.changed is not None:  # rows have room for what units may become
             pieces = pieces._replace(tokens=np.diff(encoded.starts)[index].astype(np.int32))
         kept = np.array([name not in excised for name in names], dtype=bool)[owners[index]]
-        pieces, index = _some(pieces, kept), index[kept]
+        pieces, index = some(pieces, kept), index[kept]
         of_units = encoded.starts[:-1] - encoded.starts[np.searchsorted(owners, owners)]  # tokens before, in a document
         window = self.window
         windows = np.full((end - start, window.window_tokens), window.padding_id, dtype=f"<u{window.token_bytes}")
@@ -348,7 +361,7 @@ class TextRows:
             columns=tuple(
                 all_trainable(row_tokens, window.window_tokens)
                 if encoded.trainable is None
-                else _laid_out(encoded.trainable, laid, encoded.starts, windows.shape)
+                else lay_out_mask(encoded.trainable, laid, encoded.starts, windows.shape)
                 for _ in columns
             ),
         )
@@ -384,12 +397,3 @@ class TextRows:
             where = f"table {self.identifier}: {self._place}"
             raise self._record.error(f"document {names[int(wrong.argmax())]}", where)
         return owners
-
-
-def _laid_out(
-    mask: NDArray[np.bool_], pieces: RowPieces, starts: Int64Array, shape: tuple[int, ...]
-) -> NDArray[np.bool_]:
-    """(R, L) whether a loss is taken on a token, laid out as the tokens are; false in the padding."""
-    windows = np.zeros(shape, dtype=np.uint16)
-    lay_out(pieces, mask.astype(np.int32), starts, windows)
-    return windows.astype(bool)

@@ -25,7 +25,11 @@ from headrace.blender.v1 import rows_pb2
 
 MAX_WINDOW_TOKENS: Final = 1 << 31
 _OF_ROWS: Final = ("input_ids", "token_counts", "sources", "epochs", "ordinals", "segment_counts")
-_DTYPE_OF: Final = {rows_pb2.TokenColumn.BOOL: "?", rows_pb2.TokenColumn.FLOAT32: "<f4"}
+_DTYPE_OF: Final = {
+    rows_pb2.TokenColumn.BOOL: "?",
+    rows_pb2.TokenColumn.FLOAT32: "<f4",
+    rows_pb2.TokenColumn.INT32: "<i4",
+}
 _TYPE_OF: Final = {np.dtype(dtype): kind for kind, dtype in _DTYPE_OF.items()}
 _IDS_START: Final = 8
 _LENGTH_SHIFTS: Final = (0, 7, 14, 21, 28)  # a varint of five bytes, however small
@@ -52,7 +56,7 @@ class RowBatch:
         window_starts: (S,) first token, in the window, int32.
         end_of_blend: whether no row follows.
         waiting_for: in a batch without rows, the row still missing from a live table.
-        columns: (R, L) values of each column named by the read, bool or float32, by name.
+        columns: (R, L) values of each column named by the read, bool, float32 or int32, by name.
     """
 
     offset: int

@@ -92,6 +92,7 @@ class StageDeclaration(_BlendPart):
     weights: dict[str, Weight] = Field(default_factory=dict, description="new weights by source, short for changes")
     changes: tuple[ChangeDeclaration, ...] = Field((), description="changes of sources, at most one for each")
     align: bool = Field(False, description="round from_offset up to the next end of a cycle")
+    window_tokens: int = Field(0, ge=0, description="length of rows of texts from there on; 0 keeps it")
 
 
 class PrewarmDeclaration(_BlendPart):
@@ -305,7 +306,7 @@ def _stage(stage: StageDeclaration) -> Stage:
 
     weights = [SourceChange(name, weight=weight) for name, weight in stage.weights.items()]
     others = [SourceChange(**{**change.model_dump(), "weight": change.weight or ""}) for change in stage.changes]
-    return Stage(stage.from_offset, (*weights, *others), stage.align)
+    return Stage(stage.from_offset, (*weights, *others), stage.align, stage.window_tokens)
 
 
 def _metadata(config: BlendConfig, description: Description, head: Head) -> dict[str, Any]:

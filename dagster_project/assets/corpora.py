@@ -160,6 +160,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
         **cut,
         **{name: own(name) for name in ("tokenizer", "tokenizer_certificate")},
     }
+    encoding = _tokens(declared, encoded, each)
     chain += [
         (
             ordered,
@@ -173,7 +174,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
             _tokenizer_config(declared),
             "packing",
         ),
-        (*_tokens(declared, encoded, each), "packing"),
+        (*encoding[:3], "packing"),
         (
             token_statistics,
             {"tokens": own("tokens"), "texts": each("texts"), "tokenizer": own("tokenizer"), **cut},
@@ -197,6 +198,7 @@ def corpus_assets(declared: CorpusDeclaration) -> list[dg.AssetsDefinition]:
                 masked=_masking(declared) is not None,
                 celled=declared.cells is not None,
                 classed=isinstance(of_table.get("plan"), Mapping),
+                rules=encoding.rules,
             )
             chain.append((made, packing, config, "packing"))
     _refuse_unknown(declared, {made.name for made, *_ in chain} | {"packed"})
@@ -273,17 +275,17 @@ def _clustered(declared: CorpusDeclaration, own: Callable[[str], str], texts: tu
 
 def _tokens(
     declared: CorpusDeclaration, inputs: Mapping[str, Source], each: Callable[[str], tuple[str, ...]]
-) -> tuple[Step, Mapping[str, Source], Mapping[str, Any]]:
+) -> MaskedTokens:
     """The step that makes `tokens`; with masks where conversations are rendered, or documents laid out."""
     if (name := _masking(declared)) is None:
-        return tokens, inputs, {}
+        return MaskedTokens(tokens, inputs, {})
     where = f"corpus {declared.name}: {name}"
     packed = declared.steps.get("packed", {})
     for setting, value in MASKED_SETTINGS.items():
         if packed.get(setting, value) != value:
             raise DefinitionError(f"{where}: it says how rows begin and end; leave {setting} of packed out")
-    given = declared.conversations or declared.objectives
-    made: MaskedTokens = part(name, where)(declared.name, given, inputs, each, min(declared.window_tokens))
+    given, shortest = getattr(declared, name), min(declared.window_tokens)
+    made: MaskedTokens = part(name, where)(declared.name, given, inputs, each, shortest)
     return made
 
 

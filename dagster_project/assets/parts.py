@@ -74,11 +74,13 @@ class MaskedTokens(NamedTuple):
         step: its main table is `tokens`.
         inputs: by parameter.
         config: of the step.
+        rules: names of the rules of its masks, where tokens have the column `mask_rule`.
     """
 
     step: Step
     inputs: Mapping[str, Source]
     config: Mapping[str, Any]
+    rules: tuple[str, ...] = ()
 
 
 class AddedAssets(NamedTuple):

@@ -32,7 +32,8 @@ def prewarm_server(address: str, blend: str, offset: int, rows: int, columns: Se
     Raises:
         BlenderError: there is no such blend, or the server does not answer.
     """
-    from blender_service.client.blender_client import Prewarmed, connect
+    from blender_service.blend.definition_messages import Prewarmed
+    from blender_service.client.blender_client import connect
 
     done = Prewarmed(offset, stopped=False)
     told_at = began = time.monotonic()

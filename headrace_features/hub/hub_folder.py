@@ -35,7 +35,7 @@ from headrace.tables.cells import CELL_COLUMN
 from headrace.tables.window_facts import PROPERTY_OF_FACT
 from spark_jobs.lake.plan.excisions import excised_documents
 from spark_jobs.packing.ordinals import ordinal_runs
-from spark_jobs.packing.windows.masks import TRAINABLE
+from spark_jobs.packing.windows.masks import MASK_RULE, TRAINABLE
 
 _LAYOUT = ("increment", "shard")
 _WINDOWS = ("ordinal", "token_count", "input_ids", "segments")
@@ -154,7 +154,10 @@ def _windows(name: str, table: IcebergTable, excised: Collection[str]) -> Iterat
         CommandError: one holds an excised document, as after an excision that failed.
     """
     gone = pa.array(sorted(excised), pa.string())
-    columns = [*_WINDOWS, *(name for name in table.schema().column_names if name in (CELL_COLUMN, TRAINABLE))]
+    columns = [
+        *_WINDOWS,
+        *(name for name in table.schema().column_names if name in (CELL_COLUMN, TRAINABLE, MASK_RULE)),
+    ]
     for run in ordinal_runs(name, table):
         with table.io.new_input(run.path).open() as stream:
             file = pq.ParquetFile(stream, page_checksum_verification=True)

@@ -21,10 +21,11 @@ from blender_service.tables.text_encoder import DividedDocuments, EncodedDocumen
 from headrace_features.objectives.config import FimConfig, KindObjectives
 from headrace_features.objectives.cuts import letter_start
 from headrace_features.objectives.fim import NO_NODE, WHOLE, choose, lay_out
-from headrace_features.objectives.layout import Layout, Sentinel, Span, with_letters
+from headrace_features.objectives.layout import Layout, Sentinel, Span
 from headrace_features.objectives.sentinels import Sentinels, find_sentinels
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
+from spark_jobs.tokens.pieces import with_letters
 
 if TYPE_CHECKING:
     from headrace.tables.window_facts import WindowFacts

@@ -6,7 +6,6 @@ stay with their base, parts of an emoji, flags and Hangul syllables together, an
 
 from __future__ import annotations
 
-import re
 import unicodedata
 from typing import Final, NamedTuple
 
@@ -17,7 +16,6 @@ from spark_jobs.arrays import Int32Array
 
 _CONTROLS: Final = "\r\n\x00"  # nothing joins them from behind
 _JOINER: Final = "\u200d"
-_NEW_LINE: Final = re.compile("\n")
 
 
 class Places(NamedTuple):
@@ -92,9 +90,10 @@ def character_places(text: str, span: Span, draws: Draws) -> Places:
 
 def line_places(text: str, span: Span, draws: Draws) -> Places:
     """Whole lines of a span, one at least; characters of a span that is a line."""
-    ends = (match.end() for match in _NEW_LINE.finditer(text, span.start, span.end))
-    bounds = [span.start, *(end for end in ends if end < span.end), span.end]
-    if len(bounds) < 3:
+    points = np.frombuffer(text[span.start : span.end].encode("utf-32-le"), np.uint32)
+    ends = span.start + 1 + np.flatnonzero(points[:-1] == ord("\n"))
+    bounds = [span.start, *ends.tolist(), span.end]
+    if not len(ends):
         return character_places(text, span, draws)
     one, other = scaled(draws.first, len(bounds)), scaled(draws.second, len(bounds) - 1)
     start, end = sorted((bounds[one], bounds[other + (other >= one)]))

@@ -161,11 +161,10 @@ class LayoutEncoder:
         if self._lengths is not None and (not self._is_nfc or unicodedata.is_normalized("NFC", text)):
             ends = np.cumsum(self._lengths[ids])
             starts = ends - self._lengths[ids]
-            if text.isascii():
-                return starts, ends
             bytes_before = _bytes_before(text)
-            first = np.searchsorted(bytes_before, starts, side="right") - 1
-            return first, np.searchsorted(bytes_before, ends, side="left")
+            if len(ids) and ends[-1] == bytes_before[-1]:  # else its pieces leave blanks out
+                first = np.searchsorted(bytes_before, starts, side="right") - 1
+                return first, np.searchsorted(bytes_before, ends, side="left")
         reference = self._reference
         encoding = reference.encode(text, add_special_tokens=False)
         normalizer = reference.normalizer

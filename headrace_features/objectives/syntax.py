@@ -73,7 +73,7 @@ def read_nodes(language: str, source: bytes) -> bytes:
     """Parse one file, in the child.
 
     Returns:
-        (N, 3) int32 of its nodes without errors, by place: number of the kind, first byte, byte behind the last.
+        (N, 3) int32 of its nodes without errors: number of the kind, first byte, byte behind the last.
     """
     from tree_sitter import QueryCursor
 
@@ -82,16 +82,16 @@ def read_nodes(language: str, source: bytes) -> bytes:
     captures, file = QueryCursor(query).captures(root), (root.start_byte, root.end_byte)
     comments = {node.end_byte: node.start_byte for node in captures.pop(_COMMENT, ())}
     nodes = list[tuple[int, int, int]]()
-    for kind, of_kind in captures.items():
-        for node in of_kind:
+    for number, kind in enumerate(KINDS):
+        for node in captures.get(kind, ()):
             start, end = node.start_byte, node.end_byte
-            if (start, end) == file:  # Ruby has modules within files
+            if (start, end) == file or (root.has_error and node.has_error):  # Ruby has modules within files
                 continue
             while end in comments and end > start:  # Python's grammar ends a block behind the comment after it
                 end = len(source[: comments[end]].rstrip())
-            if end > start and not node.has_error:
-                nodes.append((start, -end, KINDS.index(kind)))
-    return np.array([(kind, start, -end) for start, end, kind in sorted(nodes)], np.int32).tobytes()
+            if end > start:
+                nodes.append((number, start, end))
+    return np.array(nodes, np.int32).tobytes()
 
 
 def nodes_of(files: Sequence[tuple[str | None, str]]) -> list[Nodes]:

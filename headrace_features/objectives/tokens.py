@@ -15,26 +15,33 @@ from typing import Any, Final, NamedTuple
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from headrace_features.objectives.config import FimConfig, ObjectivesConfig
 from headrace_features.objectives.fim import Nodes, RowLayout, choose, lay_out, whole_row
-from headrace_features.objectives.layout import Header, LaidOut, LayoutEncoder, Piece, Span
+from headrace_features.objectives.layout import Header, LaidOut, LayoutEncoder, Piece, Span, whole
+from headrace_features.objectives.masks.headings import FACTS, NO_HEADER, Headed, headed, with_header_facts
+from headrace_features.objectives.masks.masking import SPAN, Masking, mask_columns, searched, with_edits
 from headrace_features.objectives.rows import DocumentTokens, TokenRow, divided, fits, joined
 from headrace_features.objectives.sentinels import Sentinels, find_sentinels
 from headrace_features.objectives.syntax import nodes_of
+from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, step
+from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, Standing, step
 from spark_jobs.lake.declare.tables import Column, Notice
+from spark_jobs.packing.windows.masks import MASK_RULES
 from spark_jobs.selection.cuts import TEXT_COLUMNS, with_cuts
 from spark_jobs.spark_sql import DataFrame
 from spark_jobs.tokens.certificate import Certificate, certify
+from spark_jobs.tokens.encoder_guard import installed, recorded_versions, require_same_encoder
+from spark_jobs.tokens.mask_check import RULES_ARE_MASKS
 from spark_jobs.tokens.pieces import HEADER, NO_TEXT, PIECES, SENTINELS, with_letters
 from spark_jobs.tokens.tokens import (
     MASKED_TOKENS,
     MASKED_TOKENS_DDL,
     MASKED_TOKENS_SCHEMA,
-    TokensConfig,
-    same_encoder,
+    ROWS_BEGIN,
+    TOKENS,
 )
 
 _KEYS: Final = ["dataset", "shard", "doc_id"]
@@ -77,6 +84,31 @@ _SCHEMA: Final = pa.schema(
 )
 
 
+RULED_OBJECTIVE_TOKENS = replace(
+    OBJECTIVE_TOKENS,
+    columns=(
+        *OBJECTIVE_TOKENS.columns,
+        Column(
+            "mask_rule!", "list<int!>", "number of the rule of each token without loss, 0 of those with: as trainable"
+        ),
+        Column(
+            "masked!",
+            "list<struct<rule!: int, start!: int, end!: int>!>",
+            "characters [start, end) of the text that each rule found, by rule",
+        ),
+        Column("no_header", "string", "why no header is in front, where one is declared: no url, .."),
+    ),
+    checks=(*TOKENS.checks, ROWS_BEGIN, RULES_ARE_MASKS),
+)
+"""The same of a corpus with rules of masks or headers."""
+_RULED_DDL: Final = (
+    f"{_DDL}, mask_rule array<int>, masked array<struct<rule: int, start: int, end: int>>, no_header string"
+)
+_RULED_SCHEMA: Final = pa.schema(
+    [*_SCHEMA, ("mask_rule", pa.list_(pa.int32())), ("masked", pa.list_(SPAN)), ("no_header", pa.string())]
+)
+
+
 class ObjectivesTask(NamedTuple):
     """How documents are laid out and encoded.
 
@@ -86,6 +118,7 @@ class ObjectivesTask(NamedTuple):
         certificate: for that file.
         sentinels: by kind with fill in the middle.
         end_id: of the token that ends a document.
+        masking: rules of masks; None where there are none, nor headers.
     """
 
     config: ObjectivesConfig
@@ -93,6 +126,7 @@ class ObjectivesTask(NamedTuple):
     certificate: Certificate
     sentinels: Mapping[str, Sentinels]
     end_id: int
+    masking: Masking | None = None
 
 
 class TextDocument(NamedTuple):
@@ -102,10 +136,24 @@ class TextDocument(NamedTuple):
     kind: str
     language: str | None
     text: str
+    headed: Headed = NO_HEADER
 
 
-def _same_encoder(config: Any, inputs: Any, standing: Any) -> dict[str, str]:
-    return same_encoder(TokensConfig(use_fast_encoder=config.use_fast_encoder), inputs, standing)
+def _same_encoder(
+    config: ObjectivesConfig, inputs: Mapping[str, DataFrame], standing: Standing | None
+) -> dict[str, str]:
+    """The guard of the step, by fixed texts: stored documents have other ids than their texts (`encoder_guard`)."""
+    columns = ("file", "sha256", "end_of_document_id")
+    row = inputs["tokenizer"].select(*columns).first() if recorded_versions(standing) != installed() else None
+    if row is None:
+        return {}
+    task = task_of(config, row.asDict(), None)
+    encoder = LayoutEncoder(task.file_text, task.certificate, config.batch_characters)
+
+    def encode(texts: Sequence[str]) -> list[Int32Array]:
+        return [each.ids for each in encoder.encode([LaidOut(text, whole(text), text) for text in texts])]
+
+    return require_same_encoder(row["file"], encode, standing, documents=False)
 
 
 @step(version="1", scope=Scope.INCREMENT, tables=(OBJECTIVE_TOKENS,), name="objective_tokens", guard=_same_encoder)
@@ -116,22 +164,31 @@ def objective_tokens(
     config: ObjectivesConfig,
     tokenizer_certificate: DataFrame | None = None,
     cut_texts: DataFrame | None = None,
+    documents: DataFrame | None = None,
+    template_lines: DataFrame | None = None,
 ) -> Output:
     """Lay out and encode the surviving documents; one row is a document's token ids."""
     row = tokenizer.select("file", "sha256", "vocabulary_size", "end_of_document_id").first()
     if row is None:
         raise InputError("tokens: the tokenizer table has no row; materialize tokenizer first")
     stored = None if tokenizer_certificate is None else tokenizer_certificate.first()
+    masking = Masking.of(config, template_lines) if config.mask_rules else None
     task = task_of(
         config, row.asDict(), None if stored is None else Certificate.from_row(stored.asDict(recursive=True))
-    )
-    documents = with_cuts(texts, cut_texts).select(*TEXT_COLUMNS).join(survivors.select(*_KEYS), _KEYS, "left_semi")
-    encoded = ArrowRows(documents, functools.partial(_encoded, task=task), _DDL)
+    )._replace(masking=masking)
+    rows = with_cuts(texts, cut_texts).select(*TEXT_COLUMNS).join(survivors.select(*_KEYS), _KEYS, "left_semi")
+    if masking is not None and any(rule.reads == "edits" for rule in masking.rules.values()):
+        rows = with_edits(rows, texts, cut_texts, _KEYS)
+    if documents is not None:
+        rows = with_header_facts(rows, documents, _KEYS, config.header_names)
+    encoded = ArrowRows(rows, functools.partial(_encoded, task=task), _DDL if masking is None else _RULED_DDL)
     facts = {
         "headrace.tokenizer-sha256": row["sha256"],
         "headrace.vocabulary-size": str(row["vocabulary_size"]),
         SENTINELS: json.dumps({kind: ids._asdict() for kind, ids in task.sentinels.items()}),
     }
+    if masking is not None:
+        facts[MASK_RULES] = json.dumps(config.mask_rules)
     return Output({OBJECTIVE_TOKENS.name: encoded.to_frame()}, facts, arrow_rows={OBJECTIVE_TOKENS.name: encoded})
 
 
@@ -166,10 +223,48 @@ def _encoded(batches: Iterable[pa.RecordBatch], task: ObjectivesTask) -> Iterato
     for batch in batches:
         columns = (batch.column(name).to_pylist() for name in ("doc_id", "kind", "language", "content"))
         documents = [TextDocument(*values) for values in zip(*columns, strict=True)]
+        if FACTS in batch.schema.names:
+            documents = _with_headers(documents, batch.column(FACTS).to_pylist(), encoder, task)
         done = 0
         for group in _groups(documents, task.config.batch_characters):
-            yield _batch(batch.slice(done, len(group)), group, document_rows(group, encoder, task))
+            part, rows = batch.slice(done, len(group)), document_rows(group, encoder, task)
+            tokens = _batch(part, group, rows)
+            yield tokens if task.masking is None else _with_masks(tokens, part, group, rows, encoder, task)
             done += len(group)
+
+
+def _with_headers(
+    documents: Sequence[TextDocument], facts: Sequence[Any], encoder: LayoutEncoder, task: ObjectivesTask
+) -> list[TextDocument]:
+    """Documents with what stands in front of them; in front of an empty text nothing does."""
+    templates = [task.config.of_kind(one.kind).header if one.text else None for one in documents]
+    given = [
+        (one.doc_id, wanted or "", dict(of or {})) for one, wanted, of in zip(documents, templates, facts, strict=True)
+    ]
+    made = headed(given, encoder, task.config.max_tokens or 1 << 30)
+    return [one._replace(headed=header) for one, header in zip(documents, made, strict=True)]
+
+
+def _with_masks(
+    tokens: pa.RecordBatch,
+    batch: pa.RecordBatch,
+    documents: Sequence[TextDocument],
+    rows: Sequence[DocumentTokens],
+    encoder: LayoutEncoder,
+    task: ObjectivesTask,
+) -> pa.RecordBatch:
+    """Rows of the table with the masks of its rules."""
+    assert task.masking is not None
+    masked = [
+        task.masking.masked(task.config.name_of(one.kind), one, row.encoded, encoder)
+        for one, row in zip(searched(batch), rows, strict=True)
+    ]
+    rules, spans = mask_columns(masked)
+    trainable = pa.ListArray.from_arrays(rules.offsets, pc.equal(rules.values, 0))
+    why_none = pa.array([one.headed.why_none for one in documents], pa.string())
+    columns = dict(zip(tokens.schema.names, tokens.columns, strict=True)) | {"trainable": trainable}
+    columns |= {"mask_rule": rules, "masked": spans, "no_header": why_none}
+    return pa.RecordBatch.from_arrays([columns[name] for name in _RULED_SCHEMA.names], schema=_RULED_SCHEMA)
 
 
 def _groups(documents: Sequence[TextDocument], characters: int) -> Iterator[list[TextDocument]]:
@@ -194,11 +289,14 @@ class _Laying(NamedTuple):
     nodes: Nodes
 
     def lay_out(self, row: int, span: Span) -> RowLayout:
-        """Lay out a row."""
+        """Lay out a row; the first has the document's header."""
         if self.config is None or self.sentinels is None:
-            return whole_row(span)
-        choice = choose(self.config, self.document.doc_id, 0, row)
-        return lay_out(self.document.text, span, self.config, choice, self.sentinels, self.nodes)
+            laid = whole_row(span)
+        else:
+            choice = choose(self.config, self.document.doc_id, 0, row)
+            laid = lay_out(self.document.text, span, self.config, choice, self.sentinels, self.nodes)
+        header = self.document.headed.header
+        return laid if row or header is None else laid._replace(layout=(header, *laid.layout))
 
 
 def document_rows(

@@ -69,7 +69,7 @@ from spark_jobs.packing.generations import (
 from spark_jobs.packing.ordinals import find_windows, ordinal_runs, packed_facts
 from spark_jobs.packing.packed_table import packed_table
 from spark_jobs.packing.windows.close_up import excise_windows
-from spark_jobs.packing.windows.masks import TRAINABLE
+from spark_jobs.packing.windows.masks import MASK_RULE, TRAINABLE
 from spark_jobs.spark_sql import DataFrame, F, SparkSession
 
 
@@ -274,7 +274,7 @@ def _rewrite(
     facts = packed_facts(identifier, table)
     base = holding.head.snapshot
     predicate = " OR ".join(f"(ordinal >= {run.start}L AND ordinal < {run.end}L)" for run in holding.runs)
-    more = [name in table.schema().column_names for name in (TRAINABLE, CELL_COLUMN)]
+    more = [name in table.schema().column_names for name in (TRAINABLE, CELL_COLUMN, MASK_RULE)]
     declared = excised_table(facts.dataset, facts.window_tokens, *more)
     within = (And(GreaterThanOrEqual("ordinal", run.start), LessThan("ordinal", run.end)) for run in holding.runs)
     replaced = functools.reduce(Or, within)  # the files to replace, each of one run of ordinals
@@ -325,9 +325,9 @@ def _publish_beside_main(lake: Lake, written: Written, head: ServedHead, propert
     commit(lake.catalogue, written.identifier, requirements, updates)
 
 
-def excised_table(dataset: str, window_tokens: int, masked: bool = False, celled: bool = False) -> Table:
+def excised_table(dataset: str, window_tokens: int, *more: bool) -> Table:
     """The declaration of a packed table for audits after an excision: windows may be empty, tokens missing."""
-    declared = packed_table(dataset, window_tokens, masked, celled)
+    declared = packed_table(dataset, window_tokens, *more)
     others = tuple(check for check in declared.checks if check.name != "filled_window")
     filled = Check(
         "filled_window",

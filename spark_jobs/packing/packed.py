@@ -20,8 +20,9 @@ its data file's pieces are without ids (on Spark with them, 128 to 256 MB), and 
 from __future__ import annotations
 
 import functools
+import json
 import logging
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 import numpy as np
@@ -44,7 +45,7 @@ from spark_jobs.packing.plan.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
 from spark_jobs.packing.windows.assemble import assemble_windows
 from spark_jobs.packing.windows.cut import cut_pieces
-from spark_jobs.packing.windows.masks import TRAINABLE
+from spark_jobs.packing.windows.masks import MASK_RULE, MASK_RULES, TRAINABLE, mask_codes, mask_column
 from spark_jobs.packing.windows.window_facts import WindowForm
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.tokens.encoder_guard import same_reference
@@ -70,15 +71,20 @@ _WINDOWS_DDL = (
 
 
 def packed_step(
-    dataset: str, window_tokens: int, masked: bool = False, celled: bool = False, classed: bool = False
+    dataset: str,
+    window_tokens: int,
+    masked: bool = False,
+    celled: bool = False,
+    classed: bool = False,
+    rules: Sequence[str] = (),
 ) -> Step:
     """The step that packs one dataset into windows of one length; its config must name the same two.
 
-    With `masked` it packs `MASKED_TOKENS`, and windows have the column `trainable`. With `celled` it reads `cells`, no
-    window has documents of two of them, and windows have the column `cell`. With `classed` windows have it too, and in
-    it the length of their sequences.
+    With `masked` it packs `MASKED_TOKENS`, and windows have the column `trainable`, with names of rules `mask_rule` as
+    well. With `celled` it reads `cells`, no window has documents of two of them, and windows have the column `cell`.
+    With `classed` windows have it too, and in it the length of their sequences.
     """
-    table = packed_table(dataset, window_tokens, masked, celled or classed)
+    table = packed_table(dataset, window_tokens, masked, celled or classed, bool(rules))
 
     def packed(
         tokens: DataFrame,
@@ -99,10 +105,11 @@ def packed_step(
             )
         if bool(config.classes) != classed:
             raise ConfigError(f"{table.name}: plan is {config.plan}; use packed_step(.., classed={not classed})")
-        require_masks(table.name, tokens.columns, masked, config)
+        require_masks(table.name, tokens.columns, masked, bool(rules), config)
         joins = config.plan == "best_fit" and _keeps_repositories(members, config)
         of_increment = PackedIncrement(base, increment, joins, cells.get("cells"))
-        return pack(tokens, ordered, tokenizer, of_increment, config)
+        made = pack(tokens, ordered, tokenizer, of_increment, config)
+        return replace(made, properties={**made.properties, MASK_RULES: json.dumps(rules)}) if rules else made
 
     declare = step(
         version="2",
@@ -149,7 +156,7 @@ def pack(
     """
     name = packed_table(config.dataset, config.window_tokens).name
     masked = TRAINABLE in tokens.columns
-    facts, properties = window_facts(tokenizer, config, masked)
+    facts, properties = window_facts(tokenizer, config, mask_codes(tokens.columns))
     of_dataset = located(tokens)
     if of_dataset is None:
         raise InputError(f"{name}: tokens must be one table or Parquet files, so that ids can be read where they lie")
@@ -164,6 +171,7 @@ def pack(
     )
     is_celled = increment.cells is not None or bool(config.classes)
     windows_ddl = _WINDOWS_DDL + f", {CELL_COLUMN} string" * is_celled + f", {TRAINABLE} array<boolean>" * masked
+    windows_ddl += f", {MASK_RULE} array<int>" * (MASK_RULE in tokens.columns)
     buckets = OrderBuckets(config) if increment.cells is None else CellBuckets.of(increment.cells, name, config)
     row_starts = F.col("row_starts") if masked else F.lit(None)
     of_dataset = of_dataset.withColumn("cuts", row_starts.cast("array<bigint>"))
@@ -200,7 +208,7 @@ def _cut(placed: DataFrame, window_count: int, base: int, facts: WindowForm, con
     """The placed pieces with their ids, dealt to the data files of their windows; None where there is no window."""
     if not window_count:
         return None
-    columns = ("doc_id", "input_ids", TRAINABLE) if facts.masked else ("doc_id", "input_ids")
+    columns = ("doc_id", "input_ids", mask_column(facts)) if facts.masked else ("doc_id", "input_ids")
     reads = SideReads(columns, file_properties(placed.sparkSession))
     cut = functools.partial(cut_pieces, reads=reads, facts=facts)
     parts = in_file_order(placed, "document_start").map(cut, _PARTS_DDL).to_frame()

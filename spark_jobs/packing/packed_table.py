@@ -21,10 +21,11 @@ from spark_jobs.packing.windows.assemble import (
     segments_fill,
     segments_fill_sequences,
 )
-from spark_jobs.packing.windows.masks import TRAINABLE
+from spark_jobs.packing.windows.masks import MASK_RULE, TRAINABLE, mask_codes, mask_column
 from spark_jobs.packing.windows.token_digest import digest_documents, digest_windows, length_sums
 from spark_jobs.packing.windows.window_facts import WindowForm
 from spark_jobs.spark_sql import DataFrame, F
+from spark_jobs.tokens.mask_check import RULES_ARE_MASKS
 
 _FILE_TOKENS = 1 << 26
 MASKED_SETTINGS = {"beginning_of_document": None, "plan": "best_fit", "cut": "exact"}
@@ -145,8 +146,8 @@ def lost_tokens(
     Returns:
         Rows (doc_id, token_count, packed_token_count).
     """
-    masks = [TRAINABLE] if TRAINABLE in landed.columns else []
-    facts, _ = window_facts(frames["tokenizer"], config, bool(masks))
+    facts, _ = window_facts(frames["tokenizer"], config, mask_codes(landed.columns))
+    masks = [mask_column(facts)] if facts.masked else []
     of_dataset = frames["tokens"].where(F.col("dataset") == config.dataset)
     wanted = map_rows(
         of_dataset, ["doc_id"], ["input_ids", *masks], functools.partial(digest_documents, facts=facts), _DIGESTS_DDL
@@ -182,12 +183,16 @@ def _length_sums(documents: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch
         yield pa.RecordBatch.from_pydict({"sum": [int(sums.sum())]})
 
 
-def packed_table(dataset: str, window_tokens: int, masked: bool = False, celled: bool = False) -> Table:
+def packed_table(
+    dataset: str, window_tokens: int, masked: bool = False, celled: bool = False, ruled: bool = False
+) -> Table:
     """The packed table of one dataset and window length."""
     cell = Column(
         f"{CELL_COLUMN}!", "string", "cell of all its documents; the ordinals of a cell are one run in an increment"
     )
     mask = Column(f"{TRAINABLE}!", "list<boolean!>", "whether a loss is taken on each token; false in the padding")
+    rule = Column(f"{MASK_RULE}!", "list<int!>", "number of the rule of each token without loss; 0 trained, -1 padding")
+    long = ["input_ids", *([TRAINABLE] if masked else []), *([MASK_RULE] if ruled else [])]
     return Table(
         name=f"packed_{dataset}_{window_tokens}",
         comment=f"one row per window of {window_tokens} tokens, filled with whole documents of {dataset}",
@@ -203,6 +208,7 @@ def packed_table(dataset: str, window_tokens: int, masked: bool = False, celled:
             ),
             *([cell] if celled else []),
             *([mask] if masked else []),
+            *([rule] if ruled else []),
         ),
         key=("ordinal",),
         sort=("ordinal",),
@@ -210,8 +216,8 @@ def packed_table(dataset: str, window_tokens: int, masked: bool = False, celled:
         checks=(
             Check(
                 "exact_length",
-                f"size(input_ids) = {window_tokens}" + f" and size(trainable) = {window_tokens}" * masked,
-                "every window has exactly L ids, and values of its mask",
+                " and ".join(f"size({name}) = {window_tokens}" for name in long),
+                "every window has exactly L ids, and values of its masks",
                 functools.partial(has_exact_length, window_tokens=window_tokens),
             ),
             Check(
@@ -228,6 +234,7 @@ def packed_table(dataset: str, window_tokens: int, masked: bool = False, celled:
                 "segments abut from position 0 to token_count",
                 segments_fill,
             ),
+            *([RULES_ARE_MASKS] if ruled else []),
         ),
         proofs=(
             Proof(
@@ -290,7 +297,7 @@ def trained_share(windows: pa.Table, properties: Mapping[str, str]) -> dict[str,
     return {"headrace.trained-share": said}
 
 
-def require_masks(name: str, columns: Collection[str], masked: bool, config: PackedConfig) -> None:
+def require_masks(name: str, columns: Collection[str], masked: bool, ruled: bool, config: PackedConfig) -> None:
     """Refuse to pack masks as if there were none, and settings that do not go with them.
 
     Raises:
@@ -299,12 +306,16 @@ def require_masks(name: str, columns: Collection[str], masked: bool, config: Pac
     if masked != (TRAINABLE in columns):
         has = "no" if masked else "a"
         raise ConfigError(f"{name}: tokens has {has} column trainable; use packed_step(.., masked={not masked})")
+    if ruled != (MASK_RULE in columns):
+        raise ConfigError(
+            f"{name}: tokens has {'no' if ruled else 'a'} column mask_rule; name its rules in packed_step"
+        )
     wrong = [field for field, value in MASKED_SETTINGS.items() if masked and getattr(config, field) != value]
     if wrong:
         raise ConfigError(f"{name}: templates of tokens with masks say how rows begin and end; leave {wrong[0]} out")
 
 
-def window_facts(tokenizer: DataFrame, config: PackedConfig, masked: bool = False) -> tuple[WindowForm, dict[str, str]]:
+def window_facts(tokenizer: DataFrame, config: PackedConfig, codes: int = 1) -> tuple[WindowForm, dict[str, str]]:
     """The facts common to all windows of a packed table, and the table properties to record them.
 
     Raises:
@@ -335,4 +346,4 @@ def window_facts(tokenizer: DataFrame, config: PackedConfig, masked: bool = Fals
     facts = WindowForm(
         config.window_tokens, row["end_of_document_id"], row["padding_id"], row["vocabulary_size"], beginning
     )
-    return facts.with_masks() if masked else facts, properties
+    return facts.with_masks(codes) if codes > 1 else facts, properties

@@ -126,6 +126,13 @@ _ROWS_ARE_TRAINED = Check(
     "rows begin one after the other inside of the document, and each has a trained token",
     rows_are_trained,
 )
+ROWS_BEGIN = Check(
+    "rows_begin_in_order",
+    "size(trainable) = token_count + 1 and coalesce(array_max(row_starts), -1) < token_count and "
+    f"(token_count = 0 or forall({_ROWS}, row -> row.`1` > row.`0`))",
+    "rows begin one after the other inside of the document; a rule may leave one without a trained token",
+    functools.partial(rows_are_trained, wholly_masked=True),
+)
 _MASK = "whether a loss is taken on each token, and last on the end token put behind the document: token_count + 1"
 _STARTS = (
     "tokens at which further rows of the document begin, ascending: packing cuts it there and, but for rows longer "

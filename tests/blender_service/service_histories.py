@@ -16,7 +16,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Literal
@@ -33,7 +33,7 @@ from tests.blender_service.packed_tables import PackedFixture, Row, create_packe
 from tests.blender_service.rows.test_blend_reader import rows_of
 
 WORLDS = (1, 2, 3, 5, 7, 13, 31)
-LARGE_WORLDS = (127, 509, 1021, 1024)
+LARGE_WORLDS = (97, 509, 1021, 1024)
 AHEAD = 80
 CELLS = {"c": ('{"k":0}',), "d": ('{"k":1}', '{"k":2}')}  # of one table, by source
 
@@ -61,6 +61,9 @@ class ServedHistory:
         self.shape = (self.random.choice([1, 2, 5, 16]), self.random.choice([1, 2, 3]))
         names = sorted(self.random.sample("abcd", self.random.randint(1, 4)))
         self.configs = [ChainConfig(0, tuple(self._new_source(name) for name in names))]
+        self.turn_rows = random.Random(self.seed).choice([1, 1, 2, 6])
+        if not self._has_turns(self.configs[0].sources):
+            self.turn_rows = 1
         sources = [
             SourceSpec(
                 self._place(source.name),
@@ -73,7 +76,7 @@ class ServedHistory:
             for source in self.configs[0].sources
         ]
         self.blend = self.client.create_blend(
-            sources, seed=self.seed, block_rows=self.shape[0], group_blocks=self.shape[1]
+            sources, seed=self.seed, block_rows=self.shape[0], group_blocks=self.shape[1], turn_rows=self.turn_rows
         ).blend_id
         self.offset = 0
         self.consumed: list[tuple[str, int, int]] = []
@@ -123,6 +126,7 @@ class ServedHistory:
             rows += self._read_rank(part, steps, kill=rank == killed_rank)
         appender.join()
         self.counts["steps"] += steps
+        self.counts["steps of turns"] += steps if self.turn_rows > 1 else 0
         self.counts["large worlds"] += world > WORLDS[-1]
         rows.sort()
         offsets = [row[0] for row in rows]
@@ -180,11 +184,14 @@ class ServedHistory:
         from_offset = max(0, self.offset + self.random.randint(-10, 30))
         if walked.ended:
             from_offset = min(from_offset, len(walked.rows))
+        from_offset -= from_offset % self.turn_rows
         sources, changes = self._changes()
         config = ChainConfig(from_offset, sources)
         try:
             found: Walk | None = self._walk([*self.configs, config], max(from_offset, self.offset) + AHEAD)
         except RefusedError:
+            found = None
+        if not self._has_turns(sources):
             found = None
         try:
             child = self.client.update_blend(self.blend, from_offset, changes).blend_id
@@ -285,11 +292,18 @@ class ServedHistory:
         table.append(count, seed=len(table.rows) * 7 + ord(name), increment=len(table.rows))
 
     def _walk(self, configs: list[ChainConfig], limit: int) -> Walk:
-        return walk(self.seed, self.shape, configs, max(limit, path_of(configs)[-1].from_offset))
+        return walk(self.seed, self.shape, configs, max(limit, path_of(configs)[-1].from_offset), self.turn_rows)
+
+    def _has_turns(self, sources: Sequence[ChainSource]) -> bool:
+        """Whether each source has rows for a turn."""
+        return all(
+            one.rows is None or not one.max_epochs or one.rows * one.max_epochs >= self.turn_rows for one in sources
+        )
 
     def _expect(self, holds: bool, problem: str) -> None:
         if not holds:
-            raise HistoryError(f"{self.name}: {problem}: seed {self.seed}, shape {self.shape}, configs {self.configs}")
+            shape = f"seed {self.seed}, shape {self.shape}, turns of {self.turn_rows}"
+            raise HistoryError(f"{self.name}: {problem}: {shape}, configs {self.configs}")
 
 
 def _on_exhausted(source: ChainSource) -> Literal["END", "CONTINUE"] | None:

@@ -141,7 +141,7 @@ def test_a_column_of_another_type_is_refused(reader: BlenderClient, lake: Catalo
         change.add_column("trainable", ListType(100, IntegerType(), element_required=True))
     append(lake, 3, 0, {"trainable": [[1] * WINDOW_TOKENS] * 3})
     blend = reader.create_blend([SourceSpec(TABLE, "1", "rl")])
-    with pytest.raises(InvalidReadError, match="source rl has no column trainable with a bool or float"):
+    with pytest.raises(InvalidReadError, match="source rl has no column trainable with a bool, float or int"):
         read(reader, blend.blend_id, 0, 3, ("trainable",))
 
 

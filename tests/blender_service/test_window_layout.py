@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from blender_service.client.window_layout import WindowLayout
+from blender_service.exceptions import InvalidReadError
 from blender_service.wire.row_batch import RowBatch
 from tests.tiers import tries
 
@@ -121,3 +123,44 @@ def test_a_buffer_is_used_again_once_nobody_holds_its_tensors() -> None:
     address = buffers.take("labels", (8, 4), np.int64).ctypes.data
     assert buffers.take("labels", (8, 4), np.int64).ctypes.data == address
     assert buffers.take("labels", (9, 4), np.int64).shape == (9, 4)
+
+
+@given(
+    classes=st.sampled_from([(8, 1), (8, 4), (64, 16), (300, 100), (300, 300)]),
+    rows=st.lists(st.integers(1, 3), min_size=1, max_size=3),
+    longest=st.sampled_from([1, 3, 40, 300]),
+    seed=st.integers(0, 1 << 32),
+)
+@settings(max_examples=tries(200))
+def test_sequences_of_a_length_class_are_rows(
+    classes: tuple[int, int], rows: list[int], longest: int, seed: int
+) -> None:
+    """Rows of whole sequences, viewed by their class, are laid out as if each sequence were a row."""
+    window_tokens, length = classes
+    each = window_tokens // length
+    short = [random_windows(count * each, length, longest, seed + number) for number, count in enumerate(rows)]
+    long = [joined(batch, each) for batch in short]
+    values, wanted = WindowLayout(*long, sequence_tokens=length), WindowLayout(*short)
+    for name in (*DENSE, "cu_seqlens"):
+        np.testing.assert_array_equal(getattr(values, name), getattr(wanted, name), err_msg=name)
+    np.testing.assert_array_equal(values.block_mask(4), wanted.block_mask(4))
+    assert values.max_seqlen == wanted.max_seqlen <= length
+    if window_tokens % (length + 1):
+        with pytest.raises(InvalidReadError, match=f"rows of {window_tokens} tokens are no sequences of {length + 1}"):
+            WindowLayout(*long, sequence_tokens=length + 1)
+
+
+def joined(batch: RowBatch, each: int) -> RowBatch:
+    """Put so many rows side by side."""
+    rows, length = batch.input_ids.shape
+    number = np.repeat(np.arange(rows), batch.segment_counts) % each
+    return replace(
+        batch,
+        input_ids=batch.input_ids.reshape(rows // each, each * length),
+        token_counts=batch.token_counts.reshape(-1, each).sum(axis=1, dtype=np.int32),
+        sources=batch.sources[::each],
+        epochs=batch.epochs[::each],
+        ordinals=batch.ordinals[::each],
+        segment_counts=batch.segment_counts.reshape(-1, each).sum(axis=1, dtype=np.int32),
+        window_starts=(batch.window_starts + number * length).astype(np.int32),
+    )

@@ -118,6 +118,7 @@ def create(  # noqa: PLR0913, PLR0917 (options of a command)
 )
 @click.option("--remove", "removed", multiple=True, metavar="NAME", help="source to leave out; may be repeated")
 @click.option("--align", is_flag=True, help="round --at up to the next end of a cycle, where the mix is exact")
+@click.option("--window-tokens", type=click.IntRange(2), default=0, help="length of rows of texts from there on")
 @_THEN
 @_REPEAT
 @_EVALS
@@ -125,9 +126,9 @@ def create(  # noqa: PLR0913, PLR0917 (options of a command)
 @_ROWS
 @_TOKENS
 @JSON
-def update(
+def update(  # noqa: PLR0913, PLR0917 (options of a command)
     parent: str, name: str, at: int | None, changes: Sequence[str], removed: Sequence[str], align: bool,
-    stages: Sequence[str], allow_repeat: bool, evals: str, **shown: Any,
+    window_tokens: int, stages: Sequence[str], allow_repeat: bool, evals: str, **shown: Any,
 ) -> None:  # fmt: skip
     """Create a blend that equals PARENT up to an offset and changes from there, and bind NAME to it.
 
@@ -138,8 +139,8 @@ def update(
     schedule = [parse_stage(text) for text in stages]
     if at is not None:
         wanted = [*(parse_change(text) for text in changes), *(SourceChange(source, remove=True) for source in removed)]
-        schedule.insert(0, Stage(at, tuple(wanted), align))
-    elif changes or removed or align or not stages:
+        schedule.insert(0, Stage(at, tuple(wanted), align, window_tokens))
+    elif changes or removed or align or window_tokens or not stages:
         raise CommandError("blend update: say from which row on with --at OFFSET")
     _make(UpdateSpec(parent, tuple(schedule), name, allow_repeat, evals=evals), **shown)
 

@@ -29,7 +29,7 @@ from dagster_project.inspect.documents.document_lookup import (
 )
 from dagster_project.inspect.documents.duplicate_findings import duplicate_findings, witness_of
 from dagster_project.inspect.documents.findings import TableFinding, Witness, missing, named
-from dagster_project.inspect.documents.laid_out import laid_out
+from dagster_project.inspect.documents.laid_out import laid_out, untrained
 from dagster_project.inspect.documents.selection_findings import (
     cluster_findings,
     failed_rule,
@@ -356,11 +356,12 @@ def _after(catalogue: Catalog, corpus: CorpusFacts, document: FoundDocument, inc
         return
     text = read_wide_value(catalogue, f"{document.dataset}.texts", "content", document.doc_id, document.partition)
     names = names_in(catalogue, corpus.name, text or "")
-    laid = laid_out(catalogue, corpus.name, row, text or "")
+    masked, facts = untrained(catalogue, corpus.name, row, text or "")
+    laid = laid_out(catalogue, corpus.name, row, text or ""), masked
     said = "; ".join(
-        [f"{tokens[0]['token_count']:,} tokens", *([f"its text has {names}"] if names else []), *filter(None, [laid])]
+        [f"{tokens[0]['token_count']:,} tokens", *([f"its text has {names}"] if names else []), *filter(None, laid)]
     )
-    yield TableFinding(corpus.own("tokens"), "encoded", said, tokens[0])
+    yield TableFinding(corpus.own("tokens"), "encoded", said, {**tokens[0], **facts})
     prefix = f"packed_{document.dataset}_"
     lengths = sorted(int(name.removeprefix(prefix)) for name in corpus.tables if _is_packed(name, prefix))
     for length in lengths:

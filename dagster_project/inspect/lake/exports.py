@@ -34,7 +34,7 @@ from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.found_table import require_table
 from headrace.tables.cells import CELL_COLUMN
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts
-from spark_jobs.packing.windows.masks import TRAINABLE
+from spark_jobs.packing.windows.masks import MASK_RULE, MASK_RULES, TRAINABLE
 
 MANIFEST = "manifest.json"
 _COLUMNS = ["ordinal", "token_count", "input_ids", "segments"]
@@ -97,7 +97,7 @@ def export_table(
 
 def _describes_rows(key: str) -> bool:
     """Whether a table property describes its rows: window, tokenizer, special ids, generation."""
-    return key in ("headrace.window-tokens", "headrace.vocabulary-size", "headrace.generation") or (
+    return key in ("headrace.window-tokens", "headrace.vocabulary-size", "headrace.generation", MASK_RULES) or (
         key.startswith("headrace.") and key.endswith(("-id", "-sha256"))
     )
 
@@ -106,7 +106,10 @@ def _shards(table: IcebergTable, identifier: str, window_tokens: int, shard_rows
     """Rows by ordinal, `shard_rows` at a time; memory is one shard."""
     waiting: list[pa.Table] = []
     waiting_rows = 0
-    columns = [*_COLUMNS, *(name for name in table.schema().column_names if name in (CELL_COLUMN, TRAINABLE))]
+    columns = [
+        *_COLUMNS,
+        *(name for name in table.schema().column_names if name in (CELL_COLUMN, TRAINABLE, MASK_RULE)),
+    ]
     for run in ordinal_runs(identifier, table):
         with table.io.new_input(run.path).open() as stream:
             file = pq.ParquetFile(stream, page_checksum_verification=True)
@@ -125,10 +128,10 @@ def _shards(table: IcebergTable, identifier: str, window_tokens: int, shard_rows
 
 
 def _values(windows: pa.Table, window_tokens: int) -> dict[str, np.ndarray[Any, Any]]:
-    """(R, L) token ids, and the mask where there is one."""
+    """(R, L) token ids, and the masks where there are any."""
     return {
         name: windows.column(name).combine_chunks().flatten().to_numpy(zero_copy_only=False).reshape(-1, window_tokens)
-        for name in ("input_ids", TRAINABLE)
+        for name in ("input_ids", TRAINABLE, MASK_RULE)
         if name in windows.column_names
     }
 

@@ -87,14 +87,16 @@ class CreateBlendRequest(_message.Message):
     def __init__(self, sources: _Optional[_Iterable[_Union[SourceSpec, _Mapping]]] = ..., seed: _Optional[int] = ..., name: _Optional[str] = ..., block_rows: _Optional[int] = ..., group_blocks: _Optional[int] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., allow_repeat: _Optional[bool] = ..., evals: _Optional[str] = ..., texts: _Optional[_Union[TextSpec, _Mapping]] = ..., turn_rows: _Optional[int] = ...) -> None: ...
 
 class Stage(_message.Message):
-    __slots__ = ("from_offset", "changes", "align")
+    __slots__ = ("from_offset", "changes", "align", "window_tokens")
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     ALIGN_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     from_offset: int
     changes: _containers.RepeatedCompositeFieldContainer[SourceChange]
     align: bool
-    def __init__(self, from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ...) -> None: ...
+    window_tokens: int
+    def __init__(self, from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ..., window_tokens: _Optional[int] = ...) -> None: ...
 
 class SourceChange(_message.Message):
     __slots__ = ("name", "remove", "table", "weight", "snapshot", "max_epochs", "on_exhausted", "live")
@@ -117,7 +119,7 @@ class SourceChange(_message.Message):
     def __init__(self, name: _Optional[str] = ..., remove: _Optional[bool] = ..., table: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class UpdateBlendRequest(_message.Message):
-    __slots__ = ("parent", "from_offset", "changes", "align", "name", "allow_repeat", "schedule", "evals")
+    __slots__ = ("parent", "from_offset", "changes", "align", "name", "allow_repeat", "schedule", "evals", "window_tokens")
     PARENT_FIELD_NUMBER: _ClassVar[int]
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
@@ -126,6 +128,7 @@ class UpdateBlendRequest(_message.Message):
     ALLOW_REPEAT_FIELD_NUMBER: _ClassVar[int]
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     EVALS_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
     parent: str
     from_offset: int
     changes: _containers.RepeatedCompositeFieldContainer[SourceChange]
@@ -134,7 +137,8 @@ class UpdateBlendRequest(_message.Message):
     allow_repeat: bool
     schedule: _containers.RepeatedCompositeFieldContainer[Stage]
     evals: str
-    def __init__(self, parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ..., name: _Optional[str] = ..., allow_repeat: _Optional[bool] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., evals: _Optional[str] = ...) -> None: ...
+    window_tokens: int
+    def __init__(self, parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ..., name: _Optional[str] = ..., allow_repeat: _Optional[bool] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., evals: _Optional[str] = ..., window_tokens: _Optional[int] = ...) -> None: ...
 
 class GetBlendRequest(_message.Message):
     __slots__ = ("blend",)
@@ -206,8 +210,23 @@ class BlendSource(_message.Message):
     cells: str
     def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., table_uuid: _Optional[str] = ..., snapshot_id: _Optional[int] = ..., rows: _Optional[int] = ..., weight: _Optional[int] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ..., template: _Optional[str] = ..., cells: _Optional[str] = ...) -> None: ...
 
+class WindowSpan(_message.Message):
+    __slots__ = ("from_offset", "window_tokens")
+    FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
+    WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    from_offset: int
+    window_tokens: int
+    def __init__(self, from_offset: _Optional[int] = ..., window_tokens: _Optional[int] = ...) -> None: ...
+
 class Blend(_message.Message):
-    __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset", "warnings", "turn_rows")
+    __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset", "warnings", "turn_rows", "length_classes", "windows")
+    class LengthClassesEntry(_message.Message):
+        __slots__ = ("key", "value")
+        KEY_FIELD_NUMBER: _ClassVar[int]
+        VALUE_FIELD_NUMBER: _ClassVar[int]
+        key: str
+        value: int
+        def __init__(self, key: _Optional[str] = ..., value: _Optional[int] = ...) -> None: ...
     ID_FIELD_NUMBER: _ClassVar[int]
     NAMES_FIELD_NUMBER: _ClassVar[int]
     CONFIG_JSON_FIELD_NUMBER: _ClassVar[int]
@@ -219,6 +238,8 @@ class Blend(_message.Message):
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     WARNINGS_FIELD_NUMBER: _ClassVar[int]
     TURN_ROWS_FIELD_NUMBER: _ClassVar[int]
+    LENGTH_CLASSES_FIELD_NUMBER: _ClassVar[int]
+    WINDOWS_FIELD_NUMBER: _ClassVar[int]
     id: str
     names: _containers.RepeatedScalarFieldContainer[str]
     config_json: str
@@ -230,7 +251,9 @@ class Blend(_message.Message):
     from_offset: int
     warnings: _containers.RepeatedScalarFieldContainer[str]
     turn_rows: int
-    def __init__(self, id: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., config_json: _Optional[str] = ..., window: _Optional[_Union[WindowFacts, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[BlendSource, _Mapping]]] = ..., seed: _Optional[int] = ..., end: _Optional[int] = ..., parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., turn_rows: _Optional[int] = ...) -> None: ...
+    length_classes: _containers.ScalarMap[str, int]
+    windows: _containers.RepeatedCompositeFieldContainer[WindowSpan]
+    def __init__(self, id: _Optional[str] = ..., names: _Optional[_Iterable[str]] = ..., config_json: _Optional[str] = ..., window: _Optional[_Union[WindowFacts, _Mapping]] = ..., sources: _Optional[_Iterable[_Union[BlendSource, _Mapping]]] = ..., seed: _Optional[int] = ..., end: _Optional[int] = ..., parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., warnings: _Optional[_Iterable[str]] = ..., turn_rows: _Optional[int] = ..., length_classes: _Optional[_Mapping[str, int]] = ..., windows: _Optional[_Iterable[_Union[WindowSpan, _Mapping]]] = ...) -> None: ...
 
 class BlendDescription(_message.Message):
     __slots__ = ("blend", "offset", "sources", "tokens", "segments")

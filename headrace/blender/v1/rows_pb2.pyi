@@ -140,9 +140,11 @@ class TokenColumn(_message.Message):
         TYPE_UNSPECIFIED: _ClassVar[TokenColumn.Type]
         BOOL: _ClassVar[TokenColumn.Type]
         FLOAT32: _ClassVar[TokenColumn.Type]
+        INT32: _ClassVar[TokenColumn.Type]
     TYPE_UNSPECIFIED: TokenColumn.Type
     BOOL: TokenColumn.Type
     FLOAT32: TokenColumn.Type
+    INT32: TokenColumn.Type
     NAME_FIELD_NUMBER: _ClassVar[int]
     TYPE_FIELD_NUMBER: _ClassVar[int]
     VALUES_FIELD_NUMBER: _ClassVar[int]

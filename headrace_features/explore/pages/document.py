@@ -13,7 +13,7 @@ from starlette.responses import Response
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import FoundDocument, read_text
-from dagster_project.inspect.documents.document_story import tell_story
+from dagster_project.inspect.documents.document_story import Story, tell_story
 from dagster_project.inspect.documents.search import spans_of
 from dagster_project.inspect.documents.shown_text import placed_edits
 from headrace_features.explore.answers import address, answer, explorer_of, principal_of
@@ -34,7 +34,7 @@ def document(request: Request) -> Response:
     story = tell_story(explorer.catalogue, subject, explorer.corpora_of(principal, subject))
     hidden = explorer.hides_text(subject.dataset)
     text = None if hidden else read_text(explorer.catalogue, subject)
-    marks = [] if text is None else list(_edits(explorer.catalogue, subject, text))
+    marks = [] if text is None else [*_edits(explorer.catalogue, subject, text), *_masks(story)]
     hits = spans_of(text or "", query.get("q", ""), _MOST_HITS)
     before, behind = _beside(explorer, principal, subject, query.get("list", ""))
     windows = explorer.windows_of(principal, subject)[:_MOST_WINDOWS]
@@ -105,6 +105,13 @@ def _edits(catalogue: Any, subject: Any, text: str) -> Iterator[Mark]:
         at_byte = start
         note = f"{edit['rule']}: {edit['end'] - edit['start']} bytes of the source became {length}"
         yield Mark(at, at + max(width, 1), "edit", note)
+
+
+def _masks(story: Story) -> Iterator[Mark]:
+    """What corpora take no loss on, with the rule."""
+    for finding in story.findings:
+        for span in finding.facts.get("masked", ())[:_MOST_MARKS]:
+            yield Mark(span["start"], span["end"], "mask", f"{finding.table}: no loss, by {span['rule']}")
 
 
 def _switch(path: str, query: Mapping[str, str], kind: str, off: set[str]) -> tuple[str, bool, str]:

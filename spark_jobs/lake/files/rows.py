@@ -25,7 +25,7 @@ if TYPE_CHECKING:
     from pyiceberg.table import Table as IcebergTable
 
 FILE, ROW = "data_file", "data_row"
-_LATE = ("input_ids", "trainable", "content")  # columns that `located_rows` leaves out, to be side reads
+_LATE = ("input_ids", "trainable", "mask_rule", "content")  # columns that `located_rows` leaves out, to be side reads
 _LOCATED = "_headrace_located"
 _READ_ROWS = 8_192
 

@@ -23,7 +23,7 @@ from headrace.tables.cells import CELL_COLUMN, sequence_tokens
 from spark_jobs.arrays import BoolArray, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.lake.files.file_writer import BALANCE
-from spark_jobs.packing.windows.masks import TRAINABLE, with_masks_apart
+from spark_jobs.packing.windows.masks import MASK_RULE, TRAINABLE, with_masks_apart
 from spark_jobs.packing.windows.token_digest import segment_sums
 from spark_jobs.packing.windows.window_facts import WindowForm
 
@@ -77,7 +77,7 @@ def assemble_windows(
         cells: names of the cells by their number in `parts`; none where windows have no cell.
 
     Yields:
-        Batches of `WINDOWS_SCHEMA`, perhaps with `cell` and `trainable`, ascending by ordinal, of at most 4 Mi tokens
+        Batches of `WINDOWS_SCHEMA`, perhaps with `cell` and masks, ascending by ordinal, of at most 4 Mi tokens
         or one window, with their balance in the metadata (`token_digest`).
 
     Raises:
@@ -116,7 +116,7 @@ def assemble_windows(
         windows = _windows(pieces, addresses[chosen], counts[chosen], group_bounds, sequence, facts)
         sums = pieces.column("balance").to_numpy(), -segment_sums(windows, facts)
         windows = _with_cell(windows, pieces, group_bounds, cells) if cells else windows
-        windows = with_masks_apart(windows) if facts.masked else windows
+        windows = with_masks_apart(windows, facts) if facts.masked else windows
         yield windows.replace_schema_metadata({BALANCE: str(np.concatenate(sums).sum())})  # modulo 2^64
 
 
@@ -211,7 +211,7 @@ def _check_abutting(
 
 def has_exact_length(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
     """(N,) whether each row passes the check `exact_length` of packed tables."""
-    names = [name for name in ("input_ids", TRAINABLE) if name in rows.schema.names]
+    names = [name for name in ("input_ids", TRAINABLE, MASK_RULE) if name in rows.schema.names]
     are_exact = [pc.list_value_length(rows.column(name)).to_numpy() == window_tokens for name in names]
     is_exact: BoolArray = np.all(are_exact, axis=0)
     return is_exact

@@ -15,7 +15,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from spark_jobs.packing.windows.assemble import SEGMENT_FIELDS, sequences_of
-from spark_jobs.packing.windows.masks import TRAINABLE
+from spark_jobs.packing.windows.masks import MASK_RULE, TRAINABLE
 
 
 def excise_windows(
@@ -24,7 +24,7 @@ def excise_windows(
     """Remove documents from windows.
 
     Args:
-        windows: rows with token_count, input_ids and segments, perhaps trainable; all other columns are kept.
+        windows: rows with token_count, input_ids and segments, perhaps masks; all other columns are kept.
         doc_ids: the documents to remove.
         window_tokens: L.
         padding_id: token after the last segment.
@@ -66,7 +66,8 @@ def excise_windows(
             "segments": pa.ListArray.from_arrays(pa.array(bounds), parts),
         }
         names = batch.schema.names
-        for name, padding in (("input_ids", np.int32(padding_id)), (TRAINABLE, np.False_)):
+        of_padding = {"input_ids": np.int32(padding_id), TRAINABLE: np.False_, MASK_RULE: np.int32(-1)}
+        for name, padding in of_padding.items():
             if name in names:
                 values = np.full(batch.num_rows * window_tokens, padding)
                 values[to] = batch.column(name).flatten().to_numpy(zero_copy_only=False)[at]

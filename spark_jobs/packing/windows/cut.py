@@ -35,7 +35,7 @@ def cut_pieces(placements: Iterable[pa.RecordBatch], reads: SideReads, facts: Wi
 
     Args:
         placements: rows (data_file, data_row, ordinal, window_start, document_start, own_tokens, begins, ends).
-        reads: reads `doc_id` and `input_ids` from the data files, `trainable` too where windows have masks.
+        reads: reads `doc_id` and `input_ids` from the data files, the masks too where windows have them.
         facts: facts of the packed table.
 
     Yields:
@@ -113,6 +113,6 @@ def _check_vocabulary(
     if foreign.size:
         row = int(np.searchsorted(np.cumsum(counts), foreign[0], side="right"))
         raise TableMismatchError(
-            f"packed: document {doc_ids[row]} has token id {ids[foreign[0]] >> facts.masked}, the vocabulary ends at "
-            f"{(facts.vocabulary_size >> facts.masked) - 1}; materialize tokens with this table's tokenizer"
+            f"packed: document {doc_ids[row]} has token id {ids[foreign[0]] // facts.codes}, the vocabulary ends at "
+            f"{facts.vocabulary_size // facts.codes - 1}; materialize tokens with this table's tokenizer"
         )

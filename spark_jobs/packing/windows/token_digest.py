@@ -21,7 +21,7 @@ import pyarrow.compute as pc
 
 from headrace.kernels.mixing import GOLDEN, mix64
 from spark_jobs.arrays import Int32Array, Int64Array
-from spark_jobs.packing.windows.masks import TRAINABLE, masked_documents, masked_ids
+from spark_jobs.packing.windows.masks import mask_column, masked_documents, masked_ids
 from spark_jobs.packing.windows.window_facts import WindowForm
 
 DIGESTS_SCHEMA = pa.schema(
@@ -33,7 +33,7 @@ def digest_windows(windows: Iterable[pa.RecordBatch], facts: WindowForm) -> Iter
     """Digest the segments of windows.
 
     Args:
-        windows: rows (input_ids, segments), perhaps `trainable`.
+        windows: rows (input_ids, segments), perhaps with masks.
         facts: what the windows share.
 
     Yields:
@@ -51,7 +51,7 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowForm) -> 
     """Digest documents with their special tokens, for comparison with the windows; empty documents are left out.
 
     Args:
-        documents: rows (doc_id, input_ids), perhaps `trainable`.
+        documents: rows (doc_id, input_ids), perhaps with masks.
         facts: what the windows share.
 
     Yields:
@@ -68,7 +68,7 @@ def digest_documents(documents: Iterable[pa.RecordBatch], facts: WindowForm) -> 
             continue
         doc_ids = batch.column("doc_id").take(pa.array(there))
         if facts.masked:  # end tokens are among the ids
-            values, offsets = masked_documents(lists, batch.column(TRAINABLE), facts)
+            values, offsets = masked_documents(lists, batch.column(mask_column(facts)), facts)
             counts = lengths[there] + 1
             yield _rows(doc_ids, counts, digest_slices(values, offsets[there], counts, np.zeros_like(counts)))
             continue
@@ -158,9 +158,9 @@ def stream_starts(document_starts: Int64Array, first_ids: Int32Array, beginning_
 def _slices(windows: pa.RecordBatch, facts: WindowForm) -> tuple[pa.Array, Int32Array, tuple[Int64Array, ...]]:
     """The segments of windows, the ids of all, and where each segment begins, how long it is, and where it stands."""
     lists = windows.column("segments")
-    is_apart = TRAINABLE in windows.schema.names
+    is_apart = mask_column(facts) in windows.schema.names
     segments = lists.flatten()
-    values = masked_ids(windows) if is_apart else windows.column("input_ids").flatten().to_numpy()
+    values = masked_ids(windows, facts) if is_apart else windows.column("input_ids").flatten().to_numpy()
     row = np.repeat(np.arange(windows.num_rows), pc.list_value_length(lists).to_numpy())
     counts = segments.field("token_count").to_numpy().astype(np.int64)
     sources = row * facts.window_tokens + segments.field("window_start").to_numpy()

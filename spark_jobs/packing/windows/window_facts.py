@@ -6,6 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
+RULE_CODES = 128
+"""Codes of masks with rules: 126 of these, so that ids of a vocabulary of 2^24 tokens are numbers of 31 bits."""
+
 
 @dataclass(frozen=True)
 class WindowForm:
@@ -17,7 +20,7 @@ class WindowForm:
         padding_id: token after the last segment of a window.
         vocabulary_size: ids are below it.
         beginning_of_document_id: token before the first piece of a document; None where there is none.
-        masked: whether all ids, these too, are doubled and carry whether they are trained on (`masks`).
+        codes: all ids, these too, are multiplied by it, to carry the code of their mask (`masks`); 1 for no masks.
     """
 
     window_tokens: int
@@ -25,12 +28,17 @@ class WindowForm:
     padding_id: int
     vocabulary_size: int
     beginning_of_document_id: int | None = None
-    masked: bool = False
+    codes: int = 1
 
-    def with_masks(self) -> WindowForm:
+    @property
+    def masked(self) -> bool:
+        """Whether ids carry masks."""
+        return self.codes > 1
+
+    def with_masks(self, codes: int) -> WindowForm:
         """The form of windows with masks, of documents without a token at their beginning."""
-        ids = (2 * self.end_of_document_id, 2 * self.padding_id, 2 * self.vocabulary_size)
-        return WindowForm(self.window_tokens, *ids, masked=True)
+        ids = (codes * self.end_of_document_id, codes * self.padding_id, codes * self.vocabulary_size)
+        return WindowForm(self.window_tokens, *ids, codes=codes)
 
     @property
     def id_type(self) -> np.dtype[np.unsignedinteger]:

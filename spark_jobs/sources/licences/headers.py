@@ -17,7 +17,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator
 from functools import lru_cache
-from typing import Final
+from typing import Final, NamedTuple
 
 from spark_jobs.sources.licences.expressions import UNKNOWN, ids_in, is_recognised, joined, unknown
 from spark_jobs.sources.licences.names import families, licence_named, says_nothing, stated
@@ -114,7 +114,7 @@ def header_licence(text: str, of_repository: str | None = None) -> str | None:
         of_repository: licence of its repository, the meaning of a vague name ("BSD license") where it fits.
     """
     lines = list(dict.fromkeys(_tagged(text)))
-    comment = _leading_comment(text[:_CHARACTERS])
+    comment = _leading_comment(text)
     names, restrictions, operator = _sentences(comment)
     if "__licen" in text:
         names += [
@@ -206,28 +206,56 @@ def _is_open(value: str) -> bool:
     return value.count("(") > value.count(")")
 
 
-def _leading_comment(head: str) -> str:
-    """The words of the comments before the first line of code, a paragraph a line, without the marks."""
-    paragraphs, words, closing = list[str](), list[str](), ""
-    for line in head.splitlines():
-        text = line.strip()
-        begins = next((block for block in _BLOCKS if text.startswith(block[0])), None) if not closing else None
+class CommentLine(NamedTuple):
+    """A line of a comment before the first line of code.
+
+    Attributes:
+        number: of the line in the file, from 0.
+        start: its first character in the file.
+        end: the character behind it, its line end left out.
+        words: what it says, without the marks.
+        opens: whether a block begins with it.
+    """
+
+    number: int
+    start: int
+    end: int
+    words: str
+    opens: bool
+
+
+def leading_comments(text: str) -> Iterator[CommentLine]:
+    """The lines of comments before the first line of code, and blank ones within a comment."""
+    closing, end = "", 0
+    for number, line in enumerate(text[:_CHARACTERS].splitlines(keepends=True)):
+        words, start, end = line.strip(), end, end + len(line)
+        begins = next((block for block in _BLOCKS if words.startswith(block[0])), None) if not closing else None
+        is_comment = bool(closing or begins)
         if begins is not None:
-            text, closing = text.removeprefix(begins[0]), begins[1]
-        elif not closing and text:
-            mark = _LINE_MARK.match(text)
-            if mark is None and not _BEFORE_COMMENTS.match(text):
-                break
-            text = text[mark.end() :] if mark else ""
-        if closing and closing in text:
-            text = text.partition(closing)[0]
+            words, closing = words.removeprefix(begins[0]), begins[1]
+        elif not closing and words:
+            mark = _LINE_MARK.match(words)
+            if mark is None and not _BEFORE_COMMENTS.match(words):
+                return
+            words, is_comment = words[mark.end() :] if mark else "", mark is not None
+        if closing and closing in words:
+            words = words.partition(closing)[0]
             closing = ""
-        text = text.strip().lstrip("*#/;%").strip()
-        if text and not _TAG.search(text):
-            words.append(text)
-        else:
+        if is_comment:
+            words, end_of_words = words.strip().lstrip("*#/;%").strip(), start + len(line.rstrip("\r\n"))
+            yield CommentLine(number, start, end_of_words, words, begins is not None)
+
+
+def _leading_comment(text: str) -> str:
+    """The words of the comments before the first line of code, a paragraph a line."""
+    paragraphs, words, last = list[str](), list[str](), -1
+    for line in leading_comments(text):
+        if line.number != last + 1 or not line.words or _TAG.search(line.words):
             paragraphs.append(" ".join(words))
             words = []
+        if line.words and not _TAG.search(line.words):
+            words.append(line.words)
+        last = line.number
     return "\n".join([*filter(None, paragraphs), " ".join(words)])
 
 

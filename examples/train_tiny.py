@@ -18,7 +18,7 @@ import tempfile
 import time
 import zlib
 from collections.abc import Generator, Sequence
-from contextlib import closing
+from contextlib import closing, nullcontext
 from dataclasses import dataclass, field
 from datetime import timedelta
 from pathlib import Path
@@ -29,7 +29,7 @@ from torch import Tensor, distributed, nn
 from torch.multiprocessing.spawn import ProcessExitedException, start_processes
 from torch.nn import functional
 
-from headrace import DENSE, Batch, BlendDataset, BlenderError, Identity, connect_blender
+from headrace import DENSE, Batch, BlendDataset, BlenderError, Identity, LossWriter, connect_blender
 
 
 class Block(nn.Module):
@@ -72,7 +72,7 @@ class TinyTransformer(nn.Module):
         nn.init.normal_(self.tokens.weight, std=0.1)
 
     def forward(self, input_ids: Tensor, position_ids: Tensor, document_ids: Tensor, labels: Tensor) -> Tensor:
-        """Give the mean loss over all labels but -100.
+        """Give the loss of each token, (R, L), 0 where the label is -100.
 
         Args:
             input_ids: (R, L).
@@ -87,7 +87,8 @@ class TinyTransformer(nn.Module):
             hidden = block(hidden, visible[:, None])
         counted = labels != -100
         scores = self.narrow(self.last_norm(hidden[counted])) @ self.tokens.weight.T
-        return functional.cross_entropy(scores, labels[counted])
+        losses = functional.cross_entropy(scores, labels[counted], reduction="none")
+        return torch.zeros(labels.shape).masked_scatter(counted, losses)
 
 
 def sinusoids(length: int, width: int) -> Tensor:
@@ -197,10 +198,16 @@ def train(dataset: BlendDataset, arguments: argparse.Namespace) -> dict[str, Any
     progress = Progress(arguments.state)
     progress.load(model, optimizer, dataset)
     losses: list[float] = []
-    with closing(endless(dataset)) as batches, log_of(arguments) as log:
+    # A long run sends one step in ten, the default; of this short one every step is looked at.
+    writer = LossWriter(arguments.address, arguments.run, every=1) if arguments.run else nullcontext()
+    with closing(endless(dataset)) as batches, log_of(arguments) as log, writer as sent:
         for step, batch in enumerate(batches, start=1):
             part = {name: batch[name][:, :window_tokens] for name in DENSE}
-            loss = model(**part) * (dataset.loss_scale / arguments.processes)
+            token_losses = model(**part)
+            if sent is not None:
+                sent.add(batch["offset"], token_losses, batch)
+            mean = token_losses.sum() / (part["labels"] != -100).sum()
+            loss = mean * (dataset.loss_scale / arguments.processes)
             optimizer.zero_grad(set_to_none=True)
             loss.backward()
             add_up_gradients(model)
@@ -213,6 +220,8 @@ def train(dataset: BlendDataset, arguments: argparse.Namespace) -> dict[str, Any
                 sys.stdout.write(f"step {step:4d}  loss {losses[-1]:.3f}  {time.monotonic() - started:.1f} s\n")
                 sys.stdout.flush()
             if step >= arguments.steps or (arguments.save_every and step % arguments.save_every == 0):
+                if sent is not None:
+                    sent.flush()
                 progress.save(model, optimizer, dataset)
             if step >= arguments.steps:
                 break
@@ -260,6 +269,7 @@ def open_dataset(arguments: argparse.Namespace, rank: int) -> BlendDataset:
         rank=rank,
         world_size=arguments.processes,
         uneven=arguments.uneven,
+        tensors=(*DENSE, "segment_documents"),
         identity=Identity(run=arguments.run),
     )
 

@@ -28,6 +28,7 @@ ASKED = {
     "formats": ([], ""),  # whose formats are asked for by files
     "hub": (["export", "hub", "notes.texts", "out"], ""),
     "models": (["model", "show"], "read_classifier"),
+    "objectives": ([], ""),  # which a corpus or a blend declares
     "privacy": (["quarantine", "show"], ""),
     "synthetic": (["worker"], ""),
     "rollouts": (["serve", "--rollouts", "file.toml"], "RolloutWriter"),

@@ -13,6 +13,7 @@ tokenizer, and which increments of the dataset each increment of the corpus took
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import asdict, dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -21,7 +22,6 @@ import numpy as np
 import numpy.typing as npt
 from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import And, BooleanExpression, EqualTo, In
-from pyiceberg.table import Table as IcebergTable
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import FOUND_COLUMNS, FoundDocument, extraction_place, landing_of
@@ -243,23 +243,20 @@ class TokenTracer:
             )
         text = str(rows.column("file")[0].as_py())
         lengths = token_byte_lengths(text)
-        sentinels = sentinels_in(self._tokens.properties) if self._tokens is not None else ()
-        return with_letters(text, sentinels) if sentinels else text, lengths
+        return text if self._in_pieces is None else with_letters(text, sentinels_in(self._in_pieces)), lengths
 
     def _place(self, doc_id: str, own: BooleanExpression, token: int, token_count: int) -> TextPiece | None:
         """The piece of the text with a token; all of it where tokens are in its order, None where there is no order."""
-        if self._is_in_pieces:
+        if self._in_pieces is not None:
             pieces = read_wide_value(self._catalogue, f"{self._facts.corpus}.tokens", PIECES, doc_id, own)
             return piece_of(pieces, token, token_count)
         return None if self._is_masked else TextPiece(0, token_count, 0, None)
 
     @cached_property
-    def _is_in_pieces(self) -> bool:
-        return self._tokens is not None and PIECES in self._tokens.schema().column_names
-
-    @cached_property
-    def _tokens(self) -> IcebergTable | None:
-        return load_table(self._catalogue, f"{self._facts.corpus}.tokens") if self._is_masked else None
+    def _in_pieces(self) -> Mapping[str, str] | None:
+        """Properties of the tokens of a corpus that are not in the order of their texts; None where they are."""
+        tokens = load_table(self._catalogue, f"{self._facts.corpus}.tokens") if self._is_masked else None
+        return tokens.properties if tokens is not None and PIECES in tokens.schema().column_names else None
 
     def _edits(self, table: str, doc_id: str, partition: BooleanExpression) -> Edits:
         """The edits behind a text."""
@@ -292,7 +289,7 @@ class TokenTracer:
                 return int(ends[at] - lengths[ids[at]]), int(ends[at])
         table = self._cut_texts if is_cut and self._cut_texts is not None else f"{self._facts.dataset}.texts"
         text = read_wide_value(self._catalogue, table, "content", doc_id, partition)
-        part = str(text).encode()[place.start : place.end if self._is_in_pieces else None].decode()
+        part = str(text).encode()[place.start : place.end if self._in_pieces is not None else None].decode()
         starts, stops = encoded_bounds(file, part, ids)
         return place.start + int(starts[at]), place.start + int(stops[at])
 

@@ -28,7 +28,7 @@ WINDOW_TOKENS = 8
 class FakeReader:
     """Blocks of random rows; knows which were asked for."""
 
-    block_bytes = BLOCK_ROWS * WINDOW_TOKENS * 2
+    block_bytes, of_epoch = BLOCK_ROWS * WINDOW_TOKENS * 2, None
 
     def __init__(self, first_block: int, seed: int) -> None:
         """Have blocks from `first_block` on."""

@@ -7,7 +7,6 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -28,6 +27,7 @@ torch = pytest.importorskip("torch", reason="torch is in the extra torch")
 
 from blender_service import torch_losses  # noqa: E402 (needs torch)
 from blender_service.torch import DENSE, Batch, BlendDataset, LossWriter  # noqa: E402 (needs torch)
+from tests.headrace_features.losses.losses_by_row import Segments, by_token, drawn  # noqa: E402 (needs torch)
 
 RUN = "llm-7b"
 ASKED = (*DENSE, "segment_documents")
@@ -72,31 +72,6 @@ def dataset_of(address: str, rank: int = 0, world_size: int = 1, batch_rows: int
     )
 
 
-def drawn(batch: Batch, seed: int = 0) -> torch.Tensor:
-    """A loss for each token that follows from its place in the blend, and nonsense where none counts."""
-    rows, width = batch["labels"].shape
-    draw = np.stack(
-        [np.random.default_rng([seed, batch["offset"] + row]).gamma(2.0, 1.5, width) for row in range(rows)]
-    )
-    losses = torch.from_numpy(draw.astype(np.float32))
-    return torch.where(batch["labels"] == -100, torch.nan, losses)
-
-
-def by_token(batch: Batch, losses: torch.Tensor) -> dict[tuple[int, int], tuple[str, int, float]]:
-    """Document, tokens and sum of each segment with a loss, by a loop over tokens."""
-    found: dict[tuple[int, int], tuple[str, int, float]] = {}
-    first = 0
-    for row, numbers in enumerate(batch["document_ids"].tolist()):
-        for place, number in enumerate(numbers[: losses.shape[1]]):
-            if batch["labels"][row, place] != -100:
-                document = batch["documents"][int(batch["segment_documents"][first + number])]
-                key = batch["offset"] + row, number
-                _, tokens, total = found.get(key, ("", 0, 0.0))
-                found[key] = document, tokens + 1, total + float(losses[row, place])
-        first += max(numbers) + 1
-    return found
-
-
 def rows_of(lake: Catalog, *namespaces: str) -> Rows:
     """Rows that count of some namespaces."""
     return [
@@ -106,7 +81,7 @@ def rows_of(lake: Catalog, *namespaces: str) -> Rows:
     ]
 
 
-def check(rows: Rows, wanted: dict[tuple[int, int], tuple[str, int, float]]) -> None:
+def check(rows: Rows, wanted: Segments) -> None:
     """Rows are what a loop over tokens gives."""
     assert {(row["offset"], row["segment"]) for row in rows} == {*wanted}
     for row in rows:
@@ -119,7 +94,7 @@ def check(rows: Rows, wanted: dict[tuple[int, int], tuple[str, int, float]]) -> 
 @pytest.mark.parametrize("width", [WINDOW_TOKENS, 9])
 def test_sums_are_those_of_the_tokens(address: str, lake: Catalog, device: str | None, width: int) -> None:
     """Of each segment, also where only the first tokens of rows are trained on; the step's loss within 1e-6."""
-    wanted: dict[tuple[int, int], tuple[str, int, float]] = {}
+    wanted: Segments = {}
     step_sums: dict[int, float] = {}
     with LossWriter(address, RUN, every=1) as writer:
         for _, batch in zip(range(5), dataset_of(address, device=device), strict=False):
@@ -164,7 +139,7 @@ def test_ranks_sample_the_same_steps(address: str, lake: Catalog, world_size: in
                     writer.add(batch["offset"], drawn(batch, seed=start), batch)
     rows = rows_of(lake)
     assert {row["offset"] // 24 for row in rows} == {0, 4, 8}
-    wanted: dict[tuple[int, int], tuple[str, int, float]] = {}
+    wanted: Segments = {}
     for number, batch in enumerate(dataset_of(address)):
         if number in (0, 4, 8):
             wanted |= by_token(batch, drawn(batch, seed=2 if number else 0))  # the later attempt counts
@@ -175,7 +150,7 @@ def test_ranks_sample_the_same_steps(address: str, lake: Catalog, world_size: in
 @settings(max_examples=tries(8), deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 def test_the_last_of_attempts_counts(lake: Catalog, address: str, data: st.DataObject) -> None:
     """Whatever steps attempts train again, in any order of their rows, each segment counts once, as last committed."""
-    wanted: dict[tuple[int, int], tuple[str, int, float]] = {}
+    wanted: Segments = {}
     for seed in range(data.draw(st.integers(1, 3))):
         first = data.draw(st.integers(0, 8))
         with LossWriter(address, RUN, every=1) as writer:

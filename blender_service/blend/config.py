@@ -148,8 +148,7 @@ class BlendConfig(_Frozen):
 
     def window_tokens_at(self, offset: int) -> int:
         """Give the length of the row at an offset."""
-        longer = (span.window_tokens for span in reversed(self.spans) if int(span.from_offset) <= offset)
-        return next(longer, self.spans[0].window_tokens)  # an offset below 0 is refused by whoever reads
+        return next(span.window_tokens for span in reversed(self.spans) if int(span.from_offset) <= offset)
 
     def rows_of(self, tokens: int) -> int:
         """Give how many rows have so many tokens, padding included."""

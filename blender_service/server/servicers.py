@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from blender_service.exceptions import ServerUnavailableError
+from blender_service.exceptions import InvalidReadError, ServerUnavailableError
 from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.rows.blend_reader import BlendReader
 from blender_service.server.blend_messages import blend_message, description_message, spec_of, update_of
@@ -181,6 +181,8 @@ def read_request(
     """Check a request for rows and note it in its call; give the reader and the arguments of its `read`."""
     blend_id = blender.resolve(request.blend)
     expected = request.expected
+    if request.offset < 0:
+        raise InvalidReadError(f"read: offset {request.offset}; it cannot be below 0")
     config = blender.config(blend_id)
     window = config.window.model_copy(update={"window_tokens": config.window_tokens_at(request.offset)})
     ExpectedWindow(

@@ -148,7 +148,8 @@ class BlendConfig(_Frozen):
 
     def window_tokens_at(self, offset: int) -> int:
         """Give the length of the row at an offset."""
-        return next(span.window_tokens for span in reversed(self.spans) if int(span.from_offset) <= offset)
+        lengths = [span.window_tokens for span in self.spans if int(span.from_offset) <= max(0, offset)]
+        return lengths[-1]
 
     def rows_of(self, tokens: int) -> int:
         """Give how many rows have so many tokens, padding included."""

@@ -270,6 +270,36 @@ def test_a_document_is_previewed_with_its_header(lake: MaskedLake, monkeypatch: 
         assert shown.rows[0]["text"] == lake.library.decode(ids, skip_special_tokens=False)
 
 
+def test_a_corpus_turns_to_other_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was encoded without rules, or with others, is encoded anew; names of packed tables are those of tokens."""
+    for name in ("lake", "code"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "tokenizer.json").write_text(_FILE)
+    for number in range(9):
+        (tmp_path / "code" / f"{number}.py").write_text(f"# {_LICENCE}\n\nx = {number}\n" + SOURCES["Python"])
+    for name, value in settings_at(tmp_path / "lake").properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
+    policy = {"rules": [{"rule": "empty", "signal": "word_count", "below": 0}]}
+    code = DatasetDeclaration(name="notes", source={"kind": "files", "path": str(tmp_path / "code")}, policy=policy)
+    plain = dataclasses.replace(CORPUS, window_tokens=(L,), tokenizer={"file": str(tmp_path / "tokenizer.json")})
+    catalogue = open_catalogue(settings_at(tmp_path / "lake"))
+    ids: list[Any] = []
+    for rules in ((), ("licence_header",), ("blob", "licence_header"), ("personal", "licence_header"), ()):
+        objectives = {"code": {"trainable": {"except": [*rules]}}}
+        with dg.DagsterInstance.ephemeral() as instance:
+            run_declared([code], [dataclasses.replace(plain, objectives=objectives)], instance, ["notes", "main"])
+        rows = _rows(catalogue, "main.tokens")
+        ids.append({doc_id: row["input_ids"] for doc_id, row in rows.items()})
+        windows = catalogue.load_table(f"main.packed_notes_{L}").scan().to_arrow().to_pylist()
+        if rules:
+            for table in ("main.tokens", f"main.packed_notes_{L}"):
+                assert json.loads(catalogue.load_table(table).properties[MASK_RULES]) == [*rules]
+            assert {number for row in rows.values() for number in row["mask_rule"]} == {0, len(rules)}
+            assert {number for row in windows for number in row["mask_rule"]} <= {-1, 0, len(rules)}
+        assert all(sum(row["trainable"]) < row["token_count"] for row in rows.values()) == bool(rules)
+    assert all(one == ids[0] for one in ids)
+
+
 def test_mistakes_are_refused_when_the_project_loads() -> None:
     """In one line that names the place."""
     for given, message in (

@@ -24,6 +24,7 @@ from dagster_project.assets.corpora import corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration
 from dagster_project.cli import headrace
 from dagster_project.exceptions import DefinitionError
+from dagster_project.inspect.documents.trace import TokenTracer
 from dagster_project.inspect.opened_lake import OpenedLake
 from headrace.tables.settings import settings_at
 from headrace_features.objectives.masks.rules import MaskedText, mask_rule
@@ -257,6 +258,20 @@ def test_the_explorer_marks_what_no_loss_is_taken_on(lake: MaskedLake, tmp_path:
     page = client.get(f"/documents/{doc_id}").text
     marked = re.findall(r'<mark class="mask"[^>]*title="main.tokens: no loss, by blob"[^>]*>([^<]*)', page)
     assert "".join(marked) == _BLOB
+
+
+def test_each_token_of_a_window_names_its_rule(lake: MaskedLake, tmp_path: Path) -> None:
+    """On the window's page, and where a token is traced."""
+    client, table = pages(lake.catalogue, tmp_path), f"main.packed_notes_{L}"
+    tracer = TokenTracer(lake.catalogue, table)
+    for window in lake.catalogue.load_table(table).scan().to_arrow().to_pylist()[:3]:
+        names = [(["", *NAMES, ""])[number] for number in window["mask_rule"]]
+        shown = asked(client, f"/windows/{table}/{window['ordinal']}")
+        assert shown["rules"] == names
+        page = client.get(f"/windows/{table}/{window['ordinal']}").text
+        assert page.count(", no loss by ") == sum(map(bool, names))
+        for position in range(0, L, 9):
+            assert tracer.trace(window["ordinal"], position).rule == (names[position] or None)
 
 
 def test_a_document_is_previewed_with_its_header(lake: MaskedLake, monkeypatch: pytest.MonkeyPatch) -> None:

@@ -204,7 +204,7 @@ class BlendDataset(IterableDataset[Batch]):
         self._context = context_of(mesh, cp, dp, cp_zigzag)
         self._length_classes = length_classes
         for length in lengths_of(self.blend, step_rows) if length_classes else [self.blend.window_tokens]:
-            self._context.check(length)
+            self._context.check(length, tensors)
         self._device = torch.device(device) if device is not None else None
         self._fetch = fetch
         self._wait_seconds = wait_seconds

@@ -25,12 +25,17 @@ class ContextPart(NamedTuple):
     size: int = 1
     zigzag: bool = True
 
-    def check(self, window_tokens: int) -> None:
-        """Refuse rows that cannot be cut into equal pieces.
+    def check(self, window_tokens: int, tensors: Sequence[str] = ()) -> None:
+        """Refuse rows that cannot be cut into equal pieces, and tensors of whole rows that losses are summed by.
 
         Raises:
             InvalidReadError: it says the nearest mend.
         """
+        if self.size > 1 and "segment_documents" in tensors:
+            raise InvalidReadError(
+                "dataset: a rank of cp has parts of segments, so losses by document would be sums of parts; leave "
+                "segment_documents out"
+            )
         pieces = self.size * (1 + self.zigzag)
         if self.size > 1 and window_tokens % pieces:
             other = ", or cp_zigzag=False" if self.zigzag and window_tokens % self.size == 0 else ""

@@ -148,8 +148,8 @@ class BlendConfig(_Frozen):
 
     def window_tokens_at(self, offset: int) -> int:
         """Give the length of the row at an offset."""
-        lengths = [span.window_tokens for span in self.spans if int(span.from_offset) <= max(0, offset)]
-        return lengths[-1]
+        longer = (span.window_tokens for span in reversed(self.spans) if int(span.from_offset) <= offset)
+        return next(longer, self.spans[0].window_tokens)  # an offset below 0 is refused by whoever reads
 
     def rows_of(self, tokens: int) -> int:
         """Give how many rows have so many tokens, padding included."""

@@ -1,4 +1,4 @@
-"""The explorer's pages of losses: runs, the documents of one by loss and by its fall, the segments of a step."""
+"""The explorer's pages of losses: runs, documents of one by loss and its fall, their groups, segments of a step."""
 
 from __future__ import annotations
 
@@ -8,15 +8,8 @@ from typing import Any, Final
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.training_runs import open_register
 from dagster_project.pages import PageAnswer, PageRequest, Pages
-from headrace_features.losses.reading import (
-    GROUPS,
-    ORDERS,
-    documents,
-    groups,
-    segments_of_step,
-    with_paths,
-    worst,
-)
+from headrace_features.losses.document_losses import ORDERS
+from headrace_features.losses.reading import GROUPS, groups, segments_of_step, with_paths, worst
 
 _PAGE: Final = 50
 _MOST_ROWS: Final = 1 << 20  # of a step
@@ -33,18 +26,17 @@ def runs(request: PageRequest) -> PageAnswer:
 
 
 def run(request: PageRequest) -> PageAnswer:
-    """Documents of a run by `sort`, and its groups by `by`."""
-    name, query = request.parts["run"], request.query
-    sort, by = query.get("sort", ORDERS[0]), query.get("by", GROUPS[0])
-    found = documents(request.catalogue, name, request.may_read)
-    shown: dict[str, Any] = {
-        "run": name, "sort": sort, "by": by,
-        "document_count": found.num_rows,
-        "groups": groups(request.catalogue, found, by)[:_PAGE],
-        "documents": _named(request, worst(found, sort, _PAGE)),
-        "_orders": ORDERS, "_groups": GROUPS,
-    }  # fmt: skip
-    return PageAnswer("losses.html", shown)
+    """Documents of a run by `sort`."""
+    name, sort = request.parts["run"], request.query.get("sort", ORDERS[0])
+    lines = _named(request, worst(request.catalogue, name, sort, _PAGE, request.may_read))
+    return PageAnswer("losses.html", {"run": name, "sort": sort, "documents": lines, "_orders": ORDERS})
+
+
+def grouped(request: PageRequest) -> PageAnswer:
+    """Documents of a run together, by source, cell or rule."""
+    name, by = request.parts["run"], request.parts["by"]
+    lines = groups(request.catalogue, name, by, request.may_read)[:_PAGE]
+    return PageAnswer("groups.html", {"run": name, "by": by, "groups": lines, "_groups": GROUPS})
 
 
 def step(request: PageRequest) -> PageAnswer:
@@ -64,5 +56,11 @@ def _named(request: PageRequest, lines: list[dict[str, Any]]) -> list[dict[str, 
 
 
 PAGES: Final = Pages(
-    {"/losses": runs, "/losses/{run}": run, "/losses/{run}/{offset:int}": step}, Path(__file__).parent / "templates"
+    {
+        "/losses": runs,
+        "/losses/{run}": run,
+        "/losses/{run}/at/{offset:int}": step,
+        "/losses/{run}/by/{by}": grouped,
+    },
+    Path(__file__).parent / "templates",
 )

@@ -179,8 +179,16 @@ def _rows(run: str, step: losses_pb2.StepLosses, part: _Step, order: BlendOrder,
         "epoch": resolved.epoch[row],
         "tokens": part.tokens.astype(np.int32),
         "sum": part.sums,
+        "step_loss": np.full(row.size, _mean(part), np.float32),
     }
     return pa.table(columns).filter(pa.array(part.tokens > 0))
+
+
+def _mean(part: _Step) -> float:
+    """Mean loss of a step's tokens, but for what is not finite."""
+    finite = np.isfinite(part.sums)
+    tokens = int(part.tokens[finite].sum())
+    return float(part.sums[finite].sum(dtype=np.float64) / tokens) if tokens else 0.0
 
 
 def _by_namespace(rows: pa.Table) -> Iterator[tuple[str, pa.Table]]:

@@ -39,6 +39,7 @@ LOSSES: Final = Table(
         Column("epoch!", "long", "pass over the source, from 0"),
         Column("tokens!", "int", "tokens of the segment that a loss was taken on, 1 or more"),
         Column("sum!", "float", "sum of their losses, in nats"),
+        Column("step_loss!", "float", "mean loss of all tokens that were sent with it, a rank's part of the step"),
         Column("commit!", "long", "number of the commit; of rows of one run, offset and segment the last one counts"),
     ),
     sort=("offset", "run", "segment"),  # files are merged with neighbours by the first of these

@@ -117,7 +117,7 @@ class ObjectivesConfig(ConfigModel):
         for kind in kinds:
             if kind not in there:
                 near = did_you_mean(kind, there)
-                raise ValueError(f"{kind!r} is no kind of document{near}; kinds are {', '.join(there)}")
+                raise ValueError(f"{kind!r} is no kind of document{near}")
         return kinds
 
     @property

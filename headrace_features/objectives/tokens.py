@@ -19,19 +19,21 @@ import pyarrow.compute as pc
 
 from headrace_features.objectives.config import FimConfig, ObjectivesConfig
 from headrace_features.objectives.fim import Nodes, RowLayout, choose, lay_out, whole_row
-from headrace_features.objectives.layout import Header, LaidOut, LayoutEncoder, Piece, Span
+from headrace_features.objectives.layout import Header, LaidOut, LayoutEncoder, Piece, Span, whole
 from headrace_features.objectives.masks.headings import FACTS, NO_HEADER, Headed, headed, with_header_facts
 from headrace_features.objectives.masks.masking import SPAN, Masking, mask_columns, searched, with_edits
 from headrace_features.objectives.rows import DocumentTokens, TokenRow, divided, fits, joined
 from headrace_features.objectives.sentinels import Sentinels, find_sentinels
 from headrace_features.objectives.syntax import nodes_of
+from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
-from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, step
+from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, Standing, step
 from spark_jobs.lake.declare.tables import Column, Notice
 from spark_jobs.packing.windows.masks import MASK_RULES
 from spark_jobs.selection.cuts import TEXT_COLUMNS, with_cuts
 from spark_jobs.spark_sql import DataFrame
 from spark_jobs.tokens.certificate import Certificate, certify
+from spark_jobs.tokens.encoder_guard import installed, recorded_versions, require_same_encoder
 from spark_jobs.tokens.mask_check import RULES_ARE_MASKS
 from spark_jobs.tokens.pieces import HEADER, NO_TEXT, PIECES, SENTINELS, with_letters
 from spark_jobs.tokens.tokens import (
@@ -40,8 +42,6 @@ from spark_jobs.tokens.tokens import (
     MASKED_TOKENS_SCHEMA,
     ROWS_BEGIN,
     TOKENS,
-    TokensConfig,
-    same_encoder,
 )
 
 _KEYS: Final = ["dataset", "shard", "doc_id"]
@@ -139,8 +139,21 @@ class TextDocument(NamedTuple):
     headed: Headed = NO_HEADER
 
 
-def _same_encoder(config: Any, inputs: Any, standing: Any) -> dict[str, str]:
-    return same_encoder(TokensConfig(use_fast_encoder=config.use_fast_encoder), inputs, standing)
+def _same_encoder(
+    config: ObjectivesConfig, inputs: Mapping[str, DataFrame], standing: Standing | None
+) -> dict[str, str]:
+    """The guard of the step, by fixed texts: stored documents have other ids than their texts (`encoder_guard`)."""
+    columns = ("file", "sha256", "end_of_document_id")
+    row = inputs["tokenizer"].select(*columns).first() if recorded_versions(standing) != installed() else None
+    if row is None:
+        return {}
+    task = task_of(config, row.asDict(), None)
+    encoder = LayoutEncoder(task.file_text, task.certificate, config.batch_characters)
+
+    def encode(texts: Sequence[str]) -> list[Int32Array]:
+        return [each.ids for each in encoder.encode([LaidOut(text, whole(text), text) for text in texts])]
+
+    return require_same_encoder(row["file"], encode, standing, documents=False)
 
 
 @step(version="1", scope=Scope.INCREMENT, tables=(OBJECTIVE_TOKENS,), name="objective_tokens", guard=_same_encoder)

@@ -247,6 +247,8 @@ def test_a_mesh_says_which_part_of_rows(blend: tuple[str, str]) -> None:
             mesh = init_device_mesh("cpu", (2, 2), mesh_dim_names=("dp", "cp"))
             with pytest.raises(InvalidReadError, match="did you mean 'cp'"):
                 BlendDataset(*blend, 50, mesh=mesh, cp="cpp")
+            with pytest.raises(InvalidReadError, match="leave segment_documents out"):
+                BlendDataset(*blend, 50, mesh=mesh, cp="cp", tensors=(*DENSE, "segment_documents"))
             with pytest.raises(InvalidReadError, match="leave it out of one"):
                 BlendDataset(*blend, 50, mesh=mesh, cp="dp")
             whole = next(iter(BlendDataset(*blend, 50, rank=number // 2, world_size=2)))

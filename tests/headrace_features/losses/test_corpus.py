@@ -20,7 +20,7 @@ from dagster_project.exceptions import DefinitionError
 from headrace import ConfigModel, Failed, selection
 from headrace.tables.cells import cell_values
 from headrace.tables.settings import settings_at
-from headrace_features.losses.reading import by_document
+from headrace_features.losses.document_losses import by_document
 from headrace_features.losses.tables import counting
 from spark_jobs.lake.session.catalogue import open_catalogue
 from tests.dagster_project.planted_lake import draw, run_declared
@@ -85,6 +85,9 @@ def test_a_corpus_reads_losses_by_document(tmp_path: Path, monkeypatch: pytest.M
     ]
     assert not differing
     assert {(row["run"], row["dataset"]) for row in found.values()} == {("r0", "notes")}
+    for by in ("loss", "excess", "fall"):
+        top = [row["doc_id"] for row in rows_of(catalogue, "main.worst_documents") if row["order"] == by]
+        assert sorted(top) == sorted(row["doc_id"] for row in wanted if row[by] is not None)
     noise = {row["doc_id"] for row in wanted if row["loss"] > 4 and (row["fall"] or 0) < 1}
     assert {row["doc_id"] for row in rows_of(catalogue, "main.quiet_rejected")} == noise != set()
     cells = {row["doc_id"]: cell_values(row["cell"])["loss"] for row in rows_of(catalogue, "main.cells")}

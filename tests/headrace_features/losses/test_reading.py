@@ -20,7 +20,8 @@ from blender_service.server.run_register import RunRegister
 from dagster_project.cli.run.runs import runs as runs_command
 from dagster_project.exceptions import CommandError
 from headrace_features.losses import reading
-from headrace_features.losses.reading import by_document, documents, groups, segments_of_step, worst
+from headrace_features.losses.document_losses import by_document
+from headrace_features.losses.reading import groups, segments_of_step, worst
 from headrace_features.losses.tables import counting
 from spark_jobs.dedup.membership.members import MEMBERS
 from spark_jobs.sources.documents import DOCUMENTS
@@ -97,49 +98,51 @@ def test_segments_of_a_step_come_by_loss(lake: Catalog) -> None:
         segments_of_step(lake, "r1", 90, 3)
 
 
-@pytest.mark.parametrize("by", ["loss", "fall"])
+@pytest.mark.parametrize("by", ["loss", "excess", "fall"])
 def test_the_worst_documents_come_first(lake: Catalog, by: str) -> None:
-    """By loss or by fall; without a fall they are left out."""
+    """By loss, by what is above their steps, or by fall; without a fall they are left out."""
     wanted = counted([unique(rows) for rows in COMMITS], "r1")
     values = sorted((facts[by] for facts in wanted.values() if facts[by] is not None), reverse=True)
-    found = worst(documents(lake, "r1"), by, 5)
+    found = worst(lake, "r1", by, 5)
     assert [row[by] for row in found] == pytest.approx(values[:5], rel=1e-6)
     with pytest.raises(CommandError, match="no order"):
-        worst(documents(lake, "r1"), "size", 5)
+        worst(lake, "r1", "size", 5)
 
 
 def test_sources_are_means_of_their_tokens(lake: Catalog) -> None:
     """Of documents of each source, the highest loss first."""
-    found = documents(lake, "r1")
-    lines = groups(lake, found, "source")
-    assert sum(line["documents"] for line in lines) == found.num_rows
+    rows = worst(lake, "r1", "loss", 1000)
+    lines = groups(lake, "r1", "source")
+    assert sum(line["documents"] for line in lines) == len(rows)
     assert [line["loss"] for line in lines] == sorted((line["loss"] for line in lines), reverse=True)
-    rows = found.to_pylist()
     for line in lines:
         those = [row for row in rows if row["source"] == line["group"]]
         tokens = sum(row["tokens"] for row in those)
         assert line["loss"] == pytest.approx(sum(row["loss"] * row["tokens"] for row in those) / tokens)
     for by, why in (("cell", "no cells"), ("rule", "no policy"), ("size", "nothing")):
         with pytest.raises(CommandError, match=why):
-            groups(lake, found, by)
+            groups(lake, "r1", by)
 
 
 def test_many_rows_are_for_a_step(lake: Catalog, monkeypatch: pytest.MonkeyPatch) -> None:
     """It says which, where there are more rows than somebody waits for."""
     monkeypatch.setattr(reading, "MOST_ROWS", 3)
     with pytest.raises(CommandError, match=r"declare losses: \{run: r1\} for the corpus main"):
-        documents(lake, "r1")
+        worst(lake, "r1", "loss", 5)
     with pytest.raises(CommandError, match="wrote no losses down"):
-        documents(lake, "another")
+        worst(lake, "another", "loss", 5)
 
 
 def test_pages_show_runs_documents_and_steps(lake: Catalog, root: Path) -> None:
     """As HTML and as values, of tables that the reader may see alone."""
     client: TestClient = pages(lake, root)
-    page = asked(client, "/losses/r1?sort=fall&by=source")
+    page = asked(client, "/losses/r1?sort=fall")
     assert [row["fall"] for row in page["documents"]] == sorted((r["fall"] for r in page["documents"]), reverse=True)
-    assert asked(client, "/losses/r1/3?rows=3")["segment_count"] == len(segments_of_step(lake, "r1", 3, 3))
-    assert client.get("/losses/r1/3?rows=x").status_code in (400, 404)
+    assert asked(client, "/losses/r1/at/3?rows=3")["segment_count"] == len(segments_of_step(lake, "r1", 3, 3))
+    assert client.get("/losses/r1/at/3?rows=x").status_code in (400, 404)
+    assert [line["group"] for line in asked(client, "/losses/r1/by/source")["groups"]] == [
+        line["group"] for line in groups(lake, "r1", "source")
+    ]
     hidden = pages(lake, root, reader=lambda principal: lambda table: False)
     assert hidden.get("/losses/r1").status_code != 200
     assert asked(client, "/losses")["runs"] == []  # the blend of r1 is not there
@@ -151,9 +154,7 @@ def test_the_command_shows_documents_and_steps(lake: Catalog, root: Path, monkey
 
     monkeypatch.setattr(runs, "lake_catalogue", lambda: lake)
     done = CliRunner().invoke(runs_command, ["--worst", "r1", "--limit", "4", "--json"], catch_exceptions=False)
-    assert [row["loss"] for row in json.loads(done.output)] == [
-        row["loss"] for row in worst(documents(lake, "r1"), "loss", 4)
-    ]
+    assert [row["loss"] for row in json.loads(done.output)] == [row["loss"] for row in worst(lake, "r1", "loss", 4)]
     done = CliRunner().invoke(runs_command, ["--worst", "r1", "--at", "1", "--json"], catch_exceptions=False)
     assert {row["offset"] for row in json.loads(done.output)} <= {3, 4, 5}
     with pytest.raises(CommandError, match="has the steps 0 to 2"):

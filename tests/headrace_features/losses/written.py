@@ -27,7 +27,7 @@ def draw_rows(seed: int, count: int, documents: int = 12, runs: int = 2, offsets
                 "offset": offset, "run": f"r{random.integers(runs)}", "segment": segment,
                 "doc_id": f"d{(7 * offset + segment) % documents}", "source": f"s{offset % 2}",
                 "table": f"main.packed_{'ab'[offset % 2]}_16", "epoch": offset // 3, "tokens": tokens,
-                "sum": float(np.float32(total)),
+                "sum": float(np.float32(total)), "step_loss": float(np.float32(random.gamma(2, 1.5))),
             }
         )  # fmt: skip
     return rows
@@ -52,9 +52,10 @@ def counted(commits: list[Rows], run: str) -> dict[str, dict[str, Any]]:
     epochs: dict[str, dict[int, list[float]]] = {}
     for row in segments.values():
         if np.isfinite(row["sum"]):
-            summed = epochs.setdefault(row["doc_id"], {}).setdefault(row["epoch"], [0.0, 0.0])
+            summed = epochs.setdefault(row["doc_id"], {}).setdefault(row["epoch"], [0.0, 0.0, 0.0])
             summed[0] += row["sum"]
             summed[1] += row["tokens"]
+            summed[2] += row["sum"] - row["step_loss"] * row["tokens"]
     facts: dict[str, dict[str, Any]] = {}
     for doc_id, of_epochs in epochs.items():
         totals = [of_epochs[epoch] for epoch in sorted(of_epochs)]
@@ -63,5 +64,6 @@ def counted(commits: list[Rows], run: str) -> dict[str, dict[str, Any]]:
         facts[doc_id] = {
             "epoch_count": len(totals), "tokens": tokens, "loss": sum(total[0] for total in totals) / tokens,
             "first_loss": first, "last_loss": last, "fall": first - last if len(totals) > 1 else None,
+            "excess": sum(total[2] for total in totals) / tokens,
         }  # fmt: skip
     return facts

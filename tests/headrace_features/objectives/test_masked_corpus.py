@@ -6,7 +6,9 @@ import base64
 import dataclasses
 import json
 import random
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import dagster as dg
@@ -25,11 +27,13 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.opened_lake import OpenedLake
 from headrace.tables.settings import settings_at
 from headrace_features.objectives.masks.rules import MaskedText, mask_rule
+from headrace_features.objectives.preview import previewed
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.packing.windows.masks import MASK_RULES
 from tests.blender_service.tables.test_trainable import spelled
 from tests.dagster_project.planted_lake import run_declared
 from tests.dagster_project.test_shaped_corpus import CORPUS
+from tests.headrace_features.explore.served import asked, pages
 from tests.headrace_features.objectives.fim_tokenizer import fim_tokenizer, library_of
 from tests.headrace_features.objectives.sources import SOURCES
 
@@ -77,7 +81,7 @@ def _lines() -> Iterator[dict[str, str]]:
     for number in range(12):
         body = f"Write to ada{number}@lovelace.org, or to <MAIL_7>. {number} more words follow here.\n" * 3
         yield {"id": f"n{number}.txt", "body": body, **({"author": f"Ada {number}"} if number % 2 else {})}
-    yield {"id": "long.txt", "body": "A letter by somebody with a name. " * 9, "author": "Ada " * 60}
+    yield {"id": "long.txt", "body": "A letter by somebody with a name. " * 9, "author": "Ada " * 14}
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +247,27 @@ def test_doc_why_and_table_show_name_the_rules(lake: MaskedLake) -> None:
     assert any("no header: no author" in finding.sentence for finding in story.findings)
     shown = CliRunner().invoke(headrace, ["table", "show", f"main.packed_notes_{L}"])
     assert shown.exit_code == 0 and "licence_header" in shown.output, shown.output
+
+
+def test_the_explorer_marks_what_no_loss_is_taken_on(lake: MaskedLake, tmp_path: Path) -> None:
+    """With the rule, in the text of the document."""
+    doc_id = next(doc_id for doc_id, text in _texts(lake).items() if _BLOB in text["content"])
+    client = pages(lake.catalogue, tmp_path)
+    assert "mask" in asked(client, f"/documents/{doc_id}")["kinds"]
+    page = client.get(f"/documents/{doc_id}").text
+    marked = re.findall(r'<mark class="mask"[^>]*title="main.tokens: no loss, by blob"[^>]*>([^<]*)', page)
+    assert "".join(marked) == _BLOB
+
+
+def test_a_document_is_previewed_with_its_header(lake: MaskedLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its tokens have it."""
+    monkeypatch.setattr("headrace_features.objectives.preview.texts_are_shown", lambda dataset: True)
+    declared = {"name": "main", "objectives": OBJECTIVES, "window_tokens": [L]}
+    for doc_id, row in [*_rows(lake.catalogue, "main.tokens").items()][::5]:
+        shown = previewed(lake.catalogue, declared, doc_id)
+        end = row["row_starts"][0] if row["row_starts"] else row["token_count"]
+        ids = [token for token in row["input_ids"][:end] if token]
+        assert shown.rows[0]["text"] == lake.library.decode(ids, skip_special_tokens=False)
 
 
 def test_mistakes_are_refused_when_the_project_loads() -> None:

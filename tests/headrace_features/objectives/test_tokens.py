@@ -6,11 +6,13 @@ import hashlib
 import itertools
 import json
 import random
+from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any
 
 import pyarrow as pa
 import pytest
 
+from headrace.kernels.fixed_texts import ENCODED_BY, FIXED_IDS
 from headrace_features.objectives.config import ObjectivesConfig
 from headrace_features.objectives.tokens import OBJECTIVE_TOKENS, RULED_OBJECTIVE_TOKENS, objective_tokens
 from spark_jobs.exceptions import InputError
@@ -171,3 +173,22 @@ def test_rows_with_rules_are_the_same_on_either_engine(spark: SparkSession) -> N
         found = {span["rule"]: span["end"] - span["start"] for span in row["masked"]}
         assert found[2] == len("<MAIL_1>") and found[3] == 400
     assert {row["no_header"] for row in rows} == {None, "no author", "no language"}
+
+
+def test_another_version_of_the_encoder_is_compared_by_fixed_texts(spark: SparkSession) -> None:
+    """Equal ids go on, though stored documents were cut in three; others refuse the increment."""
+    ids = {"vocabulary_size": pa.array([420], pa.int32()), "end_of_document_id": pa.array([0], pa.int32())}
+    inputs = {"tokenizer": spark.createDataFrame(pa.table({"file": [_FILE], "sha256": ["ab"], **ids}))}
+    config = ObjectivesConfig.model_validate({"kinds": {"code": {"fim": {}}}})
+    guard: Any = objective_tokens.guard
+
+    def standing(properties: dict[str, str]) -> Any:
+        return SimpleNamespace(table=SimpleNamespace(properties=properties, name=lambda: ("main", "tokens")), inputs={})
+
+    recorded = guard(config, inputs, None)
+    assert guard(config, inputs, standing(recorded)) == {}
+    assert guard(config, inputs, standing({**recorded, ENCODED_BY: "before"})) == recorded
+    first, *others = json.loads(recorded[FIXED_IDS]).items()
+    changed = json.dumps(dict([(first[0], [*first[1], 1]), *others]))
+    with pytest.raises(InputError, match=r"main.tokens: .* gets other ids from token"):
+        guard(config, inputs, standing({ENCODED_BY: "before", FIXED_IDS: changed}))

@@ -29,7 +29,7 @@ DENSE: Final = ("input_ids", "labels", "position_ids", "document_ids")
 _MOST_KEPT: Final = 16  # arrays of one name: more than are held ready and in use
 TENSORS: Final = ("input_ids", "labels", "position_ids", "document_ids", "cu_seqlens")
 SEGMENT_DOCUMENTS: Final = "segment_documents"
-_OF_SEGMENTS: Final = ("cu_seqlens", SEGMENT_DOCUMENTS)  # tensors of another size in each batch
+_OF_SEGMENTS: Final = ("cu_seqlens", SEGMENT_DOCUMENTS, "segment_counts")  # tensors of another size in each batch
 
 
 class Batch(TypedDict, total=False):
@@ -49,6 +49,7 @@ class Batch(TypedDict, total=False):
         segment_documents: (S,) int64, where it is asked for: the document of each segment, row by row, as an index
             into `documents`. The n-th segment of a row has n in `document_ids`.
         documents: ids of the documents, each once; there with segment_documents.
+        segment_counts: int32, segments of each row of the blend; there with segment_documents.
         step: number of the step, the same on all ranks and after a resume; there with segment_documents.
 
     Requested columns of the dataset are there under their names: (R, L) bool, float32 or int32.
@@ -63,6 +64,7 @@ class Batch(TypedDict, total=False):
     max_seqlen: int
     segment_documents: torch.Tensor
     documents: list[str]
+    segment_counts: torch.Tensor
     step: int
 
 
@@ -97,6 +99,7 @@ def _tensors(pieces: list[RowBatch], tensors: Sequence[str], new_array: NewArray
         batch["max_seqlen"] = layout.max_seqlen
     if SEGMENT_DOCUMENTS in tensors:
         batch["documents"] = layout.documents
+        batch["segment_counts"] = torch.from_numpy(np.concatenate([piece.segment_counts for piece in pieces]))
     for name in pieces[0].columns:
         values = np.concatenate([piece.columns[name] for piece in pieces])
         values = values.reshape(-1, sequence_tokens or values.shape[1])

@@ -227,7 +227,7 @@ def _check(offset: int, losses: torch.Tensor, batch: Batch) -> None:
 
 def _begun(losses: torch.Tensor, batch: Batch) -> Callable[[], torch.Tensor]:
     """Begin to add up the losses of a step on their device; gives what waits for the sums."""
-    tensors = batch["labels"], batch["document_ids"], batch[SEGMENT_DOCUMENTS]
+    tensors = batch["labels"], batch["document_ids"], batch[SEGMENT_DOCUMENTS], batch["segment_counts"]
     if losses.device.type == "cpu":
         return functools.partial(_summed, losses.clone(), *tensors)  # in the other thread
     sums = _summed(losses, *tensors).to("cpu", non_blocking=True)
@@ -242,13 +242,14 @@ def _begun(losses: torch.Tensor, batch: Batch) -> Callable[[], torch.Tensor]:
 
 
 def _summed(
-    losses: torch.Tensor, labels: torch.Tensor, document_ids: torch.Tensor, segment_documents: torch.Tensor
+    losses: torch.Tensor, labels: torch.Tensor, document_ids: torch.Tensor, *of_segments: torch.Tensor
 ) -> torch.Tensor:
     """Add up losses by segment; nothing here waits for the device.
 
     Returns:
-        (3S + R,) float64: the sum of each of S segments, its tokens with a loss, its document; segments of each row.
+        float64: the sum of each of S segments, its tokens with a loss, its document; segments of each row of the blend.
     """
+    segment_documents, segment_counts = of_segments
     segments, width = segment_documents.numel(), losses.shape[1]
     counts = document_ids.amax(1) + 1
     numbers = document_ids[:, :width] + (counts.cumsum(0) - counts)[:, None]
@@ -257,7 +258,7 @@ def _summed(
     sums = torch.zeros(2, segments + 1, dtype=torch.float64, device=losses.device)
     values = torch.stack((losses.flatten().double(), torch.ones_like(places, dtype=torch.float64)))
     sums.index_add_(1, places, values)
-    return torch.cat((sums[:, :segments].flatten(), segment_documents.double(), counts.double()))
+    return torch.cat((sums[:, :segments].flatten(), segment_documents.double(), segment_counts.double()))
 
 
 def _messages(step: _Step) -> Iterator[tuple[losses_pb2.StepLosses, int]]:

@@ -90,10 +90,11 @@ class Source(_Frozen):
 
 
 class WindowSpan(_Frozen):
-    """The length of rows from an offset on."""
+    """The length of rows from an offset on, and what is left off them."""
 
     from_offset: Uint64Text = Field(description="first row of this length")
     window_tokens: int = Field(ge=2, description="length of a row")
+    leave_off: tuple[str, ...] | None = Field(None, description="rules of masks whose tokens are left off")
 
 
 class BlendConfig(_Frozen):
@@ -113,7 +114,9 @@ class BlendConfig(_Frozen):
     )
     sources: tuple[Source, ...] = Field(min_length=1, max_length=MAX_SOURCES, description="sources, ascending by name")
     windows: tuple[WindowSpan, ...] | None = Field(
-        None, min_length=2, description="lengths of rows, where they differ, ascending; the last is that of `window`"
+        None,
+        min_length=1,
+        description="lengths of rows, or what they lack, where they differ, ascending; the last is of `window`",
     )
     texts: TextRule | None = Field(None, description="how rows are made of tables of text; none for packed tables")
     evals: str | None = Field(

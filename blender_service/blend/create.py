@@ -39,6 +39,7 @@ from blender_service.blend.requests import (
 from blender_service.blend.source_checks import (
     check_continues,
     check_evals,
+    check_left_off,
     check_repeats,
     check_turns,
     check_windows,
@@ -258,6 +259,7 @@ def _draft_stage(
     check_turns(wanted, there, turn_rows, findings)
     check_continues(wanted, there, before, findings)
     check_evals(wanted, there, parent.config.evals or "", findings)
+    check_left_off(stage, there, where, findings)
     if not allow_repeat:
         check_repeats(wanted, there, before, findings)
     if len(taking_part.keys() | {source.name for source in wanted}) > MAX_SOURCES:

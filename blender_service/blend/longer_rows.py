@@ -1,4 +1,4 @@
-"""Change the length of the rows of a text blend from an offset on: short windows first, longer ones later in a run.
+"""Change what rows are from an offset on: their length in a text blend, what is left off them in a packed one.
 
     offsets 0 .. 400,000   rows of 2,048 tokens      from 400,000 on   rows of 8,192
 
@@ -19,6 +19,7 @@ from blender_service.blend.text_sources import MOST_WINDOW_TOKENS, TextSources
 from blender_service.blend.validation import Findings
 from blender_service.order.resolve import BlendOrder
 from blender_service.order.segments import Segment, SourceProgress
+from blender_service.tables.left_off import NOTHING
 from headrace.tables.window_facts import WindowFacts
 
 
@@ -65,7 +66,9 @@ def lengthen(
             findings.mistake(
                 f"{where}window_tokens", "is of tables of text; packed rows have one length: create a blend of others"
             )
-        return Lengthened(lake, [*wanted], parent.window, None)
+        return Lengthened(lake, [*wanted], parent.window, _spans_left_off(parent, stage))
+    if stage.leave_off:
+        findings.mistake(f"{where}leave_off", "is of packed tables with masks by rule")
     if stage.window_tokens and (lake.rule.conversations or lake.rule.objectives):
         findings.mistake(
             f"{where}window_tokens", "is of plain text; conversations and objectives are made for a length"
@@ -103,3 +106,17 @@ def lengthen(
     findings.raise_any()
     window = parent.window.model_copy(update={"window_tokens": tokens})
     return Lengthened(lake.of_length(tokens), sources, window, spans if len(spans) > 1 else None)
+
+
+def _spans_left_off(parent: BlendConfig, stage: Stage) -> tuple[WindowSpan, ...] | None:
+    """What is left off packed rows of an update and its ancestors, None where it is one thing for all."""
+    offset = stage.from_offset
+    spans = tuple(span for span in parent.spans if int(span.from_offset) < offset) or parent.spans[:1]
+    names = tuple(sorted({*stage.leave_off} - {NOTHING})) or None
+    if stage.leave_off and names != spans[-1].leave_off:
+        tokens = parent.window.window_tokens
+        spans = (
+            *spans[: None if offset else -1],
+            WindowSpan(from_offset=str(offset), window_tokens=tokens, leave_off=names),
+        )
+    return spans if len(spans) > 1 or spans[-1].leave_off else None

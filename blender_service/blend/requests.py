@@ -78,12 +78,15 @@ class Stage:
         changes: at most one a source.
         align: round from_offset up to the next end of a cycle, where the mix so far is exact.
         window_tokens: length of rows of texts from there on; 0 keeps it.
+        leave_off: rules of masks whose tokens are left off packed rows from there on, such as header; ("none",) for
+            nothing; empty keeps it.
     """
 
     from_offset: int
     changes: tuple[SourceChange, ...] = ()
     align: bool = False
     window_tokens: int = 0
+    leave_off: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)

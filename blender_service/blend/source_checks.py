@@ -6,11 +6,13 @@ import re
 from collections.abc import Collection, Sequence
 
 from blender_service.blend.lake_sources import LakeSource, WantedSource
+from blender_service.blend.requests import Stage
 from blender_service.blend.validation import Findings
 from blender_service.order.epochs import covered_rows
 from blender_service.order.segments import Pin, SourceProgress
+from blender_service.tables.left_off import NOTHING, rules_of
 from blender_service.tables.packed_table import EVALS
-from headrace.tables.cells import parse_choice
+from headrace.tables.cells import nearest, parse_choice
 from headrace.tables.window_facts import GENERATION_PROPERTY, PROPERTY_OF_FACT, WindowFacts
 
 
@@ -132,3 +134,12 @@ def _meets(pin: Pin, cells: Collection[str]) -> bool:
         return True
     choice = parse_choice(pin.cells)
     return any(map(choice.takes, cells))
+
+
+def check_left_off(stage: Stage, there: dict[str, LakeSource], where: str, findings: Findings) -> None:
+    """Refuse to leave off what no table has a rule for."""
+    names = sorted({name for source in there.values() for name in rules_of(source.table)})
+    for name in stage.leave_off:
+        if name not in (*names, NOTHING):
+            have = f"rules are {', '.join(names)}" if names else "no table has masks by rule"
+            findings.mistake(f"{where}leave_off", f"no table has a rule {name}{nearest(name, names)}; {have}")

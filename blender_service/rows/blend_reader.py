@@ -219,13 +219,15 @@ class BlendReader:
                     f"read: rows {rows} is not a multiple of the step's {part.step_rows} rows; ask for whole steps"
                 )
             last = offset + rows if rows else OFFSET_LIMIT
-            changes = [int(span.from_offset) for span in self.config.spans if offset < int(span.from_offset) < last]
-            for since in (since for since in changes if (since - offset) % part.step_rows):
-                raise InvalidReadError(
-                    f"read: from row {since} on rows have {self.config.window_tokens_at(since)} tokens, and a step of "
-                    f"{part.step_rows} rows from {offset} on has both lengths; take steps that end there, or read up "
-                    "to it"
-                )
+            for span in self.config.spans:
+                since = int(span.from_offset)
+                if offset < since < last and (since - offset) % part.step_rows:
+                    without = f" without {', '.join(span.leave_off)}" if span.leave_off else ""
+                    raise InvalidReadError(
+                        f"read: from row {since} on rows have {span.window_tokens} tokens{without}, and a step of "
+                        f"{part.step_rows} rows from {offset} on has others too; take steps that end there, or read up "
+                        "to it"
+                    )
 
     def _end_of_blend(
         self, make: Callable[[Piece], Item], offset: int, rows: int, part: Slice | None

@@ -41,7 +41,9 @@ def blend_message(config: BlendConfig, head: Head, names: Sequence[str], warning
         turn_rows=config.turn_rows or 1,
         length_classes={name: length for name, length in chosen.items() if length is not None},
         windows=[
-            blends_pb2.WindowSpan(from_offset=int(span.from_offset), window_tokens=span.window_tokens)
+            blends_pb2.WindowSpan(
+                from_offset=int(span.from_offset), window_tokens=span.window_tokens, leave_off=span.leave_off or ()
+            )
             for span in config.windows or ()
         ],
     )
@@ -117,7 +119,7 @@ def _texts_of(texts: blends_pb2.TextSpec) -> TextSpec:
 
 def _stage_of(stage: blends_pb2.Stage | blends_pb2.UpdateBlendRequest) -> Stage:
     changes = tuple(_change_of(change) for change in stage.changes)
-    return Stage(stage.from_offset, changes, stage.align, stage.window_tokens)
+    return Stage(stage.from_offset, changes, stage.align, stage.window_tokens, tuple(stage.leave_off))
 
 
 def _change_of(change: blends_pb2.SourceChange) -> SourceChange:

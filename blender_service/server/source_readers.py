@@ -22,6 +22,7 @@ from blender_service.server.shared_caches import SharedCaches
 from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.cell_runs import RUNS, RowRuns, cell_runs, read_runs, runs_of
 from blender_service.tables.data_file import OF_PACKED, OF_TEXTS, warn_without_checksums
+from blender_service.tables.left_off import left_off_of
 from blender_service.tables.packed_table import PackedTable, columns_read, served_snapshot
 from blender_service.tables.source_rows import SourceRows
 from blender_service.tables.text_documents import columns_of_pin, names_of
@@ -204,9 +205,11 @@ class SourceReaders:
         most_rows = pin.rows if pin.cells is None else None
         if most_rows is not None:  # the successor of an excised snapshot may hold later increments as well
             runs = tuple(run for run in runs if run.start < most_rows)
+        left_off = left_off_of(table, config.spans[-1].leave_off)
+        read = columns if left_off is None else (*columns, left_off.column)
         packed = PackedTable(
             pin.table, config.window, runs, table.io, most_rows, self._shared.mirrors, columns=columns,
-            fields=columns_read(table, snapshot, columns), mapping=table.name_mapping(),
+            fields=columns_read(table, snapshot, read), mapping=table.name_mapping(), left_off=left_off,
         )  # fmt: skip
         if is_new:
             warn_without_checksums(f"source {name}: {pin.table}", table.io, [run.path for run in runs], OF_PACKED)

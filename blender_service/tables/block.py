@@ -29,6 +29,7 @@ class BlockKey(NamedTuple):
         token_bytes: width of a token id, 2 or 4.
         vocabulary_size: every id of the block is below it.
         columns: that it has beside the ids.
+        left_off: rules whose tokens it lacks.
     """
 
     path: str
@@ -38,6 +39,7 @@ class BlockKey(NamedTuple):
     token_bytes: int
     vocabulary_size: int
     columns: tuple[TokenColumn, ...] = ()
+    left_off: tuple[int, ...] = ()
 
 
 class Segments(NamedTuple):

@@ -149,7 +149,8 @@ class BlockReader:
         first = (int(self._first_multiples[index]) + block - int(self._first_blocks[index])) * self.block_rows
         start, end = max(run.start, first), min(run.end, first + self.block_rows)
         of_window = (window.window_tokens, window.token_bytes, window.vocabulary_size)
-        return BlockKey(run.path, start, end, *of_window, self.table.columns)
+        left_off = self.table.left_off.rules if self.table.left_off else ()
+        return BlockKey(run.path, start, end, *of_window, self.table.columns, left_off)
 
 
 def _next_of(pairs: Iterator[tuple[BlockKey, RowBlock]]) -> tuple[BlockKey, RowBlock] | None:

@@ -18,6 +18,7 @@ from blender_service.exceptions import PackedTableError, SourceChangedError
 from blender_service.order.segments import Pin
 from blender_service.tables.block import RowBlock
 from blender_service.tables.file_columns import FileColumn, find_column
+from blender_service.tables.left_off import LeftOff
 from blender_service.tables.mirrors import NO_MIRRORS, Mirrors
 from blender_service.tables.token_columns import TokenColumn
 from headrace.tables import catalogue as tables
@@ -52,6 +53,7 @@ class PackedTable(NamedTuple):
         columns: that are read beside the ids, in the order of the blocks' `columns`.
         fields: what is read of a file, by the name it has in rows (`columns_read`).
         mapping: which names of files without field ids are which columns.
+        left_off: what is left off its rows; None for nothing.
     """
 
     identifier: str
@@ -64,6 +66,7 @@ class PackedTable(NamedTuple):
     columns: tuple[TokenColumn, ...] = ()
     fields: Mapping[str, FileColumn] = MappingProxyType({})
     mapping: NameMapping | None = None
+    left_off: LeftOff | None = None
 
     @property
     def rows(self) -> int:

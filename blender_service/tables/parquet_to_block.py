@@ -17,6 +17,7 @@ from blender_service.exceptions import PackedTableError
 from blender_service.tables.block import RowBlock, Segments
 from blender_service.tables.data_file import FAULTS, StoreError, opened_parquet, told
 from blender_service.tables.file_columns import FileColumns
+from blender_service.tables.left_off import leave_off
 from blender_service.tables.packed_table import PackedTable
 from blender_service.tables.token_columns import TokenColumn, without_masks
 from headrace.tables.ordinals import OrdinalRun
@@ -42,6 +43,11 @@ def decode_blocks(table: PackedTable, run: OrdinalRun, ranges: Sequence[tuple[in
         PackedTableError: the file is not there, is damaged, or breaks a rule of packed tables; the message names it.
         ServerUnavailableError: the store does not answer, or this server has no file or memory left to read it with.
     """
+    if table.left_off is not None:
+        whole = table._replace(columns=(*table.columns, table.left_off.column), left_off=None)
+        for block in decode_blocks(whole, run, ranges):
+            yield leave_off(block, table.left_off.rules, table.window)
+        return
     remaining = list(ranges)
     places = table.mirrors.of(run.path)
     attempts = READ_ATTEMPTS + len(places) - 1

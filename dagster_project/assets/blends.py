@@ -93,6 +93,7 @@ class StageDeclaration(_BlendPart):
     changes: tuple[ChangeDeclaration, ...] = Field((), description="changes of sources, at most one for each")
     align: bool = Field(False, description="round from_offset up to the next end of a cycle")
     window_tokens: int = Field(0, ge=0, description="length of rows of texts from there on; 0 keeps it")
+    leave_off: tuple[str, ...] = Field((), description="rules of masks whose tokens are left off; none for nothing")
 
 
 class PrewarmDeclaration(_BlendPart):
@@ -191,7 +192,8 @@ def _declared_json(declared: BlendDeclaration) -> str:
     if declared.turn_rows == 1:
         left_out["turn_rows"] = True
     left_out["schedule"] = {
-        at: {"window_tokens"} for at, stage in enumerate(declared.schedule) if not stage.window_tokens
+        at: {name for name in ("window_tokens", "leave_off") if not getattr(stage, name)}
+        for at, stage in enumerate(declared.schedule)
     }
     return declared.model_dump_json(exclude=left_out)
 
@@ -315,7 +317,7 @@ def _stage(stage: StageDeclaration) -> Stage:
 
     weights = [SourceChange(name, weight=weight) for name, weight in stage.weights.items()]
     others = [SourceChange(**{**change.model_dump(), "weight": change.weight or ""}) for change in stage.changes]
-    return Stage(stage.from_offset, (*weights, *others), stage.align, stage.window_tokens)
+    return Stage(stage.from_offset, (*weights, *others), stage.align, stage.window_tokens, stage.leave_off)
 
 
 def _metadata(config: BlendConfig, description: Description, head: Head) -> dict[str, Any]:

@@ -242,4 +242,5 @@ def test_later_settings_change_no_blend_that_does_not_declare_them() -> None:
 
     assert digest() == "20df49c9f6605cc4d8968cc7229c3123190d41599167f2b0811d819f4002551f"
     others = [{"turn_rows": 2}, {"seed": 1}, {"schedule": [schedule[0] | {"window_tokens": 32}]}]
-    assert len({digest(), *(digest(**more) for more in others)}) == 4
+    others.append({"schedule": [schedule[0] | {"leave_off": ["header"]}]})
+    assert len({digest(), *(digest(**more) for more in others)}) == 5

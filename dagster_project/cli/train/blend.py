@@ -119,6 +119,7 @@ def create(  # noqa: PLR0913, PLR0917 (options of a command)
 @click.option("--remove", "removed", multiple=True, metavar="NAME", help="source to leave out; may be repeated")
 @click.option("--align", is_flag=True, help="round --at up to the next end of a cycle, where the mix is exact")
 @click.option("--window-tokens", type=click.IntRange(2), help="length of rows of texts from there on")
+@click.option("--leave-off", multiple=True, metavar="RULE", help="tokens to leave off from there on: header; or none")
 @_THEN
 @_REPEAT
 @_EVALS
@@ -128,7 +129,8 @@ def create(  # noqa: PLR0913, PLR0917 (options of a command)
 @JSON
 def update(  # noqa: PLR0913, PLR0917 (options of a command)
     parent: str, name: str, at: int | None, changes: Sequence[str], removed: Sequence[str], align: bool,
-    window_tokens: int | None, stages: Sequence[str], allow_repeat: bool, evals: str, **shown: Any,
+    window_tokens: int | None, leave_off: tuple[str, ...], stages: Sequence[str], allow_repeat: bool, evals: str,
+    **shown: Any,
 ) -> None:  # fmt: skip
     """Create a blend that equals PARENT up to an offset and changes from there, and bind NAME to it.
 
@@ -139,8 +141,8 @@ def update(  # noqa: PLR0913, PLR0917 (options of a command)
     schedule = [parse_stage(text) for text in stages]
     if at is not None:
         wanted = [*(parse_change(text) for text in changes), *(SourceChange(source, remove=True) for source in removed)]
-        schedule.insert(0, Stage(at, tuple(wanted), align, window_tokens or 0))
-    elif changes or removed or align or window_tokens or not stages:
+        schedule.insert(0, Stage(at, tuple(wanted), align, window_tokens or 0, leave_off))
+    elif changes or removed or align or window_tokens or leave_off or not stages:
         raise CommandError("blend update: say from which row on with --at OFFSET")
     _make(UpdateSpec(parent, tuple(schedule), name, allow_repeat, evals=evals), **shown)
 

@@ -87,16 +87,18 @@ class CreateBlendRequest(_message.Message):
     def __init__(self, sources: _Optional[_Iterable[_Union[SourceSpec, _Mapping]]] = ..., seed: _Optional[int] = ..., name: _Optional[str] = ..., block_rows: _Optional[int] = ..., group_blocks: _Optional[int] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., allow_repeat: _Optional[bool] = ..., evals: _Optional[str] = ..., texts: _Optional[_Union[TextSpec, _Mapping]] = ..., turn_rows: _Optional[int] = ...) -> None: ...
 
 class Stage(_message.Message):
-    __slots__ = ("from_offset", "changes", "align", "window_tokens")
+    __slots__ = ("from_offset", "changes", "align", "window_tokens", "leave_off")
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
     ALIGN_FIELD_NUMBER: _ClassVar[int]
     WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_OFF_FIELD_NUMBER: _ClassVar[int]
     from_offset: int
     changes: _containers.RepeatedCompositeFieldContainer[SourceChange]
     align: bool
     window_tokens: int
-    def __init__(self, from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ..., window_tokens: _Optional[int] = ...) -> None: ...
+    leave_off: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ..., window_tokens: _Optional[int] = ..., leave_off: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class SourceChange(_message.Message):
     __slots__ = ("name", "remove", "table", "weight", "snapshot", "max_epochs", "on_exhausted", "live")
@@ -119,7 +121,7 @@ class SourceChange(_message.Message):
     def __init__(self, name: _Optional[str] = ..., remove: _Optional[bool] = ..., table: _Optional[str] = ..., weight: _Optional[str] = ..., snapshot: _Optional[str] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ...) -> None: ...
 
 class UpdateBlendRequest(_message.Message):
-    __slots__ = ("parent", "from_offset", "changes", "align", "name", "allow_repeat", "schedule", "evals", "window_tokens")
+    __slots__ = ("parent", "from_offset", "changes", "align", "name", "allow_repeat", "schedule", "evals", "window_tokens", "leave_off")
     PARENT_FIELD_NUMBER: _ClassVar[int]
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     CHANGES_FIELD_NUMBER: _ClassVar[int]
@@ -129,6 +131,7 @@ class UpdateBlendRequest(_message.Message):
     SCHEDULE_FIELD_NUMBER: _ClassVar[int]
     EVALS_FIELD_NUMBER: _ClassVar[int]
     WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_OFF_FIELD_NUMBER: _ClassVar[int]
     parent: str
     from_offset: int
     changes: _containers.RepeatedCompositeFieldContainer[SourceChange]
@@ -138,7 +141,8 @@ class UpdateBlendRequest(_message.Message):
     schedule: _containers.RepeatedCompositeFieldContainer[Stage]
     evals: str
     window_tokens: int
-    def __init__(self, parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ..., name: _Optional[str] = ..., allow_repeat: _Optional[bool] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., evals: _Optional[str] = ..., window_tokens: _Optional[int] = ...) -> None: ...
+    leave_off: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, parent: _Optional[str] = ..., from_offset: _Optional[int] = ..., changes: _Optional[_Iterable[_Union[SourceChange, _Mapping]]] = ..., align: _Optional[bool] = ..., name: _Optional[str] = ..., allow_repeat: _Optional[bool] = ..., schedule: _Optional[_Iterable[_Union[Stage, _Mapping]]] = ..., evals: _Optional[str] = ..., window_tokens: _Optional[int] = ..., leave_off: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class GetBlendRequest(_message.Message):
     __slots__ = ("blend",)
@@ -211,12 +215,14 @@ class BlendSource(_message.Message):
     def __init__(self, name: _Optional[str] = ..., table: _Optional[str] = ..., table_uuid: _Optional[str] = ..., snapshot_id: _Optional[int] = ..., rows: _Optional[int] = ..., weight: _Optional[int] = ..., max_epochs: _Optional[int] = ..., on_exhausted: _Optional[_Union[OnExhausted, str]] = ..., live: _Optional[bool] = ..., template: _Optional[str] = ..., cells: _Optional[str] = ...) -> None: ...
 
 class WindowSpan(_message.Message):
-    __slots__ = ("from_offset", "window_tokens")
+    __slots__ = ("from_offset", "window_tokens", "leave_off")
     FROM_OFFSET_FIELD_NUMBER: _ClassVar[int]
     WINDOW_TOKENS_FIELD_NUMBER: _ClassVar[int]
+    LEAVE_OFF_FIELD_NUMBER: _ClassVar[int]
     from_offset: int
     window_tokens: int
-    def __init__(self, from_offset: _Optional[int] = ..., window_tokens: _Optional[int] = ...) -> None: ...
+    leave_off: _containers.RepeatedScalarFieldContainer[str]
+    def __init__(self, from_offset: _Optional[int] = ..., window_tokens: _Optional[int] = ..., leave_off: _Optional[_Iterable[str]] = ...) -> None: ...
 
 class Blend(_message.Message):
     __slots__ = ("id", "names", "config_json", "window", "sources", "seed", "end", "parent", "from_offset", "warnings", "turn_rows", "length_classes", "windows")

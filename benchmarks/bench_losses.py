@@ -1,7 +1,8 @@
 """Losses by document: `python benchmarks/bench_losses.py [--rows N]`: what adding costs a step, and pages on many rows.
 
 The step is that of `headrace demo`, eight windows of the tiny transformer, on two threads; the share of it is that of
-`LossWriter.add` and of the sums in the thread beside, all in CPU seconds, whatever else the machine does. Rows are planted as the service writes them.
+`LossWriter.add` and of the sums in the thread beside, all in CPU seconds, whatever else the machine does. Rows are
+planted as the service writes them.
 """
 
 from __future__ import annotations

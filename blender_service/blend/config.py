@@ -148,7 +148,18 @@ class BlendConfig(_Frozen):
 
     def window_tokens_at(self, offset: int) -> int:
         """Give the length of the row at an offset."""
-        return next(span.window_tokens for span in reversed(self.spans) if int(span.from_offset) <= offset)
+        lengths = [span.window_tokens for span in self.spans if int(span.from_offset) <= max(0, offset)]
+        return lengths[-1]
+
+    def rows_of(self, tokens: int) -> int:
+        """Give how many rows have so many tokens, padding included."""
+        rows = 0
+        for span, later in zip(self.spans, (*self.spans[1:], None), strict=True):
+            rows = int(span.from_offset) + -(-tokens // span.window_tokens)
+            if later is None or rows <= int(later.from_offset):
+                break
+            tokens -= (int(later.from_offset) - int(span.from_offset)) * span.window_tokens
+        return rows
 
     def canonical_json(self) -> bytes:
         """Give the bytes hashed to the id."""

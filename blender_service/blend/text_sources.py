@@ -88,7 +88,8 @@ class TextSources(LakeSources):
         epoch, rows = epoch_of(progress.read_runs, progress.rows - 1), found.text_rows
         first_of_all = next(run for run in progress.read_runs if not run.base and run.rows is None).epoch
         read = read_in_epoch(order, source.name, OFFSET_LIMIT, epoch, rows.count).astype(np.bool_)
-        return unread_in_epoch(rows, read, rows.lengths.size, rows.unread if epoch < first_of_all else None)
+        former = rows.unread if epoch < first_of_all else None
+        return unread_in_epoch(rows.pieces(), read, rows.count_of_all, rows.lengths.size, former)
 
     def find(self, wanted: WantedSource, findings: Findings) -> LakeSource | None:
         """Find the table and the snapshot of a source, and measure its documents; mistakes go to `findings`."""

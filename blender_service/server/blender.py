@@ -251,7 +251,7 @@ class Blender:
             raise not_found(blend_id)
         config, head, order = self._open(blend_id)
         pins, since = head.pins(), config.window_from
-        earlier = self.open(self._before_longer_rows(config), offset, columns) if offset < since else None
+        earlier = self.open(self._before_longer_rows(config), offset, columns) if 0 <= offset < since else None
         ahead = [segment for segment in head.segments if segment.end is None or segment.end > max(offset, since)]
         needed = {part.name for segment in ahead for part in segment.parts}
         sources = {index: (name, pins[name]) for index, name in enumerate(order.names) if name in needed}

@@ -13,7 +13,7 @@ from typing import Any
 
 import grpc
 
-from blender_service.exceptions import ServerUnavailableError
+from blender_service.exceptions import InvalidReadError, ServerUnavailableError
 from blender_service.rows.batch_assembly import BatchMessage
 from blender_service.rows.blend_reader import BlendReader
 from blender_service.server.blend_messages import blend_message, description_message, spec_of, update_of
@@ -181,13 +181,15 @@ def read_request(
     """Check a request for rows and note it in its call; give the reader and the arguments of its `read`."""
     blend_id = blender.resolve(request.blend)
     expected = request.expected
+    if request.offset < 0:
+        raise InvalidReadError(f"read: offset {request.offset}; it cannot be below 0")
     config = blender.config(blend_id)
-    of_first = {"window_tokens": config.window_tokens_at(request.offset)}
+    window = config.window.model_copy(update={"window_tokens": config.window_tokens_at(request.offset)})
     ExpectedWindow(
         expected.window_tokens, expected.tokenizer_sha256, expected.vocabulary_size, expected.token_bytes
-    ).check(blend_id, config.window.model_copy(update=of_first))
+    ).check(blend_id, window)
     reader = blender.open(blend_id, request.offset, request.columns)
-    call.reads(blend_id, request.offset, reader.order.names, reader.config.window)
+    call.reads(blend_id, request.offset, reader.order.names, window)
     part = None
     if request.HasField("slice"):
         wanted = request.slice

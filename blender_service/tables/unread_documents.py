@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import hashlib
 import zlib
-from collections.abc import Iterator
-from typing import Final, NamedTuple, Protocol
+from collections.abc import Iterable
+from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
@@ -19,17 +19,6 @@ from blender_service.exceptions import PackedTableError
 from blender_service.tables.conversation_texts import Objects
 
 UNREAD: Final = "texts/unread"
-
-
-class PiecedRows(Protocol):
-    """Rows of texts (`TextRows`)."""
-
-    @property
-    def count_of_all(self) -> int:
-        """Rows of all documents."""
-
-    def pieces(self) -> Iterator[tuple[Int64Array, Int64Array]]:
-        """Give the document and the row of each piece."""
 
 
 class UnreadDocuments(NamedTuple):
@@ -45,20 +34,25 @@ class UnreadDocuments(NamedTuple):
 
 
 def unread_in_epoch(
-    rows: PiecedRows, read: NDArray[np.bool_], size: int, former: UnreadDocuments | None
+    pieces: Iterable[tuple[Int64Array, Int64Array]],
+    read: NDArray[np.bool_],
+    count_of_all: int,
+    size: int,
+    former: UnreadDocuments | None,
 ) -> UnreadDocuments:
     """Give the documents of which nothing stands in rows that were read in an epoch.
 
     Args:
-        rows: of the table.
+        pieces: document and row of each, some groups after the other.
         read: (R,) whether each row was read in it.
+        count_of_all: rows of all documents, before those of `former`.
         size: documents D of the table.
         former: those that the epoch ends with, in the rows behind those of all; None where it is of all.
     """
     some, others = np.zeros((2, size), np.bool_)
-    for documents, of in rows.pieces():
-        some[documents[read[of]]] = True
-        others[documents[~read[of] & ((of >= rows.count_of_all) == (former is not None))]] = True
+    for documents, rows in pieces:
+        some[documents[read[rows]]] = True
+        others[documents[~read[rows] & ((rows >= count_of_all) == (former is not None))]] = True
     return UnreadDocuments(~some if former is None else ~some & former.mask, int((some & others).sum()))
 
 

@@ -182,14 +182,23 @@ def declare_blend(values: Mapping[str, Any]) -> BlendDeclaration:
     return declared
 
 
-def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.AssetsDefinition:
-    """Make the asset of a blend, downstream of its tables."""
-    # What is not declared is left out, so that a new setting changes no blend.
+def _declared_json(declared: BlendDeclaration) -> str:
+    """The settings of a blend that decide what it is; later ones only where they are declared, to change no blend."""
     left_out: dict[str, Any] = {"prewarm": True} | ({"texts": True} if declared.texts is None else {})
     if declared.texts is not None:
         optional = ("trainable", "template", "messages", "tools", "conversations", "objectives")
         left_out["texts"] = {name for name in optional if getattr(declared.texts, name) is None}
-    digest = hashlib.sha256(declared.model_dump_json(exclude=left_out).encode()).hexdigest()[:12]
+    if declared.turn_rows == 1:
+        left_out["turn_rows"] = True
+    left_out["schedule"] = {
+        at: {"window_tokens"} for at, stage in enumerate(declared.schedule) if not stage.window_tokens
+    }
+    return declared.model_dump_json(exclude=left_out)
+
+
+def blend_asset(declared: BlendDeclaration, owners: Sequence[str] = ()) -> dg.AssetsDefinition:
+    """Make the asset of a blend, downstream of its tables."""
+    digest = hashlib.sha256(_declared_json(declared).encode()).hexdigest()[:12]
 
     def compute(context: dg.AssetExecutionContext) -> Iterator[dg.MaterializeResult[Any]]:
         from blender_service.exceptions import BlenderError

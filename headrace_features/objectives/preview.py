@@ -8,10 +8,12 @@ from typing import TYPE_CHECKING, Any
 
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.documents.document_lookup import find_document
+from dagster_project.inspect.lake.found_table import require_table
 from dagster_project.project.declared import texts_are_shown
 from dagster_project.run_config import bind_config
-from headrace_features.objectives.config import ObjectivesConfig
+from headrace_features.objectives.config import ObjectivesConfig, names_in
 from headrace_features.objectives.layout import Header, LayoutEncoder, Span
+from headrace_features.objectives.masks.headings import headed
 from headrace_features.objectives.tokens import ObjectivesTask, TextDocument, document_rows, task_of
 from spark_jobs.corpus_stages import cut_texts_of
 from spark_jobs.lake.files.lookups import EVERYTHING, read_rows
@@ -61,7 +63,16 @@ def previewed(catalogue: Catalog, declared: Mapping[str, Any], doc: str) -> Obje
     most = min(declared.get("window_tokens", [2048]))
     given = {"kinds": declared["objectives"], "max_tokens": most, "use_fast_encoder": False}
     task = task_of(bind_config(ObjectivesConfig, f"corpus {name}: objectives", given), tokenizer[0], None)
-    return preview_of(TextDocument(document.doc_id, text["kind"], text["language"], text["content"]), task)
+    shown = TextDocument(document.doc_id, text["kind"], text["language"], text["content"])
+    template = task.config.of_kind(shown.kind).header
+    if template is not None and shown.text:
+        there = {*require_table(catalogue, f"{document.dataset}.documents").schema().column_names}
+        about = ("metadata", *(name for name in names_in(template) if name in there))
+        (row,) = read_rows(catalogue, f"{document.dataset}.documents", about, document.row)
+        encoder = LayoutEncoder(task.file_text, task.certificate, task.config.batch_characters)
+        (header,) = headed([(shown.doc_id, template, {**dict(row["metadata"]), **row})], encoder, most)
+        shown = shown._replace(headed=header)
+    return preview_of(shown, task)
 
 
 def preview_of(document: TextDocument, task: ObjectivesTask) -> ObjectivesPreview:

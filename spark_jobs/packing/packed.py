@@ -112,7 +112,7 @@ def packed_step(
         return replace(made, properties={**made.properties, MASK_RULES: json.dumps(rules)}) if rules else made
 
     declare = step(
-        version="2",
+        version=" ".join(["2", *rules]),  # names stand in a property: others make it anew, though no row may change
         scope=Scope.INCREMENT,
         tables=(table,),
         name=table.name,

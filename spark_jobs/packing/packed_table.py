@@ -15,12 +15,7 @@ from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.declare.step import ConfigModel, Sample
 from spark_jobs.lake.declare.tables import Check, Column, Proof, Table
 from spark_jobs.lake.files.side_reads import map_rows
-from spark_jobs.packing.windows.assemble import (
-    has_exact_length,
-    is_filled,
-    segments_fill,
-    segments_fill_sequences,
-)
+from spark_jobs.packing.windows.assemble import has_exact_length, is_filled, segments_fill
 from spark_jobs.packing.windows.masks import MASK_RULE, TRAINABLE, mask_codes, mask_column
 from spark_jobs.packing.windows.token_digest import digest_documents, digest_windows, length_sums
 from spark_jobs.packing.windows.window_facts import WindowForm
@@ -232,7 +227,7 @@ def packed_table(
                 "segments_fill_the_window",
                 "aggregate(segments, 0, (sum, s) -> if(s.window_start = sum, sum + s.token_count, -1)) = token_count",
                 "segments abut from position 0 to token_count",
-                segments_fill,
+                functools.partial(segments_fill, window_tokens=window_tokens),
             ),
             *([RULES_ARE_MASKS] if ruled else []),
         ),
@@ -259,14 +254,15 @@ def _sequences_check(window_tokens: int) -> Check:
     """The check of windows with cells, which may be of sequences shorter than a window, each with padding."""
     length = f"coalesce(cast(get_json_object(cell, '$.{LENGTH_CLASS}') as int), {window_tokens})"
     abuts = f"s.window_start = stop or s.window_start > stop and s.window_start % {length} = 0"
-    inside = f"s.window_start div {length} = (s.window_start + s.token_count - 1) div {length}"
-    last = f"(stop, s) -> if(stop >= 0 and ({abuts}) and {inside}, s.window_start + s.token_count, -1)"
+    last = "greatest(s.window_start, s.window_start + s.token_count - 1)"
+    inside = f"s.window_start div {length} = {last} div {length}"
+    fold = f"(stop, s) -> if(stop >= 0 and ({abuts}) and {inside}, s.window_start + s.token_count, -1)"
     return Check(
         "segments_fill_the_window",
-        f"aggregate(segments, 0, {last}) >= 0 "
+        f"aggregate(segments, 0, {fold}) >= 0 "
         "and aggregate(segments, 0, (sum, s) -> sum + s.token_count) = token_count",
         "segments abut from position 0 of each sequence on and have token_count tokens; none crosses two sequences",
-        functools.partial(segments_fill_sequences, window_tokens=window_tokens),
+        functools.partial(segments_fill, window_tokens=window_tokens),
     )
 
 

@@ -20,6 +20,7 @@ from blender_service.exceptions import BlendNotFoundError, CatalogueError, Inval
 from dagster_project.cli.train.blend import blend
 from dagster_project.cli.train.blend_syntax import parse_change, parse_texts
 from dagster_project.exceptions import CommandError
+from headrace.tables.cells import cell_text
 from tests.blender_service.packed_tables import TOKENIZER, VOCABULARY_SIZE, PackedFixture, create_packed
 
 
@@ -116,8 +117,10 @@ def test_the_commands_of_the_docs_run(here: Path, lake: Catalog) -> None:
     text = (Path(__file__).parents[2] / "docs" / "feed" / "blends.md").read_text()
     for table in ("python_code", "python_docs", "web", "code"):
         create_packed(lake, f"main.packed_{table}_2048").append(40, seed=1)
+    cells = {cell_text({"length_class": length}): 70 for length in (512, 8192)}
+    create_packed(lake, "main.packed_web_8192", cells=True).append_cells(1, 0, cells)
     lines = re.findall(r"^    headrace blend (.*)$", text.replace("\\\n", " "), flags=re.MULTILINE)
-    assert [shlex.split(line)[0] for line in lines] == ["create", "show", "update", "create"]
+    assert [shlex.split(line)[0] for line in lines] == ["create", "show", "update", "create", "create"]
     for line in lines:
         words = shlex.split(line.replace("_000_000_000", "").replace("400000", "30"))
         assert run(*[re.sub(r"^\d000000:", lambda at: f"{at[0][0]}0:", word) for word in words])
@@ -229,3 +232,14 @@ def test_inspect_shows_documents_licences_and_text(here: Path, lake: Catalog, pr
     assert "a/b.txt" in shown
     with pytest.raises(CommandError, match="ends at row 100"):
         run("show", "mixed", "100")
+
+
+def test_turns_on_the_command_line(here: Path, lake: Catalog, code: PackedFixture) -> None:
+    """`--turn-rows` is kept in the config, its rest is counted, and packed tables have no longer rows."""
+    made = json.loads(run("create", "turns", "--source", f"{code.identifier},name=code", "--turn-rows", "64", "--json"))
+    assert (made["turn_rows"], made["rows"], made["ends"]["code"]["unread_rows"]) == (64, 640, 60)
+    assert "60 rows stay unread: 60 of code" in run("show", "turns")
+    with pytest.raises(InvalidBlendError, match="inside a turn of 64 rows; give 64 or 128"):
+        run("update", "turns", "--at", "100", "--change", "code=1")
+    with pytest.raises(InvalidBlendError, match="is of tables of text; packed rows have one length"):
+        run("update", "turns", "--at", "128", "--window-tokens", "64")

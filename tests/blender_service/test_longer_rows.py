@@ -13,7 +13,7 @@ import pytest
 from pyiceberg.catalog import Catalog
 from tokenizers import Tokenizer
 
-from blender_service.blend.config import BlendConfig, load_config
+from blender_service.blend.config import BlendConfig, WindowSpan, load_config
 from blender_service.blend.requests import BlendSpec, SourceChange, SourceSpec, Stage, TextSpec, UpdateSpec
 from blender_service.blend.store import HEADS, open_store
 from blender_service.client import ExpectedWindow, Slice, connect
@@ -207,6 +207,25 @@ def test_readers_meet_the_change_between_steps(
     assert len(documents) > 100
 
 
+def test_97_ranks_read_the_rows_of_one(
+    lake: Catalog, documents: dict[str, list[int]], serve: Callable[..., RunningServer]
+) -> None:
+    """Over two changes, in steps of 97 rows: every rank its rows, also where the run goes on with other worlds."""
+    with connect(serve().address) as client:
+        spec = spec_of(random.Random(7), 0)
+        blend = client.create_blend(spec.sources, seed=7, texts=spec.texts)
+        grown = client.update_blend(blend.blend_id, 194, window_tokens=32, schedule=[Stage(388, window_tokens=64)])
+        every = [row for batch in client.read(grown.blend_id, 0, 485) for row in rows_of(batch)]
+        assert [length for length, _ in every] == [8] * 194 + [32] * 194 + [64] * 97
+        for offset, world in ((0, 97), (97, 1), (194, 97), (291, 7)):
+            found: dict[int, tuple[int, list[Read]]] = {}
+            for rank in range(world):
+                for batch in client.read(grown.blend_id, offset, 194, part=Slice(97, rank, world, uneven=True)):
+                    found |= dict(enumerate(rows_of(batch), batch.offset))
+            assert [found[at] for at in sorted(found)] == every[offset : offset + 194]
+    assert len(documents) > 100
+
+
 def test_datasets_have_the_longer_rows(
     lake: Catalog, documents: dict[str, list[int]], serve: Callable[..., RunningServer]
 ) -> None:
@@ -253,3 +272,15 @@ def test_what_cannot_be_longer_is_refused(lake: Catalog, documents: dict[str, li
     with pytest.raises(PackedTableError, match="is lost or damaged beside the blends"):
         list(Blender(lake).open(grown.blend_id, 40).read(40))
     assert len(documents) > 100
+
+
+def test_rows_are_counted_by_their_lengths() -> None:
+    """Tokens as rows, before, at and after changes, beside a count row by row."""
+    spans = tuple(WindowSpan(from_offset=str(at), window_tokens=tokens) for at, tokens in ((0, 8), (5, 32), (7, 16)))
+    config = BlendConfig.model_construct(windows=spans)
+    for tokens in range(200):
+        rows = total = 0
+        while total < tokens:
+            total += config.window_tokens_at(rows)
+            rows += 1
+        assert config.rows_of(tokens) == rows

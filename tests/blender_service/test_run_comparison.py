@@ -120,6 +120,8 @@ def test_runs_are_compared(
 
     def compared(run: str) -> Comparison:
         def reported() -> Comparison | None:
+            if run not in register.names():
+                return None
             answer = compare(register, "straight", run)
             last = [read for read in register.digests(run) if read.consumed == end]
             return answer if last and len(last) == last[-1].world_size else None

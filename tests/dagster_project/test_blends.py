@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 from pathlib import Path
 from typing import Any
@@ -13,7 +14,7 @@ from pyiceberg.catalog import Catalog
 from blender_service.server.blender import Blender
 from blender_service.server.server import start
 from dagster_project.asset_options import APART
-from dagster_project.assets.blends import blend_asset, declare_blend
+from dagster_project.assets.blends import _declared_json, blend_asset, declare_blend
 from dagster_project.assets.prewarming import prewarmed_asset
 from dagster_project.cli import run_command
 from dagster_project.exceptions import DefinitionError
@@ -228,3 +229,17 @@ def test_headrace_run_makes_blends(
         line = json.loads(capsys.readouterr().out)
         statuses.append((line["table"], line["status"], line["detail"]))
     assert statuses == [("blends.mix", "computed", "mix.1"), ("blends.mix", "unchanged", "")]
+
+
+def test_later_settings_change_no_blend_that_does_not_declare_them() -> None:
+    """Dagster would show every blend as changed; the digest is that of the settings of November 2026."""
+    sources = [{"table": "main.packed_a_16", "weight": "2"}]
+    schedule: list[dict[str, Any]] = [{"from_offset": 5, "weights": {"main.packed_a_16": "1"}}]
+    declared = {"name": "mix", "sources": sources, "schedule": schedule}
+
+    def digest(**more: Any) -> str:
+        return hashlib.sha256(_declared_json(declare_blend(declared | more)).encode()).hexdigest()
+
+    assert digest() == "20df49c9f6605cc4d8968cc7229c3123190d41599167f2b0811d819f4002551f"
+    others = [{"turn_rows": 2}, {"seed": 1}, {"schedule": [schedule[0] | {"window_tokens": 32}]}]
+    assert len({digest(), *(digest(**more) for more in others)}) == 4

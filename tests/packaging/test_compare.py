@@ -41,7 +41,9 @@ def _lists_on_the_driver() -> bool:
 
 # By words of the page, whether the code lacks it still.
 _LACKS: dict[str, Callable[[], bool]] = {
-    "No images, sound or video": lambda: {kind.__name__ for kind in _DTYPE_OF} == {"BooleanType", "FloatType"},
+    "No images, sound or video": lambda: (
+        {kind.__name__ for kind in _DTYPE_OF} == {"BooleanType", "FloatType", "IntegerType"}
+    ),
     "no sentence encoder of its own": lambda: (
         not any(
             file.suffix in _WEIGHTS for package in ("spark_jobs", "headrace") for file in (_ROOT / package).rglob("*")

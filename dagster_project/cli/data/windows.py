@@ -46,7 +46,7 @@ def trace(table: str, ordinal: int, position: int, as_json: bool) -> None:
         ("place", at + (f", id {traced.token_id}" if traced.token_id is not None else "")),
     ]
     if traced.trained is not None:
-        rows.append(("trained", "yes" if traced.trained else "no"))
+        rows.append(("trained", "yes" if traced.trained else f"no, by {traced.rule}" if traced.rule else "no"))
     if traced.source_start is not None:
         rows.append(_source_place(traced))
         rows.append(("text", f"bytes {traced.text_start:,} to {traced.text_end:,} of {traced.dataset}.texts"))

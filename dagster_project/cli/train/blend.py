@@ -118,7 +118,7 @@ def create(  # noqa: PLR0913, PLR0917 (options of a command)
 )
 @click.option("--remove", "removed", multiple=True, metavar="NAME", help="source to leave out; may be repeated")
 @click.option("--align", is_flag=True, help="round --at up to the next end of a cycle, where the mix is exact")
-@click.option("--window-tokens", type=click.IntRange(2), default=0, help="length of rows of texts from there on")
+@click.option("--window-tokens", type=click.IntRange(2), help="length of rows of texts from there on")
 @_THEN
 @_REPEAT
 @_EVALS
@@ -128,7 +128,7 @@ def create(  # noqa: PLR0913, PLR0917 (options of a command)
 @JSON
 def update(  # noqa: PLR0913, PLR0917 (options of a command)
     parent: str, name: str, at: int | None, changes: Sequence[str], removed: Sequence[str], align: bool,
-    window_tokens: int, stages: Sequence[str], allow_repeat: bool, evals: str, **shown: Any,
+    window_tokens: int | None, stages: Sequence[str], allow_repeat: bool, evals: str, **shown: Any,
 ) -> None:  # fmt: skip
     """Create a blend that equals PARENT up to an offset and changes from there, and bind NAME to it.
 
@@ -139,7 +139,7 @@ def update(  # noqa: PLR0913, PLR0917 (options of a command)
     schedule = [parse_stage(text) for text in stages]
     if at is not None:
         wanted = [*(parse_change(text) for text in changes), *(SourceChange(source, remove=True) for source in removed)]
-        schedule.insert(0, Stage(at, tuple(wanted), align, window_tokens))
+        schedule.insert(0, Stage(at, tuple(wanted), align, window_tokens or 0))
     elif changes or removed or align or window_tokens or not stages:
         raise CommandError("blend update: say from which row on with --at OFFSET")
     _make(UpdateSpec(parent, tuple(schedule), name, allow_repeat, evals=evals), **shown)
@@ -283,7 +283,10 @@ def _print_blend(described: dict[str, Any]) -> None:
     say(f"blend {described['id']}")
     if described["names"]:
         say(f"  names      {', '.join(described['names'])}")
-    say(f"  length     {_length(described['rows'])} of {window['window_tokens']} tokens, seed {described['seed']}")
+    spans = described["windows"] or ()
+    lengths = ", ".join(f"{span['window_tokens']} from row {span['from_offset']} on" for span in spans)
+    length = f"{_length(described['rows'])} of {window['window_tokens']} tokens" + f" ({lengths})" * bool(spans)
+    say(f"  length     {length}, seed {described['seed']}")
     say(f"  tokenizer  {window['tokenizer_sha256']}, {window['vocabulary_size']} tokens")
     if described["evals"]:
         say(f"  evals      searched for {described['evals']}")
@@ -353,7 +356,7 @@ def _print_plan(config: BlendConfig, head: Head, rows: int | None, tokens: int |
     from blender_service.blend.describe import describe, ending_lines, source_ends
 
     if tokens is not None:
-        rows = -(-tokens // config.window.window_tokens)
+        rows = config.rows_of(tokens)
     if rows is not None and head.end is not None and rows > head.end:
         say(f"the blend ends at {head.end} rows, {rows} were asked for: shown is all of it", err=True)
         rows = head.end

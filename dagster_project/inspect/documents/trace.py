@@ -33,7 +33,7 @@ from spark_jobs.corpus_stages import cut_texts_of
 from spark_jobs.lake.files.lookups import read_columns, read_rows
 from spark_jobs.lake.files.wide_values import read_wide_value
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts, read_window
-from spark_jobs.packing.windows.masks import TRAINABLE
+from spark_jobs.packing.windows.masks import MASK_RULE, TRAINABLE, rule_names
 from spark_jobs.text.normalization import NO_EDITS, Edits, source_spans
 from spark_jobs.text.text_columns import edits_of
 from spark_jobs.tokens.pieces import PIECES, WITHOUT_BYTES, TextPiece, piece_of, sentinels_in, with_letters
@@ -76,6 +76,7 @@ class Traced:
         object: where its bytes are kept, for a dataset copying them.
         trained: whether a loss is taken on it, where the table has masks. Of documents rendered by a template no bytes
             of the text are known to stand behind a token.
+        rule: by which rule none is, where the table names rules; None of trained tokens.
     """
 
     table: str
@@ -99,6 +100,7 @@ class Traced:
     location: str | None = None
     object: str | None = None
     trained: bool | None = None
+    rule: str | None = None
 
     def facts(self) -> dict[str, Any]:
         """All facts, ready for JSON."""
@@ -142,9 +144,11 @@ class TokenTracer:
                 f"{self._identifier}: position {position} is outside of a window; give one in 0..{size - 1}"
             )
         columns = ["increment", "segments", *(["input_ids"] if self._beginning_id is not None else [])]
-        columns += [TRAINABLE] if self._is_masked else []
+        columns += [name for name in (TRAINABLE, MASK_RULE) if name in self._table.schema().column_names]
         window = read_window(self._table, run, ordinal, columns)
         at = replace(at, trained=window[TRAINABLE][position] if self._is_masked else None)
+        number = window[MASK_RULE][position] if MASK_RULE in window else 0
+        at = replace(at, rule=rule_names(self._table.properties)[number] or None)
         for segment in window["segments"]:
             within = position - segment["window_start"]
             if 0 <= within < segment["token_count"]:

@@ -15,7 +15,7 @@ from dagster_project.inspect.documents.blend_rows import documents_of, tokenizer
 from dagster_project.inspect.lake.found_table import require_table
 from headrace.tables.window_facts import properties_at
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts, read_window
-from spark_jobs.packing.windows.masks import TRAINABLE
+from spark_jobs.packing.windows.masks import MASK_RULE, TRAINABLE, rule_names
 from spark_jobs.tokens.token_bytes import Spelling
 
 _spelling = functools.lru_cache(maxsize=4)(Spelling)
@@ -54,6 +54,7 @@ class TokenWindow:
         texts: of all tokens, see `Spelling.text`; None where the tokenizer is not in the lake any more.
         specials: positions of special tokens, padding left out.
         trainable: whether a loss is taken on each position; None where the table has no masks.
+        rules: by which rule there is none; None where the table names no rules.
     """
 
     table: str
@@ -67,6 +68,7 @@ class TokenWindow:
     texts: Sequence[str] | None
     specials: Sequence[int]
     trainable: Sequence[bool] | None
+    rules: Sequence[str] | None
 
     @property
     def token_count(self) -> int:
@@ -97,7 +99,8 @@ def token_window(catalogue: Catalog, identifier: str, ordinal: int, snapshot_id:
     if not 0 <= ordinal < count:
         raise CommandError(f"{identifier} has no window {ordinal}; it has 0..{count - 1}")
     run = runs[bisect_right(runs, ordinal, key=lambda part: part.start) - 1]
-    masks = [name for name in table.schema().column_names if name == TRAINABLE]
+    masks = [name for name in table.schema().column_names if name in (TRAINABLE, MASK_RULE)]
+    names = rule_names(table.properties)
     row = read_window(table, run, ordinal, ["input_ids", "segments", *masks])
     file = tokenizer_file(catalogue, identifier, properties_at(table, snapshot)["headrace.tokenizer-sha256"])
     spelling = _spelling(file) if file is not None else None
@@ -108,7 +111,7 @@ def token_window(catalogue: Catalog, identifier: str, ordinal: int, snapshot_id:
         identifier, facts.dataset, snapshot.snapshot_id, ordinal, count, facts.window_tokens, segments, ids,
         None if spelling is None else [*map(spelling.text, ids)],
         [at for at, token in enumerate(ids[:end]) if spelling is not None and token in spelling.specials],
-        row.get(TRAINABLE),
+        row.get(TRAINABLE), [names[number] for number in row[MASK_RULE]] if MASK_RULE in row else None,
     )  # fmt: skip
 
 

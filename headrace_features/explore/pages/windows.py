@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any, Final
 
-from markupsafe import Markup
+from markupsafe import Markup, escape
 from starlette.requests import Request
 from starlette.responses import Response
 
@@ -35,7 +35,7 @@ def window(request: Request) -> Response:
         "window_count": opened.window_count, "window_tokens": opened.window_tokens, "token_count": opened.token_count,
         "segments": opened.segments, "hidden": hidden, "specials": opened.specials,
         "input_ids": None if hidden else opened.input_ids, "texts": None if hidden else opened.texts,
-        "trainable": opened.trainable,
+        "trainable": opened.trainable, "rules": opened.rules,
         "previous": address(f"{there}/{opened.ordinal - 1}", query) if opened.ordinal else None,
         "next": address(f"{there}/{opened.ordinal + 1}", query) if opened.ordinal + 1 < opened.window_count else None,
         "_parts": [] if hidden else _parts(opened), "_about": address(f"{here}/about", query), "_colours": COLOURS,
@@ -114,9 +114,10 @@ def _parts(shown: TokenWindow) -> list[Markup]:
                 drawn[text] = str(visible(text)).translate(_WHITE)  # escaped; what is put in are constants
             kinds = " ".join(name for name, places in marked.items() if at in places)
             marks = f' class="{kinds}"' if kinds else ""
+            rule = f", no loss by {escape(shown.rules[at])}" if shown.rules is not None and shown.rules[at] else ""
             tokens.append(
-                f'<a href="{shown.ordinal}/{at}" title="position {at}, position_id {within}, id {shown.input_ids[at]}"'
-                f"{marks}>{drawn[text]}</a>"
+                f'<a href="{shown.ordinal}/{at}" title="position {at}, position_id {within}, id {shown.input_ids[at]}'
+                f'{rule}"{marks}>{drawn[text]}</a>'
             )
         parts.append(Markup("".join(tokens)))
     return parts

@@ -23,14 +23,15 @@ _WORDS: Final = (
     r"(?:back|go|return|scroll) to (?:the )?top|log ?in|sign ?in|log ?out|sign ?out|sign ?up|register|newsletter|"
     r"subscribe(?: now)?|rss(?: feed)?|next (?:page|post|article)|prev(?:ious)? (?:page|post|article)|next|previous|"
     r"older posts|newer posts|(?:read|show|load|see|view|learn) (?:more|less|all)|continue reading|"
-    r"leave a (?:comment|reply)|share(?: this)?(?: on)?|tweet|follow(?: us)?(?: on)?|facebook|twitter|linkedin|"
-    r"instagram|pinterest|youtube|whatsapp|e-?mail this|print(?: this page)?|copy link|close|cancel|submit|"
+    r"leave a (?:comment|reply)|share(?: this)?(?: on)?|tweet|follow us(?: on)?|facebook|twitter|linkedin|"
+    r"instagram|pinterest|youtube|whatsapp|e-?mail this|print this page|copy link|close|cancel|submit|"
     r"related (?:posts|articles|links)|recent (?:posts|comments)|categories|archives|privacy(?: policy| notice)?|"
     r"cookies?(?: policy| settings| preferences)?|(?:accept|reject)(?: all)?(?: cookies)?|all rights reserved|"
     r"terms(?: (?:and|&) conditions| of (?:use|service))?|imprint|legal(?: notice)?|disclaimer|accessibility|"
     r"impressum|datenschutz(?:erklärung)?|agb|kontakt|startseite|accueil|connexion|mentions légales|inicio|contacto"
 )
-_MENU: Final = re.compile(rf"(?i)[\W_]*+(?>(?:{_WORDS})(?![\w'])(?:[\W_]++|\Z))+")
+_BETWEEN: Final = r"[\s|·•»«›‹→←/,&*#–—…+.-]"  # neither quotes nor brackets: `close()` is code
+_MENU: Final = re.compile(rf"(?i){_BETWEEN}*+(?>(?:{_WORDS})(?:{_BETWEEN}++|\Z))+")
 _BANNER: Final = re.compile(
     r"(?i)\b(?:site|website|we|page|service)s? (?:also )?uses? (?:\w+ ){0,3}cookies"
     r"|\b(?:accept|manage|enable|allow)(?: \w+)? cookies|\bcookie (?:policy|settings|consent)"
@@ -42,12 +43,18 @@ _BANNER: Final = re.compile(
     r"|\bseite (?:verwendet|nutzt) cookies|\bsite utilise des cookies|\b(?:sitio|web) utiliza cookies"
 )
 
+_OF_BANNERS: Final = (
+    *("cookie", "reserved", "copyright", "(c)", "©", "terms of", "privacy", "powered by", "javascript", "browser"),
+    *("newsletter", "agree", "accept", "consent"),
+)
+"""One of them is in every banner; most lines have none, and need not be searched."""
+
 
 @mask_rule(version="1")
 def boilerplate(document: MaskedText) -> Iterator[tuple[int, int]]:
     """Lines of menus, buttons, footers and banners."""
     for start, line in _lines(document.text):
-        if len(line) <= _MOST and (_MENU.fullmatch(line) or _BANNER.search(line)):
+        if len(line) <= _MOST and (_MENU.fullmatch(line) or _is_banner(line)):
             yield start, start + len(line)
 
 
@@ -62,6 +69,11 @@ def template_lines(document: MaskedText) -> Iterator[tuple[int, int]]:
     for (start, line), share in zip(lines, scores.to_pylist(), strict=True):
         if share == 1:
             yield start, start + len(line)
+
+
+def _is_banner(line: str) -> bool:
+    small = line.lower()
+    return any(words in small for words in _OF_BANNERS) and _BANNER.search(line) is not None
 
 
 def _lines(text: str) -> Iterator[tuple[int, str]]:

@@ -34,10 +34,8 @@ NO_HEADER: Final = Headed()
 
 def with_header_facts(rows: DataFrame, documents: DataFrame, keys: Sequence[str], names: Iterable[str]) -> DataFrame:
     """Rows with the map `header_facts`, of each name in headers what the document has for it."""
-    columns = {name.lower(): name for name in documents.columns}
     there = {
-        name: F.col(columns[name.lower()]).cast("string") if name.lower() in columns else F.col("metadata")[name]
-        for name in names
+        name: F.col(name).cast("string") if name in documents.columns else F.col("metadata")[name] for name in names
     }
     pairs = [part for name, value in there.items() for part in (F.lit(name), value)]
     facts = documents.select(*keys, F.create_map(*pairs).alias(FACTS))

@@ -225,22 +225,8 @@ def is_filled(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
     return is_full
 
 
-def segments_fill(rows: pa.RecordBatch) -> BoolArray:
+def segments_fill(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
     """(N,) whether each row passes the check `segments_fill_the_window`."""
-    lists = rows.column("segments")
-    segments, sizes = lists.flatten(), pc.list_value_length(lists).to_numpy().astype(np.int64)
-    counts = segments.field("token_count").to_numpy().astype(np.int64)
-    before = np.concatenate([[0], np.cumsum(counts)])
-    ends = np.cumsum(sizes)
-    expected = before[:-1] - np.repeat(before[ends - sizes], sizes)
-    misplaced = np.concatenate([[0], np.cumsum(segments.field("window_start").to_numpy() != expected)])
-    abut = misplaced[ends] == misplaced[ends - sizes]
-    is_whole: BoolArray = abut & (before[ends] - before[ends - sizes] == rows.column("token_count").to_numpy())
-    return is_whole
-
-
-def segments_fill_sequences(rows: pa.RecordBatch, window_tokens: int) -> BoolArray:
-    """(N,) whether each row with a cell passes the check `segments_fill_the_window`."""
     lists = rows.column("segments")
     segments, sizes = lists.flatten(), pc.list_value_length(lists).to_numpy().astype(np.int64)
     counts, starts = (segments.field(name).to_numpy().astype(np.int64) for name in ("token_count", "window_start"))
@@ -274,5 +260,5 @@ def _stops_before(stops: Int64Array, firsts: Int64Array) -> Int64Array:
 def _fills(starts: Int64Array, stops: Int64Array, before: Int64Array, sequence: Int64Array) -> BoolArray:
     """(S,) whether segments begin where the one before stops, or a later sequence does, and stop in that sequence."""
     begins = (starts == before) | ((starts > before) & (starts % sequence == 0))
-    fills: BoolArray = begins & (starts // sequence == (stops - 1) // sequence)
+    fills: BoolArray = begins & (starts // sequence == np.maximum(stops - 1, starts) // sequence)
     return fills

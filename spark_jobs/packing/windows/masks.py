@@ -13,7 +13,8 @@ of a document comes with its ids, since its value is the document's.
 
 from __future__ import annotations
 
-from collections.abc import Collection
+import json
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
@@ -27,6 +28,11 @@ TRAINABLE = "trainable"
 MASK_RULE = "mask_rule"
 MASK_RULES = "headrace.mask-rules"
 """Property of tables with `mask_rule`: the names of rules 1, 2, .. as a JSON list."""
+
+
+def rule_names(properties: Mapping[str, str]) -> list[str]:
+    """The name of each number in `mask_rule`; empty for 0, and for the last, that of padding."""
+    return ["", *json.loads(properties.get(MASK_RULES, "[]")), ""]
 
 
 def mask_codes(columns: Collection[str]) -> int:

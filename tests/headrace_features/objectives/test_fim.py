@@ -196,6 +196,16 @@ def test_nodes_of_all_kinds_are_cut(language: str) -> None:
     assert kinds == set(KINDS)
 
 
+@pytest.mark.parametrize("comment", ["  # why", "\n    # and so on", "\n\n    # one\n    # other"])
+def test_a_block_ends_before_the_comment_behind_it(comment: str) -> None:
+    """As the function around it does, whatever Python's grammar says."""
+    text = f"def f(x):\n    return g(x){comment}\n\n\ny = 1\n"
+    (nodes,) = nodes_of([("Python", text)])
+    assert not isinstance(nodes, str)
+    ends = {KINDS[kind]: text[start:end].encode() for kind, start, end in nodes.tolist() if start in (0, 14)}
+    assert ends["block"] == b"return g(x)" and ends["statement"].endswith(b"return g(x)")
+
+
 def _ast_spans(source: str) -> set[tuple[int, int]]:
     """(start, end) in bytes of what Python's parser has: statements, expressions, blocks, arguments of calls."""
     lines = np.cumsum([0, *(len(line.encode()) for line in source.splitlines(keepends=True))])

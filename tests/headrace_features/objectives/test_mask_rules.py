@@ -138,6 +138,8 @@ def test_no_blobs(text: str) -> None:
         ("I went home and read more about mills.", False),
         ("Cookies are small files; " + "a history of web sites follows. " * 9, False),
         ("def login(self):", False),
+        ("    close()", False),
+        (':LOGOUT "search".', False),
         ("", False),
     ],
 )

@@ -6,7 +6,9 @@ import base64
 import dataclasses
 import json
 import random
+import re
 from collections.abc import Iterator
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import dagster as dg
@@ -22,14 +24,17 @@ from dagster_project.assets.corpora import corpus_assets
 from dagster_project.assets.datasets import DatasetDeclaration
 from dagster_project.cli import headrace
 from dagster_project.exceptions import DefinitionError
+from dagster_project.inspect.documents.trace import TokenTracer
 from dagster_project.inspect.opened_lake import OpenedLake
 from headrace.tables.settings import settings_at
 from headrace_features.objectives.masks.rules import MaskedText, mask_rule
+from headrace_features.objectives.preview import previewed
 from spark_jobs.lake.session.catalogue import open_catalogue
 from spark_jobs.packing.windows.masks import MASK_RULES
 from tests.blender_service.tables.test_trainable import spelled
 from tests.dagster_project.planted_lake import run_declared
 from tests.dagster_project.test_shaped_corpus import CORPUS
+from tests.headrace_features.explore.served import asked, pages
 from tests.headrace_features.objectives.fim_tokenizer import fim_tokenizer, library_of
 from tests.headrace_features.objectives.sources import SOURCES
 
@@ -77,7 +82,7 @@ def _lines() -> Iterator[dict[str, str]]:
     for number in range(12):
         body = f"Write to ada{number}@lovelace.org, or to <MAIL_7>. {number} more words follow here.\n" * 3
         yield {"id": f"n{number}.txt", "body": body, **({"author": f"Ada {number}"} if number % 2 else {})}
-    yield {"id": "long.txt", "body": "A letter by somebody with a name. " * 9, "author": "Ada " * 60}
+    yield {"id": "long.txt", "body": "A letter by somebody with a name. " * 9, "author": "Ada " * 14}
 
 
 @pytest.fixture(scope="module")
@@ -243,6 +248,71 @@ def test_doc_why_and_table_show_name_the_rules(lake: MaskedLake) -> None:
     assert any("no header: no author" in finding.sentence for finding in story.findings)
     shown = CliRunner().invoke(headrace, ["table", "show", f"main.packed_notes_{L}"])
     assert shown.exit_code == 0 and "licence_header" in shown.output, shown.output
+
+
+def test_the_explorer_marks_what_no_loss_is_taken_on(lake: MaskedLake, tmp_path: Path) -> None:
+    """With the rule, in the text of the document."""
+    doc_id = next(doc_id for doc_id, text in _texts(lake).items() if _BLOB in text["content"])
+    client = pages(lake.catalogue, tmp_path)
+    assert "mask" in asked(client, f"/documents/{doc_id}")["kinds"]
+    page = client.get(f"/documents/{doc_id}").text
+    marked = re.findall(r'<mark class="mask"[^>]*title="main.tokens: no loss, by blob"[^>]*>([^<]*)', page)
+    assert "".join(marked) == _BLOB
+
+
+def test_each_token_of_a_window_names_its_rule(lake: MaskedLake, tmp_path: Path) -> None:
+    """On the window's page, and where a token is traced."""
+    client, table = pages(lake.catalogue, tmp_path), f"main.packed_notes_{L}"
+    tracer = TokenTracer(lake.catalogue, table)
+    for window in lake.catalogue.load_table(table).scan().to_arrow().to_pylist()[:3]:
+        names = [(["", *NAMES, ""])[number] for number in window["mask_rule"]]
+        shown = asked(client, f"/windows/{table}/{window['ordinal']}")
+        assert shown["rules"] == names
+        page = client.get(f"/windows/{table}/{window['ordinal']}").text
+        assert page.count(", no loss by ") == sum(map(bool, names))
+        for position in range(0, L, 9):
+            assert tracer.trace(window["ordinal"], position).rule == (names[position] or None)
+
+
+def test_a_document_is_previewed_with_its_header(lake: MaskedLake, monkeypatch: pytest.MonkeyPatch) -> None:
+    """As its tokens have it."""
+    monkeypatch.setattr("headrace_features.objectives.preview.texts_are_shown", lambda dataset: True)
+    declared = {"name": "main", "objectives": OBJECTIVES, "window_tokens": [L]}
+    for doc_id, row in [*_rows(lake.catalogue, "main.tokens").items()][::5]:
+        shown = previewed(lake.catalogue, declared, doc_id)
+        end = row["row_starts"][0] if row["row_starts"] else row["token_count"]
+        ids = [token for token in row["input_ids"][:end] if token]
+        assert shown.rows[0]["text"] == lake.library.decode(ids, skip_special_tokens=False)
+
+
+def test_a_corpus_turns_to_other_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What was encoded without rules, or with others, is encoded anew; names of packed tables are those of tokens."""
+    for name in ("lake", "code"):
+        (tmp_path / name).mkdir()
+    (tmp_path / "tokenizer.json").write_text(_FILE)
+    for number in range(9):
+        (tmp_path / "code" / f"{number}.py").write_text(f"# {_LICENCE}\n\nx = {number}\n" + SOURCES["Python"])
+    for name, value in settings_at(tmp_path / "lake").properties.items():
+        monkeypatch.setenv(f"PYICEBERG_CATALOG__LAKE__{name.upper()}", value)
+    policy = {"rules": [{"rule": "empty", "signal": "word_count", "below": 0}]}
+    code = DatasetDeclaration(name="notes", source={"kind": "files", "path": str(tmp_path / "code")}, policy=policy)
+    plain = dataclasses.replace(CORPUS, window_tokens=(L,), tokenizer={"file": str(tmp_path / "tokenizer.json")})
+    catalogue = open_catalogue(settings_at(tmp_path / "lake"))
+    ids: list[Any] = []
+    for rules in ((), ("licence_header",), ("blob", "licence_header"), ("personal", "licence_header"), ()):
+        objectives = {"code": {"trainable": {"except": [*rules]}}}
+        with dg.DagsterInstance.ephemeral() as instance:
+            run_declared([code], [dataclasses.replace(plain, objectives=objectives)], instance, ["notes", "main"])
+        rows = _rows(catalogue, "main.tokens")
+        ids.append({doc_id: row["input_ids"] for doc_id, row in rows.items()})
+        windows = catalogue.load_table(f"main.packed_notes_{L}").scan().to_arrow().to_pylist()
+        if rules:
+            for table in ("main.tokens", f"main.packed_notes_{L}"):
+                assert json.loads(catalogue.load_table(table).properties[MASK_RULES]) == [*rules]
+            assert {number for row in rows.values() for number in row["mask_rule"]} == {0, len(rules)}
+            assert {number for row in windows for number in row["mask_rule"]} <= {-1, 0, len(rules)}
+        assert all(sum(row["trainable"]) < row["token_count"] for row in rows.values()) == bool(rules)
+    assert all(one == ids[0] for one in ids)
 
 
 def test_mistakes_are_refused_when_the_project_loads() -> None:

@@ -19,6 +19,7 @@ from pydantic import ValidationError
 from dagster_project.cli import headrace as commands
 from dagster_project.exceptions import DefinitionError
 from dagster_project.run_config import bind_config
+from headrace_features.objectives.masks.rules import MaskedText, find_rules, spans_of
 from spark_jobs import plugins
 from spark_jobs.exceptions import ConfigError
 from spark_jobs.lake.ledger.step_key import config_json
@@ -217,6 +218,17 @@ def test_a_scorer_and_a_command_are_found_by_name(site: Path) -> None:
     assert "Count the documents" in CliRunner().invoke(commands, ["grind", "--help"]).output
     with pytest.raises(ConfigError, match=r"scorer 'question' is not known.*questions"):
         find_scorer("question")
+
+
+def test_a_rule_of_masks_is_found_by_name(site: Path) -> None:
+    """Or by reference; it gets the text and what its row says."""
+    for name in ("mill.my_spans", "mill.masks:my_spans"):
+        (rule,) = find_rules([name]).values()
+        text = "Pump SN-12\nSN-7"
+        assert spans_of(name, rule, MaskedText(text, kind="code")).tolist() == [[5, 10], [11, 15]]
+        assert not len(spans_of(name, rule, MaskedText(text, kind="prose")))
+    with pytest.raises(ConfigError, match=r"mask_rule 'mill.spans' is not known.*mill\.my_spans"):
+        find_rules(["mill.spans"])
 
 
 def test_two_packages_with_one_name_are_an_error_that_names_both(site: Path) -> None:

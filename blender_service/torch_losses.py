@@ -229,7 +229,7 @@ def _check(offset: int, losses: torch.Tensor, batch: Batch) -> None:
 
 def _begun(losses: torch.Tensor, batch: Batch) -> Callable[[], torch.Tensor]:
     """Begin to add up the losses of a step on their device; gives what waits for the sums."""
-    values: list[Any] = [batch[name] for name in _NEEDED]  # type: ignore[literal-required]
+    values: list[Any] = [batch[name] for name in _NEEDED]
     tensors = [value.to(losses.device, non_blocking=True) for value in values]
     if losses.device.type == "cpu":
         return functools.partial(_summed, losses.clone(), *tensors)  # in the other thread

@@ -44,7 +44,7 @@ RETRY_SECONDS: Final = 3600.0
 FLUSH_SECONDS: Final = 60.0
 TIMEOUT_SECONDS: Final = 60.0
 _MOST_SEGMENTS: Final = 3000  # of a request: 150 KB, where a server takes 256
-_NEEDED: Final = ("labels", "document_ids", SEGMENT_DOCUMENTS)
+_NEEDED: Final = ("labels", "document_ids", SEGMENT_DOCUMENTS, "segment_counts")
 
 logger = logging.getLogger(__name__)
 
@@ -60,6 +60,8 @@ class _Step(NamedTuple):
 
 class LossWriter:
     """Sends the losses of one process of a run. For one thread; never waits for the network while a step is added.
+
+    Of peers with the same rows (tensor or pipeline parallel) let one send them: others would write them once more.
 
     Attributes:
         dropped: steps whose losses are not in the lake and will not be: the server was away for long, or refused them.
@@ -227,7 +229,8 @@ def _check(offset: int, losses: torch.Tensor, batch: Batch) -> None:
 
 def _begun(losses: torch.Tensor, batch: Batch) -> Callable[[], torch.Tensor]:
     """Begin to add up the losses of a step on their device; gives what waits for the sums."""
-    tensors = batch["labels"], batch["document_ids"], batch[SEGMENT_DOCUMENTS], batch["segment_counts"]
+    values: list[Any] = [batch[name] for name in _NEEDED]
+    tensors = [value.to(losses.device, non_blocking=True) for value in values]
     if losses.device.type == "cpu":
         return functools.partial(_summed, losses.clone(), *tensors)  # in the other thread
     sums = _summed(losses, *tensors).to("cpu", non_blocking=True)

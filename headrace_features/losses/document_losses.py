@@ -32,10 +32,8 @@ SCHEMA: Final = pa.schema(
         **dict.fromkeys(("loss", "excess", "first_loss", "last_loss", "fall"), pa.float64()),
     }
 )  # fmt: skip
-_DDL: Final = (
-    "doc_id string, source string, table string, epoch_count int, tokens bigint, loss double, excess double, "
-    "first_loss double, last_loss double, fall double"
-)
+_IN_SQL: Final = {"string": "string", "int32": "int", "int64": "bigint", "double": "double"}
+_DDL: Final = ", ".join(f"{column.name} {_IN_SQL[str(column.type)]}" for column in SCHEMA)
 
 
 class DocumentLossesConfig(ConfigModel):

@@ -24,6 +24,7 @@ from spark_jobs.lake.files.scans import scan_of
 
 MOST_ROWS: Final = 3_000_000  # added up while somebody waits, in a second or two
 GROUPS: Final = ("source", "cell", "rule")
+_LONG: Final = ("path", "doc_id", "table", "step_loss", "first_loss", "last_loss")
 MayRead = Callable[[str], bool]
 Lines = list[dict[str, Any]]
 
@@ -99,12 +100,22 @@ def groups(catalogue: Catalog, run: str, by: str, may_read: MayRead = everywhere
     return sorted(lines, key=lambda line: (-line["loss"], line["group"] or ""))
 
 
-def worst_of_run(catalogue: Catalog, run: str, step: int | None, most: int) -> Lines:
-    """What `headrace runs --worst RUN` prints: the segments of a step by loss, or all documents."""
+def worst_of_run(catalogue: Catalog, run: str, step: int | None, most: int, brief: bool) -> Lines:
+    """What `headrace runs --worst RUN` prints: the segments of a step by loss, or all documents; `brief` for people."""
     if step is None:
-        return with_paths(catalogue, worst(catalogue, run, "loss", most))
-    _, offset, rows = batch_of(find_run(training_runs(catalogue), run), step)
-    return with_paths(catalogue, segments_of_step(catalogue, run, offset, rows)[:most])
+        found = worst(catalogue, run, "loss", most)
+    else:
+        _, offset, rows = batch_of(find_run(training_runs(catalogue), run), step)
+        found = segments_of_step(catalogue, run, offset, rows)[:most]
+    lines = with_paths(catalogue, found)
+    return [_brief(line) for line in lines] if brief else lines
+
+
+def _brief(line: dict[str, Any]) -> dict[str, Any]:
+    """A line that fits a terminal."""
+    document = {"document": line["path"] or line["doc_id"][:12]}
+    shown = {name: line[name] for name in line if name not in _LONG}
+    return document | {name: round(value, 3) if isinstance(value, float) else value for name, value in shown.items()}
 
 
 def with_paths(catalogue: Catalog, lines: Lines) -> Lines:

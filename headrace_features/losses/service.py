@@ -42,13 +42,6 @@ REGISTER_SECONDS: Final = 5.0  # a read is registered beside its rows, and may b
 _CACHE_BYTES: Final = 1 << 20  # rows are resolved, none is read
 
 
-class _Blend(NamedTuple):
-    """The blend that a run read last, and when that was looked up."""
-
-    blend_id: str
-    at: float
-
-
 class LossServicer(losses_pb2_grpc.LossServiceServicer):
     """Takes losses of runs."""
 
@@ -57,7 +50,7 @@ class LossServicer(losses_pb2_grpc.LossServiceServicer):
         self._catalogue = catalogue
         self._blender = Blender(catalogue, _CACHE_BYTES)
         self._register = RunRegister(open_store(catalogue).objects)
-        self._blends = RecentlyUsed[tuple[str, str], _Blend](1024)
+        self._blends = RecentlyUsed[tuple[str, str], tuple[str, float]](1024)  # and when it was looked up
         self._tables: dict[str, LossTable] = {}
         self._lock = threading.Lock()
 
@@ -104,9 +97,9 @@ class LossServicer(losses_pb2_grpc.LossServiceServicer):
             RunNotFoundError: no run has that name.
             NotAllowedError: it is another principal's.
         """
-        known = self._blends.get((run, principal))
-        if known is not None and time.monotonic() - known.at < BLEND_SECONDS:
-            return known.blend_id
+        blend_id, looked_at = self._blends.get((run, principal)) or ("", float("-inf"))
+        if time.monotonic() - looked_at < BLEND_SECONDS:
+            return blend_id
         deadline = time.monotonic() + REGISTER_SECONDS
         while True:
             try:
@@ -119,7 +112,7 @@ class LossServicer(losses_pb2_grpc.LossServiceServicer):
         blends = [read.blend_id for read in reads if read.principal == principal]
         if not blends:
             raise NotAllowedError(f"run {run}: {principal} has read no blend under that name; name a run of your own")
-        self._blends.put((run, principal), _Blend(blends[-1], time.monotonic()))
+        self._blends.put((run, principal), (blends[-1], time.monotonic()))
         return blends[-1]
 
 

@@ -11,7 +11,7 @@ import logging
 import threading
 import time
 from concurrent.futures import Future
-from typing import Final, NamedTuple
+from typing import Final
 
 import numpy as np
 import pyarrow as pa
@@ -48,13 +48,6 @@ LOSSES: Final = Table(
 logger = logging.getLogger(__name__)
 
 
-class _Waiting(NamedTuple):
-    """Rows waiting for a commit, without its number."""
-
-    rows: pa.Table
-    done: Future[None]
-
-
 class LossTable:
     """The table of one namespace, for many threads: a commit takes what all of them wait with."""
 
@@ -67,7 +60,7 @@ class LossTable:
         name = f"{namespace}.{LOSSES.name}"
         ensure_table(catalogue, name, LOSSES, _FILES)
         self._log = AppendLog(catalogue, name, COMMIT_SECONDS)
-        self._waiting: list[_Waiting] = []
+        self._waiting: list[tuple[pa.Table, Future[None]]] = []  # rows without the number of their commit
         self._taking, self._committing = threading.Lock(), threading.Lock()
         self._last = float("-inf")
         self._commits = 0
@@ -79,13 +72,13 @@ class LossTable:
         Raises:
             LeaseError, CommitFailedException: another writer came between; append them again.
         """
-        waiting = _Waiting(rows, Future())
+        done = Future[None]()
         with self._taking:
-            self._waiting.append(waiting)
+            self._waiting.append((rows, done))
         with self._committing:
-            if not waiting.done.done():  # else the thread before has committed them with its own
+            if not done.done():  # else the thread before has committed them with its own
                 self._commit()
-        waiting.done.result()
+        done.result()
 
     def close(self) -> None:
         """Wait for upkeep that goes on."""
@@ -98,7 +91,7 @@ class LossTable:
         with self._taking:
             taken, self._waiting = self._waiting, []
         self._last = time.monotonic()
-        rows = pa.concat_tables([waiting.rows for waiting in taken])
+        rows = pa.concat_tables([part for part, _ in taken])
         try:
             with self._log.lease() as leases:
                 table = self._log.load()
@@ -106,11 +99,11 @@ class LossTable:
                 self._log.append(table, leases, functools.partial(_in_order, rows, number))
             self._log.committed.set()
         except Exception as error:  # noqa: BLE001 (of any class: each caller is told)
-            for waiting in taken:
-                waiting.done.set_exception(error)
+            for _, done in taken:
+                done.set_exception(error)
             return
-        for waiting in taken:
-            waiting.done.set_result(None)
+        for _, done in taken:
+            done.set_result(None)
         self._keep_few()
 
     def _keep_few(self) -> None:

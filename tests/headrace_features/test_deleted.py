@@ -27,6 +27,7 @@ ASKED = {
     "explore": (["explore"], ""),
     "formats": ([], ""),  # whose formats are asked for by files
     "hub": (["export", "hub", "notes.texts", "out"], ""),
+    "losses": (["runs", "--worst", "llm-7b"], ""),
     "models": (["model", "show"], "read_classifier"),
     "objectives": ([], ""),  # which a corpus or a blend declares
     "privacy": (["quarantine", "show"], ""),
@@ -34,7 +35,7 @@ ASKED = {
     "rollouts": (["serve", "--rollouts", "file.toml"], "RolloutWriter"),
 }
 FEATURES = [*ASKED]
-IN_CORE = ("dataset", "export", "serve")  # commands that a feature only adds to
+IN_CORE = ("dataset", "export", "runs", "serve")  # commands that a feature only adds to
 # What a declaration asks of each feature, as lines of a dataset.
 DECLARED = {
     "apis": {

@@ -56,7 +56,7 @@ def runs(
         return
     if worst is not None:
         view: Any = load("parts", "worst", object)
-        print_rows(view(lake_catalogue(), worst, step, limit), as_json, "no document")
+        print_rows(view(lake_catalogue(), worst, step, limit, not as_json), as_json, "no document")
         return
     if training:
         _print_training(run, as_json)

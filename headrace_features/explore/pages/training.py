@@ -61,7 +61,8 @@ def run(request: Request) -> Response:
     about = ("experiment", "variant", "seed", "learning_rate", "model", "tokens", "document_count", "device", "commit")
     there = address_of("experiments", quoted(row.get("experiment", "")))
     shown: dict[str, Any] = {
-        **_line(training), "_experiment_page": there, "reads": [read._asdict() for read in training.reads],
+        **_line(training), "_experiment_page": there, "_losses_page": address_of("losses", quoted(name)),
+        "reads": [read._asdict() for read in training.reads],
         "losses": list(zip(offsets, losses, strict=True)),
         "spikes": [{**vars(spike), "batch": link(spike.offset)} for spike in rises],
         "about": {fact: row[fact] for fact in about if row.get(fact) not in (None, "")},

@@ -33,6 +33,7 @@ from headrace_features.rollouts import log_reading, service, tables
 from headrace_features.rollouts import writer as rollout_writer
 from headrace_features.rollouts.settings import read_settings
 from headrace_features.rollouts.writer import Outcome, Rollout, RolloutWriter, _message
+from spark_jobs.lake.files import append_log
 from tests.blender_service.packed_tables import PADDING, VOCABULARY_SIZE, WINDOW_TOKENS, create_packed, open_lake
 from tests.tiers import sampled
 from tests.waiting import until
@@ -149,8 +150,8 @@ def test_upkeep_changes_no_row_and_stores_tokens_once(
     """Small files become one, each of one run of ordinals; old snapshots and payloads go; a pinned one stays."""
     monkeypatch.setattr(service, "COMMITS_BETWEEN_EMPTYING", 4)
     monkeypatch.setattr(service, "COMMITS_BETWEEN_UPKEEP", 8)
-    monkeypatch.setattr(tables, "KEPT_SNAPSHOTS", 4)
-    monkeypatch.setattr(tables, "KEPT_SECONDS", 0.0)
+    monkeypatch.setattr(append_log, "KEPT_SNAPSHOTS", 4)
+    monkeypatch.setattr(append_log, "KEPT_SECONDS", 0.0)
     server = serve()
     with RolloutWriter(server.address, TABLE) as writer, connect(server.address) as client:
         for number in range(5):

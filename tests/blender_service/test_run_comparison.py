@@ -2,6 +2,11 @@
 
 from __future__ import annotations
 
+import gc
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
 
@@ -14,10 +19,13 @@ from pyiceberg.catalog import Catalog
 from blender_service.blend.requests import SourceSpec
 from blender_service.blend.store import open_store
 from blender_service.client import Identity, connect
+from blender_service.client.retry import Backoff
+from blender_service.client.row_stream import RowStream
 from blender_service.server.run_register import RunRegister
 from blender_service.wire.read_digest import STRETCH_ROWS, ReadDigest, row_digests
 from blender_service.wire.row_batch import RowBatch, empty_batch
 from dagster_project.inspect.lake.run_comparison import Comparison, compare
+from headrace.blender.v1 import rows_pb2
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.test_identity import Serve
 from tests.waiting import until
@@ -134,3 +142,54 @@ def test_runs_are_compared(
     assert (middle.equal_rows, middle.differing) == (end - STRETCH_ROWS, ())
     assert [bounds[:2] for bounds in middle.left_out] == [(0, STRETCH_ROWS)]
     assert compared("other").differing == ((0, 4096), (4096, 8192), (8192, 12288))
+
+
+class _Sent(Future[None]):
+    """A call as gRPC has them, which holds one as long as it goes on if it has a callback."""
+
+    held = list["_Sent"]()
+
+    def add_done_callback(self, callback: Callable[[Future[None]], object]) -> None:
+        self.held.append(self)
+        super().add_done_callback(callback)
+
+
+@given(st.lists(st.sampled_from(["arrives", "fails", "is lost"]), max_size=12), st.integers(300, 3000))
+def test_what_a_report_says_arrives_with_it_or_with_the_next(fates: list[str], rows: int) -> None:
+    """Whether it is answered long after the client went on, or never; one call that nobody holds is lost."""
+    batches = [_rows(at * rows, rows, 2, 2, at) for at in range(len(fates) + 1)]
+    arrived: dict[int, tuple[int, int]] = {}
+    waiting: list[tuple[str, weakref.ref[_Sent], rows_pb2.ReportConsumedRequest]] = []
+    of_fates = iter([*fates, "arrives"])
+
+    def report(request: rows_pb2.ReportConsumedRequest) -> _Sent:
+        sent = _Sent()
+        waiting.append((next(of_fates), weakref.ref(sent), request))
+        return sent
+
+    stream = RowStream(
+        rows_pb2.ReadBlendRequest(), None, lambda request: None, "", Backoff(1, threading.Event()), 1, lambda: None,
+        lambda: None, report,
+    )  # fmt: skip
+    stream._opened, stream._report_seconds = [("0", 0)], 0.0
+    for batch in batches:
+        stream._digest.add(batch)
+        stream.consumes(batch.end)
+        gc.collect(0)
+        fate, call, request = waiting.pop()
+        sent = call()
+        assert sent is not None, "gRPC would have cancelled it"
+        if fate == "fails":
+            sent.set_exception(ConnectionError())
+        elif fate == "is lost":
+            sent.cancel()
+            sent.set_running_or_notify_cancel()
+        else:
+            arrived |= {of.stretch: (of.rows, of.digest) for of in request.digests}
+            sent.set_result(None)
+    expected: dict[int, tuple[int, int]] = {}
+    for batch in batches:
+        for at, value in zip(range(batch.offset, batch.end), row_digests(batch).tolist(), strict=True):
+            count, value_sum = expected.get(at // STRETCH_ROWS, (0, 0))
+            expected[at // STRETCH_ROWS] = count + 1, (value_sum + value) % 2**64
+    assert arrived == expected

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import gc
+import tempfile
 import threading
 import weakref
 from collections.abc import Callable
 from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import SourceSpec
-from blender_service.blend.store import open_store
+from blender_service.blend.store import LocalStore, open_store
 from blender_service.client import Identity, connect
 from blender_service.client.retry import Backoff
 from blender_service.client.row_stream import RowStream
@@ -130,7 +132,8 @@ def test_runs_are_compared(
         def reported() -> Comparison | None:
             if run not in register.names():
                 return None
-            answer = compare(register, "straight", run)
+            (answer,) = compare(register, "straight", run)
+            answer = replace(answer, blends=("", ""))
             last = [read for read in register.digests(run) if read.consumed == end]
             return answer if last and len(last) == last[-1].world_size else None
 
@@ -147,7 +150,7 @@ def test_runs_are_compared(
 class _Sent(Future[None]):
     """A call as gRPC has them, which holds one as long as it goes on if it has a callback."""
 
-    held = list["_Sent"]()
+    held: ClassVar[list[_Sent]] = []
 
     def add_done_callback(self, callback: Callable[[Future[None]], object]) -> None:
         self.held.append(self)
@@ -193,3 +196,52 @@ def test_what_a_report_says_arrives_with_it_or_with_the_next(fates: list[str], r
             count, value_sum = expected.get(at // STRETCH_ROWS, (0, 0))
             expected[at // STRETCH_ROWS] = count + 1, (value_sum + value) % 2**64
     assert arrived == expected
+
+
+def _write(register: RunRegister, run: str, blend: str, *parts: tuple[int, int], ranks: int = 1, seed: int = 0) -> None:
+    """Register reads of the rows [first, end) of a blend, as servers do."""
+    register.write(run, "0.began", {})
+    random = np.random.default_rng(sum(blend.encode()) + seed)
+    digests = random.integers(0, 1 << 63, 20_000, dtype=np.uint64)
+    for first, end in parts:
+        at = len(register._objects.list(f"digests/{run}"))
+        for rank in range(ranks):
+            mine = np.arange(first + rank, end, ranks)
+            stretches = [
+                (int(number), int(rows.size), int(digests[rows].sum(dtype=np.uint64)))
+                for number in np.unique(mine // STRETCH_ROWS)
+                for rows in [mine[mine // STRETCH_ROWS == number]]
+            ]
+            facts = {"blend": blend, "first": first, "consumed": end, "rank": rank, "world_size": ranks}
+            register.write_digests(run, f"{at:04}-{rank}.0", {**facts, "step_rows": ranks, "stretches": stretches})
+
+
+@given(st.data())
+def test_only_the_same_rows_are_compared(data: st.DataObject) -> None:
+    """Runs of the same blend never differ, whatever reports were lost; of another one whatever was read whole does."""
+    with tempfile.TemporaryDirectory() as folder:
+        register = RunRegister(LocalStore(Path(folder)))
+        bounds = st.lists(st.integers(0, 9000), min_size=2, max_size=8, unique=True).map(sorted)
+        for run in ("one", "two", "other"):
+            cuts = data.draw(bounds)
+            parts = [*zip(cuts[::2], cuts[1::2], strict=False)]
+            _write(register, run, "mix", *parts, ranks=data.draw(st.integers(1, 3)), seed=run == "other")
+        for compared, other in ((compare(register, "one", "two"), False), (compare(register, "one", "other"), True)):
+            ((differing, equal),) = [(of.differing, of.equal_rows) for of in compared]
+            assert not (equal if other else differing)
+
+
+def test_blends_of_a_run_are_told_apart(tmp_path: Path) -> None:
+    """A run that validates by another blend under its name is the one that does not; what only one read is told."""
+    register = RunRegister(LocalStore(tmp_path))
+    _write(register, "straight", "mix", (0, 9000))
+    for parts in ((0, 5000), (5000, 9000)):
+        _write(register, "validates", "mix", parts, ranks=2)
+        _write(register, "validates", "valid", (0, 300))
+    of_mix, of_valid = compare(register, "straight", "validates")
+    assert of_mix == Comparison(9000, (), (), ("mix", "mix"))
+    assert (of_valid.blends, of_valid.equal_rows, of_valid.differing) == (("", "valid"), 0, ())
+    assert [reason for *_, reason in of_valid.left_out] == ["straight reported 0 rows, validates 300"]
+    _write(register, "anew", "other", (0, 9000))
+    (of_others,) = compare(register, "straight", "anew")
+    assert (of_others.blends, len(of_others.differing)) == (("mix", "other"), 3)

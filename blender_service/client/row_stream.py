@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import atexit
 import contextlib
+import functools
 import logging
 import queue
 import sys
@@ -17,6 +18,7 @@ import threading
 import time
 import uuid
 import weakref
+from collections import deque
 from collections.abc import Callable, Generator, Iterator
 from typing import Any, Final, Generic, TypeVar
 
@@ -45,6 +47,7 @@ Report = Callable[[rows_pb2.ReportConsumedRequest], Any]
 REPORT_SECONDS: Final = 1.0
 _PEER_REPORT_SECONDS: Final = 30.0  # of each of a thousand ranks, whose digests alone are of use
 LAST_REPORT_SECONDS: Final = 5.0
+_MOST_STRETCHES: Final = 4096  # told again, where reports failed: 100 KB of the 256 that a server takes
 
 logger = logging.getLogger(__name__)
 
@@ -83,6 +86,7 @@ class RowStream(Iterator[RowBatch]):
         self._report_seconds = _PEER_REPORT_SECONDS if part and part.rank else REPORT_SECONDS
         self._digest = ReadDigest()
         self._opened: list[tuple[str, int]] = []  # id and first row of the reads whose rows are not all consumed
+        self._untold = deque[rows_pb2.ReportConsumedRequest]()  # reports that failed
         self._consumed = self._told_last = request.offset
         self._told_at = float("-inf")
 
@@ -140,7 +144,7 @@ class RowStream(Iterator[RowBatch]):
             return
         while len(self._opened) > 1 and self._opened[1][1] < row:
             before, _ = self._opened.pop(0)
-            self._report(self._reached(before, self._opened[0][1], last=True))
+            self._send(self._report, self._reached(before, self._opened[0][1], last=True))
             self._digest.restart()
         if time.monotonic() - self._told_at >= self._report_seconds:
             self._begin_to_tell(self._report, last=False)
@@ -154,15 +158,30 @@ class RowStream(Iterator[RowBatch]):
 
     def _begin_to_tell(self, report: Report, last: bool) -> Any:
         self._told_at = time.monotonic()
-        return report(self._reached(self._opened[0][0], self._consumed, last))
+        return self._send(report, self._reached(self._opened[0][0], self._consumed, last))
+
+    def _send(self, report: Report, request: rows_pb2.ReportConsumedRequest) -> Any:
+        """Send a report; its callback keeps it until it is done, for gRPC cancels a call that nobody holds."""
+        sent = report(request)
+        sent.add_done_callback(functools.partial(self._keep_failed, request))
+        return sent
+
+    def _keep_failed(self, request: rows_pb2.ReportConsumedRequest, sent: Any) -> None:
+        if sent.cancelled() or sent.exception() is not None:
+            self._untold.append(request)
 
     def _reached(self, read_id: str, row: int, last: bool) -> rows_pb2.ReportConsumedRequest:
-        """Say how far the consumer of a read has come, and what it read."""
+        """Say how far the consumer of a read has come, and what it read since the last report that arrived."""
         self._digest.consume(row)
-        digests = [
-            rows_pb2.StretchDigest(stretch=stretch.number, rows=stretch.rows, digest=stretch.digest)
-            for stretch in self._digest.take()
-        ]
+        stretches: dict[int, tuple[int, int]] = {}
+        while self._untold:
+            failed = self._untold.popleft()
+            if failed.read_id == read_id:  # of a stretch the report with most rows is the newest
+                for of in failed.digests:
+                    stretches[of.stretch] = max((of.rows, of.digest), stretches.get(of.stretch, (0, 0)))
+        stretches |= {stretch.number: (stretch.rows, stretch.digest) for stretch in self._digest.take()}
+        newest = sorted(stretches.items())[-_MOST_STRETCHES:]
+        digests = [rows_pb2.StretchDigest(stretch=at, rows=rows, digest=digest) for at, (rows, digest) in newest]
         return rows_pb2.ReportConsumedRequest(read_id=read_id, row=row, last=last, digests=digests)
 
     def close(self) -> None:

@@ -73,9 +73,10 @@ class Chunk:
         kept = (self._blocks, self._starts, self._slots, self._rows_in_block, self._epochs, self._sources)
         self.rows = self._sources.size
         self.byte_count = sum(values.nbytes for values in kept)
-        counts = np.bincount(self._blocks >> BLOCK_BITS, minlength=len(self.readers)).tolist()
+        tables, counts = np.unique(self._blocks >> BLOCK_BITS, return_counts=True)
         self.block_bytes = sum(
-            reader.block_bytes * count for reader, count in zip(self.readers, counts, strict=True) if count
+            self.readers[table].block_bytes * count
+            for table, count in zip(tables.tolist(), counts.tolist(), strict=True)
         )
 
     def blocks_by_table(self, slots: NDArray[np.integer] | None = None) -> dict[int, list[int]]:

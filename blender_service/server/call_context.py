@@ -78,6 +78,7 @@ class RpcCall:
     metadata: Mapping[str, str] = field(default_factory=dict)
     request: Any = None
     blend_id: str = ""
+    first_blend: str = ""
     offset: int | None = None
     next_offset: int | None = None
     rows: int = 0

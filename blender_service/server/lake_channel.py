@@ -156,6 +156,17 @@ class _Reporting(NamedTuple):
     def result(self, timeout: float | None = None) -> None:
         """Wait for nothing."""
 
+    def add_done_callback(self, callback: Callable[[_Reporting], None]) -> None:
+        """Call back at once."""
+        callback(self)
+
+    def cancelled(self) -> bool:
+        """It never is."""
+        return False
+
+    def exception(self) -> None:
+        """There is none, for it was raised."""
+
 
 @contextmanager
 def _errors_of_a_server() -> Iterator[None]:

@@ -74,7 +74,10 @@ class RunRead(NamedTuple):
 
 
 class DigestedRead(NamedTuple):
-    """Rows [first, consumed) of one rank's read of a run: by stretch, how many were its own, and their digests' sum."""
+    """Rows [first, consumed) of one rank's read of a run: by stretch, how many were its own, and their digests' sum.
+
+    `blend` is the first one of the updates that were read.
+    """
 
     first: int
     consumed: int
@@ -82,6 +85,7 @@ class DigestedRead(NamedTuple):
     world_size: int
     step_rows: int
     stretches: dict[int, tuple[int, int]]
+    blend: str = ""
 
 
 def check_run_name(name: str) -> None:
@@ -298,6 +302,7 @@ class RunObserver:
             return
         part = call.request.slice
         facts = {
+            "blend": call.first_blend,
             "first": call.offset,
             "consumed": call.end_of_step(call.consumed or 0),
             "rank": part.rank,

@@ -190,6 +190,7 @@ def read_request(
     ).check(blend_id, window)
     reader = blender.open(blend_id, request.offset, request.columns)
     call.reads(blend_id, request.offset, reader.order.names, window)
+    call.first_blend = blender.head(blend_id).lineage[0].blend_id
     part = None
     if request.HasField("slice"):
         wanted = request.slice

@@ -3,18 +3,20 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from typing import Final, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from blender_service.arrays import Int64Array
+from blender_service.recently_used import RecentlyUsed
 from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.cell_runs import RowRuns, ordinals_along
 
 BLOCK_BITS: Final = 40  # a block's number within its table is below 2**40
 _ALL: Final = 1 << BLOCK_BITS  # rows of a source that is all of its table, however many there are
+EPOCHS_AT_HAND: Final = 256  # of tables that are others in each, whose readers are kept; a small one may have 10^5
 
 
 class SourceRows(NamedTuple):
@@ -56,19 +58,52 @@ class SourceRows(NamedTuple):
         return missing
 
 
+class Readers:
+    """Readers of tables by number, and behind them those of epochs of tables that are others in each.
+
+    An epoch keeps its number, and its reader is opened again where it was not used for long. For many threads.
+    """
+
+    def __init__(self, readers: Iterable[BlockReader | None]) -> None:
+        """Number readers, each once."""
+        self._of_tables = list({id(reader): reader for reader in readers if reader is not None}.values())
+        self._epochs: list[tuple[int, int]] = []
+        self._numbers: dict[tuple[int, int], int] = {}
+        self._opened = RecentlyUsed[int, BlockReader](EPOCHS_AT_HAND)
+        self._lock = threading.Lock()
+
+    def __iter__(self) -> Iterator[BlockReader]:
+        return iter(self._of_tables)
+
+    def __getitem__(self, number: int) -> BlockReader:
+        if number < len(self._of_tables):
+            return self._of_tables[number]
+        table, epoch = self._epochs[number - len(self._of_tables)]
+        of_epoch = self._of_tables[table].of_epoch
+        assert of_epoch is not None
+        return self._opened.find(number, lambda: of_epoch(epoch))
+
+    def of_epoch(self, table: int, epoch: int) -> int:
+        """Give the number of an epoch, from 1 on, of a table."""
+        with self._lock:
+            number = self._numbers.get((table, epoch))
+            if number is None:
+                self._epochs.append((table, epoch))
+                number = self._numbers[table, epoch] = len(self._of_tables) + len(self._epochs) - 1
+            return number
+
+
 class RowPlaces:
     """Finds rows of many sources at once.
 
     Attributes:
-        readers: of the tables, each once.
+        readers: of the tables.
     """
 
     def __init__(self, sources: Mapping[int, SourceRows]) -> None:
         """Find rows of sources, by index into the names of a blend's order; those without a table yet are left out."""
         there = {index: source for index, source in sources.items() if source.reader is not None}
-        self.readers = list({id(source.reader): source.reader for source in there.values() if source.reader}.values())
-        self._lock = threading.Lock()
-        self._of_epochs: dict[tuple[int, int], int] = {}
+        self.readers = Readers(source.reader for source in there.values())
         self._differ = np.array([reader.of_epoch is not None for reader in self.readers], dtype=np.bool_)
         number_of = {id(reader): number for number, reader in enumerate(self.readers)}
         self._table = np.zeros(max(there, default=-1) + 1, dtype=np.int64)
@@ -101,7 +136,7 @@ class RowPlaces:
         tables = self._table[sources]
         if self._differ.any():
             tables = self._of_epoch(tables, epochs)
-        if len(self.readers) == 1:
+        elif self._differ.size == 1:
             return self.readers[0].locate(ordinals)
         block, row_in_block = np.empty((2, sources.size), dtype=np.int64)
         for number in np.flatnonzero(np.bincount(tables)).tolist():
@@ -114,14 +149,7 @@ class RowPlaces:
         """(R,) tables, with one more among `readers` for each epoch from 1 on of those that are others in each."""
         later = np.flatnonzero(self._differ[tables] & (epochs > 0))
         pairs, which = np.unique(np.column_stack([tables[later], epochs[later]]), axis=0, return_inverse=True)
-        numbers = np.zeros(len(pairs), dtype=np.int64)
-        with self._lock:
-            for at, (table, epoch) in enumerate(pairs.tolist()):
-                of_epoch = self.readers[table].of_epoch
-                if (table, epoch) not in self._of_epochs and of_epoch is not None:
-                    self.readers.append(of_epoch(epoch))
-                    self._of_epochs[table, epoch] = len(self.readers) - 1
-                numbers[at] = self._of_epochs[table, epoch]
+        numbers = [self.readers.of_epoch(table, epoch) for table, epoch in pairs.tolist()]
         tables = tables.copy()
-        tables[later] = numbers[which.reshape(-1)]
+        tables[later] = np.array(numbers, dtype=np.int64)[which.reshape(-1)]
         return tables

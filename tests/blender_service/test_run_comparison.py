@@ -2,8 +2,15 @@
 
 from __future__ import annotations
 
+import gc
+import tempfile
+import threading
+import weakref
+from collections.abc import Callable
+from concurrent.futures import Future
 from dataclasses import replace
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 import pytest
@@ -12,12 +19,15 @@ from hypothesis import strategies as st
 from pyiceberg.catalog import Catalog
 
 from blender_service.blend.requests import SourceSpec
-from blender_service.blend.store import open_store
+from blender_service.blend.store import LocalStore, open_store
 from blender_service.client import Identity, connect
+from blender_service.client.retry import Backoff
+from blender_service.client.row_stream import RowStream
 from blender_service.server.run_register import RunRegister
 from blender_service.wire.read_digest import STRETCH_ROWS, ReadDigest, row_digests
 from blender_service.wire.row_batch import RowBatch, empty_batch
 from dagster_project.inspect.lake.run_comparison import Comparison, compare
+from headrace.blender.v1 import rows_pb2
 from tests.blender_service.packed_tables import PackedFixture
 from tests.blender_service.test_identity import Serve
 from tests.waiting import until
@@ -122,7 +132,8 @@ def test_runs_are_compared(
         def reported() -> Comparison | None:
             if run not in register.names():
                 return None
-            answer = compare(register, "straight", run)
+            (answer,) = compare(register, "straight", run)
+            answer = replace(answer, blends=("", ""))
             last = [read for read in register.digests(run) if read.consumed == end]
             return answer if last and len(last) == last[-1].world_size else None
 
@@ -134,3 +145,103 @@ def test_runs_are_compared(
     assert (middle.equal_rows, middle.differing) == (end - STRETCH_ROWS, ())
     assert [bounds[:2] for bounds in middle.left_out] == [(0, STRETCH_ROWS)]
     assert compared("other").differing == ((0, 4096), (4096, 8192), (8192, 12288))
+
+
+class _Sent(Future[None]):
+    """A call as gRPC has them, which holds one as long as it goes on if it has a callback."""
+
+    held: ClassVar[list[_Sent]] = []
+
+    def add_done_callback(self, callback: Callable[[Future[None]], object]) -> None:
+        self.held.append(self)
+        super().add_done_callback(callback)
+
+
+@given(st.lists(st.sampled_from(["arrives", "fails", "is lost"]), max_size=12), st.integers(300, 3000))
+def test_what_a_report_says_arrives_with_it_or_with_the_next(fates: list[str], rows: int) -> None:
+    """Whether it is answered long after the client went on, or never; one call that nobody holds is lost."""
+    batches = [_rows(at * rows, rows, 2, 2, at) for at in range(len(fates) + 1)]
+    arrived: dict[int, tuple[int, int]] = {}
+    waiting: list[tuple[str, weakref.ref[_Sent], rows_pb2.ReportConsumedRequest]] = []
+    of_fates = iter([*fates, "arrives"])
+
+    def report(request: rows_pb2.ReportConsumedRequest) -> _Sent:
+        sent = _Sent()
+        waiting.append((next(of_fates), weakref.ref(sent), request))
+        return sent
+
+    stream = RowStream(
+        rows_pb2.ReadBlendRequest(), None, lambda request: None, "", Backoff(1, threading.Event()), 1, lambda: None,
+        lambda: None, report,
+    )  # fmt: skip
+    stream._opened, stream._report_seconds = [("0", 0)], 0.0
+    for batch in batches:
+        stream._digest.add(batch)
+        stream.consumes(batch.end)
+        gc.collect(0)
+        fate, call, request = waiting.pop()
+        sent = call()
+        assert sent is not None, "gRPC would have cancelled it"
+        if fate == "fails":
+            sent.set_exception(ConnectionError())
+        elif fate == "is lost":
+            sent.cancel()
+            sent.set_running_or_notify_cancel()
+        else:
+            arrived |= {of.stretch: (of.rows, of.digest) for of in request.digests}
+            sent.set_result(None)
+    expected: dict[int, tuple[int, int]] = {}
+    for batch in batches:
+        for at, value in zip(range(batch.offset, batch.end), row_digests(batch).tolist(), strict=True):
+            count, value_sum = expected.get(at // STRETCH_ROWS, (0, 0))
+            expected[at // STRETCH_ROWS] = count + 1, (value_sum + value) % 2**64
+    assert arrived == expected
+
+
+def _write(register: RunRegister, run: str, blend: str, *parts: tuple[int, int], ranks: int = 1, seed: int = 0) -> None:
+    """Register reads of the rows [first, end) of a blend, as servers do."""
+    register.write(run, "0.began", {})
+    random = np.random.default_rng(sum(blend.encode()) + seed)
+    digests = random.integers(0, 1 << 63, 20_000, dtype=np.uint64)
+    for first, end in parts:
+        at = len(register._objects.list(f"digests/{run}"))
+        for rank in range(ranks):
+            mine = np.arange(first + rank, end, ranks)
+            stretches = [
+                (int(number), int(rows.size), int(digests[rows].sum(dtype=np.uint64)))
+                for number in np.unique(mine // STRETCH_ROWS)
+                for rows in [mine[mine // STRETCH_ROWS == number]]
+            ]
+            facts = {"blend": blend, "first": first, "consumed": end, "rank": rank, "world_size": ranks}
+            register.write_digests(run, f"{at:04}-{rank}.0", {**facts, "step_rows": ranks, "stretches": stretches})
+
+
+@given(st.data())
+def test_only_the_same_rows_are_compared(data: st.DataObject) -> None:
+    """Runs of the same blend never differ, whatever reports were lost; of another one whatever was read whole does."""
+    with tempfile.TemporaryDirectory() as folder:
+        register = RunRegister(LocalStore(Path(folder)))
+        bounds = st.lists(st.integers(0, 9000), min_size=2, max_size=8, unique=True).map(sorted)
+        for run in ("one", "two", "other"):
+            cuts = data.draw(bounds)
+            parts = [*zip(cuts[::2], cuts[1::2], strict=False)]
+            _write(register, run, "mix", *parts, ranks=data.draw(st.integers(1, 3)), seed=run == "other")
+        for compared, other in ((compare(register, "one", "two"), False), (compare(register, "one", "other"), True)):
+            ((differing, equal),) = [(of.differing, of.equal_rows) for of in compared]
+            assert not (equal if other else differing)
+
+
+def test_blends_of_a_run_are_told_apart(tmp_path: Path) -> None:
+    """A run that validates by another blend under its name is the one that does not; what only one read is told."""
+    register = RunRegister(LocalStore(tmp_path))
+    _write(register, "straight", "mix", (0, 9000))
+    for parts in ((0, 5000), (5000, 9000)):
+        _write(register, "validates", "mix", parts, ranks=2)
+        _write(register, "validates", "valid", (0, 300))
+    of_mix, of_valid = compare(register, "straight", "validates")
+    assert of_mix == Comparison(9000, (), (), ("mix", "mix"))
+    assert (of_valid.blends, of_valid.equal_rows, of_valid.differing) == (("", "valid"), 0, ())
+    assert [reason for *_, reason in of_valid.left_out] == ["straight reported 0 rows, validates 300"]
+    _write(register, "anew", "other", (0, 9000))
+    (of_others,) = compare(register, "straight", "anew")
+    assert (of_others.blends, len(of_others.differing)) == (("mix", "other"), 3)

@@ -128,16 +128,18 @@ def _print_comparison(run: str, beside: str, as_json: bool) -> None:
 
     compared = compare(open_register(lake_catalogue()), run, beside)
     if as_json:
-        return print_json(asdict(compared))
-    say(f"{run} and {beside}: {compared.equal_rows:,} rows are the same")
-    for first, end in compared.differing[:_SHOWN_FAILURES]:
-        say(f"rows {first:,} to {end:,} differ")
-    if len(compared.differing) > _SHOWN_FAILURES:
-        say(f"and {len(compared.differing) - _SHOWN_FAILURES:,} stretches more")
-    for first, end, reason in compared.left_out[:_SHOWN_FAILURES]:
-        say(f"rows {first:,} to {end:,} are not compared: {reason}")
-    if len(compared.left_out) > _SHOWN_FAILURES:
-        say(f"nor are {len(compared.left_out) - _SHOWN_FAILURES:,} stretches more")
+        return print_json([asdict(of_blend) for of_blend in compared])
+    for of_blend in compared:
+        where = f", blend {(of_blend.blends[0] or of_blend.blends[1])[:12]}" if len(compared) > 1 else ""
+        say(f"{run} and {beside}{where}: {of_blend.equal_rows:,} rows are the same")
+        for first, end in of_blend.differing[:_SHOWN_FAILURES]:
+            say(f"rows {first:,} to {end:,} differ")
+        if len(of_blend.differing) > _SHOWN_FAILURES:
+            say(f"and {len(of_blend.differing) - _SHOWN_FAILURES:,} stretches more")
+        for first, end, reason in of_blend.left_out[:_SHOWN_FAILURES]:
+            say(f"rows {first:,} to {end:,} are not compared: {reason}")
+        if len(of_blend.left_out) > _SHOWN_FAILURES:
+            say(f"nor are {len(of_blend.left_out) - _SHOWN_FAILURES:,} stretches more")
 
 
 def _print_training(run: str, as_json: bool) -> None:

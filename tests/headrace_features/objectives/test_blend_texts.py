@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import functools
+import gc
 from collections import defaultdict
 from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
@@ -19,6 +21,8 @@ from blender_service.client import connect
 from blender_service.exceptions import InvalidBlendError, PackedTableError
 from blender_service.server.blender import Blender
 from blender_service.server.server import RunningServer
+from blender_service.tables import source_rows
+from blender_service.tables.block_reader import BlockReader
 from blender_service.wire.row_batch import RowBatch
 from headrace_features.objectives import blend_texts
 from headrace_features.objectives.config import FimConfig
@@ -160,3 +164,29 @@ def test_another_version_of_the_rule_is_refused(
     with pytest.raises(PackedTableError, match="version 1 of their rule, this is 2"):
         Blender(lake).open(blend).gather(0, 1)
     conversation_texts._objectives.cache_clear()
+
+
+def test_epochs_without_end_need_no_reader_each(
+    lake: Catalog, documents: dict[str, str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Few are kept, rows stay the same whichever went, and streams in different epochs do not disturb one another."""
+    monkeypatch.setattr(source_rows, "EPOCHS_AT_HAND", 3)
+    put_texts(lake, "main.small", {f"s{number}": "x = f(y)\n" * (number % 5 + 1) for number in range(8)})
+    texts = TextSpec("main.tokenizer", WINDOW, objectives={"fim": {"rate": 0.5}})
+    blend_id = Blender(lake).create(BlendSpec((SourceSpec("main.small", max_epochs=0),), texts=texts)).blend_id
+    reader, other = (Blender(lake, 1 << 16).open(blend_id) for _ in range(2))
+    whole = reader.gather(0, 200).input_ids
+    gc.collect()
+    opened = [
+        part for part in gc.get_objects() if isinstance(part, BlockReader) and part.table.identifier == "main.small"
+    ]
+    assert len(opened) <= 2 * (3 + 1), "of two blenders"
+    assert [other.gather(at, 5).input_ids.tolist() for at in range(195, -1, -5)][::-1] == [
+        whole[at : at + 5].tolist() for at in range(0, 200, 5)
+    ]
+    located = other._locate(np.arange(8))
+    other.gather(1000, 64)
+    assert located.chunk.copy(0, 8, ("main.small",), other.config.window).input_ids.tolist() == whole[:8].tolist()
+    with ThreadPoolExecutor(4) as pool:
+        threads = [pool.submit(other.gather, 0, 200) for _ in range(4)]
+        assert all(thread.result().input_ids.tolist() == whole.tolist() for thread in threads)

@@ -50,6 +50,7 @@ class Batch(TypedDict, total=False):
             into `documents`. The n-th segment of a row has n in `document_ids`.
         documents: ids of the documents, each once; there with segment_documents.
         step: number of the step, the same on all ranks and after a resume; there with segment_documents.
+        blend: id of the blend; there with segment_documents.
 
     Requested columns of the dataset are there under their names: (R, L) bool, float32 or int32.
     """
@@ -64,6 +65,7 @@ class Batch(TypedDict, total=False):
     segment_documents: torch.Tensor
     documents: list[str]
     step: int
+    blend: str
 
 
 def lengths_of(blend: Blend, step_rows: int) -> set[int]:
@@ -184,6 +186,7 @@ class Steps(IterableDataset[Batch]):
                 batch = _tensors(pieces, self.tensors, buffers.take, length)
                 if SEGMENT_DOCUMENTS in self.tensors:
                     batch["step"] = (pieces[0].offset - self.part.start) // self.part.step_rows
+                    batch["blend"] = self.blend.blend_id
                 yield cast(Batch, self.context.of(batch))
                 pieces.clear()
 

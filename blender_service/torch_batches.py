@@ -51,6 +51,7 @@ class Batch(TypedDict, total=False):
         documents: ids of the documents, each once; there with segment_documents.
         segment_counts: int32, segments of each row of the blend; there with segment_documents.
         step: number of the step, the same on all ranks and after a resume; there with segment_documents.
+        blend: id of the blend; there with segment_documents.
 
     Requested columns of the dataset are there under their names: (R, L) bool, float32 or int32.
     """
@@ -66,6 +67,7 @@ class Batch(TypedDict, total=False):
     documents: list[str]
     segment_counts: torch.Tensor
     step: int
+    blend: str
 
 
 def lengths_of(blend: Blend, step_rows: int) -> set[int]:
@@ -187,6 +189,7 @@ class Steps(IterableDataset[Batch]):
                 batch = _tensors(pieces, self.tensors, buffers.take, length)
                 if SEGMENT_DOCUMENTS in self.tensors:
                     batch["step"] = (pieces[0].offset - self.part.start) // self.part.step_rows
+                    batch["blend"] = self.blend.blend_id
                 yield cast(Batch, self.context.of(batch))
                 pieces.clear()
 

@@ -32,7 +32,7 @@ from blender_service.client.channel import LAKE, open_channel
 from blender_service.client.identity import DEFAULT_IDENTITY, Identity
 from blender_service.client.retry import Backoff
 from blender_service.client.window_layout import IGNORED_LABEL
-from blender_service.exceptions import BlenderError, InvalidReadError
+from blender_service.exceptions import BlenderError, InvalidReadError, ServerUnavailableError, UnauthenticatedError
 from blender_service.torch_batches import SEGMENT_DOCUMENTS, Batch
 from blender_service.wire.status import error_of
 from headrace.blender.v1 import losses_pb2, losses_pb2_grpc
@@ -43,7 +43,8 @@ GATHER_SECONDS: Final = 2.0  # so that a fast loop makes few requests
 RETRY_SECONDS: Final = 3600.0
 FLUSH_SECONDS: Final = 60.0
 TIMEOUT_SECONDS: Final = 60.0
-_MOST_SEGMENTS: Final = 3000  # of a request: 150 KB, where a server takes 256
+_MOST_BYTES: Final = 150_000  # of a request, where a server takes 256 KB
+_SEGMENT_BYTES: Final = 16  # beside the id of its document
 _NEEDED: Final = ("labels", "document_ids", SEGMENT_DOCUMENTS, "segment_counts")
 
 logger = logging.getLogger(__name__)
@@ -52,6 +53,7 @@ logger = logging.getLogger(__name__)
 class _Step(NamedTuple):
     """A step whose losses are to be sent; `summed` waits for them, and gives what `_summed` gives."""
 
+    blend: str
     offset: int
     documents: list[str]
     segment_count: int
@@ -129,7 +131,8 @@ class LossWriter:
         if is_full:
             self._drop(1, f"{MOST_WAITING} steps wait to be sent")
             return
-        step = _Step(offset, batch["documents"], batch[SEGMENT_DOCUMENTS].numel(), _begun(losses.detach(), batch))
+        documents, segments = batch["documents"], batch[SEGMENT_DOCUMENTS].numel()
+        step = _Step(batch.get("blend", ""), offset, documents, segments, _begun(losses.detach(), batch))
         with self._changed:
             self._waiting.append(step)
             self._changed.notify_all()
@@ -182,15 +185,23 @@ class LossWriter:
 
     def _requests(self, steps: list[_Step]) -> Iterator[losses_pb2.AppendLossesRequest]:
         """Requests of the losses of steps."""
-        request, count = losses_pb2.AppendLossesRequest(run=self._run_name), 0
+        request, size = self._request(steps[0].blend), 0
         for step in steps:
-            for message, segments in _messages(step):
-                if request.steps and count + segments > _MOST_SEGMENTS:
+            try:
+                messages = list(_messages(step))
+            except Exception as error:  # noqa: BLE001 (of any class: the steps beside it are sent)
+                self._drop(1, repr(error))
+                continue
+            for message in messages:
+                if request.blend != step.blend or (request.steps and size + message.ByteSize() > _MOST_BYTES):
                     yield request
-                    request, count = losses_pb2.AppendLossesRequest(run=self._run_name), 0
+                    request, size = self._request(step.blend), 0
                 request.steps.append(message)
-                count += segments
+                size += message.ByteSize()
         yield request
+
+    def _request(self, blend: str, *steps: losses_pb2.StepLosses) -> losses_pb2.AppendLossesRequest:
+        return losses_pb2.AppendLossesRequest(run=self._run_name, blend=blend, steps=steps)
 
     def _send(self, request: losses_pb2.AppendLossesRequest) -> None:
         """Have losses committed, trying again while the server cannot be reached."""
@@ -205,7 +216,11 @@ class LossWriter:
                 backoff.check_open()
                 backoff.wait(error)
             except BlenderError as last:
-                return self._drop(len(request.steps), str(last))
+                if len(request.steps) < 2 or isinstance(last, ServerUnavailableError | UnauthenticatedError):
+                    return self._drop(len(request.steps), str(last))
+                for step in request.steps:  # what is refused is perhaps one of them
+                    self._send(self._request(request.blend, step))
+                return None
 
     def _drop(self, steps: int, why: str) -> None:
         """Count steps whose losses are lost; the first time, and whenever their number has doubled, it is logged."""
@@ -220,10 +235,11 @@ def _check(offset: int, losses: torch.Tensor, batch: Batch) -> None:
         raise InvalidReadError(
             f"losses: the batch has no {lacking[0]}; give the dataset tensors=(*TENSORS, {SEGMENT_DOCUMENTS!r})"
         )
-    if offset != batch["offset"] or losses.dim() != 2 or losses.shape[0] != len(batch["labels"]):
+    shape = batch["labels"].shape
+    if offset != batch["offset"] or losses.dim() != 2 or len(losses) != shape[0] or losses.shape[1] > shape[1]:
         raise InvalidReadError(
-            f"losses: offset {offset}, losses of shape {tuple(losses.shape)}, the batch has {len(batch['labels'])} "
-            f"rows from {batch['offset']} on; give batch['offset'], and a loss for each token of each row"
+            f"losses: offset {offset}, losses of shape {tuple(losses.shape)}, the batch has {shape[0]} rows of "
+            f"{shape[1]} tokens from {batch['offset']} on; give batch['offset'], and a loss for each token of each row"
         )
 
 
@@ -264,19 +280,21 @@ def _summed(
     return torch.cat((sums[:, :segments].flatten(), segment_documents.double(), segment_counts.double()))
 
 
-def _messages(step: _Step) -> Iterator[tuple[losses_pb2.StepLosses, int]]:
-    """Messages of a step's losses, each of whole rows, with their numbers of segments."""
+def _messages(step: _Step) -> Iterator[losses_pb2.StepLosses]:
+    """Messages of a step's losses, each of whole rows."""
     values, size = step.summed().numpy(), step.segment_count
     sums, tokens, documents = values[: 3 * size].reshape(3, size)
     counts = values[3 * size :].astype("<i4")
     ends = np.cumsum(counts)
+    id_bytes = np.array([len(name.encode()) for name in step.documents], np.int64)[documents.astype(np.int64)]
+    bytes_before = np.cumsum(np.append(0, id_bytes + _SEGMENT_BYTES))[np.append(0, ends)]  # of each row
     row = 0
     while row < len(counts):
         first = int(ends[row] - counts[row])
-        last = max(row + 1, int(np.searchsorted(ends, first + _MOST_SEGMENTS, side="right")))
+        last = max(row + 1, int(np.searchsorted(bytes_before, bytes_before[row] + _MOST_BYTES, side="right")) - 1)
         part = slice(first, int(ends[last - 1]))
         there, index = np.unique(documents[part].astype(np.int64), return_inverse=True)
-        message = losses_pb2.StepLosses(
+        yield losses_pb2.StepLosses(
             offset=step.offset + row,
             segment_counts=counts[row:last].tobytes(),
             documents=[step.documents[at] for at in there.tolist()],
@@ -284,9 +302,9 @@ def _messages(step: _Step) -> Iterator[tuple[losses_pb2.StepLosses, int]]:
             token_counts=_bytes(tokens[part], "<i4"),
             sums=_bytes(sums[part], "<f4"),
         )
-        yield message, part.stop - part.start
         row = last
 
 
 def _bytes(values: NDArray[Any], dtype: str) -> bytes:
-    return values.astype(dtype).tobytes()
+    with np.errstate(over="ignore"):  # infinite then, as what is above all that can be added up
+        return values.astype(dtype).tobytes()

@@ -4,7 +4,7 @@ A document with a high loss that does not fall is noise, or foreign to the rest;
 as are repeats; the others are being learnt. All losses fall while a run begins, so `excess` compares a document with
 the steps that it was read in, whenever that was. Selections and cells read the columns.
 Losses are added up as whole numbers of 2**-20 nats, so that no order of rows changes a bit; segments whose loss is not
-finite, of a run that diverged, do not count. The explorer adds small tables up by the same function.
+finite or above 10^9 nats, of a run that diverged, do not count. The explorer adds small tables up by the same function.
 """
 
 from __future__ import annotations
@@ -17,6 +17,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 from pydantic import Field
 
+from headrace_features.losses.tables import MOST_NATS
 from spark_jobs.lake.declare.step import ConfigModel, Output, Scope, step
 from spark_jobs.lake.declare.tables import Check, Column, Table
 from spark_jobs.lake.engine.arrangement import grouped, persist
@@ -101,10 +102,13 @@ def _added_up(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
 
 def by_document(rows: pa.Table) -> pa.Table:
     """Add rows that count up by document, in the order of their ids."""
-    finite = rows.filter(pc.is_finite(rows["sum"]))
-    total = finite["sum"].cast(pa.float64())
-    excess = pc.subtract(total, pc.multiply(finite["step_loss"].cast(pa.float64()), finite["tokens"]))
-    counted = finite.append_column("units", _units(total)).append_column("excess", _units(excess))
+    sums = rows["sum"].cast(pa.float64())
+    over = pc.subtract(sums, pc.multiply(rows["step_loss"].cast(pa.float64()), rows["tokens"]))
+    measured = rows.append_column("units", sums).append_column("excess", over)
+    finite = measured.filter(pc.and_(*(pc.less(pc.abs(nats), MOST_NATS) for nats in (sums, over))))
+    counted = finite
+    for name in ("units", "excess"):
+        counted = counted.set_column(counted.schema.get_field_index(name), name, _units(counted[name]))
     grouped_rows = counted.group_by(["doc_id", "epoch"], use_threads=False)
     summed = grouped_rows.aggregate([("units", "sum"), ("excess", "sum"), ("tokens", "sum")])
     epochs = summed.sort_by([("doc_id", "ascending"), ("epoch", "ascending")])

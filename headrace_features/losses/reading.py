@@ -53,7 +53,7 @@ def segments_of_step(catalogue: Catalog, run: str, offset: int, rows: int, may_r
     sums = found["sum"].to_numpy().astype(np.float64)
     losses = sums / found["tokens"].to_numpy()
     named = found.drop_columns(["run", "commit", "sum"]).append_column("loss", pa.array(losses))
-    shares = sums / np.nansum(sums)
+    shares = sums / (sums[np.isfinite(sums)].sum() or np.nan)  # of a segment that is infinite: infinite
     order = np.lexsort((found["segment"], found["offset"], -np.nan_to_num(losses, nan=np.inf)))
     lines: Lines = named.append_column("share", pa.array(shares)).take(pa.array(order)).to_pylist()
     return lines

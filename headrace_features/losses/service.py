@@ -33,10 +33,10 @@ from blender_service.server.call_context import call_of
 from blender_service.server.run_register import RunRegister
 from blender_service.server.server import AddedService
 from headrace.blender.v1 import losses_pb2, losses_pb2_grpc
-from headrace_features.losses.tables import LOSSES, LossTable
+from headrace_features.losses.tables import LOSSES, MOST_NATS, LossTable
 from spark_jobs.exceptions import LeaseError
 
-MOST_ID_CHARACTERS: Final = 256
+MOST_ID_CHARACTERS: Final = 4096  # addresses of pages are ids
 BLEND_SECONDS: Final = 30.0  # a run that goes over to an updated blend is noticed so late; rows before are the same
 REGISTER_SECONDS: Final = 5.0  # a read is registered beside its rows, and may be a little later than they are
 _CACHE_BYTES: Final = 1 << 20  # rows are resolved, none is read
@@ -50,7 +50,7 @@ class LossServicer(losses_pb2_grpc.LossServiceServicer):
         self._catalogue = catalogue
         self._blender = Blender(catalogue, _CACHE_BYTES)
         self._register = RunRegister(open_store(catalogue).objects)
-        self._blends = RecentlyUsed[tuple[str, str], tuple[str, float]](1024)  # and when it was looked up
+        self._blends = RecentlyUsed[tuple[str, str, str], tuple[str, float]](1024)  # and when it was looked up
         self._tables: dict[str, LossTable] = {}
         self._lock = threading.Lock()
 
@@ -59,7 +59,7 @@ class LossServicer(losses_pb2_grpc.LossServiceServicer):
     ) -> losses_pb2.AppendLossesResponse:
         """Append losses."""
         call = call_of(context)
-        blend_id = self._blend_of(request.run, call.principal)
+        blend_id = self._blend_of(request.run, call.principal, request.blend)
         call.blend_id = blend_id
         order = self._blender.order(blend_id)
         tables = {name: pin.table for name, pin in self._blender.head(blend_id).pins().items()}
@@ -90,30 +90,32 @@ class LossServicer(losses_pb2_grpc.LossServiceServicer):
                 self._tables[namespace] = LossTable(self._catalogue, namespace)
             return self._tables[namespace]
 
-    def _blend_of(self, run: str, principal: str) -> str:
-        """The blend that a principal's run read last.
+    def _blend_of(self, run: str, principal: str, blend: str) -> str:
+        """The blend that losses of a principal's run are of: a named one that it has read, else the last one.
 
         Raises:
             RunNotFoundError: no run has that name.
-            NotAllowedError: it is another principal's.
+            NotAllowedError: it is another principal's, or has not read that blend.
         """
-        blend_id, looked_at = self._blends.get((run, principal)) or ("", float("-inf"))
+        blend_id, looked_at = self._blends.get((run, principal, blend)) or ("", float("-inf"))
         if time.monotonic() - looked_at < BLEND_SECONDS:
             return blend_id
         deadline = time.monotonic() + REGISTER_SECONDS
         while True:
             try:
                 reads = self._register.reads(run)
-                break
+                blends = [read.blend_id for read in reads if read.principal == principal]
+                if time.monotonic() > deadline or (blend in blends if blend else blends):
+                    break
             except RunNotFoundError:
                 if time.monotonic() > deadline:
                     raise
-                time.sleep(0.2)
-        blends = [read.blend_id for read in reads if read.principal == principal]
-        if not blends:
-            raise NotAllowedError(f"run {run}: {principal} has read no blend under that name; name a run of your own")
-        self._blends.put((run, principal), (blends[-1], time.monotonic()))
-        return blends[-1]
+            time.sleep(0.2)
+        if not blends or (blend and blend not in blends):
+            which = f"no blend {blend[:12]}".rstrip()
+            raise NotAllowedError(f"run {run}: {principal} has read {which} under that name; name a run of your own")
+        self._blends.put((run, principal, blend), (blend or blends[-1], time.monotonic()))
+        return blend or blends[-1]
 
 
 class _Step(NamedTuple):
@@ -178,8 +180,8 @@ def _rows(run: str, step: losses_pb2.StepLosses, part: _Step, order: BlendOrder,
 
 
 def _mean(part: _Step) -> float:
-    """Mean loss of a step's tokens, but for what is not finite."""
-    finite = np.isfinite(part.sums)
+    """Mean loss of a step's tokens, but for what has diverged."""
+    finite = np.abs(part.sums) < MOST_NATS
     tokens = int(part.tokens[finite].sum())
     return float(part.sums[finite].sum(dtype=np.float64) / tokens) if tokens else 0.0
 

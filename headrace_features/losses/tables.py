@@ -21,6 +21,7 @@ from spark_jobs.lake.declare.tables import Column, Table
 from spark_jobs.lake.files.append_log import FILE_PROPERTIES, AppendLog
 from spark_jobs.lake.session.catalogue import SCOPE_PROPERTY, ensure_table
 
+MOST_NATS: Final = 2.0**30  # of a segment: those of 8,192 add up to a whole number of 64 bits; more has diverged
 COMMIT_SECONDS: Final = 1.0  # least time between two commits
 COMMITS_BETWEEN_UPKEEP: Final = 64  # so a merge opens no more files
 # A page reads few rows of a run, beside each other: 65,536 rows are 1.5 MB.

@@ -83,6 +83,8 @@ class BlendObjectives:
             sentinels = find_sentinels(tokenizer, config.fim, "fim")
         except InputError as error:
             raise InvalidBlendError(str(error)) from error
+        if {*sentinels} & {window.end_of_document_id, window.padding_id}:
+            raise InvalidBlendError("fim: a sentinel is the token that ends a document or pads a row; name another")
         fields = {"version": _VERSION, "end_id": window.end_of_document_id, "window_tokens": window.window_tokens}
         kept = {"sentinels": list(sentinels), "whole": whole, "fim": config.fim.model_dump(mode="json")}
         return json.dumps(fields | kept, sort_keys=True).encode()

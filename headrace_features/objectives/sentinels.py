@@ -8,6 +8,7 @@ from typing import Final, NamedTuple
 from headrace_features.objectives.config import FimConfig
 from spark_jobs.exceptions import InputError
 from spark_jobs.tokens.hf_tokenizer import load_reference
+from spark_jobs.tokens.pieces import with_letters
 
 _FORMS: Final = (
     ("<fim_prefix>", "<fim_middle>", "<fim_suffix>"),  # StarCoder, Granite, StableCode, Mellum
@@ -51,7 +52,9 @@ def find_sentinels(file_text: str, config: FimConfig, where: str) -> Sentinels:
         names = max(_FORMS, key=lambda form: sum(name in ids for name in form))
     lacking = [name for name in names if name not in ids]
     if not lacking:
-        return Sentinels(*(ids[name] for name in names))
+        sentinels = Sentinels(*(ids[name] for name in names))
+        _check_texts_have_none(file_text, dict(zip(names, sentinels, strict=True)), where)
+        return sentinels
     added = [token.content for token in tokenizer.get_added_tokens_decoder().values()]
     near = difflib.get_close_matches(lacking[0], added, 1, 0.0)
     if config.sentinels is not None:
@@ -64,3 +67,19 @@ def find_sentinels(file_text: str, config: FimConfig, where: str) -> Sentinels:
     raise InputError(
         f"{where}: {looked}{nearest}; name its tokens in sentinels: {{prefix: .., middle: .., suffix: ..}}"
     )
+
+
+def _check_texts_have_none(file_text: str, sentinels: dict[str, int], where: str) -> None:
+    """Refuse tokens that texts have: nobody could tell where a document was cut.
+
+    Raises:
+        InputError: it names the token.
+    """
+    letters = load_reference(with_letters(file_text, sentinels.values()))
+    letters.encode_special_tokens = True
+    for name, number in sentinels.items():
+        if any(number in letters.encode(text, add_special_tokens=False).ids for text in (name, f"a{name}")):
+            raise InputError(
+                f"{where}: {name!r} is a token of texts, no sentinel; add tokens of their own to the tokenizer, and "
+                "name them in sentinels: {prefix: .., middle: .., suffix: ..}"
+            )

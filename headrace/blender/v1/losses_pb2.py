@@ -24,7 +24,7 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n headrace/blender/v1/losses.proto\x12\x13headrace.blender.v1\"R\n\x13\x41ppendLossesRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12.\n\x05steps\x18\x02 \x03(\x0b\x32\x1f.headrace.blender.v1.StepLosses\"\x86\x01\n\nStepLosses\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x16\n\x0esegment_counts\x18\x02 \x01(\x0c\x12\x11\n\tdocuments\x18\x03 \x03(\t\x12\x19\n\x11segment_documents\x18\x04 \x01(\x0c\x12\x14\n\x0ctoken_counts\x18\x05 \x01(\x0c\x12\x0c\n\x04sums\x18\x06 \x01(\x0c\"\x16\n\x14\x41ppendLossesResponse2r\n\x0bLossService\x12\x63\n\x0c\x41ppendLosses\x12(.headrace.blender.v1.AppendLossesRequest\x1a).headrace.blender.v1.AppendLossesResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n headrace/blender/v1/losses.proto\x12\x13headrace.blender.v1\"a\n\x13\x41ppendLossesRequest\x12\x0b\n\x03run\x18\x01 \x01(\t\x12.\n\x05steps\x18\x02 \x03(\x0b\x32\x1f.headrace.blender.v1.StepLosses\x12\r\n\x05\x62lend\x18\x03 \x01(\t\"\x86\x01\n\nStepLosses\x12\x0e\n\x06offset\x18\x01 \x01(\x03\x12\x16\n\x0esegment_counts\x18\x02 \x01(\x0c\x12\x11\n\tdocuments\x18\x03 \x03(\t\x12\x19\n\x11segment_documents\x18\x04 \x01(\x0c\x12\x14\n\x0ctoken_counts\x18\x05 \x01(\x0c\x12\x0c\n\x04sums\x18\x06 \x01(\x0c\"\x16\n\x14\x41ppendLossesResponse2r\n\x0bLossService\x12\x63\n\x0c\x41ppendLosses\x12(.headrace.blender.v1.AppendLossesRequest\x1a).headrace.blender.v1.AppendLossesResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
@@ -32,11 +32,11 @@ _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'headrace.blender.v1.losses_
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
   _globals['_APPENDLOSSESREQUEST']._serialized_start=57
-  _globals['_APPENDLOSSESREQUEST']._serialized_end=139
-  _globals['_STEPLOSSES']._serialized_start=142
-  _globals['_STEPLOSSES']._serialized_end=276
-  _globals['_APPENDLOSSESRESPONSE']._serialized_start=278
-  _globals['_APPENDLOSSESRESPONSE']._serialized_end=300
-  _globals['_LOSSSERVICE']._serialized_start=302
-  _globals['_LOSSSERVICE']._serialized_end=416
+  _globals['_APPENDLOSSESREQUEST']._serialized_end=154
+  _globals['_STEPLOSSES']._serialized_start=157
+  _globals['_STEPLOSSES']._serialized_end=291
+  _globals['_APPENDLOSSESRESPONSE']._serialized_start=293
+  _globals['_APPENDLOSSESRESPONSE']._serialized_end=315
+  _globals['_LOSSSERVICE']._serialized_start=317
+  _globals['_LOSSSERVICE']._serialized_end=431
 # @@protoc_insertion_point(module_scope)

@@ -7,12 +7,14 @@ from typing import ClassVar as _ClassVar, Optional as _Optional, Union as _Union
 DESCRIPTOR: _descriptor.FileDescriptor
 
 class AppendLossesRequest(_message.Message):
-    __slots__ = ("run", "steps")
+    __slots__ = ("run", "steps", "blend")
     RUN_FIELD_NUMBER: _ClassVar[int]
     STEPS_FIELD_NUMBER: _ClassVar[int]
+    BLEND_FIELD_NUMBER: _ClassVar[int]
     run: str
     steps: _containers.RepeatedCompositeFieldContainer[StepLosses]
-    def __init__(self, run: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[StepLosses, _Mapping]]] = ...) -> None: ...
+    blend: str
+    def __init__(self, run: _Optional[str] = ..., steps: _Optional[_Iterable[_Union[StepLosses, _Mapping]]] = ..., blend: _Optional[str] = ...) -> None: ...
 
 class StepLosses(_message.Message):
     __slots__ = ("offset", "segment_counts", "documents", "segment_documents", "token_counts", "sums")

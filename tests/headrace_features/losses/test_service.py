@@ -7,6 +7,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -17,7 +18,7 @@ from blender_service.client.identity import Identity
 from blender_service.exceptions import InvalidReadError, NotAllowedError
 from blender_service.server.server import RunningServer, start
 from headrace.blender.v1 import losses_pb2
-from headrace_features.losses import tables
+from headrace_features.losses import reading, tables
 from headrace_features.losses.service import add_losses
 from headrace_features.losses.tables import counting
 from tests.blender_service.packed_tables import WINDOW_TOKENS, create_packed, open_lake
@@ -198,7 +199,7 @@ def test_who_did_not_read_writes_nothing(address: str, lake: Catalog, caplog: An
         assert writer.flush() == 1
     assert "'another' is not known" in caplog.text
     with pytest.raises(NotAllowedError, match="has read no blend under that name"):
-        service.LossServicer(lake)._blend_of(RUN, "somebody")
+        service.LossServicer(lake)._blend_of(RUN, "somebody", "")
     assert not lake.table_exists("main.losses")
 
 
@@ -231,6 +232,7 @@ def test_wrong_losses_are_refused_in_the_loop(address: str) -> None:
             (batch["offset"] + 1, drawn(batch), batch),
             (batch["offset"], drawn(batch)[1:], batch),
             (batch["offset"], drawn(batch).flatten(), batch),
+            (batch["offset"], torch.ones(24, WINDOW_TOKENS + 1), batch),
             (batch["offset"], drawn(batch), Batch(**{name: batch[name] for name in ("offset", *DENSE)})),  # type: ignore
         ):
             with pytest.raises(InvalidReadError, match="losses: "):
@@ -239,3 +241,66 @@ def test_wrong_losses_are_refused_in_the_loop(address: str) -> None:
     for server, run, every in ((address, "", 1), (address, RUN, 0), ("lake:", RUN, 1)):
         with pytest.raises(InvalidReadError, match="losses: "):
             LossWriter(server, run, every=every)
+
+
+def test_losses_are_of_the_blend_that_the_batch_is_of(address: str, lake: Catalog) -> None:
+    """Also where a run reads another one between, to validate by: sources and epochs are those of its blend."""
+    with connect(address) as client:
+        client.create_blend([SourceSpec("second.packed_prose_16", name="valid")], name="valid")
+    train = iter(dataset_of(address))
+    valid = iter(BlendDataset(address, "valid", 12, tensors=ASKED, identity=Identity(run=RUN)))
+    with LossWriter(address, RUN, every=1) as writer:
+        for batches in (train, valid, train):
+            for _, batch in zip(range(3), batches, strict=False):
+                writer.add(batch["offset"], drawn(batch), batch)
+        assert writer.flush() == 0
+    sources = {row["offset"]: row["source"] for row in rows_of(lake)}
+    assert {"code", "prose"} <= {sources[offset] for offset in sources if offset >= 36}
+    assert lake.load_table("second.losses").scan(row_filter="source == 'valid'").count() > 0
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf"), -float("inf"), 1e20, -1e20, 3e38])
+def test_a_loss_that_diverged_hides_no_other(address: str, lake: Catalog, value: float) -> None:
+    """Whatever number it is, of documents beside it and in other steps all is told."""
+    with LossWriter(address, RUN, every=1) as writer:
+        for number, batch in zip(range(3), dataset_of(address), strict=False):
+            losses = torch.ones(24, WINDOW_TOKENS)
+            if number == 1:
+                losses[3] = value
+            writer.add(batch["offset"], losses, batch)
+        assert writer.flush() == 0
+    documents = reading.worst(lake, RUN, "excess", 1000)
+    assert len(documents) > 50 and {line["loss"] for line in documents} == {1.0}
+    assert {line["excess"] for line in documents} == {0.0}
+    first = reading.segments_of_step(lake, RUN, 24, 24)
+    assert len(first) > 20 and {line["loss"] for line in first} >= {1.0}
+
+
+@pytest.mark.parametrize("id_characters", [16, 300, 5000])
+def test_a_step_that_is_refused_takes_none_with_it(address: str, lake: Catalog, id_characters: int) -> None:
+    """Not where its ids are too long for the table; long ones that are not go in requests that a server takes."""
+    wanted = 0
+    with LossWriter(address, RUN, every=1) as writer:
+        for number, batch in zip(range(6), dataset_of(address, batch_rows=40), strict=False):
+            if number in (2, 3):
+                batch["documents"] = [f"{name}{'x' * id_characters}"[:id_characters] for name in batch["documents"]]
+            wanted += number not in (2, 3) or id_characters <= 4096
+            writer.add(batch["offset"], drawn(batch), batch)
+        assert (writer.flush() > 0) == (wanted < 6)
+    assert len({row["offset"] // 40 for row in rows_of(lake)}) == wanted
+
+
+@given(st.lists(st.integers(0, 900), min_size=1, max_size=30), st.integers(1, 400))
+def test_messages_are_small_and_have_all(counts: list[int], id_characters: int) -> None:
+    """Of rows with any number of segments, ids of any length."""
+    total = sum(counts)
+    values = torch.cat((torch.arange(total), torch.ones(total), torch.arange(total), torch.tensor(counts))).double()
+    ids = [f"{number:0{id_characters}}" for number in range(total)]
+    step = torch_losses._Step("", 7, ids, total, lambda: values)
+    messages = list(torch_losses._messages(step))
+    rows = [np.frombuffer(message.segment_counts, "<i4").size for message in messages]
+    assert [message.offset for message in messages] == [7, *(7 + np.cumsum(rows)[:-1])]
+    assert b"".join(message.segment_counts for message in messages) == np.array(counts, "<i4").tobytes()
+    assert b"".join(message.sums for message in messages) == np.arange(total).astype("<f4").tobytes()
+    assert [name for message in messages for name in message.documents] == ids
+    assert all(size == 1 or message.ByteSize() < 200_000 for size, message in zip(rows, messages, strict=True))

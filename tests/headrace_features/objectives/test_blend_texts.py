@@ -34,6 +34,7 @@ from tests.tiers import sampled
 Serve = Callable[..., RunningServer]
 WINDOW, END, PADDING, EPOCHS = 128, 0, 0, 4
 _FILE, _IDS = fim_tokenizer()
+_ROLES, _ENDS = ("prefix", "middle", "suffix"), ("<fim_prefix>", "<|endoftext|>", "<fim_suffix>")
 _HOSTILE = {
     "empty": "", "letter": "a", "names": "<fim_middle> <fim_suffix>" * 30,
     "marks": "e" + "\u0301" * 500, "families": "👩‍👩‍👧‍👦" * 40,
@@ -136,6 +137,8 @@ def test_rows_are_the_same_wherever_a_read_begins(lake: Catalog, documents: dict
         ({"objectives": {}}, "has fim alone"),
         ({"objectives": "{"}, "is no JSON"),
         ({"objectives": {"fim": {"sentinels": {"prefix": "<p>", "middle": "<m>", "suffix": "<s>"}}}}, "no token '<p>'"),
+        ({"objectives": {"fim": {"sentinels": dict(zip(_ROLES, "abc", strict=True))}}}, "'a' is a token of texts"),
+        ({"objectives": {"fim": {"sentinels": dict(zip(_ROLES, _ENDS, strict=True))}}}, "ends a document"),
         ({"objectives": {"fim": {}}, "trainable": "spans"}, "leave conversations and trainable out"),
         ({"objectives": {"fim": {}}, "window_tokens": 32}, "at least 64 tokens"),
     ],

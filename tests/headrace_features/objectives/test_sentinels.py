@@ -50,3 +50,14 @@ def test_a_tokenizer_without_them_is_refused_in_one_line() -> None:
     file_text, _ = fim_tokenizer(("<fim_prefix>", "<fim_suffix>", "<c>"))
     with pytest.raises(InputError, match="lacks <fim_middle> of <fim_prefix> <fim_middle> <fim_suffix>; nearest is"):
         find_sentinels(file_text, FimConfig(), "x")
+
+
+@pytest.mark.parametrize("names", [("x", "<fim_middle>", "<fim_suffix>"), ("<fim_prefix>", "def", "<fim_suffix>")])
+def test_tokens_that_texts_have_are_no_sentinels(names: tuple[str, str, str]) -> None:
+    """A letter and a word of the vocabulary are refused, by name."""
+    file_text, _ = fim_tokenizer(is_qwen=True)
+    prefix, middle, suffix = names
+    config = FimConfig(sentinels=SentinelNames(prefix=prefix, middle=middle, suffix=suffix))
+    word = next(name for name in names if "<" not in name)
+    with pytest.raises(InputError, match=f"x: '{word}' is a token of texts, no sentinel"):
+        find_sentinels(file_text, config, "x")

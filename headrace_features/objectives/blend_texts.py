@@ -25,7 +25,7 @@ from headrace_features.objectives.layout import Layout, Sentinel, Span
 from headrace_features.objectives.sentinels import Sentinels, find_sentinels
 from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
-from spark_jobs.tokens.pieces import with_letters
+from spark_jobs.tokens.pieces import with_letters, without_prefix
 
 if TYPE_CHECKING:
     from headrace.tables.window_facts import WindowFacts
@@ -113,7 +113,9 @@ class OpenedObjectives:
         self._sentinels = Sentinels(*definition["sentinels"])
         self._whole, self._window = bool(definition["whole"]), int(definition["window_tokens"])
         self._end = int(definition["end_id"])
-        self._encoder = TextEncoder(with_letters(tokenizer, self._sentinels), self._end)
+        file = with_letters(tokenizer, self._sentinels)
+        self._encoder = TextEncoder(file, self._end)
+        self._inner = TextEncoder(without_prefix(file), self._end)  # for pieces that do not begin a text
 
     def divide(self, texts: Sequence[str]) -> DividedDocuments:
         """Divide documents into units that fit into a row whatever becomes of them."""
@@ -167,12 +169,16 @@ class OpenedObjectives:
     ) -> list[Int32Array]:
         """Ids of each unit, with the end token where it is cut or ends its document."""
         pieces = [
-            texts[units[at].document][piece.start : piece.end]
+            (texts[units[at].document][piece.start : piece.end], piece.start > 0)
             for at, layout in zip(which, layouts, strict=True)
             for piece in layout
             if isinstance(piece, Span)
         ]
-        encoded = iter(self._encode_texts(pieces))
+        of_kind = {
+            goes_on: iter(self._encode_texts([text for text, later in pieces if later == goes_on], goes_on))
+            for goes_on in (False, True)
+        }
+        encoded = (next(of_kind[goes_on]) for _, goes_on in pieces)
         done = []
         for at, layout in zip(which, layouts, strict=True):
             parts = [[piece.token] if isinstance(piece, Sentinel) else next(encoded) for piece in layout]
@@ -180,9 +186,9 @@ class OpenedObjectives:
             done.append(np.concatenate([*parts, *end]).astype(np.int32))
         return done
 
-    def _encode_texts(self, texts: Sequence[str]) -> list[Int32Array]:
-        """Ids of texts, without end tokens."""
-        ids, starts = self._encoder.encode(texts)
+    def _encode_texts(self, texts: Sequence[str], goes_on: bool = False) -> list[Int32Array]:
+        """Ids of texts, without end tokens; of the middle of texts, if these go on."""
+        ids, starts = (self._inner if goes_on else self._encoder).encode(texts)
         return [ids[first : last - 1] for first, last in itertools.pairwise(starts.tolist())]
 
     def _divided(self, text: str, most: int) -> list[tuple[int, Int32Array]]:
@@ -196,7 +202,7 @@ class OpenedObjectives:
                 last = len(text) if is_rest else int(starts[first + tokens])
                 end = last if is_rest else letter_start(text, last, begin)
                 end = max(end if end > begin else last, begin + 1)  # inside of a letter that is longer than a row
-                (ids,) = self._encode_texts([text[begin:end]])
+                (ids,) = self._encode_texts([text[begin:end]], begin > 0)
                 if len(ids) <= most or tokens == 1:
                     break
                 tokens = max(1, tokens - (len(ids) - most))

@@ -10,6 +10,7 @@ and change no layout. Names of sentinels in documents and headers are letters, n
 from __future__ import annotations
 
 import functools
+import hashlib
 import json
 import unicodedata
 from collections.abc import Sequence
@@ -23,6 +24,7 @@ from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.tokens.certificate import Certificate
 from spark_jobs.tokens.document_encoder import DocumentColumn, DocumentEncoder
 from spark_jobs.tokens.hf_tokenizer import NFC, load_reference, normalizer_of
+from spark_jobs.tokens.pieces import without_prefix
 from spark_jobs.tokens.token_bytes import token_byte_lengths
 
 NO_CHARACTER = -1  # in place of the first character of a token of a sentinel or a header
@@ -101,6 +103,12 @@ class LayoutEncoder:
         """
         self._file = file_text
         self._encoder = DocumentEncoder(file_text, certificate, batch_characters)
+        going_on = without_prefix(file_text)
+        self._inner = self  # for pieces that do not begin a text
+        if going_on != file_text:
+            sha256 = hashlib.sha256(going_on.encode()).hexdigest()
+            refused = Certificate.refused(sha256, "it puts a blank in front of texts, but not in front of their pieces")
+            self._inner = LayoutEncoder(going_on, refused, batch_characters)
 
     @functools.cached_property
     def _lengths(self) -> Int64Array | None:
@@ -120,12 +128,13 @@ class LayoutEncoder:
         Raises:
             InputError: the two encoders differ.
         """
-        texts = [(_text_of(row.text, piece), row.doc_id) for row in rows for piece in row.layout]
-        wanted = [(text, doc_id) for text, doc_id in texts if text]
-        column = DocumentColumn(
-            pa.array([text for text, _ in wanted], pa.large_string()), pa.array([d for _, d in wanted], pa.string())
-        )
-        encoded = iter(self._encoder.encode(column))
+        pieces = [(_text_of(row.text, piece), row.doc_id, self._of(piece)) for row in rows for piece in row.layout]
+        texts = [piece for piece in pieces if piece[0]]
+        by_encoder = {
+            encoder: iter(encoder._encode([(text, doc_id) for text, doc_id, of in texts if of is encoder]))
+            for encoder in {self, self._inner}
+        }
+        encoded = (next(by_encoder[encoder]) for *_, encoder in texts)
         done = []
         for row in rows:
             parts = [
@@ -137,6 +146,17 @@ class LayoutEncoder:
             counts = np.array([*map(len, parts)], np.int64)
             done.append(EncodedLayout(np.concatenate([np.zeros(0, np.int32), *parts]), row.layout, counts))
         return done
+
+    def _of(self, piece: Piece) -> LayoutEncoder:
+        """The encoder of a piece: this one where it begins a text."""
+        return self._inner if isinstance(piece, Span) and piece.start else self
+
+    def _encode(self, texts: Sequence[tuple[str, str]]) -> list[Int32Array]:
+        """Ids of texts, each with its document's id."""
+        column = DocumentColumn(
+            pa.array([text for text, _ in texts], pa.large_string()), pa.array([d for _, d in texts], pa.string())
+        )
+        return list(self._encoder.encode(column))
 
     def characters(self, text: str, row: EncodedLayout) -> tuple[Int64Array, Int64Array]:
         """Characters [start, end) of each token, in its document or, for a header's, in the header.
@@ -152,7 +172,7 @@ class LayoutEncoder:
             if count and not isinstance(piece, Sentinel):
                 of_piece = slice(at, at + count)
                 first = piece.start if isinstance(piece, Span) else 0
-                low, high = self._bounds(_text_of(text, piece), row.ids[of_piece])
+                low, high = self._of(piece)._bounds(_text_of(text, piece), row.ids[of_piece])
                 starts[of_piece], ends[of_piece] = low + first, high + first
             at += count
         return starts, ends

@@ -55,3 +55,22 @@ def with_letters(file_text: str, sentinels: Iterable[int]) -> str:
     for token in plain:
         token["special"] = True
     return json.dumps(declared) if plain else file_text
+
+
+def without_prefix(file_text: str) -> str:
+    """A tokenizer.json that puts no blank in front of a text, as for texts that go on; as it is if it never does."""
+    declared = json.loads(file_text)
+    for name, parts in (("normalizer", "normalizers"), ("pre_tokenizer", "pretokenizers")):
+        stated = declared.get(name) or {}
+        listed = stated.get(parts, [stated])
+        kept = [part for part in listed if part.get("type") != "Prepend"]
+        for part in kept:
+            if part.get("type") == "Metaspace" and part.get("prepend_scheme", "always") != "never":
+                part["prepend_scheme"] = "never"
+            if part.get("add_prefix_space"):
+                part["add_prefix_space"] = False
+        if parts in stated:
+            stated[parts] = kept
+        elif kept != listed:
+            declared[name] = None
+    return file_text if declared == json.loads(file_text) else json.dumps(declared)

@@ -108,7 +108,7 @@ class _WholeLibrary(JITCodeLibrary):  # type: ignore[misc]
     def _optimize_final_module(self) -> None:
         for function in self._final_module.functions:
             if function.linkage == Linkage.linkonce_odr and not function.name.startswith("NRT_"):  # known by name
-                function.linkage = Linkage.internal
+                function.linkage = Linkage.private  # a local name of an object, as `internal` gives, is seen too
         super()._optimize_final_module()
 
 

@@ -171,12 +171,34 @@ for kind, apart in zip(("i1", "u2", "f4"), range(-2, 1)):
     assert whole(lambda values: np.argsort(values), values) == [1, 2, 0], (kind, apart)
     FunctionIdentity._unique_ids = itertools.count(10**6 + apart)
     assert whole(lambda values: np.sort(values), values) == [2, 3, 4], (kind, apart)
+
+from headrace.kernels.permutation import domain_bits, inverted, mix, permuted
+
+def there_and_back(size, word):
+    bits, rotation = domain_bits(size), mix(word) % size
+    for k in range(size):
+        if inverted(permuted(np.uint64(k), word, size, bits, rotation), word, size, bits, rotation) != np.uint64(k):
+            return np.array([0])
+    return np.array([1])
+
+def often(word, size, bits, rotation):
+    total = np.zeros(1, np.uint64)
+    for k in range(size):
+        at = permuted(np.uint64(k), word, size, bits, rotation)
+        at = permuted(at, word, size, bits, rotation) + permuted(np.uint64(k) // np.uint64(2), word, size, bits, rotation)
+        total[0] += permuted(at % size, word, size, bits, rotation) ^ permuted(np.uint64(0), word, size, bits, rotation)
+    return total
+
+whole(often, np.uint64(7), np.uint64(300), 9, np.uint64(5))
+assert njit(there_and_back)(np.uint64(300), np.uint64(7)).tolist() == [1]
+assert whole(there_and_back, np.uint64(300), np.uint64(7)) == [1]
 """
 
 
 def test_parts_of_two_functions_may_have_one_name() -> None:
     """Numba's names end in a count of the process; code from the cache has those of another, so here it counts anew.
 
-    Each kind of numbers once, since a process compiles `sort` once for each.
+    Each kind of numbers once, since a process compiles `sort` once for each. And parts of a function, which may take
+    fewer arguments there than they say, are not those of code that is compiled by Numba alone.
     """
-    subprocess.run([sys.executable, "-c", SAME_NAMES], check=True)
+    subprocess.run([sys.executable, "-c", SAME_NAMES], check=True, timeout=300)

@@ -185,7 +185,8 @@ def often(word, size, bits, rotation):
     total = np.zeros(1, np.uint64)
     for k in range(size):
         at = permuted(np.uint64(k), word, size, bits, rotation)
-        at = permuted(at, word, size, bits, rotation) + permuted(np.uint64(k) // np.uint64(2), word, size, bits, rotation)
+        half = np.uint64(k) // np.uint64(2)
+        at = permuted(at, word, size, bits, rotation) + permuted(half, word, size, bits, rotation)
         total[0] += permuted(at % size, word, size, bits, rotation) ^ permuted(np.uint64(0), word, size, bits, rotation)
     return total
 

@@ -10,10 +10,10 @@ from blender_service.blend.requests import Stage
 from blender_service.blend.validation import Findings
 from blender_service.order.epochs import covered_rows
 from blender_service.order.segments import Pin, SourceProgress
-from blender_service.tables.left_off import NOTHING, rules_of
-from blender_service.tables.packed_table import EVALS
+from blender_service.tables.left_off import NOTHING
+from blender_service.tables.packed_table import EVALS, served_snapshot
 from headrace.tables.cells import nearest, parse_choice
-from headrace.tables.window_facts import GENERATION_PROPERTY, PROPERTY_OF_FACT, WindowFacts
+from headrace.tables.window_facts import GENERATION_PROPERTY, PROPERTY_OF_FACT, WindowFacts, mask_rules, properties_at
 
 
 def check_windows(
@@ -138,7 +138,11 @@ def _meets(pin: Pin, cells: Collection[str]) -> bool:
 
 def check_left_off(stage: Stage, there: dict[str, LakeSource], where: str, findings: Findings) -> None:
     """Refuse to leave off what no table has a rule for."""
-    names = sorted({name for source in there.values() for name in rules_of(source.table)})
+    if not stage.leave_off:
+        return
+    served = {name: served_snapshot(source.table, name, source.pin, None) for name, source in there.items()}
+    stated = [properties_at(there[name].table, snapshot) for name, snapshot in served.items()]
+    names = sorted({rule for properties in stated for rule in mask_rules(properties)})
     for name in stage.leave_off:
         if name not in (*names, NOTHING):
             have = f"rules are {', '.join(names)}" if names else "no table has masks by rule"

@@ -23,7 +23,7 @@ from blender_service.tables.block_reader import BlockReader
 from blender_service.tables.cell_runs import RUNS, RowRuns, cell_runs, read_runs, runs_of
 from blender_service.tables.data_file import OF_PACKED, OF_TEXTS, warn_without_checksums
 from blender_service.tables.left_off import left_off_of
-from blender_service.tables.packed_table import PackedTable, columns_read, served_snapshot
+from blender_service.tables.packed_table import PackedTable, columns_read, schema_at, served_snapshot
 from blender_service.tables.source_rows import SourceRows
 from blender_service.tables.text_documents import columns_of_pin, names_of
 from blender_service.tables.text_table import TextRows, open_text_rows
@@ -31,6 +31,7 @@ from blender_service.tables.token_columns import TokenColumn, columns_of
 from blender_service.turns import turn_lent
 from headrace.tables.cells import parse_choice
 from headrace.tables.ordinals import OrdinalRun, index_snapshot
+from headrace.tables.window_facts import mask_rules, properties_at
 
 EXCISIONS: Final = "system.excisions"  # documents excised from one table, or from all
 
@@ -205,7 +206,8 @@ class SourceReaders:
         most_rows = pin.rows if pin.cells is None else None
         if most_rows is not None:  # the successor of an excised snapshot may hold later increments as well
             runs = tuple(run for run in runs if run.start < most_rows)
-        left_off = left_off_of(table, config.spans[-1].leave_off)
+        rules = mask_rules(properties_at(table, snapshot))
+        left_off = left_off_of(rules, schema_at(table, snapshot), config.spans[-1].leave_off or ())
         read = columns if left_off is None else (*columns, left_off.column)
         packed = PackedTable(
             pin.table, config.window, runs, table.io, most_rows, self._shared.mirrors, columns=columns,

@@ -8,45 +8,43 @@ Rows stay where they are in the order; only what they hold moves up.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
-from pyiceberg.table import Table
+from pyiceberg.schema import Schema
 
 from blender_service.tables.block import RowBlock, Segments
 from blender_service.tables.token_columns import MASK_RULE, TokenColumn
 from headrace.tables.window_facts import WindowFacts
 
-MASK_RULES = "headrace.mask-rules"
 NOTHING = "none"  # in an update: nothing is left off any more
 
 
 class LeftOff(NamedTuple):
-    """What is left off the rows of a table: numbers of rules, and the column that has them."""
+    """Rules whose tokens the rows of a table lack: their numbers, and the column that has these."""
 
     rules: tuple[int, ...]
     column: TokenColumn
 
 
-def rules_of(table: Table) -> list[str]:
-    """The names of a table's rules of masks, from number 1 on; none where it has no masks by rule."""
-    names: list[str] = json.loads(table.properties.get(MASK_RULES, "[]"))
-    return names
+def left_off_of(rules: Sequence[str], schema: Schema, names: Collection[str]) -> LeftOff | None:
+    """The rules of some names that a table has at a snapshot; None where it has none of them.
 
-
-def left_off_of(table: Table, names: Sequence[str] | None) -> LeftOff | None:
-    """What rules of these names leave off a table; None where it has none of them."""
-    rules = tuple(number for number, name in enumerate(rules_of(table), start=1) if name in (names or ()))
-    if not rules:
+    Args:
+        rules: names of the rules 1, 2, .. of that snapshot (`mask_rules`).
+        schema: of that snapshot.
+        names: of rules whose tokens are left off.
+    """
+    numbers = tuple(number for number, rule in enumerate(rules, start=1) if rule in names)
+    if not numbers or MASK_RULE not in schema.column_names:
         return None
-    return LeftOff(rules, TokenColumn(MASK_RULE, "<i4", table.schema().find_field(MASK_RULE).field_id))
+    return LeftOff(numbers, TokenColumn(MASK_RULE, "<i4", schema.find_field(MASK_RULE).field_id))
 
 
 def leave_off(block: RowBlock, rules: Sequence[int], window: WindowFacts) -> RowBlock:
-    """Give a block without the tokens of some rules, whose numbers are its last column, and without that column."""
+    """Give a block without the tokens of some rules; the rules' numbers are its last column, which goes too."""
     *columns, numbers = block.columns
     segments, width = block.segments, window.window_tokens
     kept = ~np.isin(numbers, rules) & (np.arange(width) < segments.row_tokens[:, np.newaxis])

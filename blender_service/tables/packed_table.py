@@ -53,7 +53,7 @@ class PackedTable(NamedTuple):
         columns: that are read beside the ids, in the order of the blocks' `columns`.
         fields: what is read of a file, by the name it has in rows (`columns_read`).
         mapping: which names of files without field ids are which columns.
-        left_off: what is left off its rows; None for nothing.
+        left_off: rules of masks whose tokens its rows lack; None for no rule.
     """
 
     identifier: str

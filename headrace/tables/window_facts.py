@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from typing import Final
 
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
@@ -19,8 +21,9 @@ PROPERTY_OF_FACT: Final = {
 }
 BEGINNING_PROPERTY: Final = "headrace.beginning-of-document-id"  # of a table whose documents begin with a token
 GENERATION_PROPERTY: Final = "headrace.generation"
+MASK_RULES: Final = "headrace.mask-rules"  # of a table with `mask_rule`: JSON list of the names of rules 1, 2, ..
 EXCISES: Final = "headrace.excises"  # in a summary: the snapshot that documents were excised from
-_STATED: Final = (*PROPERTY_OF_FACT.values(), BEGINNING_PROPERTY, GENERATION_PROPERTY)
+_STATED: Final = (*PROPERTY_OF_FACT.values(), BEGINNING_PROPERTY, GENERATION_PROPERTY, MASK_RULES)
 
 
 class WindowFacts(BaseModel):
@@ -83,6 +86,12 @@ def stamp(table: Table, snapshot: Snapshot) -> dict[str, str]:
     if described is None:
         return {}
     return {GENERATION_PROPERTY: table.properties.get(GENERATION_PROPERTY, ""), **_stated(described)}
+
+
+def mask_rules(properties: Mapping[str, str]) -> list[str]:
+    """The names of the rules 1, 2, .. in a table's column `mask_rule`; none where it has no masks by rule."""
+    names: list[str] = json.loads(properties.get(MASK_RULES, "[]"))
+    return names
 
 
 def describing_snapshot(table: Table, snapshot: Snapshot | None) -> Snapshot | None:

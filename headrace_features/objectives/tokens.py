@@ -17,6 +17,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from headrace.tables.window_facts import MASK_RULES
 from headrace_features.objectives.config import FimConfig, ObjectivesConfig
 from headrace_features.objectives.fim import Nodes, RowLayout, choose, lay_out, whole_row
 from headrace_features.objectives.layout import Header, LaidOut, LayoutEncoder, Piece, Span, whole
@@ -29,7 +30,6 @@ from spark_jobs.arrays import Int32Array
 from spark_jobs.exceptions import InputError
 from spark_jobs.lake.declare.step import ArrowRows, Output, Scope, Standing, step
 from spark_jobs.lake.declare.tables import Column, Notice
-from spark_jobs.packing.windows.masks import MASK_RULES
 from spark_jobs.selection.cuts import TEXT_COLUMNS, with_cuts
 from spark_jobs.spark_sql import DataFrame
 from spark_jobs.tokens.certificate import Certificate, certify
@@ -237,12 +237,13 @@ def _with_headers(
     documents: Sequence[TextDocument], facts: Sequence[Any], encoder: LayoutEncoder, task: ObjectivesTask
 ) -> list[TextDocument]:
     """Documents with what stands in front of them; in front of an empty text nothing does."""
-    templates = [task.config.of_kind(one.kind).header if one.text else None for one in documents]
-    given = [
-        (one.doc_id, wanted or "", dict(of or {})) for one, wanted, of in zip(documents, templates, facts, strict=True)
+    templates = [task.config.of_kind(document.kind).header if document.text else None for document in documents]
+    filled = [
+        (document.doc_id, template or "", dict(values or {}))
+        for document, template, values in zip(documents, templates, facts, strict=True)
     ]
-    made = headed(given, encoder, task.config.max_tokens or 1 << 30)
-    return [one._replace(headed=header) for one, header in zip(documents, made, strict=True)]
+    headers = headed(filled, encoder, task.config.max_tokens or 1 << 30)
+    return [document._replace(headed=header) for document, header in zip(documents, headers, strict=True)]
 
 
 def _with_masks(
@@ -256,12 +257,12 @@ def _with_masks(
     """Rows of the table with the masks of its rules."""
     assert task.masking is not None
     masked = [
-        task.masking.masked(task.config.name_of(one.kind), one, row.encoded, encoder)
-        for one, row in zip(searched(batch), rows, strict=True)
+        task.masking.masked(task.config.name_of(document.kind), document, row.encoded, encoder)
+        for document, row in zip(searched(batch), rows, strict=True)
     ]
     rules, spans = mask_columns(masked)
     trainable = pa.ListArray.from_arrays(rules.offsets, pc.equal(rules.values, 0))
-    why_none = pa.array([one.headed.why_none for one in documents], pa.string())
+    why_none = pa.array([document.headed.why_none for document in documents], pa.string())
     columns = dict(zip(tokens.schema.names, tokens.columns, strict=True)) | {"trainable": trainable}
     columns |= {"mask_rule": rules, "masked": spans, "no_header": why_none}
     return pa.RecordBatch.from_arrays([columns[name] for name in _RULED_SCHEMA.names], schema=_RULED_SCHEMA)

@@ -29,6 +29,7 @@ import numpy as np
 import pyarrow as pa
 
 from headrace.tables.cells import CELL_COLUMN
+from headrace.tables.window_facts import MASK_RULES
 from spark_jobs.exceptions import ConfigError, InputError
 from spark_jobs.lake.declare.step import Output, Plot, Scope, Step, step, with_inputs
 from spark_jobs.lake.engine.arrangement import Arranged, Shared, dealt_in_turn, grouped, persist, release
@@ -45,7 +46,7 @@ from spark_jobs.packing.plan.units import UnitCounts
 from spark_jobs.packing.utilisation import draw_fill
 from spark_jobs.packing.windows.assemble import assemble_windows
 from spark_jobs.packing.windows.cut import cut_pieces
-from spark_jobs.packing.windows.masks import MASK_RULE, MASK_RULES, TRAINABLE, mask_codes, mask_column
+from spark_jobs.packing.windows.masks import MASK_RULE, TRAINABLE, mask_codes, mask_column
 from spark_jobs.packing.windows.window_facts import WindowForm
 from spark_jobs.spark_sql import DataFrame, F
 from spark_jobs.tokens.encoder_guard import same_reference

@@ -56,7 +56,8 @@ def masks(lake: Catalog, prose: PackedFixture) -> np.ndarray[Any, Any]:
     columns = dict(zip(COLUMNS, (rules == 0, rules, rules * 0.5), strict=True))
     landed = to_arrow(rows, 0, 0, SCHEMA).to_pydict()
     written = landed | {name: values.tolist() for name, values in columns.items()}
-    table.append(pa.Table.from_pydict(written, schema=table.schema().as_arrow()))
+    named = {"headrace.mask-rules": json.dumps(RULES)}  # as packing states it of a snapshot, beside its generation
+    table.append(pa.Table.from_pydict(written, schema=table.schema().as_arrow()), snapshot_properties=named)
     return rules
 
 
@@ -117,6 +118,19 @@ def test_rows_lack_the_tokens_of_rules_from_an_offset_on(
     alone = plain(blender.open(child, FROM).gather(FROM, 100))
     assert [row[:3] for row in alone] == [row[:3] for row in plain(blender.open(child, FROM, both).gather(FROM, 100))]
     blender.prove_continuation(parent, child, FROM)
+
+
+def test_rules_are_those_of_the_snapshot_that_is_served(lake: Catalog, masks: np.ndarray[Any, Any]) -> None:
+    """A newer generation of the table may number them otherwise, and lack some."""
+    blender = Blender(lake)
+    parent = blender.create(BlendSpec((SourceSpec(TABLE, max_epochs=0),))).blend_id
+    both = ("trainable", "mask_rule")
+    wanted = [left_off(row, {2}) for row in plain(blender.open(parent, FROM, both).gather(FROM, 90))]
+    for rules in (["header", "licence_header"], ["blob"]):
+        table = lake.load_table(TABLE)
+        table.transaction().set_properties({"headrace.mask-rules": json.dumps(rules)}).commit_transaction()
+        child = Blender(lake).update(UpdateSpec(parent, (Stage(FROM, leave_off=("header",)),))).blend_id
+        assert plain(Blender(lake).open(child, FROM, both).gather(FROM, 90)) == wanted
 
 
 def test_it_is_served_and_shown(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterator, Mapping
 from itertools import pairwise
 from typing import Any
@@ -11,9 +10,10 @@ from pyiceberg.catalog import Catalog
 from pyiceberg.expressions import BooleanExpression
 
 from headrace.tables.catalogue import load_table
+from headrace.tables.window_facts import mask_rules
 from spark_jobs.corpus_stages import cut_texts_of
 from spark_jobs.lake.files.lookups import read_rows
-from spark_jobs.packing.windows.masks import MASK_RULE, MASK_RULES
+from spark_jobs.packing.windows.masks import MASK_RULE
 from spark_jobs.tokens.pieces import PIECES
 
 _MOST_ROWS = 4
@@ -60,7 +60,7 @@ def untrained(catalogue: Catalog, corpus: str, document: BooleanExpression, text
         text: of it, before the corpus cut it; of a text that was cut neither lines nor spans are given.
     """
     table = load_table(catalogue, f"{corpus}.tokens")
-    names = [] if table is None else json.loads(table.properties.get(MASK_RULES, "[]"))
+    names = [] if table is None else mask_rules(table.properties)
     if not names:
         return "", {}
     (row,) = read_rows(catalogue, f"{corpus}.tokens", (MASK_RULE, "masked", "no_header"), document)

@@ -100,7 +100,7 @@ def token_window(catalogue: Catalog, identifier: str, ordinal: int, snapshot_id:
         raise CommandError(f"{identifier} has no window {ordinal}; it has 0..{count - 1}")
     run = runs[bisect_right(runs, ordinal, key=lambda part: part.start) - 1]
     masks = [name for name in table.schema().column_names if name in (TRAINABLE, MASK_RULE)]
-    names = rule_names(table.properties)
+    names = rule_names(properties_at(table, snapshot))
     row = read_window(table, run, ordinal, ["input_ids", "segments", *masks])
     file = tokenizer_file(catalogue, identifier, properties_at(table, snapshot)["headrace.tokenizer-sha256"])
     spelling = _spelling(file) if file is not None else None

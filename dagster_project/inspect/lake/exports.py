@@ -33,8 +33,9 @@ from pyiceberg.table import Table as IcebergTable
 from dagster_project.exceptions import CommandError
 from dagster_project.inspect.lake.found_table import require_table
 from headrace.tables.cells import CELL_COLUMN
+from headrace.tables.window_facts import MASK_RULES
 from spark_jobs.packing.ordinals import ordinal_runs, packed_facts
-from spark_jobs.packing.windows.masks import MASK_RULE, MASK_RULES, TRAINABLE
+from spark_jobs.packing.windows.masks import MASK_RULE, TRAINABLE
 
 MANIFEST = "manifest.json"
 _COLUMNS = ["ordinal", "token_count", "input_ids", "segments"]

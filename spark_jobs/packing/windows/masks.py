@@ -13,26 +13,24 @@ of a document comes with its ids, since its value is the document's.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from headrace.tables.window_facts import mask_rules
 from spark_jobs.arrays import Int32Array, Int64Array
 from spark_jobs.exceptions import TableMismatchError
 from spark_jobs.packing.windows.window_facts import RULE_CODES, WindowForm
 
 TRAINABLE = "trainable"
 MASK_RULE = "mask_rule"
-MASK_RULES = "headrace.mask-rules"
-"""Property of tables with `mask_rule`: the names of rules 1, 2, .. as a JSON list."""
 
 
 def rule_names(properties: Mapping[str, str]) -> list[str]:
     """The name of each number in `mask_rule`; empty for 0, and for the last, that of padding."""
-    return ["", *json.loads(properties.get(MASK_RULES, "[]")), ""]
+    return ["", *mask_rules(properties), ""]
 
 
 def mask_codes(columns: Collection[str]) -> int:

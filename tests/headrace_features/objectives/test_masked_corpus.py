@@ -27,10 +27,10 @@ from dagster_project.exceptions import DefinitionError
 from dagster_project.inspect.documents.trace import TokenTracer
 from dagster_project.inspect.opened_lake import OpenedLake
 from headrace.tables.settings import settings_at
+from headrace.tables.window_facts import MASK_RULES
 from headrace_features.objectives.masks.rules import MaskedText, mask_rule
 from headrace_features.objectives.preview import previewed
 from spark_jobs.lake.session.catalogue import open_catalogue
-from spark_jobs.packing.windows.masks import MASK_RULES
 from tests.blender_service.tables.test_trainable import spelled
 from tests.dagster_project.planted_lake import run_declared
 from tests.dagster_project.test_shaped_corpus import CORPUS
@@ -285,6 +285,7 @@ def test_a_document_is_previewed_with_its_header(lake: MaskedLake, monkeypatch: 
         assert shown.rows[0]["text"] == lake.library.decode(ids, skip_special_tokens=False)
 
 
+@pytest.mark.nightly
 def test_a_corpus_turns_to_other_rules(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """What was encoded without rules, or with others, is encoded anew; names of packed tables are those of tokens."""
     for name in ("lake", "code"):

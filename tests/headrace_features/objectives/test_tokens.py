@@ -13,10 +13,10 @@ import pyarrow as pa
 import pytest
 
 from headrace.kernels.fixed_texts import ENCODED_BY, FIXED_IDS
+from headrace.tables.window_facts import MASK_RULES
 from headrace_features.objectives.config import ObjectivesConfig
 from headrace_features.objectives.tokens import OBJECTIVE_TOKENS, RULED_OBJECTIVE_TOKENS, objective_tokens
 from spark_jobs.exceptions import InputError
-from spark_jobs.packing.windows.masks import MASK_RULES
 from spark_jobs.tokens.mask_check import rows_are_trained
 from tests.headrace_features.objectives.fim_tokenizer import fim_tokenizer
 from tests.headrace_features.objectives.sources import SOURCES

@@ -21,6 +21,7 @@ from hypothesis import strategies as st
 from blender_service.blend.requests import BlendSpec, SourceSpec
 from blender_service.server.blender import Blender
 from dagster_project.inspect.lake.exports import MANIFEST, export_table
+from headrace.tables.window_facts import MASK_RULES
 from spark_jobs.code.ordered import ORDERED
 from spark_jobs.exceptions import AuditError, ConfigError
 from spark_jobs.lake.declare.tables import Column
@@ -33,7 +34,6 @@ from spark_jobs.packing.excise import excise
 from spark_jobs.packing.packed import packed_step
 from spark_jobs.packing.packed_table import lost_tokens, packed_table
 from spark_jobs.packing.windows.close_up import excise_windows
-from spark_jobs.packing.windows.masks import MASK_RULES
 from spark_jobs.tokens.mask_check import RULES_ARE_MASKS
 from spark_jobs.tokens.tokenizer import TOKENIZER
 from spark_jobs.tokens.tokens import MASKED_TOKENS, ROWS_BEGIN, TOKENS

@@ -17,11 +17,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from blender_service.wire.row_batch import RowBatch
+from headrace.kernels.mixing import GOLDEN, mix64
 
 STRETCH_ROWS: Final = 4096  # some seconds of a large run; a month of one has some ten thousand
 _UInt64Array = NDArray[np.uint64]
-# Steele, Lea, Flood: Fast splittable pseudorandom number generators (2014): the increment and both multipliers.
-_INCREMENT, _FIRST, _SECOND = (np.uint64(n) for n in (0x9E3779B97F4A7C15, 0xBF58476D1CE4E5B9, 0x94D049BB133111EB))
 
 
 class Stretch(NamedTuple):
@@ -41,8 +40,9 @@ def row_digests(batch: RowBatch) -> _UInt64Array:
     bounds = np.zeros(batch.window_starts.size + 1, np.uint64)
     np.cumsum(keys[batch.window_starts] * batch.segment_token_counts.astype(np.uint64), out=bounds[1:])
     ends = np.cumsum(batch.segment_counts, dtype=np.int64)
-    sums = _mixed(sums) + (bounds[ends] - bounds[ends - batch.segment_counts])
-    return _mixed(sums + _mixed(np.arange(batch.offset, batch.end).astype(np.uint64) * _INCREMENT))
+    sums = mix64(sums) + (bounds[ends] - bounds[ends - batch.segment_counts])
+    digests: _UInt64Array = mix64(sums + mix64(np.arange(batch.offset, batch.end).astype(np.uint64) * GOLDEN))
+    return digests
 
 
 class ReadDigest:
@@ -85,13 +85,6 @@ class ReadDigest:
 @functools.lru_cache(maxsize=8)
 def _keys(count: int) -> _UInt64Array:
     """(count,) odd numbers that look random."""
-    keys = _mixed(np.arange(1, count + 1).astype(np.uint64) * _INCREMENT) | np.uint64(1)
+    keys: _UInt64Array = mix64(np.arange(1, count + 1).astype(np.uint64) * GOLDEN) | np.uint64(1)
     keys.flags.writeable = False
     return keys
-
-
-def _mixed(values: _UInt64Array) -> _UInt64Array:
-    """Let each bit of 64 depend on all of them."""
-    values = (values ^ values >> np.uint64(30)) * _FIRST
-    values = (values ^ values >> np.uint64(27)) * _SECOND
-    return values ^ values >> np.uint64(31)
